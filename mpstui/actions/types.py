@@ -1,0 +1,112 @@
+"""What an action is, what it is asked to do, what it would do, and what came of it. Values only, no I/O."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+from pathlib import Path
+from typing import Literal
+
+from mpstui.model import ProcessKey
+
+ArgumentKind = Literal["percentage", "memory", "priority", "scope", "device", "uid", "clients"]
+"""``scope``: the daemon's default or one server. ``device``: an ordinal of the daemon or a UUID."""
+ActionId = Literal[
+    "set_active_thread_percentage",
+    "set_pinned_mem_limit",
+    "set_client_priority",
+    "start_server",
+    "terminate_client",
+    "terminate_and_kill",
+]
+
+
+class Danger(Enum):
+    """How much an action can hurt."""
+
+    CHANGE = "change"
+    """Reaches new clients only; asked for by a form."""
+    HARM = "harm"
+    """Ends somebody's work; asks, and says whose."""
+
+
+class ExitStatus(IntEnum):
+    """Exit status of the command line; also tells the screen how an action ended."""
+
+    DONE = 0
+    REFUSED_BY_DAEMON = 1
+    USAGE = 2
+    NO_DAEMON = 3
+    NO_ANSWER = 4
+    NOT_PERMITTED = 5
+    REFUSED_BY_SAFETY_RULE = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One thing an action has to be told."""
+
+    name: str
+    kind: ArgumentKind
+    label: str
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """An entry of the registry. Keys, footer, palette, help and command line are made from it."""
+
+    id: ActionId
+    title: str
+    key: str
+    danger: Danger
+    help: str
+    arguments: tuple[Argument, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One wish of the user. Clients are named by identity, never by position."""
+
+    action: ActionId
+    pipe_dir: Path
+    value: str = ""
+    """As typed: a percentage, ``10G``, a priority, a UID."""
+    server_pid: int | None = None
+    """None: the daemon's default."""
+    device: str | None = None
+    clients: tuple[ProcessKey, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What a request would do, worked out from a snapshot without asking the daemon."""
+
+    title: str
+    facts: tuple[tuple[str, str], ...] = ()
+    """Label and text, e.g. ``("today", "25 %  32 SM")``, ``("becomes", "50 %  66 SM")``."""
+    not_reached: tuple[str, ...] = ()
+    """Clients that keep what they have, one line each."""
+    hits: tuple[str, ...] = ()
+    """Whose work it ends or endangers, one line each."""
+    warnings: tuple[str, ...] = ()
+    error: str | None = None
+    """Why it cannot be done as asked; nothing is sent while this is set."""
+    error_status: ExitStatus = ExitStatus.DONE
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came of a request."""
+
+    request: Request
+    status: ExitStatus
+    message: str
+    """One sentence."""
+    details: tuple[str, ...] = ()
+    """What is known besides, one line each: the value read back, each client's end."""
+    remedy: str | None = None
+
+    @property
+    def done(self) -> bool:
+        return self.status is ExitStatus.DONE

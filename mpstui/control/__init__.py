@@ -1,0 +1,1 @@
+"""The control channel: one command under a deadline, its answer judged by the text."""

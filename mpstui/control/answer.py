@@ -1,0 +1,47 @@
+"""What came of one control command."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Outcome(str, Enum):
+    """How a command ended. Judged by the text: errors come with exit status 0 (fact 4)."""
+
+    OK = "ok"
+    ABSENT = "absent"
+    """No daemon there (fact 3)."""
+    HELD = "held"
+    """Somebody keeps a control session open (fact 2)."""
+    BLOCKED = "blocked"
+    """No answer before the deadline (fact 16). The command may still be carried out when the daemon wakes up."""
+    NOT_PERMITTED = "not_permitted"
+    REFUSED = "refused"
+    """The daemon said no, in words: see ``message``."""
+    UNREADABLE = "unreadable"
+    """The binary printed something that this command never prints, or too much of it."""
+    NO_BINARY = "no_binary"
+    """nvidia-cuda-mps-control is not there or cannot be executed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer(Generic[T]):
+    """A typed answer that keeps the raw bytes. ``value`` is None unless ``outcome`` is OK."""
+
+    command: str
+    outcome: Outcome
+    value: T | None = None
+    message: str = ""
+    """One sentence for a person; empty where the outcome is OK."""
+    stdout: bytes = b""
+    stderr: bytes = b""
+    exit_status: int | None = None
+    seconds: float = 0.0
+
+    @property
+    def ok(self) -> bool:
+        return self.outcome is Outcome.OK

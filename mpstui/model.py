@@ -1,0 +1,262 @@
+"""Frozen values of an MPS node; no I/O. Units: bytes, percent, seconds; times are seconds since the epoch.
+
+``None`` means *not known* everywhere in this module and is shown as ``—``; it never means zero.
+"Fact N" refers to the numbered recordings of a real daemon that this program is built on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final, Literal
+
+Health = Literal["ok", "held", "blocked", "stale", "absent"]
+"""``held``: somebody keeps a control session open (fact 2). ``blocked``: the daemon answers nobody (fact 16).
+``stale``: files of a daemon that is gone (fact 3). ``absent``: nothing there."""
+ClientState = Literal["ACTIVE", "INACTIVE", "TERMINATED"]
+"""``INACTIVE``: connected without a context. ``TERMINATED``: its contexts were ended, its process lives (fact 15)."""
+Source = Literal["real", "simulated"]
+Severity = Literal["info", "warning", "error"]
+EventKind = Literal[
+    "daemon_started",
+    "daemon_exited",
+    "server_starting",
+    "server_ready",
+    "server_exited",
+    "server_shutdown_waiting",
+    "client_connected",
+    "context_active",
+    "context_closed",
+    "client_disconnected",
+    "client_pending",
+    "client_refused",
+    "terminate_requested",
+    "terminate_succeeded",
+    "fatal_fault",
+    "server_recovered",
+    "limit_set",
+    "session_opened",
+    "session_closed",
+    "command",
+    "unknown",
+]
+
+CONTEXT_LIMIT: Final = 48
+"""Contexts a device takes on Volta and later: the 49th client gets error 46 (fact 13)."""
+
+EMPTY: Final[Mapping[str, Any]] = MappingProxyType({})
+
+
+def empty() -> Mapping[str, Any]:
+    """The one empty mapping, as a dataclass default."""
+    return EMPTY
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessKey:
+    """A process as long as it lives: the PID and the kernel's start time in clock ticks since boot."""
+
+    pid: int
+    start_ticks: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """One CUDA context of a client on one device."""
+
+    id: int
+    device_uuid: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """One client process of a server."""
+
+    key: ProcessKey
+    server_pid: int | None = None
+    id: int | None = None
+    """The running number that ``ps`` prints."""
+    start_time: float | None = None
+    uid: int | None = None
+    user: str | None = None
+    command: str | None = None
+    """Printable: control characters were made visible before they got here."""
+    pid_namespace: int | None = None
+    container: str | None = None
+    state: ClientState = "ACTIVE"
+    contexts: tuple[Context, ...] = ()
+    gpu_memory: Mapping[str, int] = field(default_factory=empty)
+    """Bytes by device UUID."""
+    cpu_percent: float | None = None
+    active_thread_percentage: float | None = None
+    sm_count: int | None = None
+    sm_count_estimated: bool = False
+    pinned_mem_limits: Mapping[str, int] = field(default_factory=empty)
+    """Bytes by the server's device ordinal."""
+    client_priority: int | None = None
+    limit_source: Mapping[str, str] = field(default_factory=empty)
+    """Limit name to where it came from: ``server``, ``client``, ``default``."""
+    outdated_limits: bool = False
+    """Connected before the server's present limits were set, and so keeps the old ones."""
+    terminate_requested: bool = False
+    """terminate_client was sent for this process, by anybody: it must never be sent again (fact 16)."""
+
+    @property
+    def pid(self) -> int:
+        return self.key.pid
+
+    @property
+    def device_uuids(self) -> frozenset[str]:
+        """Every device it is known to be on, by context or by memory."""
+        return frozenset(c.device_uuid for c in self.contexts if c.device_uuid) | frozenset(self.gpu_memory)
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """One nvidia-cuda-mps-server."""
+
+    key: ProcessKey
+    uid: int | None = None
+    user: str | None = None
+    status: str | None = None
+    """The daemon's own word: ``ACTIVE``, ``FAULT``, ``INITIALIZING``, …"""
+    start_time: float | None = None
+    active_thread_percentage: float | None = None
+    pinned_mem_limits: Mapping[str, int] = field(default_factory=empty)
+    clients: tuple[Client, ...] = ()
+
+    @property
+    def pid(self) -> int:
+        return self.key.pid
+
+
+@dataclass(frozen=True, slots=True)
+class SessionHolder:
+    """The process that keeps a control session open and so shuts everybody else out (fact 2)."""
+
+    pid: int
+    user: str | None = None
+    terminal: str | None = None
+    certain: bool = True
+    """False where its pipe directory could not be read and it is only the likely one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Daemon:
+    """One control daemon, or the place where one is expected."""
+
+    pipe_dir: Path
+    log_dir: Path | None = None
+    key: ProcessKey | None = None
+    uid: int | None = None
+    user: str | None = None
+    start_time: float | None = None
+    protocol: str | None = None
+    """``legacy`` (commands on standard input) or ``v3``."""
+    version: str | None = None
+    multiuser: bool | None = None
+    health: Health = "absent"
+    health_detail: str | None = None
+    remedy: str | None = None
+    holder: SessionHolder | None = None
+    default_active_thread_percentage: float | None = None
+    default_client_priority: int | None = None
+    default_pinned_mem_limits: Mapping[str, int] = field(default_factory=empty)
+    ordinals: Mapping[str, str] = field(default_factory=empty)
+    """The daemon's device ordinal to UUID, from ``device_query`` (fact 11)."""
+    servers: tuple[Server, ...] = ()
+    watch: Literal["logs", "polling", "none"] = "none"
+    """How changes are noticed: by the logs, by asking the daemon again and again, or not at all."""
+    watch_detail: str | None = None
+    simulated: bool = False
+
+    @property
+    def pid(self) -> int | None:
+        return self.key.pid if self.key else None
+
+    def clients(self) -> Iterator[Client]:
+        for server in self.servers:
+            yield from server.clients
+
+    def find_client(self, key: ProcessKey) -> Client | None:
+        return next((c for c in self.clients() if c.key == key), None)
+
+    def find_server(self, pid: int) -> Server | None:
+        return next((s for s in self.servers if s.pid == pid), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One GPU as NVML sees it. Utilisations are percent of the whole device."""
+
+    uuid: str
+    index: int | None = None
+    name: str | None = None
+    sm_count: int | None = None
+    compute_capability: tuple[int, int] | None = None
+    memory_total: int | None = None
+    memory_used: int | None = None
+    compute_mode: str | None = None
+    mig: bool | None = None
+    contexts: int | None = None
+    context_limit: int | None = CONTEXT_LIMIT
+    sm_utilization: float | None = None
+    sm_occupancy: float | None = None
+    dram_utilization: float | None = None
+    gpu_utilization: float | None = None
+    power_watts: float | None = None
+    temperature: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened, with the line of the log that says so."""
+
+    kind: EventKind
+    time: float | None = None
+    pipe_dir: Path | None = None
+    server_pid: int | None = None
+    pid: int | None = None
+    context_id: int | None = None
+    devices: tuple[str, ...] = ()
+    detail: str = ""
+    raw: str = ""
+    uid: int | None = None
+    values: Mapping[str, str] = field(default_factory=empty)
+    """Kind-specific fields, e.g. limit_set: ``what``, ``scope``, ``value``, ``device``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something an admin should know, and what to do about it."""
+
+    severity: Severity
+    code: str
+    subject: str
+    text: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The whole node at one time."""
+
+    time: float
+    source: Source = "real"
+    host: str = ""
+    driver_version: str | None = None
+    nvml_detail: str | None = None
+    """Why there are no device readings; None where NVML works."""
+    daemons: tuple[Daemon, ...] = ()
+    devices: tuple[Device, ...] = ()
+    problems: tuple[Problem, ...] = ()
+    events: tuple[Event, ...] = ()
+    """Oldest first, bounded."""
+
+    def daemon(self, pipe_dir: Path) -> Daemon | None:
+        return next((d for d in self.daemons if d.pipe_dir == pipe_dir), None)
+
+    def device(self, uuid: str) -> Device | None:
+        return next((d for d in self.devices if d.uuid == uuid), None)

@@ -1,0 +1,69 @@
+"""The readings that the reducer folds, and the interfaces behind which a real or a simulated node gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from mpstui.model import Device, ProcessKey, empty
+
+
+@dataclass(frozen=True, slots=True)
+class NvmlSample:
+    """One reading of all devices."""
+
+    time: float
+    driver_version: str | None = None
+    devices: tuple[Device, ...] = ()
+    """``contexts`` is not NVML's to know and stays None here."""
+    mps_clients: Mapping[str, Mapping[int, int | None]] = field(default_factory=empty)
+    """Device UUID to {PID: bytes} of MPS clients (``nvmlDeviceGetMPSComputeRunningProcesses``, fact 9)."""
+    processes: Mapping[str, Mapping[int, int | None]] = field(default_factory=empty)
+    """Device UUID to {PID: bytes} of all compute processes, the MPS server among them (fact 9)."""
+    error: str | None = None
+    """Why there is no reading; the other fields are then empty."""
+
+
+class NvmlSource(Protocol):
+    """Readings of the devices. ``sample`` may block (NVML takes 1–10 ms); the caller runs it off the event loop."""
+
+    def sample(self) -> NvmlSample: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessFacts:
+    """What /proc tells of a process; what may not be read is None."""
+
+    key: ProcessKey
+    start_time: float | None = None
+    uid: int | None = None
+    user: str | None = None
+    command: str | None = None
+    """The command line, printable."""
+    cpu_seconds: float | None = None
+    cgroup: str | None = None
+    container: str | None = None
+    terminal: str | None = None
+    pid_namespace: int | None = None
+    environment: Mapping[str, str] | None = None
+    """Only the CUDA_* variables; None where /proc does not permit."""
+
+
+class ProcessSource(Protocol):
+    """Facts of processes by PID; one that is gone is missing from the answer."""
+
+    def facts(self, pids: Iterable[int]) -> dict[int, ProcessFacts]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSources:
+    """All that differs between a real and a simulated node."""
+
+    simulated: bool
+    control_binary: tuple[str, ...]
+    """The command to run, e.g. ``("nvidia-cuda-mps-control",)``."""
+    nvml: NvmlSource
+    processes: ProcessSource

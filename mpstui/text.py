@@ -1,0 +1,63 @@
+"""Text from outside, made safe to show: control characters become visible, sizes become readable."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+UNKNOWN = "—"
+_SIZE = re.compile(r"(?P<number>[0-9]+)(?P<unit>[KMGT])")
+_FACTOR = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+def printable(raw: bytes | str, limit: int = 300) -> str:
+    """Text of unknown origin on one line of at most ``limit`` characters.
+
+    Line breaks, escape sequences, bidirectional overrides and bytes that are not UTF-8 are written as ``\\n``,
+    ``\\x1b``, ``\\u202e``, ``\\xff``: a client chooses its own argv[0] (fact 10), and it must not be able to move the
+    cursor or forge a row.
+    """
+    text = raw[: limit * 4].decode("utf-8", "backslashreplace") if isinstance(raw, bytes) else raw[: limit * 4]
+    out: list[str] = []
+    for char in text:
+        if char.isprintable() and unicodedata.category(char) not in {"Cf", "Cn", "Co", "Cs"}:
+            out.append(char)
+        else:
+            out.append(char.encode("unicode_escape").decode("ascii"))
+    shown = "".join(out)
+    return shown if len(shown) <= limit and len(raw) <= limit * 4 else shown[: limit - 1] + "…"
+
+
+def parse_size(text: str) -> int | None:
+    """Bytes of a memory limit as MPS writes it, ``900M`` or ``10G``; None for ``512MB``, ``-1G``, ``0G``."""
+    match = _SIZE.fullmatch(text.strip())
+    if match is None or int(match["number"]) == 0:
+        return None
+    return int(match["number"]) * _FACTOR[match["unit"]]
+
+
+def format_size(size: int | None) -> str:
+    """Bytes in binary units with three significant digits, ``2.0 GiB``; ``—`` where not known."""
+    if size is None:
+        return UNKNOWN
+    value, unit = float(size), "B"
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if value < 1024 or unit == "TiB":
+            break
+        value /= 1024
+    return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.1f} {unit}"
+
+
+def format_percentage(value: float | None) -> str:
+    """``25 %``, ``33.3 %``; ``—`` where not known."""
+    return UNKNOWN if value is None else f"{value:g} %"
+
+
+def format_age(seconds: float | None) -> str:
+    """``8s``, ``4m``, ``3h``, ``12d``: one unit, so that the text changes seldom; ``—`` where not known."""
+    if seconds is None:
+        return UNKNOWN
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds >= size:
+            return f"{int(seconds // size)}{unit}"
+    return f"{max(0, int(seconds))}s"
