@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Generic, TypeVar
 
-T = TypeVar("T")
+from mpstui.model import SessionHolder
+
+T_co = TypeVar("T_co", covariant=True)
 
 
 class Outcome(str, Enum):
@@ -29,18 +31,20 @@ class Outcome(str, Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer(Generic[T]):
+class Answer(Generic[T_co]):
     """A typed answer that keeps the raw bytes. ``value`` is None unless ``outcome`` is OK."""
 
     command: str
     outcome: Outcome
-    value: T | None = None
+    value: T_co | None = None
     message: str = ""
     """One sentence for a person; empty where the outcome is OK."""
     stdout: bytes = b""
     stderr: bytes = b""
     exit_status: int | None = None
     seconds: float = 0.0
+    holder: SessionHolder | None = None
+    """Who keeps the session, where ``outcome`` is HELD and the process could be found (fact 2)."""
 
     @property
     def ok(self) -> bool:

@@ -1,0 +1,216 @@
+"""One-shot commands to a control daemon: one process a command, one at a time, each under a deadline."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from weakref import WeakKeyDictionary, WeakValueDictionary
+
+from mpstui.control.answer import Outcome
+from mpstui.text import printable
+
+OUTPUT_LIMIT = 4 << 20
+"""Bytes of output after which a binary is taken to be flooding; 48 clients with 4 KB of argv[0] each are 0.2 MB."""
+SOCKET_PATH_LIMIT = 107
+"""Bytes of a Unix socket's path (``sun_path`` less its NUL)."""
+CANNOT_SEND = b"Cannot send command to MPS control daemon process"
+"""The daemon serves another session. The command did not reach it: its log does not show it (fact 2)."""
+_RETRY_DELAYS = (0.03, 0.07, 0.1, 0.15, 0.15)
+_REAP_SECONDS = 2.0
+
+_locks: WeakKeyDictionary[asyncio.AbstractEventLoop, WeakValueDictionary[str, asyncio.Lock]] = WeakKeyDictionary()
+
+
+@dataclass(frozen=True, slots=True)
+class RawReply:
+    """What the binary printed for one command, or why there is nothing to judge."""
+
+    command: str
+    stdout: bytes = b""
+    stderr: bytes = b""
+    exit_status: int | None = None
+    seconds: float = 0.0
+    failure: Outcome | None = None
+    """Set where the command was not sent, or the process was killed: the output is then not to be judged."""
+    message: str = ""
+
+
+class _Exchange(asyncio.SubprocessProtocol):
+    """Feeds one process its input and collects what it prints, up to ``OUTPUT_LIMIT``."""
+
+    def __init__(self, stdin: bytes) -> None:
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.exited = asyncio.Event()
+        self.flooded = False
+        self.output: dict[int, bytearray] = {1: bytearray(), 2: bytearray()}
+        self._open = {1, 2}
+        self._stdin = stdin
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        if isinstance(transport, asyncio.SubprocessTransport):
+            pipe = transport.get_pipe_transport(0)
+            if isinstance(pipe, asyncio.WriteTransport):
+                pipe.write(self._stdin)
+                pipe.close()
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        self.output[fd] += data
+        if sum(map(len, self.output.values())) > OUTPUT_LIMIT:
+            self.flooded = True
+            self._finish()
+
+    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
+        self._open.discard(fd)
+        self._finish_if_over()
+
+    def process_exited(self) -> None:
+        self.exited.set()
+        self._finish_if_over()
+
+    def _finish_if_over(self) -> None:
+        if self.exited.is_set() and not self._open:
+            self._finish()
+
+    def _finish(self) -> None:
+        if not self.done.done():
+            self.done.set_result(None)
+
+
+async def exchange(
+    argv: tuple[str, ...], stdin: bytes, environment: Mapping[str, str], deadline: float, command: str
+) -> RawReply:
+    """Run ``argv`` with ``stdin`` and EOF; its process group is killed after ``deadline`` seconds or on cancellation.
+
+    Never raises but on cancellation: a binary that is missing, hangs or floods is a ``failure`` of the reply.
+    """
+    started = time.monotonic()
+    if not argv:
+        return RawReply(command, failure=Outcome.NO_BINARY, message="No control binary is configured.")
+    loop = asyncio.get_running_loop()
+    try:
+        transport, protocol = await loop.subprocess_exec(
+            lambda: _Exchange(stdin), *argv, env=dict(environment), start_new_session=True
+        )
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        message = f"{printable(argv[0])} cannot be executed: {printable(why)}."
+        return RawReply(command, failure=Outcome.NO_BINARY, message=message, seconds=time.monotonic() - started)
+    timed_out = False
+    try:
+        await asyncio.wait_for(asyncio.shield(protocol.done), deadline)
+    except asyncio.TimeoutError:
+        timed_out = not protocol.done.done()
+    finally:
+        try:
+            if not protocol.done.done() or protocol.flooded:
+                await _kill(transport, protocol)
+        finally:
+            transport.close()
+    reply = RawReply(
+        command,
+        bytes(protocol.output[1]),
+        bytes(protocol.output[2]),
+        transport.get_returncode(),
+        time.monotonic() - started,
+    )
+    if protocol.flooded:
+        return _failed(reply, Outcome.UNREADABLE, f"The control binary printed more than {OUTPUT_LIMIT >> 20} MiB.")
+    if timed_out:
+        return _failed(reply, Outcome.BLOCKED, f"The control daemon did not answer within {deadline:g} s.")
+    return reply
+
+
+async def _kill(transport: asyncio.SubprocessTransport, protocol: _Exchange) -> None:
+    """Kill the process group and wait until the process is reaped; a process stuck in the kernel is not waited for."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(transport.get_pid(), signal.SIGKILL)
+    with contextlib.suppress(asyncio.TimeoutError):
+        await asyncio.wait_for(protocol.exited.wait(), _REAP_SECONDS)
+
+
+def _failed(reply: RawReply, outcome: Outcome, message: str) -> RawReply:
+    return RawReply(
+        reply.command, reply.stdout, reply.stderr, reply.exit_status, reply.seconds, failure=outcome, message=message
+    )
+
+
+def _lock(pipe_dir: Path) -> asyncio.Lock:
+    """The one lock of a daemon in this process and event loop; the daemon serves one session at a time (fact 2)."""
+    of_loop = _locks.setdefault(asyncio.get_running_loop(), WeakValueDictionary())
+    return of_loop.setdefault(os.path.realpath(pipe_dir), asyncio.Lock())
+
+
+class ControlChannel:
+    """The way to one control daemon.
+
+    ``deadline`` and ``terminate_deadline`` are seconds. ``binary`` is the command to run, with arguments that come
+    before everything else; ``log_dir`` is handed on in the environment.
+    """
+
+    def __init__(
+        self,
+        pipe_dir: Path,
+        binary: tuple[str, ...],
+        *,
+        deadline: float = 5.0,
+        terminate_deadline: float = 30.0,
+        log_dir: Path | None = None,
+    ) -> None:
+        self.pipe_dir = pipe_dir
+        self.binary = binary
+        self.deadline = deadline
+        self.terminate_deadline = terminate_deadline
+        self.log_dir = log_dir
+        self.sent = 0
+        """Processes started for commands so far, retries included."""
+
+    async def run(self, command: str, deadline: float | None = None) -> RawReply:
+        """Send one command. Waits for its turn; ``deadline`` counts from the moment it is sent.
+
+        A session of somebody else that is over within half a second goes unnoticed: the command did not reach the
+        daemon (fact 2) and is sent again.
+        """
+        refusal = self._refusal(command)
+        if refusal is not None:
+            return refusal
+        limit = self.deadline if deadline is None else deadline
+        async with _lock(self.pipe_dir):
+            for delay in _RETRY_DELAYS:
+                reply = await self._send(command, limit)
+                if reply.failure is not None or CANNOT_SEND not in reply.stderr:
+                    return reply
+                await asyncio.sleep(delay)
+            return await self._send(command, limit)
+
+    async def _send(self, command: str, deadline: float) -> RawReply:
+        self.sent += 1
+        return await exchange(self.binary, command.encode() + b"\n", self._environment(), deadline, command)
+
+    def _environment(self) -> dict[str, str]:
+        environment = dict(os.environ, CUDA_MPS_PIPE_DIRECTORY=str(self.pipe_dir), LC_ALL="C")
+        if self.log_dir is not None:
+            environment["CUDA_MPS_LOG_DIRECTORY"] = str(self.log_dir)
+        return environment
+
+    def _refusal(self, command: str) -> RawReply | None:
+        """Why the command cannot be sent at all: a second line would be a second command."""
+        if not command.isprintable():
+            message = "A command is one line without control characters; it was not sent."
+            return RawReply(command, failure=Outcome.REFUSED, message=message)
+        try:
+            path = os.fsencode(self.pipe_dir / "control_privileged")
+        except UnicodeEncodeError:
+            path = b"\0"
+        if b"\0" in path:
+            message = f"{printable(str(self.pipe_dir))} is no path."
+            return RawReply(command, failure=Outcome.ABSENT, message=message)
+        if len(path) > SOCKET_PATH_LIMIT:
+            message = f"No control daemon can be in {printable(str(self.pipe_dir))}: the path is too long for a socket."
+            return RawReply(command, failure=Outcome.ABSENT, message=message)
+        return None

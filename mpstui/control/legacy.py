@@ -1,0 +1,279 @@
+"""The protocol of commands on standard input: the text of an answer to an outcome and to values. No I/O.
+
+Parsers never raise. They return ``Unreadable`` for text that the command never prints. Only the first line of an
+answer is judged: text further down may be a client's argv[0] (fact 10).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from mpstui.control.answer import Outcome
+from mpstui.control.channel import CANNOT_SEND
+from mpstui.text import parse_size, printable
+
+_CANNOT_FIND = b"Cannot find MPS control daemon process"
+_NOT_PERMITTED = (b"Insufficient privileges", b"Not enough privilege")
+_REFUSED = re.compile(
+    rb"Server(?: -?[0-9]{1,10})? not found!?|Unknown command \".*|Invalid .*|A user id \(UID\) is required.*", re.DOTALL
+)
+_NUMBER = re.compile(rb"[0-9]{1,10}")
+_PERCENTAGE = re.compile(rb"[0-9]{1,3}(?:\.[0-9]{1,10})?")
+_STATUS = re.compile(rb"[A-Z][A-Z_ ]{2,31}")
+_PS_ROW = re.compile(
+    rb"(?P<pid>[0-9]{1,10}) +(?P<id>[0-9]{1,10}) +(?P<server>[0-9]{1,10})"
+    rb"(?: +(?P<device>[^ \n]*[^ 0-9\n][^ \n]*))?"
+    rb" +(?P<namespace>[0-9]{1,19})(?: +(?P<command>.*))?",
+    re.DOTALL,
+)
+_DEVICE_HEADING = re.compile(rb"\[(?P<ordinal>[0-9]{1,6})\] (?P<pci>[^,\n]*), (?P<name>.*)", re.DOTALL)
+_CONTEXT = re.compile(rb"(?P<pid>[0-9]{1,10})\.(?P<context>[0-9]{1,10})")
+_SECTION = re.compile(rb"Server (?P<server>[0-9]{1,10})")
+_QUERIED = re.compile(rb"(?P<ordinal>[0-9]{1,6}) +(?P<pci>[^ ]+) +(?P<uuid>[^ ]+) +(?P<rest>[^ ].*)", re.DOTALL)
+_VERSION = re.compile(rb"Binary version: ([0-9][0-9.]{0,30})")
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """Text that the command never prints."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PsRow:
+    """A row of ``ps``, as printed: a client can forge one through its argv[0] (fact 10)."""
+
+    pid: int
+    id: int
+    server: int
+    device: str
+    """The first part of the first device's UUID; empty where there is none (fact 9)."""
+    namespace: int
+    """Inode of the PID namespace (fact 14)."""
+    command: str
+    """Printable; lines that are no row belong to the row above."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientContext:
+    """``pid.context`` of ``get_device_client_list``."""
+
+    pid: int
+    context: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceClients:
+    """The clients of one device. Devices without clients are not listed, and the order means nothing (fact 9)."""
+
+    ordinal: int
+    pci: str
+    """As printed, which is not the real one (fact 9)."""
+    name: str
+    contexts: tuple[ClientContext, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class QueriedDevice:
+    """A row of ``device_query``. The ordinal is the daemon's or the server's, not NVML's (fact 11)."""
+
+    ordinal: int
+    pci: str
+    uuid: str
+    name: str
+    attributes: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceQuery:
+    """The devices of the daemon, and of each server by its PID."""
+
+    default: tuple[QueriedDevice, ...]
+    servers: Mapping[int, tuple[QueriedDevice, ...]]
+
+
+def judge(command: str, stdout: bytes, stderr: bytes, exit_status: int | None) -> tuple[Outcome, str]:
+    """Outcome and message of an answer by its text: errors come on stdout with exit status 0 (facts 2, 3, 4)."""
+    if CANNOT_SEND in stderr:
+        return Outcome.HELD, "Another process keeps a control session open."
+    if _CANNOT_FIND in stderr:
+        return Outcome.ABSENT, "No control daemon answers there."
+    if exit_status != 0:
+        return Outcome.UNREADABLE, f"The control binary {_ending(exit_status)}{_quoted(stderr or stdout)}."
+    lines = stdout.split(b"\n")
+    first = lines[0].strip()
+    if first.startswith(_NOT_PERMITTED):
+        return Outcome.NOT_PERMITTED, _sentence(first)
+    if command == "ps" and first == b"Server not found":
+        return Outcome.OK, ""
+    if _REFUSED.fullmatch(first):
+        return Outcome.REFUSED, _sentence(first)
+    if command.startswith("terminate_client ") and stdout.strip() == b"1":
+        return Outcome.REFUSED, "The daemon did not terminate the client."
+    if stderr.strip():
+        return Outcome.UNREADABLE, f"The control binary complained{_quoted(stderr)}."
+    return Outcome.OK, ""
+
+
+def parse_server_list(stdout: bytes) -> tuple[int, ...] | Unreadable:
+    return _numbers(stdout)
+
+
+def parse_client_list(stdout: bytes) -> tuple[int, ...] | Unreadable:
+    """PIDs in the daemon's order; a terminated client stays until its process ends (fact 15)."""
+    return _numbers(stdout)
+
+
+def parse_status(stdout: bytes) -> str | Unreadable:
+    text = stdout.strip()
+    return text.decode("ascii") if _STATUS.fullmatch(text) else _unreadable(stdout)
+
+
+def parse_ps(stdout: bytes) -> tuple[PsRow, ...] | Unreadable:
+    """Rows as printed; empty without a server and without clients."""
+    header, _, body = stdout.partition(b"\n")
+    if header.strip() in {b"", b"Server not found"}:
+        return () if not body.strip() else _unreadable(stdout)
+    if header.split()[:3] != [b"PID", b"ID", b"SERVER"]:
+        return _unreadable(stdout)
+    rows: list[tuple[re.Match[bytes], list[bytes]]] = []
+    for line in body.removesuffix(b"\n").split(b"\n") if body else []:
+        match = _PS_ROW.fullmatch(line)
+        if match is not None:
+            rows.append((match, [match["command"] or b""]))
+        elif rows:
+            rows[-1][1].append(line)
+        else:
+            return _unreadable(line)
+    return tuple(
+        PsRow(
+            int(match["pid"]),
+            int(match["id"]),
+            int(match["server"]),
+            printable(match["device"] or b""),
+            int(match["namespace"]),
+            printable(b"\n".join(command).rstrip(b" ")),
+        )
+        for match, command in rows
+    )
+
+
+def parse_device_client_list(stdout: bytes) -> tuple[DeviceClients, ...] | Unreadable:
+    """One entry a heading, in the order printed."""
+    found: list[tuple[re.Match[bytes], list[ClientContext]]] = []
+    for line in _lines(stdout):
+        heading, context = _DEVICE_HEADING.fullmatch(line), _CONTEXT.fullmatch(line)
+        if heading is not None:
+            found.append((heading, []))
+        elif context is not None and found:
+            found[-1][1].append(ClientContext(int(context["pid"]), int(context["context"])))
+        else:
+            return _unreadable(line)
+    return tuple(
+        DeviceClients(int(match["ordinal"]), printable(match["pci"]), printable(match["name"]), tuple(contexts))
+        for match, contexts in found
+    )
+
+
+def parse_device_query(stdout: bytes) -> DeviceQuery | Unreadable:
+    """The section ``Default`` and one for each server."""
+    sections: dict[int | None, list[QueriedDevice]] = {}
+    rows: list[QueriedDevice] | None = None
+    for line in _lines(stdout):
+        section, row = _SECTION.fullmatch(line), _QUERIED.fullmatch(line)
+        if line == b"Default" or section is not None:
+            rows = sections.setdefault(int(section["server"]) if section else None, [])
+        elif rows is not None and row is not None:
+            rows.append(_queried(row))
+        elif rows is None or not line.startswith(b"Device Ordinal"):
+            return _unreadable(line)
+    if not sections:
+        return _unreadable(stdout)
+    servers = {server: tuple(devices) for server, devices in sections.items() if server is not None}
+    return DeviceQuery(tuple(sections.get(None, ())), servers)
+
+
+def parse_percentage(stdout: bytes) -> float | Unreadable:
+    """Percent. The daemon answers a value that it ignores with the old one (fact 5)."""
+    text = stdout.strip()
+    return float(text) if _PERCENTAGE.fullmatch(text) else _unreadable(stdout)
+
+
+def parse_memory_limit(stdout: bytes) -> int | Unreadable | None:
+    """Bytes; None where no limit is set, which prints nothing (fact 6)."""
+    text = stdout.strip()
+    if not text:
+        return None
+    size = parse_size(text[:32].decode("ascii", "replace"))
+    return _unreadable(stdout) if size is None else size
+
+
+def parse_priority(stdout: bytes) -> int | Unreadable:
+    text = stdout.strip()
+    return int(text) if _NUMBER.fullmatch(text) else _unreadable(stdout)
+
+
+def parse_nothing(stdout: bytes) -> Unreadable | None:
+    """For commands that print nothing, whether they were carried out or ignored (fact 5)."""
+    return _unreadable(stdout) if stdout.strip() else None
+
+
+def parse_terminated(stdout: bytes) -> Unreadable | None:
+    """``0`` is the whole answer of a terminate_client that was carried out (fact 15)."""
+    return None if stdout.strip() == b"0" else _unreadable(stdout)
+
+
+def parse_version(stdout: bytes) -> str | Unreadable:
+    match = _VERSION.search(stdout[:4096])
+    return match[1].decode("ascii") if match else _unreadable(stdout)
+
+
+def percentage_text(value: float) -> str:
+    """A percentage as short decimal text: ``25``, ``33.3``, ``0.1``, never ``1e-05``."""
+    return f"{value:.6f}".rstrip("0").rstrip(".")
+
+
+def _queried(row: re.Match[bytes]) -> QueriedDevice:
+    name, _, attributes = row["rest"].strip().partition(b"  ")
+    if not attributes and name.endswith(b" N/A"):  # a name that fills its column leaves one blank
+        name, attributes = name[:-4], b"N/A"
+    return QueriedDevice(
+        int(row["ordinal"]),
+        printable(row["pci"]),
+        printable(row["uuid"]),
+        printable(name),
+        printable(attributes.strip()),
+    )
+
+
+def _lines(stdout: bytes) -> list[bytes]:
+    return [line.rstrip() for line in stdout.split(b"\n") if line.strip()]
+
+
+def _numbers(stdout: bytes) -> tuple[int, ...] | Unreadable:
+    lines = _lines(stdout)
+    wrong = next((line for line in lines if not _NUMBER.fullmatch(line)), None)
+    return tuple(int(line) for line in lines) if wrong is None else _unreadable(wrong)
+
+
+def _unreadable(stdout: bytes) -> Unreadable:
+    return Unreadable(f"The answer cannot be read{_quoted(stdout) or ': it is empty'}.")
+
+
+def _quoted(raw: bytes) -> str:
+    text = printable(raw.strip(), 120)
+    return f": “{text}”" if text else ""
+
+
+def _sentence(line: bytes) -> str:
+    text = printable(line).strip()
+    return text if text.endswith((".", "!")) else f"{text}."
+
+
+def _ending(exit_status: int | None) -> str:
+    if exit_status is None:
+        return "did not end"
+    return f"was killed by signal {-exit_status}" if exit_status < 0 else f"exited with status {exit_status}"

@@ -1,0 +1,167 @@
+"""Every control command of the MPS daemon as a typed method."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+import re
+from collections.abc import Callable
+from typing import TypeVar
+
+from mpstui.control import legacy
+from mpstui.control.answer import Answer, Outcome
+from mpstui.control.channel import ControlChannel, RawReply, exchange
+from mpstui.control.holder import find_holder
+from mpstui.control.legacy import DeviceClients, DeviceQuery, PsRow, Unreadable
+from mpstui.model import SessionHolder
+from mpstui.text import printable
+
+T = TypeVar("T")
+Parser = Callable[[bytes], T | Unreadable]
+_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9./-]{0,79}")
+
+
+class MpsControl:
+    """The commands of one daemon. No method raises for anything the daemon or its binary does."""
+
+    def __init__(self, channel: ControlChannel) -> None:
+        self.channel = channel
+
+    async def get_server_list(self) -> Answer[tuple[int, ...]]:
+        return await self._ask("get_server_list", legacy.parse_server_list)
+
+    async def get_server_status(self, server: int) -> Answer[str]:
+        """The daemon's own word, such as ``ACTIVE`` or ``FAULT`` (fact 18)."""
+        return await self._ask(f"get_server_status {server}", legacy.parse_status)
+
+    async def get_client_list(self, server: int) -> Answer[tuple[int, ...]]:
+        """PIDs; cannot be forged (fact 10)."""
+        return await self._ask(f"get_client_list {server}", legacy.parse_client_list)
+
+    async def get_device_client_list(self, server: int | None = None) -> Answer[tuple[DeviceClients, ...]]:
+        """Contexts by device ordinal (facts 9, 11)."""
+        command = "get_device_client_list" if server is None else f"get_device_client_list {server}"
+        return await self._ask(command, legacy.parse_device_client_list)
+
+    async def ps(self, server: int | None = None) -> Answer[tuple[PsRow, ...]]:
+        """Rows as printed, which a client can forge (fact 10); empty where no server runs."""
+        return await self._ask("ps" if server is None else f"ps -p {server}", legacy.parse_ps)
+
+    async def device_query(self) -> Answer[DeviceQuery]:
+        """Ordinals and UUIDs (fact 11)."""
+        return await self._ask("device_query", legacy.parse_device_query)
+
+    async def get_default_active_thread_percentage(self) -> Answer[float]:
+        return await self._ask("get_default_active_thread_percentage", legacy.parse_percentage)
+
+    async def set_default_active_thread_percentage(self, value: float) -> Answer[float]:
+        """Answers what holds afterwards: the old value where the daemon ignored the new one (fact 5)."""
+        return await self._set_percentage("set_default_active_thread_percentage", value)
+
+    async def get_active_thread_percentage(self, server: int) -> Answer[float]:
+        return await self._ask(f"get_active_thread_percentage {server}", legacy.parse_percentage)
+
+    async def set_active_thread_percentage(self, server: int, value: float) -> Answer[float]:
+        """Answers what holds afterwards: the old value where the daemon ignored the new one (fact 5)."""
+        return await self._set_percentage(f"set_active_thread_percentage {server}", value)
+
+    async def get_default_device_pinned_mem_limit(self, device: str | int) -> Answer[int | None]:
+        """Bytes; None where no limit is set (fact 6)."""
+        return await self._ask_words("get_default_device_pinned_mem_limit", legacy.parse_memory_limit, str(device))
+
+    async def set_default_device_pinned_mem_limit(self, device: str | int, text: str) -> Answer[None]:
+        """``text`` as MPS writes it, ``10G``. Prints nothing, done or ignored: read it back (fact 5)."""
+        return await self._ask_words("set_default_device_pinned_mem_limit", legacy.parse_nothing, str(device), text)
+
+    async def get_device_pinned_mem_limit(self, server: int, device: str | int) -> Answer[int | None]:
+        """Bytes; None where no limit is set (fact 6)."""
+        return await self._ask_words(f"get_device_pinned_mem_limit {server}", legacy.parse_memory_limit, str(device))
+
+    async def set_device_pinned_mem_limit(self, server: int, device: str | int, text: str) -> Answer[None]:
+        """``text`` as MPS writes it, ``10G``. Prints nothing, done or ignored: read it back (fact 5)."""
+        return await self._ask_words(f"set_device_pinned_mem_limit {server}", legacy.parse_nothing, str(device), text)
+
+    async def get_default_client_priority(self) -> Answer[int]:
+        return await self._ask("get_default_client_priority", legacy.parse_priority)
+
+    async def set_default_client_priority(self, value: int) -> Answer[None]:
+        return await self._ask(f"set_default_client_priority {value}", legacy.parse_nothing)
+
+    async def start_server(self, uid: int) -> Answer[None]:
+        """Prints nothing; the server is seen in ``get_server_list`` afterwards."""
+        return await self._ask(f"start_server -uid {uid}", legacy.parse_nothing)
+
+    async def shutdown_server(self, server: int, force: bool = False) -> Answer[None]:
+        """Answers at once; without ``force`` the server goes when its clients have gone (fact 19)."""
+        return await self._ask(f"shutdown_server {server}{' -f' if force else ''}", legacy.parse_nothing)
+
+    async def terminate_client(self, server: int, client: int) -> Answer[None]:
+        """End a client's GPU work (fact 15). NEVER twice for one process: that blocks the daemon (fact 16).
+
+        The caller keeps that rule. HELD means that it did not reach the daemon; BLOCKED that it may have.
+        """
+        command = f"terminate_client {server} {client}"
+        return await self._ask(command, legacy.parse_terminated, self.channel.terminate_deadline)
+
+    async def quit(self, timeout: int | None = None) -> Answer[None]:
+        """End the daemon once its clients have ended; after ``timeout`` seconds with their work (fact 19)."""
+        command = "quit" if timeout is None else f"quit -t {timeout}"
+        deadline = self.channel.terminate_deadline + max(0, timeout or 0)
+        return await self._ask(command, legacy.parse_nothing, deadline)
+
+    async def _set_percentage(self, command: str, value: float) -> Answer[float]:
+        if not math.isfinite(value):
+            return Answer(command, Outcome.REFUSED, message="A percentage is a finite number; nothing was sent.")
+        return await self._ask(f"{command} {legacy.percentage_text(value)}", legacy.parse_percentage)
+
+    async def _ask_words(self, command: str, parser: Parser[T], *words: str) -> Answer[T]:
+        """For arguments that are text: each must be one word, or it would shift the ones behind it."""
+        wrong = next((word for word in words if not _WORD.fullmatch(word)), None)
+        if wrong is not None:
+            message = f"“{printable(wrong, 40)}” is neither a device nor a size; nothing was sent."
+            return Answer(command, Outcome.REFUSED, message=message)
+        return await self._ask(" ".join((command, *words)), parser)
+
+    async def _ask(self, command: str, parser: Parser[T], deadline: float | None = None) -> Answer[T]:
+        reply = await self.channel.run(command, deadline)
+        answer = to_answer(reply, parser)
+        if answer.outcome is Outcome.HELD:
+            holder = await asyncio.to_thread(
+                find_holder, self.channel.pipe_dir, {os.getpid()}, binary=self.channel.binary
+            )
+            return to_answer(reply, parser, holder)
+        return answer
+
+
+def to_answer(reply: RawReply, parser: Parser[T], holder: SessionHolder | None = None) -> Answer[T]:
+    """A judged and typed answer that keeps the raw bytes."""
+    value: T | None = None
+    if reply.failure is not None:
+        outcome, message = reply.failure, reply.message
+    else:
+        outcome, message = legacy.judge(reply.command, reply.stdout, reply.stderr, reply.exit_status)
+    if outcome is Outcome.OK:
+        parsed = parser(reply.stdout)
+        if isinstance(parsed, Unreadable):
+            outcome, message = Outcome.UNREADABLE, parsed.reason
+        else:
+            value = parsed
+    if holder is not None:
+        message = describe_holder(holder)
+    return Answer(
+        reply.command, outcome, value, message, reply.stdout, reply.stderr, reply.exit_status, reply.seconds, holder
+    )
+
+
+def describe_holder(holder: SessionHolder) -> str:
+    """One sentence that names the process which keeps the session."""
+    likely = "" if holder.certain else " most likely"
+    where = f" on {printable(holder.terminal)}" if holder.terminal else ""
+    return f"A control session is{likely} kept open by PID {holder.pid}, user {holder.user or 'unknown'}{where}."
+
+
+async def binary_version(binary: tuple[str, ...], deadline: float = 5.0) -> Answer[str]:
+    """The version that ``nvidia-cuda-mps-control -v`` prints, such as ``13000``; needs no daemon."""
+    reply = await exchange((*binary, "-v"), b"", {**os.environ, "LC_ALL": "C"}, deadline, "-v")
+    return to_answer(reply, legacy.parse_version)
