@@ -1,0 +1,327 @@
+"""A real pseudo-terminal with a screen behind it: starts a program, reads what it writes, sends keys, waits.
+
+Used by the tests in this directory, by benchmarks/ and by scripts/gpu-check. Nothing here sleeps: every wait reads the
+terminal until a condition holds or a deadline passes, so that the program never blocks on a full terminal.
+"""
+
+from __future__ import annotations
+
+import codecs
+import fcntl
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import termios
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+import pyte
+
+COLUMNS, LINES = 160, 48
+TAG = "PTY_TERMINAL_TAG"
+"""Environment variable by which what a program leaves behind is found, whoever its parent is by then."""
+KEYS = {
+    "up": "\x1b[A",
+    "down": "\x1b[B",
+    "right": "\x1b[C",
+    "left": "\x1b[D",
+    "home": "\x1b[H",
+    "end": "\x1b[F",
+    "enter": "\r",
+    "escape": "\x1b",
+    "tab": "\t",
+    "backtab": "\x1b[Z",
+    "space": " ",
+    "backspace": "\x7f",
+    "delete": "\x1b[3~",
+    "f1": "\x1bOP",
+}
+_UNFINISHED = re.compile("\x1b(?:\\[[0-9;:<=>?$ ]*|[\\]P_^X](?:[^\x07\x1b]|\x1b(?!\\\\))*\x1b?|[()#%])?\\Z")
+_STRINGS = re.compile("\x1b[P_^X].*?\x1b\\\\", re.DOTALL)
+_FOREIGN = re.compile("\x1b\\[[<=>][0-9;:]*[ -/]*[@-~]|\x1b\\[\\?[0-9;]*u|\x1b\\[[0-9;:?]*[ $\"'][@-~]")
+_REPEAT = re.compile("([^\x00-\x1f])\x1b\\[([0-9]{1,4})b")
+_MODE = re.compile("\x1b\\[\\?([0-9;]+)([hl])")
+
+
+class Timeout(AssertionError):
+    """A condition did not come to hold in time; the message holds the screen."""
+
+
+@dataclass(frozen=True)
+class Burst:
+    """Output that belongs together; times on time.monotonic(), in seconds."""
+
+    first: float
+    last: float
+    size: int
+
+
+def until(condition: Callable[[], object], deadline: float, what: str = "condition", pace: float = 0.01) -> float:
+    """Poll ``condition`` until it is true; the seconds it took. Raises Timeout after ``deadline`` seconds."""
+    start = time.monotonic()
+    while not condition():
+        if time.monotonic() - start > deadline:
+            raise Timeout(f"not within {deadline} s: {what}")
+        select.select([], [], [], pace)
+    return time.monotonic() - start
+
+
+def tagged(tag: str) -> list[int]:
+    """PIDs of living processes (zombies not counted) whose environment holds ``tag``."""
+    needle = f"{TAG}={tag}".encode()
+    found = []
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                environment = Path("/proc", entry, "environ").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if needle in environment and process_state(int(entry)) != "Z":
+                found.append(int(entry))
+    return found
+
+
+def process_state(pid: int) -> str | None:
+    """The kernel's letter for the state of a process, ``R``, ``S``, ``Z``, …; None where it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return None
+
+
+class Terminal:
+    """A program in a terminal of its own."""
+
+    def __init__(
+        self,
+        argv: Iterable[str],
+        *,
+        environment: Mapping[str, str] | None = None,
+        columns: int = COLUMNS,
+        lines: int = LINES,
+        record: bool = True,
+    ) -> None:
+        self.screen = pyte.Screen(columns, lines)
+        self._stream = pyte.Stream(self.screen)
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._pending = ""
+        self._record = record
+        self.bytes = bytearray()
+        """All the output, where ``record`` is set."""
+        self.size = 0
+        self.first_byte: float | None = None
+        self.ended = False
+        """The other side of the terminal was closed by all who held it."""
+        self.modes: dict[int, bool] = {}
+        """The last state of each private mode that the program set or reset: 1049 alternate screen, 25 cursor, …"""
+        self.tag = uuid.uuid4().hex
+        env = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), "LANG": "C.UTF-8"}
+        env |= {"TERM": "xterm-256color", "COLORTERM": "truecolor", TAG: self.tag, **(environment or {})}
+        self._master, slave = pty.openpty()
+        self.resize(columns, lines)
+        os.set_blocking(self._master, False)
+        self.settings = termios.tcgetattr(slave)
+        self.started = time.monotonic()
+
+        def take_terminal() -> None:
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+        self.process = subprocess.Popen(
+            list(argv),
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            env=env,
+            start_new_session=True,
+            preexec_fn=take_terminal,
+        )
+        os.close(slave)
+
+    def __enter__(self) -> Terminal:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def text(self) -> str:
+        """The screen as text, one line a row."""
+        return "\n".join(self.screen.display)
+
+    # -- output -------------------------------------------------------------------------------------------------
+
+    def read(self, timeout: float) -> int:
+        """Wait at most ``timeout`` seconds for output and take what is there; its size, 0 when none came."""
+        if self._master < 0 or self.ended:
+            select.select([], [], [], timeout)
+            return 0
+        if not select.select([self._master], [], [], timeout)[0]:
+            return 0
+        try:
+            data = os.read(self._master, 1 << 16)
+        except BlockingIOError:
+            return 0
+        except OSError:
+            data = b""
+        if not data:
+            self.ended = True
+            return 0
+        if self.first_byte is None:
+            self.first_byte = time.monotonic()
+        self.size += len(data)
+        if self._record:
+            self.bytes += data
+        self._feed(data)
+        return len(data)
+
+    def drain(self, quiet: float, deadline: float) -> Burst | None:
+        """Read one burst: output until ``quiet`` seconds bring none. None when ``deadline`` passes first."""
+        end = time.monotonic() + deadline
+        first = last = 0.0
+        size = 0
+        while True:
+            now = time.monotonic()
+            wait = (last + quiet if size else end) - now
+            if wait <= 0:
+                return Burst(first, last, size) if size else None
+            got = self.read(wait)
+            if got:
+                last = time.monotonic()
+                first = first or last
+                size += got
+            if self.ended:
+                return Burst(first, last, size) if size else None
+
+    def read_for(self, seconds: float) -> int:
+        """Keep reading for so many seconds; the bytes that came."""
+        before, end = self.size, time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            self.read(left)
+        return self.size - before
+
+    def wait_for(self, what: str | re.Pattern[str] | Callable[[Terminal], object], deadline: float = 15.0) -> float:
+        """Read until a text, a pattern or a condition holds of the screen; the seconds since the program was started.
+
+        Raises Timeout, with the screen in its message, after ``deadline`` seconds.
+        """
+        end = time.monotonic() + deadline
+        while True:
+            if self._holds(what):
+                return time.monotonic() - self.started
+            left = end - time.monotonic()
+            if left <= 0:
+                name = getattr(what, "pattern", None) or getattr(what, "__name__", None) or what
+                state = "running" if self.process.poll() is None else f"ended with {self.process.returncode}"
+                raise Timeout(f"not on the screen within {deadline} s: {name!r}; the program is {state}\n{self.text}")
+            self.read(min(left, 0.05))
+
+    def _holds(self, what: str | re.Pattern[str] | Callable[[Terminal], object]) -> bool:
+        if isinstance(what, str):
+            return what in self.text
+        if isinstance(what, re.Pattern):
+            return what.search(self.text) is not None
+        return bool(what(self))
+
+    def _feed(self, data: bytes) -> None:
+        text = self._pending + self._decoder.decode(data)
+        unfinished = _UNFINISHED.search(text)
+        cut = unfinished.start() if unfinished else len(text)
+        text, self._pending = text[:cut], text[cut:]
+        for numbers, letter in _MODE.findall(text):
+            self.modes |= {int(number): letter == "h" for number in numbers.split(";") if number}
+        # What the emulator does not know it takes for text: keyboard protocols, DCS strings, REP.
+        text = _FOREIGN.sub("", _STRINGS.sub("", text))
+        text = _REPEAT.sub(lambda found: found[1] * (int(found[2]) + 1), text)
+        self._stream.feed(text)
+
+    # -- input --------------------------------------------------------------------------------------------------
+
+    def send(self, text: str) -> float:
+        """Type; the time at which it was sent."""
+        now = time.monotonic()
+        data = text.encode()
+        while data:
+            try:
+                data = data[os.write(self._master, data) :]
+            except BlockingIOError:
+                self.read(0.05)
+        return now
+
+    def key(self, *names: str) -> float:
+        """Press keys by name (see KEYS; ``ctrl+x``; a single character stands for itself)."""
+        typed = "".join(_key(name) for name in names)
+        if self.modes.get(1):  # application cursor keys
+            typed = re.sub("\x1b\\[([A-DHF])", "\x1bO\\1", typed)
+        return self.send(typed)
+
+    def resize(self, columns: int, lines: int) -> None:
+        """Give the terminal another size; the kernel signals the program."""
+        fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+        self.screen.resize(lines, columns)
+
+    def tear_off(self) -> None:
+        """Close the terminal as a lost connection does; the kernel sends SIGHUP."""
+        if self._master >= 0:
+            os.close(self._master)
+            self._master = -1
+
+    # -- the end ------------------------------------------------------------------------------------------------
+
+    def current_settings(self) -> list[object]:
+        """The line discipline's settings now, to compare with ``settings``."""
+        return list(termios.tcgetattr(self._master))
+
+    def wait_exit(self, deadline: float) -> int:
+        """Read until the program has ended; its exit status (negative: the signal). Raises Timeout."""
+        end = time.monotonic() + deadline
+        while self.process.poll() is None:
+            if time.monotonic() > end:
+                raise Timeout(f"still running after {deadline} s\n{self.text}")
+            self.read(0.02)
+        while self._master >= 0 and self.read(0.02):
+            pass
+        return self.process.returncode
+
+    def descendants(self) -> list[int]:
+        """Living processes that came from the program, itself included, reparented ones too."""
+        return tagged(self.tag)
+
+    def close(self) -> None:
+        """End the program and all that came from it, by whatever it takes."""
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.wait_exit(3.0)
+            except Timeout:
+                self.process.kill()
+        self.process.wait(10)
+        self.tear_off()
+        for pid in self.descendants():
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except OSError:
+                continue
+
+
+def _key(name: str) -> str:
+    if name in KEYS:
+        return KEYS[name]
+    if name.startswith("ctrl+"):
+        return chr(ord(name[5:].upper()) & 0x1F)
+    if len(name) == 1:
+        return name
+    raise KeyError(name)
