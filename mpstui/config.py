@@ -1,0 +1,272 @@
+"""The user's configuration: config.toml and theme files, checked, with a message for whatever is wrong in them."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+import platformdirs
+
+from mpstui.text import printable
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+FILE_LIMIT: Final = 64 * 1024
+"""Bytes of a configuration or theme file that are read at most; a larger one is refused."""
+RECONCILE: Final = 60.0
+THEME_FILES: Final = 100
+"""Theme files of the user that are read at most."""
+COLOR_KEYS: Final = frozenset(
+    {"primary", "secondary", "accent", "success", "warning", "error", "foreground", "background", "surface", "panel"}
+)
+MARK_KEYS: Final = frozenset(
+    {
+        "ok",
+        "warn",
+        "error",
+        "held",
+        "gone",
+        "muted",
+        "outdated",
+        "bar",
+        "bar-memory",
+        "bar-high",
+        "bar-empty",
+        "badge",
+        "badge-text",
+        "marked",
+    }
+)
+"""Colours of our own beside Textual's: states, bars, badges and marked rows."""
+
+_HEX = re.compile(r"#([0-9a-fA-F]{3}|[0-9a-fA-F]{6})")
+_ANSI = re.compile(r"ansi_(default|(bright_)?(black|red|green|yellow|blue|magenta|cyan|white))")
+_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
+_KEY = re.compile(r"[A-Za-z0-9_+]{1,40}")
+_ID = re.compile(r"[a-z][a-z0-9_.-]{0,59}")
+_NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class ThemeSpec:
+    """The colours of one theme file, checked: ``#rrggbb``, or in an ``ansi`` theme the terminal's own ``ansi_red``."""
+
+    name: str
+    dark: bool
+    ansi: bool
+    colors: Mapping[str, str]
+    """Textual's colours; ``primary`` is always there."""
+    marks: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
+    """Our own colours, see ``MARK_KEYS``; a missing one is derived from ``colors``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """What config.toml can say."""
+
+    refresh: float = 1.0
+    """Seconds between two readings of the meters."""
+    reconcile: float = RECONCILE
+    """Seconds between two questions to a daemon in which nothing seems to change; 0: never."""
+    theme: str | None = None
+    read_only: bool = False
+    keys: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
+    """Id of an action or binding to the key that starts it."""
+
+
+class _BadFileError(Exception):
+    """Why a file cannot be used, in words."""
+
+
+def config_dir() -> Path:
+    """``$XDG_CONFIG_HOME/mpstui``, usually ``~/.config/mpstui``; it need not exist."""
+    return Path(platformdirs.user_config_dir("mpstui"))
+
+
+def shipped_themes_dir() -> Path:
+    """The themes that come with the program: inside the package when installed, beside it in a checkout."""
+    package = Path(__file__).resolve().parent
+    installed = package / "_themes"
+    return installed if installed.is_dir() else package.parent / "themes"
+
+
+def load_config(path: Path | None = None) -> tuple[Config, list[str]]:
+    """The configuration from ``path`` (``config_dir()/config.toml``) and a message for each thing wrong in it.
+
+    A key that is wrong keeps its default. Only ``read_only`` is different: where it, or the whole file, cannot be
+    understood, the program is read-only, because that may have been the wish.
+    """
+    path = config_dir() / "config.toml" if path is None else path
+    where = printable(str(path))
+    try:
+        data = _read_toml(path)
+    except FileNotFoundError:
+        return Config(), []
+    except _BadFileError as error:
+        return Config(read_only=True), [f"{where}: {error}; read-only until it is mended"]
+    config, messages = Config(), []
+    checks: dict[str, Callable[[Any], tuple[Any, str | None]]] = {
+        "refresh": lambda value: _seconds(value, 0.1, 3600, config.refresh),
+        "reconcile": _reconcile,
+        "theme": lambda value: (value, None) if _matches(_NAME, value) else (None, "is not the name of a theme"),
+        "read_only": lambda value: (
+            (value, None) if isinstance(value, bool) else (True, "must be true or false; taken as true")
+        ),
+        "keys": _keys,
+    }
+    for key, value in data.items():
+        check = checks.get(key)
+        if check is None:
+            messages.append(f"{where}: {_quoted(key)} is not known; known: {', '.join(sorted(checks))}")
+            continue
+        checked, problem = check(value)
+        config = replace(config, **{key: checked})
+        if problem is not None:
+            messages.append(f"{where}: {key} {problem}")
+    return config, messages
+
+
+def load_themes(user_dir: Path | None = None) -> tuple[list[ThemeSpec], list[str]]:
+    """The shipped themes and those of ``user_dir`` (``config_dir()/themes``), and a message for each broken file."""
+    shipped, messages = _themes_in(shipped_themes_dir(), frozenset())
+    mine, more = _themes_in(
+        config_dir() / "themes" if user_dir is None else user_dir, frozenset(spec.name for spec in shipped)
+    )
+    return [*shipped, *mine], messages + more
+
+
+def terminal_problem(env: Mapping[str, str], isatty: bool) -> str | None:
+    """Why the screen cannot be shown here, or None. Textual would send true colours to a dumb terminal."""
+    if not isatty:
+        return "the screen needs a terminal; `mpstui status` prints one snapshot without one"
+    if env.get("TERM", "") in {"", "dumb", "unknown"}:
+        return f"the terminal says it can do nothing (TERM={env.get('TERM', '')}); set TERM, or use `mpstui status`"
+    return None
+
+
+def _themes_in(folder: Path, taken: frozenset[str]) -> tuple[list[ThemeSpec], list[str]]:
+    specs: dict[str, ThemeSpec] = {}
+    messages: list[str] = []
+    try:
+        files = sorted(entry for entry in folder.iterdir() if entry.suffix == ".toml")
+    except FileNotFoundError:
+        return [], []
+    except OSError as error:
+        return [], [f"{printable(str(folder))}: {error.strerror}"]
+    if len(files) > THEME_FILES:
+        messages.append(f"{printable(str(folder))}: {len(files)} theme files; only the first {THEME_FILES} are read")
+    for file in files[:THEME_FILES]:
+        try:
+            spec = _theme(file.stem, _read_toml(file))
+            if spec.name in taken or spec.name in specs:
+                raise _BadFileError(f"there is already a theme named {_quoted(spec.name)}; choose another file name")
+        except FileNotFoundError:
+            messages.append(f"{printable(str(file))}: is a link to nothing")
+        except _BadFileError as error:
+            messages.append(f"{printable(str(file))}: {error}")
+        else:
+            specs[spec.name] = spec
+    return list(specs.values()), messages
+
+
+def _theme(stem: str, data: Mapping[str, Any]) -> ThemeSpec:
+    if not _NAME.fullmatch(stem):
+        raise _BadFileError("the file name is the theme's name: small letters, digits and - only")
+    _only(data, {"dark", "ansi", "colors", "marks"}, "")
+    for key in ("dark", "ansi"):
+        if not isinstance(data.get(key, False), bool):
+            raise _BadFileError(f"{key} must be true or false")
+    ansi = bool(data.get("ansi", False))
+    colors = _colors(data, "colors", COLOR_KEYS, ansi)
+    if "primary" not in colors:
+        raise _BadFileError("colors.primary is missing")
+    return ThemeSpec(stem, bool(data.get("dark", True)), ansi, colors, _colors(data, "marks", MARK_KEYS, ansi))
+
+
+def _colors(data: Mapping[str, Any], table: str, known: frozenset[str], ansi: bool) -> Mapping[str, str]:
+    values = data.get(table, {})
+    if not isinstance(values, dict):
+        raise _BadFileError(f"{table} must be a table, [{table}]")
+    _only(values, known, f"{table}.")
+    pattern, form = (_ANSI, "a colour of the terminal, as ansi_red") if ansi else (_HEX, "a colour, as #1e90ff")
+    for key, value in values.items():
+        if not _matches(pattern, value):
+            raise _BadFileError(f"{table}.{key} must be {form}, not {_quoted(value)}")
+    return MappingProxyType(dict(values))
+
+
+def _only(values: Mapping[str, Any], known: Sequence[str] | frozenset[str] | set[str], prefix: str) -> None:
+    for key in values:
+        if key not in known:
+            raise _BadFileError(f"{_quoted(prefix + key)} is not known; known: {', '.join(sorted(known))}")
+
+
+def _matches(pattern: re.Pattern[str], value: object) -> bool:
+    return isinstance(value, str) and pattern.fullmatch(value) is not None
+
+
+def _quoted(value: object) -> str:
+    return f"“{printable(str(value), 60)}”"
+
+
+def _seconds(value: object, least: float, most: float, default: float) -> tuple[float, str | None]:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
+        return default, f"must be a number of seconds from {least:g} to {most:g}"
+    return float(value), None
+
+
+def _reconcile(value: object) -> tuple[float, str | None]:
+    if value == 0 and not isinstance(value, bool):
+        return 0.0, None
+    seconds, problem = _seconds(value, 5, 86400, RECONCILE)
+    return seconds, problem and f"{problem}, or 0 for never"
+
+
+def _keys(value: object) -> tuple[Mapping[str, str], str | None]:
+    if not isinstance(value, dict):
+        return _NOTHING, "must be a table, [keys]"
+    keys: dict[str, str] = {}
+    wrong: list[str] = []
+    for name, key in value.items():
+        if not _ID.fullmatch(name) or not _matches(_KEY, key):
+            wrong.append(f'{_quoted(name)} must name one key, as "t" or "ctrl+t"')
+        elif key in keys.values():
+            wrong.append(f"{_quoted(name)}: the key {_quoted(key)} is given twice")
+        else:
+            keys[name] = key
+    return MappingProxyType(keys), "; ".join(wrong[:5]) or None
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    """The data of a TOML file. Raises ``_BadFileError`` in words, or ``FileNotFoundError``; never blocks on a FIFO."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise _BadFileError("is not a file")
+            raw = file.read(FILE_LIMIT + 1)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise _BadFileError(error.strerror or "cannot be read") from None
+    if len(raw) > FILE_LIMIT:
+        raise _BadFileError(f"is larger than {FILE_LIMIT // 1024} KiB")
+    try:
+        return tomllib.loads(raw.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise _BadFileError(f"is not UTF-8 in line {line}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise _BadFileError(f"is not TOML: {printable(str(error), 120)}") from None
+    except RecursionError:
+        raise _BadFileError("is nested too deeply") from None

@@ -1,0 +1,162 @@
+"""Theme files made into Textual themes, and the choice among them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from textual.theme import Theme
+
+from mpstui.config import ThemeSpec
+
+DEFAULT: Final = "mpstui-dark"
+TERMINAL: Final = "terminal"
+PREFIX: Final = "mps-"
+"""Our own variables in CSS: ``$mps-ok``, ``$mps-bar``, … for each of ``config.MARK_KEYS``."""
+
+_MARK_FROM_COLOR: Final = {
+    "ok": "success",
+    "warn": "warning",
+    "error": "error",
+    "held": "accent",
+    "gone": "foreground",
+    "muted": "foreground",
+    "outdated": "warning",
+    "bar": "primary",
+    "bar-memory": "secondary",
+    "bar-high": "warning",
+    "bar-empty": "panel",
+    "badge": "primary",
+    "badge-text": "background",
+    "marked": "panel",
+}
+_DARK_GROUND: Final = {"foreground": "#d5daea", "background": "#0f1117", "surface": "#161922", "panel": "#1f2430"}
+_LIGHT_GROUND: Final = {"foreground": "#1f2430", "background": "#fafafa", "surface": "#f1f2f5", "panel": "#e5e8ee"}
+_ANSI_GROUND: Final = dict.fromkeys(_DARK_GROUND, "ansi_default")
+_FALLBACK: Final = {
+    "error": "primary",
+    "secondary": "primary",
+    "accent": "primary",
+    "success": "secondary",
+    "warning": "primary",
+}
+
+
+def build_themes(specs: Sequence[ThemeSpec]) -> list[Theme]:
+    """Textual themes with our own variables, in the order of ``specs``."""
+    return [_theme(spec) for spec in specs]
+
+
+def choose_theme(wanted: str | None, env: Mapping[str, str]) -> str:
+    """The theme to start with.
+
+    ``NO_COLOR`` always gives the terminal's own: Textual still sends greys with any other. Otherwise ``wanted``, and
+    without a wish the default, or the terminal's own where there are 16 colours only.
+    """
+    if env.get("NO_COLOR"):
+        return TERMINAL
+    if wanted:
+        return wanted
+    return DEFAULT if _many_colors(env) else TERMINAL
+
+
+def variable_defaults(theme: Theme) -> dict[str, str]:
+    """Our variables for ``App.get_theme_variable_defaults``, for a theme that has none: one of Textual's own."""
+    return {PREFIX + mark: getattr(theme, color) or theme.primary for mark, color in _MARK_FROM_COLOR.items()}
+
+
+def _many_colors(env: Mapping[str, str]) -> bool:
+    """Whether Rich, which writes for Textual, would use more than 16 colours on this terminal."""
+    if env.get("COLORTERM", "").strip().lower() in {"truecolor", "24bit"}:
+        return True
+    return env.get("TERM", "").rpartition("-")[2] in {"256color", "kitty"}
+
+
+def _theme(spec: ThemeSpec) -> Theme:
+    ground = _ANSI_GROUND if spec.ansi else _DARK_GROUND if spec.dark else _LIGHT_GROUND
+    colors = {**ground, **spec.colors}
+
+    def color(name: str) -> str:
+        while name not in colors and name in _FALLBACK:
+            name = _FALLBACK[name]
+        return colors.get(name, colors["primary"])
+
+    marks = {mark: spec.marks.get(mark) or color(_MARK_FROM_COLOR[mark]) for mark in _MARK_FROM_COLOR}
+    variables = {PREFIX + mark: value for mark, value in marks.items()}
+    variables |= _ansi_variables() if spec.ansi else _variables(color, marks)
+    return Theme(
+        name=spec.name,
+        dark=spec.dark,
+        ansi=spec.ansi,
+        variables=variables,
+        primary=color("primary"),
+        secondary=color("secondary"),
+        accent=color("accent"),
+        success=color("success"),
+        warning=color("warning"),
+        error=color("error"),
+        foreground=color("foreground"),
+        background=color("background"),
+        surface=color("surface"),
+        panel=color("panel"),
+    )
+
+
+def _variables(color: Callable[[str], str], marks: Mapping[str, str]) -> dict[str, str]:
+    """Textual's variables where its own derivation gives too little contrast or too much noise."""
+    return {
+        "text-primary": color("primary"),
+        "text-secondary": color("secondary"),
+        "text-accent": color("accent"),
+        "text-success": color("success"),
+        "text-warning": color("warning"),
+        "text-error": color("error"),
+        "text": color("foreground"),
+        "text-muted": marks["muted"],
+        "foreground-muted": marks["muted"],
+        "border": color("primary"),
+        "border-blurred": marks["bar-empty"],
+        "block-cursor-background": color("primary"),
+        "block-cursor-foreground": color("background"),
+        "block-cursor-text-style": "none",
+        "block-cursor-blurred-background": marks["marked"],
+        "block-cursor-blurred-foreground": color("foreground"),
+        "footer-background": color("surface"),
+        "footer-foreground": color("foreground"),
+        "footer-description-foreground": marks["muted"],
+        "footer-key-foreground": color("primary"),
+        "input-cursor-background": color("foreground"),
+        "input-cursor-foreground": color("background"),
+        "input-selection-background": marks["marked"],
+        "scrollbar": marks["bar-empty"],
+        "scrollbar-hover": marks["muted"],
+        "scrollbar-active": color("primary"),
+        "scrollbar-background": color("surface"),
+        "scrollbar-background-hover": color("surface"),
+        "scrollbar-background-active": color("surface"),
+        "scrollbar-corner-color": color("surface"),
+    }
+
+
+def _ansi_variables() -> dict[str, str]:
+    """No shades: a terminal with 16 colours has none, and black or white may be the colour of its background."""
+    return {
+        "text-muted": "ansi_default",
+        "text-disabled": "ansi_default",
+        "foreground-muted": "ansi_default",
+        "border": "ansi_blue",
+        "border-blurred": "ansi_default",
+        "block-cursor-background": "ansi_blue",
+        "block-cursor-foreground": "ansi_bright_white",
+        "block-cursor-text-style": "bold",
+        "block-cursor-blurred-background": "ansi_default",
+        "block-cursor-blurred-foreground": "ansi_default",
+        "block-cursor-blurred-text-style": "reverse",
+        "footer-key-foreground": "ansi_cyan",
+        "input-cursor-background": "ansi_default",
+        "input-cursor-foreground": "ansi_default",
+        "input-cursor-text-style": "reverse",
+        "scrollbar-background": "ansi_default",
+        "scrollbar-background-hover": "ansi_default",
+        "scrollbar-background-active": "ansi_default",
+    }

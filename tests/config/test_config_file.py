@@ -1,0 +1,84 @@
+"""config.toml: what it can say, and what is said about one that is wrong."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from mpstui.config import Config, config_dir, load_config
+
+
+@pytest.fixture
+def file(tmp_path):
+    return tmp_path / "config.toml"
+
+
+def test_no_file_is_the_default(file):
+    assert load_config(file) == (Config(), [])
+
+
+def test_all_that_it_can_say(file):
+    file.write_text(
+        'refresh = 2\nreconcile = 0\ntheme = "mpstui-light"\nread_only = true\n'
+        '[keys]\nterminate_client = "T"\nquit = "ctrl+x"\n'
+    )
+    config, messages = load_config(file)
+    assert messages == []
+    assert config == Config(2.0, 0.0, "mpstui-light", True, {"terminate_client": "T", "quit": "ctrl+x"})
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("refresh = 0", "refresh must be a number of seconds from 0.1 to 3600"),
+        ("refresh = nan", "refresh must be"),
+        ("refresh = true", "refresh must be"),
+        ('refresh = "1"', "refresh must be"),
+        ("reconcile = 1", "reconcile must be a number of seconds from 5 to 86400, or 0 for never"),
+        ("reconcile = false", "reconcile must be"),
+        ("theme = 1", "theme is not the name of a theme"),
+        ('theme = "../../x"', "theme is not the name of a theme"),
+        ("keys = 1", "keys must be a table"),
+        ('[keys]\nquit = ""', "“quit” must name one key"),
+        ('[keys]\nquit = ["q"]', "“quit” must name one key"),
+        ('[keys]\na = "x"\nb = "x"', "“b”: the key “x” is given twice"),
+        ("colour = 1", "“colour” is not known; known: keys, read_only, reconcile, refresh, theme"),
+    ],
+)
+def test_a_wrong_value_keeps_the_default(file, text, said):
+    file.write_text(text)
+    config, messages = load_config(file)
+    assert len(messages) == 1
+    assert messages[0].startswith(f"{file}: ")
+    assert said in messages[0]
+    assert (config.refresh, config.reconcile, config.theme, config.read_only) == (1.0, 60.0, None, False)
+
+
+def test_one_wrong_key_does_not_cost_the_others(file):
+    file.write_text('refresh = "x"\ntheme = "mpstui-light"\n[keys]\nBad = "q"\nquit = "x"\n')
+    config, messages = load_config(file)
+    assert config.theme == "mpstui-light"
+    assert dict(config.keys) == {"quit": "x"}
+    assert len(messages) == 2
+
+
+@pytest.mark.parametrize("text", ['read_only = "yes"', "read_only = true\nrefresh = ", "x" * 70000, "read_only = 0"])
+def test_what_may_have_wished_for_read_only_is_read_only(file, text):
+    file.write_text(text)
+    config, messages = load_config(file)
+    assert config.read_only
+    assert len(messages) == 1
+
+
+def test_a_file_that_is_none(tmp_path):
+    os.mkfifo(tmp_path / "fifo")
+    for path, said in ((tmp_path, "directory"), (tmp_path / "fifo", "is not a file")):
+        config, messages = load_config(path)
+        assert config.read_only
+        assert said in messages[0].lower()
+
+
+def test_the_folder_is_where_the_standard_says(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    assert config_dir() == tmp_path / "mpstui"
