@@ -1,0 +1,1 @@
+"""Discovery, NVML and /proc."""
