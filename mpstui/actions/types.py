@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
+from mpstui.control.answer import Outcome
 from mpstui.model import ProcessKey
 
 ArgumentKind = Literal["percentage", "memory", "priority", "scope", "device", "uid", "clients"]
@@ -40,6 +42,19 @@ class ExitStatus(IntEnum):
     NO_ANSWER = 4
     NOT_PERMITTED = 5
     REFUSED_BY_SAFETY_RULE = 6
+
+
+STATUS: Final[Mapping[Outcome, ExitStatus]] = {
+    Outcome.OK: ExitStatus.DONE,
+    Outcome.ABSENT: ExitStatus.NO_DAEMON,
+    Outcome.NO_BINARY: ExitStatus.NO_DAEMON,
+    Outcome.HELD: ExitStatus.NO_ANSWER,
+    Outcome.BLOCKED: ExitStatus.NO_ANSWER,
+    Outcome.NOT_PERMITTED: ExitStatus.NOT_PERMITTED,
+    Outcome.REFUSED: ExitStatus.REFUSED_BY_DAEMON,
+    Outcome.UNREADABLE: ExitStatus.REFUSED_BY_DAEMON,
+}
+"""The exit status of a command that ended so."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,156 @@
+"""Ends clients without harm to their neighbours: terminate_client first, then the process (facts 15–17)."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+
+from mpstui.actions.audit import AuditLog
+from mpstui.actions.check import client_line
+from mpstui.actions.types import STATUS, ExitStatus, Request, Result
+from mpstui.blast import server_of
+from mpstui.control.answer import Answer, Outcome
+from mpstui.control.mps import MpsControl
+from mpstui.model import Client, Daemon, ProcessKey
+from mpstui.observe.processes import PidFd, open_pidfd
+
+_AFTER_KILL = 5.0
+"""Seconds that a process may take to go after SIGKILL: the driver frees its memory first."""
+
+
+class Ending:
+    """One request to end clients, one after the other. The order is the safety rule:
+
+    pidfd → start time checked → listed by the daemon → terminate_client → answer 0 → SIGTERM → grace → SIGKILL.
+    A terminate that fails or runs out of time does not go on to a kill, nor to the next client.
+    """
+
+    def __init__(
+        self,
+        control: MpsControl,
+        audit: AuditLog,
+        boot: str,
+        terminated: set[ProcessKey],
+        grace: float,
+        progress: Callable[[str], None],
+    ) -> None:
+        self._control = control
+        self._audit = audit
+        self._boot_id = boot
+        self._terminated = terminated
+        self._grace = grace
+        self._progress = progress
+
+    async def run(self, request: Request, daemon: Daemon) -> Result:
+        """End every client of the request; stops at the first that could not be ended as planned."""
+        details: list[str] = []
+        for index, key in enumerate(request.clients):
+            client, server = daemon.find_client(key), server_of(daemon, key)
+            if client is None or server is None:
+                raise AssertionError("checked by the preview on the same snapshot")
+            status, text = await self._end(request, client, server.pid)
+            details.append(f"{client_line(client)}: {text}")
+            self._progress(details[-1])
+            if status is not ExitStatus.DONE:
+                left = len(request.clients) - index - 1
+                if left:
+                    details.append(f"{left} more not touched")
+                return Result(request, status, f"client {key.pid}: {text}", tuple(details))
+        count = len(request.clients)
+        what = "ended" if request.action == "terminate_and_kill" else "terminated"
+        return Result(request, ExitStatus.DONE, f"{count} client{'s' if count > 1 else ''} {what}", tuple(details))
+
+    async def _end(self, request: Request, client: Client, server: int) -> tuple[ExitStatus, str]:
+        kill = request.action == "terminate_and_kill"
+        opened = open_pidfd(client.key)
+        if not isinstance(opened, PidFd):
+            text = f"nothing was sent: {opened.message}"
+            self._write(request, client, "", None, ExitStatus.REFUSED_BY_SAFETY_RULE, text)
+            return ExitStatus.REFUSED_BY_SAFETY_RULE, text
+        with opened as process:
+            if client.state != "TERMINATED":
+                status, text = await self._terminate(request, client, server)
+                if status is not ExitStatus.DONE or not kill:
+                    return status, text
+            status, text = await self._kill(client, process)
+            self._write(request, client, f"kill {client.pid}", None, status, text)
+            return status, text
+
+    async def _terminate(self, request: Request, client: Client, server: int) -> tuple[ExitStatus, str]:
+        if client.key in self._terminated or self._audit.terminate_was_sent(self._boot_id, client.key):
+            text = "terminate_client was sent for it before; a second one would block the whole daemon"
+            return self._done(request, client, "", None, ExitStatus.REFUSED_BY_SAFETY_RULE, text)
+        listed = await self._control.get_client_list(server)
+        if listed.value is None:
+            text = f"nothing was sent: {listed.message}"
+            return self._done(request, client, "", None, STATUS[listed.outcome], text)
+        if client.pid not in listed.value:
+            text = f"nothing was sent: server {server} does not list it any more"
+            return self._done(request, client, "", None, ExitStatus.REFUSED_BY_SAFETY_RULE, text)
+        # Remembered before it is sent: after a crash in between, not sending again is the safe side.
+        self._terminated.add(client.key)
+        self._write(
+            request, client, f"terminate_client {server} {client.pid}", None, None, "about to be sent", sent=True
+        )
+        self._progress(f"terminate_client {server} {client.pid}")
+        answer = await self._control.terminate_client(server, client.pid)
+        if answer.ok:
+            return self._done(
+                request, client, answer.command, answer, ExitStatus.DONE, "terminated: the daemon answered 0"
+            )
+        if answer.outcome is Outcome.BLOCKED:
+            text = (
+                f"terminate_client did not answer in {answer.seconds:.0f} s and may still be carried out; "
+                "the process was not killed, and it is not sent again"
+            )
+        else:
+            text = f"terminate_client failed: {answer.message}; the process was not killed"
+        if answer.outcome in {Outcome.REFUSED, Outcome.NOT_PERMITTED, Outcome.HELD, Outcome.ABSENT, Outcome.NO_BINARY}:
+            # The daemon did not take it, so that it may be tried again; after a time-out or garbage nobody knows.
+            self._terminated.discard(client.key)
+            self._write(request, client, answer.command, None, None, "not taken", sent=False)
+        return self._done(request, client, answer.command, answer, STATUS[answer.outcome], text)
+
+    async def _kill(self, client: Client, process: PidFd) -> tuple[ExitStatus, str]:
+        for number, patience in ((signal.SIGTERM, self._grace), (signal.SIGKILL, _AFTER_KILL)):
+            self._progress(f"{number.name} {client.pid}")
+            if trouble := process.send(number):
+                status = ExitStatus.NOT_PERMITTED if trouble.not_permitted else ExitStatus.REFUSED_BY_SAFETY_RULE
+                return status, f"terminated, but the process lives: {trouble.message}"
+            if await process.wait(patience):
+                return ExitStatus.DONE, f"terminated, then ended by {number.name}"
+        return ExitStatus.NO_ANSWER, f"terminated, but the process is still there {_AFTER_KILL:.0f} s after SIGKILL"
+
+    def _done(
+        self, request: Request, client: Client, command: str, answer: Answer[None] | None, status: ExitStatus, text: str
+    ) -> tuple[ExitStatus, str]:
+        self._write(request, client, command, answer, status, text)
+        return status, text
+
+    def _write(
+        self,
+        request: Request,
+        client: Client,
+        command: str,
+        answer: Answer[None] | None,
+        status: ExitStatus | None,
+        text: str,
+        *,
+        sent: bool | None = None,
+    ) -> None:
+        trouble = self._audit.write(
+            action=request.action,
+            pipe_dir=str(request.pipe_dir),
+            euid=os.geteuid(),
+            command=command,
+            sent=sent,
+            boot_id=self._boot_id,
+            client=[client.key.pid, client.key.start_ticks],
+            client_user=client.user,
+            answer=answer.stdout.decode("utf-8", "backslashreplace")[:200] if answer else "",
+            status=None if status is None else int(status),
+            result=text,
+        )
+        if trouble:
+            self._progress(trouble)

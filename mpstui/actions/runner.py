@@ -1,0 +1,208 @@
+"""Carries requests out: checks, sends, reads back, writes the audit line; read-only mode is enforced here."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from mpstui.actions.audit import AuditLog, boot_id
+from mpstui.actions.check import (
+    PRIORITIES,
+    Refused,
+    device_ordinal,
+    parse_memory,
+    parse_percentage,
+    parse_priority,
+    parse_uid,
+    preview,
+    reachable_daemon,
+)
+from mpstui.actions.ending import Ending
+from mpstui.actions.registry import ACTIONS
+from mpstui.actions.types import STATUS, Action, Danger, ExitStatus, Preview, Request, Result
+from mpstui.control.answer import Answer, Outcome
+from mpstui.control.mps import MpsControl
+from mpstui.model import ProcessKey, Snapshot
+from mpstui.text import format_percentage, format_size
+
+Progress = Callable[[str], None]
+_SETTLED = 0.05
+"""Percent: the daemon prints a percentage with one decimal (recorded: ``33.3``)."""
+READ_ONLY = "mpstui was started with --read-only"
+
+
+class Node(Protocol):
+    """What the runner needs of the collector."""
+
+    @property
+    def snapshot(self) -> Snapshot | None: ...
+
+    def control_for(self, pipe_dir: Path) -> MpsControl: ...
+
+    def request_refresh(self, pipe_dir: Path | None = None) -> None: ...
+
+
+class Runner:
+    """The action layer. ``grace`` is the time in seconds between SIGTERM and SIGKILL."""
+
+    actions: tuple[Action, ...] = ACTIONS
+
+    def __init__(self, node: Node, audit: AuditLog, *, read_only: bool = False, grace: float = 5.0) -> None:
+        self.read_only = read_only
+        self.grace = grace
+        self._node = node
+        self._audit = audit
+        self._boot_id = boot_id()
+        self._terminated: set[ProcessKey] = set()
+
+    def unavailable(
+        self, action: Action, snapshot: Snapshot | None, pipe_dir: Path, clients: Sequence[ProcessKey] = ()
+    ) -> str | None:
+        """Why the action cannot be chosen now, in words; None where it can."""
+        if self.read_only:
+            return READ_ONLY
+        if snapshot is None:
+            return "the node has not been read yet"
+        if action.danger is Danger.HARM:
+            if not clients:
+                return "choose a client first"
+            return self.preview(Request(action.id, pipe_dir, clients=tuple(clients)), snapshot).error
+        try:
+            reachable_daemon(Request(action.id, pipe_dir), snapshot)
+        except Refused as refused:
+            return str(refused)
+        return None
+
+    def preview(self, request: Request, snapshot: Snapshot) -> Preview:
+        """What the request would do; instant, sends nothing."""
+        shown = preview(request, snapshot)
+        if self.read_only:
+            return Preview(shown.title, shown.facts, error=READ_ONLY, error_status=ExitStatus.REFUSED_BY_SAFETY_RULE)
+        return shown
+
+    async def execute(self, request: Request, snapshot: Snapshot, progress: Progress = lambda text: None) -> Result:
+        """Check again on the newest snapshot, send, read back. Every way out leaves an audit line."""
+        snapshot = self._node.snapshot or snapshot
+        shown = self.preview(request, snapshot)
+        if shown.error is not None:
+            result = Result(request, shown.error_status, shown.error, ("nothing was sent",))
+            self._write(request, "", None, result)
+            return result
+        daemon = reachable_daemon(request, snapshot)
+        control = self._node.control_for(request.pipe_dir)
+        try:
+            if request.clients:
+                ending = Ending(control, self._audit, self._boot_id, self._terminated, self.grace, progress)
+                return await ending.run(request, daemon)
+            progress("sending")
+            sent, read, result = await self._change(request, snapshot, control)
+        finally:
+            self._node.request_refresh(request.pipe_dir)
+        return self._write(request, sent.command, sent, result, read)
+
+    async def _change(
+        self, request: Request, snapshot: Snapshot, control: MpsControl
+    ) -> tuple[Answer[object], Answer[object] | None, Result]:
+        daemon = reachable_daemon(request, snapshot)
+        server = request.server_pid
+        sent: Answer[object]
+        read: Answer[object]
+        if request.action == "set_active_thread_percentage":
+            value = parse_percentage(request.value)
+            if server is None:
+                sent = await control.set_default_active_thread_percentage(value)
+                read = await control.get_default_active_thread_percentage()
+            else:
+                sent = await control.set_active_thread_percentage(server, value)
+                read = await control.get_active_thread_percentage(server)
+            same = isinstance(read.value, float) and abs(read.value - value) <= _SETTLED
+            return sent, read, _judge(request, sent, read, same, format_percentage(value), format_percentage)
+        if request.action == "set_pinned_mem_limit":
+            size, text = parse_memory(request.value), request.value.strip().upper()
+            ordinal = device_ordinal(daemon, request.device)
+            if server is None:
+                sent = await control.set_default_device_pinned_mem_limit(ordinal, text)
+                read = await control.get_default_device_pinned_mem_limit(ordinal)
+            else:
+                sent = await control.set_device_pinned_mem_limit(server, ordinal, text)
+                read = await control.get_device_pinned_mem_limit(server, ordinal)
+            return sent, read, _judge(request, sent, read, read.value == size, format_size(size), format_size)
+        if request.action == "set_client_priority":
+            priority = parse_priority(request.value)
+            sent = await control.set_default_client_priority(priority)
+            read = await control.get_default_client_priority()
+            return sent, read, _judge(request, sent, read, read.value == priority, PRIORITIES[priority], PRIORITIES.get)
+        uid = parse_uid(request.value)
+        sent = await control.start_server(uid)
+        if not sent.ok:
+            return sent, None, _failed(request, sent)
+        return (
+            sent,
+            None,
+            Result(
+                request,
+                ExitStatus.DONE,
+                f"a server for UID {uid} was asked for",
+                ("it shows among the servers when it is ready; MPS says no more than that",),
+            ),
+        )
+
+    def _write(
+        self,
+        request: Request,
+        command: str,
+        sent: Answer[object] | None,
+        result: Result,
+        read: Answer[object] | None = None,
+    ) -> Result:
+        trouble = self._audit.write(
+            action=request.action,
+            pipe_dir=str(request.pipe_dir),
+            euid=os.geteuid(),
+            command=command,
+            sent=sent is not None and sent.outcome not in {Outcome.NO_BINARY, Outcome.ABSENT},
+            answer=sent.stdout.decode("utf-8", "backslashreplace")[:200] if sent else "",
+            read_back=read.stdout.decode("utf-8", "backslashreplace")[:200] if read else None,
+            status=int(result.status),
+            result=result.message,
+        )
+        if trouble:
+            return Result(request, result.status, result.message, (*result.details, trouble), result.remedy)
+        return result
+
+
+def _failed(request: Request, answer: Answer[object]) -> Result:
+    details = ("the value is as it was",)
+    if answer.outcome is Outcome.BLOCKED:
+        details = ("it may still be carried out when the daemon wakes up: read the value again then",)
+    return Result(request, STATUS[answer.outcome], answer.message, details)
+
+
+def _judge(
+    request: Request,
+    sent: Answer[object],
+    read: Answer[object],
+    same: bool,
+    wanted: str,
+    words: Callable[..., str | None],
+) -> Result:
+    if not sent.ok:
+        return _failed(request, sent)
+    if not read.ok:
+        return Result(
+            request,
+            STATUS[read.outcome],
+            f"sent, but the value could not be read back: {read.message}",
+            (f"sent: {sent.command}",),
+        )
+    found = "none" if read.value is None else words(read.value) or str(read.value)
+    if not same:
+        return Result(
+            request,
+            ExitStatus.REFUSED_BY_DAEMON,
+            f"the daemon did not take it: {wanted} was sent, {found} is in force",
+            (f"sent: {sent.command}",),
+        )
+    return Result(request, ExitStatus.DONE, f"in force: {found}", (f"sent: {sent.command}", f"read back: {found}"))

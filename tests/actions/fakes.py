@@ -1,0 +1,115 @@
+"""A control channel that answers from memory, and a node with it, for the action layer's unit tests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from mpstui.control.answer import Answer, Outcome
+from mpstui.model import Client, Context, Daemon, Device, ProcessKey, Server, Snapshot
+
+PIPE = Path("/tmp/mps_0")
+GPU = "GPU-c6233a33-3507-69ef-fed3-0090a2cbc745"
+OTHER_GPU = "GPU-51dbd800-8a65-a8fc-d0ec-7abe3f1ec476"
+
+
+def client(pid: int, *gpus: str, ticks: int | None = 1, **fields: object) -> Client:
+    contexts = tuple(Context(number, gpu) for number, gpu in enumerate(gpus or (GPU,), 1))
+    made = Client(ProcessKey(pid, ticks), 634, user="alice", command=f"python job{pid}.py", contexts=contexts)
+    return replace(made, **fields)
+
+
+def node(*clients: Client, **daemon: object) -> Snapshot:
+    server = Server(
+        ProcessKey(634, 1), 0, "root", "ACTIVE", active_thread_percentage=100.0, clients=clients or (client(643),)
+    )
+    fields: dict[str, object] = {
+        "key": ProcessKey(480, 1),
+        "uid": 0,
+        "user": "root",
+        "health": "ok",
+        "ordinals": {"0": GPU, "1": OTHER_GPU},
+        "default_active_thread_percentage": 100.0,
+        "default_client_priority": 0,
+        "servers": (server,),
+    } | daemon
+    devices = tuple(
+        Device(uuid, index, "NVIDIA H100 80GB HBM3", 132, (9, 0), 85520809984)
+        for index, uuid in enumerate((GPU, OTHER_GPU))
+    )
+    return Snapshot(1795209864.0, daemons=(Daemon(PIPE, **fields),), devices=devices)
+
+
+@dataclass
+class FakeControl:
+    """Takes values like the daemon of the recordings: wrong ones are ignored in silence (fact 5)."""
+
+    sent: list[str] = field(default_factory=list)
+    percentage: float = 100.0
+    limits: dict[str, int] = field(default_factory=dict)
+    priority: int = 0
+    listed: tuple[int, ...] = (643,)
+    deaf: bool = False
+    """Takes a command, says nothing wrong, does nothing."""
+    answers: dict[str, Outcome] = field(default_factory=dict)
+
+    def _say(self, command: str, value: object = None) -> Answer:
+        self.sent.append(command)
+        outcome = self.answers.get(command.split()[0], Outcome.OK)
+        if outcome is not Outcome.OK:
+            return Answer(command, outcome, message=f"it said {outcome.value}", seconds=30.0)
+        return Answer(command, outcome, value, stdout=str(value).encode())
+
+    async def set_default_active_thread_percentage(self, value: float) -> Answer:
+        if not self.deaf:
+            self.percentage = value
+        return self._say(f"set_default_active_thread_percentage {value:g}", self.percentage)
+
+    async def get_default_active_thread_percentage(self) -> Answer:
+        return self._say("get_default_active_thread_percentage", round(self.percentage, 1))
+
+    async def set_active_thread_percentage(self, server: int, value: float) -> Answer:
+        if not self.deaf:
+            self.percentage = value
+        return self._say(f"set_active_thread_percentage {server} {value:g}", self.percentage)
+
+    async def get_active_thread_percentage(self, server: int) -> Answer:
+        return self._say(f"get_active_thread_percentage {server}", round(self.percentage, 1))
+
+    async def set_default_device_pinned_mem_limit(self, device: str, text: str) -> Answer:
+        if not self.deaf:
+            self.limits[device] = int(text[:-1]) << {"M": 20, "G": 30}[text[-1]]
+        return self._say(f"set_default_device_pinned_mem_limit {device} {text}")
+
+    async def get_default_device_pinned_mem_limit(self, device: str) -> Answer:
+        return self._say(f"get_default_device_pinned_mem_limit {device}", self.limits.get(device))
+
+    async def set_default_client_priority(self, value: int) -> Answer:
+        if not self.deaf:
+            self.priority = value
+        return self._say(f"set_default_client_priority {value}")
+
+    async def get_default_client_priority(self) -> Answer:
+        return self._say("get_default_client_priority", self.priority)
+
+    async def start_server(self, uid: int) -> Answer:
+        return self._say(f"start_server -uid {uid}")
+
+    async def get_client_list(self, server: int) -> Answer:
+        return self._say(f"get_client_list {server}", self.listed)
+
+    async def terminate_client(self, server: int, pid: int) -> Answer:
+        return self._say(f"terminate_client {server} {pid}")
+
+
+@dataclass
+class FakeNode:
+    snapshot: Snapshot | None
+    control: FakeControl = field(default_factory=FakeControl)
+    refreshed: int = 0
+
+    def control_for(self, pipe_dir: Path) -> FakeControl:
+        return self.control
+
+    def request_refresh(self, pipe_dir: Path | None = None) -> None:
+        self.refreshed += 1

@@ -1,0 +1,170 @@
+"""What is refused before anything is sent, and what a preview says."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+import pytest
+
+from mpstui.actions.check import Refused, parse_memory, parse_percentage, parse_priority, parse_uid, preview
+from mpstui.actions.types import ExitStatus, Request
+from mpstui.model import ProcessKey
+
+from .fakes import GPU, OTHER_GPU, PIPE, client, node
+
+
+@pytest.mark.parametrize("text", ["0", "101", "-5", "abc", "", "100.1", "nan", "inf", "1e1", "５０", "0.0", "25 25"])
+def test_a_wrong_percentage_is_refused(text: str) -> None:
+    with pytest.raises(Refused) as refused:
+        parse_percentage(text)
+    assert refused.value.status is ExitStatus.USAGE
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("0.1", 0.1), ("100", 100.0), (" 33.3 ", 33.3), ("25%", 25.0), ("25 %", 25.0)]
+)
+def test_a_right_percentage_is_taken(text: str, value: float) -> None:
+    assert parse_percentage(text) == value
+
+
+@pytest.mark.parametrize("text", ["512MB", "-1G", "0G", "abc", "", "1.5G", "10", "1T", "10 G", "٣G", "9" * 30 + "G"])
+def test_a_wrong_memory_limit_is_refused(text: str) -> None:
+    with pytest.raises(Refused):
+        parse_memory(text)
+
+
+@pytest.mark.parametrize(("text", "size"), [("900M", 900 << 20), ("10G", 10 << 30), ("2g", 2 << 30)])
+def test_a_right_memory_limit_is_taken(text: str, size: int) -> None:
+    assert parse_memory(text) == size
+
+
+@pytest.mark.parametrize("text", ["2", "7", "-1", "", "high", "²"])
+def test_a_wrong_priority_is_refused(text: str) -> None:
+    with pytest.raises(Refused):
+        parse_priority(text)
+
+
+@pytest.mark.parametrize(("text", "value"), [("0", 0), ("1", 1), ("normal", 0), ("Below normal", 1)])
+def test_a_right_priority_is_taken(text: str, value: int) -> None:
+    assert parse_priority(text) == value
+
+
+def test_a_user_is_a_name_or_a_number() -> None:
+    assert parse_uid("root") == 0
+    assert parse_uid("2001") == 2001
+    for wrong in ("nosuchuser", "", "-1", "4294967296", "a\0b"):
+        with pytest.raises(Refused):
+            parse_uid(wrong)
+
+
+def set_threads(value: str, server: int | None = 634) -> Request:
+    return Request("set_active_thread_percentage", PIPE, value, server)
+
+
+def test_a_percentage_shows_its_sms_and_whom_it_does_not_reach() -> None:
+    shown = preview(set_threads("25"), node())
+    assert ("today", "100 %  132 SM") in shown.facts
+    assert ("becomes", "25 %  32 SM") in shown.facts
+    assert shown.not_reached == ("643 alice python job643.py",)
+    assert shown.error is None
+    assert not shown.warnings
+
+
+def test_a_tiny_percentage_is_taken_with_a_warning() -> None:
+    shown = preview(set_threads("0.1"), node())
+    assert ("becomes", "0.1 %  8 SM") in shown.facts
+    assert "smallest share, 8 SM" in shown.warnings[0]
+
+
+def test_an_unmeasured_device_is_marked_as_estimated() -> None:
+    snapshot = node()
+    snapshot = replace(
+        snapshot, devices=tuple(replace(d, compute_capability=(8, 0), sm_count=108) for d in snapshot.devices)
+    )
+    assert ("becomes", "25 %  ≈26 SM") in preview(set_threads("25"), snapshot).facts
+
+
+def test_an_unknown_server_is_refused_and_the_running_ones_are_named() -> None:
+    shown = preview(set_threads("25", 999999), node())
+    assert shown.error == "no server 999999 there; running: 634"
+    assert shown.error_status is ExitStatus.REFUSED_BY_DAEMON
+
+
+@pytest.mark.parametrize("device", ["5", "7", "GPU-none", "", "-1"])
+def test_a_memory_limit_needs_a_device_of_the_daemon(device: str) -> None:
+    shown = preview(Request("set_pinned_mem_limit", PIPE, "2G", 634, device), node())
+    assert shown.error is not None
+    assert GPU in shown.error
+    assert shown.error_status is ExitStatus.USAGE
+
+
+@pytest.mark.parametrize("device", ["1", OTHER_GPU])
+def test_a_memory_limit_takes_an_ordinal_or_a_uuid(device: str) -> None:
+    shown = preview(Request("set_pinned_mem_limit", PIPE, "2G", 634, device), node())
+    assert ("today", "none") in shown.facts
+    assert ("becomes", "2.0 GiB of 79.6 GiB a client on device 1") in shown.facts
+
+
+def test_a_memory_limit_that_cannot_help_is_warned_of() -> None:
+    too_much = preview(Request("set_pinned_mem_limit", PIPE, "200G", 634, "0"), node())
+    too_little = preview(Request("set_pinned_mem_limit", PIPE, "256M", 634, "0"), node())
+    assert "more than the device has" in too_much.warnings[0]
+    assert "context counts against the limit" in too_little.warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("health", "status"),
+    [
+        ("absent", ExitStatus.NO_DAEMON),
+        ("stale", ExitStatus.NO_DAEMON),
+        ("held", ExitStatus.NO_ANSWER),
+        ("blocked", ExitStatus.NO_ANSWER),
+    ],
+)
+def test_nothing_is_sent_to_a_daemon_that_does_not_answer(health: str, status: ExitStatus) -> None:
+    shown = preview(set_threads("25"), node(health=health, health_detail="why"))
+    assert shown.error_status is status
+    assert "why" in (shown.error or "")
+
+
+def test_another_users_daemon_is_not_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 2001)
+    shown = preview(set_threads("25"), node())
+    assert shown.error_status is ExitStatus.NOT_PERMITTED
+    assert "root" in (shown.error or "")
+
+
+def end(*keys: ProcessKey, kill: bool = False) -> Request:
+    return Request("terminate_and_kill" if kill else "terminate_client", PIPE, clients=keys)
+
+
+def test_ending_a_client_names_it_and_the_others_on_its_gpus() -> None:
+    """The graph of the containment recording: A{0} B{0,1} C{1}; D, on a GPU of its own, is not concerned (fact 18)."""
+    third = "GPU-30bc6a1c-3e3c-c13e-bb27-81232f82b77d"
+    snapshot = node(client(901), client(902, GPU, OTHER_GPU), client(903, OTHER_GPU), client(904, third))
+    shown = preview(end(ProcessKey(901, 1), kill=True), snapshot)
+    assert shown.hits == ("901 alice python job901.py",)
+    assert shown.not_reached == ("902 alice python job902.py", "903 alice python job903.py")
+    assert "without it 2 others would be lost" in shown.warnings[0]
+
+
+@pytest.mark.parametrize("key", [ProcessKey(999, 1), ProcessKey(643, 2)])
+def test_a_process_that_is_no_client_or_has_reused_its_pid_is_refused(key: ProcessKey) -> None:
+    shown = preview(end(key), node())
+    assert shown.error_status is ExitStatus.REFUSED_BY_SAFETY_RULE
+    assert "not, or no longer, a client" in (shown.error or "")
+
+
+def test_a_second_terminate_is_refused() -> None:
+    for asked in (client(643, terminate_requested=True), client(643, state="TERMINATED")):
+        shown = preview(end(asked.key), node(asked))
+        assert shown.error_status is ExitStatus.REFUSED_BY_SAFETY_RULE
+        assert "block the whole daemon" in (shown.error or "")
+
+
+def test_a_terminated_client_may_still_be_killed() -> None:
+    done = client(643, state="TERMINATED", terminate_requested=True)
+    assert preview(end(done.key, kill=True), node(done)).error is None
+    asked = client(643, terminate_requested=True)
+    assert preview(end(asked.key, kill=True), node(asked)).error is not None

@@ -1,0 +1,254 @@
+"""Sending, reading back, the order of the safe kill, read-only mode, the audit log."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mpstui.actions.audit import AuditLog, default_path
+from mpstui.actions.registry import ACTIONS, action
+from mpstui.actions.runner import Runner
+from mpstui.actions.types import ActionId, ExitStatus, Request
+from mpstui.control.answer import Outcome
+from mpstui.model import ProcessKey
+from mpstui.observe.procfs import read_stat
+
+from .fakes import PIPE, FakeNode, client, node
+
+
+@pytest.fixture
+def audit(tmp_path: Path) -> AuditLog:
+    return AuditLog(tmp_path / "state" / "audit.jsonl")
+
+
+def entries(audit: AuditLog) -> list[dict[str, object]]:
+    return [json.loads(line) for line in audit.path.read_text().splitlines()]
+
+
+STUBBORN = (
+    "import signal,sys; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready', flush=True); signal.pause()"
+)
+MEEK = "import signal,sys; print('ready', flush=True); signal.pause()"
+
+
+@pytest.fixture
+def processes() -> Iterator[list[subprocess.Popen[str]]]:
+    started: list[subprocess.Popen[str]] = []
+    yield started
+    for process in started:
+        process.kill()
+        process.wait()
+        if process.stdout:
+            process.stdout.close()
+
+
+def start(processes: list[subprocess.Popen[str]], program: str) -> ProcessKey:
+    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    processes.append(process)
+    assert process.stdout
+    assert process.stdout.readline() == "ready\n"
+    stat = read_stat(process.pid)
+    assert stat
+    return stat.key
+
+
+async def test_a_value_is_read_back_and_the_read_value_is_reported(audit: AuditLog) -> None:
+    fake = FakeNode(node())
+    result = await Runner(fake, audit).execute(
+        Request("set_active_thread_percentage", PIPE, "33.3"), node(), lambda text: None
+    )
+    assert result.status is ExitStatus.DONE
+    assert result.message == "in force: 33.3 %"
+    assert fake.control.sent == ["set_default_active_thread_percentage 33.3", "get_default_active_thread_percentage"]
+    assert fake.refreshed == 1
+    (entry,) = entries(audit)
+    assert entry["command"] == "set_default_active_thread_percentage 33.3"
+    assert entry["read_back"] == "33.3"
+    assert entry["status"] == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "device"),
+    [
+        ("set_active_thread_percentage", "25", None),
+        ("set_pinned_mem_limit", "2G", "0"),
+        ("set_client_priority", "1", None),
+    ],
+)
+async def test_a_value_that_was_ignored_in_silence_is_an_error(
+    audit: AuditLog, name: ActionId, value: str, device: str | None
+) -> None:
+    fake = FakeNode(node())
+    fake.control.deaf = True
+    result = await Runner(fake, audit).execute(Request(name, PIPE, value, None, device), node())
+    assert result.status is ExitStatus.REFUSED_BY_DAEMON
+    assert "did not take it" in result.message
+
+
+@pytest.mark.parametrize(
+    ("outcome", "status"),
+    [
+        (Outcome.ABSENT, ExitStatus.NO_DAEMON),
+        (Outcome.HELD, ExitStatus.NO_ANSWER),
+        (Outcome.BLOCKED, ExitStatus.NO_ANSWER),
+        (Outcome.NOT_PERMITTED, ExitStatus.NOT_PERMITTED),
+        (Outcome.REFUSED, ExitStatus.REFUSED_BY_DAEMON),
+    ],
+)
+async def test_each_outcome_has_its_exit_status(audit: AuditLog, outcome: Outcome, status: ExitStatus) -> None:
+    fake = FakeNode(node())
+    fake.control.answers["set_default_active_thread_percentage"] = outcome
+    result = await Runner(fake, audit).execute(Request("set_active_thread_percentage", PIPE, "25"), node())
+    assert result.status is status
+    assert result.message == f"it said {outcome.value}"
+
+
+async def test_read_only_refuses_in_the_action_layer_too(audit: AuditLog) -> None:
+    fake = FakeNode(node())
+    runner = Runner(fake, audit, read_only=True)
+    for each in ACTIONS:
+        assert runner.unavailable(each, node(), PIPE, [ProcessKey(643, 1)]) == "mpstui was started with --read-only"
+        request = Request(each.id, PIPE, "1", None, "0", (ProcessKey(643, 1),))
+        result = await runner.execute(request, node())
+        assert result.status is ExitStatus.REFUSED_BY_SAFETY_RULE
+    assert fake.control.sent == []
+    assert all(entry["sent"] is False for entry in entries(audit))
+
+
+async def test_the_newest_snapshot_is_checked_not_the_one_that_was_shown(audit: AuditLog) -> None:
+    fake = FakeNode(node(client(700)))
+    result = await Runner(fake, audit).execute(
+        Request("terminate_client", PIPE, clients=(ProcessKey(643, 1),)), node(client(643))
+    )
+    assert result.status is ExitStatus.REFUSED_BY_SAFETY_RULE
+    assert fake.control.sent == []
+
+
+async def test_the_safe_kill_terminates_first_and_then_signals(
+    audit: AuditLog, processes: list[subprocess.Popen[str]]
+) -> None:
+    key = start(processes, MEEK)
+    fake = FakeNode(node(client(key.pid, ticks=key.start_ticks)))
+    fake.control.listed = (key.pid,)
+    said: list[str] = []
+    result = await Runner(fake, audit).execute(Request("terminate_and_kill", PIPE, clients=(key,)), node(), said.append)
+    assert result.status is ExitStatus.DONE, result
+    assert fake.control.sent == ["get_client_list 634", f"terminate_client 634 {key.pid}"]
+    assert said[:2] == [f"terminate_client 634 {key.pid}", f"SIGTERM {key.pid}"]
+    assert processes[0].wait() == -signal.SIGTERM
+
+
+async def test_a_process_that_ignores_sigterm_gets_sigkill(
+    audit: AuditLog, processes: list[subprocess.Popen[str]]
+) -> None:
+    key = start(processes, STUBBORN)
+    fake = FakeNode(node(client(key.pid, ticks=key.start_ticks)))
+    fake.control.listed = (key.pid,)
+    result = await Runner(fake, audit, grace=0.05).execute(Request("terminate_and_kill", PIPE, clients=(key,)), node())
+    assert result.status is ExitStatus.DONE
+    assert "SIGKILL" in result.details[0]
+    assert processes[0].wait() == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("outcome", [o for o in Outcome if o is not Outcome.OK])
+async def test_a_terminate_that_fails_does_not_go_on_to_a_kill(
+    audit: AuditLog, processes: list[subprocess.Popen[str]], outcome: Outcome
+) -> None:
+    first, second = start(processes, MEEK), start(processes, MEEK)
+    fake = FakeNode(node(*(client(k.pid, ticks=k.start_ticks) for k in (first, second))))
+    fake.control.listed = (first.pid, second.pid)
+    fake.control.answers["terminate_client"] = outcome
+    result = await Runner(fake, audit).execute(Request("terminate_and_kill", PIPE, clients=(first, second)), node())
+    assert not result.done
+    assert [p.poll() for p in processes] == [None, None]
+    assert fake.control.sent.count(f"terminate_client 634 {first.pid}") == 1
+    assert not any(str(second.pid) in command for command in fake.control.sent)
+    assert "1 more not touched" in result.details
+
+
+async def test_terminate_is_never_sent_twice_even_by_the_next_mpstui(
+    audit: AuditLog, processes: list[subprocess.Popen[str]]
+) -> None:
+    """The snapshot does not know yet (no readable logs): the runner and, after a restart, the audit log do."""
+    key = start(processes, MEEK)
+    fake = FakeNode(node(client(key.pid, ticks=key.start_ticks)))
+    fake.control.listed = (key.pid,)
+    fake.control.answers["terminate_client"] = Outcome.BLOCKED
+    request = Request("terminate_client", PIPE, clients=(key,))
+    runner = Runner(fake, audit)
+    assert (await runner.execute(request, node())).status is ExitStatus.NO_ANSWER
+    assert (await runner.execute(request, node())).status is ExitStatus.REFUSED_BY_SAFETY_RULE
+    assert (await Runner(fake, audit).execute(request, node())).status is ExitStatus.REFUSED_BY_SAFETY_RULE
+    assert fake.control.sent.count(f"terminate_client 634 {key.pid}") == 1
+
+
+async def test_a_terminate_that_the_daemon_did_not_take_may_be_tried_again(
+    audit: AuditLog, processes: list[subprocess.Popen[str]]
+) -> None:
+    key = start(processes, MEEK)
+    fake = FakeNode(node(client(key.pid, ticks=key.start_ticks)))
+    fake.control.listed = (key.pid,)
+    fake.control.answers["terminate_client"] = Outcome.HELD
+    request = Request("terminate_client", PIPE, clients=(key,))
+    assert (await Runner(fake, audit).execute(request, node())).status is ExitStatus.NO_ANSWER
+    fake.control.answers.clear()
+    assert (await Runner(fake, audit).execute(request, node())).status is ExitStatus.DONE
+
+
+async def test_a_client_that_the_daemon_does_not_list_is_left_alone(
+    audit: AuditLog, processes: list[subprocess.Popen[str]]
+) -> None:
+    key = start(processes, MEEK)
+    fake = FakeNode(node(client(key.pid, ticks=key.start_ticks)))
+    fake.control.listed = ()
+    result = await Runner(fake, audit).execute(Request("terminate_and_kill", PIPE, clients=(key,)), node())
+    assert result.status is ExitStatus.REFUSED_BY_SAFETY_RULE
+    assert fake.control.sent == ["get_client_list 634"]
+    assert processes[0].poll() is None
+
+
+async def test_a_reused_pid_is_left_alone(audit: AuditLog, processes: list[subprocess.Popen[str]]) -> None:
+    key = start(processes, MEEK)
+    old = ProcessKey(key.pid, (key.start_ticks or 0) - 1)
+    fake = FakeNode(node(client(old.pid, ticks=old.start_ticks)))
+    fake.control.listed = (key.pid,)
+    result = await Runner(fake, audit).execute(Request("terminate_and_kill", PIPE, clients=(old,)), node())
+    assert result.status is ExitStatus.REFUSED_BY_SAFETY_RULE
+    assert fake.control.sent == []
+    assert processes[0].poll() is None
+
+
+async def test_a_full_disk_does_not_stop_the_admin_but_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    fake = FakeNode(node())
+    result = await Runner(fake, AuditLog(tmp_path / "file" / "audit.jsonl")).execute(
+        Request("set_client_priority", PIPE, "1"), node()
+    )
+    assert result.status is ExitStatus.DONE
+    assert "could not be written" in result.details[-1]
+
+
+def test_a_broken_audit_log_is_survived(audit: AuditLog) -> None:
+    audit.path.parent.mkdir()
+    audit.path.write_bytes(b'\xff\x00"terminate_client\n{"command": "terminate_client 1 2"\n["terminate_client"]\n')
+    assert audit.terminate_was_sent("boot", ProcessKey(2, 1)) is False
+    audit.write(action="x", command="terminate_client 1 2", client=[2, 1], boot_id="boot", sent=True)
+    assert audit.terminate_was_sent("boot", ProcessKey(2, 1)) is True
+    assert audit.terminate_was_sent("another boot", ProcessKey(2, 1)) is False
+    assert audit.path.read_bytes().startswith(b"\xff")
+
+
+def test_the_audit_log_has_its_place() -> None:
+    assert default_path({"MPSTUI_AUDIT_LOG": "/x/y"}) == Path("/x/y")
+    assert default_path({}).name == "audit.jsonl"
+
+
+def test_keys_are_unique_and_ids_resolve() -> None:
+    assert len({a.key for a in ACTIONS}) == len(ACTIONS)
+    assert all(action(a.id) is a for a in ACTIONS)

@@ -1,0 +1,66 @@
+"""The arithmetic of shares against the recording of every percentage from 1 to 100."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from mpstui.blast import blast_radius
+from mpstui.model import Client, Context, Device, ProcessKey, Server
+from mpstui.partition import sm_share
+
+RECORDED = Path(__file__).parent / "data" / "h100" / "faults-kills-limits.txt"
+H100 = Device("GPU-0", sm_count=132, compute_capability=(9, 0))
+
+
+def test_every_recorded_percentage_gives_the_recorded_sms() -> None:
+    recorded = {int(p): int(sm) for p, sm in re.findall(r"(\d+) sm (\d+);", RECORDED.read_text())}
+    assert len(recorded) == 100
+    shares = {p: sm_share(float(p), H100) for p in recorded}
+    assert {p: share.count for p, share in shares.items() if share} == recorded
+    assert not any(share.estimated for share in shares.values() if share)
+
+
+@pytest.mark.parametrize(("percentage", "sms"), [(0.1, 8), (33.3, 42), (66.7, 88)])
+def test_fractions(percentage: float, sms: int) -> None:
+    share = sm_share(percentage, H100)
+    assert share
+    assert share.count == sms
+
+
+def test_what_is_not_known_stays_unknown() -> None:
+    assert sm_share(None, H100) is None
+    assert sm_share(50.0, None) is None
+    assert sm_share(50.0, Device("GPU-0")) is None
+    unmeasured = sm_share(50.0, Device("GPU-0", sm_count=108, compute_capability=(8, 0)))
+    assert unmeasured
+    assert unmeasured.estimated
+
+
+def server(**devices: str) -> tuple[Server, dict[str, Client]]:
+    clients = {
+        name: Client(ProcessKey(pid, 1), contexts=tuple(Context(n, gpu) for n, gpu in enumerate(gpus)))
+        for pid, (name, gpus) in enumerate(devices.items(), 901)
+    }
+    return Server(ProcessKey(910, 1), clients=tuple(clients.values())), clients
+
+
+def lost(served: Server, clients: dict[str, Client], culprit: str) -> set[str]:
+    names = {c.key: name for name, c in clients.items()}
+    return {names[c.key] for c in blast_radius(served, [clients[culprit].key])}
+
+
+def test_the_radius_is_the_closure_over_shared_gpus() -> None:
+    """The four-GPU recording: A{0} B{0,1} C{1} D{2}; A faulted, A, B and C were lost, D ran on (fact 18)."""
+    served, clients = server(A="0", B="01", C="1", D="2")
+    assert lost(served, clients, "A") == {"B", "C"}
+    assert lost(served, clients, "C") == {"A", "B"}
+    assert lost(served, clients, "D") == set()
+
+
+def test_a_client_on_unknown_devices_is_counted_in() -> None:
+    served, clients = server(A="0", B="", D="2")
+    assert lost(served, clients, "A") == {"B", "D"}
+    assert lost(served, clients, "B") == {"A", "D"}

@@ -1,0 +1,62 @@
+"""Text from outside on one line, and sizes as people read them."""
+
+from __future__ import annotations
+
+import pytest
+
+from mpstui.text import format_age, format_percentage, format_size, parse_size, printable
+
+
+@pytest.mark.parametrize(
+    ("raw", "shown"),
+    [
+        (b"python train.py", "python train.py"),
+        (b"a\nb", "a\\nb"),
+        (b"\x1b[31mred", "\\x1b[31mred"),
+        (b"\xff\xfe", "\\xff\\xfe"),
+        ("\u202egnp.exe", "\\u202egnp.exe"),
+        ("\u200b", "\\u200b"),
+        ("[/bold]", "[/bold]"),
+        ("naïve 漢字", "naïve 漢字"),
+        ("\x9b31m", "\\x9b31m"),
+    ],
+)
+def test_control_characters_become_visible(raw: bytes | str, shown: str) -> None:
+    assert printable(raw) == shown
+
+
+def test_a_name_of_100_kb_is_cut_and_says_so() -> None:
+    shown = printable(b"x" * 100_000)
+    assert len(shown) == 300
+    assert shown.endswith("…")
+
+
+@pytest.mark.parametrize(("text", "size"), [("2G", 2 << 30), ("900M", 900 << 20), ("1024K", 1 << 20)])
+def test_limits_are_binary_sizes(text: str, size: int) -> None:
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["512MB", "-1G", "0G", "abc", "", "1.5G", "G", "10"])
+def test_what_mps_does_not_take_is_no_size(text: str) -> None:
+    assert parse_size(text) is None
+
+
+def test_numbers_for_people() -> None:
+    assert [format_size(s) for s in (None, 0, 1023, 2 << 30, 543162368, 85520809984)] == [
+        "—",
+        "0 B",
+        "1023 B",
+        "2.0 GiB",
+        "518 MiB",
+        "79.6 GiB",
+    ]
+    assert [format_percentage(p) for p in (None, 25.0, 33.3)] == ["—", "25 %", "33.3 %"]
+    assert [format_age(a) for a in (None, 0, 59.9, 60, 3599, 3600, 86400 * 12)] == [
+        "—",
+        "0s",
+        "59s",
+        "1m",
+        "59m",
+        "1h",
+        "12d",
+    ]
