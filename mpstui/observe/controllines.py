@@ -1,0 +1,260 @@
+"""control.log: what the daemon did, and what it was asked to do by whom."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Final
+
+from mpstui.model import Event
+from mpstui.observe.logline import Line, make_event, memory_limit, number, raw_text, unknown
+from mpstui.text import parse_size, printable
+
+_NOISE: Final = (
+    b"Accepting connection",
+    b"User did not send valid credentials",
+    b"To connect CUDA applications",
+    b"Try shutting down server",
+    b"Control will try shutting down server",
+    b"quit command issued",
+)
+_CLIENT: Final = re.compile(rb"NEW CLIENT (\d{1,10}) from user (\d{1,10}): (.*)")
+_STARTING: Final = re.compile(rb"Starting new server (\d{1,10}) for user (\d{1,10})")
+_READY: Final = re.compile(rb"NEW SERVER (\d{1,10}): Ready")
+_EXITED: Final = re.compile(rb"Server (\d{1,10}) exited with status (-?\d{1,10})")
+_WAITING: Final = re.compile(rb"Server (\d{1,10}) has (\d{1,10}) active worker threads")
+_FORCED: Final = re.compile(rb"Force shutting down server (\d{1,10})")
+_REFUSALS: Final = (
+    b"Invalid",
+    b"Insufficient privilege",
+    b"Not enough privilege",
+    b"Unknown command",
+    b"A user id",
+    b"Failed",
+)
+_NOT_FOUND: Final = re.compile(rb"Server \d{1,20} not found")
+_SLACK: Final = 1.0
+"""Seconds by which a line in the log and the moment of reading it may differ."""
+
+
+class ControlLines:
+    """The state that reading control.log takes: which command is being answered.
+
+    ``clock`` is None while history is read. Once it is set, a line that ends the answer to a ``ps`` is believed only if
+    the log's clock has not run further since the command than the reader's own: a forged line was written into argv
+    before anybody knew when ``ps`` would be asked.
+    """
+
+    __slots__ = ("_asked_at", "_command", "_owner", "_read_at", "_session", "_waiting", "clock", "version")
+
+    def __init__(self) -> None:
+        self.clock: Callable[[], float] | None = None
+        self.version: str | None = None
+        self._command: _Command | None = None
+        self._owner = 0
+        self._asked_at = 0.0
+        self._read_at = 0.0
+        self._session = False
+        self._waiting: int | None = None
+
+    def bare(self, raw: bytes) -> list[Event]:
+        """A line without a time: always the rest of an answer or of a client's name, never an event of its own."""
+        if self._command is not None or self._session:
+            return []
+        return [Event("unknown", detail=printable(raw), raw=printable(raw))] if raw.strip() else []
+
+    def feed(self, line: Line) -> list[Event]:
+        command = self._command
+        if command is not None and command.untrusted and not self._ends_untrusted(line):
+            return []
+        text = line.text
+        if text.startswith(b"Cmd:"):
+            return [*self._finish(), *self._begin(line)]
+        if text == b"UI closed":
+            events = self._finish()
+            self._session = False
+            events.append(make_event(line, "session_closed", "a control session was closed"))
+            return events
+        if text == b"NEW UI":
+            events = self._finish()
+            self._session = True
+            events.append(make_event(line, "session_opened", "a control session was opened"))
+            return events
+        if command is not None and command.answer(text):
+            return self._finish() if command.complete else []
+        return self._daemon_line(line)
+
+    def _ends_untrusted(self, line: Line) -> bool:
+        text = line.text
+        if line.tag != b"Control" or line.pid != self._owner or line.time < self._asked_at:
+            return False
+        if self.clock is not None and line.time - self._asked_at > self.clock() - self._read_at + _SLACK:
+            return False
+        return text == b"UI closed" or text.startswith((b"Cmd:", b"Accepting connection"))
+
+    def _begin(self, line: Line) -> list[Event]:
+        self._session = True
+        self._owner, self._asked_at = line.pid, line.time
+        self._read_at = self.clock() if self.clock else 0.0
+        self._command = _Command(line)
+        return self._command.at_once()
+
+    def _finish(self) -> list[Event]:
+        command, self._command = self._command, None
+        return command.outcome() if command else []
+
+    def _daemon_line(self, line: Line) -> list[Event]:
+        text = line.text
+        if text.startswith(_NOISE) or not text:
+            if self._command is not None and self._command.untrusted:
+                self._command = None
+            return []
+        if found := _CLIENT.match(text):
+            return self._client(line, int(found[1]), int(found[2]), found[3])
+        if found := _WAITING.match(text):
+            server = int(found[1])
+            if server == self._waiting:
+                return []
+            self._waiting = server
+            detail = f"server {server} is to shut down and waits for its clients"
+            return [make_event(line, "server_shutdown_waiting", detail, server=server)]
+        if found := _STARTING.match(text):
+            server, uid = int(found[1]), int(found[2])
+            detail = f"server {server} is starting for user {uid}"
+            return [make_event(line, "server_starting", detail, server=server, uid=uid)]
+        if found := _READY.match(text):
+            return [make_event(line, "server_ready", f"server {int(found[1])} is ready", server=int(found[1]))]
+        if found := _EXITED.match(text):
+            server, self._waiting = int(found[1]), None
+            detail = f"server {server} exited with status {found[2].decode()}"
+            return [make_event(line, "server_exited", detail, server=server, values={"status": found[2].decode()})]
+        if found := _FORCED.match(text):
+            detail = f"server {int(found[1])} is being shut down by force"
+            return [make_event(line, "server_shutdown_waiting", detail, server=int(found[1]), values={"force": "1"})]
+        if text.startswith(b"Starting control daemon"):
+            self._waiting, self._command, self._session = None, None, False
+            return [make_event(line, "daemon_started", f"control daemon {line.pid} started", pid=line.pid)]
+        if text.startswith(b"CUDA MPS Control binary version:"):
+            self.version = raw_text(text.partition(b":")[2].strip())
+            return []
+        if text.startswith(b"Exit with status"):
+            return [make_event(line, "daemon_exited", f"control daemon {line.pid} exited", pid=line.pid)]
+        if self._session or self._command is not None:
+            return []  # the answer to a plain question
+        return unknown(line)
+
+    def _client(self, line: Line, pid: int, uid: int, what: bytes) -> list[Event]:
+        if what.startswith(b"Server already exists"):
+            return []
+        if b"pending list" in what:
+            detail = f"client {pid} of user {uid} waits for a server"
+            return [make_event(line, "client_pending", detail, pid=pid, uid=uid)]
+        return [make_event(line, "unknown", raw_text(line.text), pid=pid, uid=uid)]
+
+
+class _Command:
+    """One ``Cmd:`` line and its answer so far."""
+
+    __slots__ = ("_answer", "_line", "_name", "_text", "_words", "complete", "untrusted")
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+        self._text = raw_text(line.text[4:].strip())
+        self._words = line.text[4:].split()[:5]
+        self._name = self._words[0] if self._words else b""
+        self._answer: list[bytes] = []
+        self.complete = False
+        self.untrusted = self._name == b"ps"
+        """Its answer holds text of the clients."""
+
+    def at_once(self) -> list[Event]:
+        """Events that need not wait for the answer: a terminate may never get one (fact 16)."""
+        if self._name == b"terminate_client":
+            server, pid = self._number(1), self._number(2)
+            return [self._make("terminate_requested", f"client {pid} is asked to end", server, pid)]
+        if self._name in {b"quit", b"shutdown_server", b"start_server"}:
+            return [self._make("command", f"asked for: {self._text}", self._number(1), changes="1")]
+        if self._name.startswith(b"set_"):
+            return []
+        return [self._make("command", f"asked for: {self._text}")]
+
+    def answer(self, text: bytes) -> bool:
+        """Takes a line of the answer; False where it is the daemon's own."""
+        if text.startswith(_REFUSALS) or _NOT_FOUND.match(text):
+            self._answer.append(text)
+            return True
+        if self._name == b"terminate_client" and text in {b"0", b"1"}:
+            self._answer.append(text)
+            self.complete = True
+            return True
+        if self._name.startswith(b"set_") and (_is_decimal(text) or text.startswith(self._name)):
+            self._answer.append(text)
+            self.complete = True
+            return True
+        return False
+
+    def outcome(self) -> list[Event]:
+        """Events once the answer is there."""
+        refusal = next((t for t in self._answer if t.startswith(_REFUSALS) or _NOT_FOUND.match(t)), None)
+        if refusal is not None:
+            if not (self._name.startswith(b"set_") or self._name in _CHANGES):
+                return []
+            detail = f"refused: {self._text} ({raw_text(refusal)})"
+            pid = self._number(2) if self._name == b"terminate_client" else None
+            return [self._make("command", detail, pid=pid, refused="1")]
+        if self._name == b"terminate_client":
+            if b"0" not in self._answer:
+                return []
+            server, pid = self._number(1), self._number(2)
+            return [self._make("terminate_succeeded", f"client {pid} was ended by the server", server, pid)]
+        return self._limit()
+
+    def _limit(self) -> list[Event]:
+        words = self._words
+        if self._name == b"set_default_active_thread_percentage" and len(words) > 1:
+            return self._percentage(None)
+        if self._name == b"set_active_thread_percentage" and len(words) > 2:
+            return self._percentage(self._number(1))
+        if self._name == b"set_default_device_pinned_mem_limit" and len(words) > 2:
+            return self._memory(None, words[1], words[2])
+        if self._name == b"set_device_pinned_mem_limit" and len(words) > 3:
+            return self._memory(self._number(1), words[2], words[3])
+        if self._name == b"set_default_client_priority" and len(words) > 1 and words[1] in {b"0", b"1"}:
+            value = words[1].decode()
+            detail = f"default client priority set to {value}"
+            return [self._make("limit_set", detail, what="client_priority", scope="default", value=value)]
+        return [self._make("command", f"asked for: {self._text}")] if self._name.startswith(b"set_") else []
+
+    def _percentage(self, server: int | None) -> list[Event]:
+        said = next((a for a in self._answer if _is_decimal(a)), None)
+        if said is None:
+            return [self._make("command", f"asked for: {self._text}")]
+        value = f"{float(said):g}"
+        whom = "default" if server is None else f"server {server}:"
+        detail = f"{whom} active thread percentage set to {value} %"
+        scope = "default" if server is None else "server"
+        return [self._make("limit_set", detail, server, what="active_thread_percentage", scope=scope, value=value)]
+
+    def _memory(self, server: int | None, device: bytes, wanted: bytes) -> list[Event]:
+        size = parse_size(raw_text(wanted))
+        if size is None:  # taken in silence, and ignored (fact 5)
+            return [self._make("command", f"ignored by the daemon: {self._text}", refused="1")]
+        return [
+            memory_limit(
+                self._line, "default" if server is None else "server", server, raw_text(device), size, self._text
+            )
+        ]
+
+    def _number(self, index: int) -> int | None:
+        return number(self._words[index]) if len(self._words) > index else None
+
+    def _make(self, kind: str, detail: str, server: int | None = None, pid: int | None = None, **values: str) -> Event:
+        values["command"] = self._text
+        return make_event(self._line, kind, detail, server=server, pid=pid, values=values)  # type: ignore[arg-type]
+
+
+_CHANGES: Final = frozenset({b"terminate_client", b"quit", b"shutdown_server", b"start_server"})
+
+
+def _is_decimal(text: bytes) -> bool:
+    return len(text) < 12 and text.replace(b".", b"", 1).isdigit()

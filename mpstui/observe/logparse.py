@@ -1,0 +1,87 @@
+"""A line of control.log or server.log in, events out; pure, one parser object a file."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Literal
+
+from mpstui.model import Event
+from mpstui.observe.controllines import ControlLines
+from mpstui.observe.logline import Line
+from mpstui.observe.serverlines import ServerLines
+
+LogKind = Literal["control", "server"]
+
+
+class Clock:
+    """Local time of a log line to seconds since the epoch; the minute is remembered, as lines come in order."""
+
+    __slots__ = ("_epoch", "_minute")
+
+    def __init__(self) -> None:
+        self._minute = b""
+        self._epoch = 0.0
+
+    def read(self, stamp: bytes) -> float:
+        """``2026-11-20 21:24:28.598``; raises ValueError or OverflowError for anything else."""
+        minute = stamp[:16]
+        if minute != self._minute:
+            fields = (int(minute[:4]), int(minute[5:7]), int(minute[8:10]), int(minute[11:13]), int(minute[14:16]))
+            self._epoch = time.mktime((*fields, 0, 0, 0, -1))
+            self._minute = minute
+        return self._epoch + float(stamp[17:])
+
+
+class LogParser:
+    """Turns the lines of one log file into events.
+
+    Lines known to say nothing new give no event; lines never seen before give one of kind ``unknown``. Groups of lines
+    (a fatal fault) give their event when the group is over: call :meth:`flush` when no more lines are there.
+
+    A client chooses its argv[0], and ``ps`` copies it into control.log (facts 8 and 10): it can hold a line break and
+    something that looks like a log line. So answers to commands are not read as log lines, and what ends the answer to
+    a ``ps`` has to carry the daemon's PID and a time that fits (see :class:`ControlLines`). What remains possible is a
+    wrong history, never a wrong membership: that is believed only with ``get_client_list`` or NVML.
+    """
+
+    __slots__ = ("_clock", "_control", "_server")
+
+    def __init__(self, kind: LogKind) -> None:
+        self._clock = Clock()
+        self._control = ControlLines() if kind == "control" else None
+        self._server = ServerLines() if kind == "server" else None
+
+    @property
+    def version(self) -> str | None:
+        """The control binary's version, where control.log has said it."""
+        return self._control.version if self._control else None
+
+    def live(self, clock: Callable[[], float]) -> None:
+        """From here on lines are fed as they are written; ``clock`` gives seconds that only grow."""
+        if self._control:
+            self._control.clock = clock
+
+    def feed(self, raw: bytes) -> list[Event]:
+        """Events that ``raw``, one line without its line break, completes."""
+        line = self._split(raw)
+        if self._control is not None:
+            return self._control.feed(line) if line else self._control.bare(raw)
+        assert self._server is not None  # noqa: S101 - one of the two is there, by construction
+        return self._server.feed(line) if line else self._server.bare(raw)
+
+    def flush(self) -> list[Event]:
+        """Events of a group that no other line has ended yet."""
+        return self._server.flush() if self._server else []
+
+    def _split(self, raw: bytes) -> Line | None:
+        if raw[:1] != b"[" or raw[24:25] != b" ":
+            return None
+        end = raw.find(b"]", 25, 64)
+        if end < 0:
+            return None
+        try:
+            tag, _, pid = raw[25:end].rpartition(b" ")
+            return Line(self._clock.read(raw[1:24]), tag.rstrip(), int(pid), raw[end + 2 :], raw)
+        except (ValueError, OverflowError):
+            return None

@@ -1,0 +1,287 @@
+"""server.log: clients, contexts, faults and limits as the server itself reports them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Final
+
+from mpstui.model import Event
+from mpstui.observe.logline import Line, make_event, memory_limit, number, raw_text, unknown
+
+_CLIENT: Final = re.compile(rb"\{(?:PID: )?(-?\d{1,10}), (?:Context(?: ID)?: )?(\d{1,10})\}")
+_PROCESS_GONE: Final = re.compile(rb"Client process (\d{1,10}) disconnected")
+_UUID: Final = re.compile(rb"\(uuid ([A-Za-z0-9-]{1,64})\) is associated")
+_ON_DEVICE: Final = re.compile(rb" on device (\d{1,4}) to be torn down")
+_PERCENTAGE: Final = re.compile(
+    rb"(?:Active Threads Percentage|activeThreadsPercentage) set to (\d{1,3}(?:\.\d{1,6})?)"
+)
+_MEMORY: Final = re.compile(rb"Device pinned memory limit for device (\S{1,64}) set to 0x([0-9a-fA-F]{1,16}) bytes")
+_PRIORITY: Final = re.compile(rb"Client Priority set to (\d{1,3})")
+_ACTIVE: Final = re.compile(rb"unable to shutdown due to (\d{1,10}) active")
+_STATUS: Final = re.compile(rb"with status (\d{1,6})")
+_LIMIT: Final = re.compile(rb"Maximum number of clients \((\d{1,6})\)")
+_NOISE: Final = (
+    b"Using log directory",
+    b"Connecting to control",
+    b"Initializing server",
+    b"Creating server context",
+    b"Creating worker thread",
+    b"Created anonymous",
+    b"CUDA MPS Server for",
+    b"Display Driver version",
+    b"Received new client",
+    b"Received device query",
+    b"Server Priority set",
+    b"Server has been",
+    b"Server failed to",
+    b"Destroy server context",
+    b"Waiting for current",
+)
+_VOLTA: Final = b"Volta MPS: "
+
+
+class _Fault:
+    """The lines of one fatal fault, gathered."""
+
+    __slots__ = ("clients", "culprits", "devices", "line", "listing")
+
+    def __init__(self, line: Line) -> None:
+        self.line = line
+        self.culprits: list[int] = []
+        self.clients: list[int] = []
+        self.devices: list[str] = []
+        self.listing: list[int] | list[str] | None = None
+        """What the bare numbers that follow are."""
+
+    def event(self) -> Event:
+        who = ", ".join(map(str, self.culprits)) or "an unknown client"
+        others = [pid for pid in self.clients if pid not in self.culprits]
+        detail = f"fatal GPU fault in client {who}"
+        if others:
+            detail += f"; it takes {'clients' if len(others) > 1 else 'client'} {', '.join(map(str, others))} with it"
+        values = {"culprits": " ".join(map(str, self.culprits)), "clients": " ".join(map(str, self.clients))}
+        pid = self.culprits[0] if self.culprits else None
+        devices = tuple(self.devices)
+        return make_event(
+            self.line, "fatal_fault", detail, server=self.line.pid, pid=pid, devices=devices, values=values
+        )
+
+
+class ServerLines:
+    """The state that reading server.log takes: the fault being told, the device of the next context, whom to end."""
+
+    __slots__ = ("_device", "_ending", "_fault", "_handlers", "_refused", "_waiting")
+
+    def __init__(self) -> None:
+        self._device: dict[int, str] = {}
+        self._ending: dict[int, tuple[int, int]] = {}
+        self._fault: _Fault | None = None
+        self._refused: int | None = None
+        self._waiting: int | None = None
+        self._handlers: dict[bytes, Callable[[Line, bytes], list[Event]]] = {
+            b"Client": self._client,
+            b"Server": self._server,
+            b"Device": self._device_line,
+            b"Status": self._status,
+            b"status": self._status,
+            b"Failed": self._failed,
+            b"MPS": self._ask,
+            b"Active": self._percentage,
+            b"activeThreadsPercentage": self._percentage,
+            b"All": self._group,
+            b"The": self._group,
+            b"Startup": self._startup,
+            b"Exiting": self._exiting,
+        }
+
+    def bare(self, raw: bytes) -> list[Event]:
+        """A line without a time."""
+        return [Event("unknown", detail=raw_text(raw), raw=raw_text(raw))] if raw.strip() else []
+
+    def flush(self) -> list[Event]:
+        fault, self._fault = self._fault, None
+        return [fault.event()] if fault else []
+
+    def feed(self, line: Line) -> list[Event]:
+        text = line.text
+        if text.startswith(_VOLTA):
+            text = text[len(_VOLTA) :]
+        if text.startswith(_NOISE) or not text:
+            return []
+        if self._fault is not None:
+            if self._gather(line, text):
+                return []
+            return [*self.flush(), *self.feed(line)]
+        handler = self._handlers.get(text.split(b" ", 1)[0])
+        return handler(line, text) if handler else unknown(line, line.pid)
+
+    def _client(self, line: Line, text: bytes) -> list[Event]:
+        server = line.pid
+        if found := _CLIENT.search(text):
+            pid, context = int(found[1]), int(found[2])
+            rest = text[found.end() :]
+            if rest == b" connected":
+                if context:
+                    return []  # told again, with its device, when it is ACTIVE
+                return [make_event(line, "client_connected", f"client {pid} connected", server=server, pid=pid)]
+            if rest.startswith(b" exit"):
+                if context == 0:
+                    return [self._gone(line, pid)]
+                detail = f"client {pid} closed context {context}"
+                return [make_event(line, "context_closed", detail, server=server, pid=pid, context=context)]
+            if b"fatal GPU error" in rest or b"torn down" in rest:
+                self._fault = _Fault(line)
+                self._gather(line, text)
+                return []
+        elif found := _PROCESS_GONE.match(text):
+            return [self._gone(line, int(found[1]))]
+        elif text.startswith(b"Client termination succeeded"):
+            pid, context = self._ending.get(server, (0, 0))
+            if not pid:
+                return unknown(line, server)
+            detail = f"client {pid} was ended by the server"
+            return [make_event(line, "terminate_succeeded", detail, server=server, pid=pid, context=context)]
+        elif found := _PRIORITY.match(text):
+            value = found[1].decode()
+            values = {"what": "client_priority", "scope": "server", "value": value}
+            detail = f"server {server}: client priority set to {value}"
+            return [make_event(line, "limit_set", detail, server=server, values=values)]
+        elif text.startswith(b"Client disconnected"):
+            return [make_event(line, "context_closed", f"a client of server {server} closed a context", server=server)]
+        return unknown(line, server)
+
+    def _gone(self, line: Line, pid: int) -> Event:
+        return make_event(line, "client_disconnected", f"client {pid} disconnected", server=line.pid, pid=pid)
+
+    def _status(self, line: Line, text: bytes) -> list[Event]:
+        found = _CLIENT.search(text)
+        if not found or not text.endswith(b" is ACTIVE"):
+            return unknown(line, line.pid)
+        pid, context = int(found[1]), int(found[2])
+        uuid = self._device.get(line.pid)
+        detail = f"client {pid} opened context {context}" + (f" on {uuid}" if uuid else "")
+        devices = (uuid,) if uuid else ()
+        return [make_event(line, "context_active", detail, server=line.pid, pid=pid, context=context, devices=devices)]
+
+    def _device_line(self, line: Line, text: bytes) -> list[Event]:
+        if found := _UUID.search(text):
+            self._device[line.pid] = found[1].decode()
+            return []
+        if found := _MEMORY.match(text):
+            return [memory_limit(line, "server", line.pid, raw_text(found[1]), int(found[2], 16))]
+        return unknown(line, line.pid)
+
+    def _percentage(self, line: Line, text: bytes) -> list[Event]:
+        found = _PERCENTAGE.match(text)
+        if not found:
+            return unknown(line, line.pid)
+        value = f"{float(found[1]):g}"
+        values = {"what": "active_thread_percentage", "scope": "server", "value": value}
+        detail = f"server {line.pid}: active thread percentage set to {value} %"
+        return [make_event(line, "limit_set", detail, server=line.pid, values=values)]
+
+    def _ask(self, line: Line, text: bytes) -> list[Event]:
+        found = _CLIENT.search(text)
+        if not found or not text.startswith(b"MPS server requesting client"):
+            return unknown(line, line.pid)
+        pid, context = int(found[1]), int(found[2])
+        self._ending[line.pid] = pid, context
+        detail = f"client {pid} is asked to end"
+        return [make_event(line, "terminate_requested", detail, server=line.pid, pid=pid, context=context)]
+
+    def _server(self, line: Line, text: bytes) -> list[Event]:
+        server = line.pid
+        if text.startswith(b"Server has started"):
+            return [make_event(line, "server_ready", f"server {server} is ready", server=server)]
+        if text.startswith(b"Server is handling a fatal"):
+            self._fault = _Fault(line)
+            return []
+        if text.startswith(b"Server teardown in progress"):
+            found = _CLIENT.search(text)
+            pid = int(found[1]) if found else None
+            self._refused = pid
+            detail = f"client {pid} was refused: server {server} is in FAULT"
+            return [make_event(line, "client_refused", detail, server=server, pid=pid, values={"reason": "fault"})]
+        if _ACTIVE.search(text):
+            if self._waiting == server:
+                return []
+            self._waiting = server
+            detail = f"server {server} is to shut down and waits for its clients"
+            return [make_event(line, "server_shutdown_waiting", detail, server=server)]
+        return unknown(line, server)
+
+    def _failed(self, line: Line, text: bytes) -> list[Event]:
+        server = line.pid
+        if found := _LIMIT.search(text):
+            detail = f"a client was refused: {found[1].decode()} clients is the most that a device takes"
+            values = {"reason": "limit", "limit": found[1].decode()}
+            return [make_event(line, "client_refused", detail, server=server, values=values)]
+        found, status = _CLIENT.search(text), _STATUS.search(text)
+        if not found or not text.startswith(b"Failed to accept client"):
+            return unknown(line, server)
+        pid = int(found[1])
+        if pid == self._refused:  # the line before said why
+            self._refused = None
+            return []
+        code = status[1].decode() if status else ""
+        reason = {"807": "fault", "808": "limit", "809": "limit"}.get(code, "unknown")
+        values = {"reason": reason, "status": code}
+        detail = f"client {pid} was refused with CUDA error {code}" if code else f"client {pid} was refused"
+        return [make_event(line, "client_refused", detail, server=server, pid=pid, values=values)]
+
+    def _startup(self, line: Line, text: bytes) -> list[Event]:
+        self._waiting = None
+        self._device.pop(line.pid, None)
+        self._ending.pop(line.pid, None)
+        return [make_event(line, "server_starting", f"server {line.pid} is starting", server=line.pid)]
+
+    def _exiting(self, line: Line, text: bytes) -> list[Event]:
+        self._waiting = None
+        return [make_event(line, "server_exited", f"server {line.pid} exited", server=line.pid)]
+
+    def _group(self, line: Line, text: bytes) -> list[Event]:
+        if b"torn down" not in text and b"will be reset" not in text and b"sticky error" not in text:
+            if text.startswith(b"The following devices"):
+                return []
+            return unknown(line, line.pid)
+        self._fault = _Fault(line)
+        self._gather(line, text)
+        return []
+
+    def _gather(self, line: Line, text: bytes) -> bool:
+        """Takes a line of the group of a fatal fault; False where the group is over."""
+        fault = self._fault
+        assert fault is not None  # noqa: S101 - the callers have just looked
+        if line.pid != fault.line.pid:
+            return False
+        value = number(text.strip())
+        if value is not None and fault.listing is not None:
+            if fault.listing is fault.devices:
+                _add(fault.devices, str(value))
+            else:
+                _add(fault.clients, value)
+            return True
+        fault.listing = None
+        found = _CLIENT.search(text)
+        if found and (b"fatal GPU error" in text or b"torn down" in text):
+            pid = int(found[1])
+            _add(fault.clients, pid)
+            if b"fatal GPU error" in text:
+                _add(fault.culprits, pid)
+            if device := _ON_DEVICE.search(text):
+                _add(fault.devices, device[1].decode())
+            return True
+        if text.startswith(b"The following devices"):
+            fault.listing = fault.devices
+            return True
+        if text.startswith(b"The following client"):
+            fault.listing = fault.clients
+            return True
+        return b"torn down" in text or text.startswith(b"Server is handling a fatal")
+
+
+def _add(to: list[int] | list[str], what: int | str) -> None:
+    """Appends what is not there yet: the server names a client once for each reason."""
+    if what not in to:
+        to.append(what)  # type: ignore[arg-type]
