@@ -1,0 +1,296 @@
+"""The channel beside binaries that misbehave: an outcome each time, never an exception, a hang or a process left."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from mpstui.control.answer import Outcome
+from mpstui.control.channel import OUTPUT_LIMIT, ControlChannel
+from mpstui.control.mps import MpsControl, binary_version
+
+Script = Callable[[str], tuple[str, ...]]
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Script:
+    """Makes an executable shell script of the given lines."""
+
+    def make(text: str) -> tuple[str, ...]:
+        path = tmp_path / f"fake-{len(list(tmp_path.iterdir()))}"
+        path.write_text(f"#!/bin/sh\n{text}\n")
+        path.chmod(0o755)
+        return (str(path),)
+
+    return make
+
+
+def channel(tmp_path: Path, binary: tuple[str, ...], deadline: float = 5.0) -> ControlChannel:
+    return ControlChannel(tmp_path / "pipe", binary, deadline=deadline, log_dir=tmp_path / "log")
+
+
+async def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+    """Wait for a condition; fails after ``seconds``."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "the condition did not come true"
+        await asyncio.sleep(0.005)
+
+
+async def gone(pid_file: Path) -> None:
+    """Wait until the process whose PID a script wrote down is no more."""
+
+    def over() -> bool:
+        pid = pid_file.read_text().strip() if pid_file.exists() else ""
+        return pid != "" and (
+            not psutil.pid_exists(int(pid)) or psutil.Process(int(pid)).status() == psutil.STATUS_ZOMBIE
+        )
+
+    await until(over)
+
+
+async def test_the_command_and_the_environment_reach_the_binary(tmp_path: Path, script: Script) -> None:
+    binary = script('cat; echo "$CUDA_MPS_PIPE_DIRECTORY|$CUDA_MPS_LOG_DIRECTORY|$LC_ALL|$HOME"')
+    one = channel(tmp_path, binary)
+    reply = await one.run("get_server_list")
+    home = os.environ.get("HOME", "")
+    assert reply.stdout.decode() == f"get_server_list\n{tmp_path}/pipe|{tmp_path}/log|C|{home}\n"
+    assert (reply.failure, reply.exit_status, reply.stderr, one.sent) == (None, 0, b"", 1)
+
+
+async def test_a_second_line_is_never_sent(tmp_path: Path, script: Script) -> None:
+    one = channel(tmp_path, script("cat"))
+    for command in ("ps\nquit", "ps\r", "ps\x00", "ps\x1b[2J", "ps\u2028quit", "ps\udcff"):
+        reply = await one.run(command)
+        assert reply.failure is Outcome.REFUSED
+    assert one.sent == 0
+
+
+async def test_a_hanging_binary_is_killed_with_its_children(tmp_path: Path, script: Script) -> None:
+    child = tmp_path / "child"
+    binary = script(f"sleep 300 & echo $! > {child}; wait")
+    answer = await MpsControl(channel(tmp_path, binary, deadline=0.3)).get_server_list()
+    assert answer.outcome is Outcome.BLOCKED
+    assert answer.message == "The control daemon did not answer within 0.3 s."
+    assert 0.3 <= answer.seconds < 3
+    await gone(child)
+
+
+async def test_output_that_came_before_the_deadline_is_kept(tmp_path: Path, script: Script) -> None:
+    binary = script("echo half; exec sleep 300")
+    answer = await MpsControl(channel(tmp_path, binary, deadline=0.5)).get_server_list()
+    assert (answer.outcome, answer.stdout, answer.value) == (Outcome.BLOCKED, b"half\n", None)
+
+
+async def test_a_cancelled_command_leaves_no_process(tmp_path: Path, script: Script) -> None:
+    mine = tmp_path / "mine"
+    task = asyncio.create_task(channel(tmp_path, script(f"echo $$ > {mine}; exec sleep 300")).run("ps"))
+    await until(mine.exists)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await gone(mine)
+
+
+async def test_the_channel_works_after_a_cancelled_command(tmp_path: Path, script: Script) -> None:
+    started = tmp_path / "started"
+    binary = script(f"if [ -e {started} ]; then echo 634; else touch {started}; exec sleep 300; fi")
+    one = channel(tmp_path, binary)
+    task = asyncio.create_task(one.run("ps"))
+    await until(started.exists)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert (await MpsControl(one).get_server_list()).value == (634,)
+
+
+async def test_a_flood_is_cut_off(tmp_path: Path, script: Script) -> None:
+    one = channel(tmp_path, script("exec yes"))
+    answer = await MpsControl(one).get_server_list()
+    assert answer.outcome is Outcome.UNREADABLE
+    assert answer.message == "The control binary printed more than 4 MiB."
+    assert len(answer.stdout) < OUTPUT_LIMIT + (1 << 20)
+    assert answer.seconds < 4
+
+
+async def test_a_flood_on_stderr_is_cut_off(tmp_path: Path, script: Script) -> None:
+    answer = await MpsControl(channel(tmp_path, script("exec yes >&2"))).ps()
+    assert answer.outcome is Outcome.UNREADABLE
+
+
+async def test_a_binary_that_never_reads_its_input(tmp_path: Path, script: Script) -> None:
+    answer = await MpsControl(channel(tmp_path, script("exec 0<&-; echo 634"))).get_server_list()
+    assert answer.value == (634,)
+
+
+async def test_an_answer_in_small_pieces_is_put_together(tmp_path: Path, script: Script) -> None:
+    binary = script("for i in 6 3 4; do printf $i; sleep 0.02; done; echo")
+    assert (await MpsControl(channel(tmp_path, binary)).get_server_list()).value == (634,)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("echo 634; exit 3", "The control binary exited with status 3: “634”."),
+        ("echo oops >&2; exit 1", "The control binary exited with status 1: “oops”."),
+        ("kill -SEGV $$", "The control binary was killed by signal 11."),
+        ("printf '\\377\\033[2J'", "The answer cannot be read: “\\xff\\x1b[2J”."),
+    ],
+)
+async def test_garbage_is_told_as_it_is(tmp_path: Path, script: Script, text: str, message: str) -> None:
+    answer = await MpsControl(channel(tmp_path, script(text))).get_server_list()
+    assert (answer.outcome, answer.value, answer.message) == (Outcome.UNREADABLE, None, message)
+
+
+@pytest.mark.parametrize("name", ["missing", "not-executable", "directory", "no-interpreter", "nul\0"])
+async def test_a_binary_that_cannot_be_run(tmp_path: Path, name: str) -> None:
+    (tmp_path / "not-executable").write_text("#!/bin/sh\n")
+    (tmp_path / "directory").mkdir()
+    (tmp_path / "no-interpreter").write_text("#!/nowhere/sh\n")
+    (tmp_path / "no-interpreter").chmod(0o755)
+    binary = (str(tmp_path / name),)
+    answer = await MpsControl(channel(tmp_path, binary)).get_server_list()
+    assert answer.outcome is Outcome.NO_BINARY
+    assert answer.message.startswith(str(tmp_path))
+    assert answer.message.isprintable()
+    assert (await binary_version(binary)).outcome is Outcome.NO_BINARY
+
+
+async def test_no_binary_at_all(tmp_path: Path) -> None:
+    assert (await channel(tmp_path, ()).run("ps")).failure is Outcome.NO_BINARY
+
+
+@pytest.mark.parametrize("directory", ["/tmp/" + "x" * 90, "/tmp/x\0y"])
+async def test_a_pipe_directory_that_no_daemon_can_have(directory: str, script: Script) -> None:
+    one = ControlChannel(Path(directory), script("cat"))
+    answer = await MpsControl(one).get_server_list()
+    assert (answer.outcome, one.sent) == (Outcome.ABSENT, 0)
+    assert answer.message.isprintable()
+
+
+async def test_never_two_commands_at_once_for_a_daemon(tmp_path: Path, script: Script) -> None:
+    (tmp_path / "pipe").mkdir()
+    (tmp_path / "alias").symlink_to(tmp_path / "pipe")
+    binary = script(f"mkdir {tmp_path}/busy || echo TWO; sleep 0.02; rmdir {tmp_path}/busy; echo 634")
+    channels = [ControlChannel(tmp_path / name, binary) for name in ("pipe", "alias", "pipe/../pipe")]
+    replies = await asyncio.gather(*(one.run("ps") for one in channels * 3))
+    assert [reply.stdout for reply in replies] == [b"634\n"] * 9
+
+
+async def test_two_daemons_do_not_wait_for_each_other(tmp_path: Path, script: Script) -> None:
+    """Each binary ends only when the other has started."""
+    binary = script(
+        'touch "$CUDA_MPS_PIPE_DIRECTORY-up"\n'
+        f"until [ -e {tmp_path}/a-up ] && [ -e {tmp_path}/b-up ]; do sleep 0.01; done; echo 634"
+    )
+    replies = await asyncio.gather(*(ControlChannel(tmp_path / name, binary).run("ps") for name in "ab"))
+    assert [reply.stdout for reply in replies] == [b"634\n"] * 2
+
+
+CANNOT_SEND = "echo 'Cannot send command to MPS control daemon process' >&2; exit 1"
+
+
+async def test_a_session_that_is_soon_over_goes_unnoticed(tmp_path: Path, script: Script) -> None:
+    once = tmp_path / "once"
+    one = channel(tmp_path, script(f"if mkdir {once} 2>/dev/null; then {CANNOT_SEND}; fi; echo 634"))
+    assert (await MpsControl(one).get_server_list()).value == (634,)
+    assert one.sent == 2
+
+
+async def test_a_session_that_stays_is_held(tmp_path: Path, script: Script) -> None:
+    started = time.monotonic()
+    one = channel(tmp_path, script(CANNOT_SEND))
+    answer = await MpsControl(one).get_server_list()
+    assert answer.outcome is Outcome.HELD
+    assert answer.holder is None
+    assert answer.message == "Another process keeps a control session open."
+    assert one.sent > 1
+    assert 0.4 < time.monotonic() - started < 5
+
+
+async def test_terminate_and_quit_have_their_own_deadline(tmp_path: Path, script: Script) -> None:
+    one = ControlChannel(tmp_path / "pipe", script("sleep 0.3; echo 0"), deadline=0.1, terminate_deadline=10.0)
+    assert (await MpsControl(one).terminate_client(1, 2)).ok
+    assert (await MpsControl(one).get_server_list()).outcome is Outcome.BLOCKED
+
+
+async def test_words_that_would_shift_the_arguments_are_not_sent(tmp_path: Path, script: Script) -> None:
+    one = channel(tmp_path, script("cat"))
+    control = MpsControl(one)
+    for device in ("0 1G", "", "0\n", "GPU-x y", "-1"):
+        assert (await control.get_default_device_pinned_mem_limit(device)).outcome is Outcome.REFUSED
+    assert (await control.set_default_device_pinned_mem_limit("0", "1G 2G")).outcome is Outcome.REFUSED
+    assert (await control.set_active_thread_percentage(1, float("nan"))).outcome is Outcome.REFUSED
+    assert one.sent == 0
+
+
+async def test_what_each_method_sends(tmp_path: Path, script: Script) -> None:
+    """Against the syntax that was recorded on a real daemon."""
+    sent = tmp_path / "sent"
+    control = MpsControl(channel(tmp_path, script(f"cat >> {sent}")))
+    uuid = "GPU-c6233a33-3507-69ef-fed3-0090a2cbc745"
+    await control.get_server_list()
+    await control.get_server_status(634)
+    await control.get_client_list(634)
+    await control.get_device_client_list()
+    await control.get_device_client_list(634)
+    await control.ps()
+    await control.ps(634)
+    await control.device_query()
+    await control.get_default_active_thread_percentage()
+    await control.set_default_active_thread_percentage(33.3)
+    await control.get_active_thread_percentage(634)
+    await control.set_active_thread_percentage(634, 25)
+    await control.get_default_device_pinned_mem_limit(0)
+    await control.set_default_device_pinned_mem_limit("0", "10G")
+    await control.get_device_pinned_mem_limit(634, "0")
+    await control.set_device_pinned_mem_limit(634, uuid, "3G")
+    await control.get_default_client_priority()
+    await control.set_default_client_priority(1)
+    await control.start_server(0)
+    await control.shutdown_server(634)
+    await control.shutdown_server(634, force=True)
+    await control.terminate_client(634, 645)
+    await control.quit()
+    await control.quit(2)
+    assert sent.read_text().splitlines() == [
+        "get_server_list",
+        "get_server_status 634",
+        "get_client_list 634",
+        "get_device_client_list",
+        "get_device_client_list 634",
+        "ps",
+        "ps -p 634",
+        "device_query",
+        "get_default_active_thread_percentage",
+        "set_default_active_thread_percentage 33.3",
+        "get_active_thread_percentage 634",
+        "set_active_thread_percentage 634 25",
+        "get_default_device_pinned_mem_limit 0",
+        "set_default_device_pinned_mem_limit 0 10G",
+        "get_device_pinned_mem_limit 634 0",
+        f"set_device_pinned_mem_limit 634 {uuid} 3G",
+        "get_default_client_priority",
+        "set_default_client_priority 1",
+        "start_server -uid 0",
+        "shutdown_server 634",
+        "shutdown_server 634 -f",
+        "terminate_client 634 645",
+        "quit",
+        "quit -t 2",
+    ]
+
+
+async def test_the_version_needs_no_daemon(script: Script) -> None:
+    binary = script(
+        'test "$*" = -v && echo "CUDA MPS Control for Linux/Unix/QNX. Binary version: 13000"; echo; echo "(C)"'
+    )
+    assert (await binary_version(binary)).value == "13000"
+    assert (await binary_version(script("exec sleep 300"), deadline=0.2)).outcome is Outcome.BLOCKED
+    assert (await binary_version(script("echo hello"))).outcome is Outcome.UNREADABLE
