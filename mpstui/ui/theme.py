@@ -141,6 +141,8 @@ def _variables(color: Callable[[str], str], marks: Mapping[str, str]) -> dict[st
 def _ansi_variables() -> dict[str, str]:
     """No shades: a terminal with 16 colours has none, and black or white may be the colour of its background."""
     return {
+        "ansi-background": "ansi_default",
+        "ansi-foreground": "ansi_default",
         "text-muted": "ansi_default",
         "text-disabled": "ansi_default",
         "foreground-muted": "ansi_default",
