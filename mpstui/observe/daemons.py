@@ -1,0 +1,187 @@
+"""Finds the control daemons that run on this machine: one pass over /proc, without a word to any of them."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+from mpstui.model import ProcessKey
+from mpstui.observe.procfs import (
+    HiddenProcessError,
+    effective_uid,
+    read_arguments,
+    read_environment,
+    read_proc,
+    read_stat,
+    start_time,
+)
+
+PROGRAM: Final = "nvidia-cuda-mps-control"
+DEFAULT_PIPE_DIR: Final = Path("/tmp/nvidia-mps")  # noqa: S108 - MPS's own default
+DEFAULT_V3_PIPE_DIR: Final = Path("/run/nvidia-mps")
+DEFAULT_LOG_DIR: Final = Path("/var/log/nvidia-mps")
+_SO_ACCEPTCON: Final = b"00010000"
+_SOCKETS_LIMIT: Final = 1 << 22
+_SOCKET_DIRS_LIMIT: Final = 64
+_COMM: Final = (PROGRAM[:15].encode(), b"python", b"pypy")
+"""The kernel cuts names at 15 bytes; an interpreter may run a stand-in of that name."""
+_INTERPRETER: Final = re.compile(r"(?:python|pypy)[\d.]*")
+_LONG_DAEMON: Final = {"daemon", "foreground", "forground"}
+"""The last is how the 580 binary spells it."""
+
+FileId = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a command line of the control program asks for."""
+
+    daemon: bool = False
+    multiuser: bool = False
+    protocol: Literal["legacy", "v3"] = "legacy"
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonProcess:
+    """A running control daemon and what may be known of it from outside."""
+
+    key: ProcessKey
+    uid: int | None
+    start_time: float | None
+    multiuser: bool
+    protocol: Literal["legacy", "v3"]
+    pipe_dir: Path | None
+    """As the daemon names it, in its own mount namespace; None where its environment may not be read."""
+    log_dir: Path | None
+    pipe_id: FileId | None = None
+    """The directory behind that name, seen from within the daemon; None where it is gone or out of reach."""
+    log_id: FileId | None = None
+
+
+def running_daemons() -> list[DaemonProcess]:
+    """Every control daemon that /proc shows, oldest first. Costs some 10 µs a process of the machine."""
+    found = [daemon for pid in _candidates() if (daemon := daemon_process(pid)) is not None]
+    return sorted(found, key=lambda daemon: (daemon.key.start_ticks or 0, daemon.key.pid))
+
+
+def daemon_process(pid: int) -> DaemonProcess | None:
+    """The daemon that this PID is, judged by its own command line; None for anything else, a zombie among it."""
+    try:
+        stat = read_stat(pid)
+    except HiddenProcessError:
+        return None
+    if stat is None or stat.gone:
+        return None
+    options = parse_command_line([os.fsdecode(argument) for argument in read_arguments(pid) or []])
+    if options is None or not options.daemon:
+        return None
+    environment, uid = read_environment(pid), effective_uid(pid)
+    protocol = options.protocol
+    pipe_dir = log_dir = None
+    if environment is not None:
+        if version := environment.get("CUDA_MPS_PROTOCOL_VERSION"):
+            protocol = "v3" if version == "3" else "legacy"
+        default = DEFAULT_V3_PIPE_DIR if protocol == "v3" and uid == 0 else DEFAULT_PIPE_DIR
+        pipe_dir = _absolute(environment.get("CUDA_MPS_PIPE_DIRECTORY"), default)
+        log_dir = _absolute(environment.get("CUDA_MPS_LOG_DIRECTORY"), DEFAULT_LOG_DIR)
+    return DaemonProcess(
+        key=stat.key,
+        uid=uid,
+        start_time=start_time(stat.start_ticks),
+        multiuser=options.multiuser,
+        protocol=protocol,
+        pipe_dir=pipe_dir,
+        log_dir=log_dir,
+        pipe_id=seen_by(pid, pipe_dir),
+        log_id=seen_by(pid, log_dir),
+    )
+
+
+def listening_dirs() -> list[Path]:
+    """Directories in which somebody of this network namespace listens as a control daemon would.
+
+    Everybody may read that, so it finds the daemon whose environment is closed; anybody may bind such a socket too.
+    """
+    found = []
+    for line in (read_proc("/proc/net/unix", _SOCKETS_LIMIT) or b"").splitlines():
+        fields = line.split(maxsplit=7)
+        listens = len(fields) == 8 and fields[3] == _SO_ACCEPTCON and fields[7].startswith(b"/")
+        if listens and fields[7].endswith(b"/control_privileged"):
+            found.append(Path(os.fsdecode(os.path.dirname(fields[7]))))
+    return found[:_SOCKET_DIRS_LIMIT]
+
+
+def parse_command_line(arguments: list[str]) -> Options | None:
+    """The options of a control program's command line; None where it is another program's.
+
+    ``nvidia-cuda-mps-control -d``, or an interpreter that runs a script of that name. Without ``-d`` or ``-f`` it is
+    somebody's control session.
+    """
+    if arguments and _INTERPRETER.fullmatch(os.path.basename(arguments[0])):
+        arguments = list(_script(arguments[1:]))
+    if not arguments or os.path.basename(arguments[0]) != PROGRAM:
+        return None
+    daemon = multiuser = False
+    protocol = ""
+    rest = iter(arguments[1:])
+    for argument in rest:
+        if argument == "--":
+            break
+        if argument.startswith("--"):
+            daemon |= argument[2:] in _LONG_DAEMON
+            multiuser |= argument == "--multiuser-server"
+            continue
+        if not argument.startswith("-"):
+            continue
+        letters, takes_value, value = argument[1:].partition("p")
+        daemon |= "d" in letters or "f" in letters
+        multiuser |= "M" in letters
+        if takes_value:
+            protocol = value or next(rest, "")
+    return Options(daemon, multiuser, "v3" if protocol == "3" else "legacy")
+
+
+def seen_by(pid: int, path: Path | None) -> FileId | None:
+    """Device and inode of ``path`` as the process sees it, which in a container is not what the path is here."""
+    if path is None:
+        return None
+    return file_id(Path(f"/proc/{pid}/root{path}"))
+
+
+def file_id(path: Path) -> FileId | None:
+    """Device and inode, which tell whether two paths are one directory."""
+    try:
+        stat = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return stat.st_dev, stat.st_ino
+
+
+def _candidates() -> Iterator[int]:
+    for name in os.listdir("/proc"):
+        if name.isdigit() and (read_proc(f"/proc/{name}/comm", 16) or b"").startswith(_COMM):
+            yield int(name)
+
+
+def _script(arguments: list[str]) -> Iterator[str]:
+    """What follows an interpreter's own options: the script and its arguments; nothing for ``-c`` and ``-m``."""
+    rest = iter(arguments)
+    for argument in rest:
+        if not argument.startswith("-"):
+            yield argument
+            yield from rest
+        elif argument in {"-W", "-X"}:
+            next(rest, None)
+        elif not argument.startswith(("--", "-W", "-X")) and ("c" in argument or "m" in argument):
+            return
+
+
+def _absolute(text: str | None, default: Path) -> Path | None:
+    """A directory from an environment; None for a relative one, since where the daemon stood then is not known."""
+    if not text:
+        return default
+    return Path(text) if text.startswith("/") else None
