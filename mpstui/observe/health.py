@@ -1,0 +1,82 @@
+"""How a daemon is: told from where it was found, from its last answer and from its log. Every state has a remedy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mpstui.control.answer import Outcome
+from mpstui.model import Health, SessionHolder
+from mpstui.observe.discovery import Place
+from mpstui.observe.state import DaemonState
+from mpstui.text import format_age, printable
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """How the last command ended."""
+
+    time: float
+    outcome: Outcome
+    message: str = ""
+    holder: SessionHolder | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A daemon's health, in words."""
+
+    health: Health
+    detail: str | None = None
+    remedy: str | None = None
+    holder: SessionHolder | None = None
+
+
+START = "Start one: CUDA_MPS_PIPE_DIRECTORY={} nvidia-cuda-mps-control -d"
+
+
+def condition(place: Place | None, probe: Probe | None, state: DaemonState, known_at: float | None) -> Condition:
+    """``known_at``: when the daemon last answered; the detail then says from what time the rest of the screen is."""
+    where = printable(str(state.pipe_dir))
+    if place is None or place.state in {"absent", "unusable"}:
+        detail = place.detail if place and place.detail else "no control daemon there"
+        return Condition("absent", detail, place.remedy if place and place.remedy else START.format(where))
+    if place.state == "stale":
+        detail = place.detail or "the files of a control daemon that is gone"
+        return Condition("stale", detail, place.remedy or START.format(where))
+    client = state.client(state.blocked_by) if state.blocked_by is not None else None
+    if client is not None:
+        detail = f"blocked by a second terminate_client for client {client.pid}, whose process still lives"
+        remedy = f"End that process: kill -9 {client.pid}. The daemon goes on at once."
+        return Condition("blocked", detail + _age(probe, known_at), remedy)
+    if probe is None:
+        return Condition("ok", place.detail or None)
+    age = _age(probe, known_at)
+    if probe.outcome is Outcome.HELD:
+        holder = probe.holder
+        who = f"process {holder.pid}" if holder else "the process that does"
+        remedy = f"Close that session, or end {who}; clients still connect meanwhile."
+        return Condition("held", (probe.message or "a control session is kept open") + age, remedy, holder)
+    if probe.outcome is Outcome.BLOCKED:
+        detail = probe.message or "it does not answer"
+        return Condition("blocked", detail + age, _blocked_remedy(state))
+    if probe.outcome is Outcome.ABSENT:
+        return Condition("stale", probe.message or "the files of a control daemon that is gone", START.format(where))
+    if probe.outcome in {Outcome.NO_BINARY, Outcome.UNREADABLE}:
+        remedy = "Put nvidia-cuda-mps-control on PATH or its path in MPSTUI_CONTROL_BINARY."
+        return Condition("ok", f"{probe.message}{age}", remedy)
+    return Condition("ok", place.detail or None)
+
+
+def _blocked_remedy(state: DaemonState) -> str:
+    asked = [str(c.pid) for s in state.servers.values() for c in s.clients.values() if c.asked or c.ended]
+    if asked:
+        return f"A terminated client whose process lives is the likely cause: end process {', '.join(asked)}."
+    if any(server.ending for server in state.servers.values()):
+        return "It is told to quit and waits for its clients to end."
+    return "Look at control.log for the command it is at; ending the client that it waits for frees it."
+
+
+def _age(probe: Probe | None, known_at: float | None) -> str:
+    if probe is None or known_at is None or probe.time - known_at < 1:
+        return ""
+    return f"; what is shown is {format_age(probe.time - known_at)} old at least"

@@ -1,0 +1,189 @@
+"""Answers of the daemon, folded into what its logs told; pure. Answers know what is, logs know since when."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from mpstui.control.legacy import DeviceClients, DeviceQuery, PsRow
+from mpstui.model import Event
+from mpstui.observe.state import ClientRecord, DaemonState, LimitsInForce, ServerRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """Who is there. ``time`` is when the first question was put: what the logs told later is newer."""
+
+    time: float
+    servers: tuple[int, ...] = ()
+    status: Mapping[int, str] = field(default_factory=dict)
+    clients: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    """Server to the PIDs of its clients; a server without an answer is missing."""
+    contexts: Mapping[int, tuple[DeviceClients, ...]] = field(default_factory=dict)
+    rows: tuple[PsRow, ...] = ()
+    """Of ``ps``, which a client can forge (fact 10)."""
+    query: DeviceQuery | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LimitReading:
+    """The limits in force; what had no answer is missing or None."""
+
+    time: float
+    percentage: float | None = None
+    priority: int | None = None
+    memory: Mapping[str, int | None] | None = None
+    """Default bytes by ordinal; None as a value: no limit."""
+    server_percentage: Mapping[int, float] = field(default_factory=dict)
+    server_memory: Mapping[int, Mapping[str, int | None]] = field(default_factory=dict)
+
+
+def fold_membership(state: DaemonState, reading: Membership, now: float) -> list[Event]:
+    """Makes the state agree with the answers, save for what the logs told after the questions were put."""
+    events: list[Event] = []
+    if reading.query is not None:
+        found = reading.query.default or next(iter(reading.query.servers.values()), ())
+        state.ordinals = {str(device.ordinal): device.uuid for device in found}
+    for pid in [pid for pid, server in state.servers.items() if server.touched < reading.time]:
+        if pid not in reading.servers:
+            del state.servers[pid]
+    for pid in reading.servers:
+        server = state.servers.setdefault(pid, ServerRecord(pid, now))
+        status = reading.status.get(pid)
+        if status is not None:
+            if status != "FAULT" and server.fault is not None:
+                server.fault = None
+            server.status = status
+        if pid in reading.clients:
+            events += _fold_clients(state, server, reading, now)
+    _fold_rows(state, reading.rows)
+    return events
+
+
+def _fold_clients(state: DaemonState, server: ServerRecord, reading: Membership, now: float) -> list[Event]:
+    listed = reading.clients[server.pid]
+    events: list[Event] = []
+    for pid in [pid for pid, c in server.clients.items() if pid not in listed and c.touched < reading.time]:
+        events += state.process_gone(pid, now)
+    for pid in listed:
+        if pid not in server.clients and not (server.touched > reading.time):
+            limits = server.limits.copy() if server.limits_read is not None else LimitsInForce()
+            server.clients[pid] = ClientRecord(pid, reading.time, limits=limits)
+    devices = reading.contexts.get(server.pid)
+    if devices is None:
+        return events
+    ordinals = _ordinals(reading.query, server.pid) or state.ordinals
+    seen: dict[int, dict[int, str | None]] = {}
+    for device in devices:
+        for context in device.contexts:
+            seen.setdefault(context.pid, {})[context.context] = ordinals.get(str(device.ordinal))
+    for pid, client in server.clients.items():
+        if client.touched <= reading.time:
+            known, client.contexts = client.contexts, seen.get(pid, {})
+            for number, uuid in client.contexts.items():
+                if uuid is None:
+                    client.contexts[number] = known.get(number)
+    return events
+
+
+def _ordinals(query: DeviceQuery | None, server: int) -> dict[str, str]:
+    found = query.servers.get(server, ()) if query is not None else ()
+    return {str(device.ordinal): device.uuid for device in found}
+
+
+def _fold_rows(state: DaemonState, rows: tuple[PsRow, ...]) -> None:
+    """A row is believed only of a listed client, and only if it is the one row that claims to be its (fact 10)."""
+    claims: dict[int, set[PsRow]] = {}
+    for row in rows:
+        claims.setdefault(row.pid, set()).add(row)
+    for server in state.servers.values():
+        for pid, client in server.clients.items():
+            rival = claims.get(pid, set())
+            if len(rival) == 1:
+                row = next(iter(rival))
+                if row.server == server.pid:
+                    client.id, client.namespace, client.command = row.id, row.namespace, row.command
+            elif rival:
+                client.id = client.namespace = client.command = None
+
+
+def fold_limits(state: DaemonState, reading: LimitReading, logged: bool) -> None:
+    """Takes over the limits read.
+
+    ``logged``: the logs are followed and would have told of a change. A limit that differs from what they told has then
+    been so all along (a variable in the daemon's environment), for the clients as well; otherwise it was changed at
+    some time, and of clients seen since the last reading it is not known what they got.
+    """
+    defaults = state.defaults
+    if reading.percentage is not None:
+        defaults.percentage = reading.percentage
+    if reading.priority is not None:
+        defaults.priority = reading.priority
+        for server in state.servers.values():
+            _take_priority(server, reading.priority, state.control_from if logged else None)
+    if reading.memory is not None:
+        defaults.memory = {device: size for device, size in reading.memory.items() if size is not None}
+        defaults.memory_known = True
+    for server in state.servers.values():
+        percentage = reading.server_percentage.get(server.pid)
+        if percentage is not None:
+            _take_percentage(server, percentage, state.control_from if logged else None)
+        _take_memory(server, reading.server_memory.get(server.pid), state.ordinals, logged)
+        server.limits_read = reading.time
+
+
+def _since_last(server: ServerRecord) -> list[ClientRecord]:
+    """Clients first seen after the limits were last read."""
+    read = server.limits_read
+    return [client for client in server.clients.values() if read is None or client.touched > read]
+
+
+def _take_priority(server: ServerRecord, value: int, logged_from: float | None) -> None:
+    old, server.limits.priority = server.limits.priority, value
+    if old == value:
+        return
+    for client in server.clients.values() if logged_from is not None else _since_last(server):
+        if client.limits.priority == old:
+            client.limits.priority = value if _seen_connecting(client, logged_from) else None
+
+
+def _take_percentage(server: ServerRecord, value: float, logged_from: float | None) -> None:
+    old, server.limits.percentage = server.limits.percentage, value
+    if old == value:
+        return
+    for client in server.clients.values() if logged_from is not None else _since_last(server):
+        if client.limits.percentage == old:
+            client.limits.percentage = value if _seen_connecting(client, logged_from) else None
+
+
+def _seen_connecting(client: ClientRecord, logged_from: float | None) -> bool:
+    """Whether every change of a limit since it connected is in the logs that were read."""
+    return logged_from is not None and client.connected is not None and client.connected >= logged_from
+
+
+def _take_memory(
+    server: ServerRecord, found: Mapping[str, int | None] | None, ordinals: Mapping[str, str], logged: bool
+) -> None:
+    if found is None:
+        return
+    old = by_ordinal(server.limits.memory, ordinals)
+    known = server.limits.memory_known
+    new = {device: size for device, size in found.items() if size is not None}
+    kept = {device: size for device, size in old.items() if device not in found}  # devices that nobody has (fact 5)
+    server.limits.memory, server.limits.memory_known = {**new, **kept}, True
+    if known and server.limits.memory == old:
+        return
+    for client in server.clients.values() if logged else _since_last(server):
+        if client.limits.memory_known == known and by_ordinal(client.limits.memory, ordinals) == old:
+            sure = logged and client.connected is not None and server.started is not None
+            client.limits.memory = dict(server.limits.memory) if sure else {}
+            client.limits.memory_known = sure
+
+
+def by_ordinal(memory: Mapping[str, int], ordinals: Mapping[str, str]) -> dict[str, int]:
+    """Limits by ordinal: one set by UUID reads back by ordinal, and the last one set wins (fact 6)."""
+    index = {uuid: ordinal for ordinal, uuid in ordinals.items()}
+    result: dict[str, int] = {}
+    for device, size in memory.items():
+        result[index.get(device, device)] = size
+    return result

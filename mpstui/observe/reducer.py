@@ -1,0 +1,337 @@
+"""The node's state, a fold over everything that was observed, and the snapshot made of it; pure, no I/O, no clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal, TypeVar
+
+from mpstui.control.answer import Answer, Outcome
+from mpstui.model import (
+    EMPTY,
+    Client,
+    Context,
+    Daemon,
+    Device,
+    Event,
+    ProcessKey,
+    Server,
+    Snapshot,
+    Source,
+)
+from mpstui.observe.discovery import Place
+from mpstui.observe.eventlog import EventLog, Origin
+from mpstui.observe.health import Probe, condition
+from mpstui.observe.limits import effective
+from mpstui.observe.problems import find_problems
+from mpstui.observe.readings import LimitReading, Membership, by_ordinal, fold_limits, fold_membership
+from mpstui.observe.sources import NvmlSample, ProcessFacts
+from mpstui.observe.state import ClientRecord, DaemonState, ServerRecord
+from mpstui.partition import sm_share
+
+Watch = Literal["logs", "polling", "none"]
+T = TypeVar("T")
+_CPU_INTERVAL = 0.5
+"""Seconds under which a CPU percentage would be noise: the kernel counts in hundredths."""
+
+
+@dataclass(slots=True)
+class Watched:
+    """One pipe directory and all that is known of it."""
+
+    state: DaemonState
+    place: Place | None = None
+    probe: Probe | None = None
+    answered_at: float | None = None
+    watch: Watch = "none"
+    watch_detail: str | None = None
+    version: str | None = None
+
+
+class NodeState:
+    """Give it readings in the order in which they were taken; :meth:`snapshot` answers what they come to.
+
+    Unchanged parts of successive snapshots are the same objects.
+    """
+
+    def __init__(self, host: str = "", source: Source = "real") -> None:
+        self.watched: dict[Path, Watched] = {}
+        self._host = host
+        self._source: Source = source
+        self._events = EventLog()
+        self._sample: NvmlSample | None = None
+        self._facts: dict[int, ProcessFacts] = {}
+        self._cpu: dict[ProcessKey, tuple[float, float, float | None]] = {}
+        self._last: Snapshot | None = None
+        self._clients: dict[ProcessKey, Client] = {}
+        self._seen: dict[ProcessKey, Client] = {}
+
+    def watch(self, pipe_dir: Path) -> Watched:
+        """The entry of a pipe directory, made when it is first asked for."""
+        found = self.watched.get(pipe_dir)
+        if found is None:
+            found = self.watched[pipe_dir] = Watched(DaemonState(pipe_dir))
+        return found
+
+    def set_places(self, places: Sequence[Place]) -> list[Path]:
+        """Takes a discovery over. Answers the directories whose daemon came, went or is another one."""
+        changed: list[Path] = []
+        for place in places:
+            watched = self.watch(place.pipe_dir)
+            before, watched.place = watched.place, place
+            old = (before.state, before.daemon) if before else None
+            if old == (place.state, place.daemon):
+                continue
+            changed.append(place.pipe_dir)
+            watched.probe = None
+            if place.state != "running" or (
+                before is not None and place.daemon and watched.state.daemon_pid != place.daemon.pid
+            ):
+                watched.state.reset()
+        for pipe_dir in self.watched.keys() - {place.pipe_dir for place in places}:
+            del self.watched[pipe_dir]
+            changed.append(pipe_dir)
+        order = {place.pipe_dir: index for index, place in enumerate(places)}
+        self.watched = dict(sorted(self.watched.items(), key=lambda item: order[item[0]]))
+        return changed
+
+    def add_event(self, pipe_dir: Path, event: Event, origin: Origin, now: float) -> None:
+        """An event from a daemon's log; ``now`` is the moment at which the line was read."""
+        self._tell(pipe_dir, event, origin)
+        for derived in self.watch(pipe_dir).state.apply(event, now):
+            self._tell(pipe_dir, derived, "derived")
+
+    def set_sample(self, sample: NvmlSample) -> None:
+        self._sample = sample
+
+    def set_membership(self, members: Mapping[str, Mapping[int, int | None]]) -> None:
+        """NVML's list of MPS clients, taken between two full samples."""
+        if self._sample is not None and self._sample.mps_clients != members:
+            self._sample = replace(self._sample, mps_clients=members)
+
+    def set_facts(self, asked: Iterable[int], facts: Mapping[int, ProcessFacts], time: float) -> None:
+        """/proc's word on the processes ``asked`` for. One that was there and is gone has left MPS as well."""
+        for pid in asked:
+            new, old = facts.get(pid), self._facts.get(pid)
+            if old is not None and (new is None or new.key != old.key):
+                self._gone(pid, old, new, time)
+            if new is None:
+                self._facts.pop(pid, None)
+            else:
+                self._facts[pid] = new
+                self._count_cpu(new, time)
+        wanted = self.pids()
+        for pid in self._facts.keys() - wanted:
+            self._cpu.pop(self._facts.pop(pid).key, None)
+
+    def pids(self) -> set[int]:
+        """Processes whose facts matter now."""
+        found: set[int] = set()
+        for watched in self.watched.values():
+            if watched.place and watched.place.daemon:
+                found.add(watched.place.daemon.pid)
+            found |= watched.state.pending.keys()
+            for server in watched.state.servers.values():
+                found.add(server.pid)
+                found |= server.clients.keys()
+        return found
+
+    def lives(self, pid: int) -> bool:
+        """Whether /proc listed the process when it was last asked."""
+        return pid in self._facts
+
+    def fold_membership(self, pipe_dir: Path, reading: Membership, now: float) -> None:
+        for event in fold_membership(self.watch(pipe_dir).state, reading, now):
+            self._tell(pipe_dir, event, "derived")
+
+    def fold_limits(self, pipe_dir: Path, reading: LimitReading) -> None:
+        watched = self.watch(pipe_dir)
+        fold_limits(watched.state, reading, watched.watch == "logs")
+
+    def set_probe(self, pipe_dir: Path, answer: Answer[object], now: float) -> None:
+        """How the latest command to the daemon ended."""
+        watched = self.watch(pipe_dir)
+        watched.probe = Probe(now, answer.outcome, answer.message, answer.holder)
+        if answer.outcome in {Outcome.OK, Outcome.REFUSED, Outcome.NOT_PERMITTED}:
+            watched.answered_at = now
+
+    def snapshot(self, time: float) -> Snapshot:
+        sample = self._sample
+        devices = self._devices()
+        by_uuid = {device.uuid: device for device in devices}
+        self._seen = {}
+        daemons = tuple(self._daemon(path, watched, by_uuid) for path, watched in self.watched.items())
+        self._clients = self._seen
+        nvml = sample.error if sample else None
+        states = [watched.state for watched in self.watched.values()]
+        last = self._last
+        shown = Snapshot(
+            time,
+            self._source,
+            self._host,
+            sample.driver_version if sample else None,
+            nvml,
+            _kept(last.daemons if last else (), daemons),
+            _kept(last.devices if last else (), devices),
+            _kept(last.problems if last else (), find_problems(daemons, devices, states, nvml)),
+            self._events.events,
+        )
+        self._last = shown
+        return shown
+
+    def _tell(self, pipe_dir: Path, event: Event, origin: Origin) -> None:
+        self._events.add(event if event.pipe_dir == pipe_dir else replace(event, pipe_dir=pipe_dir), origin)
+
+    def _gone(self, pid: int, old: ProcessFacts, new: ProcessFacts | None, time: float) -> None:
+        self._cpu.pop(old.key, None)
+        for path, watched in self.watched.items():
+            client = watched.state.client(pid)
+            if new is not None and client is not None and _connected_since(client, new):
+                continue  # the PID's next owner has connected, and the logs have told so already
+            for event in watched.state.process_gone(pid, time):
+                self._tell(path, event, "derived")
+
+    def _count_cpu(self, facts: ProcessFacts, time: float) -> None:
+        if facts.cpu_seconds is None:
+            return
+        before = self._cpu.get(facts.key)
+        if before is None:
+            self._cpu[facts.key] = time, facts.cpu_seconds, None
+        elif time - before[0] >= _CPU_INTERVAL:
+            used = 100 * (facts.cpu_seconds - before[1]) / (time - before[0])
+            self._cpu[facts.key] = time, facts.cpu_seconds, max(0.0, round(used, 1))
+
+    def _devices(self) -> tuple[Device, ...]:
+        if self._sample is None:
+            return ()
+        counts: dict[str, int] = {}
+        running = False
+        for watched in self.watched.values():
+            running = running or bool(watched.place and watched.place.state == "running")
+            for server in watched.state.servers.values():
+                for client in server.clients.values():
+                    for uuid in client.contexts.values():
+                        if uuid is not None:
+                            counts[uuid] = counts.get(uuid, 0) + 1
+        if not running:
+            return self._sample.devices
+        return tuple(replace(device, contexts=counts.get(device.uuid, 0)) for device in self._sample.devices)
+
+    def _daemon(self, pipe_dir: Path, watched: Watched, devices: Mapping[str, Device]) -> Daemon:
+        place, state = watched.place, watched.state
+        found = condition(place, watched.probe, state, watched.answered_at)
+        key = place.daemon if place else None
+        facts = self._facts.get(key.pid) if key else None
+        defaults = state.defaults
+        return Daemon(
+            pipe_dir=pipe_dir,
+            log_dir=place.log_dir if place else None,
+            key=key,
+            uid=place.uid if place else None,
+            user=facts.user if facts else None,
+            start_time=place.start_time if place else None,
+            protocol=place.protocol if place else None,
+            version=(place.version if place else None) or watched.version,
+            multiuser=place.multiuser if place else None,
+            health=found.health,
+            health_detail=found.detail,
+            remedy=found.remedy,
+            holder=found.holder,
+            default_active_thread_percentage=defaults.percentage,
+            default_client_priority=defaults.priority,
+            default_pinned_mem_limits=by_ordinal(defaults.memory, state.ordinals) or EMPTY,
+            ordinals=state.ordinals or EMPTY,
+            servers=tuple(self._server(server, state, devices) for server in state.servers.values()),
+            watch=watched.watch,
+            watch_detail=watched.watch_detail,
+            simulated=self._source == "simulated",
+        )
+
+    def _server(self, server: ServerRecord, state: DaemonState, devices: Mapping[str, Device]) -> Server:
+        facts = self._facts.get(server.pid)
+        clients = (self._client(client, server, state, devices) for client in server.clients.values())
+        return Server(
+            key=facts.key if facts else ProcessKey(server.pid),
+            uid=facts.uid if facts and facts.uid is not None else server.uid,
+            user=facts.user if facts else None,
+            status=server.status,
+            start_time=facts.start_time if facts and facts.start_time is not None else server.started,
+            active_thread_percentage=server.limits.percentage,
+            pinned_mem_limits=by_ordinal(server.limits.memory, state.ordinals) or EMPTY,
+            clients=tuple(sorted(clients, key=lambda client: client.pid)),
+        )
+
+    def _client(
+        self, client: ClientRecord, server: ServerRecord, state: DaemonState, devices: Mapping[str, Device]
+    ) -> Client:
+        facts = self._facts.get(client.pid)
+        key = facts.key if facts else ProcessKey(client.pid)
+        limits = effective(client.limits, server.limits, state.ordinals, facts.environment if facts else None)
+        contexts = tuple(Context(id_, uuid) for id_, uuid in sorted(client.contexts.items()))
+        memory = self._memory(client.pid)
+        share = sm_share(limits.percentage, _first_device(contexts, memory, devices))
+        built = Client(
+            key=key,
+            server_pid=server.pid,
+            id=client.id,
+            start_time=facts.start_time if facts else None,
+            uid=facts.uid if facts else None,
+            user=facts.user if facts else None,
+            command=facts.command if facts and facts.command else client.command,
+            pid_namespace=facts.pid_namespace if facts and facts.pid_namespace is not None else client.namespace,
+            container=facts.container if facts else None,
+            state="TERMINATED" if client.ended else "ACTIVE" if contexts or memory else "INACTIVE",
+            contexts=contexts,
+            gpu_memory=memory or EMPTY,
+            cpu_percent=self._cpu[key][2] if key in self._cpu else None,
+            active_thread_percentage=limits.percentage,
+            sm_count=share.count if share else None,
+            sm_count_estimated=share.estimated if share else False,
+            pinned_mem_limits=limits.memory or EMPTY,
+            client_priority=limits.priority,
+            limit_source=limits.source or EMPTY,
+            outdated_limits=limits.outdated,
+            terminate_requested=client.asked or client.ended,
+        )
+        before = self._clients.get(key)
+        kept = before if before is not None and before == built else built
+        self._seen[key] = kept
+        return kept
+
+    def _memory(self, pid: int) -> dict[str, int]:
+        sample = self._sample
+        if sample is None:
+            return {}
+        found: dict[str, int] = {}
+        for listing in (sample.processes, sample.mps_clients):
+            for uuid, members in listing.items():
+                size = members.get(pid)
+                if size is not None:
+                    found[uuid] = size
+        return found
+
+
+def _connected_since(client: ClientRecord, facts: ProcessFacts) -> bool:
+    return client.connected is not None and facts.start_time is not None and client.connected >= facts.start_time - 1
+
+
+def _first_device(
+    contexts: Sequence[Context], memory: Mapping[str, int], devices: Mapping[str, Device]
+) -> Device | None:
+    """The device of the first context; failing that the lowest one with memory, or the only one there is."""
+    for context in contexts:
+        if context.device_uuid is not None and context.device_uuid in devices:
+            return devices[context.device_uuid]
+    held = sorted((devices[u] for u in memory if u in devices), key=lambda device: device.index or 0)
+    if held:
+        return held[0]
+    return next(iter(devices.values())) if len(devices) == 1 else None
+
+
+def _kept(before: tuple[T, ...], now: tuple[T, ...]) -> tuple[T, ...]:
+    """``now`` with the objects of ``before`` wherever they are equal; ``before`` itself where all are."""
+    if before == now:
+        return before
+    by_place = dict(enumerate(before))
+    return tuple(by_place[i] if i in by_place and by_place[i] == new else new for i, new in enumerate(now))

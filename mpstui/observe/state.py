@@ -1,0 +1,353 @@
+"""What is known of one daemon, folded from the events of its logs; pure, times come with the events."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mpstui.model import Event, ProcessKey
+
+
+@dataclass(slots=True)
+class LimitsInForce:
+    """Limits of a server or a daemon, and whether history tells all of them. ``None``: not known."""
+
+    percentage: float | None = None
+    priority: int | None = None
+    memory: dict[str, int] = field(default_factory=dict)
+    """Bytes by ordinal or UUID as it was set, the latest last: the last one set wins (fact 6)."""
+    memory_known: bool = False
+
+    def copy(self) -> LimitsInForce:
+        return LimitsInForce(self.percentage, self.priority, dict(self.memory), self.memory_known)
+
+
+@dataclass(slots=True)
+class ClientRecord:
+    """One client of a server, by PID."""
+
+    pid: int
+    touched: float
+    """When something was last learnt about its membership or its contexts."""
+    connected: float | None = None
+    """None where it had connected before history begins."""
+    contexts: dict[int, str | None] = field(default_factory=dict)
+    limits: LimitsInForce = field(default_factory=LimitsInForce)
+    """The server's limits when it connected; it keeps them."""
+    asked: bool = False
+    """terminate_client was sent for it."""
+    ended: bool = False
+    """terminate_client was carried out (fact 15)."""
+    ended_contexts: set[int] = field(default_factory=set)
+    key: ProcessKey | None = None
+    id: int | None = None
+    namespace: int | None = None
+    command: str | None = None
+    """As ``ps`` prints it, printable; /proc's word comes first."""
+
+
+@dataclass(slots=True)
+class Fault:
+    """A fatal fault that is not over: new clients are refused until the last of ``affected`` has ended (fact 18)."""
+
+    time: float | None
+    culprits: tuple[int, ...]
+    affected: set[int]
+    devices: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class ServerRecord:
+    """One server, by PID."""
+
+    pid: int
+    touched: float
+    uid: int | None = None
+    started: float | None = None
+    """None where it was started before history begins."""
+    status: str | None = None
+    limits: LimitsInForce = field(default_factory=LimitsInForce)
+    limits_read: float | None = None
+    clients: dict[int, ClientRecord] = field(default_factory=dict)
+    fault: Fault | None = None
+    ending: bool = False
+    """It waits for its clients to end, to shut down."""
+
+
+class DaemonState:
+    """The fold over one daemon's logs. Command readings are folded in by :mod:`mpstui.observe.readings`."""
+
+    def __init__(self, pipe_dir: Path) -> None:
+        self.pipe_dir = pipe_dir
+        self.daemon_pid: int | None = None
+        """Of the daemon whose start is in the log that was read."""
+        self.control_from = -math.inf
+        """From when on control.log was read; before, a percentage may have been set unseen."""
+        self.defaults = LimitsInForce()
+        self.ordinals: dict[str, str] = {}
+        self.servers: dict[int, ServerRecord] = {}
+        self.pending: dict[int, Event] = {}
+        self.blocked_by: int | None = None
+        """The client whose second terminate_client blocks the daemon (fact 16)."""
+        self.session_since: float | None = None
+        self.refused_limit: float | None = None
+        """When a client was last refused because a device was full (fact 13)."""
+
+    def apply(self, event: Event, now: float) -> list[Event]:
+        """Folds one event; ``now`` is when it became known. Answers events that follow from it."""
+        handler = _HANDLERS.get(event.kind)
+        return handler(self, event, now) if handler else []
+
+    def client(self, pid: int) -> ClientRecord | None:
+        return next((s.clients[pid] for s in self.servers.values() if pid in s.clients), None)
+
+    def process_gone(self, pid: int, time: float) -> list[Event]:
+        """The process of a client, of a server or of one that waits has ended."""
+        self.pending.pop(pid, None)
+        self.servers.pop(pid, None)
+        events: list[Event] = []
+        for server in list(self.servers.values()):
+            if pid in server.clients:
+                events += self._remove(server, pid, time)
+        return events
+
+    def reset(self) -> None:
+        """The daemon has ended or is another one: nothing that was known of its servers holds."""
+        self.servers.clear()
+        self.pending.clear()
+        self.defaults, self.blocked_by, self.session_since = LimitsInForce(), None, None
+        self.daemon_pid = None
+
+    def _server(self, event: Event, now: float) -> ServerRecord | None:
+        if event.server_pid is None:
+            return None
+        server = self.servers.get(event.server_pid)
+        if server is None:
+            server = self.servers[event.server_pid] = ServerRecord(event.server_pid, now, status="ACTIVE")
+        return server
+
+    def _remove(self, server: ServerRecord, pid: int, time: float | None) -> list[Event]:
+        server.clients.pop(pid, None)
+        if self.blocked_by == pid:
+            self.blocked_by = None
+        fault = server.fault
+        if fault is None:
+            return []
+        fault.affected.discard(pid)
+        if fault.affected & server.clients.keys():
+            return []
+        server.fault, server.status = None, "ACTIVE"
+        detail = f"server {server.pid} has recovered: the last client hit by the fault has ended"
+        return [Event("server_recovered", time, self.pipe_dir, server.pid, detail=detail)]
+
+
+def _daemon_started(state: DaemonState, event: Event, now: float) -> list[Event]:
+    state.reset()
+    state.daemon_pid, state.control_from = event.pid, -math.inf
+    state.defaults.memory_known = True  # none; a limit from the environment is seen when it is read back
+    return []
+
+
+def _daemon_exited(state: DaemonState, event: Event, now: float) -> list[Event]:
+    state.reset()
+    return []
+
+
+def _server_starting(state: DaemonState, event: Event, now: float) -> list[Event]:
+    assert event.server_pid is not None  # noqa: S101 - the parsers always know it
+    known = state.servers.get(event.server_pid)
+    if known is None or known.status != "INITIALIZING":
+        limits = LimitsInForce(None, state.defaults.priority, dict(state.defaults.memory), state.defaults.memory_known)
+        known = ServerRecord(event.server_pid, now, started=event.time, status="INITIALIZING", limits=limits)
+        state.servers[event.server_pid] = known
+    known.uid = event.uid if event.uid is not None else known.uid
+    return []
+
+
+def _server_ready(state: DaemonState, event: Event, now: float) -> list[Event]:
+    server = state._server(event, now)
+    if server is not None and server.status == "INITIALIZING":
+        server.status = "ACTIVE"
+    return []
+
+
+def _server_exited(state: DaemonState, event: Event, now: float) -> list[Event]:
+    if event.server_pid is not None:
+        state.servers.pop(event.server_pid, None)
+    return []
+
+
+def _server_waiting(state: DaemonState, event: Event, now: float) -> list[Event]:
+    server = state._server(event, now)
+    if server is not None:
+        server.ending = True
+    return []
+
+
+def _client_connected(state: DaemonState, event: Event, now: float) -> list[Event]:
+    server = state._server(event, now)
+    if server is None or event.pid is None:
+        return []
+    state.pending.pop(event.pid, None)
+    server.ending = False
+    server.clients[event.pid] = ClientRecord(event.pid, now, connected=event.time, limits=server.limits.copy())
+    return []
+
+
+def _client_of(state: DaemonState, event: Event, now: float) -> ClientRecord | None:
+    server = state._server(event, now)
+    if server is None or event.pid is None:
+        return None
+    client = server.clients.get(event.pid)
+    if client is None:
+        client = server.clients[event.pid] = ClientRecord(event.pid, now)
+    return client
+
+
+def _context_active(state: DaemonState, event: Event, now: float) -> list[Event]:
+    client = _client_of(state, event, now)
+    if client is not None and event.context_id is not None:
+        client.contexts[event.context_id] = event.devices[0] if event.devices else None
+        client.touched = now
+    return []
+
+
+def _context_closed(state: DaemonState, event: Event, now: float) -> list[Event]:
+    client = state.client(event.pid) if event.pid is not None else None
+    if client is not None and event.context_id is not None:
+        client.contexts.pop(event.context_id, None)
+        client.touched = now
+    return []
+
+
+def _client_disconnected(state: DaemonState, event: Event, now: float) -> list[Event]:
+    server = state.servers.get(event.server_pid or 0)
+    if server is None or event.pid is None:
+        return []
+    server.touched = now
+    return state._remove(server, event.pid, event.time)
+
+
+def _client_pending(state: DaemonState, event: Event, now: float) -> list[Event]:
+    if event.pid is not None:
+        state.pending[event.pid] = event
+    return []
+
+
+def _client_refused(state: DaemonState, event: Event, now: float) -> list[Event]:
+    if event.values.get("reason") == "limit":
+        state.refused_limit = event.time
+    return []
+
+
+def _terminate_requested(state: DaemonState, event: Event, now: float) -> list[Event]:
+    client = state.client(event.pid) if event.pid is not None else None
+    if client is None:
+        return []
+    again = client.ended if event.context_id is None else event.context_id in client.ended_contexts
+    if again:
+        state.blocked_by = client.pid
+    client.asked = True
+    return []
+
+
+def _terminate_succeeded(state: DaemonState, event: Event, now: float) -> list[Event]:
+    client = state.client(event.pid) if event.pid is not None else None
+    if client is None:
+        return []
+    client.ended = True
+    if event.context_id is not None:
+        client.ended_contexts.add(event.context_id)
+    if state.blocked_by == client.pid:
+        state.blocked_by = None
+    return []
+
+
+def _command(state: DaemonState, event: Event, now: float) -> list[Event]:
+    """A terminate_client that was refused has not happened."""
+    client = state.client(event.pid) if event.pid is not None and "refused" in event.values else None
+    if client is not None and not client.ended:
+        client.asked = False
+    return []
+
+
+def _fatal_fault(state: DaemonState, event: Event, now: float) -> list[Event]:
+    server = state._server(event, now)
+    if server is None:
+        return []
+    affected = _pids(event.values, "clients") | _pids(event.values, "culprits")
+    server.status = "FAULT"
+    culprits = tuple(sorted(_pids(event.values, "culprits")))
+    if server.fault is not None:
+        affected |= server.fault.affected
+        culprits = server.fault.culprits or culprits
+    server.fault = Fault(event.time, culprits, affected, event.devices)
+    return []
+
+
+def _limit_set(state: DaemonState, event: Event, now: float) -> list[Event]:
+    values = event.values
+    if values.get("what") == "active_thread_percentage" and (event.time or 0.0) < state.control_from:
+        return []  # server.log tells the first percentage only; the later ones are in the part not read
+    scope: list[LimitsInForce] = []
+    if values.get("scope") == "default":
+        scope.append(state.defaults)
+    elif (server := state._server(event, now)) is not None:
+        scope.append(server.limits)
+    if values.get("what") == "client_priority":  # one for the daemon; every server takes it over at once
+        scope = [state.defaults, *(server.limits for server in state.servers.values())]
+    for limits in scope:
+        set_limit(limits, values)
+    return []
+
+
+def set_limit(limits: LimitsInForce, values: Mapping[str, str]) -> None:
+    """Folds a ``limit_set`` event's values."""
+    what, value = values.get("what"), values.get("value", "")
+    if what == "active_thread_percentage":
+        limits.percentage = float(value)
+    elif what == "client_priority":
+        limits.priority = int(value)
+    elif what == "pinned_mem_limit":
+        device = values.get("device", "")
+        limits.memory.pop(device, None)
+        limits.memory[device] = int(value)
+
+
+def _session_opened(state: DaemonState, event: Event, now: float) -> list[Event]:
+    state.session_since = event.time
+    return []
+
+
+def _session_closed(state: DaemonState, event: Event, now: float) -> list[Event]:
+    state.session_since = None
+    return []
+
+
+def _pids(values: Mapping[str, str], name: str) -> set[int]:
+    return {int(word) for word in values.get(name, "").split()}
+
+
+_HANDLERS = {
+    "daemon_started": _daemon_started,
+    "daemon_exited": _daemon_exited,
+    "server_starting": _server_starting,
+    "server_ready": _server_ready,
+    "server_exited": _server_exited,
+    "server_shutdown_waiting": _server_waiting,
+    "client_connected": _client_connected,
+    "context_active": _context_active,
+    "context_closed": _context_closed,
+    "client_disconnected": _client_disconnected,
+    "client_pending": _client_pending,
+    "client_refused": _client_refused,
+    "terminate_requested": _terminate_requested,
+    "terminate_succeeded": _terminate_succeeded,
+    "command": _command,
+    "fatal_fault": _fatal_fault,
+    "limit_set": _limit_set,
+    "session_opened": _session_opened,
+    "session_closed": _session_closed,
+}
