@@ -1,0 +1,231 @@
+"""The application: takes snapshots, shows the overview, opens dialogs, leaves the terminal as it found it."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import ClassVar, cast
+
+from rich.console import RenderableType
+from textual import events
+from textual._compositor import CompositorUpdate
+from textual.app import App
+from textual.binding import Binding, BindingType
+from textual.message import Message
+from textual.screen import Screen
+from textual.theme import Theme
+
+from mpstui.actions.types import Action, Danger
+from mpstui.model import ProcessKey, Server, Snapshot
+from mpstui.ui.contract import Collector, Runner
+from mpstui.ui.diff import ScreenDiff, WrittenUpdate
+from mpstui.ui.overview import Overview
+from mpstui.ui.terminal import TerminalDriver
+from mpstui.ui.theme import variable_defaults
+
+_STOP_S = 5.0
+"""Longest wait for the collector at the end."""
+
+
+class NewSnapshot(Message):
+    """The collector has a new snapshot; an older one that still waits is dropped."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        super().__init__()
+        self.snapshot = snapshot
+
+    def can_replace(self, message: Message) -> bool:
+        return isinstance(message, NewSnapshot)
+
+
+class MpsTuiApp(App[int]):
+    """Returns the exit status: 0, or 128 and the number of the signal that ended it."""
+
+    TITLE = "mpstui"
+    ENABLE_COMMAND_PALETTE = True
+    ALLOW_SELECT = False
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+c", "quit_app", "Quit", show=False, id="interrupt", priority=True),
+        Binding("ctrl+l", "redraw", "Redraw", show=False, id="redraw"),
+    ]
+
+    def __init__(
+        self,
+        collector: Collector,
+        runner: Runner,
+        *,
+        themes: Sequence[Theme] = (),
+        theme: str = "",
+        read_only: bool = False,
+        refresh: float = 1.0,
+        messages: Sequence[str] = (),
+        keys: Mapping[str, str] | None = None,
+    ) -> None:
+        """``refresh`` is the collector's interval in seconds. ``messages`` are told at the start, e.g. about a broken
+        theme. ``keys`` maps ids of bindings to the user's keys.
+        """
+        super().__init__(driver_class=TerminalDriver)
+        self.animation_level = "none"
+        self.collector = collector
+        self.runner = runner
+        self.read_only = read_only or runner.read_only
+        self.refresh_interval = refresh
+        self._messages = tuple(messages)
+        self._diff = ScreenDiff()
+        self._paused_at: float | None = None
+        self._unsubscribe: Callable[[], None] | None = None
+        self._starting: asyncio.Task[None] | None = None
+        self._signals: list[signal.Signals] = []
+        for each in themes:
+            self.register_theme(each)
+        if theme in self.available_themes:
+            self.theme = theme
+        if keys:
+            self.set_keymap(dict(keys))
+
+    def get_theme_variable_defaults(self) -> dict[str, str]:
+        return variable_defaults(self.current_theme)
+
+    def get_default_screen(self) -> Screen[None]:
+        self.overview = Overview(self.runner)
+        return self.overview
+
+    # Beginning and end.
+
+    async def on_mount(self) -> None:
+        self.app_resume_signal.subscribe(self, lambda _app: self._diff.reset())
+        if not self.is_headless:
+            loop = asyncio.get_running_loop()
+            for number in (signal.SIGHUP, signal.SIGTERM):
+                loop.add_signal_handler(number, self._on_signal, number)
+                self._signals.append(number)
+        self._unsubscribe = self.collector.subscribe(self._receive)
+        if self.collector.snapshot is not None:
+            self._show(self.collector.snapshot)
+        self._starting = asyncio.create_task(self.collector.start())
+        for text in self._messages:
+            self.notify(text, title="Configuration", severity="warning", timeout=15, markup=False)
+
+    async def on_unmount(self) -> None:
+        if self._unsubscribe is not None:
+            self._unsubscribe()
+        for number in self._signals:
+            asyncio.get_running_loop().remove_signal_handler(number)
+        if self._starting is not None and not self._starting.done():
+            self._starting.cancel()
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self.collector.stop(), _STOP_S)
+
+    def _on_signal(self, number: signal.Signals) -> None:
+        self.exit(128 + number, return_code=128 + number)
+
+    def terminal_lost(self) -> None:
+        """Nobody reads or writes any more: leave, as on a hangup."""
+        self._on_signal(signal.SIGHUP)
+
+    def action_quit_app(self) -> None:
+        self.exit(0)
+
+    # Snapshots.
+
+    def _receive(self, snapshot: Snapshot) -> None:
+        self.post_message(NewSnapshot(snapshot))
+
+    def on_new_snapshot(self, message: NewSnapshot) -> None:
+        if self._paused_at is None:
+            self._show(message.snapshot)
+
+    def _show(self, snapshot: Snapshot | None) -> None:
+        """Only the screen in front is brought up to date; the overview catches up when it is in front again."""
+        if self.screen is self.overview:
+            self.overview.apply(snapshot, self._paused_at)
+        elif snapshot is not None and (update := getattr(self.screen, "update_snapshot", None)) is not None:
+            update(snapshot)
+
+    @property
+    def snapshot(self) -> Snapshot | None:
+        """The newest snapshot, also while the screen is paused: nobody acts on an old one."""
+        return self.collector.snapshot
+
+    def on_screen_resume(self, event: events.ScreenResume) -> None:
+        if self.screen is self.overview and self._paused_at is None:
+            self.overview.apply(self.collector.snapshot, None)
+
+    def action_pause(self) -> None:
+        """Stop and go on; going on shows the newest snapshot at once."""
+        newest = self.collector.snapshot
+        if self._paused_at is None and newest is not None:
+            self._paused_at = newest.time
+        else:
+            self._paused_at = None
+        self._show(newest)
+
+    def refresh_now(self, pipe_dir: Path | None) -> None:
+        self.collector.request_refresh(pipe_dir)
+
+    # Dialogs; imported when they are asked for.
+
+    def open_action(
+        self,
+        action: Action,
+        pipe_dir: Path,
+        snapshot: Snapshot,
+        clients: tuple[ProcessKey, ...],
+        server: Server | None,
+        device: str | None,
+    ) -> None:
+        if action.danger is Danger.HARM:
+            from mpstui.ui.dialogs.confirm import HarmConfirm
+
+            self.push_screen(HarmConfirm(self.runner, action, pipe_dir, snapshot, clients))
+            return
+        from mpstui.ui.dialogs.form import ChangeForm
+
+        key = server.key if server else None
+        self.push_screen(ChangeForm(self.runner, action, pipe_dir, snapshot, server=key, device=device))
+
+    def open_details(self, kind: str, identity: Hashable) -> None:
+        from mpstui.ui.dialogs import DetailsScreen
+
+        if self.snapshot is not None:
+            self.push_screen(DetailsScreen(self.snapshot, kind, identity))
+
+    def action_show_help(self) -> None:
+        from mpstui.ui.dialogs import HelpScreen
+
+        self.push_screen(HelpScreen())
+
+    # Output.
+
+    def on_resize(self, event: events.Resize) -> None:
+        self._diff.reset()
+
+    def action_redraw(self) -> None:
+        """Write the whole screen again, for when something else wrote over it."""
+        self._diff.reset()
+        self.refresh(layout=True)
+
+    def _display(self, screen: Screen[object], renderable: RenderableType | None) -> None:
+        """Have only the cells written that differ from what the terminal shows."""
+        update: object = renderable
+        if isinstance(update, CompositorUpdate) and self._writes():
+            sequence = self._diff.sequence(update, self.console)
+            if sequence is None:
+                self._diff.reset()
+            elif not sequence and self.cursor_position == self._previous_cursor_position:
+                self.post_display_hook()
+                return
+            else:
+                update = WrittenUpdate(sequence)
+        super()._display(screen, cast("RenderableType | None", update))
+
+    def _writes(self) -> bool:
+        """Whether Textual would write an update to the terminal now."""
+        driver = self._driver
+        return (
+            bool(driver and not driver.is_inline and not self.is_headless and self._running and not self._closed)
+            and not self._batch_count
+        )

@@ -1,0 +1,219 @@
+"""The one-line bars of the overview: header, daemon tabs, problems, keys."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from textual import events
+from textual.message import Message
+
+from mpstui.model import Daemon, Event, Problem, Snapshot
+from mpstui.text import UNKNOWN
+from mpstui.ui.cells import HEALTH, SEVERITY, count
+from mpstui.ui.painted import Line, Painted, fit, width_of
+
+
+class Header(Painted):
+    """Program, host, versions, the daemon's health, and the badges that must never be missed."""
+
+    DEFAULT_CSS = "Header { height: 1; background: $surface; }"
+
+    def __init__(self, *, read_only: bool) -> None:
+        super().__init__(id="header")
+        self._read_only = read_only
+        self._snapshot: Snapshot | None = None
+        self._daemon: Daemon | None = None
+        self._paused: float | None = None
+
+    def show(self, snapshot: Snapshot | None, daemon: Daemon | None, paused: float | None) -> None:
+        self._snapshot, self._daemon, self._paused = snapshot, daemon, paused
+        self.repaint()
+
+    def lines(self, width: int, height: int) -> list[Line]:
+        snapshot, daemon = self._snapshot, self._daemon
+        badges: list[tuple[str, str]] = []
+        if (snapshot and snapshot.source == "simulated") or (daemon and daemon.simulated):
+            badges += [(" ", "text"), (" SIMULATED ", "badge-loud")]
+        if self._read_only:
+            badges += [(" ", "text"), (" READ-ONLY ", "badge")]
+        if self._paused is not None:
+            since = time.strftime("%H:%M:%S", time.localtime(self._paused))
+            badges += [(" ", "text"), (f" PAUSED {since} ", "badge")]
+        left: Line = ((" mpstui", "brand"), *badges)
+        if snapshot is None:
+            return [(*left, ("  looking for daemons …", "dim"))]
+        clock = time.strftime("%H:%M", time.localtime(snapshot.time))
+        facts: list[Line] = [((f"  {snapshot.host or UNKNOWN}", "bold"),)]
+        facts.append(((f"  driver {snapshot.driver_version or UNKNOWN}", "dim"),))
+        right: list[Line] = [((f"  {clock} ", "text"),)]
+        if daemon is not None:
+            facts.append(((f" · MPS {daemon.version or UNKNOWN}", "dim"),))
+            word, style = HEALTH[daemon.health]
+            clients = sum(len(server.clients) for server in daemon.servers)
+            counts = (
+                f" · {count(len(daemon.servers), 'server')} · {count(clients, 'client')}"
+                if daemon.health == "ok"
+                else ""
+            )
+            right.insert(0, ((f" {word}", style), (counts, "text")))
+            directory = str(daemon.pipe_dir)
+            right.insert(0, ((f"  {_shorten(directory, max(12, width // 4))}", "label"),))
+        return [_arrange(left, facts, right, width)]
+
+
+def _shorten(path: str, width: int) -> str:
+    """The end of a path tells more than its beginning."""
+    return path if len(path) <= width else "…" + path[-(width - 1) :]
+
+
+def _arrange(left: Line, facts: list[Line], right: list[Line], width: int) -> Line:
+    """As many facts as there is room for: the versions go first, then the host, then the clock, then the directory."""
+    facts, right = list(facts), list(right)
+    while width_of(left) + sum(map(width_of, facts)) + sum(map(width_of, right)) > width:
+        if len(facts) > 1:
+            facts.pop(1)
+        elif facts:
+            facts.pop()
+        elif len(right) > 2:
+            right.pop()
+        elif len(right) > 1:
+            right.pop(0)
+        else:
+            break
+    used = (*left, *(span for fact in facts for span in fact))
+    end = tuple(span for line in right for span in line)
+    return (*used, (" " * max(0, width - width_of(used) - width_of(end)), "text"), *end)
+
+
+class DaemonTabs(Painted):
+    """One tab for each daemon, with its health."""
+
+    DEFAULT_CSS = "DaemonTabs { height: 1; }"
+
+    @dataclass
+    class Picked(Message):
+        pipe_dir: Path
+
+    def __init__(self) -> None:
+        super().__init__(id="tabs")
+        self._daemons: Sequence[Daemon] = ()
+        self._current: Path | None = None
+
+    def show(self, daemons: Sequence[Daemon], current: Path | None) -> None:
+        self._daemons, self._current = daemons, current
+        self.repaint()
+
+    def _tabs(self, width: int) -> list[tuple[Daemon, str]]:
+        room = max(8, (width - 12) // max(1, len(self._daemons)) - 8)
+        return [(d, f" {HEALTH[d.health][0].split()[0]} {_shorten(str(d.pipe_dir), room)} ") for d in self._daemons]
+
+    def lines(self, width: int, height: int) -> list[Line]:
+        line: list[tuple[str, str]] = [(" ", "text")]
+        for daemon, text in self._tabs(width):
+            style = HEALTH[daemon.health][1]
+            line.append((text, f"{style}+tab" if daemon.pipe_dir == self._current else style))
+            line.append((" ", "text"))
+        line += [(" [ ]", "key"), (" switch", "dim")]
+        return [tuple(line)]
+
+    def on_click(self, event: events.Click) -> None:
+        x = 1
+        for daemon, text in self._tabs(self.size.width):
+            if x <= event.x < x + width_of(((text, ""),)):
+                self.post_message(self.Picked(daemon.pipe_dir))
+            x += width_of(((text, ""),)) + 1
+
+
+class ProblemBar(Painted):
+    """The worst problem and what to do about it, and how many more there are."""
+
+    DEFAULT_CSS = "ProblemBar { height: 1; }"
+
+    def __init__(self) -> None:
+        super().__init__(id="problems")
+        self._problems: list[Problem] = []
+
+    def show(self, problems: Sequence[Problem]) -> None:
+        order = ("error", "warning", "info")
+        self._problems = sorted(problems, key=lambda p: order.index(p.severity))
+        self.repaint()
+
+    def lines(self, width: int, height: int) -> list[Line]:
+        if not self._problems:
+            return []
+        worst = self._problems[0]
+        symbol, style = SEVERITY[worst.severity]
+        more = f" (and {len(self._problems) - 1} more) " if len(self._problems) > 1 else " "
+        text = f"{worst.subject}: {worst.text}" if worst.subject else worst.text
+        room = width - len(more) - 4
+        return [
+            (
+                (f"  {symbol} ", style),
+                (fit(f"{text}  → {worst.remedy}" if worst.remedy else text, room), style),
+                (more, "dim"),
+            )
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class KeyHint:
+    """One entry of the key bar."""
+
+    key: str
+    text: str
+    action: str
+    available: bool = True
+
+
+class KeyBar(Painted):
+    """The keys at the foot, actions first; what cannot be used now is dimmed. A click does what the key does."""
+
+    DEFAULT_CSS = "KeyBar { height: 1; background: $surface; }"
+
+    @dataclass
+    class Pressed(Message):
+        action: str
+
+    def __init__(self) -> None:
+        super().__init__(id="keys")
+        self._hints: Sequence[KeyHint] = ()
+
+    def show(self, hints: Sequence[KeyHint]) -> None:
+        self._hints = hints
+        self.repaint()
+
+    def _shown(self, width: int) -> list[KeyHint]:
+        """What fits whole: actions that cannot be used go first, then the last ones; help and quit stay."""
+        hints = list(self._hints)
+
+        def length() -> int:
+            return 1 + sum(len(h.key) + len(h.text) + 3 for h in hints)
+
+        while len(hints) > 2 and length() > width:
+            general = {"show_help", "quit_app"}
+            spare = [h for h in hints if not h.available] or [h for h in hints if h.action not in general]
+            hints.remove((spare or hints)[-1])
+        return hints
+
+    def lines(self, width: int, height: int) -> list[Line]:
+        line: list[tuple[str, str]] = [(" ", "text")]
+        for hint in self._shown(width):
+            line.append((hint.key, "key" if hint.available else "key-off"))
+            line.append((f" {hint.text}  ", "text" if hint.available else "key-off"))
+        return [tuple(line)]
+
+    def on_click(self, event: events.Click) -> None:
+        x = 1
+        for hint in self._shown(self.size.width):
+            cells = len(hint.key) + len(hint.text) + 3
+            if x <= event.x < x + cells:
+                self.post_message(self.Pressed(hint.action))
+            x += cells
+
+
+def last_event(snapshot: Snapshot, pipe_dir: Path, kinds: set[str]) -> Event | None:
+    """The newest event of these kinds of a daemon."""
+    return next((e for e in reversed(snapshot.events) if e.pipe_dir == pipe_dir and e.kind in kinds), None)

@@ -1,0 +1,131 @@
+"""What stands in place of a daemon's panels while it cannot be asked: what, by whom, since when, and the remedy."""
+
+from __future__ import annotations
+
+import textwrap
+import time
+from collections.abc import Mapping
+from typing import Final
+
+from mpstui.model import Daemon, Health, Snapshot
+from mpstui.text import format_age, printable
+from mpstui.ui.bars import last_event
+from mpstui.ui.cells import HEALTH
+from mpstui.ui.painted import Line, Painted, fit, fit_line
+
+_WHAT: Final[Mapping[Health, tuple[str, str]]] = {
+    "held": (
+        "Somebody keeps a control session open",
+        "The daemon serves one session at a time, so every other command to it fails until that session ends.",
+    ),
+    "blocked": (
+        "The daemon does not answer",
+        "A command sent to it earlier has not come back. Until it does, every other command waits, and so does every "
+        "new CUDA client.",
+    ),
+    "stale": (
+        "Only the files of a daemon are left",
+        "The daemon that made this pipe directory is gone and left its files behind. CUDA programs that start now run "
+        "without MPS, and nothing tells them.",
+    ),
+    "absent": (
+        "There is no control daemon here",
+        "CUDA programs that start now run without MPS.",
+    ),
+    "ok": ("", ""),
+}
+_REMEDY: Final[Mapping[Health, str]] = {
+    "held": "End that session: Ctrl-D in its terminal, or end the process.",
+    "blocked": "Usual cause: terminate_client was sent twice for one client. The daemon is free again when the process of "
+    "that client ends.",
+    "stale": "Start the daemon again: nvidia-cuda-mps-control -d, with CUDA_MPS_PIPE_DIRECTORY set to this directory.",
+    "absent": "Start one: nvidia-cuda-mps-control -d, with CUDA_MPS_PIPE_DIRECTORY set to this directory.",
+    "ok": "",
+}
+_WORKS: Final[Mapping[Health, str]] = {
+    "held": "Clients run on and new ones connect. Devices and events are live.",
+    "blocked": "Clients that are connected run on. Devices and events are live.",
+    "stale": "Devices are live.",
+    "absent": "Devices are live.",
+    "ok": "",
+}
+_SINCE: Final[Mapping[Health, set[str]]] = {
+    "held": {"session_opened"},
+    "blocked": {"terminate_requested"},
+    "stale": {"daemon_exited"},
+    "absent": {"daemon_exited"},
+    "ok": set(),
+}
+
+
+class ExplanationCard(Painted):
+    """Takes the place of limits, servers and clients, and goes by itself when the daemon answers again."""
+
+    def __init__(self) -> None:
+        super().__init__(id="card")
+        self._snapshot: Snapshot | None = None
+        self._daemon: Daemon | None = None
+
+    def show(self, snapshot: Snapshot | None, daemon: Daemon | None) -> None:
+        self._snapshot, self._daemon = snapshot, daemon
+        self.repaint()
+
+    def lines(self, width: int, height: int) -> list[Line]:
+        title, style, fields = self._content()
+        inner = min(width - 4, 100)
+        if inner < 20:
+            return []
+        body: list[Line] = []
+        for label, text in fields:
+            wrapped = textwrap.wrap(text, inner - 20) or [""]
+            for number, part in enumerate(wrapped):
+                body.append(((fit(f"  {label}" if number == 0 else "", 16), "label"), (part, "text")))
+            if height > 3 * len(fields) + 4:
+                body.append(())
+        body = body[: max(0, height - 4)]
+        margin = " " * ((width - inner) // 2)
+        above = max(0, (height - len(body) - 4) // 3)
+        head = f"─ {title} "
+        out: list[Line] = [()] * above
+        out.append(((margin, "text"), ("╭", style), (fit(head, min(len(head), inner - 2)), style)))
+        out[-1] = (*out[-1], ("─" * (inner - 2 - min(len(head), inner - 2)) + "╮", style))
+        for line in [(), *body]:
+            out.append(((margin, "text"), ("│", style), *fit_line(line, inner - 2), ("│", style)))
+        out.append(((margin, "text"), ("╰" + "─" * (inner - 2) + "╯", style)))
+        return out
+
+    def _content(self) -> tuple[str, str, list[tuple[str, str]]]:
+        snapshot, daemon = self._snapshot, self._daemon
+        if snapshot is None:
+            return (
+                "Looking for daemons",
+                "dim",
+                [("", "The environment of running daemons, and the well-known places.")],
+            )
+        if daemon is None:
+            fields = [
+                ("what", "No MPS control daemon runs here, and no pipe directory was found in the well-known places.")
+            ]
+            fields.append(
+                ("remedy", "Start one with nvidia-cuda-mps-control -d, or name its directory with --pipe-dir DIR.")
+            )
+            fields.append(("still works", "Devices are live. A daemon that starts appears by itself."))
+            return "No daemon", "dim", fields
+        title, explanation = _WHAT[daemon.health]
+        word, style = HEALTH[daemon.health]
+        what = printable(daemon.health_detail) if daemon.health_detail else explanation
+        fields = [("where", str(daemon.pipe_dir)), ("what", what)]
+        if daemon.health_detail and explanation:
+            fields.append(("", explanation))
+        if daemon.holder:
+            holder = daemon.holder
+            likely = "" if holder.certain else " (the likely one; its environment may not be read)"
+            where = f" on {printable(holder.terminal)}" if holder.terminal else ""
+            fields.append(("by whom", f"process {holder.pid}, user {holder.user or '—'}{where}{likely}"))
+        event = last_event(snapshot, daemon.pipe_dir, _SINCE[daemon.health])
+        if event is not None and event.time is not None:
+            clock = time.strftime("%H:%M:%S", time.localtime(event.time))
+            fields.append(("since", f"{clock}, {format_age(snapshot.time - event.time)} ago"))
+        fields.append(("remedy", printable(daemon.remedy) if daemon.remedy else _REMEDY[daemon.health]))
+        fields.append(("still works", f"{_WORKS[daemon.health]} This comes back by itself."))
+        return f"{word} · {title}", style, fields

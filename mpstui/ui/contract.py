@@ -1,0 +1,46 @@
+"""What the screen needs of the collector and of the action runner."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from mpstui.actions.types import Action, Preview, Request, Result
+from mpstui.model import ProcessKey, Snapshot
+
+
+class Collector(Protocol):
+    """Keeps the snapshot of the node up to date."""
+
+    @property
+    def snapshot(self) -> Snapshot | None: ...
+
+    def subscribe(self, callback: Callable[[Snapshot], None], /) -> Callable[[], None]:
+        """Have ``callback`` called with each new snapshot, from any thread, until the returned function is called."""
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+    def request_refresh(self, pipe_dir: Path | None = None, /) -> None:
+        """Ask the daemon, or all of them, now instead of when something is seen to change."""
+
+
+class Runner(Protocol):
+    """The registry of actions with their safety rules."""
+
+    @property
+    def read_only(self) -> bool: ...
+
+    @property
+    def actions(self) -> tuple[Action, ...]: ...
+
+    def unavailable(
+        self, action: Action, snapshot: Snapshot, pipe_dir: Path, clients: Sequence[ProcessKey], /
+    ) -> str | None:
+        """Why the action cannot be used now, in one sentence; None where it can."""
+
+    def preview(self, request: Request, snapshot: Snapshot, /) -> Preview: ...
+
+    async def execute(self, request: Request, snapshot: Snapshot, progress: Callable[[str], None], /) -> Result: ...

@@ -1,0 +1,89 @@
+"""Which panels there is room for, and how tall each is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+WIDE: Final = 118
+"""Cells from which devices and limits stand side by side."""
+MIN_WIDTH: Final = 40
+MIN_HEIGHT: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What there is to show."""
+
+    devices: int
+    limits: int
+    servers: int
+    explained: bool
+    """A card stands in place of limits, servers and clients."""
+    bars: int
+    """Lines for tabs, problems and the filter."""
+    focus: str
+    """The id of the panel that the user is in: it is always shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Heights with borders by panel id; a panel that is missing is hidden."""
+
+    heights: dict[str, int]
+    lines_per_device: int
+    wide: bool
+
+    @property
+    def too_small(self) -> bool:
+        return not self.heights
+
+
+def plan(width: int, height: int, needs: Needs) -> Plan:
+    """Share out a screen. The clients are never hidden by anything but a panel that the user has jumped to."""
+    wide = width >= WIDE
+    if width < MIN_WIDTH or height < MIN_HEIGHT:
+        return Plan({}, 1, wide)
+    room = height - 2 - needs.bars
+    per_device = _lines_per_device(needs.devices, width, room)
+    heights: dict[str, int] = {}
+    devices = max(1, needs.devices) * per_device + 2
+    limits = needs.limits + 3
+    events = max(3, min(10, room // 4 - 1))
+    if needs.explained:
+        heights["devices"] = min(devices, max(3, room // 3))
+        heights["events"] = events
+        heights["card"] = room - heights["devices"] - events
+    elif room < 16:
+        # One small panel above the clients: the one that the user is in, otherwise the devices.
+        above = needs.focus if needs.focus in {"limits", "servers", "events"} else "devices"
+        wanted = {"devices": devices, "limits": limits, "servers": needs.servers + 3, "events": 7}[above]
+        heights[above] = max(3, min(wanted, room - 6))
+        heights["clients"] = room - heights[above]
+    else:
+        if wide:
+            top = max(4, min(max(devices, limits), room * 2 // 5))
+            heights["devices"] = heights["limits"] = top
+        else:
+            top = heights["devices"] = max(3, min(devices, room // 3))
+        servers = min(max(1, needs.servers), 4) + 3
+        if not wide and (room >= 34 or needs.focus == "limits"):
+            limits = min(limits, 7)
+            heights["limits"] = limits
+            top += limits
+            if room < 34:
+                servers = 0
+        if servers:
+            heights["servers"] = servers
+        heights["events"] = min(events, max(3, room - top - servers - 7))
+        heights["clients"] = room - top - servers - heights["events"]
+    return Plan({name: size for name, size in heights.items() if size >= 3}, per_device, wide)
+
+
+def _lines_per_device(devices: int, width: int, room: int) -> int:
+    inner = (width // 2 if width >= WIDE else width) - 2
+    for lines in (3, 2):
+        needed = 62 if lines == 3 else 76
+        if inner >= needed and devices * lines + 2 <= room * 3 // 10:
+            return lines
+    return 1

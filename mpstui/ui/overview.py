@@ -1,0 +1,360 @@
+"""The overview: one screen with everything an admin needs to see of a node."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from textual import events, on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Container
+from textual.screen import Screen
+
+from mpstui.actions.types import Action
+from mpstui.model import Daemon, Device, Problem, Server, Snapshot
+from mpstui.ui.bars import DaemonTabs, Header, KeyBar, KeyHint, ProblemBar
+from mpstui.ui.card import ExplanationCard
+from mpstui.ui.contract import Runner
+from mpstui.ui.layout import Needs, Plan, plan
+from mpstui.ui.painted import Line, Painted
+from mpstui.ui.panel import Panel
+from mpstui.ui.panels import ClientsPanel, DevicesPanel, EventsPanel, LimitsPanel, ServersPanel
+from mpstui.ui.panels.limits import LimitRow
+
+if TYPE_CHECKING:
+    from textual.widgets import Input
+
+PANELS = ("devices", "limits", "servers", "clients", "events")
+
+
+class TooSmall(Painted):
+    """What is shown where nothing else fits."""
+
+    def lines(self, width: int, height: int) -> list[Line]:
+        lines: list[Line] = [((" mpstui", "brand"),), ((" terminal too small", "warn"),), ((" q quits", "dim"),)]
+        return lines[:height]
+
+
+class Overview(Screen[None]):
+    """Applies a snapshot to its panels; each repaints only the lines that differ."""
+
+    AUTO_FOCUS = "#clients"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        *(
+            Binding(str(n), f"jump('{name}')", name.title(), show=False, id=f"jump.{name}")
+            for n, name in enumerate(PANELS, 1)
+        ),
+        Binding("slash", "filter", "Filter", id="filter"),
+        Binding("escape", "back", "Back", show=False, id="back"),
+        Binding("space", "app.pause", "Pause", id="pause"),
+        Binding("r", "refresh_now", "Refresh", id="refresh"),
+        Binding("left_square_bracket,ctrl+left", "daemon(-1)", "Previous daemon", show=False, id="daemon.previous"),
+        Binding("right_square_bracket,ctrl+right", "daemon(1)", "Next daemon", show=False, id="daemon.next"),
+        Binding("y", "copy", "Copy the row", show=False, id="copy"),
+        Binding("question_mark,f1", "app.show_help", "Help", id="help"),
+        Binding("q", "app.quit_app", "Quit", id="quit"),
+    ]
+    DEFAULT_CSS = """
+    Overview {
+        layout: vertical; overflow: hidden; background: $background;
+        & #top { height: auto; layout: vertical; }
+        & #top.-wide { layout: horizontal; }
+        & #top.-wide > Panel { width: 1fr; }
+        & #filter { height: 1; border: none; padding: 0 1; background: $surface; display: none; }
+        & Panel { display: none; width: 100%; }
+        & #card { display: none; }
+        & #too-small { display: none; height: 1fr; }
+    }
+    """
+
+    def __init__(self, runner: Runner) -> None:
+        super().__init__()
+        self._runner = runner
+        self._snapshot: Snapshot | None = None
+        self._paused: float | None = None
+        self._pipe_dir: Path | None = None
+        self._plan: Plan | None = None
+        self._filter: Input | None = None
+        self.header = Header(read_only=runner.read_only)
+        self.tabs = DaemonTabs()
+        self.devices = DevicesPanel(id="devices")
+        self.limits = LimitsPanel(id="limits")
+        self.servers = ServersPanel(id="servers")
+        self.clients = ClientsPanel(id="clients")
+        self.log_panel = EventsPanel(id="events")
+        self.card = ExplanationCard()
+        self.problems = ProblemBar()
+        self.keys = KeyBar()
+        for action in runner.actions:
+            binding = Binding(
+                action.key, f"act('{action.id}')", action.title, id=f"action.{action.id}", tooltip=action.help
+            )
+            known = self._bindings.key_to_bindings
+            known[action.key] = [*known.get(action.key, []), binding]
+
+    def compose(self) -> ComposeResult:
+        yield self.header
+        yield self.tabs
+        with Container(id="top"):
+            yield self.devices
+            yield self.limits
+        yield self.servers
+        yield self.clients
+        yield self.card
+        yield self.log_panel
+        yield TooSmall(id="too-small")
+        yield self.problems
+        yield self.keys
+
+    # Snapshots.
+
+    @property
+    def daemon(self) -> Daemon | None:
+        """The daemon whose tab is open."""
+        if self._snapshot is None or not self._snapshot.daemons:
+            return None
+        found = self._snapshot.daemon(self._pipe_dir) if self._pipe_dir else None
+        return found or self._snapshot.daemons[0]
+
+    def apply(self, snapshot: Snapshot | None, paused: float | None) -> None:
+        """Show this snapshot; ``paused`` is the time at which the screen was stopped."""
+        self._snapshot, self._paused = snapshot, paused
+        if not self.is_mounted:
+            return
+        with self.app.batch_update():
+            self._arrange()
+            self._fill()
+
+    def _fill(self) -> None:
+        snapshot, daemon = self._snapshot, self.daemon
+        self.header.show(snapshot, daemon, self._paused)
+        shown = self._plan.heights if self._plan else {}
+        if snapshot is not None:
+            self.tabs.show(snapshot.daemons, daemon.pipe_dir if daemon else None)
+            self.devices.show(snapshot, self._plan.lines_per_device if self._plan else 1)
+            self.log_panel.show(snapshot, daemon)
+            self.problems.show(self._problems())
+        if snapshot is not None and daemon is not None and daemon.health == "ok":
+            self.limits.show(snapshot, daemon)
+            self.servers.show(snapshot, daemon, with_limits="limits" not in shown)
+            self.clients.show(snapshot, daemon)
+        if "card" in shown:
+            self.card.show(snapshot, daemon)
+        self._show_keys()
+
+    def _problems(self) -> list[Problem]:
+        """The node's problems, and how this daemon is watched where that is slower than it could be."""
+        if self._snapshot is None:
+            return []
+        problems = list(self._snapshot.problems)
+        daemon = self.daemon
+        if daemon and daemon.health == "ok" and daemon.watch != "logs" and not problems:
+            how = "watched by asking it again and again" if daemon.watch == "polling" else "not watched"
+            text = f"{how}: {daemon.watch_detail}" if daemon.watch_detail else how
+            problems.append(Problem("warning", "watch", str(daemon.pipe_dir), text, ""))
+        return problems
+
+    # Layout.
+
+    def _arrange(self) -> None:
+        snapshot, daemon = self._snapshot, self.daemon
+        tabs = snapshot is not None and len(snapshot.daemons) > 1
+        problems = bool(self._problems())
+        filtering = self._filter is not None and bool(self._filter.display)
+        focused = self.focused.id if self.focused is not None and self.focused.id in PANELS else "clients"
+        width, height = self.app.size
+        fresh = plan(
+            width,
+            height,
+            Needs(
+                devices=len(snapshot.devices) if snapshot else 1,
+                limits=1 + len(daemon.servers) if daemon else 1,
+                servers=len(daemon.servers) if daemon else 0,
+                explained=daemon is None or daemon.health != "ok",
+                bars=tabs + problems + filtering,
+                focus=str(focused),
+            ),
+        )
+        if fresh.too_small:
+            tabs = problems = False
+        self.tabs.display = tabs
+        self.problems.display = problems
+        if fresh == self._plan:
+            return
+        self._plan = fresh
+        self.query_one("#top").set_class(fresh.wide, "-wide")
+        self.query_one("#top").display = bool(fresh.heights.keys() & {"devices", "limits"})
+        self.query_one("#too-small").display = fresh.too_small
+        self.header.display = self.keys.display = not fresh.too_small
+        for name in (*PANELS, "card"):
+            widget = self.query_one(f"#{name}")
+            widget.display = name in fresh.heights
+            if name in fresh.heights:
+                widget.styles.height = fresh.heights[name]
+        self._keep_focus()
+
+    def _keep_focus(self) -> None:
+        """The focus never stays on a panel that is not shown."""
+        shown = self._plan.heights if self._plan else {}
+        if self.focused is None or (self.focused.id in PANELS and self.focused.id not in shown):
+            for name in ("clients", "devices", "events"):
+                if name in shown:
+                    self.set_focus(self.query_one(f"#{name}"), scroll_visible=False)
+                    return
+
+    def on_resize(self, event: events.Resize) -> None:
+        self.apply(self._snapshot, self._paused)
+        for painted in self.query(Painted):
+            painted.repaint()
+
+    def on_descendant_focus(self) -> None:
+        self._arrange()
+
+    # Keys.
+
+    def _show_keys(self) -> None:
+        snapshot, daemon = self._snapshot, self.daemon
+        hints: list[KeyHint] = []
+        for action in self._runner.actions:
+            hints.append(KeyHint(action.key, action.title, f"act('{action.id}')", self._refusal(action) is None))
+        ready = snapshot is not None
+        hints += [
+            KeyHint("/", "Filter", "filter", ready and daemon is not None and daemon.health == "ok"),
+            KeyHint("s", "Sort", "sort", ready and daemon is not None and daemon.health == "ok"),
+            KeyHint("space", "Resume" if self._paused else "Pause", "pause"),
+            KeyHint("?", "Help", "show_help"),
+            KeyHint("^p", "Palette", "command_palette"),
+            KeyHint("q", "Quit", "quit_app"),
+        ]
+        self.keys.show(hints)
+
+    def _refusal(self, action: Action) -> str | None:
+        """Why an action cannot be used now."""
+        daemon = self.daemon
+        if self._snapshot is None or daemon is None:
+            return "there is no daemon to act on"
+        return self._runner.unavailable(action, self._snapshot, daemon.pipe_dir, self.clients.targets())
+
+    def action_act(self, action_id: str) -> None:
+        """Open an action's dialog, for the clients that are chosen now: nothing changes its mind while it is open."""
+        action = next(a for a in self._runner.actions if a.id == action_id)
+        daemon, snapshot = self.daemon, self._snapshot
+        refusal = self._refusal(action)
+        if refusal is not None or daemon is None or snapshot is None:
+            self.app.notify(refusal or "", title=action.title, severity="warning", markup=False)
+            return
+        server: Server | None = None
+        device: str | None = None
+        focused = self.focused
+        row: object = focused.cursor_row if isinstance(focused, Panel) else None
+        if isinstance(row, Server):
+            server = row
+        elif isinstance(row, LimitRow) and row.server_pid is not None:
+            server = daemon.find_server(row.server_pid)
+        elif isinstance(row, Device):
+            device = row.uuid
+        elif isinstance(focused, ClientsPanel) and (client := focused.cursor_row) and client.server_pid is not None:
+            server = daemon.find_server(client.server_pid)
+        self.app.open_action(action, daemon.pipe_dir, snapshot, self.clients.targets(), server, device)  # type: ignore[attr-defined]
+
+    def action_jump(self, name: str) -> None:
+        panel = self.query_one(f"#{name}", Panel)
+        if self._plan and name not in self._plan.heights:
+            if self.daemon is None or self.daemon.health != "ok":
+                return
+            panel.display = True
+        self.set_focus(panel, scroll_visible=False)
+        self.apply(self._snapshot, self._paused)
+
+    def action_daemon(self, step: int) -> None:
+        if self._snapshot is None or len(self._snapshot.daemons) < 2:
+            return
+        places = [daemon.pipe_dir for daemon in self._snapshot.daemons]
+        current = self.daemon
+        at = places.index(current.pipe_dir) if current else 0
+        self._pick(places[(at + step) % len(places)])
+
+    @on(DaemonTabs.Picked)
+    def _picked(self, message: DaemonTabs.Picked) -> None:
+        self._pick(message.pipe_dir)
+
+    def _pick(self, pipe_dir: Path) -> None:
+        self._pipe_dir = pipe_dir
+        self.clients.clear_chosen()
+        self.apply(self._snapshot, self._paused)
+
+    def action_refresh_now(self) -> None:
+        daemon = self.daemon
+        self.app.refresh_now(daemon.pipe_dir if daemon else None)  # type: ignore[attr-defined]
+
+    def action_copy(self) -> None:
+        """Copy the row under the cursor as text (OSC 52, so it works over SSH)."""
+        panel = self.focused
+        if not isinstance(panel, Panel) or (row := panel.cursor_row) is None:
+            return
+        lines = panel.row_lines(row, 400)
+        text = "\n".join(" ".join("".join(part for part, _ in line).split()) for line in lines)
+        self.app.copy_to_clipboard(text)
+        self.app.notify(text, title="Copied", markup=False)
+
+    # The filter.
+
+    async def action_filter(self) -> None:
+        if self.daemon is None or self.daemon.health != "ok":
+            return
+        if self._filter is None:
+            from textual.widgets import Input
+
+            self._filter = Input(
+                self.clients.filter.text, placeholder="text  user:alice  gpu:0  state:term  !text", id="filter"
+            )
+            self._filter.cursor_blink = False
+            await self.mount(self._filter, before=self.problems)
+        self._filter.display = True
+        self._filter.focus()
+        self.apply(self._snapshot, self._paused)
+
+    def on_input_changed(self, event: Any) -> None:
+        self.clients.set_filter(event.value)
+        self._show_keys()
+
+    def on_input_submitted(self) -> None:
+        self._end_filter()
+
+    def _end_filter(self) -> None:
+        if self._filter is not None:
+            self._filter.display = False
+        self.set_focus(self.clients, scroll_visible=False)
+        self.apply(self._snapshot, self._paused)
+
+    def action_back(self) -> None:
+        """Escape: out of the filter and clear it, otherwise choose nothing, otherwise clear the filter."""
+        editing = self._filter is not None and bool(self._filter.display)
+        if not editing and self.clients.clear_chosen():
+            return
+        if self._filter is not None:
+            self._filter.value = ""
+        self.clients.set_filter("")
+        if editing:
+            self._end_filter()
+
+    # Messages of the panels.
+
+    @on(ClientsPanel.Chosen)
+    @on(Panel.Moved)
+    def _targets_changed(self) -> None:
+        self._show_keys()
+
+    @on(Panel.Opened)
+    def _opened(self, message: Panel.Opened) -> None:
+        self.app.open_details(message.kind, message.identity)  # type: ignore[attr-defined]
+
+    @on(KeyBar.Pressed)
+    async def _pressed(self, message: KeyBar.Pressed) -> None:
+        if message.action == "sort":
+            self.clients.action_sort()
+        elif message.action in {"pause", "show_help", "command_palette", "quit_app"}:
+            await self.app.run_action(message.action, self.app)
+        else:
+            await self.run_action(message.action)

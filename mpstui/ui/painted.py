@@ -1,0 +1,179 @@
+"""A widget that keeps its lines as values, and repaints those that changed."""
+
+from __future__ import annotations
+
+import re
+from typing import ClassVar
+
+from rich.cells import cell_len, set_cell_size
+from rich.segment import Segment
+from rich.style import Style
+from textual.geometry import Region
+from textual.strip import Strip
+from textual.widget import Widget
+
+Span = tuple[str, str]
+"""Text and the names of its styles, ``"good"`` or ``"good+cursor"``; never markup."""
+Line = tuple[Span, ...]
+
+
+def width_of(line: Line) -> int:
+    """Cells that a line takes."""
+    return sum(len(text) if text.isascii() else cell_len(text) for text, _ in line)
+
+
+def fit(text: str, width: int, align: str = "<") -> str:
+    """Exactly ``width`` cells; a text that was cut ends in ``…``, so that half a number is not taken for all of it."""
+    if width <= 0:
+        return ""
+    length = len(text) if text.isascii() else cell_len(text)
+    if length > width:
+        return set_cell_size(set_cell_size(text, width - 1).rstrip() + "…", width)
+    return text + " " * (width - length) if align == "<" else " " * (width - length) + text
+
+
+def fit_line(line: Line, width: int, style: str = "text") -> Line:
+    """Exactly ``width`` cells: padded in ``style``, or cut with an ellipsis."""
+    room = width_of(line)
+    if room == width:
+        return line
+    if room < width:
+        return (*line, (" " * (width - room), style))
+    out: list[Span] = []
+    room = width
+    for text, name in line:
+        cells = cell_len(text)
+        if cells >= room:
+            out.append((fit(text if cells > room else text + " ", room), name))
+            break
+        out.append((text, name))
+        room -= cells
+    return tuple(out)
+
+
+def justify(left: Line, right: Line, width: int, style: str = "text") -> Line:
+    """Left and right at the ends of ``width`` cells; the left one gives way where there is no room for both."""
+    room = width - width_of(right)
+    if room <= 0:
+        return fit_line(right, width, style)
+    return (*fit_line(left, room, style), *right)
+
+
+_CSS = """
+Painted {
+    background: $background;
+    color: $foreground;
+    & > .ui--dim { color: $mps-muted; }
+    & > .ui--label { color: $mps-muted; }
+    & > .ui--good { color: $mps-ok; }
+    & > .ui--warn { color: $mps-warn; }
+    & > .ui--bad { color: $mps-error; text-style: bold; }
+    & > .ui--accent { color: $accent; }
+    & > .ui--user { color: $secondary; }
+    & > .ui--bold { text-style: bold; }
+    & > .ui--brand { color: $primary; text-style: bold; }
+    & > .ui--border { color: $foreground 25%; }
+    & > .ui--border-focus { color: $primary; }
+    & > .ui--title { text-style: bold; }
+    & > .ui--head { color: $mps-muted; }
+    & > .ui--track { color: $foreground 25%; }
+    & > .ui--meter { color: $mps-bar; }
+    & > .ui--meter-memory { color: $mps-bar-memory; }
+    & > .ui--meter-high { color: $mps-bar-high; }
+    & > .ui--cursor { background: $primary 30%; }
+    & > .ui--cursor-blur { background: $foreground 9%; }
+    & > .ui--chosen { color: $accent; text-style: bold; }
+    & > .ui--marked { background: $accent 14%; }
+    & > .ui--badge-loud { background: $mps-warn; color: $background; text-style: bold; }
+    & > .ui--badge { background: $mps-badge; color: $mps-badge-text; text-style: bold; }
+    & > .ui--key { color: $primary; text-style: bold; }
+    & > .ui--key-off { color: $foreground 30%; }
+    & > .ui--tab { background: $primary 30%; text-style: bold; }
+    &:ansi {
+        & > .ui--dim, & > .ui--label, & > .ui--head, & > .ui--track, & > .ui--key-off {
+            color: ansi_default; text-style: dim;
+        }
+        & > .ui--border { color: ansi_default; text-style: dim; }
+        & > .ui--cursor { background: ansi_default; text-style: reverse; }
+        & > .ui--cursor-blur { background: ansi_default; text-style: bold; }
+        & > .ui--marked { background: ansi_default; text-style: underline; }
+        & > .ui--badge-loud { background: ansi_default; color: $mps-warn; text-style: bold reverse; }
+        & > .ui--badge { background: ansi_default; color: ansi_default; text-style: bold reverse; }
+        & > .ui--tab { background: ansi_default; text-style: bold reverse; }
+    }
+}
+"""
+"""Styles by name; only theme variables, so that every theme works, and words and symbols where there is no colour."""
+
+
+class Painted(Widget):
+    """Subclasses give ``lines()``; ``repaint()`` compares them with what is shown and refreshes what differs."""
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"ui--text", *re.findall("ui--[a-z-]+", _CSS)}
+    DEFAULT_CSS = _CSS
+
+    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(id=id, classes=classes)
+        self._lines: list[Line] = []
+        self._strips: list[Strip | None] = []
+        self._resolved: dict[str, Style] = {}
+
+    def lines(self, width: int, height: int) -> list[Line]:
+        """What to show, one entry for each line of the widget."""
+        raise NotImplementedError
+
+    def repaint(self) -> None:
+        """Work out the lines again, and refresh those that are not what is shown."""
+        width, height = self.size
+        if not width or not height or not self.is_attached:
+            return
+        fresh = [fit_line(line, width) for line in self.lines(width, height)[:height]]
+        fresh += [((" " * width, "text"),)] * (height - len(fresh))
+        shown, self._lines = self._lines, fresh
+        if len(shown) != height:
+            self._strips = [None] * height
+            self.refresh()
+            return
+        changed = [y for y in range(height) if shown[y] != fresh[y]]
+        for y in changed:
+            self._strips[y] = None
+        if changed:
+            self.refresh(*(Region(0, y, width, 1) for y in changed))
+
+    def render_line(self, y: int) -> Strip:
+        if y >= len(self._lines):
+            return Strip.blank(self.size.width, self._style("text"))
+        strip = self._strips[y]
+        if strip is None:
+            segments = [Segment(text, self._style(name)) for text, name in self._lines[y] if text]
+            strip = self._strips[y] = Strip(segments, self.size.width)
+        return strip
+
+    def on_resize(self) -> None:
+        self._lines = []
+        self.repaint()
+
+    def notify_style_update(self) -> None:
+        super().notify_style_update()
+        self._resolved.clear()
+        self._strips = [None] * len(self._strips)
+
+    def _style(self, names: str) -> Style:
+        style = self._resolved.get(names)
+        if style is None:
+            style = self._resolved[names] = self._resolve(names)
+        return style
+
+    def _resolve(self, names: str) -> Style:
+        background = self.background_colors[1]
+        foreground = self.styles.color
+        attributes = Style()
+        for name in names.split("+"):
+            styles = self.get_component_styles(f"ui--{name}")
+            if styles.has_rule("background") and styles.background.a:
+                background = background + styles.background
+            if styles.has_rule("color"):
+                foreground = styles.color
+            if styles.has_rule("text_style"):
+                attributes += styles.text_style
+        return Style(color=(background + foreground).rich_color, bgcolor=background.rich_color) + attributes

@@ -1,0 +1,214 @@
+"""A bordered list with a cursor that is kept by identity, drawn line by line."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, TypeVar
+
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.message import Message
+
+from mpstui.ui.painted import Line, Painted, fit_line, width_of
+
+Row = TypeVar("Row")
+_SUPERSCRIPT = "⁰¹²³⁴⁵⁶⁷⁸⁹"
+
+
+class Panel(Painted, Generic[Row], can_focus=True):
+    """Rows of one kind. The cursor is a row's key: sorting, insertion and removal never move it to another row."""
+
+    NUMBER: ClassVar[int] = 0
+    TITLE: ClassVar[str] = ""
+    KIND: ClassVar[str] = ""
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("j,down", "move(1)", "Down", show=False, id="move.down"),
+        Binding("k,up", "move(-1)", "Up", show=False, id="move.up"),
+        Binding("g,home", "edge(-1)", "First", show=False, id="move.first"),
+        Binding("G,end", "edge(1)", "Last", show=False, id="move.last"),
+        Binding("pagedown,ctrl+d", "page(1)", "Page down", show=False, id="move.page_down"),
+        Binding("pageup,ctrl+u", "page(-1)", "Page up", show=False, id="move.page_up"),
+        Binding("enter", "open", "Details", show=False, id="open"),
+    ]
+
+    @dataclass
+    class Opened(Message):
+        """The user asked for the details of a row."""
+
+        kind: str
+        identity: Hashable
+
+    @dataclass
+    class Moved(Message):
+        """The cursor is on another row."""
+
+        panel: Panel[Any]
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.rows: Sequence[Row] = ()
+        self._cursor: Hashable | None = None
+        self._index = 0
+        self._top = 0
+        self._lines_per_row = 1
+
+    # What a subclass gives.
+
+    def key(self, row: Row) -> Hashable:
+        """The identity of a row."""
+        raise NotImplementedError
+
+    def row_lines(self, row: Row, width: int) -> list[Line]:
+        """The lines of one row."""
+        raise NotImplementedError
+
+    def head(self, width: int) -> Line | None:
+        """The line with the column names, if there is one."""
+        return None
+
+    def title(self) -> Line:
+        return ((self.TITLE, "title"),)
+
+    def corner(self) -> Line:
+        """What stands at the right of the upper border."""
+        return ()
+
+    def empty(self) -> str:
+        """What to say where there are no rows."""
+        return ""
+
+    # The cursor.
+
+    @property
+    def cursor_row(self) -> Row | None:
+        return self.rows[self._index] if self.rows else None
+
+    def set_rows(self, rows: Sequence[Row], lines_per_row: int = 1) -> None:
+        """Show these rows. The cursor stays on its row; if that is gone, it goes to the nearest one."""
+        self.rows, self._lines_per_row = rows, lines_per_row
+        last = max(0, len(rows) - 1)
+        index = min(self._index, last)
+        if rows and self.key(rows[index]) != self._cursor:
+            index = next((i for i, row in enumerate(rows) if self.key(row) == self._cursor), index)
+        self._index = index
+        self._cursor = self.key(rows[index]) if rows else self._cursor
+        self.repaint()
+
+    def move_to(self, index: int) -> None:
+        if not self.rows:
+            return
+        index = max(0, min(index, len(self.rows) - 1))
+        changed = index != self._index
+        self._index, self._cursor = index, self.key(self.rows[index])
+        self.repaint()
+        if changed:
+            self.post_message(self.Moved(self))
+
+    def action_move(self, step: int) -> None:
+        self.move_to(self._index + step)
+
+    def action_edge(self, direction: int) -> None:
+        self.move_to(0 if direction < 0 else len(self.rows) - 1)
+
+    def action_page(self, direction: int) -> None:
+        self.move_to(self._index + direction * max(1, self._visible_rows() - 1))
+
+    def action_open(self) -> None:
+        if (row := self.cursor_row) is not None:
+            self.post_message(self.Opened(self.KIND, self.key(row)))
+
+    # Painting.
+
+    def _body(self) -> int:
+        """Lines between the borders and under the head."""
+        return max(0, self.size.height - 2 - (self.head(self.size.width - 2) is not None))
+
+    def _visible_rows(self) -> int:
+        return max(1, self._body() // self._lines_per_row)
+
+    def lines(self, width: int, height: int) -> list[Line]:
+        inner = width - 2
+        if inner < 4 or height < 3:
+            return []
+        edge = "border-focus" if self.has_focus else "border"
+        head = self.head(inner)
+        visible = self._visible_rows()
+        self._top = max(0, min(self._top, len(self.rows) - visible, self._index))
+        self._top = max(self._top, self._index - visible + 1)
+        body: list[Line] = [] if head is None else [head]
+        for index in range(self._top, min(self._top + visible, len(self.rows))):
+            body += self._decorated(index, inner)
+        if not self.rows and self.empty():
+            body.append((("  " + self.empty(), "dim"),))
+        track = self._scrollbar(height - 2, len(body), visible, head is not None)
+        out = [self._upper_border(width, edge)]
+        for y in range(height - 2):
+            line = fit_line(body[y], inner) if y < len(body) else ((" " * inner, "text"),)
+            out.append((("│", edge), *line, (track[y], edge)))
+        out.append((("╰" + "─" * inner + "╯", edge),))
+        return out
+
+    def _decorated(self, index: int, inner: int) -> list[Line]:
+        lines = self.row_lines(self.rows[index], inner)
+        if index != self._index or not (self.has_focus or self.KIND == "client"):
+            return lines
+        band = "cursor" if self.has_focus else "cursor-blur"
+        marked: list[Line] = []
+        for number, line in enumerate(lines):
+            text, name = line[0]
+            if number == 0 and text.startswith(" "):
+                line = (("▸" + text[1:], name if name != "text" else "accent"), *line[1:])
+            marked.append(tuple((t, f"{n}+{band}") for t, n in fit_line(line, inner)))
+        return marked
+
+    def _upper_border(self, width: int, edge: str) -> Line:
+        digit = _SUPERSCRIPT[self.NUMBER]
+        left: Line = (("╭─ ", edge), (digit, "key"), *self.title(), (" ", edge))
+        corner = self.corner()
+        right: Line = ((" ", edge), *corner, (" ─╮", edge)) if corner else (("╮", edge),)
+        if width_of(left) + width_of(right) > width:
+            right = (("╮", edge),)
+        gap = width - width_of(left) - width_of(right)
+        return fit_line((*left, ("─" * max(0, gap), edge), *right), width)
+
+    def _scrollbar(self, height: int, used: int, visible: int, head: bool) -> list[str]:
+        """The right border, heavy where the visible part of the rows is."""
+        track = ["│"] * height
+        rows = len(self.rows)
+        if rows > visible:
+            room = height - head
+            size = max(1, room * visible // rows)
+            start = round((room - size) * self._top / (rows - visible)) + head
+            track[start : start + size] = ["┃"] * size
+        return track
+
+    # The mouse and the focus.
+
+    def row_at(self, y: int) -> int | None:
+        """The index of the row at a line of the widget."""
+        line = y - 1 - (self.head(self.size.width - 2) is not None)
+        index = self._top + line // self._lines_per_row
+        return index if line >= 0 and index < len(self.rows) and y < self.size.height - 1 else None
+
+    def on_click(self, event: events.Click) -> None:
+        index = self.row_at(event.y)
+        if index is None:
+            return
+        self.move_to(index)
+        if event.chain > 1:
+            self.action_open()
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        event.stop()
+        self.action_move(3)
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        event.stop()
+        self.action_move(-3)
+
+    def on_focus(self) -> None:
+        self.repaint()
+
+    def on_blur(self) -> None:
+        self.repaint()

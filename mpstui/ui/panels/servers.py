@@ -1,0 +1,74 @@
+"""The MPS servers of a daemon."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from mpstui.model import Daemon, ProcessKey, Server, Snapshot
+from mpstui.text import UNKNOWN, format_age, format_percentage
+from mpstui.ui.cells import OUTDATED, gpu_label, limits_text, status_mark
+from mpstui.ui.painted import Line, fit, fit_line
+from mpstui.ui.panel import Panel
+
+
+class ServersPanel(Panel[Server]):
+    """PID, user, status, clients, devices, age; the limits too where their own panel has no room."""
+
+    NUMBER: ClassVar[int] = 3
+    TITLE: ClassVar[str] = "Servers"
+    KIND: ClassVar[str] = "server"
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._now = 0.0
+        self._indices: Mapping[str, int | None] = {}
+        self._with_limits = False
+
+    def show(self, snapshot: Snapshot, daemon: Daemon, *, with_limits: bool) -> None:
+        self._now = snapshot.time
+        self._indices = {device.uuid: device.index for device in snapshot.devices}
+        self._with_limits = with_limits
+        self.set_rows(daemon.servers)
+
+    def key(self, row: Server) -> ProcessKey:
+        return row.key
+
+    def empty(self) -> str:
+        return "no server: the daemon starts one with the first client"
+
+    def head(self, width: int) -> Line:
+        columns = " " + fit("PID", 9) + fit("USER", 13) + fit("STATUS", 17) + fit("CLIENTS", 9)
+        columns += (fit("THREADS", 9) + fit("MEM/DEVICE", 12)) if self._with_limits else fit("GPUS", 10)
+        return fit_line(((columns + "UP", "head"),), width)
+
+    def row_lines(self, row: Server, width: int) -> list[Line]:
+        status, style = status_mark(row)
+        gpus = sorted({gpu_label(uuid, self._indices) for client in row.clients for uuid in client.device_uuids})
+        outdated = sum(client.outdated_limits for client in row.clients)
+        terminated = sum(client.state == "TERMINATED" for client in row.clients)
+        line: list[tuple[str, str]] = [
+            (" " + fit(str(row.pid), 9), "bold"),
+            (fit(_user(row), 12) + " ", "user"),
+            (fit(status, 16) + " ", style),
+            (fit(str(len(row.clients)), 9), "text"),
+        ]
+        if self._with_limits:
+            known = row.active_thread_percentage is not None
+            line.append((fit(format_percentage(row.active_thread_percentage), 9), "text"))
+            line.append((fit(limits_text(row.pinned_mem_limits, known), 11) + " ", "text"))
+        else:
+            line.append((fit(",".join(gpus) or UNKNOWN, 9) + " ", "text"))
+        age = None if row.start_time is None else self._now - row.start_time
+        line.append((fit(format_age(age), 6), "text"))
+        if "FAULT" in (row.status or ""):
+            line.append(("  new clients are refused until every affected client has ended", "bad"))
+        if terminated:
+            line.append((f"  {terminated} ✕ terminated", "bad"))
+        if outdated:
+            line.append((f"  {outdated} {OUTDATED} outdated limits", "warn"))
+        return [tuple(line)]
+
+
+def _user(server: Server) -> str:
+    return server.user or (UNKNOWN if server.uid is None else str(server.uid))

@@ -1,0 +1,76 @@
+"""A terminal driver that notices when the terminal is gone, instead of spinning on it or waiting for it."""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+from codecs import getincrementaldecoder
+from collections.abc import Callable
+from typing import IO, Any, cast
+
+from textual._xterm_parser import XTermParser
+from textual.app import App
+from textual.drivers.linux_driver import LinuxDriver
+
+_POLL_S = 0.1
+"""Longest wait for input; the parser tells an Escape key from the beginning of a sequence by it."""
+
+
+class _Output:
+    """The terminal's output. After the first error everything is dropped: Textual's writer thread must never die."""
+
+    def __init__(self, file: IO[str], lost: Callable[[], None]) -> None:
+        self._file = file
+        self._lost = lost
+        self._gone = False
+
+    def write(self, text: str) -> None:
+        self._try(self._file.write, text)
+
+    def flush(self) -> None:
+        self._try(self._file.flush)
+
+    def fileno(self) -> int:
+        return self._file.fileno()
+
+    def _try(self, call: Callable[..., object], *args: str) -> None:
+        if self._gone:
+            return
+        try:
+            call(*args)
+        except (OSError, ValueError):
+            self._gone = True
+            self._lost()
+
+
+class TerminalDriver(LinuxDriver):
+    """Calls ``app.terminal_lost()`` once when reading or writing says that nobody is there any more."""
+
+    def __init__(self, app: App[Any], **options: Any) -> None:
+        super().__init__(app, **options)
+        self._lost_told = False
+        self._file = cast("Any", _Output(cast("IO[str]", sys.__stderr__), self._tell_lost))
+
+    def _tell_lost(self) -> None:
+        if not self._lost_told:
+            self._lost_told = True
+            self._app.call_later(cast("Any", self._app).terminal_lost)
+
+    def run_input_thread(self) -> None:
+        """Read until told to stop, or until there is nothing to read from."""
+        parser = XTermParser(self._debug)
+        decode = getincrementaldecoder("utf-8")("replace").decode
+        while not self.exit_event.is_set():
+            try:
+                ready, _, _ = select.select([self.fileno], [], [], _POLL_S)
+                data = os.read(self.fileno, 4096) if ready else None
+            except (OSError, ValueError):
+                data = b""
+            if data == b"":
+                self._tell_lost()
+                return
+            for message in parser.feed(decode(data)) if data else ():
+                self.process_message(message)
+            for message in parser.tick():
+                self.process_message(message)

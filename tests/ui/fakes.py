@@ -1,0 +1,71 @@
+"""A collector and a runner that live in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from mpstui.actions.types import Action, Danger, ExitStatus, Preview, Request, Result
+from mpstui.model import ProcessKey, Snapshot
+
+ACTIONS = (
+    Action("terminate_client", "Terminate", "t", Danger.HARM, "End the GPU work of the chosen clients"),
+    Action("terminate_and_kill", "Terminate + kill", "K", Danger.HARM, "End the chosen clients"),
+    Action("set_active_thread_percentage", "Threads", "l", Danger.CHANGE, "Set the active thread percentage"),
+    Action("set_pinned_mem_limit", "Memory", "m", Danger.CHANGE, "Set the memory limit"),
+    Action("set_client_priority", "Priority", "o", Danger.CHANGE, "Set the priority"),
+    Action("start_server", "Start server", "S", Danger.CHANGE, "Start a server"),
+)
+
+
+class FakeCollector:
+    def __init__(self, snapshot: Snapshot | None = None) -> None:
+        self._snapshot = snapshot
+        self._callbacks: list[Callable[[Snapshot], None]] = []
+        self.started = self.stopped = False
+        self.refreshes: list[Path | None] = []
+
+    @property
+    def snapshot(self) -> Snapshot | None:
+        return self._snapshot
+
+    def subscribe(self, callback: Callable[[Snapshot], None]) -> Callable[[], None]:
+        self._callbacks.append(callback)
+        return lambda: self._callbacks.remove(callback)
+
+    def push(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        for callback in self._callbacks:
+            callback(snapshot)
+
+    async def start(self) -> None:
+        self.started = True
+
+    async def stop(self) -> None:
+        self.stopped = True
+
+    def request_refresh(self, pipe_dir: Path | None = None) -> None:
+        self.refreshes.append(pipe_dir)
+
+
+class FakeRunner:
+    actions = ACTIONS
+
+    def __init__(self, *, read_only: bool = False) -> None:
+        self.read_only = read_only
+
+    def unavailable(
+        self, action: Action, snapshot: Snapshot, pipe_dir: Path, clients: Sequence[ProcessKey] = ()
+    ) -> str | None:
+        if self.read_only:
+            return "mpstui runs read-only"
+        daemon = snapshot.daemon(pipe_dir)
+        if daemon is None or daemon.health != "ok":
+            return "the daemon does not answer"
+        return "choose a client first" if action.danger is Danger.HARM and not clients else None
+
+    def preview(self, request: Request, snapshot: Snapshot) -> Preview:
+        return Preview(request.action)
+
+    async def execute(self, request: Request, snapshot: Snapshot, progress: Callable[[str], None]) -> Result:
+        return Result(request, ExitStatus.DONE, "done")
