@@ -36,7 +36,7 @@ _WHAT: Final[Mapping[Health, tuple[str, str]]] = {
 }
 _REMEDY: Final[Mapping[Health, str]] = {
     "held": "End that session: Ctrl-D in its terminal, or end the process.",
-    "blocked": "Usual cause: terminate_client was sent twice for one client. The daemon is free again when the process of "
+    "blocked": "Usual cause: terminate_client was sent twice for one client. It is free again when the process of "
     "that client ends.",
     "stale": "Start the daemon again: nvidia-cuda-mps-control -d, with CUDA_MPS_PIPE_DIRECTORY set to this directory.",
     "absent": "Start one: nvidia-cuda-mps-control -d, with CUDA_MPS_PIPE_DIRECTORY set to this directory.",
