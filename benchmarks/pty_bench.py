@@ -158,15 +158,15 @@ def family(pid: int) -> list[psutil.Process]:
     return [process, *process.children(recursive=True)]
 
 
-def cpu_seconds(pid: int) -> float:
+def cpu_seconds(pid: int, *, children: bool = True) -> float:
     """User and system time of the process, of its living descendants, and of the dead ones that were waited for."""
     total = 0
-    for process in family(pid):
+    for process in family(pid) if children else [psutil.Process(pid)]:
         try:
             fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
         except OSError:
             continue
-        total += sum(int(value) for value in fields[11:15])  # utime, stime, cutime, cstime
+        total += sum(int(value) for value in fields[11 : 15 if children else 13])  # utime, stime, cutime, cstime
     return total / TICKS
 
 

@@ -15,6 +15,7 @@ import select
 import signal
 import struct
 import subprocess
+import tempfile
 import termios
 import time
 import uuid
@@ -44,6 +45,8 @@ KEYS = {
     "delete": "\x1b[3~",
     "f1": "\x1bOP",
 }
+_LEFT_OUT = ("CUDA_MPS_", "MPSTUI_", "TEXTUAL", "LC_", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES")
+"""Variables by which a user's own settings would change what is measured."""
 _UNFINISHED = re.compile("\x1b(?:\\[[0-9;:<=>?$ ]*|[\\]P_^X](?:[^\x07\x1b]|\x1b(?!\\\\))*\x1b?|[()#%])?\\Z")
 _STRINGS = re.compile("\x1b[P_^X].*?\x1b\\\\", re.DOTALL)
 _FOREIGN = re.compile("\x1b\\[[<=>][0-9;:]*[ -/]*[@-~]|\x1b\\[\\?[0-9;]*u|\x1b\\[[0-9;:?]*[ $\"'][@-~]")
@@ -123,8 +126,11 @@ class Terminal:
         self.modes: dict[int, bool] = {}
         """The last state of each private mode that the program set or reset: 1049 alternate screen, 25 cursor, …"""
         self.tag = uuid.uuid4().hex
-        env = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), "LANG": "C.UTF-8"}
-        env |= {"TERM": "xterm-256color", "COLORTERM": "truecolor", TAG: self.tag, **(environment or {})}
+        self._settings = tempfile.TemporaryDirectory(prefix="terminal-", ignore_cleanup_errors=True)
+        env = {name: value for name, value in os.environ.items() if not name.startswith(_LEFT_OUT)}
+        env |= dict.fromkeys(("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME"), self._settings.name)
+        env |= {"LANG": "C.UTF-8", "TERM": "xterm-256color", "COLORTERM": "truecolor", TAG: self.tag}
+        env |= environment or {}
         self._master, slave = pty.openpty()
         self.resize(columns, lines)
         os.set_blocking(self._master, False)
@@ -315,6 +321,7 @@ class Terminal:
                 os.kill(pid, signal.SIGKILL)
             except OSError:
                 continue
+        self._settings.cleanup()
 
 
 def _key(name: str) -> str:

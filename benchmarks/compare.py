@@ -1,0 +1,184 @@
+"""mpstui beside other monitors, by turns on one machine; and what each way of watching costs the watched daemon.
+
+benchmarks/compare.py simulated --json out.json          mpstui on a simulated node of 46 clients, htop, glances
+benchmarks/compare.py real --pipe-dir /tmp/mps_0         mpstui and nvitop on a real one
+benchmarks/compare.py quiet [--pipe-dir DIR]             control.log, commands and CPU of the daemon
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import re
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+from pty_bench import Program, Settings, add_settings, cpu_seconds, machine, measure, settings_of, table
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from program import MPSTUI, Node, simulated_node
+from terminal import Terminal
+
+CLIENTS = 46
+CONTROL = "nvidia-cuda-mps-control"
+
+
+def showing(pids: Sequence[int]) -> re.Pattern[str]:
+    """Any of these PIDs on the screen."""
+    return re.compile(rf"(?<![\w.])(?:{'|'.join(map(str, pids))})(?![\w.])")
+
+
+def mpstui(name: str, node: Node) -> Program:
+    """The screen on a node; painted when a client's PID is there."""
+    return Program(name, (*MPSTUI, "--pipe-dir", str(node.pipe_dir)), showing(node.client_pids()))
+
+
+def other(name: str, ready: re.Pattern[str], command: str | None = None) -> Program | None:
+    """Another monitor, where it is installed: on PATH, or at the path that was given."""
+    found = shutil.which(command or name)
+    if found is None:
+        print(f"{name} is not installed: left out", file=sys.stderr)
+        return None
+    return Program(name, (found,), ready)
+
+
+def process_line() -> re.Pattern[str]:
+    """A heading with PID and USER and a line of a process below it: htop and glances."""
+    return re.compile(r"PID +USER[^\n]*(?:\n[^\n]*)*?\n[^\n]*\b\d+ +[a-z_][\w-]* ")
+
+
+def simulated(options: argparse.Namespace) -> dict[str, Any]:
+    """The comparison that needs no GPU."""
+    with contextlib.ExitStack() as stack:
+        crowd = stack.enter_context(simulated_node("--scenario", "crowd", clients=CLIENTS))
+        churn = stack.enter_context(simulated_node("--scenario", "churn", clients=CLIENTS))
+        programs = [
+            mpstui(f"mpstui, {CLIENTS} clients", crowd),
+            mpstui(f"mpstui, all {CLIENTS} rows change each second", churn),
+            other("htop", process_line(), options.htop),
+            other("glances", process_line(), options.glances),
+        ]
+        return measure([p for p in programs if p], settings_of(options), options.starts, options.runs)
+
+
+def real(node: Node, settings: Settings, starts: int, runs: int, nvitop: str | None = None) -> dict[str, Any]:
+    """mpstui and nvitop on a node whose clients are there; nvitop shows the processes of all GPUs."""
+    pids = node.client_pids()
+    programs = [mpstui(f"mpstui, {len(pids)} clients", node), other("nvitop", showing(pids), nvitop)]
+    return measure([p for p in programs if p], settings, starts, runs)
+
+
+def quiet_cost(node: Node, binary: str, seconds: float, settle: float = 10.0) -> dict[str, Any]:
+    """What the daemon pays for being watched for so long while nothing happens, by each way of watching.
+
+    Returns for each: bytes that control.log grew by, commands in it, and CPU percent of daemon and servers together.
+    """
+    status = node.status()
+    assert status is not None
+    daemon = status["daemons"][0]
+    log = Path(daemon["log_dir"], "control.log")
+    pids = [daemon["pid"], *(server["pid"] for server in daemon["servers"])]
+    loop = f"while :; do clear; echo ps | {binary}; sleep 1; done"
+    watchers: dict[str, tuple[str, ...]] = {
+        "nobody": (),
+        "mpstui": (*MPSTUI, "--pipe-dir", str(node.pipe_dir)),
+        f"while :; do echo ps | {CONTROL}; sleep 1; done": ("sh", "-c", loop),
+    }
+    return {name: _cost(argv, node, log, pids, seconds, settle) for name, argv in watchers.items()}
+
+
+def _cost(
+    argv: Sequence[str], node: Node, log: Path, pids: Sequence[int], seconds: float, settle: float
+) -> dict[str, Any]:
+    with _watcher(argv or ("sleep", "86400"), node) as terminal:
+        terminal.read_for(settle)
+        size, cpu = log.stat().st_size, _cpu(pids)
+        terminal.read_for(seconds)
+        used = _cpu(pids) - cpu
+        with log.open("rb") as file:
+            file.seek(size)
+            grown = file.read()
+    commands = [line.decode(errors="replace") for line in re.findall(rb"Cmd:(.*)", grown)]
+    return {
+        "seconds": seconds,
+        "log_bytes": len(grown),
+        "log_bytes_per_second": len(grown) / seconds,
+        "commands": len(commands),
+        "first_commands": commands[:10],
+        "daemon_cpu_percent": 100 * used / seconds,
+    }
+
+
+@contextlib.contextmanager
+def _watcher(argv: Sequence[str], node: Node) -> Iterator[Terminal]:
+    with Terminal(argv, environment={"CUDA_MPS_PIPE_DIRECTORY": str(node.pipe_dir)}, record=False) as terminal:
+        yield terminal
+
+
+def _cpu(pids: Sequence[int]) -> float:
+    total = 0.0
+    for pid in pids:
+        with contextlib.suppress(psutil.Error):
+            total += cpu_seconds(pid, children=False)
+    return total
+
+
+def cost_table(cost: dict[str, Any]) -> str:
+    """The costs as a Markdown table."""
+    lines = ["| watched by | control.log | commands | daemon's CPU |", "|---|---|---|---|"]
+    for name, entry in cost.items():
+        lines.append(
+            f"| `{name}` | {entry['log_bytes']:,} B in {entry['seconds']:.0f} s | {entry['commands']} "
+            f"| {entry['daemon_cpu_percent']:.2f} % |"
+        )
+    return "\n".join(lines)
+
+
+@contextlib.contextmanager
+def _chosen(options: argparse.Namespace) -> Iterator[tuple[Node, str]]:
+    """The node of --pipe-dir, or a simulated one, and the control binary to use there."""
+    if options.pipe_dir:
+        yield Node(options.pipe_dir), CONTROL
+        return
+    from mpstui.sim import control_binary
+
+    with simulated_node("--scenario", "still", clients=CLIENTS) as node:
+        yield node, " ".join(control_binary())
+
+
+def main() -> int:
+    """One of the comparisons, as a table and with --json in full."""
+    parser = argparse.ArgumentParser(description="mpstui beside other monitors; see README.md beside this file.")
+    commands = parser.add_subparsers(dest="comparison", required=True)
+    for name in ("simulated", "real", "quiet"):
+        command = commands.add_parser(name)
+        add_settings(command)
+        command.add_argument("--pipe-dir", type=Path, required=name == "real")
+        for program in ("htop", "glances", "nvitop"):
+            command.add_argument(f"--{program}", metavar="PATH", help=f"where {program} is, if not on PATH")
+    options = parser.parse_args()
+    if options.comparison == "quiet":
+        with _chosen(options) as (node, binary):
+            cost = quiet_cost(node, binary, options.window)
+            result: dict[str, Any] = {"machine": machine(), "quiet": cost}
+        text = cost_table(cost)
+    else:
+        if options.comparison == "simulated":
+            result = simulated(options)
+        else:
+            node = Node(options.pipe_dir)
+            result = real(node, settings_of(options), options.starts, options.runs, options.nvitop)
+        text = table({name: entry["median"] for name, entry in result["programs"].items()})
+    if options.json:
+        options.json.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
+    print(text)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,54 @@
+"""The program as the tests in a terminal start it, and a simulated node served by a process of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from terminal import until
+
+MPSTUI = (sys.executable, "-m", "mpstui")
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node with a control daemon, simulated or real."""
+
+    pipe_dir: Path
+    server: subprocess.Popen[bytes] | None = None
+    """The process that serves a simulated node."""
+
+    def status(self) -> dict[str, Any] | None:
+        """What ``mpstui status --json`` says of it; None while it is not up."""
+        command = [*MPSTUI, "status", "--json", "--pipe-dir", str(self.pipe_dir)]
+        done = subprocess.run(command, capture_output=True, timeout=20, check=False)
+        return json.loads(done.stdout) if done.returncode == 0 else None
+
+    def client_pids(self) -> list[int]:
+        """The clients' PIDs, as the command line tells them."""
+        status = self.status() or {"daemons": []}
+        return [c["pid"] for d in status["daemons"] for s in d["servers"] for c in s["clients"]]
+
+
+@contextlib.contextmanager
+def simulated_node(*options: str, clients: int = 1) -> Iterator[Node]:
+    """``mpstui sim serve`` on a directory whose name fits into a socket's address, once it has so many clients."""
+    directory = Path(tempfile.mkdtemp(prefix="mps"))
+    command = [*MPSTUI, "sim", "serve", str(directory), *options]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    node = Node(directory, server)
+    try:
+        until(lambda: len(node.client_pids()) >= clients, 30, f"{clients} clients on the simulated node")
+        yield node
+    finally:
+        server.terminate()
+        server.wait(10)
+        shutil.rmtree(directory, ignore_errors=True)
