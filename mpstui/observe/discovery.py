@@ -146,8 +146,7 @@ def _place(pipe_dir: Path, wanted_log_dir: Path | None, daemons: Sequence[Daemon
     if state == "absent":
         state, detail, remedy = _unreachable(daemon)
     elif trouble is None and daemon.uid is not None and os.geteuid() not in {0, daemon.uid}:
-        user = user_name(daemon.uid)
-        detail = f"run by {user}: only {user} and root may change its settings"
+        detail = f"run by {user_name(daemon.uid)}: only {_who(daemon.uid, 'and')} may change its settings"
     return Place(
         pipe_dir=pipe_dir,
         state=state,
@@ -187,9 +186,9 @@ def _trouble(pipe_dir: Path, start: str) -> Trouble | None:
     if not stat.S_ISDIR(found.st_mode):
         return "unusable", f"{shown} is not a directory", _ANOTHER
     if not os.access(pipe_dir, os.R_OK | os.X_OK):
-        owner = user_name(found.st_uid)
-        text = f"{shown} belongs to {owner} and is closed to you (mode {stat.S_IMODE(found.st_mode):04o})"
-        return "unusable", text, f"run mpstui as {owner} or as root"
+        text = f"{shown} belongs to {user_name(found.st_uid)} and is closed to you"
+        text += f" (mode {stat.S_IMODE(found.st_mode):04o})"
+        return "unusable", text, f"run mpstui as {_who(found.st_uid, 'or')}"
     return None
 
 
@@ -336,6 +335,10 @@ def _clock(when: float) -> str:
         return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(when))
     except (OverflowError, ValueError, OSError):
         return "long ago"
+
+
+def _who(uid: int, word: str) -> str:
+    return "root" if uid == 0 else f"{user_name(uid)} {word} root"
 
 
 def _named(daemon: DaemonProcess) -> str:

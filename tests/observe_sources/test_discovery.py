@@ -1,0 +1,478 @@
+"""Pipe directories in every state, with real processes that carry a control daemon's name."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from subprocess import Popen
+
+import pytest
+
+from mpstui.model import ProcessKey
+from mpstui.observe import daemons, discovery
+from mpstui.observe.daemons import Options, daemon_process, parse_command_line, running_daemons
+from mpstui.observe.discovery import Place, discover
+from mpstui.observe.logdir import binary_version, find_log_dir
+from mpstui.observe.procfs import process_key
+
+DATA = Path(__file__).parents[1] / "data"
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become somebody else")
+
+STAND_IN = """
+import os, socket, sys
+directory = os.environ.get("MAKE", "")
+if directory:
+    os.makedirs(directory, exist_ok=True)
+    for name in ("control", "control_privileged"):
+        listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        os.chdir(directory)
+        listening.bind(name if len(directory) > 80 else directory + "/" + name)
+        listening.listen()
+        globals()[name] = listening
+    open("control_lock", "w").close()
+    os.mkfifo("log")
+    with open("nvidia-cuda-mps-control.pid", "w") as file:
+        file.write(str(os.getpid()))
+if uid := os.environ.get("BECOME"):
+    os.setuid(int(uid))
+print("ready", flush=True)
+sys.stdin.read()
+"""
+Start = Callable[..., "Popen[bytes]"]
+
+
+@pytest.fixture
+def room() -> Iterator[Path]:
+    """A short directory that everybody may look into: a control socket's path must fit."""
+    path = Path(tempfile.mkdtemp(prefix="mps", dir="/tmp"))
+    path.chmod(0o755)
+    yield path
+    shutil.rmtree(path)
+
+
+@pytest.fixture
+def script(room: Path) -> Path:
+    path = room / "bin" / "nvidia-cuda-mps-control"
+    path.parent.mkdir()
+    path.write_text(f"#!{sys.executable} -IS\n{STAND_IN}")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture
+def start(spawn: Start, script: Path) -> Start:
+    """Starts a stand-in on a directory, by its own name or through an interpreter."""
+
+    def begin(
+        pipe_dir: Path | None, *options: str, log_dir: Path | None = None, make: bool = True, become: int = 0
+    ) -> Popen[bytes]:
+        environment = {"PATH": os.environ["PATH"]}
+        if pipe_dir is not None:
+            environment["CUDA_MPS_PIPE_DIRECTORY"] = str(pipe_dir)
+            if make:
+                environment["MAKE"] = str(pipe_dir)
+        if log_dir is not None:
+            environment["CUDA_MPS_LOG_DIRECTORY"] = str(log_dir)
+        if become:
+            environment["BECOME"] = str(become)
+        return spawn([sys.executable, "-I", "-S", script, *(options or ("-d",))], env=environment)
+
+    return begin
+
+
+def one(pipe_dir: Path, *log_dirs: Path) -> Place:
+    (place,) = discover([pipe_dir], log_dirs, env={})
+    assert place.pipe_dir == pipe_dir
+    return place
+
+
+def control_log(directory: Path, text: str = "") -> Path:
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "control.log").write_text(text)
+    return directory
+
+
+def test_a_running_daemon(room: Path, start: Start) -> None:
+    logs = control_log(room / "elsewhere")
+    daemon = start(room / "p", "-d", "-M", log_dir=logs)
+    (logs / "control.log").write_text(
+        "[2026-11-20 21:24:23.049 Control     1] CUDA MPS Control binary version: 12080\n"
+        f"[2026-11-20 21:24:23.049 Control {daemon.pid:5}] CUDA MPS Control binary version: 13000\n"
+        "[2026-11-20 21:24:23.049 Control     1] CUDA MPS Control binary version: 12090\n"
+    )
+    place = one(room / "p")
+    assert (place.state, place.daemon, place.uid) == ("running", process_key(daemon.pid), os.geteuid())
+    assert (place.protocol, place.multiuser, place.version) == ("legacy", True, "13000")
+    assert place.log_dir == logs
+    assert place.start_time == pytest.approx(time.time(), abs=30)
+    assert (place.detail, place.remedy) == ("", "")
+
+
+def test_it_is_found_by_its_environment_and_by_its_own_name(room: Path, script: Path, spawn: Start) -> None:
+    pipe_dir = room / "p"
+    pipe_dir.mkdir()
+    daemon = spawn([script, "-f"], env={"CUDA_MPS_PIPE_DIRECTORY": str(pipe_dir), "CUDA_MPS_PROTOCOL_VERSION": "3"})
+    place = next(p for p in discover(env={}, well_known=()) if p.pipe_dir == pipe_dir)
+    assert (place.state, place.daemon, place.protocol) == ("running", process_key(daemon.pid), "v3")
+
+
+def test_a_session_is_no_daemon_and_neither_is_a_zombie(room: Path, start: Start) -> None:
+    session = start(room / "p", "ps")
+    assert daemon_process(session.pid) is None
+    assert one(room / "p").state == "stale"
+    daemon = start(room / "q")
+    key = process_key(daemon.pid)
+    assert key in [found.key for found in running_daemons()]
+    daemon.kill()
+    os.waitid(os.P_PID, daemon.pid, os.WEXITED | os.WNOWAIT)
+    assert key not in [found.key for found in running_daemons()]
+    place = one(room / "q")
+    assert (place.state, place.daemon) == ("stale", None)
+    assert "control, control_privileged, control_lock, log, nvidia-cuda-mps-control.pid left behind" in place.detail
+    assert time.strftime("%Y-%m-%d ") in place.detail
+    assert f"killed or crashed (process {daemon.pid} is no control daemon)" in place.detail
+    assert f"CUDA_MPS_PIPE_DIRECTORY={room}/q nvidia-cuda-mps-control -d" in place.remedy
+
+
+def test_what_quit_leaves_is_stale_but_no_crash(room: Path) -> None:
+    for name in ("control", "control_privileged"):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as bound:
+            bound.bind(str(room / name))
+    (room / "control_lock").touch()
+    control_log(room.with_name(room.name + "_log"))
+    try:
+        place = one(room)
+    finally:
+        shutil.rmtree(room.with_name(room.name + "_log"))
+    assert place.state == "stale"
+    assert "control, control_privileged, control_lock left behind by one started" in place.detail
+    assert "last heard of" in place.detail
+    assert "killed" not in place.detail
+
+
+def test_a_pid_file_that_names_another_process_proves_nothing(room: Path, waiter: Start) -> None:
+    (room / "nvidia-cuda-mps-control.pid").write_text(str(waiter().pid))
+    assert one(room).state == "stale"
+
+
+@pytest.mark.parametrize("text", [b"", b"x" * 5000, b"-1", b"99999999999999999999", b"\xff\xfe", "²".encode(), b"0"])
+def test_a_pid_file_of_garbage(room: Path, text: bytes) -> None:
+    (room / "nvidia-cuda-mps-control.pid").write_bytes(text)
+    assert one(room).state == "stale"
+
+
+def test_files_that_would_hang_or_lead_elsewhere(room: Path, tmp_path: Path) -> None:
+    os.mkfifo(room / "nvidia-cuda-mps-control.pid")
+    os.mkfifo(room / "control_lock")
+    os.mkfifo(room / "control.log")
+    assert one(room).state == "stale"
+    assert one(room).log_dir is None
+    (room / "control_lock").unlink()
+    (room / "control_lock").symlink_to("/dev/zero")
+    assert binary_version(room, None) is None
+    assert one(room).state == "stale"
+
+
+def test_a_place_that_is_not_there(room: Path) -> None:
+    place = one(room / "none")
+    assert (place.state, place.detail) == ("absent", f"{room}/none does not exist")
+    assert "nvidia-cuda-mps-control -d" in place.remedy
+    (room / "link").symlink_to(room / "none")
+    assert "symbolic link to nowhere" in one(room / "link").detail
+    (room / "loop").symlink_to(room / "loop")
+    assert (one(room / "loop").state, os.strerror(errno.ELOOP) in one(room / "loop").detail) == ("unusable", True)
+
+
+def test_a_place_that_is_no_directory(room: Path) -> None:
+    (room / "file").touch()
+    assert (one(room / "file").state, one(room / "file").detail) == ("unusable", f"{room}/file is not a directory")
+    assert one(room / "file" / "below").state == "unusable"
+
+
+def test_a_place_that_holds_nothing_of_mps(room: Path) -> None:
+    (room / "something").touch()
+    assert (one(room).state, one(room).detail) == ("absent", f"{room} holds nothing of MPS")
+
+
+def test_a_path_that_is_too_long(room: Path, start: Start) -> None:
+    assert one(Path("/tmp/" + "a" * 78)).state == "absent"
+    place = one(Path("/tmp/" + "a" * 79))
+    assert place.state == "unusable"
+    assert "84 bytes" in place.detail
+    assert "too long" in one(Path("/tmp/" + "ü" * 2500)).detail
+    long = room / ("l" * (84 - len(str(room)) - 1))
+    start(long)
+    assert one(long).state == "running", "one that runs proves that it fits"
+
+
+def test_a_hostile_path_is_shown_as_text(room: Path) -> None:
+    place = one(room / "\x1b[2J\n[red]")
+    assert "\\x1b[2J\\n[red]" in place.detail
+    assert (place.detail + place.remedy).isprintable()
+    assert one(room / "a\0b").state == "unusable"
+
+
+@needs_root
+def test_a_place_of_somebody_else_is_named_as_such(room: Path, waiter: Start) -> None:
+    closed = room / "closed"
+    closed.mkdir(mode=0o700)
+    (closed / "below").mkdir()
+    root = Path(discovery.__file__).parents[2]
+    code = f"""
+sys.path.insert(0, {str(root)!r})
+import pwd
+from pathlib import Path
+from mpstui.observe.discovery import discover
+discover([Path({str(room)!r}) / "\\n"], env={{}})  # the interpreter's own files may be out of reach afterwards
+os.setgid(65534)
+os.setuid(65534)
+place, = discover([Path({str(closed)!r})], env={{}})
+assert place.state == "unusable" and place.uid == 0, place
+assert "belongs to root and is closed to you (mode 0700)" in place.detail, place
+assert place.remedy == "run mpstui as root", place
+place, = discover([Path({str(closed / "below")!r})], env={{}})
+assert place.state == "unusable" and "a directory above it" in place.detail, place
+"""
+    waiter(code)
+
+
+@needs_root
+def test_another_user_finds_the_daemon_whose_environment_is_closed(room: Path, start: Start, waiter: Start) -> None:
+    pipe_dir = room / "p"
+    daemon = start(pipe_dir)
+    logs = control_log(room / "p_log")
+    root = Path(discovery.__file__).parents[2]
+    code = f"""
+sys.path.insert(0, {str(root)!r})
+import pwd
+from pathlib import Path
+from mpstui.observe.daemons import daemon_process
+from mpstui.observe.discovery import discover
+discover([Path({str(room)!r}) / "\\n"], env={{}})
+os.setgid(65534)
+os.setuid(65534)
+assert daemon_process({daemon.pid}).pipe_dir is None
+for places in (discover([Path({str(pipe_dir)!r})], env={{}}), discover(env={{}}, well_known=())):
+    place, = [p for p in places if p.pipe_dir == Path({str(pipe_dir)!r})]
+    assert place.state == "running" and place.daemon.pid == {daemon.pid} and place.uid == 0, place
+    assert place.detail == "run by root: only root may change its settings", place
+    assert place.log_dir == Path({str(logs)!r}), place
+place, = discover([Path({str(room / "none")!r})], env={{}})
+assert "(one runs " in place.remedy, place
+"""
+    waiter(code)
+
+
+@needs_root
+def test_a_pid_file_cannot_claim_the_daemon_of_somebody_else(room: Path, start: Start, waiter: Start) -> None:
+    """The directory's privileged socket is not the daemon's user's, so that daemon is not here."""
+    daemon = start(room / "p")
+    trap = room / "trap"
+    start(trap, "ps")
+    (trap / "nvidia-cuda-mps-control.pid").write_text(str(daemon.pid))
+    os.chown(trap / "control_privileged", 65534, 65534)
+    found = daemon_process(daemon.pid)
+    assert found is not None
+    closed = daemons.DaemonProcess(found.key, found.uid, found.start_time, False, "legacy", None, None)
+    assert discovery._daemon_of(trap, [closed]) is None
+    os.chown(trap / "control_privileged", 0, 0)
+    assert discovery._daemon_of(trap, [closed]) is closed
+    place = discovery._place(room / "none", None, [closed])
+    assert f"(one runs as process {daemon.pid}, whose directory only its user and root may know)" in place.remedy
+
+
+@needs_root
+def test_of_two_that_claim_a_directory_the_owner_of_its_socket_counts(room: Path, start: Start) -> None:
+    impostor = start(room / "p", make=False, become=65534)
+    owner = start(room / "p")
+    (room / "p" / "nvidia-cuda-mps-control.pid").write_text(str(impostor.pid))
+    assert one(room / "p").daemon == process_key(owner.pid)
+
+
+def test_a_removed_directory_under_a_running_daemon(room: Path, start: Start) -> None:
+    daemon = start(room / "p")
+    shutil.rmtree(room / "p")
+    place = one(room / "p")
+    assert (place.state, place.daemon) == ("unusable", process_key(daemon.pid))
+    assert f"was removed, or is not to be seen from here; process {daemon.pid} runs on" in place.detail
+
+
+def test_a_daemon_in_a_container_is_known_by_the_directory_itself(
+    room: Path, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its names for the directories are the container's; here they are known by device and inode."""
+    (host := room / "mps_0" / "pipe").mkdir(parents=True)
+    logs = control_log(room / "mps_0" / "log")
+    daemon = start(Path("/mps/pipe"), make=False, log_dir=Path("/mps/log"))
+    inside = {Path("/mps/pipe"): daemons.file_id(host), Path("/mps/log"): daemons.file_id(logs)}
+    monkeypatch.setattr(daemons, "seen_by", lambda pid, path: inside.get(path))
+    mine = [p for p in discover(env={}, well_known=[f"{room}/mps_*/pipe"]) if p.daemon == process_key(daemon.pid)]
+    assert [(p.pipe_dir, p.state, p.log_dir) for p in mine] == [(host, "running", logs)]
+    mine = [p for p in discover(env={}, well_known=()) if p.daemon == process_key(daemon.pid)]
+    assert [(p.pipe_dir, p.state) for p in mine] == [(Path("/mps/pipe"), "unusable")]
+    assert "in a container" in mine[0].detail
+
+
+def test_a_held_lock_is_proof_of_life(room: Path, waiter: Start) -> None:
+    (room / "control").touch()
+    (room / "control_lock").touch()
+    assert one(room).state == "stale"
+    holder = waiter(f"import fcntl; f = open({str(room / 'control_lock')!r}, 'w'); fcntl.lockf(f, fcntl.LOCK_EX)")
+    place = one(room)
+    assert (place.state, place.daemon) == ("running", process_key(holder.pid))
+    assert "not called nvidia-cuda-mps-control" in place.detail
+    with open(room / "control_lock") as mine, pytest.raises(BlockingIOError):
+        fcntl.lockf(mine, fcntl.LOCK_SH | fcntl.LOCK_NB)
+
+
+def test_the_environment_comes_before_discovery_and_the_option_before_both(room: Path, start: Start) -> None:
+    start(room / "running")
+    environment = {"CUDA_MPS_PIPE_DIRECTORY": str(room / "env"), "CUDA_MPS_LOG_DIRECTORY": str(room / "env_logs")}
+    (place,) = discover(env=environment)
+    assert (place.pipe_dir, place.log_dir, place.state) == (room / "env", room / "env_logs", "absent")
+    assert "(one runs " in place.remedy
+    asked = [room / "b", room / "a", room / "running"]
+    places = discover(asked, [room / "logs_b"], env=environment)
+    assert [p.pipe_dir for p in places] == asked
+    assert [p.log_dir for p in places] == [room / "logs_b", None, None]
+    assert [p.state for p in places] == ["absent", "absent", "running"]
+
+
+def test_a_relative_directory_is_the_user_s_own(room: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(room)
+    (place,) = discover([Path("p/../q/")], env={})
+    assert place.pipe_dir == room / "q"
+
+
+def test_the_well_known_places(room: Path) -> None:
+    for name in ("mps_10", "mps_9", "mps_x", "other_1", "mps_empty"):
+        (room / name).mkdir()
+        (room / name / "control").touch()
+    (room / "mps_empty" / "control").unlink()
+    (room / "mps_same").symlink_to(room / "mps_9")
+    (room / "mps_file").touch()
+    places = discover(env={}, well_known=[f"{room}/mps_*", f"{room}/mps_9", f"{room}/*/none", "/none/*/x"])
+    found = [p.pipe_dir.name for p in places if p.pipe_dir.parent == room]
+    assert found == ["mps_9", "mps_10", "mps_x"]
+    assert {p.state for p in places if p.pipe_dir.parent == room} == {"stale"}
+
+
+def test_many_well_known_places_are_cut_short(room: Path) -> None:
+    for number in range(40):
+        (room / f"mps_{number}").mkdir()
+        (room / f"mps_{number}" / "control").touch()
+    assert len(discover(env={}, well_known=[f"{room}/mps_*"])) == 32
+
+
+def test_nothing_at_all_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(discovery, "running_daemons", list)
+    monkeypatch.setattr(discovery, "DEFAULT_PIPE_DIR", Path("/tmp/no-such-mps"))
+    (place,) = discover(env={"CUDA_MPS_PIPE_DIRECTORY": ""}, well_known=())
+    assert (place.state, place.pipe_dir) == ("absent", Path("/tmp/no-such-mps"))
+    assert "does not exist" in place.detail
+
+
+@pytest.mark.parametrize(
+    ("line", "options"),
+    [
+        ("nvidia-cuda-mps-control -d", Options(daemon=True)),
+        ("/usr/bin/nvidia-cuda-mps-control -f", Options(daemon=True)),
+        ("nvidia-cuda-mps-control --daemon --multiuser-server", Options(daemon=True, multiuser=True)),
+        ("nvidia-cuda-mps-control --forground", Options(daemon=True)),
+        ("nvidia-cuda-mps-control -Md", Options(daemon=True, multiuser=True)),
+        ("nvidia-cuda-mps-control -d -S -p 3", Options(daemon=True, protocol="v3")),
+        ("nvidia-cuda-mps-control -dp3", Options(daemon=True, protocol="v3")),
+        ("nvidia-cuda-mps-control -p 1 -d", Options(daemon=True)),
+        ("nvidia-cuda-mps-control -p", Options()),
+        ("nvidia-cuda-mps-control", Options()),
+        ("nvidia-cuda-mps-control get_server_list", Options()),
+        ("nvidia-cuda-mps-control server create training --uid=1000", Options()),
+        ("nvidia-cuda-mps-control -- -d", Options()),
+        ("python3.11 -I -S /x/sim/bin/nvidia-cuda-mps-control -d", Options(daemon=True)),
+        ("/usr/bin/python -IS -W error -X dev -Xmode nvidia-cuda-mps-control -d", Options(daemon=True)),
+        ("python -c nvidia-cuda-mps-control -d", None),
+        ("python -Im nvidia-cuda-mps-control -d", None),
+        ("python train.py nvidia-cuda-mps-control -d", None),
+        ("python", None),
+        ("grep nvidia-cuda-mps-control -d", None),
+        ("nvidia-cuda-mps-server", None),
+        ("vim /x/nvidia-cuda-mps-control -d", None),
+        ("", None),
+    ],
+)
+def test_command_lines(line: str, options: Options | None) -> None:
+    assert parse_command_line(line.split()) == options
+
+
+@pytest.mark.parametrize(
+    ("pipe_dir", "log_dir"),
+    [
+        ("mps_0", "mps_log_0"),
+        ("nvidia-mps_3", "nvidia-log_3"),
+        ("nvidia-mps", "nvidia-log"),
+        ("nvidia-mps", "nvidia-mps-log"),
+        ("nvidia.com/gpu/pipe", "nvidia.com/gpu/log"),
+        ("mps-pipe-7", "mps-log-7"),
+        ("pipes", "pipes/log"),
+        ("pipes", "pipes_log"),
+    ],
+)
+def test_log_directories_beside_pipe_directories(room: Path, pipe_dir: str, log_dir: str) -> None:
+    (room / pipe_dir).mkdir(parents=True)
+    (room / log_dir).mkdir(exist_ok=True)
+    assert find_log_dir(room / pipe_dir, None, None) is None, "only with a control.log in it"
+    control_log(room / log_dir)
+    assert find_log_dir(room / pipe_dir, None, None) == room / log_dir
+    assert find_log_dir(room / pipe_dir, None, room / "said") == room / "said"
+
+
+@needs_root
+def test_a_log_of_somebody_else_is_no_guess(room: Path) -> None:
+    logs = control_log(room / "mps_log_0")
+    os.chown(logs / "control.log", 65534, 65534)
+    assert find_log_dir(room / "mps_0", None, None) is None
+    key = ProcessKey(1, 1)
+    daemon = daemons.DaemonProcess(key, 65534, 0.0, False, "legacy", None, None)
+    assert find_log_dir(room / "mps_0", daemon, None) == logs
+
+
+def test_the_default_log_directory_counts_for_the_default_pipe_directory_or_one_that_it_names(
+    room: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorded = (DATA / "h100" / "commands-control.log").read_text()
+    logs = control_log(room / "default", recorded)
+    monkeypatch.setattr("mpstui.observe.logdir.DEFAULT_LOG_DIR", logs)
+    assert find_log_dir(Path("/tmp/nvidia-mps"), None, None) == logs
+    assert find_log_dir(Path("/tmp/mps_0"), None, None) == logs
+    assert find_log_dir(Path("/tmp/mps_1"), None, None) is None
+    assert find_log_dir(Path("/tmp/mps_"), None, None) is None
+
+
+def test_the_version_of_the_recorded_daemon() -> None:
+    assert binary_version(DATA / "h100", 480) is None
+    recorded = DATA / "h100" / "commands-control.log"
+    with tempfile.TemporaryDirectory() as directory:
+        shutil.copy(recorded, Path(directory) / "control.log")
+        assert binary_version(Path(directory), 480) == "13000"
+        assert binary_version(Path(directory), None) == "13000"
+        with open(Path(directory) / "control.log", "r+b") as log:
+            log.seek(3 << 30)
+            log.write(b"\n[2026-11-20 21:24:23.049 Control   9] CUDA MPS Control binary version: 13010\n")
+        assert binary_version(Path(directory), 9) == "13010"
+        assert binary_version(Path(directory), 480) == "13000"
+
+
+def test_a_pass_over_proc_is_cheap() -> None:
+    running_daemons()
+    before = time.thread_time()
+    running_daemons()
+    count = sum(name.isdigit() for name in os.listdir("/proc"))
+    assert (time.thread_time() - before) / count < 0.0003
