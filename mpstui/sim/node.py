@@ -1,0 +1,190 @@
+"""A handle on a simulated node: starts it, drives it, ends it with everything that belongs to it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO, Final
+
+from mpstui.sim.client import Behaviour, SimClient
+from mpstui.sim.marker import control_binary
+from mpstui.sim.simd.config import STATE, Gpu, default_gpus, read_json, write_marker
+
+_ROOT: Final = Path(__file__).resolve().parents[2]
+_SOCKET_PATH_LIMIT: Final = 107
+"""Bytes of a Unix socket's path."""
+_SERVE: Final = "import sys; sys.path.insert(0, sys.argv[1]); from mpstui.sim.serving import main; main(sys.argv[2:])"
+
+
+class SimError(Exception):
+    """A simulated node that cannot be; its text is one line for a person."""
+
+
+class SimNode:
+    """One simulated node, with its daemon and clients as child processes that end with it."""
+
+    def __init__(self, pipe_dir: Path, log_dir: Path) -> None:
+        self.pipe_dir = pipe_dir
+        self.log_dir = log_dir
+        self.clients: list[SimClient] = []
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @classmethod
+    def start(
+        cls,
+        pipe_dir: Path,
+        *,
+        log_dir: Path | None = None,
+        gpus: int | Sequence[Gpu] = 2,
+        scenario: str | None = None,
+        daemon: bool = True,
+        multiuser: bool = False,
+        timeout: float = 20.0,
+    ) -> SimNode:
+        """Makes ``pipe_dir`` a simulated node's and starts its daemon, or ``scenario`` with its clients.
+
+        Logs go to ``pipe_dir/logs`` unless ``log_dir`` says otherwise. Returns when the node is ready; raises
+        SimError where it cannot be made.
+        """
+        pipe_dir = Path(os.path.abspath(pipe_dir))
+        node = cls(pipe_dir, Path(os.path.abspath(log_dir)) if log_dir else pipe_dir / "logs")
+        if len(os.fsencode(pipe_dir / "control_privileged")) > _SOCKET_PATH_LIMIT:
+            raise SimError(f"{pipe_dir} is too long for the daemon's sockets (at most {_SOCKET_PATH_LIMIT - 19} bytes)")
+        try:
+            pipe_dir.mkdir(parents=True, exist_ok=True)
+            node.log_dir.mkdir(parents=True, exist_ok=True)
+            write_marker(pipe_dir, default_gpus(gpus) if isinstance(gpus, int) else tuple(gpus))
+        except OSError as error:
+            raise SimError(f"{error.filename or pipe_dir}: {error.strerror}") from error
+        if scenario is not None:
+            node._launch([sys.executable, "-c", _SERVE, str(_ROOT), str(pipe_dir), scenario], timeout)
+        elif daemon:
+            node.start_daemon(multiuser=multiuser, timeout=timeout)
+        return node
+
+    def start_daemon(self, *, multiuser: bool = False, timeout: float = 20.0) -> None:
+        """Starts the control daemon; raises SimError where one runs already."""
+        self._launch([*control_binary(), "-f", *(["-M"] if multiuser else [])], timeout)
+
+    def _launch(self, command: Sequence[str], timeout: float) -> None:
+        environment = {
+            **os.environ,
+            "CUDA_MPS_PIPE_DIRECTORY": str(self.pipe_dir),
+            "CUDA_MPS_LOG_DIRECTORY": str(self.log_dir),
+            "MPSTUI_SIM_LIFELINE": "1",
+        }
+        receiver, report = os.pipe()
+        environment["MPSTUI_SIM_REPORT"] = str(report)
+        try:
+            process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env=environment, pass_fds=(report,)
+            )
+        finally:
+            os.close(report)
+        with open(receiver, "rb") as reader:
+            message = _read_line(receiver, reader, timeout)
+        if message != "ready":
+            _end(process)
+            raise SimError(message or f"the simulated node in {self.pipe_dir} did not become ready")
+        self._process = process
+
+    @property
+    def daemon_pid(self) -> int | None:
+        """The control daemon's PID; None without one."""
+        try:
+            pid = int(read_json(self.pipe_dir / STATE)["daemon"]["pid"])
+            os.kill(pid, 0)
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        return pid
+
+    def state(self) -> dict[str, Any]:
+        """The node's own account of its servers and clients; raises OSError and ValueError."""
+        state: dict[str, Any] = read_json(self.pipe_dir / STATE)
+        return state
+
+    def control(self, commands: str, *, timeout: float = 10.0, env: Mapping[str, str] | None = None) -> str:
+        """Standard output of a one-shot session with these lines. Raises subprocess.TimeoutExpired."""
+        done = subprocess.run(
+            control_binary(),
+            input=commands.encode() + b"\n",
+            capture_output=True,
+            env={**os.environ, **(env or {}), "CUDA_MPS_PIPE_DIRECTORY": str(self.pipe_dir)},
+            timeout=timeout,
+            check=False,
+        )
+        return done.stdout.decode("utf-8", "surrogateescape")
+
+    def spawn(
+        self, behaviour: Behaviour = "idle", *, wait: bool = True, timeout: float = 10.0, **options: Any
+    ) -> SimClient:
+        """Starts a client (``options`` as SimClient's) and waits until it is connected, refused or pending.
+
+        At a daemon that answers nobody it is still ``starting`` after ``timeout`` seconds.
+        """
+        client = SimClient(self.pipe_dir, behaviour, **options)
+        self.clients.append(client)
+        if wait:
+            client.wait_settled(timeout)
+        return client
+
+    def reap(self) -> None:
+        """Forgets the clients that have ended."""
+        for client in [c for c in self.clients if c.status() == "exited"]:
+            self.clients.remove(client)
+            client.close()
+
+    def kill_daemon(self) -> None:
+        """kill -9 of the control daemon: its files stay behind and its clients get 806 (facts 3 and 19)."""
+        pid = self.daemon_pid
+        if pid is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        if self._process is not None and self._process.pid == pid:
+            self._process.wait()
+            return
+        deadline = time.monotonic() + 5
+        while self.daemon_pid == pid and time.monotonic() < deadline:
+            time.sleep(0.01)
+
+    def stop(self) -> None:
+        """Ends everything that belongs to the node; its directory stays."""
+        for client in self.clients:
+            client.close()
+        self.clients.clear()
+        if self._process is not None:
+            _end(self._process)
+            self._process = None
+
+    def __enter__(self) -> SimNode:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def _read_line(descriptor: int, reader: BinaryIO, timeout: float) -> str:
+    ready, _, _ = select.select([descriptor], [], [], timeout)
+    return reader.readline(4096).decode("utf-8", "replace").strip() if ready else ""
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Closes the lifeline and waits; one that does not end is killed."""
+    if process.stdin is not None:
+        process.stdin.close()
+    try:
+        process.wait(5)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

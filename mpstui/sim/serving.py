@@ -1,0 +1,80 @@
+"""Runs a simulated node in the foreground, with a scenario's clients."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import time
+from pathlib import Path
+
+from mpstui.sim.marker import is_simulated
+from mpstui.sim.node import SimError, SimNode
+from mpstui.sim.scenario import SCENARIOS, Scenario
+
+_ENDING = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
+_OWN_FILES = frozenset({"control", "control_lock", "control_privileged", "log", "nvidia-cuda-mps-control.pid", "logs"})
+
+
+def serve(directory: Path, scenario: str | None) -> int:
+    """Runs a simulated node in ``directory`` until SIGINT, SIGTERM or SIGHUP; gives the exit status.
+
+    The pipe files come directly into the directory, the logs into ``logs`` below it. One line says when it is ready;
+    where it cannot be, one line on stderr says why, and the status is 2.
+    """
+    report = os.environ.pop("MPSTUI_SIM_REPORT", "")
+    lifeline = os.environ.pop("MPSTUI_SIM_LIFELINE", "")
+    wakeup, wake = os.pipe()
+    os.set_blocking(wake, False)
+    signal.set_wakeup_fd(wake)
+    for number in (*_ENDING, signal.SIGCHLD):
+        signal.signal(number, lambda *_: None)
+    try:
+        node, play = _start(directory, scenario)
+    except SimError as error:
+        if report:
+            os.write(int(report), f"{error}\n".encode())
+        else:
+            sys.stderr.write(f"mpstui: {error}\n")
+        return 2
+    with node:
+        if report:
+            os.write(int(report), b"ready\n")
+            os.close(int(report))
+        else:
+            sys.stdout.write(f"simulated node ready: --pipe-dir {node.pipe_dir}\n")
+            sys.stdout.flush()
+        sources = [wakeup, 0] if lifeline else [wakeup]
+        while True:
+            pause = None if play is None else play.step(node, time.monotonic())
+            ready, _, _ = select.select(sources, [], [], pause)
+            if 0 in ready or (wakeup in ready and not _ENDING.isdisjoint(os.read(wakeup, 4096))):
+                break
+    return 0
+
+
+def _start(directory: Path, scenario: str | None) -> tuple[SimNode, Scenario | None]:
+    if scenario is not None and scenario not in SCENARIOS:
+        raise SimError(f"there is no scenario {scenario!r}; there are {', '.join(sorted(SCENARIOS))}")
+    try:
+        others = [name for name in os.listdir(directory) if name not in _OWN_FILES] if directory.exists() else []
+    except OSError as error:
+        raise SimError(f"{directory}: {error.strerror}") from error
+    if others and not is_simulated(directory):
+        raise SimError(f"{directory} holds other files; give an empty or a new directory")
+    if scenario is None:
+        return SimNode.start(directory), None
+    play = SCENARIOS[scenario]()
+    node = SimNode.start(directory, gpus=play.gpus, multiuser=True)
+    try:
+        play.begin(node, time.monotonic())
+    except BaseException:
+        node.stop()
+        raise
+    return node, play
+
+
+def main(args: list[str]) -> None:
+    """What SimNode starts: a directory and a scenario."""
+    sys.exit(serve(Path(args[0]), args[1]))

@@ -1,0 +1,1 @@
+"""The simulated control daemon. Standard library only: it also runs by itself, outside of mpstui's package."""

@@ -1,0 +1,93 @@
+"""What the simulated node is made of, as the marker file in its pipe directory says."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import uuid
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+MARKER: Final = "mpstui-simulated"
+"""A file of this name makes a pipe directory that of a simulated node. It holds the devices as JSON."""
+STATE: Final = "mpstui-simulated.json"
+"""What NVML and /proc would tell of the node's processes; the daemon rewrites it when something changes."""
+MIB: Final = 1 << 20
+READ_LIMIT: Final = 2 * MIB
+DRIVER_VERSION: Final = "580.159.04"
+SERVER_MEMORY: Final = 66 * MIB
+"""What NVML counted for the MPS server itself on each device (fact 9)."""
+CONTEXT_LIMIT: Final = 48
+_NAMESPACE: Final = uuid.UUID("6f0a1f7e-53a5-4cf7-9a2f-2f1d0c6f1a52")
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One simulated device; ``memory_total`` in bytes."""
+
+    index: int
+    uuid: str
+    name: str = "NVIDIA H100 80GB HBM3"
+    sm_count: int = 132
+    compute_capability: tuple[int, int] = (9, 0)
+    memory_total: int = 81559 * MIB
+
+
+def default_gpus(count: int, name: str = "NVIDIA H100 80GB HBM3") -> tuple[Gpu, ...]:
+    """The first ``count`` devices of the simulated machine; the same ones in every directory."""
+    return tuple(Gpu(i, f"GPU-{uuid.uuid5(_NAMESPACE, f'gpu {i}')}", name) for i in range(count))
+
+
+def read_json(path: Path) -> Any:
+    """The JSON of a regular file of at most 2 MiB.
+
+    Raises OSError where it cannot be read and ValueError where it is not JSON; a link is not followed and a FIFO
+    not waited for.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(f"{path} is not a regular file")
+        data = file.read(READ_LIMIT + 1)
+    if len(data) > READ_LIMIT:
+        raise ValueError(f"{path} is too large")
+    try:
+        return json.loads(data)
+    except RecursionError as error:
+        raise ValueError(f"{path} is nested too deeply") from error
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Puts ``value`` at ``path`` in one step, so that a reader sees the old one or the new one."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+    with open(os.open(temporary, flags, 0o644), "w", encoding="utf-8") as file:
+        json.dump(value, file)
+    os.replace(temporary, path)
+
+
+def write_marker(pipe_dir: Path, gpus: tuple[Gpu, ...]) -> None:
+    """Makes ``pipe_dir`` that of a simulated node with these devices."""
+    write_json(pipe_dir / MARKER, {"version": 1, "devices": [asdict(gpu) for gpu in gpus]})
+
+
+def read_marker(pipe_dir: Path) -> tuple[Gpu, ...]:
+    """The devices of a simulated node. Raises OSError and ValueError, the latter also for what a Gpu cannot be."""
+    try:
+        return tuple(_gpu(entry) for entry in read_json(pipe_dir / MARKER)["devices"][:64])
+    except (KeyError, TypeError, IndexError, OverflowError) as error:
+        raise ValueError(f"{pipe_dir / MARKER} does not describe a simulated node") from error
+
+
+def _gpu(entry: dict[str, Any]) -> Gpu:
+    major, minor = entry["compute_capability"]
+    return Gpu(
+        int(entry["index"]),
+        str(entry["uuid"])[:80],
+        str(entry["name"])[:80],
+        int(entry["sm_count"]),
+        (int(major), int(minor)),
+        int(entry["memory_total"]),
+    )

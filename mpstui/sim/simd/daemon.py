@@ -1,0 +1,349 @@
+"""The simulated control daemon: connections, sessions, servers that come and go, and what everybody waits for."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import socket
+import struct
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from .clients import Client, client_from_hello
+from .commands import Commands, Session
+from .config import Gpu
+from .logs import Logs
+from .loop import Loop
+from .server import Server, start_process
+from .state import StateFile
+
+PACKET: Final = 1 << 18
+SERVER_DIED: Final = 806
+MAX_BACKOFF_MS: Final = 12800
+_FORCED_EXIT_S: Final = 0.02
+"""What a server took to exit when it was forced to."""
+_START_LATEST_S: Final = 0.05
+
+
+class Daemon:
+    """One control daemon on a pipe directory whose listening sockets are given."""
+
+    def __init__(
+        self, pipe_dir: Path, listeners: Sequence[socket.socket], gpus: Sequence[Gpu], logs: Logs, multiuser: bool
+    ) -> None:
+        self.owner = os.getuid()
+        self.gpus = gpus
+        self.percentage = 100.0
+        self.pinned: dict[str, str] = {}
+        self.priority = 0
+        self.servers: dict[int, Server] = {}
+        self.pending: list[Client] = []
+        self._pipe_dir = pipe_dir
+        self._logs = logs
+        self._multiuser = multiuser
+        self._loop = Loop()
+        self._listeners = listeners
+        self._session: Session | None = None
+        self._commands = Commands(self)
+        self._deaf = False
+        self._wanted_uid: int | None = None
+        self._quitting: Session | None = None
+        self._state = StateFile(pipe_dir)
+        self._loop.after_each = self._write_state
+
+    def run(self, lifeline: int | None, wakeup: int) -> None:
+        """Serves until it is told to quit, a signal comes, or ``lifeline`` closes."""
+        self._hear()
+        self._loop.watch(wakeup, self._loop.stop)
+        if lifeline is not None:
+            self._loop.watch(lifeline, lambda: self._lifeline(lifeline))
+        self._write_state()
+        self._loop.run()
+        for server in list(self.servers.values()):
+            self._exit_server(server)
+        self._state.write((), ())
+
+    def _lifeline(self, descriptor: int) -> None:
+        if not os.read(descriptor, 4096):
+            self._loop.stop()
+
+    def _write_state(self) -> None:
+        self._state.write(tuple(self.servers.values()), tuple(self.pending))
+
+    def device_key(self, device: str) -> str:
+        return next((str(g.index) for g in self.gpus if g.uuid == device), device)
+
+    # Listening, and not: while a second terminate_client or a quit waits, nobody is heard (facts 16 and 19).
+
+    def _hear(self) -> None:
+        self._deaf = False
+        for listener in self._listeners:
+            self._loop.watch(listener, lambda listener=listener: self._accept(listener))  # type: ignore[misc]
+        if self._session is not None:
+            self._loop.watch(self._session.connection, self._session_ready)
+
+    def _go_deaf(self) -> None:
+        self._deaf = True
+        for listener in self._listeners:
+            self._loop.unwatch(listener)
+        if self._session is not None:
+            self._loop.unwatch(self._session.connection)
+
+    def _accept(self, listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        self._logs.control("Accepting connection...")
+        poller = select.poll()
+        poller.register(connection, select.POLLIN)
+        if any(events & select.POLLHUP for _, events in poller.poll(0)):
+            self._logs.control("Unable to accept connection")
+            connection.close()
+            return
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, PACKET)
+        connection.settimeout(2)  # an end that does not read must not stop the daemon
+        self._loop.watch(connection, lambda: self._hello(connection))
+
+    def _hello(self, connection: socket.socket) -> None:
+        self._loop.unwatch(connection)
+        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        pid, uid, _ = struct.unpack("3i", credentials)
+        try:
+            packet = connection.recv(PACKET)
+            if packet.startswith(b"UI "):
+                self._new_session(connection, uid, packet[3:])
+            elif packet:
+                client = client_from_hello(connection, json.loads(packet), (pid, uid), len(self.gpus))
+                self._new_client(client)
+            else:
+                connection.close()
+        except (OSError, ValueError, RecursionError):
+            self._logs.control("User did not send valid credentials")
+            connection.close()
+
+    # Control sessions: one at a time (fact 2).
+
+    def _new_session(self, connection: socket.socket, uid: int, lowered: bytes) -> None:
+        if self._session is not None:
+            connection.close()
+            return
+        if uid in (0, self.owner) and lowered.isdigit():
+            uid = int(lowered)  # a privileged user may play another one
+        self._logs.control("NEW UI")
+        self._session = Session(connection, uid, self._logs)
+        self._loop.watch(connection, self._session_ready)
+        with contextlib.suppress(OSError):
+            connection.send(b"+")
+
+    def _session_ready(self) -> None:
+        session = self._session
+        if session is None:
+            return
+        try:
+            packet = session.connection.recv(PACKET, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return
+        except OSError:
+            packet = b""
+        if packet:
+            self._commands.run(session, packet[1:])
+            return
+        self._logs.control("UI closed")
+        self._loop.unwatch(session.connection)
+        session.connection.close()
+        self._session = None
+        self._start_wanted()
+
+    # CUDA clients.
+
+    def _new_client(self, client: Client) -> None:
+        self._logs.control("User did not send valid credentials")  # a client's first knock
+        self._logs.control("Accepting connection...")
+        server = self._serving()
+        self._loop.watch(client.connection, lambda: self._client_ready(client))
+        if server is not None and (self._multiuser or server.uid == client.uid):
+            self._logs.control(f"NEW CLIENT {client.pid} from user {client.uid}: Server already exists")
+            self._serve(server, client)
+            return
+        self._logs.control(
+            f"NEW CLIENT {client.pid} from user {client.uid}: Server is not ready, push client to pending list"
+        )
+        self.pending.append(client)
+        if server is None:
+            self.want_server(0 if self._multiuser else client.uid)
+            self._start_wanted()
+            return
+        client.tell("pending")
+        if not server.retrying:
+            self._try_shutdown(server, backoff=False)
+
+    def _serve(self, server: Server, client: Client) -> None:
+        error = server.connect(client)
+        if error:
+            client.tell("refused", error=error)
+            return
+        for device in [d for d in client.devices for _ in range(client.contexts_per_device)]:
+            self._logs.control("Accepting connection...")
+            self._logs.control(f"NEW CLIENT {client.pid} from user {client.uid}: Server already exists")
+            error = server.add_context(client, device)
+            if error:
+                client.tell("refused", error=error)
+                return
+        free = server.free_memory(client, client.devices[0]) if client.devices else 0
+        client.error = server.allocate(client, client.memory)
+        client.tell("connected", server=server.pid, sm=client.sm_count, free=free, error=client.error)
+
+    def _client_ready(self, client: Client) -> None:
+        try:
+            packet = client.connection.recv(PACKET, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return
+        except OSError:
+            packet = b""
+        server = self._server_of(client)
+        if not packet:
+            self._loop.unwatch(client.connection)
+            client.connection.close()
+            self.pending = [c for c in self.pending if c is not client]
+            if server is not None:
+                server.drop(client)
+        elif packet in (b"busy", b"idle"):
+            client.busy = packet == b"busy" and not client.error
+        elif packet == b"bye":
+            client.clean = True
+        elif packet == b"fault" and server is not None and not client.error:
+            server.fault(client)
+        elif packet == b"reset" and server is not None:
+            client.busy = False
+            server.close_contexts(client)
+
+    def _server_of(self, client: Client) -> Server | None:
+        return next((s for s in self.servers.values() if client in s.clients), None)
+
+    def terminate(self, session: Session, server: Server, client: Client) -> None:
+        """Answers 0 at once; for a client terminated before, only when its process ends, and nobody else till then."""
+
+        def answer() -> None:
+            session.say("0")
+            session.end()
+            if self._deaf:
+                self._hear()
+
+        again = client.terminated
+        server.terminate(client, answer)
+        if again:
+            self._go_deaf()
+
+    # Servers.
+
+    def _serving(self) -> Server | None:
+        return next((s for s in self.servers.values() if not s.leaving), None)
+
+    def want_server(self, uid: int) -> None:
+        """Starts a server as soon as no session is open, where there is none."""
+        if self._serving() is None and self._wanted_uid is None:
+            self._wanted_uid = uid
+            self._loop.after(_START_LATEST_S, self._start_wanted)
+
+    def _start_wanted(self) -> None:
+        if self._wanted_uid is None:
+            return
+        uid, self._wanted_uid = self._wanted_uid, None
+        pid, link = start_process(str(self._pipe_dir), uid, self.gpus, self._logs, self.percentage, self.priority)
+        server = Server(pid, link, uid, self.gpus, self._logs)
+        server.percentage = self.percentage
+        server.pinned = dict(self.pinned)
+        self.servers[pid] = server
+        self._loop.watch(link, lambda: self._exit_server(server))
+        self._logs.control("Accepting connection...")
+        self._logs.control(f"NEW SERVER {pid}: Ready")
+        served = [c for c in self.pending if self._multiuser or c.uid == uid]
+        self.pending = [c for c in self.pending if c not in served]
+        for client in served:
+            self._serve(server, client)
+        if self.pending:
+            self._try_shutdown(server, backoff=False)
+
+    def shut_down(self, server: Server, force: bool) -> None:
+        """shutdown_server: when its clients have gone, or now."""
+        if self._try_shutdown(server, backoff=False, again=not force) or not force:
+            return
+        self._force(server, lambda: self._exit_server(server))
+
+    def _force(self, server: Server, then: Callable[[], None]) -> None:
+        self._logs.control(f"Force shutting down server {server.pid}")
+        server.leaving = True
+        self._loop.after(_FORCED_EXIT_S, then)
+
+    def _try_shutdown(self, server: Server, backoff: bool, again: bool = True) -> bool:
+        """Ends a server that has no clients; otherwise tries again later, after twice the pause."""
+        state = "enabled" if backoff else "disabled"
+        self._logs.control(f"Try shutting down server {server.pid}, backoff is {state}")
+        server.log("Server has been notified to shutdown")
+        workers = server.workers
+        if not workers:
+            server.log("Waiting for current clients to finish")
+            server.log("Exiting")
+            self._exit_server(server)
+            return True
+        server.log(f"Server was unable to shutdown due to {workers} active clients")
+        self._logs.control(f"Server {server.pid} has {workers} active worker threads. Server will not shutdown.")
+        if again:
+            self._logs.control(
+                f"Control will try shutting down server {server.pid} again in at most {server.next_try_ms}ms"
+            )
+            if not server.retrying:
+                server.retrying = True
+                self._loop.after(server.next_try_ms / 1000, lambda: self._retry(server))
+            server.next_try_ms = min(MAX_BACKOFF_MS, 2 * server.next_try_ms)
+        return False
+
+    def _retry(self, server: Server) -> None:
+        server.retrying = False
+        if server.pid in self.servers and not server.leaving:
+            self._try_shutdown(server, backoff=True)
+
+    def _exit_server(self, server: Server) -> None:
+        """The server's process is ended, or has ended; clients that it still had lose it (fact 19)."""
+        if self.servers.pop(server.pid, None) is None:
+            return
+        self._loop.unwatch(server.link)
+        server.link.close()
+        _, status = os.waitpid(server.pid, 0)
+        for client in server.clients:
+            client.lose(SERVER_DIED)
+            self._loop.unwatch(client.connection)
+            client.connection.close()
+        self._logs.control(f"Server {server.pid} exited with status {status & 0x7F}")
+        if self._quitting is not None:
+            self._finish_quit()
+        elif self.pending:
+            self.want_server(0 if self._multiuser else self.pending[0].uid)
+            self._start_wanted()
+
+    # Quit.
+
+    def quit(self, session: Session, timeout: int | None) -> None:
+        """Ends the daemon when the clients have gone, or after ``timeout`` seconds in any case."""
+        self._quitting = session
+        self._go_deaf()
+        if timeout is not None:
+            session.note(f"quit command issued with timeout of {timeout}")
+            self._loop.after(timeout, self._quit_now)
+        for server in list(self.servers.values()):
+            self._try_shutdown(server, backoff=False)
+        self._finish_quit()
+
+    def _quit_now(self) -> None:
+        for server in list(self.servers.values()):
+            if not self._try_shutdown(server, backoff=False, again=False):
+                self._force(server, lambda server=server: self._exit_server(server))  # type: ignore[misc]
+
+    def _finish_quit(self) -> None:
+        if self.servers or self._quitting is None:
+            return
+        self._logs.control("Exit with status 0")
+        self._quitting.end()
+        self._quitting = None
+        self._loop.stop()

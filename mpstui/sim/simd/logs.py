@@ -1,0 +1,30 @@
+"""Writes control.log and server.log in the recorded formats."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+
+class Logs:
+    """The two logs of a daemon, appended to line by line; bytes, since a client's name may be any (fact 10)."""
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        self._control = os.open(directory / "control.log", flags, 0o644)
+        self._server = os.open(directory / "server.log", flags, 0o644)
+
+    def control(self, text: str | bytes, pid: int | None = None) -> None:
+        self._write(self._control, "Control", pid or os.getpid(), text)
+
+    def server(self, pid: int, text: str | bytes, who: str = "Server") -> None:
+        self._write(self._server, who, pid, text)
+
+    @staticmethod
+    def _write(descriptor: int, who: str, pid: int, text: str | bytes) -> None:
+        now = time.time()
+        stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now))
+        head = f"[{stamp}.{int(now % 1 * 1000):03d} {who} {pid:5d}] ".encode("ascii")
+        os.write(descriptor, head + (text.encode() if isinstance(text, str) else text) + b"\n")

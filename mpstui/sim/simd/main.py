@@ -1,0 +1,115 @@
+"""Starts the simulated daemon: its pipe directory, its lock, its place in the background."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+
+from .config import MARKER, default_gpus, read_marker, write_marker
+from .daemon import Daemon
+from .logs import Logs
+from .process import rename
+
+_DEFAULT_GPUS = 2
+
+
+def start(program: str, args: list[str]) -> int:
+    """``-d`` and ``-f`` of the control executable ``program``; gives the exit status."""
+    pipe_dir = Path(os.path.abspath(os.environ.get("CUDA_MPS_PIPE_DIRECTORY") or "/tmp/nvidia-mps"))  # noqa: S108
+    log_dir = Path(os.path.abspath(os.environ.get("CUDA_MPS_LOG_DIRECTORY") or pipe_dir / "logs"))
+    if args[0] == "--simulated-daemon":
+        return _serve(pipe_dir, log_dir, int(args[1]), args[2:])
+    background = "-d" in args or "--daemon" in args
+    receiver, report = os.pipe()
+    if not background and os.environ.get("MPSTUI_SIM_REPORT", "").isdigit():
+        report = int(os.environ["MPSTUI_SIM_REPORT"])
+    os.set_inheritable(report, True)
+    environment = {**os.environ, "CUDA_MPS_PIPE_DIRECTORY": str(pipe_dir), "CUDA_MPS_LOG_DIRECTORY": str(log_dir)}
+    command = [sys.executable, "-I", "-S", program, "--simulated-daemon", str(report), *args]
+    if not background:
+        os.execve(command[0], command, environment)  # noqa: S606
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            null = os.open(os.devnull, os.O_RDWR)
+            for descriptor in range(3):
+                os.dup2(null, descriptor)
+            os.execve(command[0], command, environment)  # noqa: S606
+        os._exit(0)
+    os.wait()
+    os.close(report)
+    message = os.read(receiver, 4096).decode()
+    if message == "ready\n":
+        return 0
+    sys.stderr.write(message or "The simulated daemon did not start\n")
+    return 1
+
+
+def _serve(pipe_dir: Path, log_dir: Path, report: int, args: list[str]) -> int:
+    def fail(message: str) -> int:
+        if "MPSTUI_SIM_REPORT" not in os.environ:
+            sys.stderr.write(message + "\n")
+        os.write(report, message.encode() + b"\n")
+        return 1
+
+    os.umask(0o022)
+    try:
+        pipe_dir.mkdir(parents=True, exist_ok=True)
+        logs = Logs(log_dir)
+        lock = os.open(pipe_dir / "control_lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+        try:
+            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            logs.server(os.getpid(), f"Using log directory: {log_dir}", "Other")
+            return fail("An instance of this daemon is already running")
+        if not os.path.lexists(pipe_dir / MARKER):
+            write_marker(pipe_dir, default_gpus(_DEFAULT_GPUS))
+        gpus = read_marker(pipe_dir)
+        listeners = _make_files(pipe_dir)
+    except (OSError, ValueError) as error:
+        return fail(f"Cannot start the simulated daemon: {error}")
+    wakeup, wake = os.pipe()
+    os.set_blocking(wake, False)
+    signal.set_wakeup_fd(wake)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: None)
+    rename([b"nvidia-cuda-mps-control", *(arg.encode() for arg in args)])
+    logs.control(f"Starting control daemon using socket {pipe_dir}/control")
+    logs.control(f"To connect CUDA applications to this daemon, set env CUDA_MPS_PIPE_DIRECTORY={pipe_dir}")
+    logs.control("CUDA MPS Control binary version: 13000")
+    multiuser = "-M" in args or "--multiuser-server" in args
+    daemon = Daemon(pipe_dir, listeners, gpus, logs, multiuser)
+    os.write(report, b"ready\n")
+    os.close(report)
+    daemon.run(0 if os.environ.get("MPSTUI_SIM_LIFELINE") else None, wakeup)
+    for name in ("log", "nvidia-cuda-mps-control.pid"):  # the sockets and the lock stay (fact 3)
+        with contextlib.suppress(OSError):
+            os.unlink(pipe_dir / name)
+    return 0
+
+
+def _make_files(pipe_dir: Path) -> list[socket.socket]:
+    """The sockets, the FIFO and the PID file with the recorded modes; what a dead daemon left is replaced."""
+    listeners = []
+    for name, mode in (("control_privileged", 0o755), ("control", 0o666)):
+        path = pipe_dir / name
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        listener.bind(str(path))
+        os.chmod(path, mode)
+        listener.listen(128)
+        listeners.append(listener)
+    for name in ("log", "nvidia-cuda-mps-control.pid"):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(pipe_dir / name)
+    os.mkfifo(pipe_dir / "log")
+    (pipe_dir / "nvidia-cuda-mps-control.pid").write_text(str(os.getpid()))
+    for name, mode in (("control_lock", 0o666), ("log", 0o777), ("nvidia-cuda-mps-control.pid", 0o666)):
+        os.chmod(pipe_dir / name, mode)
+    return listeners

@@ -1,0 +1,289 @@
+"""A simulated nvidia-cuda-mps-server: its clients and limits, and what a fault does to them; logs as the real one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from .clients import Client, Context, context_memory, parse_percentage, parse_size, sm_share
+from .config import CONTEXT_LIMIT, Gpu
+from .logs import Logs
+from .process import die_with_parent, rename
+
+ILLEGAL_ADDRESS: Final = 700
+LAUNCH_FAILURE: Final = 719
+DEVICES_UNAVAILABLE: Final = 46
+SERVER_NOT_READY: Final = 807
+CLIENT_TERMINATED: Final = 810
+OUT_OF_MEMORY: Final = 2
+
+
+def start_process(
+    pipe_dir: str, uid: int, gpus: Sequence[Gpu], logs: Logs, percentage: float, priority: int
+) -> tuple[int, socket.socket]:
+    """Forks the server's process. Gives its PID and a socket that closes when it ends, and at which it ends."""
+    ours, theirs = socket.socketpair()
+    parent = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            _server_process(theirs, parent, pipe_dir, uid, gpus, logs, percentage, priority)
+        finally:
+            os._exit(1)
+    theirs.close()
+    ours.settimeout(5)
+    ours.recv(1)
+    ours.setblocking(False)
+    return pid, ours
+
+
+def _server_process(
+    daemon: socket.socket,
+    parent: int,
+    pipe_dir: str,
+    uid: int,
+    gpus: Sequence[Gpu],
+    logs: Logs,
+    percentage: float,
+    priority: int,
+) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+    signal.set_wakeup_fd(-1)
+    die_with_parent(parent)
+    rename([b"nvidia-cuda-mps-server"])
+    pid = os.getpid()
+    logs.control(f"Starting new server {pid} for user {uid}")
+    logs.server(pid, "Startup", "Other")
+    logs.server(pid, f"Connecting to control daemon on socket: {pipe_dir}/control", "Other")
+    logs.server(pid, "Initializing server process", "Other")
+    for gpu in gpus:
+        logs.server(pid, f"Creating server context on device {gpu.index} ({gpu.name})")
+    logs.server(pid, f"Created anonymous shared memory region mps.shm.{uid}.{pid}")
+    logs.server(pid, "CUDA MPS Server for Linux/Unix. Binary version: 13000")
+    logs.server(pid, "Display Driver version: 580")
+    logs.server(pid, f"Active Threads Percentage set to {percentage:.1f}")
+    logs.server(pid, f"Server Priority set to {priority}")
+    logs.server(pid, "Server has started")
+    # Whatever it inherited must close with the daemon, not with this process.
+    mine = daemon.detach()
+    os.dup2(mine, 3)
+    os.closerange(4, 4096)
+    os.write(3, b"R")
+    while os.read(3, 1):
+        pass
+    os._exit(0)
+
+
+class Server:
+    """The books of one server. Percentages are of the device's SMs, limits in bytes by device ordinal."""
+
+    def __init__(self, pid: int, link: socket.socket, uid: int, gpus: Sequence[Gpu], logs: Logs) -> None:
+        self.pid = pid
+        self.link = link
+        self.uid = uid
+        self.gpus = gpus
+        self.percentage = 100.0
+        self.pinned: dict[str, str] = {}
+        self.priority = 0
+        self.clients: list[Client] = []
+        self.next_try_ms = 200
+        """Pause before the next attempt to shut it down; doubles."""
+        self.retrying = False
+        self.leaving = False
+        self.on_process_end: dict[Client, Callable[[], None]] = {}
+        """Whom a second terminate_client waits for (fact 16)."""
+        self._logs = logs
+        self._numbers = 0
+        self._previous: tuple[int, int] = (-1333654781, 0)
+        self._affected: set[Client] = set()
+        self._reset: set[int] = set()
+
+    @property
+    def status(self) -> str:
+        return "FAULT" if self._affected else "ACTIVE"
+
+    @property
+    def workers(self) -> int:
+        """Worker threads: one for a client and one for each of its contexts."""
+        return sum(1 + len(c.contexts) for c in self.clients)
+
+    def listed(self) -> list[Client]:
+        """Clients in the order of their numbers."""
+        return sorted((c for c in self.clients if c.number), key=lambda c: c.number)
+
+    def log(self, text: str | bytes) -> None:
+        self._logs.server(self.pid, text)
+
+    def device_key(self, device: str) -> str:
+        """The ordinal of a device given by ordinal or UUID; what is neither stays as it is (fact 5)."""
+        return next((str(g.index) for g in self.gpus if g.uuid == device), device)
+
+    def count(self, device: int) -> int:
+        return sum(x.device == device for c in self.clients for x in c.contexts)
+
+    def connect(self, client: Client) -> int:
+        """Takes a client, without contexts yet; otherwise the CUDA error that refuses it (fact 18)."""
+        self.log(f"Received new client request for {self._name(*self._previous)}")
+        name = self._name(client.pid, 0)
+        if self._affected:
+            self.log(f"Server teardown in progress. Refusing to accept new client {name}")
+            self.log(f"Failed to accept client {name} with status {SERVER_NOT_READY}")
+            return SERVER_NOT_READY
+        for device in sorted(self._reset):
+            self.log(f"Creating server context on device {device} ({self.gpus[device].name})")
+        self._reset.clear()
+        client.connected = True
+        self.clients.append(client)
+        self._greet(client, 0)
+        self._limit(client)
+        return 0
+
+    def add_context(self, client: Client, device: int) -> int:
+        """Gives a client a context; otherwise the CUDA error that refuses it (fact 13)."""
+        self.log(f"Received new client request for {self._name(*self._previous)}")
+        if self.count(device) >= CONTEXT_LIMIT:
+            self.log(f"Failed to accept new client. Maximum number of clients ({CONTEXT_LIMIT}) reached.")
+            return DEVICES_UNAVAILABLE
+        if not client.number:
+            self._numbers += 1
+            client.number = self._numbers
+        context = Context(len(client.contexts) + 1, device)
+        client.contexts.append(context)
+        gpu = self.gpus[device]
+        client.used[device] = client.used.get(device, 0) + context_memory(client.sm_count, gpu)
+        self._greet(client, context.id)
+        self.log(f"Device {gpu.name} (uuid {gpu.uuid}) is associated")
+        self.log(f"Status of client {self._name(client.pid, context.id)} is ACTIVE")
+        return 0
+
+    def free_memory(self, client: Client, device: int) -> int:
+        """Bytes that the client may still allocate on a device, by its limits and by what others have taken."""
+        key = str(device)
+        limits = [parse_size(self.pinned.get(key, ""))]
+        for entry in client.limit("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT").split(","):
+            name, _, value = entry.partition("=")
+            if name.strip() and self.device_key(name.strip()) == key:
+                limits.append(parse_size(value.strip()))
+        own = client.used.get(device, 0)
+        taken = sum(c.used.get(device, 0) for c in self.clients)
+        free = self.gpus[device].memory_total - taken
+        return max(0, min([free, *(limit - own for limit in limits if limit is not None)]))
+
+    def allocate(self, client: Client, size: int) -> int:
+        """Takes ``size`` bytes on each of its devices; otherwise the CUDA error."""
+        for device in dict.fromkeys(client.devices):
+            if size > self.free_memory(client, device):
+                return OUT_OF_MEMORY
+            client.used[device] = client.used.get(device, 0) + size
+        return 0
+
+    def drop(self, client: Client) -> None:
+        """The client's process has closed its connection or is gone.
+
+        One that was busy, and had not been terminated before, takes its neighbours along (fact 17).
+        """
+        devices = [x.device for x in client.contexts]
+        harmful = client.busy and not client.clean and not client.terminated and not client.error
+        self.close_contexts(client)
+        if harmful:
+            neighbour = next((c for c in self._on(devices) if c is not client), None)
+            if neighbour is not None:
+                self.fault(neighbour, LAUNCH_FAILURE)
+        self.log(f"Server failed to recevie command with status 806, assuming client {self._name(client.pid, 0)} exit")
+        self.log(f"Client process {client.pid} disconnected")
+        self.clients.remove(client)
+        self._affected.discard(client)
+
+    def close_contexts(self, client: Client) -> None:
+        """Ends its contexts, the last one first; the server's own context on a reset device goes with the last."""
+        waiting = self.on_process_end.pop(client, None)
+        for context in reversed(client.contexts.copy()):
+            name = self._name(client.pid, context.id)
+            self.log(f"Server failed to recevie command with status 806, assuming client {name} exit")
+            if waiting is not None:
+                self.log("Client termination succeeded.")
+                waiting()
+                waiting = None
+            client.contexts.remove(context)
+            left = self.count(context.device)
+            self.log(f"Client {name} exiting. Number of active client contexts is {left}.")
+            if not left and context.device in self._reset:
+                gpu = self.gpus[context.device]
+                self.log(f"Destroy server context on device {gpu.index} ({gpu.name})")
+        if waiting is not None:
+            waiting()
+        client.used.clear()
+
+    def terminate(self, client: Client, done: Callable[[], None]) -> None:
+        """terminate_client. ``done`` comes at once, but for a client that was terminated before only when it ends."""
+        for context in client.contexts:
+            self.log(f"MPS server requesting client {self._name(client.pid, context.id)} to exit")
+        if client.terminated:
+            self.on_process_end[client] = done
+            return
+        client.terminated = True
+        client.lose(CLIENT_TERMINATED)
+        self.log("Client termination succeeded.")
+        done()
+
+    def fault(self, blamed: Client, others: int = ILLEGAL_ADDRESS) -> None:
+        """A fatal GPU error on the devices of ``blamed``: every client on them and every device of those is torn down.
+
+        ``others`` is the CUDA error of the clients on the first device; those further away get 719 (fact 18).
+        """
+        self.log(f"Client {{PID: {blamed.pid}, Context: 1}} encountered a fatal GPU error.")
+        self.log("Server is handling a fatal GPU error.")
+        devices = list(dict.fromkeys(x.device for x in blamed.contexts))
+        first = set(devices)
+        affected: list[Client] = []
+        for device in devices:  # grows while it is walked
+            here = self._on([device])
+            for client in here:
+                for context in client.contexts:
+                    if context.device == device:
+                        name = self._name(client.pid, context.id)
+                        self.log(f"Client {name} on device {device} to be torn down")
+            for client in here:
+                if client in affected:
+                    continue
+                affected.append(client)
+                self.log(f"All clients belonging to error trigging process {client.pid} will be torn down")
+                for context in client.contexts:
+                    name = self._name(client.pid, context.id)
+                    self.log(f"Client {name} on the error-trigging process {client.pid} to be torn down")
+                    if context.device not in devices:
+                        devices.append(context.device)
+        self.log("The following devices will be reset:")
+        for device in devices:
+            self.log(str(device))
+        self.log("The following client process have a sticky error set:")
+        for client in affected:
+            self.log(str(client.pid))
+        self._affected.update(affected)
+        self._reset.update(devices)
+        for client in affected:
+            near = any(x.device in first for x in client.contexts)
+            client.lose(others if near else LAUNCH_FAILURE)
+
+    def _on(self, devices: Sequence[int]) -> list[Client]:
+        return [c for c in self.listed() if any(x.device in devices for x in c.contexts)]
+
+    def _greet(self, client: Client, context: int) -> None:
+        name = self._name(client.pid, context)
+        self.log(f"Client {name} connected")
+        self.log(f"Creating worker thread for client {name}")
+        self._previous = (client.pid, context)
+
+    def _limit(self, client: Client) -> None:
+        """A client keeps the limits of the moment it connected; its environment can only lower them."""
+        own = parse_percentage(client.limit("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"))
+        client.percentage = min(self.percentage, own or 100.0)
+        client.sm_count = sm_share(client.percentage, self.gpus[client.devices[0] if client.devices else 0])
+
+    @staticmethod
+    def _name(pid: int, context: int) -> str:
+        return f"{{PID: {pid}, Context ID: {context}}}"

@@ -1,0 +1,225 @@
+"""Stand-ins for NVML and /proc that tell of a simulated node what the real ones would."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from mpstui.model import Device
+from mpstui.observe.sources import NvmlSample, ProcessFacts, ProcessSource
+from mpstui.sim.simd.config import (
+    DRIVER_VERSION,
+    MARKER,
+    MIB,
+    SERVER_MEMORY,
+    STATE,
+    Gpu,
+    read_json,
+    read_marker,
+)
+from mpstui.sim.simd.process import start_ticks
+from mpstui.text import printable
+
+_DRIVER_RESERVED: Final = 487 * MIB
+"""What the driver itself takes of a device's memory."""
+_IDLE_WATTS: Final = 71.0
+_FULL_WATTS: Final = 640.0
+_IDLE_CELSIUS: Final = 31.0
+_CLIENT_LIMIT: Final = 4096
+
+
+@dataclass(frozen=True)
+class _Process:
+    """A client as the state file tells of it."""
+
+    pid: int
+    start_ticks: int | None
+    uid: int
+    user: str
+    command: str
+    container: str | None
+    namespace: int | None
+    busy: bool
+    sm_count: int
+    since: float
+    memory: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class _State:
+    servers: Mapping[int, int]
+    """PID to UID."""
+    clients: Mapping[int, _Process]
+
+
+_NOTHING: Final = _State({}, {})
+
+
+class _StateReader:
+    """Reads the state file when it has changed; a daemon that is gone has no processes."""
+
+    def __init__(self, pipe_dir: Path) -> None:
+        self._path = pipe_dir / STATE
+        self._stamp: tuple[int, int, int] | None = None
+        self._state = _NOTHING
+        self._daemon: tuple[int, int | None] = (0, None)
+
+    def read(self) -> _State:
+        """The present state, empty where there is none that can be believed."""
+        try:
+            found = self._path.lstat()
+            stamp = (found.st_mtime_ns, found.st_ino, found.st_size)
+            if stamp != self._stamp:
+                self._stamp = stamp
+                self._state, self._daemon = _parse(read_json(self._path))
+        except (OSError, ValueError):
+            self._stamp = None
+            return _NOTHING
+        pid, ticks = self._daemon
+        return self._state if ticks is not None and start_ticks(pid) == ticks else _NOTHING
+
+
+def _parse(raw: Any) -> tuple[_State, tuple[int, int | None]]:
+    """Raises ValueError for what is not a state file."""
+    try:
+        clients = [_process(entry) for entry in raw["clients"][:_CLIENT_LIMIT]]
+        servers = {int(entry["pid"]): int(entry["uid"]) for entry in raw["servers"][:_CLIENT_LIMIT]}
+        daemon = raw["daemon"]
+        return _State(servers, {c.pid: c for c in clients}), (int(daemon["pid"]), int(daemon["start_ticks"]))
+    except (KeyError, TypeError, AttributeError, OverflowError) as error:
+        raise ValueError("not a state file") from error
+
+
+def _process(entry: Mapping[str, Any]) -> _Process:
+    container, namespace, ticks = entry["container"], entry["namespace"], entry["start_ticks"]
+    return _Process(
+        pid=int(entry["pid"]),
+        start_ticks=None if ticks is None else int(ticks),
+        uid=int(entry["uid"]),
+        user=printable(str(entry["user"]), 64),
+        command=printable(str(entry["command"]), 1000),
+        container=None if container is None else printable(str(container), 64),
+        namespace=None if namespace is None else int(namespace),
+        busy=entry["busy"] is True,
+        sm_count=int(entry["sm"]),
+        since=float(entry["since"]),
+        memory={str(uuid): int(size) for uuid, size in entry["memory"].items()},
+    )
+
+
+class SimNvml:
+    """The devices of a simulated node. Readings follow from the time and from who is busy: nothing writes them."""
+
+    def __init__(self, pipe_dir: Path, clock: Callable[[], float] = time.time) -> None:
+        self._pipe_dir = pipe_dir
+        self._clock = clock
+        self._state = _StateReader(pipe_dir)
+        self._gpus: tuple[Gpu, ...] = ()
+
+    def sample(self) -> NvmlSample:
+        """A reading; ``error`` says so where the node is gone."""
+        now = self._clock()
+        try:
+            if not self._gpus or not (self._pipe_dir / MARKER).exists():
+                self._gpus = read_marker(self._pipe_dir)
+        except (OSError, ValueError):
+            self._gpus = ()
+            return NvmlSample(now, error=f"the simulated node in {printable(str(self._pipe_dir))} is gone")
+        state = self._state.read()
+        clients = {
+            gpu.uuid: {c.pid: c.memory[gpu.uuid] for c in state.clients.values() if gpu.uuid in c.memory}
+            for gpu in self._gpus
+        }
+        servers = dict.fromkeys(state.servers, SERVER_MEMORY)
+        processes = {uuid: {**servers, **mine} for uuid, mine in clients.items()}
+        return NvmlSample(
+            time=now,
+            driver_version=DRIVER_VERSION,
+            devices=tuple(_device(gpu, state, sum(processes[gpu.uuid].values()), now) for gpu in self._gpus),
+            mps_clients=clients,
+            processes=processes,
+        )
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+
+def _device(gpu: Gpu, state: _State, used: int, now: float) -> Device:
+    busy = [c for c in state.clients.values() if c.busy and gpu.uuid in c.memory]
+    free = 1.0
+    for client in busy:  # each keeps a part of what the others leave
+        free *= 1 - 0.55 * min(1.0, client.sm_count / max(1, gpu.sm_count))
+    load = 1 - free
+    wave = _wave(now, gpu.index)
+    sm = _clamp(100 * load * (0.93 + 0.07 * wave), 99.0) if busy else 0.0
+    occupancy = _clamp(sm * (0.46 + 0.05 * _wave(now, gpu.index + 7)))
+    dram = _clamp(sm * (0.27 + 0.06 * _wave(now, gpu.index + 13)))
+    warm = sm / 100
+    return Device(
+        uuid=gpu.uuid,
+        index=gpu.index,
+        name=printable(gpu.name),
+        sm_count=gpu.sm_count,
+        compute_capability=gpu.compute_capability,
+        memory_total=gpu.memory_total,
+        memory_used=min(gpu.memory_total, _DRIVER_RESERVED + used),
+        compute_mode="Default",
+        mig=False,
+        sm_utilization=round(sm, 1),
+        sm_occupancy=round(occupancy, 1),
+        dram_utilization=round(dram, 1),
+        gpu_utilization=round(min(100.0, 1.1 * sm)),
+        power_watts=round(_IDLE_WATTS + warm * (_FULL_WATTS - _IDLE_WATTS) + wave, 1),
+        temperature=round(_IDLE_CELSIUS + 34 * warm + 2 * _wave(now / 8, gpu.index)),
+    )
+
+
+def _wave(now: float, phase: int) -> float:
+    """Between -1 and 1, smooth, without a visible period."""
+    return (math.sin(now / 3.7 + phase) + math.sin(now / 11.3 + 2.1 * phase) + math.sin(now / 29.0 + 0.7 * phase)) / 3
+
+
+def _clamp(value: float, top: float = 100.0) -> float:
+    return max(0.0, min(top, value))
+
+
+class SimProcesses:
+    """Facts of real processes, with who and what the simulated clients stand for laid over them.
+
+    Identity stays the real one: PID and start ticks are those of the process that would be signalled.
+    """
+
+    def __init__(self, pipe_dir: Path, real: ProcessSource, clock: Callable[[], float] = time.time) -> None:
+        self._state = _StateReader(pipe_dir)
+        self._real = real
+        self._clock = clock
+
+    def facts(self, pids: Iterable[int]) -> dict[int, ProcessFacts]:
+        """Facts by PID; a process that is gone is missing."""
+        state = self._state.read()
+        now = self._clock()
+        return {pid: self._overlaid(facts, state, now) for pid, facts in self._real.facts(pids).items()}
+
+    @staticmethod
+    def _overlaid(facts: ProcessFacts, state: _State, now: float) -> ProcessFacts:
+        client = state.clients.get(facts.key.pid)
+        if client is None or client.start_ticks != facts.key.start_ticks:
+            return facts
+        return replace(
+            facts,
+            uid=client.uid,
+            user=client.user,
+            command=client.command,
+            container=client.container,
+            pid_namespace=client.namespace,
+            cpu_seconds=max(0.0, now - client.since) * _cpu_share(client),
+        )
+
+
+def _cpu_share(client: _Process) -> float:
+    """Of one core, steady for each client: a CUDA process spins while it waits for its kernels."""
+    return (70 + client.pid * 7 % 31) / 100 if client.busy else (client.pid * 7 % 5) / 100
