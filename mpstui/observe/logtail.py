@@ -33,6 +33,7 @@ class LogTail:
         "_offset",
         "_overlong",
         "error",
+        "from_start",
         "path",
         "skipped",
     )
@@ -43,6 +44,8 @@ class LogTail:
         """Why there are no lines, one sentence; None while the file can be read."""
         self.skipped = False
         """True once lines were left out because the log grew faster than it was read."""
+        self.from_start = True
+        """False where older lines than the first one were left out and no marker was found."""
         self._marker = marker
         self._history: int | None = history
         self._fd: int | None = None
@@ -124,6 +127,7 @@ class LogTail:
         if floor == 0:
             return 0
         self._overlong = True  # the first piece is the rest of a line
+        self.from_start = False
         return floor
 
     def _read(self, size: int) -> list[bytes]:
@@ -131,7 +135,7 @@ class LogTail:
             return []
         if size - self._offset > BEHIND_BYTES:
             self._offset = size - HISTORY_BYTES
-            self._buffer, self._overlong, self.skipped = b"", True, True
+            self._buffer, self._overlong, self.skipped, self.from_start = b"", True, True, False
         data = _pread(self._fd, min(CHUNK_BYTES, size - self._offset), self._offset)
         if not data:
             return []

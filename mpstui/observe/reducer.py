@@ -105,10 +105,26 @@ class NodeState:
     def set_sample(self, sample: NvmlSample) -> None:
         self._sample = sample
 
-    def set_membership(self, members: Mapping[str, Mapping[int, int | None]]) -> None:
-        """NVML's list of MPS clients, taken between two full samples."""
-        if self._sample is not None and self._sample.mps_clients != members:
-            self._sample = replace(self._sample, mps_clients=members)
+    def set_membership(self, members: Mapping[str, Mapping[int, int | None]]) -> bool:
+        """NVML's list of MPS clients, taken between two full samples; whether it says anything new."""
+        if self._sample is None or self._sample.mps_clients == members:
+            return False
+        self._sample = replace(self._sample, mps_clients=members)
+        return True
+
+    def unexplained(self, members: Mapping[str, Mapping[int, int | None]]) -> frozenset[int]:
+        """Clients that NVML lists and no daemon is known to have, and clients with a context on a device whose list
+        does not have them. A device whose list is not known is not in ``members``."""
+        listed = {pid for listing in members.values() for pid in listing}
+        for watched in self.watched.values():
+            for server in watched.state.servers.values():
+                for pid, client in server.clients.items():
+                    devices = {uuid for uuid in client.contexts.values() if uuid in members}
+                    if pid in listed:
+                        listed.remove(pid)
+                    elif devices and not client.ended:
+                        listed.add(pid)
+        return frozenset(listed)
 
     def set_facts(self, asked: Iterable[int], facts: Mapping[int, ProcessFacts], time: float) -> None:
         """/proc's word on the processes ``asked`` for. One that was there and is gone has left MPS as well."""

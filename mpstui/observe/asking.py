@@ -1,0 +1,117 @@
+"""Puts the questions of one reading to a daemon, in groups, and stops at the first answer that says it is no use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+from mpstui.control.answer import Answer, Outcome
+from mpstui.control.legacy import DeviceClients, DeviceQuery
+from mpstui.control.mps import MpsControl
+from mpstui.observe.readings import LimitReading, Membership
+
+_HOPELESS = frozenset((Outcome.ABSENT, Outcome.HELD, Outcome.BLOCKED, Outcome.NO_BINARY))
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What came of a group of questions. ``reading`` is None where the daemon could not be read."""
+
+    answer: Answer[object]
+    """The one that ended the group, else the last one."""
+    membership: Membership | None = None
+    limits: LimitReading | None = None
+    named: frozenset[int] = frozenset()
+    """Clients for whom ``ps`` was asked."""
+
+    @property
+    def hopeless(self) -> bool:
+        return self.answer.outcome in _HOPELESS
+
+
+async def ask_membership(
+    control: MpsControl, clock: Callable[[], float], named: Collection[int] | None, ordinals: bool
+) -> Asked:
+    """Servers, their status, their clients and contexts: 1 + 3 commands a server.
+
+    ``named`` are the clients whose row of ``ps`` has been read: it is asked for only while there are others, because
+    it prints what clients chose (fact 10); None asks for no row. ``ordinals``: ask ``device_query`` as well.
+    """
+    started = clock()
+    servers = await control.get_server_list()
+    if servers.value is None:
+        return Asked(servers)
+    status: dict[int, str] = {}
+    clients: dict[int, tuple[int, ...]] = {}
+    contexts: dict[int, tuple[DeviceClients, ...]] = {}
+    query: DeviceQuery | None = None
+    for server in servers.value:
+        word = await control.get_server_status(server)
+        if word.outcome in _HOPELESS:
+            return Asked(word)
+        if word.value is not None:
+            status[server] = word.value
+        listed = await control.get_client_list(server)
+        if listed.outcome in _HOPELESS:
+            return Asked(listed)
+        if listed.value is not None:
+            clients[server] = listed.value
+        devices = await control.get_device_client_list(server)
+        if devices.outcome in _HOPELESS:
+            return Asked(devices)
+        if devices.value is not None:
+            contexts[server] = devices.value
+    if ordinals:
+        devices_known = await control.device_query()
+        if devices_known.outcome in _HOPELESS:
+            return Asked(devices_known)
+        query = devices_known.value
+    everybody = frozenset(pid for pids in clients.values() for pid in pids)
+    rows = None
+    if named is not None and everybody - frozenset(named):
+        rows = await control.ps()
+        if rows.outcome in _HOPELESS:
+            return Asked(rows)
+    reading = Membership(
+        started, servers.value, status, clients, contexts, (rows.value or ()) if rows is not None else (), query
+    )
+    return Asked(servers, reading, None, everybody if rows is not None else frozenset())
+
+
+async def ask_limits(
+    control: MpsControl, clock: Callable[[], float], servers: Collection[int], devices: Collection[str]
+) -> Asked:
+    """The default limits and those of ``servers``: 2 + 1 a device, and as many a server."""
+    started = clock()
+    percentage = await control.get_default_active_thread_percentage()
+    if percentage.outcome in _HOPELESS:
+        return Asked(percentage)
+    priority = await control.get_default_client_priority()
+    if priority.outcome in _HOPELESS:
+        return Asked(priority)
+    memory: dict[str, int | None] = {}
+    for device in devices:
+        limit = await control.get_default_device_pinned_mem_limit(device)
+        if limit.outcome in _HOPELESS:
+            return Asked(limit)
+        if limit.ok:
+            memory[device] = limit.value
+    by_server: dict[int, float] = {}
+    memory_of: dict[int, Mapping[str, int | None]] = {}
+    for server in servers:
+        own = await control.get_active_thread_percentage(server)
+        if own.outcome in _HOPELESS:
+            return Asked(own)
+        if own.value is not None:
+            by_server[server] = own.value
+        found: dict[str, int | None] = {}
+        for device in devices:
+            limit = await control.get_device_pinned_mem_limit(server, device)
+            if limit.outcome in _HOPELESS:
+                return Asked(limit)
+            if limit.ok:
+                found[device] = limit.value
+        if devices:
+            memory_of[server] = found
+    reading = LimitReading(started, percentage.value, priority.value, memory if devices else None, by_server, memory_of)
+    return Asked(percentage, None, reading)

@@ -1,0 +1,262 @@
+"""Keeps the snapshot up to date: watches logs, NVML and /proc, and asks a daemon only when something changed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+from mpstui.control.channel import ControlChannel
+from mpstui.control.mps import MpsControl
+from mpstui.model import Snapshot
+from mpstui.observe.discovery import Place, discover
+from mpstui.observe.keeper import Clock, Keeper
+from mpstui.observe.reducer import NodeState
+from mpstui.observe.schedule import Schedule
+from mpstui.observe.sources import NodeSources, NvmlSample
+from mpstui.observe.worker import Worker
+
+T = TypeVar("T")
+Discover = Callable[[Sequence[Path], Sequence[Path]], Sequence[Place]]
+Members = Mapping[str, Mapping[int, int | None]]
+TICK = 0.15
+"""Seconds between two looks at the logs."""
+MEMBERSHIP_INTERVAL = 0.25
+DISCOVERY_INTERVAL = 3.0
+PATIENCE = 5.0
+"""Seconds after which a reading of NVML or /proc is called hung; it is left to itself, and taken up if it returns."""
+
+
+@runtime_checkable
+class MembershipSource(Protocol):
+    """An NvmlSource that can tell the MPS clients alone, at a fraction of a sample's cost."""
+
+    def membership(self) -> Members: ...
+
+
+class Collector:
+    """Drives the observation of a node. All methods belong to one event loop; callbacks are called in it.
+
+    ``pipe_dirs``: empty to discover them again and again. ``refresh``: seconds between two readings of NVML and /proc.
+    ``reconcile``: seconds from the last change to one complete reading of a daemon; 0 for never. In a node where
+    nothing changes, no command is sent at all.
+    """
+
+    def __init__(
+        self,
+        pipe_dirs: Sequence[Path],
+        sources: NodeSources,
+        *,
+        log_dirs: Sequence[Path] = (),
+        refresh: float = 1.0,
+        reconcile: float = 60.0,
+        find: Discover = discover,
+        control: Callable[[Path], MpsControl] | None = None,
+        clock: Clock = time.time,
+        monotonic: Clock = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._pipe_dirs = tuple(pipe_dirs)
+        self._log_dirs = tuple(log_dirs)
+        self._sources = sources
+        self._refresh = refresh
+        self._reconcile = reconcile
+        self._find = find
+        self._make_control = control or self._channel
+        self._clock = clock
+        self._monotonic = monotonic
+        self._sleep = sleep
+        self._node = NodeState(socket.gethostname(), "simulated" if sources.simulated else "real")
+        self._keepers: dict[Path, Keeper] = {}
+        self._controls: dict[Path, MpsControl] = {}
+        self._gpu = Worker("mpstui-nvml")
+        self._files = Worker("mpstui-files")
+        self._callbacks: list[Callable[[Snapshot], None]] = []
+        self._snapshot: Snapshot | None = None
+        self._loop_task: asyncio.Task[None] | None = None
+        self._jobs: dict[str, asyncio.Task[Any]] = {}
+        self._next: dict[str, float] = {}
+        self._puzzling: frozenset[int] = frozenset()
+        self._asked_about: frozenset[int] = frozenset()
+        self._dirty = False
+
+    @property
+    def snapshot(self) -> Snapshot | None:
+        """The latest one; None until something has been seen."""
+        return self._snapshot
+
+    def subscribe(self, callback: Callable[[Snapshot], None], /) -> Callable[[], None]:
+        """Calls ``callback`` with each snapshot that differs from the one before, until the answer is called."""
+        self._callbacks.append(callback)
+
+        def unsubscribe() -> None:
+            with contextlib.suppress(ValueError):
+                self._callbacks.remove(callback)
+
+        return unsubscribe
+
+    def control_for(self, pipe_dir: Path) -> MpsControl:
+        """The one control channel of a daemon, shared with the actions."""
+        found = self._controls.get(pipe_dir)
+        if found is None:
+            found = self._controls[pipe_dir] = self._make_control(pipe_dir)
+        return found
+
+    def request_refresh(self, pipe_dir: Path | None = None, /) -> None:
+        """Ask the daemon, or all of them, now."""
+        now = self._monotonic()
+        self._next["discovery"] = now
+        for path, keeper in self._keepers.items():
+            if pipe_dir in {None, path}:
+                keeper.schedule.ask_now(now)
+                keeper.step()
+
+    async def start(self) -> None:
+        """Starts watching; answers at once, the first snapshot follows as soon as there is something to show."""
+        if self._loop_task is None:
+            self._loop_task = asyncio.get_running_loop().create_task(self._watch())
+
+    async def stop(self) -> None:
+        """Ends everything, a command under way included; does not wait for a hung driver."""
+        tasks = [task for task in (self._loop_task, *self._jobs.values()) if task is not None]
+        self._loop_task = None
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*(keeper.close() for keeper in self._keepers.values()))
+        self._keepers.clear()
+        self._gpu.close(self._sources.nvml.close)
+        self._files.close()
+
+    async def once(self) -> Snapshot:
+        """One complete reading: places, logs, NVML, every daemon that runs, and /proc. CPU percentages stay unknown."""
+        sample = asyncio.get_running_loop().create_task(self._read_sample())
+        await self._discover()
+        await asyncio.gather(*(keeper.ask_everything() for keeper in self._keepers.values()))
+        await asyncio.wait([sample], timeout=PATIENCE + 1)
+        sample.cancel()
+        await self._read_facts()
+        return self._emit()
+
+    async def _watch(self) -> None:
+        while True:
+            self._step()
+            await self._sleep(TICK)
+
+    def _step(self) -> None:
+        """One tick: whatever is due is looked at or started; nothing here waits."""
+        self._job("discovery", DISCOVERY_INTERVAL, self._discover)
+        self._job("sample", self._refresh, self._read_sample)
+        if isinstance(self._sources.nvml, MembershipSource):
+            self._job("members", MEMBERSHIP_INTERVAL, self._read_members)
+        if "discovery" in self._next and self._keepers:
+            self._job("facts", self._refresh, self._read_facts)
+        for keeper in self._keepers.values():
+            if keeper.poll_logs():
+                self._touch()
+            keeper.step()
+
+    def _job(self, name: str, interval: float, job: Callable[[], Awaitable[None]]) -> None:
+        """Runs ``job`` every ``interval`` seconds, never twice at once."""
+        now = self._monotonic()
+        running = self._jobs.get(name)
+        if (running is not None and not running.done()) or now < self._next.get(name, now):
+            return
+        if running is not None and not running.cancelled():
+            running.exception()  # a reading that failed is taken again; what it said is in the snapshot
+        self._next[name] = now + interval
+        self._jobs[name] = asyncio.ensure_future(job())
+
+    async def _discover(self) -> None:
+        places = await self._files.call(lambda: tuple(self._find(self._pipe_dirs, self._log_dirs)))
+        changed = self._node.set_places(places)
+        now = self._monotonic()
+        for path in [path for path in self._keepers if path not in self._node.watched]:
+            await self._keepers.pop(path).close()
+            self._controls.pop(path, None)
+        for place in places:
+            keeper = self._keepers.get(place.pipe_dir)
+            if keeper is None:
+                schedule = Schedule(self._refresh, self._reconcile)
+                keeper = Keeper(
+                    place.pipe_dir,
+                    self._node,
+                    self.control_for(place.pipe_dir),
+                    schedule,
+                    self._clock,
+                    self._monotonic,
+                    self._touch,
+                )
+                self._keepers[place.pipe_dir] = keeper
+            elif place.pipe_dir in changed:
+                keeper.schedule.ask_now(now)
+        await asyncio.gather(*(keeper.open_logs(self._files) for keeper in self._keepers.values()))
+        self._touch()
+
+    async def _read_sample(self) -> None:
+        reading = self._gpu.call(self._sources.nvml.sample)
+        try:
+            self._node.set_sample(await asyncio.wait_for(asyncio.shield(reading), PATIENCE))
+        except asyncio.TimeoutError:
+            text = f"NVML has not answered for {PATIENCE:g} s; the driver may be hung."
+            self._node.set_sample(NvmlSample(self._clock(), error=text))
+            self._touch()
+            self._node.set_sample(await reading)
+        except Exception as error:  # any driver trouble is a message, never a traceback
+            self._node.set_sample(NvmlSample(self._clock(), error=f"{type(error).__name__}: {error}"))
+        self._touch()
+
+    async def _read_members(self) -> None:
+        source = self._sources.nvml
+        if not isinstance(source, MembershipSource):
+            return
+        with contextlib.suppress(Exception):  # the next full sample says what is the matter
+            members = await self._gpu.call(source.membership)
+            if self._node.set_membership(members):
+                self._touch()
+            self._puzzle(members)
+
+    def _puzzle(self, members: Members) -> None:
+        """NVML lists a client that no log has told of, or no longer lists one: the daemons are asked, once."""
+        puzzling = self._node.unexplained(members)
+        lasting = puzzling & self._puzzling  # the logs have had time to tell
+        self._puzzling = puzzling
+        self._asked_about &= puzzling
+        if lasting - self._asked_about:
+            self._asked_about |= lasting
+            now = self._monotonic()
+            for keeper in self._keepers.values():
+                keeper.schedule.want(True, False, now)
+
+    async def _read_facts(self) -> None:
+        pids = self._node.pids()
+        facts = await self._files.call(lambda: self._sources.processes.facts(pids))
+        self._node.set_facts(pids, facts, self._clock())
+        self._touch()
+
+    def _touch(self) -> None:
+        """Something was learnt: one snapshot follows, however much is learnt before the loop comes to it."""
+        if not self._dirty:
+            self._dirty = True
+            asyncio.get_running_loop().call_soon(self._emit_if_dirty)
+
+    def _emit_if_dirty(self) -> None:
+        if self._dirty:
+            self._emit()
+
+    def _emit(self) -> Snapshot:
+        self._dirty = False
+        before, shown = self._snapshot, self._node.snapshot(self._clock())
+        self._snapshot = shown
+        if before is None or replace(before, time=shown.time) != shown:
+            for callback in tuple(self._callbacks):
+                callback(shown)
+        return shown
+
+    def _channel(self, pipe_dir: Path) -> MpsControl:
+        return MpsControl(ControlChannel(pipe_dir, self._sources.control_binary))

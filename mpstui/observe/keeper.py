@@ -1,0 +1,165 @@
+"""Keeps one daemon's part of the state up to date: follows its logs, asks it when the schedule says so."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+from mpstui.control.answer import Answer, Outcome
+from mpstui.control.mps import MpsControl
+from mpstui.observe.asking import Asked, ask_limits, ask_membership
+from mpstui.observe.reducer import NodeState
+from mpstui.observe.schedule import Schedule
+from mpstui.observe.watching import LogWatch
+from mpstui.observe.worker import Worker
+
+Clock = Callable[[], float]
+
+
+class Keeper:
+    """One daemon. ``clock`` gives seconds since the epoch, ``monotonic`` seconds that only grow; ``notify`` is called
+    after each group of answers."""
+
+    def __init__(
+        self,
+        pipe_dir: Path,
+        node: NodeState,
+        control: MpsControl,
+        schedule: Schedule,
+        clock: Clock,
+        monotonic: Clock,
+        notify: Callable[[], None],
+    ) -> None:
+        self.pipe_dir = pipe_dir
+        self.control = control
+        self.schedule = schedule
+        self._node = node
+        self._clock = clock
+        self._monotonic = monotonic
+        self._notify = notify
+        self._logs: LogWatch | None = None
+        self._reading_history = True
+        self._named: frozenset[int] = frozenset()
+        self._asking: asyncio.Task[None] | None = None
+
+    @property
+    def running(self) -> bool:
+        place = self._node.watch(self.pipe_dir).place
+        return place is not None and place.state == "running"
+
+    async def open_logs(self, worker: Worker) -> None:
+        """Reads the history of the place's log directory, once for each directory."""
+        watched = self._node.watch(self.pipe_dir)
+        log_dir = watched.place.log_dir if watched.place else None
+        if not self._reading_history and (self._logs.log_dir if self._logs else None) == log_dir:
+            return
+        if self._logs is not None:
+            self._logs.close()
+        self._logs = LogWatch(log_dir) if log_dir is not None else None
+        if self._logs is not None:
+            logs, self._reading_history = self._logs, True
+            told = await worker.call(logs.history)
+            if not logs.complete and told:
+                watched.state.control_from = next((e.time for _, e in told if e.time is not None), 0.0)
+            for kind, event in told:
+                self._node.add_event(self.pipe_dir, event, kind, event.time or 0.0)
+            logs.live(self._monotonic)
+            if not self.running:
+                watched.state.reset()
+        self._reading_history = False
+        self._judge_logs()
+
+    def poll_logs(self) -> bool:
+        """Folds what the logs tell since the last time; whether they told anything."""
+        if self._logs is None or self._reading_history:
+            return False
+        told = self._logs.poll()
+        if not told:
+            return False
+        now, wall = self._monotonic(), self._clock()
+        for kind, event in told:
+            self._node.add_event(self.pipe_dir, event, kind, wall)
+            self.schedule.changed(event.kind, now)
+        return True
+
+    def step(self) -> None:
+        """Starts a reading if one is due and none is under way."""
+        if self._reading_history:
+            return
+        state = self._node.watch(self.pipe_dir).state
+        blocked = state.blocked_by is not None and state.client(state.blocked_by) is not None
+        self.schedule.asleep = not self.running or blocked
+        self._judge_logs()
+        if self._asking is None and self.schedule.due() <= self._monotonic():
+            self._asking = asyncio.get_running_loop().create_task(self._ask())
+
+    async def ask_everything(self) -> None:
+        """One complete reading, whatever the schedule says, unless the logs say that the daemon is blocked."""
+        self.step()
+        if self.schedule.asleep:
+            return
+        while self._asking is not None:
+            await asyncio.wait([self._asking])
+        self.schedule.ask_now(self._monotonic())
+        self._asking = asyncio.get_running_loop().create_task(self._ask())
+        await asyncio.wait([self._asking])
+
+    async def close(self) -> None:
+        if self._asking is not None:
+            self._asking.cancel()
+            await asyncio.gather(self._asking, return_exceptions=True)
+        if self._logs is not None:
+            self._logs.close()
+
+    async def _ask(self) -> None:
+        membership, limits = self.schedule.begin(self._monotonic())
+        outcome = Outcome.BLOCKED
+        try:
+            outcome = await self._read(membership, limits)
+        finally:
+            self.schedule.end(self._monotonic(), outcome)
+            self._asking = None
+            self._notify()
+
+    async def _read(self, membership: bool, limits: bool) -> Outcome:
+        state = self._node.watch(self.pipe_dir).state
+        if membership or not state.ordinals:
+            asked = await ask_membership(self.control, self._clock, self._named, not state.ordinals or limits)
+            self._probed(asked)
+            if asked.membership is None:
+                return asked.answer.outcome
+            self._named = (self._named & self._listed(asked)) | asked.named
+            self._node.fold_membership(self.pipe_dir, asked.membership, self._clock())
+            self._notify()
+        if limits:
+            asked = await ask_limits(self.control, self._clock, tuple(state.servers), tuple(state.ordinals))
+            self._probed(asked)
+            if asked.limits is None:
+                return asked.answer.outcome
+            self._node.fold_limits(self.pipe_dir, asked.limits)
+        return Outcome.OK
+
+    def _listed(self, asked: Asked) -> frozenset[int]:
+        clients = asked.membership.clients.values() if asked.membership else ()
+        return frozenset(pid for pids in clients for pid in pids)
+
+    def _probed(self, asked: Asked) -> None:
+        answer: Answer[object] = asked.answer
+        self._node.set_probe(self.pipe_dir, answer, self._clock())
+
+    def _judge_logs(self) -> None:
+        """Whether the logs can be relied on, or the daemon has to be asked again and again."""
+        watched = self._node.watch(self.pipe_dir)
+        trouble = self._logs.trouble if self._logs else "it is not known where its logs are"
+        if not self.running:
+            watched.watch, watched.watch_detail = "none", None
+        elif trouble is None:
+            watched.watch, watched.watch_detail = "logs", None
+        else:
+            watched.watch = "polling"
+            watched.watch_detail = (
+                f"The daemon is asked every few seconds, and each question goes to its log: {trouble}"
+            )
+        self.schedule.polling = watched.watch == "polling"
+        watched.version = self._logs.version if self._logs else None

@@ -1,0 +1,88 @@
+"""Follows the two logs of one daemon: history first, then what is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from mpstui.model import Event
+from mpstui.observe.logparse import LogKind, LogParser
+from mpstui.observe.logtail import LogTail
+
+Told = tuple[LogKind, Event]
+CONTROL_MARKER: Final = b"Starting control daemon using socket"
+SERVER_MARKER: Final = b"] Startup"
+
+
+class LogWatch:
+    """control.log and server.log of ``log_dir``. :meth:`history` may take a second: run it off the event loop."""
+
+    def __init__(self, log_dir: Path) -> None:
+        self.log_dir = log_dir
+        self._control = LogTail(log_dir / "control.log", CONTROL_MARKER)
+        self._server = LogTail(log_dir / "server.log", SERVER_MARKER)
+        self._parsers = {"control": LogParser("control"), "server": LogParser("server")}
+        self._tails: tuple[tuple[LogKind, LogTail], ...] = (("control", self._control), ("server", self._server))
+
+    @property
+    def version(self) -> str | None:
+        return self._parsers["control"].version
+
+    @property
+    def trouble(self) -> str | None:
+        """Why the logs do not tell everything, one sentence; a server.log that is still to come is no trouble."""
+        if self._control.error is not None:
+            return self._control.error
+        if self._server.error is not None and (self.log_dir / "server.log").exists():
+            return self._server.error
+        return None
+
+    @property
+    def complete(self) -> bool:
+        """Whether history reaches back to the daemon's start."""
+        return self._control.from_start
+
+    def history(self) -> list[Told]:
+        """Everything that is there, in the order of time."""
+        told: list[Told] = []
+        for kind, tail in self._tails:
+            while lines := tail.poll():
+                told += self._parse(kind, lines)
+            told += ((kind, event) for event in self._parsers[kind].flush())
+        return _ordered(told)
+
+    def live(self, monotonic: Callable[[], float]) -> None:
+        """From here on lines are read as they are written."""
+        for parser in self._parsers.values():
+            parser.live(monotonic)
+
+    def poll(self) -> list[Told]:
+        """What was written since; costs two ``stat`` where nothing was."""
+        told: list[Told] = []
+        for kind, tail in self._tails:
+            lines = tail.poll()
+            if lines:
+                told += self._parse(kind, lines)
+            else:
+                told += ((kind, event) for event in self._parsers[kind].flush())
+        return _ordered(told) if len(told) > 1 else told
+
+    def close(self) -> None:
+        for _, tail in self._tails:
+            tail.close()
+
+    def _parse(self, kind: LogKind, lines: list[bytes]) -> list[Told]:
+        feed = self._parsers[kind].feed
+        return [(kind, event) for line in lines for event in feed(line)]
+
+
+def _ordered(told: list[Told]) -> list[Told]:
+    """By time; where both logs say the same moment, the daemon's word comes first, as it acted first."""
+    latest = 0.0
+    keyed: list[tuple[float, int, int, Told]] = []
+    for index, (kind, event) in enumerate(told):
+        latest = event.time if event.time is not None else latest
+        keyed.append((latest, 0 if kind == "control" else 1, index, (kind, event)))
+    keyed.sort(key=lambda entry: entry[:3])
+    return [entry[3] for entry in keyed]
