@@ -13,7 +13,7 @@ from textual.message import Message
 from mpstui.model import Daemon, Event, Problem, Snapshot
 from mpstui.text import UNKNOWN
 from mpstui.ui.cells import HEALTH, SEVERITY, count
-from mpstui.ui.painted import Line, Painted, fit, width_of
+from mpstui.ui.painted import Line, Painted, fit, justify, width_of
 
 
 class Header(Painted):
@@ -46,11 +46,13 @@ class Header(Painted):
         if snapshot is None:
             return [(*left, ("  looking for daemons …", "dim"))]
         clock = time.strftime("%H:%M", time.localtime(snapshot.time))
-        facts: list[Line] = [((f"  {snapshot.host or UNKNOWN}", "bold"),)]
-        facts.append(((f"  driver {snapshot.driver_version or UNKNOWN}", "dim"),))
+        host: Line = ((f"  {snapshot.host or UNKNOWN}", "bold"),)
+        driver = f"  driver {snapshot.driver_version or UNKNOWN}"
+        facts: list[Line] = [(*host, (driver, "dim"))]
         right: list[Line] = [((f"  {clock} ", "text"),)]
         if daemon is not None:
-            facts.append(((f" · MPS {daemon.version or UNKNOWN}", "dim"),))
+            version = f"MPS {daemon.version or UNKNOWN}"
+            facts = [(*host, (f"{driver} · {version}", "dim")), (*host, (f"  {version}", "dim"))]
             word, style = HEALTH[daemon.health]
             clients = sum(len(server.clients) for server in daemon.servers)
             counts = (
@@ -61,7 +63,7 @@ class Header(Painted):
             right.insert(0, ((f" {word}", style), (counts, "text")))
             directory = str(daemon.pipe_dir)
             right.insert(0, ((f"  {_shorten(directory, max(12, width // 4))}", "label"),))
-        return [_arrange(left, facts, right, width)]
+        return [_arrange(left, [*facts, host, ()], right, width)]
 
 
 def _shorten(path: str, width: int) -> str:
@@ -70,22 +72,18 @@ def _shorten(path: str, width: int) -> str:
 
 
 def _arrange(left: Line, facts: list[Line], right: list[Line], width: int) -> Line:
-    """As many facts as there is room for: the versions go first, then the host, then the clock, then the directory."""
+    """The longest of ``facts`` that there is room for; then the clock gives way, then the directory."""
     facts, right = list(facts), list(right)
-    while width_of(left) + sum(map(width_of, facts)) + sum(map(width_of, right)) > width:
+    while width_of(left) + width_of(facts[0]) + sum(map(width_of, right)) > width:
         if len(facts) > 1:
-            facts.pop(1)
-        elif facts:
-            facts.pop()
+            facts.pop(0)
         elif len(right) > 2:
             right.pop()
         elif len(right) > 1:
             right.pop(0)
         else:
             break
-    used = (*left, *(span for fact in facts for span in fact))
-    end = tuple(span for line in right for span in line)
-    return (*used, (" " * max(0, width - width_of(used) - width_of(end)), "text"), *end)
+    return justify((*left, *facts[0]), tuple(span for line in right for span in line), width)
 
 
 class DaemonTabs(Painted):
@@ -165,6 +163,8 @@ class KeyHint:
     key: str
     text: str
     action: str
+    keep: int
+    """The higher, the longer it stays where there is no room for all."""
     available: bool = True
 
 
@@ -186,16 +186,15 @@ class KeyBar(Painted):
         self.repaint()
 
     def _shown(self, width: int) -> list[KeyHint]:
-        """What fits whole: actions that cannot be used go first, then the last ones; help and quit stay."""
+        """What fits whole: keys that do nothing now go first, then those that matter least."""
         hints = list(self._hints)
 
         def length() -> int:
             return 1 + sum(len(h.key) + len(h.text) + 3 for h in hints)
 
         while len(hints) > 2 and length() > width:
-            general = {"show_help", "quit_app"}
-            spare = [h for h in hints if not h.available] or [h for h in hints if h.action not in general]
-            hints.remove((spare or hints)[-1])
+            spare = [h for h in hints if not h.available] or hints
+            hints.remove(min(reversed(spare), key=lambda h: h.keep))
         return hints
 
     def lines(self, width: int, height: int) -> list[Line]:

@@ -94,15 +94,19 @@ def memory_of(client: Client, ordinals: Mapping[str, str]) -> tuple[int | None, 
     return (sum(client.gpu_memory.values()) if client.gpu_memory else None), limit_only, None
 
 
-def limits_text(limits: Mapping[str, int], known: bool) -> str:
-    """``2.0 GiB``, or ``0: 2.0 GiB  1: 4.0 GiB`` where devices differ; ``none`` where no limit is set (fact 6)."""
+def limits_text(limits: Mapping[str, int], known: bool, width: int) -> str:
+    """``2.0 GiB``, or ``0: 2.0 GiB  1: 4.0 GiB`` where devices differ; ``none`` where no limit is set (fact 6).
+
+    ``by device`` where that is longer than ``width``: the details tell.
+    """
     if not limits:
         return "none" if known else UNKNOWN
     if len(limits) > 1 and len(set(limits.values())) == 1:
         return f"{format_size(next(iter(limits.values())))} each"
     if len(limits) == 1 and "0" in limits:
         return format_size(limits["0"])
-    return "  ".join(f"{device}: {format_size(size)}" for device, size in sorted(limits.items()))
+    text = "  ".join(f"{device}: {format_size(size)}" for device, size in sorted(limits.items()))
+    return text if len(text) <= width else "by device"
 
 
 def state_mark(client: Client) -> tuple[str, str]:

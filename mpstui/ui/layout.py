@@ -66,7 +66,7 @@ def plan(width: int, height: int, needs: Needs) -> Plan:
             heights["devices"] = heights["limits"] = top
         else:
             top = heights["devices"] = max(3, min(devices, room // 3))
-        servers = min(max(1, needs.servers), 4) + 3
+        servers = min(max(1, needs.servers), 4 if room >= 30 else 2) + 3
         if not wide and (room >= 34 or needs.focus == "limits"):
             limits = min(limits, 7)
             heights["limits"] = limits
@@ -75,15 +75,17 @@ def plan(width: int, height: int, needs: Needs) -> Plan:
                 servers = 0
         if servers:
             heights["servers"] = servers
-        heights["events"] = min(events, max(3, room - top - servers - 7))
+        heights["events"] = min(events, max(4, room - top - servers - 9))
         heights["clients"] = room - top - servers - heights["events"]
     return Plan({name: size for name, size in heights.items() if size >= 3}, per_device, wide)
 
 
 def _lines_per_device(devices: int, width: int, room: int) -> int:
+    if room < 24:
+        return 1
     inner = (width // 2 if width >= WIDE else width) - 2
     for lines in (3, 2):
-        needed = 62 if lines == 3 else 76
+        needed = 54 if lines == 3 else 72
         if inner >= needed and devices * lines + 2 <= room * 3 // 10:
             return lines
     return 1

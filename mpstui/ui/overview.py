@@ -11,7 +11,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container
 from textual.screen import Screen
 
-from mpstui.actions.types import Action
+from mpstui.actions.types import Action, Danger
 from mpstui.model import Daemon, Device, Problem, Server, Snapshot
 from mpstui.ui.bars import DaemonTabs, Header, KeyBar, KeyHint, ProblemBar
 from mpstui.ui.card import ExplanationCard
@@ -76,6 +76,8 @@ class Overview(Screen[None]):
         self._pipe_dir: Path | None = None
         self._plan: Plan | None = None
         self._filter: Input | None = None
+        self._left: str | None = None
+        """The panel that the focus had to leave because it went; it gets the focus back."""
         self.header = Header(read_only=runner.read_only)
         self.tabs = DaemonTabs()
         self.devices = DevicesPanel(id="devices")
@@ -197,7 +199,12 @@ class Overview(Screen[None]):
     def _keep_focus(self) -> None:
         """The focus never stays on a panel that is not shown."""
         shown = self._plan.heights if self._plan else {}
-        if self.focused is None or (self.focused.id in PANELS and self.focused.id not in shown):
+        focused = self.focused.id if self.focused is not None else None
+        if self._left in shown and focused in {None, "devices"}:
+            self.set_focus(self.query_one(f"#{self._left}"), scroll_visible=False)
+            self._left = None
+        elif focused is None or (focused in PANELS and focused not in shown):
+            self._left = focused or "clients"
             for name in ("clients", "devices", "events"):
                 if name in shown:
                     self.set_focus(self.query_one(f"#{name}"), scroll_visible=False)
@@ -217,15 +224,18 @@ class Overview(Screen[None]):
         snapshot, daemon = self._snapshot, self.daemon
         hints: list[KeyHint] = []
         for action in self._runner.actions:
-            hints.append(KeyHint(action.key, action.title, f"act('{action.id}')", self._refusal(action) is None))
-        ready = snapshot is not None
+            harm = action.danger is Danger.HARM
+            available = self._refusal(action) is None
+            hints.append(KeyHint(action.key, action.title, f"act('{action.id}')", 5 if harm else 4, available))
+        ready = snapshot is not None and daemon is not None and daemon.health == "ok"
         hints += [
-            KeyHint("/", "Filter", "filter", ready and daemon is not None and daemon.health == "ok"),
-            KeyHint("s", "Sort", "sort", ready and daemon is not None and daemon.health == "ok"),
-            KeyHint("space", "Resume" if self._paused else "Pause", "pause"),
-            KeyHint("?", "Help", "show_help"),
-            KeyHint("^p", "Palette", "command_palette"),
-            KeyHint("q", "Quit", "quit_app"),
+            KeyHint("/", "Filter", "filter", 6, ready),
+            KeyHint("s", "Sort", "sort", 2, ready),
+            KeyHint("v", "Choose", "choose", 2, ready),
+            KeyHint("space", "Resume" if self._paused else "Pause", "pause", 3),
+            KeyHint("?", "Help", "show_help", 9),
+            KeyHint("^p", "Palette", "command_palette", 3),
+            KeyHint("q", "Quit", "quit_app", 8),
         ]
         self.keys.show(hints)
 
@@ -352,8 +362,8 @@ class Overview(Screen[None]):
 
     @on(KeyBar.Pressed)
     async def _pressed(self, message: KeyBar.Pressed) -> None:
-        if message.action == "sort":
-            self.clients.action_sort()
+        if message.action in {"sort", "choose"}:
+            await self.clients.run_action(message.action)
         elif message.action in {"pause", "show_help", "command_palette", "quit_app"}:
             await self.app.run_action(message.action, self.app)
         else:

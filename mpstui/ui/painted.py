@@ -94,7 +94,7 @@ Painted {
             color: ansi_default; text-style: dim;
         }
         & > .ui--border { color: ansi_default; text-style: dim; }
-        & > .ui--cursor { background: ansi_default; text-style: reverse; }
+        & > .ui--cursor { background: ansi_default; color: ansi_default; text-style: reverse; }
         & > .ui--cursor-blur { background: ansi_default; text-style: bold; }
         & > .ui--marked { background: ansi_default; text-style: underline; }
         & > .ui--badge-loud { background: ansi_default; color: $mps-warn; text-style: bold reverse; }
@@ -176,4 +176,6 @@ class Painted(Widget):
                 foreground = styles.color
             if styles.has_rule("text_style"):
                 attributes += styles.text_style
+        if attributes.reverse:
+            attributes += Style(dim=False)
         return Style(color=(background + foreground).rich_color, bgcolor=background.rich_color) + attributes

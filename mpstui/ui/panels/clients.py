@@ -48,11 +48,11 @@ COLUMNS: tuple[Column, ...] = (
     Column("mem", "GPU MEM / LIMIT", 22, 80, lambda c: _last(-sum(c.gpu_memory.values()) if c.gpu_memory else None, 0)),
     Column("threads", "THREADS", 18, 60, lambda c: _last(c.active_thread_percentage, 0.0)),
     Column("prio", "PRIO", 6, 10, lambda c: _last(c.client_priority, 0)),
-    Column("cpu", "CPU", 7, 40, lambda c: _last(None if c.cpu_percent is None else -c.cpu_percent, 0.0)),
-    Column("age", "AGE", 6, 30, lambda c: _last(None if c.start_time is None else -c.start_time, 0.0)),
+    Column("cpu", "CPU", 7, 40, lambda c: _last(None if c.cpu_percent is None else -c.cpu_percent, 0.0), ">"),
+    Column("age", "AGE", 6, 30, lambda c: _last(None if c.start_time is None else -c.start_time, 0.0), ">"),
     Column("command", "COMMAND", 16, 85, lambda c: (c.command or "").lower()),
 )
-_GUTTER = 2
+_GUTTER = 3
 
 
 class ClientsPanel(Panel[Client]):
@@ -192,22 +192,25 @@ class ClientsPanel(Panel[Client]):
         line: list[tuple[str, str]] = [(" " * _GUTTER, "head")]
         for column, cells in self._columns(width):
             if column is self._sort:
-                name = f"{column.name} {'▼' if self._reverse else '▲'}"
-                line.append((fit(name, cells), "accent"))
+                line.append((_heading(f"{column.name} {'▼' if self._reverse else '▲'}", column, cells), "accent"))
             else:
-                line.append((fit(column.name, cells), "head"))
+                line.append((_heading(column.name, column, cells), "head"))
         return tuple(line)
 
     def row_lines(self, row: Client, width: int) -> list[Line]:
         chosen = row.key in self.chosen
         gone = row.state == "TERMINATED"
         plain = "dim" if gone else "text"
-        line: list[tuple[str, str]] = [(" ", "text"), ("✓" if chosen else " ", "chosen")]
+        line: list[tuple[str, str]] = [(" ", "text"), ("✓ " if chosen else "  ", "chosen")]
         for column, cells in self._columns(width):
             line += _cell(self, column.id, row, cells, plain)
         if chosen:
             return [tuple((text, f"{name}+marked") for text, name in fit_line(tuple(line), width))]
         return [tuple(line)]
+
+
+def _heading(name: str, column: Column, cells: int) -> str:
+    return fit(name, cells) if column.align == "<" else fit(name, cells - 2, ">") + "  "
 
 
 def _cell(panel: ClientsPanel, column: str, client: Client, cells: int, plain: str) -> Line:

@@ -7,10 +7,11 @@ from typing import ClassVar
 from mpstui.model import Device, Snapshot
 from mpstui.text import UNKNOWN
 from mpstui.ui.cells import meter, number, whole
-from mpstui.ui.painted import Line, fit, fit_line, justify
+from mpstui.ui.painted import Line, fit, fit_line, justify, width_of
 from mpstui.ui.panel import Panel
 
 _GIB = 1 << 30
+_LONGEST_BAR = 60
 NEAR_FULL = 5
 """Contexts left at which a device is marked: the client after the last one gets an error (fact 13)."""
 
@@ -51,12 +52,17 @@ class DevicesPanel(Panel[Device]):
             (f"  {row.compute_mode or UNKNOWN}", "dim"),
             *mode,
         )
-        lines = [justify(first, contexts(row, wide=True), width)]
+        bar = max(6, min(_LONGEST_BAR, width - 46))
+        used = contexts(row, wide=True)
+        room = bar + 46 if self._lines_per_row == 3 else width
+        if width_of((*first, *used)) > room:
+            first = first[:3]
+        lines = [justify(first, used, room)]
         if self._lines_per_row == 2:
             bar = max(4, (width - 58) // 2)
             text = (
                 ("    SM ", "dim"),
-                *meter(row.sm_utilization, bar, _heat(row.sm_utilization)),
+                *meter(row.sm_utilization, bar),
                 (f"{whole(row.sm_utilization):>6}", "text"),
                 ("  mem ", "dim"),
                 *meter(_memory_percent(row), bar, _fill(_memory_percent(row))),
@@ -64,13 +70,12 @@ class DevicesPanel(Panel[Device]):
                 (f"  {number(row.power_watts, ' W'):>5} {number(row.temperature, ' °C'):>6} ", "text"),
             )
             return [*lines, fit_line(text, width)]
-        bar = max(6, width - 46)
         tail: Line = (("  occupancy", "dim"), (f"{whole(row.sm_occupancy):>6}", "text"))
         dram: Line = (("  DRAM", "dim"), (f"{whole(row.dram_utilization):>6} ", "text"))
         lines.append(
             (
                 ("    SM   ", "dim"),
-                *meter(row.sm_utilization, bar, _heat(row.sm_utilization)),
+                *meter(row.sm_utilization, bar),
                 (f"{whole(row.sm_utilization):>6}", "text"),
                 *tail,
                 *dram,
@@ -78,14 +83,15 @@ class DevicesPanel(Panel[Device]):
         )
         memory = (("    mem  ", "dim"), *meter(_memory_percent(row), bar, _fill(_memory_percent(row))))
         watts = f"{number(row.power_watts, ' W'):>8}  {number(row.temperature, ' °C'):>6} "
-        lines.append(justify((*memory, (" " + _memory(row), "text")), ((watts, "text"),), width))
+        lines.append(justify((*memory, (" " + _memory(row), "text")), ((watts, "text"),), bar + 46))
         return lines
 
 
 def contexts(device: Device, *, wide: bool) -> Line:
     """``46/48 contexts  2 left ▲``: used, the most there can be, and what is left; ▲ when near full, ✕ when full."""
     if device.contexts is None or device.context_limit is None:
-        return ((f"{UNKNOWN}/{number(device.context_limit)}", "dim"), (" contexts " if wide else " ctx ", "dim"))
+        used = f"{UNKNOWN}/{number(device.context_limit)}"
+        return ((f"{used} contexts " if wide else f"{used:>5} ", "dim"),)
     left = max(0, device.context_limit - device.contexts)
     style, mark = ("bad", "✕") if left == 0 else ("warn", "▲") if left <= NEAR_FULL else ("text", " ")
     used = f"{device.contexts}/{device.context_limit}"
@@ -96,23 +102,27 @@ def contexts(device: Device, *, wide: bool) -> Line:
 
 
 def _one_line(device: Device, width: int) -> Line:
-    """What fits: the name gives way first, then power and heat, then the bar."""
-    head: Line = ((f"{number(device.index):>2} ", "text"),)
-    used: Line = (*contexts(device, wide=False), ("ctx ", "dim"))
-    load: Line = (("SM ", "dim"), (f"{whole(device.sm_utilization):>5} ", "text"))
-    memory: Line = (("mem ", "dim"), (f"{_memory(device)} ", "text"))
+    """Contexts, utilisation and memory always; then what fits of the name, power and heat, a bar, the SMs."""
+    memory = ("mem ", "dim"), (f"{_memory(device)} ", "text")
+    used: Line = ((" ctx ", "dim"), *contexts(device, wide=False), (" SM ", "dim"))
+    load: Line = ((f"{whole(device.sm_utilization):>5} ", "text"),)
+    room = width - 3 - width_of((*used, *load, *memory))
+    name = _short_name(device)
+    cells = min(len(name), max(0, room))
+    room -= cells
     heat: Line = ((f"{number(device.power_watts, ' W'):>5} {number(device.temperature, ' °C'):>6} ", "text"),)
-    fixed = 3 + 10 + 9 + 19
-    bar: Line = ()
-    if width >= fixed + 13 + 8 + 12:
-        bar = (*meter(device.sm_utilization, 8, _heat(device.sm_utilization)), (" ", "text"))
-    if width < fixed + 13 + 8:
+    if room >= width_of(heat):
+        room -= width_of(heat)
+    else:
         heat = ()
-    name = max(0, width - fixed - (9 if bar else 0) - (13 if heat else 0))
-    label: Line = (
-        ((fit(f"{_short_name(device)}  {number(device.sm_count)} SM", name - 1) + " ", "bold"),) if name > 6 else ()
-    )
-    return fit_line((*head, *label, *used, ("SM ", "dim"), *bar, load[1], *memory, *heat), width)
+    bar: Line = ()
+    if room >= 6:
+        cells_of_bar = min(24, room)
+        bar = meter(device.sm_utilization, cells_of_bar)
+        room -= cells_of_bar
+    count = f" {number(device.sm_count)} SM"
+    label = fit(name, cells) + (count if room >= len(count) else "")
+    return ((f"{number(device.index):>2} ", "text"), (label, "bold"), *used, *bar, *load, *memory, *heat)
 
 
 def _short_name(device: Device) -> str:
@@ -129,10 +139,6 @@ def _memory(device: Device) -> str:
     used = UNKNOWN if device.memory_used is None else f"{device.memory_used / _GIB:.1f}"
     total = UNKNOWN if device.memory_total is None else f"{device.memory_total / _GIB:.1f}"
     return f"{used:>5}/{total} GiB"
-
-
-def _heat(percent: float | None) -> str:
-    return "meter"
 
 
 def _fill(percent: float | None) -> str:

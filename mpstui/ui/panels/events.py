@@ -21,15 +21,15 @@ _TEXT: Final[Mapping[EventKind, tuple[Severity, str]]] = {
     "server_ready": ("info", "server {server} is ready"),
     "server_exited": ("warning", "server {server} ended"),
     "server_shutdown_waiting": ("warning", "server {server} shuts down and waits for its clients"),
-    "client_connected": ("info", "client {pid} connected"),
-    "context_active": ("info", "client {pid} made a context"),
-    "context_closed": ("info", "client {pid} closed a context"),
+    "client_connected": ("info", "client {pid} connected{gpu}"),
+    "context_active": ("info", "client {pid} made a context{gpu}"),
+    "context_closed": ("info", "client {pid} closed a context{gpu}"),
     "client_disconnected": ("info", "client {pid} disconnected"),
     "client_pending": ("warning", "client {pid} waits: the server of another user has clients"),
     "client_refused": ("error", "a client was refused"),
     "terminate_requested": ("warning", "client {pid}: terminate asked for"),
     "terminate_succeeded": ("warning", "client {pid} was terminated; its process lives on"),
-    "fatal_fault": ("error", "fault of client {pid}: clients that share a GPU with it lose their contexts"),
+    "fatal_fault": ("error", "fault of client {pid}{gpu}: clients that share a GPU with it lose their contexts"),
     "server_recovered": ("info", "server {server} has recovered and takes clients again"),
     "limit_set": ("info", "limit set"),
 }
@@ -88,8 +88,8 @@ class EventsPanel(Panel[Event]):
         user = client.user if client else None
         text = template.replace("{pid}", f"{pid} ({user})" if user else pid)
         text = text.replace("{server}", "—" if event.server_pid is None else str(event.server_pid))
-        if event.devices:
-            text += " on GPU " + ",".join(gpu_label(uuid, self._indices) for uuid in event.devices)
+        gpus = ",".join(gpu_label(uuid, self._indices) for uuid in event.devices)
+        text = text.replace("{gpu}", f" on GPU {gpus}" if gpus else "")
         if event.detail:
             text += f": {printable(event.detail)}"
         return severity, text

@@ -36,11 +36,12 @@ class LimitsPanel(Panel[LimitRow]):
         devices = devices_of(daemon, snapshot)
         default = daemon.default_active_thread_percentage
         priority = daemon.default_client_priority
+        cells = _memory_cells(self.size.width - 2) - 1
         rows = [
             LimitRow(
                 None,
                 threads_text(default, sm_text(default, devices)),
-                limits_text(daemon.default_pinned_mem_limits, default is not None),
+                limits_text(daemon.default_pinned_mem_limits, default is not None, cells),
                 UNKNOWN if priority is None else _PRIORITY.get(priority, str(priority)),
                 0,
             )
@@ -51,7 +52,7 @@ class LimitsPanel(Panel[LimitRow]):
                 LimitRow(
                     server.pid,
                     threads_text(percentage, sm_text(percentage, devices)),
-                    limits_text(server.pinned_mem_limits, percentage is not None),
+                    limits_text(server.pinned_mem_limits, percentage is not None, cells),
                     "",
                     sum(client.outdated_limits for client in server.clients),
                 )
@@ -76,7 +77,7 @@ class LimitsPanel(Panel[LimitRow]):
         )
         if not row.outdated:
             return [line]
-        return [justify(line, ((f"{row.outdated} {OUTDATED} outdated ", "warn"),), width)]
+        return [justify(line, ((f"{row.outdated} {OUTDATED}{' outdated' if width >= 72 else ''} ", "warn"),), width)]
 
 
 def _memory_cells(width: int) -> int:

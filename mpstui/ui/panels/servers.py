@@ -8,7 +8,7 @@ from typing import ClassVar
 from mpstui.model import Daemon, ProcessKey, Server, Snapshot
 from mpstui.text import UNKNOWN, format_age, format_percentage
 from mpstui.ui.cells import OUTDATED, gpu_label, limits_text, status_mark
-from mpstui.ui.painted import Line, fit, fit_line
+from mpstui.ui.painted import Line, fit, fit_line, width_of
 from mpstui.ui.panel import Panel
 
 
@@ -38,8 +38,8 @@ class ServersPanel(Panel[Server]):
         return "no server: the daemon starts one with the first client"
 
     def head(self, width: int) -> Line:
-        columns = " " + fit("PID", 9) + fit("USER", 13) + fit("STATUS", 17) + fit("CLIENTS", 9)
-        columns += (fit("THREADS", 9) + fit("MEM/DEVICE", 12)) if self._with_limits else fit("GPUS", 10)
+        columns = " " + fit("PID", 9) + fit("USER", 11) + fit("STATUS", 16) + fit("CLIENTS", 9)
+        columns += (fit("THREADS", 9) + fit("MEM/DEVICE", 13)) if self._with_limits else fit("GPUS", 10)
         return fit_line(((columns + "UP", "head"),), width)
 
     def row_lines(self, row: Server, width: int) -> list[Line]:
@@ -49,25 +49,28 @@ class ServersPanel(Panel[Server]):
         terminated = sum(client.state == "TERMINATED" for client in row.clients)
         line: list[tuple[str, str]] = [
             (" " + fit(str(row.pid), 9), "bold"),
-            (fit(_user(row), 12) + " ", "user"),
-            (fit(status, 16) + " ", style),
+            (fit(_user(row), 10) + " ", "user"),
+            (fit(status, 15) + " ", style),
             (fit(str(len(row.clients)), 9), "text"),
         ]
         if self._with_limits:
             known = row.active_thread_percentage is not None
             line.append((fit(format_percentage(row.active_thread_percentage), 9), "text"))
-            line.append((fit(limits_text(row.pinned_mem_limits, known), 11) + " ", "text"))
+            line.append((fit(limits_text(row.pinned_mem_limits, known, 12), 13), "text"))
         else:
             line.append((fit(",".join(gpus) or UNKNOWN, 9) + " ", "text"))
         age = None if row.start_time is None else self._now - row.start_time
         line.append((fit(format_age(age), 6), "text"))
-        if "FAULT" in (row.status or ""):
-            line.append(("  new clients are refused until every affected client has ended", "bad"))
+        notes: list[tuple[str, str]] = []
         if terminated:
-            line.append((f"  {terminated} ✕ terminated", "bad"))
+            notes.append((f"  {terminated} ✕ terminated", "bad"))
         if outdated:
-            line.append((f"  {outdated} {OUTDATED} outdated limits", "warn"))
-        return [tuple(line)]
+            notes.append((f"  {outdated} {OUTDATED} outdated limits", "warn"))
+        if "FAULT" in (row.status or ""):
+            notes.append(("  new clients are refused until every affected client has ended", "bad"))
+        if width_of(tuple(line)) + width_of(tuple(notes)) > width:
+            notes = []
+        return [(*line, *notes)]
 
 
 def _user(server: Server) -> str:
