@@ -1,0 +1,36 @@
+"""The dialogs over the screen: forms, confirmations, details, help and the command palette."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from mpstui.actions.types import Action, Danger
+from mpstui.model import ProcessKey, Snapshot
+from mpstui.ui.contract import Runner
+from mpstui.ui.dialogs.base import ActionDialog, Dialog
+from mpstui.ui.dialogs.confirm import HarmConfirm
+from mpstui.ui.dialogs.details import DetailsScreen
+from mpstui.ui.dialogs.form import ChangeForm
+from mpstui.ui.dialogs.help import HelpScreen
+
+__all__ = ["ActionDialog", "ChangeForm", "DetailsScreen", "Dialog", "HarmConfirm", "HelpScreen", "open_action"]
+
+
+def open_action(
+    runner: Runner,
+    action: Action,
+    pipe_dir: Path,
+    snapshot: Snapshot,
+    *,
+    clients: Sequence[ProcessKey] = (),
+    server: ProcessKey | None = None,
+    device: str | None = None,
+) -> ActionDialog:
+    """The dialog of an action: a form for a change, a question for one that ends somebody's work.
+
+    ``clients`` are those to end; ``server`` and ``device`` (a UUID) are what a form begins with.
+    """
+    if action.danger is Danger.HARM:
+        return HarmConfirm(runner, action, pipe_dir, snapshot, clients)
+    return ChangeForm(runner, action, pipe_dir, snapshot, server=server, device=device)

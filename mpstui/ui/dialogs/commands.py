@@ -1,0 +1,89 @@
+"""The command palette: every action, every key of the screen, and the themes, found by a few letters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol, runtime_checkable
+
+from textual.command import DiscoveryHit, Hit, Hits, Provider
+from textual.content import Content
+from textual.theme import BUILTIN_THEMES
+
+from mpstui.actions.types import Action
+from mpstui.model import Daemon, ProcessKey, Snapshot
+from mpstui.ui.contract import Runner
+from mpstui.ui.dialogs.help import ACTION_PREFIX
+
+
+class _Targets(Protocol):
+    def targets(self) -> Sequence[ProcessKey]: ...
+
+
+@runtime_checkable
+class ActsOn(Protocol):
+    """A screen that says what an action would be for."""
+
+    @property
+    def daemon(self) -> Daemon | None: ...
+
+    @property
+    def clients(self) -> _Targets: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One entry of the palette."""
+
+    title: str
+    help: str
+    run: Callable[[], Any]
+
+
+class ActionCommands(Provider):
+    """What can be done on the screen below; what cannot be done now is listed too, and says why."""
+
+    async def discover(self) -> Hits:
+        for command in self.commands():
+            yield DiscoveryHit(Content(command.title), command.run, text=command.title, help=command.help)
+
+    async def search(self, query: str) -> Hits:
+        matcher = self.matcher(query)
+        for command in self.commands():
+            if (score := matcher.match(command.title)) > 0:
+                yield Hit(score, matcher.highlight(command.title), command.run, text=command.title, help=command.help)
+
+    def commands(self) -> Iterator[Command]:
+        """All entries: actions first, then the keys of the screen, then the themes."""
+        runner: Runner | None = getattr(self.app, "runner", None)
+        actions = runner.actions if runner else ()
+        for action in actions:
+            reason = self._unavailable(action)
+            help_line = f"not now: {reason}" if reason else f"{action.key}  {action.help}"
+            yield Command(action.title, help_line, partial(self._run, f"act('{action.id}')"))
+        own = {ACTION_PREFIX + action.id for action in actions} | {f"act('{action.id}')" for action in actions}
+        seen: set[str] = set()
+        for node, binding, enabled, tooltip in self.screen.active_bindings.values():
+            known = binding.id in own or binding.action in own or binding.action in seen
+            if known or not binding.description or not enabled or binding.system:
+                continue
+            seen.add(binding.action)
+            key = self.app.get_key_display(binding)
+            help_line = f"{key}  {tooltip}" if tooltip else key
+            yield Command(binding.description, help_line, partial(self.app.run_action, binding.action, node))
+        for name in sorted(set(self.app.available_themes) - set(BUILTIN_THEMES)):
+            yield Command(f"Theme: {name}", "colours of the screen", partial(setattr, self.app, "theme", name))
+
+    async def _run(self, action: str) -> None:
+        await self.app.run_action(action, self.screen)
+
+    def _unavailable(self, action: Action) -> str | None:
+        runner: Runner | None = getattr(self.app, "runner", None)
+        snapshot: Snapshot | None = getattr(self.app, "snapshot", None)
+        screen = self.screen
+        if runner is None or not isinstance(screen, ActsOn):
+            return None
+        if snapshot is None or screen.daemon is None:
+            return "there is no daemon to act on"
+        return runner.unavailable(action, snapshot, screen.daemon.pipe_dir, screen.clients.targets())

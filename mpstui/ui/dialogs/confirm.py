@@ -1,0 +1,130 @@
+"""The question before an action that ends somebody's work: whose it is, and who else would be hit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.cells import cell_len, set_cell_size
+from textual.app import ComposeResult
+from textual.content import Content
+
+from mpstui.actions.types import Action, Preview, Request
+from mpstui.model import Client, ProcessKey, Snapshot
+from mpstui.text import UNKNOWN, format_age, format_size
+from mpstui.ui.contract import Runner
+from mpstui.ui.dialogs.base import ActionDialog
+from mpstui.ui.dialogs.parts import Lines, Listing, Row, Sheet, marked, plain
+
+
+class HarmConfirm(ActionDialog):
+    """Names each client by PID, user and command. Cancel has the focus; a client that has gone is left alone."""
+
+    DEFAULT_CSS = """
+    HarmConfirm {
+        #targets { margin-top: 0; }
+        #facts { margin-top: 1; }
+        #warnings { margin-top: 1; }
+    }
+    """
+
+    def __init__(
+        self, runner: Runner, action: Action, pipe_dir: Path, snapshot: Snapshot, clients: Sequence[ProcessKey]
+    ) -> None:
+        super().__init__(runner, action, pipe_dir, snapshot)
+        self.clients = tuple(dict.fromkeys(clients))
+        self._seen: dict[ProcessKey, Client] = {}
+        self._preview: Preview | None = None
+        self._problem: str | None = None
+
+    def compose(self) -> ComposeResult:
+        yield self.frame(
+            self.action.title,
+            "Enter presses the marked button · Tab move · Esc cancel",
+            self.help_line(),
+            Listing(id="targets"),
+            Sheet(id="facts"),
+            Lines(id="warnings", classes="question"),
+            Listing(id="hits", classes="question"),
+            Listing(id="spared", classes="question"),
+            Lines(id="problem"),
+            *self.outcome_parts(),
+            foot=self.foot(self._label(), "-harm"),
+            harm=True,
+        )
+
+    def present(self) -> tuple[ProcessKey, ...]:
+        """The chosen clients that are still there: the same processes, not the same numbers."""
+        daemon = self.snapshot.daemon(self.pipe_dir)
+        return tuple(key for key in self.clients if daemon is not None and daemon.find_client(key) is not None)
+
+    def request(self) -> Request:
+        return Request(self.action.id, self.pipe_dir, clients=self.present())
+
+    def show(self) -> None:
+        if self.state != "asking":
+            self.show_foot(self._label(), ready=False)
+            self.say_hint("Esc close" if self.state == "ended" else "Esc close; the action goes on")
+            return
+        request = self.request()
+        self._show_targets(request.clients)
+        preview = self.runner.preview(request, self.snapshot)
+        if not request.clients:
+            self._problem = "none of the chosen clients is there any more; nothing will be done"
+        else:
+            self._problem = self.unavailable(request.clients) or preview.error
+        self.query_one("#problem", Lines).show(*([marked("✗", self._problem, "$text-error")] if self._problem else []))
+        if preview != self._preview:
+            self._preview = preview
+            self.query_one("#facts", Sheet).show([Row(label, value) for label, value in preview.facts])
+            self.query_one("#warnings", Lines).show(*(marked("▲", line, "$text-warning") for line in preview.warnings))
+            self._show_others(preview)
+        self.show_foot(self._label(), ready=self._problem is None)
+
+    def _show_others(self, preview: Preview) -> None:
+        """Who else is on it: the chosen ones are named above already."""
+        chosen = {str(key.pid) for key in self.clients}
+        hits = [line for line in preview.hits if line.partition(" ")[0] not in chosen]
+        self.query_one("#hits", Listing).show(f"Also hit: {len(hits)}", [marked("✕", line) for line in hits])
+        spared = preview.not_reached
+        self.query_one("#spared", Listing).show(
+            f"On the same GPU, and run on: {len(spared)}", [Content(plain(line)) for line in spared]
+        )
+
+    def _show_targets(self, present: Sequence[ProcessKey]) -> None:
+        daemon = self.snapshot.daemon(self.pipe_dir)
+        for key in self.clients:
+            if client := daemon.find_client(key) if daemon else None:
+                self._seen[key] = client
+        width = max((cell_len(plain(c.user or UNKNOWN)) for c in self._seen.values()), default=1)
+        lines = [self._target(key, width, here=key in present) for key in self.clients]
+        gone = len(self.clients) - len(present)
+        title = f"{len(present)} client{'' if len(present) == 1 else 's'}" + (f" · {gone} gone" if gone else "")
+        self.query_one("#targets", Listing).show(title, lines)
+
+    def _target(self, key: ProcessKey, width: int, *, here: bool) -> Content:
+        client = self._seen.get(key)
+        pid, user = f"{key.pid:<8}", set_cell_size(plain((client and client.user) or UNKNOWN), width)
+        command = plain((client and client.command) or UNKNOWN)
+        if not here:
+            return Content.assemble(
+                (f"– {pid}{user}  gone; left alone  ", "$text-muted"), (command, "$text-muted strike")
+            )
+        memory = format_size(sum(client.gpu_memory.values()) if client and client.gpu_memory else None)
+        age = format_age(self.snapshot.time - client.start_time if client and client.start_time else None)
+        return Content.assemble(
+            ("● ", "$text-error"),
+            (pid, "bold"),
+            f"{user}  ",
+            (f"{memory:>8} {age:>4}  ", "$text-muted"),
+            (command, "bold"),
+        )
+
+    def _label(self) -> str:
+        count = len(self.present()) if self.state == "asking" else len(self.clients)
+        return self.action.title if count <= 1 else f"{self.action.title} {count} clients"
+
+    def apply(self) -> None:
+        self.show()
+        if self._problem is None and self.state == "asking":
+            self.begin(self.request())

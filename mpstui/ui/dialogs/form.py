@@ -1,0 +1,195 @@
+"""The form of the actions that change a limit: what it is today, what it becomes, and whom it will not reach."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from pathlib import Path
+
+from textual import on
+from textual.app import ComposeResult
+from textual.containers import Horizontal
+from textual.content import Content
+from textual.widget import Widget
+from textual.widgets import Input, Static
+
+from mpstui.actions.types import Action, Argument, ExitStatus, Preview, Request
+from mpstui.model import ProcessKey, Server, Snapshot
+from mpstui.text import UNKNOWN, format_percentage
+from mpstui.ui.contract import Runner
+from mpstui.ui.dialogs.base import ActionDialog
+from mpstui.ui.dialogs.parts import Choice, Chooser, Lines, Listing, Row, Sheet, marked, plain
+
+PRIORITIES = (Choice("0", "normal", "0"), Choice("1", "below normal", "1"))
+VALUE_KINDS = frozenset({"percentage", "memory", "uid"})
+
+
+class ChangeForm(ActionDialog):
+    """Asks for what an action has to be told, and shows at each keystroke what would come of it."""
+
+    AUTO_FOCUS = "Input, #priority"
+    DEFAULT_CSS = """
+    ChangeForm {
+        .field { height: auto; margin-bottom: 1; }
+        .field > .label { width: 13; color: $text-muted; }
+        .field > Input {
+            width: 24; height: 1; border: none; padding: 0 1; background: $panel;
+            &:focus { background: $panel; border: none; background-tint: $foreground 8%; }
+            &.-wrong { color: $text-error; }
+            &:ansi { border: none; border-left: solid ansi_default; border-right: solid ansi_default; }
+            &:ansi:focus { border: none; border-left: solid ansi_blue; border-right: solid ansi_blue; }
+        }
+        .field > .hint { width: 1fr; height: auto; padding-left: 2; color: $text-muted; }
+        .field.-last { margin-bottom: 0; }
+        #problem { margin: 0 0 1 14; min-height: 1; display: block; }
+        #facts { min-height: 3; }
+        #warnings { margin-top: 1; }
+    }
+    """
+
+    def __init__(
+        self,
+        runner: Runner,
+        action: Action,
+        pipe_dir: Path,
+        snapshot: Snapshot,
+        *,
+        server: ProcessKey | None = None,
+        device: str | None = None,
+    ) -> None:
+        """``server`` and ``device`` (a UUID) are chosen at the start; without them the default and the first device."""
+        super().__init__(runner, action, pipe_dir, snapshot)
+        self._start: dict[str, Hashable] = {"scope": server, "device": device}
+        self._preview: Preview | None = None
+        self._problem: str | None = None
+
+    def compose(self) -> ComposeResult:
+        fields = [self._field(argument) for argument in self.action.arguments if argument.kind != "clients"]
+        fields[-1].add_class("-last")
+        yield self.frame(
+            self.action.title,
+            "Enter next · Tab move · ↑↓ choose · Esc close",
+            self.help_line(),
+            *fields,
+            Lines(id="problem"),
+            Sheet(id="facts", label_width=14),
+            Lines(id="warnings"),
+            Listing(id="kept", classes="question"),
+            *self.outcome_parts(),
+            foot=self.foot("Apply", "-go"),
+        )
+
+    def _field(self, argument: Argument) -> Widget:
+        label = Static(Content(plain(argument.label)), classes="label", markup=False)
+        if argument.kind in VALUE_KINDS:
+            hint = Static(Content(plain(argument.hint)), classes="hint", markup=False)
+            entry = Input(id="value", max_length=64)
+            entry.cursor_blink = False
+            return Horizontal(label, entry, hint, classes="field")
+        if argument.kind == "scope":
+            return Horizontal(label, Chooser(self._scopes(), self._start["scope"], id="scope"), classes="field")
+        if argument.kind == "device":
+            return Horizontal(label, Chooser(self._devices(), self._start["device"], id="device"), classes="field")
+        return Horizontal(label, Chooser(PRIORITIES, "0", id="priority"), classes="field")
+
+    def _scopes(self) -> list[Choice]:
+        daemon = self.snapshot.daemon(self.pipe_dir)
+        default = format_percentage(daemon.default_active_thread_percentage if daemon else None)
+        choices = [Choice(None, "default", self._about("servers to come", default))]
+        for server in daemon.servers if daemon else ():
+            choices.append(Choice(server.key, f"server {server.pid}", self._about_server(server)))
+        return choices
+
+    def _about_server(self, server: Server) -> str:
+        count = len(server.clients)
+        text = f"{server.user or UNKNOWN} · {count} client{'' if count == 1 else 's'}"
+        return self._about(text, format_percentage(server.active_thread_percentage))
+
+    def _about(self, text: str, percentage: str) -> str:
+        return f"{text} · {percentage}" if self.action.id == "set_active_thread_percentage" else text
+
+    def _devices(self) -> list[Choice]:
+        daemon = self.snapshot.daemon(self.pipe_dir)
+        choices = []
+        for ordinal, uuid in (daemon.ordinals if daemon else {}).items():
+            device = self.snapshot.device(uuid)
+            choices.append(Choice(uuid, f"{ordinal}  {(device and device.name) or UNKNOWN}", uuid[:12]))
+        return choices
+
+    def request(self) -> Request:
+        """The wish as it stands."""
+        scope, device = self._chosen("scope"), self._chosen("device")
+        priority = self._chosen("priority")
+        value = self.query("#value").first(Input).value if self.query("#value") else ""
+        return Request(
+            self.action.id,
+            self.pipe_dir,
+            value=str(priority.value) if priority else value.strip(),
+            server_pid=scope.value.pid if scope and isinstance(scope.value, ProcessKey) else None,
+            device=str(device.value) if device else None,
+        )
+
+    def _chosen(self, name: str) -> Choice | None:
+        found = self.query(f"#{name}")
+        return found.first(Chooser).chosen if found else None
+
+    def show(self) -> None:
+        if self.state == "running":
+            self.show_foot("Apply", ready=False)
+            return
+        for name, choices in (("scope", self._scopes), ("device", self._devices)):
+            if found := self.query(f"#{name}"):
+                found.first(Chooser).show(choices())
+        request = self.request()
+        preview = self.runner.preview(request, self.snapshot)
+        self._problem = self._gone() or self.unavailable(()) or preview.error
+        self._show_problem(request, preview)
+        if preview != self._preview:
+            self._preview = preview
+            self.say_title(preview.title)
+            self.query_one("#facts", Sheet).show(
+                [Row(k, v, "bold" if k == "becomes" else "") for k, v in preview.facts]
+            )
+            self.query_one("#warnings", Lines).show(*(marked("▲", line, "$text-warning") for line in preview.warnings))
+            count = len(preview.not_reached)
+            self.query_one("#kept", Listing).show(
+                f"Keeps what it has: {count} client{'' if count == 1 else 's'} already connected",
+                [Content(plain(line)) for line in preview.not_reached],
+            )
+        self.show_foot("Apply", ready=self._problem is None)
+
+    def _show_problem(self, request: Request, preview: Preview) -> None:
+        lines = self.query_one("#problem", Lines)
+        untouched = not request.value and preview.error_status is ExitStatus.USAGE and self._problem == preview.error
+        if untouched:
+            lines.show(Content.styled("Nothing is sent before Apply.", "$text-muted"))
+        elif self._problem is not None:
+            lines.show(marked("✗", self._problem, "$text-error"))
+        else:
+            lines.show()
+        if found := self.query("#value"):
+            found.first(Input).set_class(self._problem is not None and not untouched, "-wrong")
+
+    def _gone(self) -> str | None:
+        """A choice that is no longer there must not be taken for another one that has its number."""
+        for name in ("scope", "device"):
+            chosen = self._chosen(name)
+            if chosen is not None and chosen.gone:
+                return f"{chosen.label} is gone; choose another"
+        return None
+
+    @on(Input.Changed)
+    @on(Chooser.Changed)
+    def _changed(self) -> None:
+        if self.state == "ended":
+            self.forget_outcome()
+        self.show()
+
+    @on(Input.Submitted)
+    def _next(self) -> None:
+        if self._problem is None and self.state != "running":
+            self.query_one("#apply").focus()
+
+    def apply(self) -> None:
+        self.show()
+        if self._problem is None and self.state != "running":
+            self.begin(self.request())

@@ -1,0 +1,89 @@
+"""The help screen: keys as they are bound now, what the marks mean, and how nothing gets hurt."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from textual.app import ComposeResult
+from textual.binding import ActiveBinding
+from textual.screen import Screen
+
+from mpstui.actions.types import Action
+from mpstui.model import Snapshot
+from mpstui.ui.contract import Runner
+from mpstui.ui.dialogs.details import Reader
+from mpstui.ui.dialogs.parts import Heading, Row, Sheet
+
+MARKS = (
+    Row("⟳", "connected before the present limit was set, and keeps the old one"),
+    Row("▲", "nearly full, or needs a look"),
+    Row("✕", "terminate was asked for, or something has ended"),
+    Row("≈", "worked out, not measured on this kind of device"),
+    Row("—", "not known; never zero"),
+)
+SAFETY = (
+    Row("1", "Cancel is what Enter means in every question."),
+    Row("2", "terminate_client is sent once for a client: a second one blocks the whole daemon."),
+    Row("3", "A kill comes only after terminate_client has answered; without it the neighbours lose their work too."),
+    Row("4", "Values are checked before they are sent, and read back after."),
+    Row("5", "A client is its PID and start time: a reused PID is never hit. Every change is in the audit log."),
+)
+KEY = "$text-accent bold"
+ACTION_PREFIX = "action."
+"""Bindings of the registry's actions have this before the action's id as their own id."""
+
+
+class HelpScreen(Reader):
+    """Made from the bindings of the screen below it and from the registry of actions."""
+
+    def __init__(self, actions: tuple[Action, ...] | None = None) -> None:
+        """``actions``: the registry's; those of the app's runner when not given."""
+        super().__init__(Snapshot(0.0))
+        self._actions = actions
+
+    def compose(self) -> ComposeResult:
+        yield self.frame("Help", "↑↓ scroll · y copy · Esc close", Sheet(id="facts"))
+
+    def show(self) -> None:
+        runner: Runner | None = getattr(self.app, "runner", None)
+        actions = self._actions or (runner.actions if runner else ())
+        below = self.app.screen_stack[-2]
+        self.query_one("#facts", Sheet).show(list(self._rows(below, actions)))
+
+    def _rows(self, below: Screen[object], actions: tuple[Action, ...]) -> Iterator[Row | Heading]:
+        active = below.active_bindings
+        keys = {b.binding.id: self.app.get_key_display(b.binding) for b in active.values() if b.binding.id}
+        yield Heading("Actions")
+        for action in actions:
+            yield Row(
+                keys.get(ACTION_PREFIX + action.id, action.key), f"{action.title}: {action.help}", label_style=KEY
+            )
+        for title, wanted in (("Rows and panels", True), ("Program", False)):
+            rows = self._keys([b for b in active.values() if _about_rows(b) is wanted], actions)
+            if rows:
+                yield Row()
+                yield Heading(title)
+                yield from rows
+        for title, fixed in (("Marks", MARKS), ("Safety", SAFETY)):
+            yield Row()
+            yield Heading(title)
+            yield from fixed
+
+    def _keys(self, bindings: list[ActiveBinding], actions: tuple[Action, ...]) -> list[Row]:
+        """One row for each thing that can be done, with all its keys."""
+        own = {ACTION_PREFIX + action.id for action in actions} | {f"act('{action.id}')" for action in actions}
+        keys: dict[str, list[str]] = {}
+        for _node, binding, _enabled, tooltip in bindings:
+            if not binding.description or binding.system or binding.id in own or binding.action in own:
+                continue
+            shown = keys.setdefault(tooltip or binding.description, [])
+            key = self.app.get_key_display(binding)
+            if key not in shown:
+                shown.append(key)
+        return [Row(" ".join(shown), description, label_style=KEY) for description, shown in keys.items()]
+
+
+def _about_rows(active: ActiveBinding) -> bool:
+    return (not isinstance(active.node, Screen) and active.node is not active.node.app) or (
+        (active.binding.id or "").startswith("jump.")
+    )

@@ -1,0 +1,304 @@
+"""The small widgets of the dialogs. All text is taken as text from outside: never markup, always printable."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from rich.cells import cell_len
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.content import Content
+from textual.geometry import Size
+from textual.message import Message
+from textual.widget import Widget
+from textual.widgets import Button, Static
+
+from mpstui.text import printable
+
+TEXT_LIMIT = 4000
+"""Characters of one text that are shown at most; longer than any line of a log of a real daemon."""
+MARK_STYLE = {"▲": "$text-warning", "✗": "$text-error", "✓": "$text-success", "✕": "$text-error", "·": "$text-muted"}
+
+
+def plain(text: str) -> str:
+    """One printable line."""
+    return printable(text, TEXT_LIMIT)
+
+
+def marked(mark: str, text: str, style: str = "") -> Content:
+    """A line that begins with a mark, which says without colour what it is."""
+    return Content.assemble((f"{mark} ", f"{MARK_STYLE.get(mark, '')} bold"), (plain(text), style))
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One labelled value; without a label and a value, an empty line."""
+
+    label: str = ""
+    value: str = ""
+    style: str = ""
+    label_style: str = "$text-muted"
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """A line above the rows that belong together."""
+
+    text: str
+
+
+class Sheet(Widget):
+    """Labelled values in two columns; a long value goes on below itself."""
+
+    DEFAULT_CSS = "Sheet { height: auto; width: 1fr; }"
+
+    def __init__(self, rows: Sequence[Row | Heading] = (), *, label_width: int = 0, id: str | None = None) -> None:
+        """``label_width``: cells of the first column at least."""
+        super().__init__(id=id)
+        self.rows: tuple[Row | Heading, ...] = tuple(rows)
+        self._label_width = label_width
+
+    def show(self, rows: Sequence[Row | Heading]) -> None:
+        """Replace the rows; nothing is painted where nothing differs."""
+        if self.rows != tuple(rows):
+            self.rows = tuple(rows)
+            self.refresh(layout=True)
+
+    @property
+    def text(self) -> str:
+        """The rows as plain text, as they are copied."""
+        return "\n".join(line.plain.rstrip() for line in self.lines(1000))
+
+    def lines(self, width: int) -> list[Content]:
+        """What is shown at ``width`` cells."""
+        longest = max((cell_len(plain(row.label)) for row in self.rows if isinstance(row, Row)), default=0)
+        label_width = max(self._label_width, longest + 2)
+        lines: list[Content] = []
+        for row in self.rows:
+            if isinstance(row, Heading):
+                lines.append(Content.styled(plain(row.text), "$text-primary bold"))
+                continue
+            label = Content.styled(plain(row.label), row.label_style).pad_right(
+                label_width - cell_len(plain(row.label))
+            )
+            value = Content.styled(plain(row.value), row.style).wrap(max(8, width - label_width))
+            lines += [
+                Content.assemble(label if number == 0 else " " * label_width, part)
+                for number, part in enumerate(value or [Content("")])
+            ]
+        return lines
+
+    def get_content_width(self, container: Size, viewport: Size) -> int:
+        return container.width
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        return len(self.lines(width))
+
+    def render(self) -> Content:
+        return Content("\n").join(self.lines(self.content_size.width))
+
+
+class Lines(Static):
+    """Lines that come and go; takes no room while there are none."""
+
+    DEFAULT_CSS = "Lines { height: auto; display: none; &.-some { display: block; } }"
+
+    def __init__(self, *, id: str | None = None, classes: str = "") -> None:
+        super().__init__(id=id, classes=classes, markup=False)
+        self._lines: tuple[Content, ...] = ()
+
+    def show(self, *lines: Content) -> None:
+        """Replace the lines; nothing is painted where nothing differs."""
+        if len(lines) == len(self._lines) and all(a.is_same(b) for a, b in zip(lines, self._lines, strict=True)):
+            return
+        self._lines = lines
+        self.set_class(bool(lines), "-some")
+        self.update(Content("\n").join(lines))
+
+    @property
+    def text(self) -> str:
+        return "\n".join(line.plain for line in self._lines)
+
+
+class Listing(VerticalScroll):
+    """A list under a title; takes the keyboard only while it is too long for its room."""
+
+    ROOM = 6
+    DEFAULT_CSS = """
+    Listing {
+        height: auto; max-height: 7; display: none; scrollbar-size-vertical: 1;
+        border-top: solid $border-blurred; border-title-color: $text-muted; border-title-style: none;
+        & > Static { height: auto; text-wrap: nowrap; text-overflow: ellipsis; }
+        &.-some { display: block; }
+        &:focus { border-top: solid $border; border-title-color: $text-primary; }
+    }
+    """
+
+    def __init__(self, *, id: str | None = None, classes: str = "") -> None:
+        super().__init__(id=id, classes=classes, can_focus=False)
+        self._lines: tuple[Content, ...] = ()
+        self._static = Static(markup=False)
+
+    def compose(self) -> ComposeResult:
+        yield self._static
+
+    def show(self, title: str, lines: Sequence[Content], *, follow: bool = False) -> None:
+        """Replace title and lines; ``follow`` keeps the last line in view."""
+        self.border_title = Content(f"{plain(title)} ")
+        if len(lines) == len(self._lines) and all(a.is_same(b) for a, b in zip(lines, self._lines, strict=True)):
+            return
+        self._lines = tuple(lines)
+        self.can_focus = len(lines) > self.ROOM
+        self.set_class(bool(lines), "-some")
+        self._static.update(Content("\n").join(self._lines))
+        if follow:
+            self.scroll_end(animate=False)
+
+    @property
+    def text(self) -> str:
+        return "\n".join(line.plain for line in self._lines)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One of several; ``value`` is its identity."""
+
+    value: Hashable
+    label: str
+    detail: str = ""
+    gone: bool = False
+
+
+class Chooser(Widget, can_focus=True):
+    """One of several, by arrow keys or the mouse. The choice is held by identity while the choices change."""
+
+    ROOM = 6
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up,k", "move(-1)", "Previous", show=False),
+        Binding("down,j", "move(1)", "Next", show=False),
+        Binding("home,g", "move(-1000)", "First", show=False),
+        Binding("end,G", "move(1000)", "Last", show=False),
+        Binding("enter", "app.focus_next", "On", show=False),
+    ]
+    DEFAULT_CSS = """
+    Chooser {
+        height: auto; width: 1fr; padding: 0 1; pointer: pointer;
+        &:focus { background: $panel; }
+    }
+    """
+
+    @dataclass
+    class Changed(Message):
+        """Another one is chosen."""
+
+        chooser: Chooser
+
+        @property
+        def control(self) -> Chooser:
+            return self.chooser
+
+    def __init__(self, choices: Sequence[Choice], chosen: Hashable = None, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.choices = tuple(choices)
+        found = next((c for c in choices if c.value == chosen), None)
+        self.chosen: Choice | None = found or (self.choices[0] if self.choices else None)
+
+    def show(self, choices: Sequence[Choice]) -> None:
+        """Replace the choices. One that is chosen and no longer among them stays, as gone."""
+        if self.chosen is None:
+            self.chosen = choices[0] if choices else None
+        else:
+            value = self.chosen.value
+            here = next((c for c in choices if c.value == value), None)
+            self.chosen = here or Choice(value, self.chosen.label, "is gone", gone=True)
+            if here is None:
+                choices = [*choices, self.chosen]
+        if self.choices != tuple(choices):
+            self.choices = tuple(choices)
+            self.refresh(layout=True)
+
+    def action_move(self, step: int) -> None:
+        if self.choices and self.chosen is not None:
+            self._choose(max(0, min(self.choices.index(self.chosen) + step, len(self.choices) - 1)))
+
+    def on_click(self, event: events.Click) -> None:
+        row = self._first() + event.get_content_offset_capture(self).y
+        if 0 <= row < len(self.choices):
+            self._choose(row)
+
+    def _choose(self, index: int) -> None:
+        if self.chosen != self.choices[index]:
+            self.chosen = self.choices[index]
+            self.refresh()
+            self.post_message(self.Changed(self))
+
+    def _first(self) -> int:
+        """The first choice in view: the chosen one stays in the middle where it can."""
+        if self.chosen is None:
+            return 0
+        return max(0, min(self.choices.index(self.chosen) - self.ROOM // 2, len(self.choices) - self.ROOM))
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        return max(1, min(len(self.choices), self.ROOM))
+
+    def render(self) -> Content:
+        if self.chosen is None:
+            return Content.styled("— none known", "$text-muted")
+        width = max(cell_len(plain(c.label)) for c in self.choices)
+        first, lines = self._first(), []
+        for choice in self.choices[first : first + self.ROOM]:
+            on = choice == self.chosen
+            style = "$text-error" if choice.gone else "$text-primary bold" if on else ""
+            label = Content.styled(f"{'●' if on else '○'} {plain(choice.label)}", style)
+            detail = Content.styled(plain(choice.detail), "$text-error" if choice.gone else "$text-muted")
+            lines.append(Content.assemble(label.pad_right(width + 2 - label.cell_length + 2), detail))
+        below = len(self.choices) - first - self.ROOM
+        if below > 0:
+            lines[-1] = Content.assemble(lines[-1], (f"  ↓ {below} more", "$text-muted"))
+        if first > 0:
+            lines[0] = Content.assemble(lines[0], (f"  ↑ {first} more", "$text-muted"))
+        return Content("\n").join(line.truncate(self.content_size.width, ellipsis=True) for line in lines)
+
+
+class Push(Button, inherit_css=False):
+    """A button of one line; its focus can be seen without colour, by its arrows."""
+
+    DEFAULT_CSS = """
+    Push {
+        width: auto; height: 1; min-width: 12; padding: 0 2; margin-left: 2;
+        background: $panel; color: $foreground; text-align: center; pointer: pointer;
+        &.-harm { color: $text-error; }
+        &.-go { color: $text-primary; }
+        &:hover { background: $border-blurred; }
+        &:focus { background: $primary; color: $background; text-style: bold; }
+        &.-harm:focus { background: $error; color: $background; }
+        &:disabled { color: $text-muted; background: $surface; text-style: dim; }
+        &:ansi { background: ansi_default; text-style: none; }
+        &:ansi:focus { background: ansi_default; color: ansi_default; text-style: bold reverse; }
+        &.-harm:ansi:focus { background: ansi_default; color: ansi_red; text-style: bold reverse; }
+        &:ansi:disabled { text-style: dim; }
+    }
+    """
+
+    def __init__(self, label: str, *, id: str, classes: str = "") -> None:
+        super().__init__("", id=id, classes=classes)
+        self.active_effect_duration = 0
+        self.text = label
+        self._show()
+
+    def say(self, label: str) -> None:
+        """Replace the label."""
+        if label != self.text:
+            self.text = label
+            self._show()
+
+    def _show(self) -> None:
+        self.label = Content(f"▸ {self.text} ◂" if self.has_focus else f"  {self.text}  ")
+
+    def watch_has_focus(self, _has_focus: bool) -> None:
+        super().watch_has_focus(_has_focus)
+        self._show()

@@ -1,0 +1,187 @@
+"""The question before harm: Cancel is the default, the targets are processes, and the rest of the node is named."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from dialog_host import HOSTILE, PIPE, FakeRunner, Host, client, node, seen, until
+from textual.widgets import Button
+
+from mpstui.actions.registry import action
+from mpstui.actions.types import ExitStatus, Preview
+from mpstui.model import ProcessKey
+from mpstui.ui.dialogs import HarmConfirm
+from mpstui.ui.dialogs.parts import Lines, Listing, Push
+
+KILL, TERMINATE = "terminate_and_kill", "terminate_client"
+
+
+def opened(count: int = 1, action_id: str = TERMINATE, snapshot=None, runner=None):
+    """A dialog for the first ``count`` of the node's clients."""
+    runner, snapshot = runner or FakeRunner(), snapshot or node()
+    clients = [c.key for c in snapshot.daemons[0].clients()][:count]
+    return runner, Host(HarmConfirm(runner, action(action_id), PIPE, snapshot, clients))
+
+
+def listing(host: Host, name: str) -> str:
+    return host.screen.query_one(f"#{name}", Listing).text
+
+
+def lines(host: Host, name: str) -> str:
+    return host.screen.query_one(f"#{name}", Lines).text
+
+
+@pytest.mark.parametrize("size", [(80, 24), (160, 48)])
+async def test_enter_cancels(size):
+    runner, host = opened()
+    async with host.run_test(size=size) as pilot:
+        assert host.focused is host.screen.query_one("#cancel")
+        assert "▸ Cancel ◂" in seen(host)
+        await pilot.press("enter")
+        assert not isinstance(host.screen, HarmConfirm)
+    assert runner.requests == []
+
+
+async def test_typing_does_nothing():
+    runner, host = opened(3, KILL)
+    async with host.run_test(size=(80, 24)) as pilot:
+        await pilot.press("y", "Y", "o", "k", "t", "K", "1", "space", "s", "q", "delete", "ctrl+j")
+        assert isinstance(host.screen, HarmConfirm)
+        assert host.focused is host.screen.query_one("#cancel")
+    assert runner.requests == []
+    assert host.begun == []
+
+
+@pytest.mark.parametrize("size", [(80, 24), (160, 48)])
+async def test_each_client_is_named_and_the_others_too(size):
+    runner, host = opened(2, KILL)
+    async with host.run_test(size=size) as pilot:
+        shown = seen(host)
+        for pid, user in ((4011, "dave"), (4012, "alice")):
+            assert f"{pid}" in listing(host, "targets")
+            assert user in listing(host, "targets")
+        assert "python train.py" in shown
+        assert "Terminate + kill 2 clients" in shown
+        assert "4013 bob" in listing(host, "spared")
+        assert listing(host, "hits") == ""
+        await pilot.press("tab", "enter")
+        await until(pilot, lambda: runner.requests)
+    assert runner.requests[0].clients == (ProcessKey(4011, 401100), ProcessKey(4012, 401200))
+
+
+async def test_who_else_would_be_hit_stands_there():
+    class Dangerous(FakeRunner):
+        def preview(self, request, snapshot):
+            return Preview("Terminate", hits=("4011 dave x", "4012 alice y", "4013 bob z"), warnings=("look out",))
+
+    _runner, host = opened(runner=Dangerous())
+    async with host.run_test(size=(80, 24)):
+        assert listing(host, "hits").splitlines() == ["✕ 4012 alice y", "✕ 4013 bob z"]
+        assert "▲ look out" in seen(host)
+
+
+async def test_a_client_that_has_gone_is_left_alone():
+    runner, host = opened(3, KILL)
+    async with host.run_test(size=(80, 24)) as pilot:
+        reused = dataclasses.replace(client(4012), key=ProcessKey(4012, 999), command="somebody else")
+        host.screen.update_snapshot(node((client(4011), reused, client(4013))))
+        await pilot.pause()
+        assert "4012    alice  gone; left alone" in listing(host, "targets")
+        assert "python train.py" in listing(host, "targets").splitlines()[1]
+        assert host.screen.query_one("#apply", Push).text == "Terminate + kill 2 clients"
+        await pilot.press("tab", "enter")
+        await until(pilot, lambda: runner.requests)
+        assert [key.pid for key in runner.requests[0].clients] == [4011, 4013]
+
+
+async def test_when_all_have_gone_nothing_can_be_done():
+    runner, host = opened(2)
+    async with host.run_test(size=(80, 24)) as pilot:
+        await pilot.press("tab")
+        assert host.focused is host.screen.query_one("#apply")
+        host.screen.update_snapshot(node(()))
+        await pilot.pause()
+        assert "none of the chosen clients" in lines(host, "problem")
+        assert host.screen.query_one("#apply", Button).disabled
+        assert host.focused is host.screen.query_one("#cancel")
+        host.screen.apply()
+        host.screen.update_snapshot(dataclasses.replace(node(), daemons=()))
+        await pilot.press("enter")
+    assert runner.requests == []
+
+
+async def test_a_second_terminate_is_refused_before_it_is_asked():
+    runner, host = opened(snapshot=node((client(4011, terminate_requested=True), client(4012))))
+    async with host.run_test(size=(80, 24)) as pilot:
+        assert "would block the whole daemon" in lines(host, "problem")
+        await pilot.press("tab", "enter")
+    assert runner.requests == []
+
+
+async def test_read_only_is_said():
+    runner, host = opened(runner=FakeRunner(read_only=True))
+    async with host.run_test(size=(80, 24)) as pilot:
+        assert "--read-only" in seen(host)
+        assert host.screen.query_one("#apply", Button).disabled
+        await pilot.press("tab", "enter")
+    assert runner.requests == []
+
+
+async def test_progress_and_each_clients_end_are_shown_and_it_cannot_be_done_twice():
+    runner, host = opened(3, KILL)
+    runner.steps = ("4011: terminate_client", "4011: SIGTERM")
+    async with host.run_test(size=(80, 24)) as pilot:
+        await pilot.press("tab", "enter")
+        await until(pilot, lambda: runner.requests)
+        assert "4011: SIGTERM" in seen(host)
+        host.screen.update_snapshot(node((client(4013),)))
+        assert "gone" not in listing(host, "targets")
+        runner.end(ExitStatus.DONE, "3 clients ended", ("4011 ended", "4012 ended", "4013 had ended by itself"))
+        await until(pilot, lambda: "✓ 3 clients ended" in lines(host, "outcome"))
+        assert "4013 had ended by itself" in seen(host)
+        assert host.focused is host.screen.query_one("#cancel")
+        assert host.screen.query_one("#cancel", Push).text == "Close"
+        host.screen.update_snapshot(node())
+        host.screen.apply()
+        await pilot.press("tab", "enter")
+        assert len(runner.requests) == 1
+
+
+async def test_closed_while_it_goes_on():
+    runner, host = opened(2)
+    async with host.run_test(size=(80, 24)) as pilot:
+        await pilot.press("tab", "enter")
+        await until(pilot, lambda: runner.requests)
+        await pilot.press("enter")
+        assert not isinstance(host.screen, HarmConfirm)
+        runner.end(ExitStatus.DONE, "2 clients terminated", ("4011 done", "4012 done"))
+        await until(pilot, lambda: len(host._notifications))
+        (notification,) = host._notifications
+        assert notification.severity == "information"
+        assert notification.message == "2 clients terminated\n4011 done\n4012 done"
+
+
+@pytest.mark.parametrize("size", [(80, 24), (160, 48), (20, 5)])
+async def test_hostile_names_are_text(size):
+    evil = node((client(4011, command=HOSTILE, user=HOSTILE), client(4012, command="x" * 100_000, user="長い名前")))
+    runner, host = opened(2, snapshot=evil)
+    runner.steps = (HOSTILE,)
+    async with host.run_test(size=size) as pilot:
+        await pilot.press("tab", "enter")
+        await until(pilot, lambda: runner.requests)
+        runner.end(ExitStatus.NO_ANSWER, HOSTILE, (HOSTILE,), HOSTILE)
+        await until(pilot, lambda: "✗" in lines(host, "outcome"))
+        shown = seen(host)
+        assert "\x1b" not in shown
+        assert "\u202e" not in shown
+        assert all("\x1b" not in listing(host, name) for name in ("targets", "progress"))
+        assert len(listing(host, "targets").splitlines()) == 2
+
+
+async def test_forty_eight_clients_leave_the_buttons_on_the_screen():
+    _runner, host = opened(48, snapshot=node(tuple(client(4001 + n) for n in range(48))))
+    async with host.run_test(size=(80, 24)) as pilot:
+        assert "Terminate 48 clients" in seen(host)
+        await pilot.press("shift+tab", "end")
+        assert "4048" in seen(host)

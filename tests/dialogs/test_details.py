@@ -1,0 +1,202 @@
+"""Details, help and palette: all that is known, as text, from the bindings and the registry as they are."""
+
+from __future__ import annotations
+
+import pytest
+from dialog_host import HOSTILE, NOW, PIPE, UUIDS, FakeRunner, Host, client, held, node, seen, until
+from textual.screen import Screen
+
+from mpstui.actions.registry import ACTIONS
+from mpstui.model import Client, Daemon, Device, Event, ProcessKey, Server, Snapshot
+from mpstui.ui.dialogs import DetailsScreen, HelpScreen
+from mpstui.ui.dialogs.commands import ActionCommands
+from mpstui.ui.dialogs.facts import rows_of
+from mpstui.ui.dialogs.parts import Row, Sheet
+
+KEYS = [
+    ("client", ProcessKey(4013, 401300)),
+    ("server", ProcessKey(1402, 9000)),
+    ("device", UUIDS[0]),
+    ("daemon", PIPE),
+    ("limit", None),
+    ("limit", 1402),
+    ("event", (NOW - 65, "client_connected", 4011, 1402, None, "NEW CLIENT 4011")),
+]
+
+
+def value(rows, label: str) -> str:
+    return next(row.value for row in rows if isinstance(row, Row) and row.label == label)
+
+
+def test_a_client_with_all_that_is_known():
+    _title, rows = rows_of(node(), "client", ProcessKey(4013, 401300))
+    assert value(rows, "identity") == "4013, started at tick 401300"
+    assert value(rows, "user") == "bob (UID 1001)"
+    assert value(rows, "threads") == "25 %  32 SM  set by server"
+    assert value(rows, "priority") == "normal (0)"
+    assert value(rows, "outdated").startswith("⟳ connected before")
+    assert "2.0 GiB of 2.0 GiB  ▲ nearly full" in value(rows, "GPU 0 NVIDIA H100 80GB HBM3")
+    assert value(rows, "container") == "—"
+
+
+def test_a_clients_last_events_are_its_own():
+    _title, rows = rows_of(node(), "client", ProcessKey(4011, 401100))
+    assert [row.value for row in rows[-2:]] == [
+        "client connected  client 4011 connected",
+        "context active  context 1 on GPU 0",
+    ]
+
+
+def test_unknown_is_a_dash_and_never_zero():
+    snapshot = Snapshot(
+        NOW,
+        daemons=(Daemon(PIPE, servers=(Server(ProcessKey(1), clients=(Client(ProcessKey(2)),)),)),),
+        devices=(Device("GPU-x"),),
+    )
+    for kind, identity in (("client", ProcessKey(2)), ("server", ProcessKey(1)), ("device", "GPU-x"), ("daemon", PIPE)):
+        found = rows_of(snapshot, kind, identity)
+        assert found is not None
+        shown = [row.value for row in found[1] if isinstance(row, Row)]
+        assert shown.count("—") >= 3
+        assert not any("None" in text for text in shown)
+
+
+def test_who_holds_a_daemon_and_what_to_do():
+    _title, rows = rows_of(held(node()), "daemon", PIPE)
+    assert value(rows, "health") == "held: a control session is kept open by 777 (bob, pts/3)"
+    assert value(rows, "session held by") == "777, bob, pts/3"
+    assert value(rows, "remedy") == "ask bob to leave it, or end process 777"
+
+
+def test_what_is_not_there_is_none():
+    for kind, identity in KEYS:
+        assert rows_of(node(), kind, identity) is not None
+        assert rows_of(Snapshot(NOW), kind, identity) is None
+    assert rows_of(node(), "client", ProcessKey(4013, 1)) is None
+
+
+@pytest.mark.parametrize("size", [(80, 24), (160, 48)])
+@pytest.mark.parametrize(("kind", "identity"), KEYS)
+async def test_details_stay_when_the_thing_goes(size, kind, identity):
+    host = Host(DetailsScreen(node(), kind, identity))
+    async with host.run_test(size=size) as pilot:
+        before = host.screen.query_one(Sheet).text
+        assert before
+        host.screen.update_snapshot(Snapshot(NOW + 1))
+        await pilot.pause()
+        assert "✕ It is gone" in seen(host)
+        assert host.screen.query_one(Sheet).text == before
+        host.screen.update_snapshot(node())
+        await pilot.pause()
+        assert "It is gone" not in seen(host)
+        await pilot.press("y")
+        assert host.copied == [before]
+        await pilot.press("escape")
+        assert not isinstance(host.screen, DetailsScreen)
+
+
+async def test_details_follow_the_snapshot_and_scroll():
+    host = Host(DetailsScreen(node(), "client", ProcessKey(4013, 401300)))
+    async with host.run_test(size=(80, 24)) as pilot:
+        host.screen.update_snapshot(node((client(4013, state="TERMINATED", terminate_requested=True),)))
+        await pilot.press("G")
+        assert "Last events" in seen(host)
+        assert "TERMINATED" in host.screen.query_one(Sheet).text
+        await pilot.press("g")
+        assert "Process" in seen(host)
+
+
+async def test_hostile_text_is_text():
+    raw = f"NEW CLIENT {HOSTILE}" + "x" * 100_000
+    event = Event("unknown", NOW, PIPE, raw=raw, detail=HOSTILE, values={HOSTILE: HOSTILE})
+    snapshot = node((client(4011, command=HOSTILE, user=HOSTILE, container=HOSTILE),), events=(event,))
+    for kind, identity in (
+        ("client", ProcessKey(4011, 401100)),
+        ("event", (NOW, "unknown", None, None, None, raw)),
+    ):
+        host = Host(DetailsScreen(snapshot, kind, identity))
+        async with host.run_test(size=(80, 24)) as pilot:
+            await pilot.press("G", "y")
+            assert "\x1b" not in seen(host) + host.copied[0]
+            assert "\u202e" not in seen(host) + host.copied[0]
+            assert "[bold red]x[/]" in host.copied[0]
+
+
+@pytest.mark.parametrize("size", [(80, 24), (160, 48), (20, 5)])
+async def test_help_is_made_from_the_registry_and_the_bindings(size):
+    host = Host(HelpScreen(ACTIONS))
+    async with host.run_test(size=size) as pilot:
+        text = host.screen.query_one(Sheet).text
+        for each in ACTIONS:
+            assert any(line.split()[0] == each.key and each.title in line for line in text.splitlines() if line.strip())
+        assert "Stop the picture" in text
+        assert text.count("Terminate:") == 1
+        for mark in "⟳▲✕≈—":
+            assert f"\n{mark} " in text
+        assert [line[0] for line in text.splitlines()[-5:]] == list("12345")
+        await pilot.press("q")
+        assert not isinstance(host.screen, HelpScreen)
+
+
+class Below(Screen[None]):
+    """What the palette needs of the overview."""
+
+    def __init__(self, daemon: Daemon | None) -> None:
+        super().__init__()
+        self.daemon = daemon
+        self.clients = self
+
+    def targets(self):
+        return ()
+
+    def action_act(self, action_id: str) -> None:
+        self.app.begun.append(action_id)
+
+
+class PaletteHost(Host):
+    """A host with a runner, a node and an overview, as the real application has them."""
+
+    COMMANDS = {ActionCommands}  # noqa: RUF012
+
+    def __init__(self, read_only: bool = False) -> None:
+        super().__init__()
+        self.runner = FakeRunner(read_only)
+        self.snapshot = node()
+
+    def get_default_screen(self) -> Screen[None]:
+        return Below(self.snapshot.daemons[0])
+
+
+def entries(host: Host) -> dict[str, object]:
+    return {command.title: command for command in ActionCommands(host.screen).commands()}
+
+
+async def test_the_palette_lists_actions_keys_and_our_themes():
+    host = PaletteHost()
+    async with host.run_test():
+        found = entries(host)
+        assert {each.title for each in ACTIONS} <= set(found)
+        assert {"Sort", "Filter", "Pause", "Quit"} <= set(found)
+        themes = [title for title in found if title.startswith("Theme: ")]
+        assert themes == [f"Theme: {n}" for n in ("mpstui-contrast", "mpstui-dark", "mpstui-light", "terminal")]
+
+
+async def test_the_palette_begins_an_action_and_changes_the_theme():
+    host = PaletteHost()
+    async with host.run_test(size=(80, 24)) as pilot:
+        await pilot.press("ctrl+p", *"start server")
+        await until(pilot, lambda: host.screen.query("OptionList") and host.screen.query_one("OptionList").option_count)
+        await pilot.press("enter")
+        await until(pilot, lambda: host.begun)
+        assert host.begun == ["start_server"]
+        entries(host)["Theme: terminal"].run()
+        await pilot.pause()
+        assert host.theme == "terminal"
+
+
+async def test_the_palette_says_why_not():
+    host = PaletteHost(read_only=True)
+    async with host.run_test():
+        assert entries(host)["Terminate"].help == "not now: mpstui was started with --read-only"
+        host.screen.daemon = None
+        assert entries(host)["Terminate"].help == "not now: there is no daemon to act on"
