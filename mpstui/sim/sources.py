@@ -130,10 +130,7 @@ class SimNvml:
             self._gpus = ()
             return NvmlSample(now, error=f"the simulated node in {printable(str(self._pipe_dir))} is gone")
         state = self._state.read()
-        clients = {
-            gpu.uuid: {c.pid: c.memory[gpu.uuid] for c in state.clients.values() if gpu.uuid in c.memory}
-            for gpu in self._gpus
-        }
+        clients = self._members(state)
         servers = dict.fromkeys(state.servers, SERVER_MEMORY)
         processes = {uuid: {**servers, **mine} for uuid, mine in clients.items()}
         return NvmlSample(
@@ -144,8 +141,22 @@ class SimNvml:
             processes=processes,
         )
 
+    def membership(self) -> dict[str, dict[int, int | None]]:
+        """Only the clients; empty where the node is gone."""
+        try:
+            self._gpus = self._gpus or read_marker(self._pipe_dir)
+        except (OSError, ValueError):
+            return {}
+        return {uuid: dict(members) for uuid, members in self._members(self._state.read()).items()}
+
     def close(self) -> None:
         """Nothing is held open."""
+
+    def _members(self, state: _State) -> dict[str, dict[int, int]]:
+        return {
+            gpu.uuid: {c.pid: c.memory[gpu.uuid] for c in state.clients.values() if gpu.uuid in c.memory}
+            for gpu in self._gpus
+        }
 
 
 def _device(gpu: Gpu, state: _State, used: int, now: float) -> Device:
