@@ -111,7 +111,7 @@ class FakeRunner:
         self.read_only = read_only
         self.requests: list[Request] = []
         self.steps: tuple[str, ...] = ()
-        self.ending: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        self.ending: asyncio.Future[Result]
 
     def unavailable(self, action, snapshot, pipe_dir, clients):
         return "mpstui was started with --read-only" if self.read_only else None
@@ -120,6 +120,7 @@ class FakeRunner:
         return preview(request, snapshot)
 
     async def execute(self, request, snapshot, progress):
+        self.ending = asyncio.get_running_loop().create_future()
         self.requests.append(request)
         for step in self.steps:
             progress(step)
