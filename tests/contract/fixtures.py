@@ -1,0 +1,39 @@
+"""Fixtures for tests on a node, simulated or real; import ``node`` and ``control`` into a conftest to use them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from contract.harness import Node, chosen, control_of, open_node
+from mpstui.control.mps import MpsControl
+
+
+@pytest.fixture
+async def node() -> AsyncIterator[Node]:
+    """A daemon of its own for each test, in a directory that other users may enter and whose path is short."""
+    if chosen() == "real":
+        from contract.real_node import missing
+
+        reason = missing()
+        if reason is not None:
+            pytest.skip(reason)
+    directory = tempfile.mkdtemp(prefix="mpstui-", dir="/tmp")
+    os.chmod(directory, 0o755)
+    node = await open_node(Path(directory))
+    try:
+        yield node
+    finally:
+        await node.stop()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture
+def control(node: Node) -> MpsControl:
+    """The commands of the node's daemon."""
+    return control_of(node)

@@ -1,0 +1,198 @@
+"""Contract: what each command answers, before a server and with one (facts 1–8)."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import os
+import re
+
+import pytest
+
+from contract.harness import Node, control_of, eventually, logged, only_server, raw_session
+from mpstui.control import legacy
+from mpstui.control.answer import Answer, Outcome
+from mpstui.control.mps import MpsControl, binary_version
+
+GIB = 1 << 30
+NO_SERVER = 999999
+OTHER_USER = 2001
+
+
+async def started(control: MpsControl) -> int:
+    """A server without clients."""
+    assert (await control.start_server(os.getuid())).ok
+    return await only_server(control)
+
+
+async def test_a_daemon_without_a_server(node: Node, control: MpsControl) -> None:
+    assert (await control.get_server_list()).value == ()
+    assert (await control.ps()).value == ()
+    assert (await control.ps()).ok
+    assert (await control.get_device_client_list()).value == ()
+    assert (await control.get_default_active_thread_percentage()).value == 100.0
+    assert (await control.get_default_client_priority()).value == 0
+    limit = await control.get_default_device_pinned_mem_limit(0)
+    assert (limit.outcome, limit.value, limit.stdout) == (Outcome.OK, None, b"")
+    query = (await control.device_query()).value
+    assert query is not None
+    assert query.servers == {}
+    assert [device.ordinal for device in query.default] == list(range(node.device_count))
+    assert all(re.fullmatch(r"(GPU|MIG)-[0-9a-f-]{36}", device.uuid) for device in query.default)
+
+
+async def test_a_server_is_started_and_asked(node: Node, control: MpsControl) -> None:
+    server = await started(control)
+    assert (await control.get_server_status(server)).value == "ACTIVE"
+    assert (await control.get_client_list(server)).value == ()
+    assert (await control.ps()).value == ()
+    assert (await control.ps(server)).value == ()
+    assert (await control.get_device_client_list(server)).ok
+    assert (await control.get_active_thread_percentage(server)).value == 100.0
+    query = (await control.device_query()).value
+    assert query is not None
+    assert query.servers == {server: query.default}
+
+
+async def test_commands_take_milliseconds_and_are_logged(node: Node, control: MpsControl) -> None:
+    answers = [await control.get_server_list() for _ in range(10)]
+    assert min(answer.seconds for answer in answers) < 0.5
+    log = (node.log_dir / "control.log").read_text()
+    assert log.count("Cmd:get_server_list\n") == 10
+    assert re.search(rf"Control\s+{node.daemon_pid}\] NEW UI\n", log)
+
+
+@pytest.mark.parametrize("command", ["help", "lspart", "bogus_command", "-h"])
+async def test_words_that_are_no_command(node: Node, control: MpsControl, command: str) -> None:
+    reply = await control.channel.run(command)
+    assert reply.stdout.decode() == f'Unknown command "{command}"\n'
+    assert reply.exit_status == 0
+    assert legacy.judge(command, reply.stdout, reply.stderr, reply.exit_status)[0] is Outcome.REFUSED
+
+
+async def test_a_server_that_is_not_there(node: Node, control: MpsControl) -> None:
+    answers: list[Answer[object]] = [
+        await control.get_server_status(NO_SERVER),
+        await control.get_client_list(NO_SERVER),
+        await control.ps(NO_SERVER),
+        await control.get_active_thread_percentage(NO_SERVER),
+        await control.set_active_thread_percentage(NO_SERVER, 25),
+        await control.set_device_pinned_mem_limit(NO_SERVER, 0, "2G"),
+        await control.terminate_client(NO_SERVER, 1),
+    ]
+    for answer in answers:
+        assert (answer.outcome, answer.message) == (Outcome.REFUSED, f"Server {NO_SERVER} not found."), answer
+        assert answer.exit_status == 0
+
+
+async def test_the_default_percentage_is_echoed_and_wrong_ones_are_ignored(node: Node, control: MpsControl) -> None:
+    assert (await control.set_default_active_thread_percentage(50)).value == 50.0
+    assert (await control.set_default_active_thread_percentage(33.3)).value == 33.3
+    for wrong in (0, 101, -5):
+        assert (await control.set_default_active_thread_percentage(wrong)).value == 33.3
+    assert (await control.channel.run("set_default_active_thread_percentage abc")).stdout == b"33.3\n"
+    assert (await control.channel.run("set_default_active_thread_percentage")).stdout == b"33.3\n"
+    assert (await control.get_default_active_thread_percentage()).value == 33.3
+
+
+async def test_the_percentage_of_a_server(node: Node, control: MpsControl) -> None:
+    await control.set_default_active_thread_percentage(50)
+    server = await started(control)
+    assert (await control.get_active_thread_percentage(server)).value == 50.0
+    assert (await control.set_active_thread_percentage(server, 25)).value == 25.0
+    assert (await control.set_active_thread_percentage(server, 0.1)).value == 0.1
+    assert (await control.get_active_thread_percentage(server)).value == 0.1
+    assert (await control.get_default_active_thread_percentage()).value == 50.0
+
+
+async def test_the_default_memory_limit_is_silent_either_way(node: Node, control: MpsControl) -> None:
+    assert (await control.set_default_device_pinned_mem_limit(0, "10G")).ok
+    assert (await control.get_default_device_pinned_mem_limit(0)).value == 10 * GIB
+    for wrong in ("512MB", "0G", "abc"):
+        answer = await control.set_default_device_pinned_mem_limit(0, wrong)
+        assert (answer.outcome, answer.stdout) == (Outcome.OK, b"")
+    assert (await control.channel.run("set_default_device_pinned_mem_limit 0 -1G")).stdout == b""
+    assert (await control.get_default_device_pinned_mem_limit(0)).value == 10 * GIB
+    assert (await control.set_default_device_pinned_mem_limit(0, "900M")).ok
+    assert (await control.get_default_device_pinned_mem_limit(0)).value == 900 << 20
+
+
+async def test_a_device_that_is_not_there_is_accepted(node: Node, control: MpsControl) -> None:
+    assert (await control.set_default_device_pinned_mem_limit(17, "1G")).ok
+    assert (await control.get_default_device_pinned_mem_limit(17)).value == GIB
+
+
+async def test_a_limit_set_by_uuid_reads_back_by_ordinal(node: Node, control: MpsControl) -> None:
+    server = await started(control)
+    query = (await control.device_query()).value
+    assert query is not None
+    uuid = query.servers[server][0].uuid
+    assert (await control.get_device_pinned_mem_limit(server, 0)).value is None
+    assert (await control.set_device_pinned_mem_limit(server, 0, "2G")).ok
+    assert (await control.get_device_pinned_mem_limit(server, 0)).value == 2 * GIB
+    assert (await control.set_device_pinned_mem_limit(server, uuid, "3G")).ok
+    assert (await control.get_device_pinned_mem_limit(server, uuid)).value == 3 * GIB
+    assert (await control.get_device_pinned_mem_limit(server, 0)).value == 3 * GIB
+    assert (await control.get_default_device_pinned_mem_limit(0)).value is None
+
+
+async def test_the_default_priority(node: Node, control: MpsControl) -> None:
+    assert (await control.set_default_client_priority(1)).ok
+    assert (await control.get_default_client_priority()).value == 1
+    answer = await control.set_default_client_priority(7)
+    assert (answer.outcome, answer.message) == (Outcome.REFUSED, "Invalid priority value - must be 0 or 1!")
+    assert (await control.get_default_client_priority()).value == 1
+
+
+async def test_start_server_wants_a_uid(node: Node, control: MpsControl) -> None:
+    reply = await control.channel.run("start_server -uid nosuch")
+    assert reply.stdout == b"A user id (UID) is required to start a new server\n"
+    assert legacy.judge(reply.command, reply.stdout, reply.stderr, reply.exit_status)[0] is Outcome.REFUSED
+
+
+async def test_the_version(node: Node) -> None:
+    version = await binary_version(node.binary)
+    assert version.ok
+    assert re.fullmatch(r"[0-9]{5}", version.value or "")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: another user may ask and not set")
+async def test_another_user_may_ask_and_not_set(node: Node, control: MpsControl) -> None:
+    server = await started(control)
+    other = control_of(node, uid=OTHER_USER)
+    assert (await other.get_server_list()).value == (server,)
+    assert (await other.get_default_active_thread_percentage()).value == 100.0
+    refusals: list[Answer[object]] = [
+        await other.set_default_active_thread_percentage(10),
+        await other.quit(),
+    ]
+    for answer in refusals:
+        assert (answer.outcome, answer.exit_status) == (Outcome.NOT_PERMITTED, 0), answer
+    assert str(OTHER_USER) in refusals[0].message
+    assert (await control.get_default_active_thread_percentage()).value == 100.0
+
+
+async def test_a_session_of_somebody_else_is_named(node: Node, control: MpsControl) -> None:
+    with raw_session(node) as session:
+        await logged(node, "NEW UI\n")
+        answer = await control.get_server_list()
+        assert answer.outcome is Outcome.HELD
+        assert (answer.exit_status, answer.stdout) == (1, b"")
+        assert answer.stderr == b"Cannot send command to MPS control daemon process\n"
+        assert answer.holder is not None
+        assert (answer.holder.pid, answer.holder.user, answer.holder.certain) == (session.pid, getpass.getuser(), True)
+        assert f"PID {session.pid}" in answer.message
+    assert (await eventually(control.get_server_list, lambda answer: answer.ok)).value == ()
+
+
+async def test_two_programs_at_the_same_moment(node: Node) -> None:
+    """Each with its own event loop, and so without a lock between them."""
+
+    def ask() -> list[Outcome]:
+        async def twenty() -> list[Outcome]:
+            control = control_of(node)
+            return [(await control.get_server_list()).outcome for _ in range(20)]
+
+        return asyncio.run(twenty())
+
+    assert await asyncio.gather(*(asyncio.to_thread(ask) for _ in range(2))) == [[Outcome.OK] * 20] * 2
