@@ -99,7 +99,8 @@ def discover(
     places = []
     for index, pipe_dir in enumerate(found):
         wanted = Path(os.path.abspath(log_dirs[index])) if index < len(log_dirs) else log_dir
-        places.append(_place(pipe_dir, wanted, daemons))
+        # Those that were not asked for are all shown anyway.
+        places.append(_place(pipe_dir, wanted, daemons, _elsewhere(pipe_dir, daemons) if asked else ""))
     if not asked:
         places = [place for place in places if place.state != "absent"][:_PLACES_LIMIT]
         places = places or [_place(DEFAULT_PIPE_DIR, log_dirs[0] if log_dirs else None, daemons)]
@@ -129,11 +130,8 @@ def _discovered(daemons: Sequence[DaemonProcess], well_known: Iterable[str]) -> 
     return unique
 
 
-def _place(pipe_dir: Path, wanted_log_dir: Path | None, daemons: Sequence[DaemonProcess]) -> Place:
-    start = f"start one: CUDA_MPS_PIPE_DIRECTORY={_shown(pipe_dir)} {PROGRAM} -d"
-    others = [_named(daemon) for daemon in daemons if daemon.pipe_dir != pipe_dir]
-    if others:
-        start += f" (one runs {', another '.join(others[:3])})"
+def _place(pipe_dir: Path, wanted_log_dir: Path | None, daemons: Sequence[DaemonProcess], elsewhere: str = "") -> Place:
+    start = f"start one: CUDA_MPS_PIPE_DIRECTORY={_shown(pipe_dir)} {PROGRAM} -d{elsewhere}"
     daemon = _daemon_of(pipe_dir, daemons)
     log_dir = find_log_dir(pipe_dir, daemon, wanted_log_dir)
     # A daemon that runs proves its path short enough.
@@ -269,7 +267,8 @@ def _read_pid_file(pipe_dir: Path) -> int | None:
 def _unseen_daemon(pipe_dir: Path, pid: int | None) -> ProcessKey | None:
     """A daemon that cannot be told by its command line; PID 0 where it has none here (another PID namespace).
 
-    Its lock on control_lock says that it lives, and asking for the lock's holder disturbs nobody.
+    Its lock on control_lock says that it lives (on 580 it is held from start to end, and free after quit and after a
+    kill), and asking for the lock's holder disturbs nobody.
     """
     if pid is not None:
         try:
@@ -339,6 +338,11 @@ def _clock(when: float) -> str:
 
 def _who(uid: int, word: str) -> str:
     return "root" if uid == 0 else f"{user_name(uid)} {word} root"
+
+
+def _elsewhere(pipe_dir: Path, daemons: Sequence[DaemonProcess]) -> str:
+    others = [_named(daemon) for daemon in daemons if daemon.pipe_dir != pipe_dir]
+    return f" (one runs {', another '.join(others[:3])})" if others else ""
 
 
 def _named(daemon: DaemonProcess) -> str:

@@ -77,8 +77,8 @@ class _Gpu:
 class RealNvml:
     """The NvmlSource of a real node. May be called from several threads; one call at a time goes to NVML.
 
-    A reading of one H100 takes about 12 ms, most of it GPM, utilisation and power; ``membership`` takes 0.02 to 1 ms.
-    SM utilisation, occupancy and DRAM need two samples: the first one has None for them.
+    Measured on an H100: the first reading takes 120 ms, each further one 1.2 ms (7 ms at most), ``membership`` 0.2 ms
+    with 8 clients and 1 ms with 48. SM utilisation, occupancy and DRAM need two samples: the first one has None for them.
     """
 
     def __init__(self, lib: Any = None, clock: Callable[[], float] = time.monotonic) -> None:

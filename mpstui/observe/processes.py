@@ -31,7 +31,6 @@ from mpstui.text import printable
 
 _COMMAND_LIMIT: Final = 1000
 _CACHE_LIMIT: Final = 1024
-_CLOCK_STEP: Final = 1.0
 
 
 def is_alive(key: ProcessKey) -> bool:
@@ -57,8 +56,8 @@ class ProcProcesses:
     def facts(self, pids: Iterable[int]) -> dict[int, ProcessFacts]:
         """Facts by PID; a process that is gone, or a zombie, is missing."""
         boot = boot_time()
-        if abs(boot - self._boot) > _CLOCK_STEP:
-            # The clock was set. Smaller movements are not followed: start times would change at every tick.
+        if boot != self._boot:
+            # The clock was set: start times as they were read before are wrong now.
             self._boot = boot
             self._known.clear()
         found: dict[int, ProcessFacts] = {}

@@ -19,6 +19,8 @@ from mpstui.text import printable
 TICKS_PER_SECOND: Final = os.sysconf("SC_CLK_TCK")
 _READ_LIMIT: Final = 1 << 20
 _VALUE_LIMIT: Final = 4096
+_CLOCK_STEP: Final = 1.0
+_boot = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,5 +182,12 @@ def read_proc(path: str, limit: int = _READ_LIMIT) -> bytes | None:
 
 
 def boot_time() -> float:
-    """When the machine started, in seconds since the epoch by today's clock."""
-    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+    """When the machine started, in seconds since the epoch by today's clock.
+
+    The same number each time, so that start times stay what they are, until the clock is set by more than a second.
+    """
+    global _boot
+    now = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+    if abs(now - _boot) > _CLOCK_STEP:
+        _boot = now
+    return _boot

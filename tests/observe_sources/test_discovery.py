@@ -114,6 +114,7 @@ def test_a_running_daemon(room: Path, start: Start) -> None:
     assert place.log_dir == logs
     assert place.start_time == pytest.approx(time.time(), abs=30)
     assert (place.detail, place.remedy) == ("", "")
+    assert one(room / "p") == place, "nothing changes while nothing happens"
 
 
 def test_it_is_found_by_its_environment_and_by_its_own_name(room: Path, script: Path, spawn: Start) -> None:
@@ -285,8 +286,9 @@ def test_a_pid_file_cannot_claim_the_daemon_of_somebody_else(room: Path, start: 
     assert discovery._daemon_of(trap, [closed]) is None
     os.chown(trap / "control_privileged", 0, 0)
     assert discovery._daemon_of(trap, [closed]) is closed
-    place = discovery._place(room / "none", None, [closed])
-    assert f"(one runs as process {daemon.pid}, whose directory only its user and root may know)" in place.remedy
+    assert discovery._elsewhere(room / "none", [closed, found]) == (
+        f" (one runs as process {daemon.pid}, whose directory only its user and root may know, another in {room}/p)"
+    )
 
 
 @needs_root
