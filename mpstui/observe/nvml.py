@@ -78,7 +78,7 @@ class RealNvml:
     """The NvmlSource of a real node. May be called from several threads; one call at a time goes to NVML.
 
     Measured on an H100: the first reading takes 120 ms, each further one 1.2 ms (7 ms at most), ``membership`` 0.2 ms
-    with 8 clients and 1 ms with 48. SM utilisation, occupancy and DRAM need two samples: the first one has None for them.
+    with 8 clients and 1 ms with 48. SM utilisation, occupancy and DRAM need two samples: the first has None for them.
     """
 
     def __init__(self, lib: Any = None, clock: Callable[[], float] = time.monotonic) -> None:
