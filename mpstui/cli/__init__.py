@@ -2,7 +2,102 @@
 
 from __future__ import annotations
 
+import argparse
+import asyncio
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 
-def main() -> int:
-    """Run mpstui."""
-    return 0
+from mpstui.cli.parser import build_parser
+
+NO_DAEMON = "no MPS control daemon found: none is running, and none was named"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run mpstui; returns the exit status. No traceback reaches the user for anything that can be foreseen."""
+    options = build_parser().parse_args(arguments)
+    try:
+        if options.command == "sim":
+            from mpstui.sim import serve
+
+            return serve(options.directory, options.scenario)
+        with _node(options) as pipe_dirs:
+            if options.command is None:
+                from mpstui.cli.screen import run_screen
+
+                return run_screen(options, pipe_dirs)
+            return asyncio.run(_headless(options, pipe_dirs))
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # The reader of stdout has gone (`mpstui status | head`); nothing more can be said there.
+        sys.stderr.close()
+        return 1
+
+
+@contextmanager
+def _node(options: argparse.Namespace) -> Iterator[tuple[Path, ...]]:
+    """The pipe directories asked for; with ``--demo`` those of a simulated node that lives as long as this block."""
+    asked = tuple(Path(d).absolute() for d in getattr(options, "pipe_dir", None) or ())
+    if not getattr(options, "demo", False):
+        yield asked
+        return
+    if asked:
+        build_parser().error("--demo has its own pipe directory; leave out --pipe-dir")
+    import tempfile
+
+    from mpstui.sim import SimNode
+
+    with tempfile.TemporaryDirectory(prefix="mpstui-demo-", ignore_cleanup_errors=True) as folder:
+        node = SimNode.start(Path(folder), scenario="demo")
+        try:
+            yield (Path(folder),)
+        finally:
+            node.stop()
+
+
+async def _headless(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
+    """``status``, ``set`` and ``terminate``: one complete reading, at most one change, done."""
+    from mpstui.actions.types import ExitStatus
+    from mpstui.node import MixedNode, open_node
+    from mpstui.observe.collector import Collector
+
+    try:
+        sources, dirs = open_node(pipe_dirs)
+    except MixedNode as error:
+        return complain(str(error), ExitStatus.USAGE)
+    log_dirs = tuple(getattr(options, "log_dir", None) or ())
+    collector = Collector(dirs, sources, log_dirs=log_dirs)
+    try:
+        snapshot = await collector.once()
+        if options.command == "status":
+            from mpstui.cli.status import exit_status, print_text, to_json
+
+            if options.json:
+                print(json.dumps(to_json(snapshot), ensure_ascii=False))
+            else:
+                from rich.console import Console
+
+                print_text(
+                    snapshot, Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else 10_000)
+                )
+            status = exit_status(snapshot)
+            if status is not ExitStatus.DONE:
+                for daemon in snapshot.daemons:
+                    complain(f"{daemon.pipe_dir}: {daemon.health}: {daemon.health_detail or ''}", status)
+                if not snapshot.daemons:
+                    complain(NO_DAEMON, status)
+            return status
+        from mpstui.cli.change import change
+
+        return await change(options, collector)
+    finally:
+        await collector.stop()
+
+
+def complain(text: str, status: int) -> int:
+    """One line on stderr; hands the exit status through."""
+    print(f"mpstui: {text}", file=sys.stderr)
+    return status

@@ -1,0 +1,108 @@
+"""``set`` and ``terminate``: one request through the action layer."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from mpstui.actions.audit import AuditLog, default_path
+from mpstui.actions.check import Refused
+from mpstui.actions.runner import Runner
+from mpstui.actions.types import ActionId, ExitStatus, Preview, Request, Result
+from mpstui.cli import NO_DAEMON, complain
+from mpstui.model import Snapshot
+from mpstui.observe.collector import Collector
+
+
+async def change(options: argparse.Namespace, collector: Collector) -> int:
+    """Carry out what the options ask for; returns the exit status."""
+    snapshot = collector.snapshot
+    try:
+        if snapshot is None or not snapshot.daemons:
+            raise Refused(NO_DAEMON, ExitStatus.NO_DAEMON)
+        if options.command == "terminate":
+            request = _terminate_request(options, snapshot)
+        else:
+            request = _set_request(options, _one_daemon(options, snapshot))
+        runner = Runner(collector, AuditLog(default_path()), read_only=getattr(options, "read_only", False))
+        shown = runner.preview(request, snapshot)
+        if shown.error is None and options.command == "terminate" and not options.yes and not _confirmed(shown):
+            raise Refused("nothing was sent", ExitStatus.REFUSED_BY_SAFETY_RULE)
+    except Refused as refused:
+        if options.json:
+            _print_json(done=False, exit_status=int(refused.status), message=str(refused))
+        return complain(str(refused), refused.status)
+    result = await runner.execute(request, snapshot, lambda text: print(text, file=sys.stderr))
+    _print_result(options, result)
+    return result.status
+
+
+def _terminate_request(options: argparse.Namespace, snapshot: Snapshot) -> Request:
+    for daemon in snapshot.daemons:
+        for client in daemon.clients():
+            if client.pid == options.client_pid:
+                action: ActionId = "terminate_and_kill" if options.kill else "terminate_client"
+                return Request(action, daemon.pipe_dir, clients=(client.key,))
+    for daemon in snapshot.daemons:
+        if daemon.health != "ok":
+            status = ExitStatus.NO_ANSWER if daemon.health in {"held", "blocked"} else ExitStatus.NO_DAEMON
+            raise Refused(f"{daemon.pipe_dir}: {daemon.health}: {daemon.health_detail}", status)
+    places = ", ".join(str(d.pipe_dir) for d in snapshot.daemons)
+    raise Refused(
+        f"process {options.client_pid} is not a client of {places}; nothing was sent",
+        ExitStatus.REFUSED_BY_SAFETY_RULE,
+    )
+
+
+def _one_daemon(options: argparse.Namespace, snapshot: Snapshot) -> Path:
+    server = getattr(options, "server", None)
+    daemons = [d for d in snapshot.daemons if server is not None and d.find_server(server)] or list(snapshot.daemons)
+    if len(daemons) > 1:
+        names = ", ".join(str(d.pipe_dir) for d in daemons)
+        raise Refused(f"there are several daemons; choose one with --pipe-dir: {names}", ExitStatus.USAGE)
+    return daemons[0].pipe_dir
+
+
+def _set_request(options: argparse.Namespace, pipe_dir: Path) -> Request:
+    if options.limit == "active-thread-percentage":
+        return Request("set_active_thread_percentage", pipe_dir, options.value, options.server)
+    if options.limit == "pinned-mem-limit":
+        return Request("set_pinned_mem_limit", pipe_dir, options.value, options.server, options.device)
+    return Request("set_client_priority", pipe_dir, options.value)
+
+
+def _confirmed(shown: Preview) -> bool:
+    """Ask on the terminal, with no as the default; without a terminal the answer is no."""
+    for line in (shown.title, *(f"  ends: {hit}" for hit in shown.hits), *(f"  {w}" for w in shown.warnings)):
+        print(line, file=sys.stderr)
+    if not sys.stdin.isatty():
+        print("this ends work: add --yes, or answer at a terminal", file=sys.stderr)
+        return False
+    print("end it? [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in {"y", "yes"}
+
+
+def _print_result(options: argparse.Namespace, result: Result) -> None:
+    if options.json:
+        _print_json(
+            done=result.done,
+            exit_status=int(result.status),
+            message=result.message,
+            action=result.request.action,
+            pipe_dir=str(result.request.pipe_dir),
+            details=list(result.details),
+            remedy=result.remedy,
+        )
+        return
+    stream = sys.stdout if result.done else sys.stderr
+    print(result.message, file=stream)
+    for line in result.details:
+        print(f"  {line}", file=stream)
+    if result.remedy:
+        print(f"  → {result.remedy}", file=stream)
+
+
+def _print_json(**fields: object) -> None:
+    print(json.dumps({"schema": 1, **fields}, ensure_ascii=False))

@@ -1,0 +1,93 @@
+"""The options of the command line; stable, others build on them."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from mpstui import __version__
+
+_EPILOG = """\
+exit status: 0 done · 1 the daemon refused, or the value read back is not the one set · 2 usage · 3 no daemon there ·
+4 the daemon does not answer · 5 not permitted · 6 refused by a safety rule
+"""
+
+
+def _positive(text: str) -> float:
+    value = float(text)
+    if not 0.1 <= value <= 3600:
+        raise argparse.ArgumentTypeError("0.1 to 3600 seconds")
+    return value
+
+
+def _pid(text: str) -> int:
+    value = int(text)
+    if value <= 0:
+        raise argparse.ArgumentTypeError("a process id above 0")
+    return value
+
+
+def _node_options() -> argparse.ArgumentParser:
+    """Options that every command takes, before or behind its name."""
+    options = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
+    group = options.add_argument_group("node")
+    group.add_argument(
+        "--pipe-dir",
+        action="append",
+        type=Path,
+        metavar="DIR",
+        help="the daemon's pipe directory; may be repeated. Default: CUDA_MPS_PIPE_DIRECTORY, then discovery",
+    )
+    group.add_argument(
+        "--log-dir", action="append", type=Path, metavar="DIR", help="its log directory, where it cannot be found out"
+    )
+    group.add_argument(
+        "--demo", action="store_true", help="work on a simulated node, started for this and ended with it"
+    )
+    return options
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The whole command line."""
+    node = _node_options()
+    parser = argparse.ArgumentParser(
+        prog="mpstui",
+        description="Watch and run NVIDIA MPS on this node. Without a command: the screen.",
+        epilog=_EPILOG,
+        parents=[node],
+    )
+    parser.add_argument("--version", action="version", version=f"mpstui {__version__}")
+    parser.add_argument("--read-only", action="store_true", help="show everything, change nothing")
+    parser.add_argument("--refresh", type=_positive, metavar="S", help="seconds between readings (default 1)")
+    parser.add_argument("--theme", metavar="NAME", help="a theme of the package or of the config folder")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+
+    status = commands.add_parser("status", parents=[node], help="one snapshot of the node")
+    status.add_argument("--json", action="store_true", help="print JSON, schema 1")
+
+    setter = commands.add_parser("set", help="set a limit of new clients")
+    limits = setter.add_subparsers(dest="limit", metavar="LIMIT", required=True)
+    threads = limits.add_parser("active-thread-percentage", parents=[node], help="share of the SMs of a client")
+    memory = limits.add_parser("pinned-mem-limit", parents=[node], help="device memory of a client: 900M, 10G")
+    priority = limits.add_parser("client-priority", parents=[node], help="0 normal, 1 below normal")
+    for command in (threads, memory, priority):
+        command.add_argument("value", metavar="VALUE")
+        command.add_argument("--json", action="store_true", help="print the result as JSON")
+    memory.add_argument("--device", required=True, metavar="DEV", help="an ordinal of the daemon or a UUID")
+    for command in (threads, memory):
+        scope = command.add_mutually_exclusive_group(required=True)
+        scope.add_argument("--default", action="store_true", help="for servers that start from now on")
+        scope.add_argument("--server", type=_pid, metavar="PID", help="for new clients of this server")
+
+    terminate = commands.add_parser("terminate", parents=[node], help="end a client's GPU work without harm to others")
+    terminate.add_argument("client_pid", type=_pid, metavar="CLIENT_PID")
+    terminate.add_argument("--kill", action="store_true", help="then end its process: SIGTERM, grace, SIGKILL")
+    terminate.add_argument("--yes", action="store_true", help="do not ask")
+    terminate.add_argument("--json", action="store_true", help="print the result as JSON")
+
+    sim = commands.add_parser("sim", help="the simulated node")
+    simulations = sim.add_subparsers(dest="simulation", metavar="COMMAND", required=True)
+    serve = simulations.add_parser("serve", help="run a simulated node until interrupted")
+    serve.add_argument("directory", type=Path, metavar="DIR", help="its pipe directory, for --pipe-dir")
+    serve.add_argument("--scenario", default="demo", metavar="NAME", help="who comes and goes (default: demo)")
+    return parser

@@ -1,0 +1,55 @@
+"""Starts the screen: configuration, themes, sources and actions put together."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from mpstui.actions.types import ExitStatus
+from mpstui.cli import complain
+from mpstui.config import load_config, load_themes, terminal_problem
+
+
+def run_screen(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
+    """The screen until the user leaves it; returns the exit status."""
+    problem = terminal_problem(os.environ, sys.stdin.isatty() and sys.stdout.isatty())
+    if problem is not None:
+        return complain(problem, ExitStatus.USAGE)
+
+    from mpstui.actions.audit import AuditLog, default_path
+    from mpstui.actions.runner import Runner
+    from mpstui.node import MixedNode, open_node
+    from mpstui.observe.collector import Collector
+    from mpstui.ui.app import MpsTuiApp
+    from mpstui.ui.theme import build_themes, choose_theme
+
+    config, messages = load_config()
+    specs, more = load_themes()
+    messages += more
+    themes = build_themes(specs)
+    theme = choose_theme(options.theme or config.theme, os.environ)
+    if theme not in {t.name for t in themes}:
+        return complain(f"no theme {theme!r}; there are: {', '.join(t.name for t in themes)}", ExitStatus.USAGE)
+    try:
+        sources, dirs = open_node(pipe_dirs)
+    except MixedNode as error:
+        return complain(str(error), ExitStatus.USAGE)
+    refresh = options.refresh or config.refresh
+    collector = Collector(
+        dirs, sources, log_dirs=tuple(getattr(options, "log_dir", ())), refresh=refresh, reconcile=config.reconcile
+    )
+    read_only = options.read_only or config.read_only
+    runner = Runner(collector, AuditLog(default_path()), read_only=read_only)
+    app = MpsTuiApp(
+        collector,
+        runner,
+        themes=themes,
+        theme=theme,
+        read_only=read_only,
+        refresh=refresh,
+        messages=messages,
+        keys=config.keys,
+    )
+    return app.run() or 0

@@ -1,0 +1,46 @@
+"""Chooses a node's sources: the real ones, or the stand-ins where a pipe directory is a simulated node's."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from mpstui.observe.discovery import discover
+from mpstui.observe.nvml import RealNvml
+from mpstui.observe.processes import ProcProcesses
+from mpstui.observe.sources import NodeSources
+from mpstui.sim import is_simulated
+
+CONTROL_BINARY = "nvidia-cuda-mps-control"
+
+
+class MixedNode(Exception):
+    """Real and simulated pipe directories cannot be shown as one node."""
+
+
+def open_node(
+    pipe_dirs: Sequence[Path], environment: Mapping[str, str] = os.environ
+) -> tuple[NodeSources, tuple[Path, ...]]:
+    """The sources of the node and the pipe directories to watch; empty where they are to be discovered again and again.
+
+    A simulated node that discovery comes upon beside real daemons is left out; one that was asked for together with
+    a real one raises MixedNode.
+    """
+    dirs = tuple(pipe_dirs)
+    asked = dirs or tuple(place.pipe_dir for place in discover((), env=environment) if place.state == "running")
+    simulated = tuple(d for d in asked if is_simulated(d))
+    if simulated and len(simulated) == len(asked):
+        return _simulated(simulated), simulated
+    if simulated and dirs:
+        raise MixedNode(f"{simulated[0]} is a simulated node; it cannot be shown together with a real one")
+    real = RealNvml(), ProcProcesses()
+    binary = environment.get("MPSTUI_CONTROL_BINARY", CONTROL_BINARY)
+    return NodeSources(False, (binary,), *real), dirs
+
+
+def _simulated(pipe_dirs: Sequence[Path]) -> NodeSources:
+    from mpstui.sim import SimNvml, SimProcesses, control_binary
+
+    first = pipe_dirs[0]
+    return NodeSources(True, control_binary(), SimNvml(first), SimProcesses(first, ProcProcesses()))
