@@ -14,11 +14,12 @@ from textual import events
 from textual._compositor import CompositorUpdate
 from textual.app import App
 from textual.binding import Binding, BindingType
+from textual.command import Provider
 from textual.message import Message
 from textual.screen import Screen
 from textual.theme import Theme
 
-from mpstui.actions.types import Action, Danger
+from mpstui.actions.types import Action
 from mpstui.model import ProcessKey, Server, Snapshot
 from mpstui.ui.contract import Collector, Runner
 from mpstui.ui.diff import ScreenDiff, WrittenUpdate
@@ -41,11 +42,18 @@ class NewSnapshot(Message):
         return isinstance(message, NewSnapshot)
 
 
+def _palette() -> type[Provider]:
+    """Imported when the palette is opened."""
+    from mpstui.ui.dialogs.commands import ActionCommands
+
+    return ActionCommands
+
+
 class MpsTuiApp(App[int]):
     """Returns the exit status: 0, or 128 and the number of the signal that ended it."""
 
     TITLE = "mpstui"
-    ENABLE_COMMAND_PALETTE = True
+    COMMANDS: ClassVar[set[type[Provider] | Callable[[], type[Provider]]]] = {_palette}
     ALLOW_SELECT = False
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+c", "quit_app", "Quit", show=False, id="interrupt", priority=True),
@@ -177,15 +185,12 @@ class MpsTuiApp(App[int]):
         server: Server | None,
         device: str | None,
     ) -> None:
-        if action.danger is Danger.HARM:
-            from mpstui.ui.dialogs.confirm import HarmConfirm
-
-            self.push_screen(HarmConfirm(self.runner, action, pipe_dir, snapshot, clients))
-            return
-        from mpstui.ui.dialogs.form import ChangeForm
+        from mpstui.ui.dialogs import open_action
 
         key = server.key if server else None
-        self.push_screen(ChangeForm(self.runner, action, pipe_dir, snapshot, server=key, device=device))
+        self.push_screen(
+            open_action(self.runner, action, pipe_dir, snapshot, clients=clients, server=key, device=device)
+        )
 
     def open_details(self, kind: str, identity: Hashable) -> None:
         from mpstui.ui.dialogs import DetailsScreen

@@ -71,11 +71,11 @@ def transition(old: str, new: str) -> str:
     return f"\x1b[{';'.join(codes)}m" if codes else ""
 
 
-def _cells(text: str) -> list[str]:
-    """One string for each cell; the second cell of a wide character is empty."""
+def _add_cells(cells: list[str], text: str) -> None:
+    """Append one string for each cell; the second cell of a wide character is empty."""
     if _narrow.issuperset(text):
-        return list(text)
-    cells: list[str] = []
+        cells += text
+        return
     for char in text:
         width = get_character_cell_size(char)
         if width == 1:
@@ -85,7 +85,6 @@ def _cells(text: str) -> list[str]:
             cells += [char, ""]
         elif cells:
             cells[-1 if cells[-1] or len(cells) < 2 else -2] += char
-    return cells
 
 
 class ScreenDiff:
@@ -138,12 +137,11 @@ class ScreenDiff:
                 for text, style, control in strip:
                     if control or not text:
                         continue
-                    cells = _cells(text)
-                    chars += cells
+                    _add_cells(chars, text)
                     ansi = "" if style is None else style._ansi
                     if ansi is None and style is not None:
                         ansi = Strip.render_ansi(style, system)
-                    sgrs += [ansi or ""] * len(cells)
+                    sgrs += [ansi or ""] * (len(chars) - len(sgrs))
             del chars[self._width - x :], sgrs[self._width - x :]
             sgr = self._write_span(out, y, x, chars, sgrs, sgr)
         if sgr:

@@ -43,6 +43,8 @@ class ClientFilter:
         for term in self.text.lower().split():
             wanted = not term.startswith("!")
             word = term.removeprefix("!")
+            if not word:
+                continue
             name, colon, value = word.partition(":")
             if colon and name in _FIELDS:
                 hit = not value or _FIELDS[name](client, gpus, value)
@@ -50,7 +52,7 @@ class ClientFilter:
                 shown = (
                     f"{client.pid} {client.user or ''} {client.state} {client.command or ''} {client.container or ''}"
                 )
-                hit = not word or word in shown.lower()
+                hit = word in shown.lower()
             if hit is not wanted:
                 return False
         return True

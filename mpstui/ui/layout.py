@@ -9,6 +9,11 @@ WIDE: Final = 118
 """Cells from which devices and limits stand side by side."""
 MIN_WIDTH: Final = 40
 MIN_HEIGHT: Final = 10
+_TWO_PANELS: Final = 7
+_ALL_PANELS: Final = 16
+_ROOM_FOR_LIMITS: Final = 34
+"""Lines from which a narrow screen shows limits and servers together."""
+_FEWEST_CLIENTS: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,34 +55,37 @@ def plan(width: int, height: int, needs: Needs) -> Plan:
     devices = max(1, needs.devices) * per_device + 2
     limits = needs.limits + 3
     events = max(3, min(10, room // 4 - 1))
+    main = "card" if needs.explained else "clients"
+    if room < _TWO_PANELS:
+        shown = needs.focus if needs.focus in {"devices", "events"} or not needs.explained else main
+        return Plan({shown: room}, 1, wide)
     if needs.explained:
         heights["devices"] = min(devices, max(3, room // 3))
         heights["events"] = events
-        heights["card"] = room - heights["devices"] - events
-    elif room < 16:
+        if room < _ALL_PANELS:
+            heights.pop("devices" if needs.focus == "events" else "events")
+    elif room < _ALL_PANELS:
         # One small panel above the clients: the one that the user is in, otherwise the devices.
         above = needs.focus if needs.focus in {"limits", "servers", "events"} else "devices"
         wanted = {"devices": devices, "limits": limits, "servers": needs.servers + 3, "events": 7}[above]
         heights[above] = max(3, min(wanted, room - 6))
-        heights["clients"] = room - heights[above]
     else:
         if wide:
-            top = max(4, min(max(devices, limits), room * 2 // 5))
-            heights["devices"] = heights["limits"] = top
+            heights["devices"] = max(4, min(max(devices, limits), room * 2 // 5))
         else:
-            top = heights["devices"] = max(3, min(devices, room // 3))
-        servers = min(max(1, needs.servers), 4 if room >= 30 else 2) + 3
-        if not wide and (room >= 34 or needs.focus == "limits"):
-            limits = min(limits, 7)
-            heights["limits"] = limits
-            top += limits
-            if room < 34:
-                servers = 0
-        if servers:
-            heights["servers"] = servers
-        heights["events"] = min(events, max(4, room - top - servers - 9))
-        heights["clients"] = room - top - servers - heights["events"]
-    return Plan({name: size for name, size in heights.items() if size >= 3}, per_device, wide)
+            heights["devices"] = max(3, min(devices, room // 3))
+            if room >= _ROOM_FOR_LIMITS or needs.focus == "limits":
+                heights["limits"] = min(limits, 7)
+        if "limits" not in heights or room >= _ROOM_FOR_LIMITS:
+            heights["servers"] = min(max(1, needs.servers), 4 if room >= 30 else 2) + 3
+        heights["events"] = min(events, max(4, room - sum(heights.values()) - 9))
+        for spare in ("events", "servers"):
+            if room - sum(heights.values()) < _FEWEST_CLIENTS and needs.focus != spare:
+                heights.pop(spare, None)
+    heights[main] = room - sum(heights.values())
+    if wide and main == "clients" and "devices" in heights and room >= _ALL_PANELS:
+        heights["limits"] = heights["devices"]
+    return Plan(heights, per_device, wide)
 
 
 def _lines_per_device(devices: int, width: int, room: int) -> int:

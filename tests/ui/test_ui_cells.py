@@ -1,0 +1,121 @@
+"""Small pieces of text: meters, SM shares, memory of a limit, filters."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from mpstui.ui.cells import gpus_text, limits_text, memory_of, meter, sm_text, state_mark, status_mark, threads_text
+from mpstui.ui.filter import ClientFilter
+from mpstui.ui.painted import fit, fit_line, justify, width_of
+
+from .snapshots import GIB, GPU0, GPU1, client, clients, device, server
+
+
+@pytest.mark.parametrize(
+    ("percent", "bar"),
+    [
+        (0, "──────────"),
+        (5, "╾─────────"),
+        (50, "━━━━━─────"),
+        (100, "━━━━━━━━━━"),
+        (250, "━━━━━━━━━━"),
+        (-1, "──────────"),
+        (None, "┄┄┄┄┄┄┄┄┄┄"),
+    ],
+)
+def test_a_meter_reads_without_colour(percent: float | None, bar: str) -> None:
+    assert "".join(text for text, _ in meter(percent, 10)) == bar
+
+
+def test_percent_comes_to_sms_of_a_measured_device() -> None:
+    assert sm_text(25.0, [device(0, 1)]) == "32 SM"
+    assert sm_text(25.0, [device(0, 1, compute_capability=(8, 0))]) == "≈ 32 SM"
+    assert sm_text(None, [device(0, 1)]) == ""
+    assert sm_text(50.0, [device(0, 1), device(1, 1, sm_count=108)]).startswith("≈ 54/66")
+    assert threads_text(25.0, "32 SM") == "  25 %  32 SM"
+    assert threads_text(None, "") == "     —"
+
+
+def test_memory_is_that_of_the_device_nearest_to_its_limit() -> None:
+    both = client(0, gpu_memory={GPU0: 1 * GIB, GPU1: 3 * GIB}, pinned_mem_limits={"0": 8 * GIB, "1": 4 * GIB})
+    assert memory_of(both, {"0": GPU0, "1": GPU1}) == (3 * GIB, 4 * GIB, 75.0)
+    assert memory_of(replace(both, pinned_mem_limits={}), {}) == (4 * GIB, None, None)
+    assert memory_of(replace(both, gpu_memory={}, pinned_mem_limits={"0": GIB}), {"0": GPU0}) == (None, GIB, None)
+    assert memory_of(replace(both, gpu_memory={}, pinned_mem_limits={}), {}) == (None, None, None)
+
+
+def test_limits_are_never_cut() -> None:
+    assert limits_text({}, True, 20) == "none"
+    assert limits_text({}, False, 20) == "—"
+    assert limits_text({"0": 2 * GIB}, True, 20) == "2.0 GiB"
+    assert limits_text({"1": 2 * GIB}, True, 20) == "1: 2.0 GiB"
+    assert limits_text({"0": GIB, "1": GIB}, True, 20) == "1.0 GiB each"
+    assert limits_text({"0": GIB, "1": 2 * GIB}, True, 30) == "0: 1.0 GiB  1: 2.0 GiB"
+    assert limits_text({"0": GIB, "1": 2 * GIB}, True, 12) == "by device"
+
+
+def test_every_state_has_a_symbol_and_a_word() -> None:
+    states = {state_mark(client(0, state=state))[0] for state in ("ACTIVE", "INACTIVE", "TERMINATED")}
+    assert states == {"● ACTIVE", "○ INACTIVE", "✕ TERMINATED"}
+    assert state_mark(client(0, terminate_requested=True))[0] == "◌ ENDING"
+    assert status_mark(server(status="FAULT")) == ("✕ FAULT", "bad")
+    assert status_mark(server(status="INITIALIZING"))[0] == "◌ INITIALIZING"
+    assert status_mark(server(status=None))[0] == "—"
+
+
+def test_devices_of_a_client_by_their_index() -> None:
+    assert gpus_text(client(0, gpu_memory={GPU1: 1}), {GPU0: 0, GPU1: 1}) == "0,1"
+    assert gpus_text(client(0, gpu_memory={}, contexts=()), {GPU0: 0}) == "—"
+    assert gpus_text(client(0), {}) == "?"
+
+
+@pytest.mark.parametrize(
+    ("text", "width", "shown"),
+    [
+        ("abc", 5, "abc  "),
+        ("abcdef", 4, "abc…"),
+        ("日本語", 4, "日… "),
+        ("日本", 4, "日本"),
+        ("abc", 0, ""),
+        ("ab cd", 4, "ab… "),
+    ],
+)
+def test_text_takes_exactly_its_cells_and_a_cut_is_marked(text: str, width: int, shown: str) -> None:
+    assert fit(text, width) == shown
+
+
+@pytest.mark.parametrize("width", range(20))
+def test_lines_take_exactly_their_cells(width: int) -> None:
+    line = (("日本", "text"), ("abc", "bad"), ("", "text"), ("語xyz", "dim"))
+    assert width_of(fit_line(line, width)) == width
+    assert width_of(justify(line, (("end", "text"),), width)) == width
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", 46),
+        ("user:alice", 10),
+        ("user:alice gpu:1", 2),
+        ("gpu:0,1", 0),
+        ("state:term", 1),
+        ("state:outdated", 2),
+        ("state:inactive !user:eve", 4),
+        ("vllm", 9),
+        ("VLLM user:BOB", 9),
+        ("pid:2007", 1),
+        ("server:1402", 46),
+        ("server:9", 0),
+        ("user:", 46),
+        ("!", 46),
+        ("job-4711", 1),
+        ("[/bad]", 1),
+        ("cmd:日本", 1),
+        ("nonsense:1", 0),
+    ],
+)
+def test_filter(text: str, expected: int) -> None:
+    indices = {GPU0: 0, GPU1: 1}
+    assert sum(ClientFilter(text).matches(c, gpus_text(c, indices)) for c in clients()) == expected
