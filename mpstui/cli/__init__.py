@@ -85,7 +85,7 @@ async def _headless(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) ->
                 )
             status = exit_status(snapshot)
             if status is not ExitStatus.DONE:
-                for daemon in snapshot.daemons:
+                for daemon in (d for d in snapshot.daemons if d.health != "ok"):
                     complain(f"{daemon.pipe_dir}: {daemon.health}: {daemon.health_detail or ''}", status)
                 if not snapshot.daemons:
                     complain(NO_DAEMON, status)

@@ -139,7 +139,7 @@ def print_text(snapshot: Snapshot, console: Console) -> None:
     if snapshot.devices:
         _print_table(console, list(_device_rows(snapshot)))
     elif snapshot.nvml_detail:
-        console.print(Text(f"no device readings: {snapshot.nvml_detail}"))
+        console.print(Text(snapshot.nvml_detail))
     for daemon in snapshot.daemons:
         if daemon.health in {"ok", "held", "blocked"}:
             _print_table(console, list(_limit_rows(daemon)))
