@@ -6,10 +6,10 @@ import asyncio
 import contextlib
 import socket
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any
 
 from mpstui.control.channel import ControlChannel
 from mpstui.control.mps import MpsControl
@@ -21,22 +21,18 @@ from mpstui.observe.schedule import Schedule
 from mpstui.observe.sources import NodeSources, NvmlSample
 from mpstui.observe.worker import Worker
 
-T = TypeVar("T")
 Discover = Callable[[Sequence[Path], Sequence[Path]], Sequence[Place]]
 Members = Mapping[str, Mapping[int, int | None]]
 TICK = 0.15
 """Seconds between two looks at the logs."""
 MEMBERSHIP_INTERVAL = 0.25
-DISCOVERY_INTERVAL = 3.0
+DISCOVERY_INTERVAL = 10.0
+"""While every known daemon runs: that one has ended is seen in /proc or in its log, and looked into at once."""
+EXPECTING_INTERVAL = 3.0
+"""While one is awaited."""
+DAEMON_CHANGED = frozenset(("daemon_started", "daemon_exited"))
 PATIENCE = 5.0
 """Seconds after which a reading of NVML or /proc is called hung; it is left to itself, and taken up if it returns."""
-
-
-@runtime_checkable
-class MembershipSource(Protocol):
-    """An NvmlSource that can tell the MPS clients alone, at a fraction of a sample's cost."""
-
-    def membership(self) -> Members: ...
 
 
 class Collector:
@@ -64,6 +60,8 @@ class Collector:
         self._pipe_dirs = tuple(pipe_dirs)
         self._log_dirs = tuple(log_dirs)
         self._sources = sources
+        # An NvmlSource may tell the MPS clients alone, at a fraction of a sample's cost.
+        self._membership: Callable[[], Members] | None = getattr(sources.nvml, "membership", None)
         self._refresh = refresh
         self._reconcile = reconcile
         self._find = find
@@ -150,27 +148,39 @@ class Collector:
 
     def _step(self) -> None:
         """One tick: whatever is due is looked at or started; nothing here waits."""
-        self._job("discovery", DISCOVERY_INTERVAL, self._discover)
-        self._job("sample", self._refresh, self._read_sample)
-        if isinstance(self._sources.nvml, MembershipSource):
-            self._job("members", MEMBERSHIP_INTERVAL, self._read_members)
-        if "discovery" in self._next and self._keepers:
-            self._job("facts", self._refresh, self._read_facts)
+        running = all(keeper.running for keeper in self._keepers.values()) and bool(self._keepers)
+        if self._due("discovery", DISCOVERY_INTERVAL if running else EXPECTING_INTERVAL):
+            self._job("discovery", self._discover)
+        if self._due("reading", self._refresh):
+            self._job("sample", self._read_sample)
+            self._job("facts", self._read_facts)
+        if self._membership is not None and self._due("members", MEMBERSHIP_INTERVAL):
+            self._job("members", self._read_members)
         for keeper in self._keepers.values():
-            if keeper.poll_logs():
-                self._touch()
+            told = keeper.poll_logs()
+            self._dirty = self._dirty or bool(told)
+            if not told.isdisjoint(DAEMON_CHANGED):
+                self._next["discovery"] = self._monotonic()
+            if "client_connected" in told:
+                self._job("facts", self._read_facts)
             keeper.step()
+        self._emit_if_dirty()
 
-    def _job(self, name: str, interval: float, job: Callable[[], Awaitable[None]]) -> None:
-        """Runs ``job`` every ``interval`` seconds, never twice at once."""
+    def _due(self, name: str, interval: float) -> bool:
         now = self._monotonic()
+        if now < self._next.get(name, now):
+            return False
+        self._next[name] = now + interval
+        return True
+
+    def _job(self, name: str, job: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Starts ``job`` unless the one before is still under way."""
         running = self._jobs.get(name)
-        if (running is not None and not running.done()) or now < self._next.get(name, now):
+        if running is not None and not running.done():
             return
         if running is not None and not running.cancelled():
             running.exception()  # a reading that failed is taken again; what it said is in the snapshot
-        self._next[name] = now + interval
-        self._jobs[name] = asyncio.ensure_future(job())
+        self._jobs[name] = asyncio.get_running_loop().create_task(job())
 
     async def _discover(self) -> None:
         places = await self._files.call(lambda: tuple(self._find(self._pipe_dirs, self._log_dirs)))
@@ -196,6 +206,8 @@ class Collector:
             elif place.pipe_dir in changed:
                 keeper.schedule.ask_now(now)
         await asyncio.gather(*(keeper.open_logs(self._files) for keeper in self._keepers.values()))
+        if changed:
+            self._next["reading"] = now
         self._touch()
 
     async def _read_sample(self) -> None:
@@ -209,17 +221,18 @@ class Collector:
             self._node.set_sample(await reading)
         except Exception as error:  # any driver trouble is a message, never a traceback
             self._node.set_sample(NvmlSample(self._clock(), error=f"{type(error).__name__}: {error}"))
-        self._touch()
+        self._dirty = True
 
     async def _read_members(self) -> None:
-        source = self._sources.nvml
-        if not isinstance(source, MembershipSource):
+        if self._membership is None:
             return
-        with contextlib.suppress(Exception):  # the next full sample says what is the matter
-            members = await self._gpu.call(source.membership)
-            if self._node.set_membership(members):
-                self._touch()
-            self._puzzle(members)
+        try:
+            members = await self._gpu.call(self._membership)
+        except Exception:  # any driver trouble; the next full sample says what is the matter
+            return
+        if self._node.set_membership(members):
+            self._dirty = True
+        self._puzzle(members)
 
     def _puzzle(self, members: Members) -> None:
         """NVML lists a client that no log has told of, or no longer lists one: the daemons are asked, once."""
@@ -235,15 +248,17 @@ class Collector:
 
     async def _read_facts(self) -> None:
         pids = self._node.pids()
+        if not pids:
+            return
         facts = await self._files.call(lambda: self._sources.processes.facts(pids))
-        self._node.set_facts(pids, facts, self._clock())
-        self._touch()
+        if self._node.set_facts(pids, facts, self._clock()):
+            self._next["discovery"] = self._monotonic()
+        self._dirty = True
 
     def _touch(self) -> None:
-        """Something was learnt: one snapshot follows, however much is learnt before the loop comes to it."""
-        if not self._dirty:
-            self._dirty = True
-            asyncio.get_running_loop().call_soon(self._emit_if_dirty)
+        """Something happened: a snapshot follows at once, however much is learnt before the loop comes to it."""
+        self._dirty = True
+        asyncio.get_running_loop().call_soon(self._emit_if_dirty)
 
     def _emit_if_dirty(self) -> None:
         if self._dirty:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from mpstui.control.answer import Answer, Outcome
 from mpstui.control.mps import MpsControl
+from mpstui.model import EventKind
 from mpstui.observe.asking import Asked, ask_limits, ask_membership
 from mpstui.observe.reducer import NodeState
 from mpstui.observe.schedule import Schedule
@@ -15,6 +16,7 @@ from mpstui.observe.watching import LogWatch
 from mpstui.observe.worker import Worker
 
 Clock = Callable[[], float]
+_NOTHING: frozenset[EventKind] = frozenset()
 
 
 class Keeper:
@@ -70,18 +72,18 @@ class Keeper:
         self._reading_history = False
         self._judge_logs()
 
-    def poll_logs(self) -> bool:
-        """Folds what the logs tell since the last time; whether they told anything."""
+    def poll_logs(self) -> frozenset[EventKind]:
+        """Folds what the logs tell since the last time, and answers what kinds of events that was."""
         if self._logs is None or self._reading_history:
-            return False
+            return _NOTHING
         told = self._logs.poll()
         if not told:
-            return False
+            return _NOTHING
         now, wall = self._monotonic(), self._clock()
         for kind, event in told:
             self._node.add_event(self.pipe_dir, event, kind, wall)
             self.schedule.changed(event.kind, now)
-        return True
+        return frozenset(event.kind for _, event in told)
 
     def step(self) -> None:
         """Starts a reading if one is due and none is under way."""

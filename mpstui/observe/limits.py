@@ -67,8 +67,10 @@ def _outdated(at_connect: LimitsInForce, present: LimitsInForce, ordinals: Mappi
 
 def own_percentage(text: str | None) -> float | None:
     """``CUDA_MPS_ACTIVE_THREAD_PERCENTAGE``; None where it says nothing usable."""
+    if not text:
+        return None
     try:
-        value = float(text or "")
+        value = float(text)
     except ValueError:
         return None
     return value if 0 < value <= 100 else None
@@ -77,7 +79,9 @@ def own_percentage(text: str | None) -> float | None:
 def own_memory(text: str | None) -> dict[str, int]:
     """``CUDA_MPS_PINNED_DEVICE_MEM_LIMIT``, ``0=1G,1=512M``, in bytes by device."""
     found: dict[str, int] = {}
-    for part in (text or "")[:4096].split(","):
+    if not text:
+        return found
+    for part in text[:4096].split(","):
         device, _, size = part.partition("=")
         bytes_ = parse_size(size)
         if bytes_ is not None:

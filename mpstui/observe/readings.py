@@ -182,6 +182,8 @@ def _take_memory(
 
 def by_ordinal(memory: Mapping[str, int], ordinals: Mapping[str, str]) -> dict[str, int]:
     """Limits by ordinal: one set by UUID reads back by ordinal, and the last one set wins (fact 6)."""
+    if not memory:
+        return {}
     index = {uuid: ordinal for ordinal, uuid in ordinals.items()}
     result: dict[str, int] = {}
     for device, size in memory.items():

@@ -28,7 +28,7 @@ from mpstui.observe.problems import find_problems
 from mpstui.observe.readings import LimitReading, Membership, by_ordinal, fold_limits, fold_membership
 from mpstui.observe.sources import NvmlSample, ProcessFacts
 from mpstui.observe.state import ClientRecord, DaemonState, ServerRecord
-from mpstui.partition import sm_share
+from mpstui.partition import SmShare, sm_share
 
 Watch = Literal["logs", "polling", "none"]
 T = TypeVar("T")
@@ -66,6 +66,7 @@ class NodeState:
         self._last: Snapshot | None = None
         self._clients: dict[ProcessKey, Client] = {}
         self._seen: dict[ProcessKey, Client] = {}
+        self._shares: dict[tuple[object, ...], SmShare | None] = {}
 
     def watch(self, pipe_dir: Path) -> Watched:
         """The entry of a pipe directory, made when it is first asked for."""
@@ -126,12 +127,19 @@ class NodeState:
                         listed.add(pid)
         return frozenset(listed)
 
-    def set_facts(self, asked: Iterable[int], facts: Mapping[int, ProcessFacts], time: float) -> None:
-        """/proc's word on the processes ``asked`` for. One that was there and is gone has left MPS as well."""
+    def set_facts(self, asked: Iterable[int], facts: Mapping[int, ProcessFacts], time: float) -> bool:
+        """/proc's word on the processes ``asked`` for. One that was there and is gone has left MPS as well.
+
+        Answers whether a daemon was there and is gone.
+        """
+        places = (watched.place for watched in self.watched.values())
+        daemons = {place.daemon.pid for place in places if place is not None and place.daemon is not None}
+        ended = False
         for pid in asked:
             new, old = facts.get(pid), self._facts.get(pid)
             if old is not None and (new is None or new.key != old.key):
                 self._gone(pid, old, new, time)
+                ended = ended or pid in daemons
             if new is None:
                 self._facts.pop(pid, None)
             else:
@@ -140,6 +148,7 @@ class NodeState:
         wanted = self.pids()
         for pid in self._facts.keys() - wanted:
             self._cpu.pop(self._facts.pop(pid).key, None)
+        return ended
 
     def pids(self) -> set[int]:
         """Processes whose facts matter now."""
@@ -286,7 +295,7 @@ class NodeState:
         limits = effective(client.limits, server.limits, state.ordinals, facts.environment if facts else None)
         contexts = tuple(Context(id_, uuid) for id_, uuid in sorted(client.contexts.items()))
         memory = self._memory(client.pid)
-        share = sm_share(limits.percentage, _first_device(contexts, memory, devices))
+        share = self._share(limits.percentage, _first_device(contexts, memory, devices))
         built = Client(
             key=key,
             server_pid=server.pid,
@@ -314,6 +323,15 @@ class NodeState:
         kept = before if before is not None and before == built else built
         self._seen[key] = kept
         return kept
+
+    def _share(self, percentage: float | None, device: Device | None) -> SmShare | None:
+        """``sm_share``, worked out once for each percentage and kind of device."""
+        if percentage is None or device is None:
+            return None
+        key = percentage, device.compute_capability, device.sm_count
+        if key not in self._shares:
+            self._shares[key] = sm_share(percentage, device)
+        return self._shares[key]
 
     def _memory(self, pid: int) -> dict[str, int]:
         sample = self._sample
