@@ -19,7 +19,7 @@ _SM_STEP: Final = 2
 _SM_FLOOR: Final = 8
 _CONTEXT_BASE: Final = 58
 """MiB of a context on 8 SMs, and ``_CONTEXT_MAX`` on all of them (fact 25 and the recorded limits)."""
-_CONTEXT_MAX: Final = 518
+_CONTEXT_MAX: Final = 514
 SIZES: Final = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 

@@ -53,6 +53,7 @@ class Daemon:
         self._quitting: Session | None = None
         self._state = StateFile(pipe_dir)
         self._loop.after_each = self._write_state
+        self._write_state()
 
     def run(self, lifeline: int | None, wakeup: int) -> None:
         """Serves until it is told to quit, a signal comes, or ``lifeline`` closes."""
@@ -60,7 +61,6 @@ class Daemon:
         self._loop.watch(wakeup, self._loop.stop)
         if lifeline is not None:
             self._loop.watch(lifeline, lambda: self._lifeline(lifeline))
-        self._write_state()
         self._loop.run()
         for server in list(self.servers.values()):
             self._exit_server(server)
@@ -192,6 +192,7 @@ class Daemon:
                 return
         free = server.free_memory(client, client.devices[0]) if client.devices else 0
         client.error = server.allocate(client, client.memory)
+        self._write_state()  # so that whoever waits for the client finds it there
         client.tell("connected", server=server.pid, sm=client.sm_count, free=free, error=client.error)
 
     def _client_ready(self, client: Client) -> None:
