@@ -25,11 +25,13 @@ async def node() -> AsyncIterator[Node]:
             pytest.skip(reason)
     directory = tempfile.mkdtemp(prefix="mpstui-", dir="/tmp")
     os.chmod(directory, 0o755)
-    node = await open_node(Path(directory))
     try:
-        yield node
+        node = await open_node(Path(directory))
+        try:
+            yield node
+        finally:
+            await node.stop()
     finally:
-        await node.stop()
         shutil.rmtree(directory, ignore_errors=True)
 
 

@@ -91,7 +91,7 @@ async def test_output_that_came_before_the_deadline_is_kept(tmp_path: Path, scri
 async def test_a_cancelled_command_leaves_no_process(tmp_path: Path, script: Script) -> None:
     mine = tmp_path / "mine"
     task = asyncio.create_task(channel(tmp_path, script(f"echo $$ > {mine}; exec sleep 300")).run("ps"))
-    await until(mine.exists)
+    await until(lambda: mine.exists() and mine.read_text() != "")
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
