@@ -185,3 +185,12 @@ async def test_forty_eight_clients_leave_the_buttons_on_the_screen():
         assert "Terminate 48 clients" in seen(host)
         await pilot.press("shift+tab", "end")
         assert "4048" in seen(host)
+
+
+async def test_on_a_paused_screen_the_newest_picture_decides():
+    runner, host = opened(2)
+    async with host.run_test(size=(80, 24)) as pilot:
+        host.snapshot = dataclasses.replace(node((client(4012),)), time=node().time + 60)
+        await pilot.press("tab", "enter")
+        await until(pilot, lambda: runner.requests)
+    assert [key.pid for key in runner.requests[0].clients] == [4012]

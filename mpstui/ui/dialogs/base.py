@@ -57,6 +57,12 @@ class Dialog(ModalScreen[None]):
         if self.is_mounted:
             self.show()
 
+    def take_newest(self) -> None:
+        """The app's newest snapshot, also where the screen is paused: nobody acts on an old picture."""
+        newest = getattr(self.app, "snapshot", None)
+        if isinstance(newest, Snapshot) and newest.time >= self.snapshot.time:
+            self.snapshot = newest
+
     def show(self) -> None:
         """Bring the widgets up to the snapshot."""
         raise NotImplementedError
@@ -80,6 +86,7 @@ class Dialog(ModalScreen[None]):
         self.query_one("#box").border_subtitle = Content(f" {hint} ")
 
     def on_mount(self) -> None:
+        self.take_newest()
         self._fit(self.size.height)
         self.show()
 
@@ -224,6 +231,7 @@ class ActionDialog(Dialog):
         if event.button.id == "cancel":
             self.action_close()
         else:
+            self.take_newest()
             self.apply()
 
     def apply(self) -> None:

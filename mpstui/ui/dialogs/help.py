@@ -28,6 +28,8 @@ SAFETY = (
     Row("4", "Values are checked before they are sent, and read back after."),
     Row("5", "A client is its PID and start time: a reused PID is never hit. Every change is in the audit log."),
 )
+NOT_HERE = frozenset({"screen.copy_text"})
+"""Textual's own keys that do nothing in this program."""
 KEY = "$text-accent bold"
 ACTION_PREFIX = "action."
 """Bindings of the registry's actions have this before the action's id as their own id."""
@@ -74,7 +76,13 @@ class HelpScreen(Reader):
         own = {ACTION_PREFIX + action.id for action in actions} | {f"act('{action.id}')" for action in actions}
         keys: dict[str, list[str]] = {}
         for _node, binding, _enabled, tooltip in bindings:
-            if not binding.description or binding.system or binding.id in own or binding.action in own:
+            if (
+                not binding.description
+                or binding.system
+                or binding.action in NOT_HERE
+                or binding.id in own
+                or binding.action in own
+            ):
                 continue
             shown = keys.setdefault(tooltip or binding.description, [])
             key = self.app.get_key_display(binding)

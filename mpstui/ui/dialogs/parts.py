@@ -134,7 +134,7 @@ class Listing(VerticalScroll):
         border-top: solid $border-blurred; border-title-color: $text-muted; border-title-style: none;
         & > Static { height: auto; text-wrap: nowrap; text-overflow: ellipsis; }
         &.-some { display: block; }
-        &:focus { border-top: solid $border; border-title-color: $text-primary; }
+        &:focus { border-top: solid $border; border-title-color: $text-primary; border-title-style: bold; }
     }
     """
 
@@ -221,6 +221,10 @@ class Chooser(Widget, can_focus=True):
             self.choices = tuple(choices)
             self.refresh(layout=True)
 
+    def watch_has_focus(self, _has_focus: bool) -> None:
+        super().watch_has_focus(_has_focus)
+        self.refresh()
+
     def action_move(self, step: int) -> None:
         if self.choices and self.chosen is not None:
             self._choose(max(0, min(self.choices.index(self.chosen) + step, len(self.choices) - 1)))
@@ -253,6 +257,8 @@ class Chooser(Widget, can_focus=True):
         for choice in self.choices[first : first + self.ROOM]:
             on = choice == self.chosen
             style = "$text-error" if choice.gone else "$text-primary bold" if on else ""
+            if on and self.has_focus:
+                style += " reverse"
             label = Content.styled(f"{'●' if on else '○'} {plain(choice.label)}", style)
             detail = Content.styled(plain(choice.detail), "$text-error" if choice.gone else "$text-muted")
             lines.append(Content.assemble(label.pad_right(width + 2 - label.cell_length + 2), detail))
