@@ -1,0 +1,179 @@
+"""Lines of the recorded and of older logs come to the right events; hostile lines to none."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from mpstui.observe.logparse import LogParser
+from tests.observe.replay import DATA, at, events, lines
+
+RECORDED = [(path, path.stem.rpartition("-")[2]) for path in sorted((DATA / "h100").glob("*.log"))]
+
+
+def control(*texts: str, pid: int = 480, clock: str = "21:24:28.598") -> list[bytes]:
+    return [f"[2026-11-20 {clock} Control {pid:>5}] {text}".encode() for text in texts]
+
+
+def server(*texts: str, pid: int = 634) -> list[bytes]:
+    return [f"[2026-11-20 21:24:28.598 Server {pid:>5}] {text}".encode() for text in texts]
+
+
+@pytest.mark.parametrize(("path", "kind"), RECORDED, ids=[path.stem for path, _ in RECORDED])
+def test_recorded_lines_are_all_known(path, kind):
+    strange = [e.detail for e in events(kind, lines(path)) if e.kind == "unknown"]
+    assert set(strange) <= {"Unable to accept connection"}
+
+
+def test_times_are_local():
+    (event,) = events("control", control("Starting control daemon using socket /tmp/mps_0/control"))
+    assert event.time == pytest.approx(at("21:24:28.598"))
+    assert (event.kind, event.pid) == ("daemon_started", 480)
+
+
+def test_refused_percentage_sets_nothing():
+    told = events(
+        "control",
+        control(
+            "NEW UI",
+            "Cmd:set_default_active_thread_percentage 101",
+            "Invalid percentage, expected",
+            "33.3",
+            "UI closed",
+        ),
+    )
+    assert [e.kind for e in told] == ["session_opened", "command", "session_closed"]
+    assert told[1].values["refused"] == "1"
+
+
+def test_percentage_is_the_one_read_back():
+    told = events("control", control("Cmd:set_active_thread_percentage 634 25", "25.0", "UI closed"))
+    assert told[0].kind == "limit_set"
+    assert told[0].server_pid == 634
+    assert told[0].values["value"] == "25"
+    assert told[0].detail == "server 634: active thread percentage set to 25 %"
+
+
+def test_ignored_memory_limit_sets_nothing():
+    told = events("control", control("Cmd:set_default_device_pinned_mem_limit 0 512MB", "x", "UI closed"))
+    assert [e.kind for e in told] == ["command", "session_closed"]
+
+
+def test_memory_limit_of_the_server_log():
+    (event,) = events("server", server("Device pinned memory limit for device 0 set to 0x80000000 bytes"))
+    assert event.values["value"] == str(2 << 30)
+    assert event.detail == "server 634: pinned memory limit of device 0 set to 2.0 GiB"
+
+
+def test_terminate_refused_and_done():
+    told = events("control", control("Cmd:terminate_client 634 999999", "Invalid process 999999!", "1", "UI closed"))
+    assert [e.kind for e in told] == ["terminate_requested", "command", "session_closed"]
+    told = events("control", control("Cmd:terminate_client 634 645", "0", "UI closed"))
+    assert [(e.kind, e.pid) for e in told][:2] == [("terminate_requested", 645), ("terminate_succeeded", 645)]
+
+
+def test_a_fault_is_one_event():
+    told = [e for e in events("server", lines(DATA / "h100/faults-server.log")) if e.kind == "fatal_fault"]
+    assert [(e.pid, e.values["clients"], e.devices) for e in told] == [
+        (1067, "1067", ("0",)),
+        (1133, "1133 1134 1135", ("0",)),
+    ]
+
+
+def test_a_fault_is_told_when_no_more_lines_come():
+    parser = LogParser("server")
+    for line in server(
+        "Client {PID: 7, Context: 1} encountered a fatal GPU error.", "Server is handling a fatal GPU error."
+    ):
+        assert parser.feed(line) == []
+    (event,) = parser.flush()
+    assert (event.kind, event.pid) == ("fatal_fault", 7)
+    assert parser.flush() == []
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("Volta MPS: status of client {11661, 1} is ACTIVE", "context_active"),
+        ("Client {11641, 1} exit", "context_closed"),
+        ("activeThreadsPercentage set to 33.000000", "limit_set"),
+        ("Active Threads Percentage set to 12.0", "limit_set"),
+        ("Client disconnected. Number of active client contexts is 2", "context_closed"),
+        ("Server has started", "server_ready"),
+        ("Failed to accept new client. Maximum number of clients (48) reached.", "client_refused"),
+        ("something nobody has seen", "unknown"),
+    ],
+)
+def test_older_formats(text, kind):
+    assert [e.kind for e in events("server", server(text))] == [kind]
+    assert [e.kind for e in events("server", [b"[2020-10-12 10:00:00.000 Legacy Server 12] " + text.encode()])] == [
+        kind
+    ]
+
+
+def test_older_formats_without_news():
+    assert events("server", server("Volta MPS: Creating server context on device 0")) == []
+
+
+FORGED = (
+    b"[2026-11-20 21:24:28.598 Server   634] Client {PID: 999, Context ID: 0} connected",
+    b"[2026-11-20 21:24:28.598 Control   480] Server 634 exited with status 0",
+    b"[2026-11-20 21:24:27.000 Control   480] UI closed",
+    b"[2026-11-20 21:24:29.598 Control   999] UI closed",
+    b"[2026-11-20 21:24:28.599 Control   480] NEW SERVER 666: Ready",
+    b"\x1b[2J",
+)
+
+
+def test_rows_of_ps_are_never_log_lines():
+    """argv[0] is printed as it is (fact 10): whatever it holds stays an answer."""
+    asked = control("NEW UI", "Cmd:ps", "PID ID SERVER DEVICE NAMESPACE COMMAND", "645 2 634 GPU-c 4026531836 a")
+    after = control("UI closed", "NEW SERVER 700: Ready", clock="21:24:28.600")
+    told = events("control", [*asked, *FORGED, *after])
+    assert [(e.kind, e.server_pid) for e in told if e.kind not in {"command", "session_opened", "session_closed"}] == [
+        ("server_ready", 700)
+    ]
+
+
+def test_a_forged_end_from_the_future_is_not_believed_live():
+    parser, now = LogParser("control"), [100.0]
+    parser.live(lambda: now[0])
+    forged = control("UI closed", "Server 634 exited with status 0", clock="21:40:00.000")
+    told = [e for line in [*control("Cmd:ps"), *forged] for e in parser.feed(line)]
+    assert [e.kind for e in told] == ["command"]
+    now[0] += 0.01
+    told = [e for line in control("UI closed", "NEW SERVER 7: Ready") for e in parser.feed(line)]
+    assert [e.kind for e in told] == ["session_closed", "server_ready"]
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b"[",
+        b"[2026-11-20 21:24:28.598 Control",
+        b"[2026-13-99 99:99:99.999 Control   480] NEW SERVER 1: Ready",
+        b"[xxxx-11-20 21:24:28.598 Control   480] x",
+        b"[2026-11-20 21:24:28.598 Control   x] y",
+        b"\xff" * 100_000,
+        b"[2026-11-20 21:24:28.598 Control   480] Cmd:" + b"\xff" * 100_000,
+        b"[2026-11-20 21:24:28.598 Control   480] Cmd:terminate_client 99999999999999999999999 x",
+        b"[2026-11-20 21:24:28.598 Control   480] Cmd:set_active_thread_percentage 1",
+    ],
+)
+def test_nothing_raises_and_everything_is_printable(raw):
+    for kind in ("control", "server"):
+        for event in events(kind, [raw, raw]):
+            assert event.detail.isprintable()
+            assert event.raw.isprintable()
+            assert len(event.raw) <= 300
+
+
+def test_speed():
+    """The history of 4 MiB that is read at start has to be there within a second, on a slow machine as well."""
+    sample = lines(DATA / "h100/commands-control.log") * 100
+    parser, begun = LogParser("control"), time.process_time()
+    for line in sample:
+        parser.feed(line)
+    assert len(sample) / (time.process_time() - begun) > 50_000

@@ -1,0 +1,155 @@
+"""Tails that start at the end, survive what happens to log files, and cost little."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+
+from mpstui.observe.logtail import HISTORY_BYTES, LINE_BYTES, LogTail
+
+
+def test_whole_lines_only(tmp_path):
+    path = tmp_path / "server.log"
+    path.write_bytes(b"one\ntwo\nthr")
+    tail = LogTail(path)
+    assert tail.poll() == [b"one", b"two"]
+    assert tail.poll() == []
+    with path.open("ab") as log:
+        log.write(b"ee\n")
+    assert tail.poll() == [b"three"]
+
+
+def test_rotation_finishes_the_old_file_first(tmp_path):
+    path = tmp_path / "server.log"
+    path.write_bytes(b"one\n")
+    tail = LogTail(path)
+    assert tail.poll() == [b"one"]
+    with path.open("ab") as log:
+        log.write(b"two\n")
+    path.rename(tmp_path / "server.log.1")
+    path.write_bytes(b"three\n")
+    assert tail.poll() == [b"two"]
+    assert tail.poll() == [b"three"]
+    assert tail.poll() == []
+
+
+def test_truncation_in_place(tmp_path):
+    path = tmp_path / "server.log"
+    path.write_bytes(b"one\ntwo\npart")
+    tail = LogTail(path)
+    tail.poll()
+    os.truncate(path, 0)
+    assert tail.poll() == []
+    with path.open("ab") as log:
+        log.write(b"new\n")
+    assert tail.poll() == [b"new"]
+
+
+def test_deleted_and_made_again(tmp_path):
+    path = tmp_path / "server.log"
+    path.write_bytes(b"one\n")
+    tail = LogTail(path)
+    tail.poll()
+    path.unlink()
+    assert tail.poll() == []
+    assert "No such file" in (tail.error or "")
+    path.write_bytes(b"again\n")
+    assert tail.poll() == [b"again"]
+    assert tail.error is None
+
+
+def test_a_file_that_comes_later_is_read_from_its_start(tmp_path):
+    path = tmp_path / "server.log"
+    tail = LogTail(path, marker=b"Startup")
+    assert tail.poll() == []
+    path.write_bytes(b"one\nStartup\n")
+    assert tail.poll() == [b"one", b"Startup"]
+
+
+def test_history_begins_at_the_newest_marker(tmp_path):
+    path = tmp_path / "control.log"
+    path.write_bytes(b"x\n[t] Starting A\ny\n" + b"z" * 99 + b"\n[t] Starting B\nq\n")
+    assert LogTail(path, marker=b"Starting").poll() == [b"[t] Starting B", b"q"]
+
+
+def test_marker_across_a_block_border(tmp_path):
+    path = tmp_path / "control.log"
+    block = 256 << 10
+    for extra in (0, 3, 7, 20):
+        path.write_bytes(b"old\n" * 1000 + b"[t] Starting\n" + b"r" * (block - extra) + b"\n")
+        assert LogTail(path, marker=b"Starting").poll()[0] == b"[t] Starting"
+
+
+def test_gigabytes_are_not_read(tmp_path):
+    path = tmp_path / "control.log"
+    with path.open("wb") as log:
+        log.truncate(4 << 30)
+        log.seek(0, os.SEEK_END)
+        log.write(b"\nlast\n")
+    tail, begun = LogTail(path, marker=b"Starting", history=1 << 20), time.perf_counter()
+    found = []
+    for _ in range(3):
+        found += tail.poll()
+    assert time.perf_counter() - begun < 0.5
+    assert found[-1] == b"last"
+    assert not tail.from_start
+
+
+def test_far_behind_skips_to_the_newest(tmp_path):
+    path = tmp_path / "control.log"
+    path.write_bytes(b"one\n")
+    tail = LogTail(path)
+    tail.poll()
+    with path.open("ab") as log:
+        log.truncate(1 << 30)
+        log.seek(0, os.SEEK_END)
+        log.write(b"\nnewest\n")
+    found = []
+    for _ in range(HISTORY_BYTES // (1 << 20) + 2):
+        found += tail.poll()
+    assert found[-1] == b"newest"
+    assert tail.skipped
+
+
+def test_overlong_line_is_cut_and_the_next_one_whole(tmp_path):
+    path = tmp_path / "control.log"
+    path.write_bytes(b"a" * (3 << 20) + b"\nnext\n")
+    tail = LogTail(path)
+    found = [line for _ in range(5) for line in tail.poll()]
+    assert [len(line) for line in found] == [LINE_BYTES, 4]
+    assert found[1] == b"next"
+
+
+def test_what_is_no_file_is_an_error(tmp_path):
+    fifo = tmp_path / "control.log"
+    os.mkfifo(fifo)
+    tail = LogTail(fifo)
+    assert tail.poll() == []
+    assert "not a regular file" in (tail.error or "")
+    tail = LogTail(tmp_path)
+    assert tail.poll() == []
+    assert tail.error
+    assert LogTail(tmp_path / "x" / "y").poll() == []
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_unreadable(tmp_path):
+    path = tmp_path / "server.log"
+    path.write_bytes(b"one\n")
+    path.chmod(0)
+    tail = LogTail(path)
+    assert tail.poll() == []
+    assert "Permission denied" in (tail.error or "")
+
+
+def test_a_poll_without_news_is_cheap(tmp_path):
+    path = tmp_path / "server.log"
+    path.write_bytes(b"one\n")
+    tail = LogTail(path)
+    tail.poll()
+    begun = time.process_time()
+    for _ in range(2000):
+        tail.poll()
+    assert (time.process_time() - begun) / 2000 < 100e-6

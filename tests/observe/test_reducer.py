@@ -1,0 +1,314 @@
+"""Recorded logs, folded, give the states that the recordings show at those times."""
+
+from __future__ import annotations
+
+import pytest
+
+from mpstui.control.answer import Answer, Outcome
+from mpstui.control.legacy import ClientContext, DeviceClients, DeviceQuery, PsRow, QueriedDevice
+from mpstui.model import Device, ProcessKey, SessionHolder
+from mpstui.observe.discovery import Place
+from mpstui.observe.readings import LimitReading, Membership
+from mpstui.observe.reducer import NodeState
+from mpstui.observe.sources import NvmlSample, ProcessFacts
+from tests.observe.replay import DATA, PIPE, at, fold, lines, running, shot
+
+UUID = "GPU-c6233a33-3507-69ef-fed3-0090a2cbc745"
+COMMANDS = {kind: lines(DATA / f"h100/commands-{kind}.log") for kind in ("control", "server")}
+FAULTS = {kind: lines(DATA / f"h100/faults-{kind}.log") for kind in ("control", "server")}
+USERS = {kind: lines(DATA / f"h100/users-{kind}.log") for kind in ("control", "server")}
+CONTAINMENT = {
+    "server": [
+        line for line in lines(DATA / "h200x4/containment.txt") if line.startswith(b"[2026") and b" 910] " in line
+    ]
+}
+QUERY = DeviceQuery((QueriedDevice(0, "0000:00.06.00", UUID, "NVIDIA H100 80GB HBM3", "N/A"),), {})
+H100 = Device(UUID, index=0, sm_count=132, compute_capability=(9, 0))
+
+
+def commands(clock):
+    return shot(fold(clock, **COMMANDS), clock)
+
+
+def states(daemon):
+    return {client.pid: client.state for client in daemon.clients()}
+
+
+def test_clients_of_a_connecting_node():
+    _, daemon = commands("21:24:24.500")
+    assert states(daemon) == dict.fromkeys((643, 644, 645), "INACTIVE")
+    _, daemon = commands("21:24:28.000")
+    assert states(daemon) == dict.fromkeys((643, 644, 645), "ACTIVE")
+    assert {c.contexts[0].device_uuid for c in daemon.clients()} == {UUID}
+    assert daemon.servers[0].status == "ACTIVE"
+
+
+@pytest.mark.parametrize(
+    ("clock", "default", "own"),
+    [
+        ("21:24:28.740", 50.0, 100.0),
+        ("21:24:28.803", 33.3, 100.0),
+        ("21:24:28.805", 33.3, 25.0),
+        ("21:24:28.826", 33.3, 0.1),
+    ],
+)
+def test_percentages_as_they_were_set(clock, default, own):
+    _, daemon = commands(clock)
+    assert daemon.default_active_thread_percentage == default
+    assert daemon.servers[0].active_thread_percentage == own
+
+
+def test_a_client_keeps_the_limits_it_connected_under():
+    node = fold("21:24:29.050", **COMMANDS)
+    node.set_sample(NvmlSample(1.0, devices=(H100,)))
+    snapshot, daemon = shot(node, "21:24:29.050")
+    early, late = daemon.find_client(ProcessKey(643)), daemon.find_client(ProcessKey(1137))
+    assert (early.active_thread_percentage, early.sm_count, early.outdated_limits) == (100.0, 132, True)
+    assert (late.active_thread_percentage, late.sm_count, late.outdated_limits) == (0.1, 8, False)
+    assert late.pinned_mem_limits["0"] == 2 << 30
+    assert late.limit_source["active_thread_percentage"] == "server"
+    assert "outdated" in {problem.code for problem in snapshot.problems}
+
+
+def test_a_limit_set_by_uuid_counts_for_its_ordinal():
+    node = fold("21:24:33.000", **COMMANDS)
+    node.fold_membership(PIPE, Membership(at("21:24:33.000"), (634,), query=QUERY), at("21:24:33.000"))
+    _, daemon = shot(node, "21:24:33.000")
+    assert daemon.servers[0].pinned_mem_limits == {"0": 3 << 30, "5": 2 << 30}
+    assert daemon.ordinals == {"0": UUID}
+
+
+def test_terminated_while_its_process_lives():
+    snapshot, daemon = commands("21:24:36.000")
+    assert states(daemon) == {643: "ACTIVE", 644: "ACTIVE", 645: "TERMINATED"}
+    assert daemon.find_client(ProcessKey(645)).terminate_requested
+    assert daemon.health == "ok"
+    assert "terminated" in {problem.code for problem in snapshot.problems}
+
+
+def test_a_refused_terminate_has_not_happened():
+    _, daemon = commands("21:24:35.719")
+    assert not daemon.find_client(ProcessKey(645)).terminate_requested
+
+
+def test_a_second_terminate_blocks_and_the_log_says_so():
+    snapshot, daemon = commands("21:24:39.000")
+    assert daemon.health == "blocked"
+    assert "645" in daemon.health_detail
+    assert "kill -9 645" in daemon.remedy
+    assert snapshot.problems[0].code == "daemon_blocked"
+
+
+@pytest.mark.parametrize(
+    ("clock", "health"), [("21:28:46.379", "ok"), ("21:28:46.390", "blocked"), ("21:28:58.500", "ok")]
+)
+def test_blocked_until_the_process_ends(clock, health):
+    assert shot(fold(clock, **FAULTS), clock)[1].health == health
+
+
+@pytest.mark.parametrize(
+    ("clock", "status", "clients"),
+    [
+        ("21:29:12.190", "ACTIVE", {1133, 1134, 1135}),
+        ("21:29:12.196", "FAULT", {1133, 1134, 1135}),
+        ("21:29:13.000", "FAULT", {1133, 1134}),
+        ("21:29:18.600", "FAULT", {1134}),
+        ("21:29:18.623", "ACTIVE", set()),
+    ],
+)
+def test_fault_and_recovery(clock, status, clients):
+    _, daemon = shot(fold(clock, **FAULTS), clock)
+    assert daemon.servers[0].status == status
+    assert states(daemon).keys() == clients
+
+
+def test_containment_spares_the_client_on_another_device():
+    snapshot, daemon = shot(fold("21:41:52.000", **CONTAINMENT), "21:41:52.000")
+    assert daemon.servers[0].status == "FAULT"
+    (problem,) = [problem for problem in snapshot.problems if problem.code == "fault"]
+    assert "901, 902, 903" in problem.remedy
+    assert "904" not in problem.remedy
+    assert len(daemon.find_client(ProcessKey(902)).contexts) == 2
+    _, daemon = shot(fold("21:41:53.650", **CONTAINMENT), "21:41:53.650")
+    assert daemon.servers[0].status == "ACTIVE"
+    assert states(daemon) == {904: "ACTIVE"}
+
+
+def test_refusals_of_a_full_device_and_of_a_faulty_server():
+    told = [e for e in shot(fold("21:31:00", **FAULTS), "21:31:00")[0].events if e.kind == "client_refused"]
+    assert [(e.pid, e.values["reason"]) for e in told] == [(1113, "fault"), (1268, "fault")]
+
+
+def test_a_full_device():
+    node = fold("21:24:25.000", **COMMANDS)
+    pids = tuple(range(2000, 2048))
+    contexts = (DeviceClients(0, "00:00.0", "H100", tuple(ClientContext(pid, 1) for pid in pids)),)
+    node.fold_membership(
+        PIPE,
+        Membership(at("21:24:26"), (634,), {634: "ACTIVE"}, {634: pids}, {634: contexts}, (), QUERY),
+        at("21:24:26"),
+    )
+    node.set_sample(NvmlSample(1.0, devices=(H100,)))
+    snapshot, daemon = shot(node, "21:24:26")
+    assert len(daemon.servers[0].clients) == 48
+    assert snapshot.devices[0].contexts == 48
+    assert "device_full" in {problem.code for problem in snapshot.problems}
+
+
+def test_another_users_client_waits():
+    snapshot, _ = shot(fold("21:31:10", **USERS), "21:31:10")
+    (problem,) = [problem for problem in snapshot.problems if problem.code == "pending"]
+    assert "2943" in problem.subject
+
+
+def test_each_event_is_told_once_though_both_logs_tell_it():
+    told = shot(fold("21:24:36", **COMMANDS), "21:24:36")[0].events
+    ended = [e.kind for e in told if e.pid == 645 and e.kind.startswith("terminate")]
+    assert ended == ["terminate_requested", "terminate_requested", "terminate_succeeded"]  # the first one was refused
+    assert len([e for e in told if e.kind == "limit_set" and e.values.get("value") == str(2 << 30)]) == 2
+    assert not [e for e in told if e.kind in {"session_opened", "session_closed"}]
+    assert not [e for e in told if e.kind == "command" and not e.values.keys() & {"changes", "refused"}]
+
+
+def test_a_forged_row_is_dropped_and_a_disputed_one_not_believed():
+    node = fold("21:24:25.000", **COMMANDS)
+    rows = (
+        PsRow(645, 2, 634, "GPU-c6233a33", 4026531836, "/tmp/client"),
+        PsRow(643, 3, 634, "GPU-c6233a33", 4026531836, "/tmp/client"),
+        PsRow(643, 9, 634, "GPU-c6233a33", 1, "forged for 643"),
+        PsRow(999, 4, 634, "GPU-c6233a33", 1, "forged"),
+    )
+    reading = Membership(at("21:24:26"), (634,), {634: "ACTIVE"}, {634: (643, 645)}, {}, rows, QUERY)
+    node.fold_membership(PIPE, reading, at("21:24:26"))
+    _, daemon = shot(node, "21:24:26")
+    assert states(daemon).keys() == {643, 645}
+    assert daemon.find_client(ProcessKey(645)).id == 2
+    assert daemon.find_client(ProcessKey(643)).id is None
+    assert daemon.find_client(ProcessKey(643)).command is None
+
+
+def test_answers_do_not_undo_what_the_log_told_meanwhile():
+    node = fold("21:24:28.000", **COMMANDS)
+    asked = at("21:24:24.100")  # before the clients connected
+    node.fold_membership(PIPE, Membership(asked, (634,), {634: "ACTIVE"}, {634: ()}), at("21:24:28.001"))
+    assert states(shot(node, "21:24:28")[1]).keys() == {643, 644, 645}
+
+
+def test_an_unexplained_limit_was_so_from_the_start_where_the_logs_are_followed():
+    node = fold("21:24:28.000", **COMMANDS)
+    reading = LimitReading(at("21:24:28"), 100.0, 0, {"0": None}, {634: 100.0}, {634: {"0": 1 << 30}})
+    node.fold_limits(PIPE, reading)
+    client = shot(node, "21:24:28")[1].find_client(ProcessKey(643))
+    assert client.pinned_mem_limits == {"0": 1 << 30}
+    assert not client.outdated_limits
+
+
+def test_without_logs_nothing_is_claimed_of_clients_that_were_there_before():
+    node = NodeState()
+    node.set_places([running()])
+    node.watch(PIPE).watch = "polling"
+    node.fold_membership(PIPE, Membership(1.0, (634,), {634: "ACTIVE"}, {634: (643,)}), 1.0)
+    node.fold_limits(PIPE, LimitReading(1.0, 100.0, 0, {}, {634: 25.0}, {634: {}}))
+    node.fold_membership(PIPE, Membership(6.0, (634,), {634: "ACTIVE"}, {634: (643, 700)}), 6.0)
+    daemon = node.snapshot(7.0).daemons[0]
+    assert daemon.find_client(ProcessKey(643)).active_thread_percentage is None
+    assert daemon.find_client(ProcessKey(700)).active_thread_percentage == 25.0
+    node.fold_limits(PIPE, LimitReading(7.0, 100.0, 0, {}, {634: 50.0}, {634: {}}))
+    daemon = node.snapshot(8.0).daemons[0]
+    assert daemon.servers[0].active_thread_percentage == 50.0
+    assert daemon.find_client(ProcessKey(700)).active_thread_percentage is None
+
+
+def facts(pid, **known):
+    return ProcessFacts(ProcessKey(pid, 77), start_time=1.0, **known)
+
+
+def test_facts_give_identity_cpu_and_the_clients_own_limit():
+    node = fold("21:24:28.000", **COMMANDS)
+    node.set_sample(NvmlSample(1.0, devices=(H100,)))
+    own = {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "10", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=1G"}
+    node.set_facts([643], {643: facts(643, user="alice", cpu_seconds=1.0, environment=own)}, 10.0)
+    node.set_facts([643], {643: facts(643, user="alice", cpu_seconds=1.5, environment=own)}, 11.0)
+    client = shot(node, "21:24:28")[1].find_client(ProcessKey(643, 77))
+    assert (client.user, client.cpu_percent, client.active_thread_percentage, client.sm_count) == (
+        "alice",
+        50.0,
+        10.0,
+        12,
+    )
+    assert client.limit_source == {"active_thread_percentage": "client", "pinned_mem_limits": "client"}
+    assert client.pinned_mem_limits == {"0": 1 << 30}
+
+
+def test_a_process_that_ends_has_left():
+    node = fold("21:24:28.000", **COMMANDS)
+    node.set_facts([643, 644], {643: facts(643), 644: facts(644)}, 10.0)
+    node.set_facts([643, 644], {644: facts(644)}, 11.0)
+    assert states(shot(node, "21:24:28")[1]).keys() == {644, 645}
+
+
+def test_a_blocking_process_that_ends_frees_the_daemon():
+    node = fold("21:24:39.000", **COMMANDS)
+    node.set_facts([645], {645: facts(645)}, 10.0)
+    assert shot(node, "21:24:39")[1].health == "blocked"
+    node.set_facts([645], {}, 11.0)
+    assert shot(node, "21:24:39")[1].health == "ok"
+
+
+def test_held_names_the_holder_and_comes_back():
+    node = fold("21:24:28.000", **COMMANDS)
+    holder = SessionHolder(4711, "bob", "/dev/pts/3")
+    node.set_probe(PIPE, Answer("ps", Outcome.HELD, message="held by 4711", holder=holder), 5.0)
+    daemon = node.snapshot(5.0).daemons[0]
+    assert (daemon.health, daemon.holder) == ("held", holder)
+    assert len(daemon.servers[0].clients) == 3
+    node.set_probe(PIPE, Answer("ps", Outcome.OK), 6.0)
+    assert node.snapshot(6.0).daemons[0].health == "ok"
+
+
+@pytest.mark.parametrize("state", ["stale", "absent", "unusable"])
+def test_a_daemon_that_is_gone_takes_its_clients_with_it(state):
+    node = fold("21:24:28.000", **COMMANDS)
+    node.set_places([Place(PIPE, state, detail="gone", remedy="start one")])
+    snapshot = node.snapshot(9.0)
+    daemon = snapshot.daemons[0]
+    assert daemon.health == ("stale" if state == "stale" else "absent")
+    assert (daemon.health_detail, daemon.remedy, daemon.servers) == ("gone", "start one", ())
+    node.set_places([running(500)])
+    assert node.snapshot(10.0).daemons[0].health == "ok"
+
+
+def test_nothing_new_is_the_same_objects():
+    node = fold("21:24:36", **COMMANDS)
+    node.set_sample(NvmlSample(1.0, devices=(H100,)))
+    node.set_facts([643], {643: facts(643, cpu_seconds=1.0)}, 1.0)
+    one = node.snapshot(1.0)
+    node.set_sample(NvmlSample(2.0, devices=(H100,)))
+    two = node.snapshot(2.0)
+    assert one.daemons is two.daemons
+    assert one.devices is two.devices
+    assert one.problems is two.problems
+    assert one.events is two.events
+
+
+def test_changed_client_leaves_the_others_alone():
+    node = fold("21:24:28.000", **COMMANDS)
+    one = node.snapshot(1.0).daemons[0].servers[0].clients
+    node.set_facts([643], {643: facts(643)}, 1.0)
+    two = node.snapshot(2.0).daemons[0].servers[0].clients
+    assert two[0] is not one[0]
+    assert two[1] is one[1]
+    assert two[2] is one[2]
+
+
+def test_before_the_part_of_the_log_that_was_read_no_percentage_is_claimed():
+    """The server tells its first percentage alone; later ones are in control.log, and here its beginning is missing."""
+    node = NodeState()
+    node.set_places([running()])
+    node.watch(PIPE).state.control_from = at("21:24:29.100")
+    tail = [line for line in COMMANDS["control"] if line[12:24] > b"21:24:29.100"]
+    fold("21:24:30", control=tail, server=COMMANDS["server"], node=node)
+    node.fold_limits(PIPE, LimitReading(at("21:24:30"), 33.3, 0, {}, {634: 0.1}, {634: {"0": 2 << 30}}))
+    daemon = shot(node, "21:24:30")[1]
+    assert daemon.find_client(ProcessKey(643)).active_thread_percentage is None
+    assert daemon.find_client(ProcessKey(1142)).active_thread_percentage == 0.1
