@@ -1,0 +1,208 @@
+"""One worker process as the supervisor holds it: its environment, its lines, and its end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from mpstui.load.process import EXIT_FAILED, EXIT_FORCED
+from mpstui.load.protocol import LINE_LIMIT, Order, decode, encode, fold
+from mpstui.load.types import WorkerError, WorkerReport, WorkerState
+from mpstui.observe.procfs import process_key
+from mpstui.text import printable
+
+NO_DAEMON_DIRECTORY: Final = "/nonexistent/mpstui-without-mps"
+"""A pipe directory without a daemon: CUDA then works without MPS (fact 19)."""
+_MPS_VARIABLES: Final = (
+    "CUDA_MPS_PIPE_DIRECTORY",
+    "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE",
+    "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT",
+    "CUDA_MPS_CLIENT_PRIORITY",
+    "CUDA_MPS_ENABLE_PER_CTX_DEVICE_MULTIPROCESSOR_PARTITIONING",
+)
+_STDERR_TAIL: Final = 2000
+
+
+def client_environment(
+    base: Mapping[str, str],
+    *,
+    pipe_dir: str | None,
+    percentage: float | None = None,
+    memory_limit: str | None = None,
+    priority: int | None = None,
+    device_uuid: str | None = None,
+) -> dict[str, str]:
+    """The environment of a client; ``pipe_dir`` None is without MPS. Limits of the caller's own are not inherited."""
+    environment = {name: value for name, value in base.items() if name not in _MPS_VARIABLES}
+    environment["CUDA_MPS_PIPE_DIRECTORY"] = pipe_dir or NO_DAEMON_DIRECTORY
+    if device_uuid is not None:
+        environment["CUDA_VISIBLE_DEVICES"] = device_uuid
+    if pipe_dir is None:
+        return environment
+    if percentage is not None:
+        environment["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = f"{percentage:g}"
+    if memory_limit is not None:
+        environment["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] = f"0={memory_limit}"
+    if priority is not None:
+        environment["CUDA_MPS_CLIENT_PRIORITY"] = str(priority)
+    return environment
+
+
+class WorkerProcess:
+    """One process; ``changed`` is called with every new report, in the event loop."""
+
+    def __init__(self, report: WorkerReport, changed: Callable[[WorkerReport], None]) -> None:
+        self.report = report
+        self.settled = asyncio.Event()
+        """Ready, or over before it was."""
+        self.ended = asyncio.Event()
+        self._changed = changed
+        self._process: asyncio.subprocess.Process | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._stderr = b""
+        self._verdict: WorkerError | None = None
+
+    async def start(self, argv: Sequence[str], environment: Mapping[str, str], order: Order) -> None:
+        """Start the process and hand it its order. Never raises for what the system refuses: the report says it."""
+        try:
+            self._process = await asyncio.create_subprocess_exec(
+                *argv,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                env=dict(environment),
+                limit=LINE_LIMIT,
+            )
+        except OSError as error:
+            text = f"the worker cannot be started: {error.strerror or error}"
+            self._finish("failed", WorkerError(text, "see free memory and the limit of processes", kind="died"))
+            return
+        self._update(key=process_key(self._process.pid))
+        self._write(order.encode())
+        self._tasks = [asyncio.create_task(self._read_errors()), asyncio.create_task(self._read())]
+
+    def send(self, kind: str, **values: Any) -> None:
+        """A command to the worker; one that has ended does not hear it."""
+        self._write(encode(kind, values))
+
+    def reject(self, error: WorkerError) -> None:
+        """End it gracefully, as failed for a reason that the supervisor found."""
+        self._verdict = error
+        self.send("stop")
+
+    def _write(self, data: bytes) -> None:
+        stdin = self._process.stdin if self._process else None
+        if stdin is not None and not stdin.is_closing():
+            with contextlib.suppress(OSError):
+                stdin.write(data)
+
+    async def stop(self, deadline: float) -> None:
+        """Ask it to end and wait; after ``deadline`` seconds it is killed, and neighbours with it maybe (fact 17)."""
+        if self._process is None or self.ended.is_set():
+            return
+        if self.report.state not in {"stopping", "ended", "failed"}:
+            self._update(state="stopping")
+        self.send("stop")
+        try:
+            await asyncio.wait_for(self.ended.wait(), deadline)
+        except asyncio.TimeoutError:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+            await self.ended.wait()
+
+    def give_up(self) -> None:
+        """End before it was started."""
+        self._finish("ended", None)
+
+    def silence(self) -> None:
+        """Report nothing any more: another process has taken its number."""
+        self._changed = _nobody
+
+    def kill(self) -> None:
+        """SIGKILL at once, for experiments that want to see what it does."""
+        if self._process is not None and not self.ended.is_set():
+            with contextlib.suppress(ProcessLookupError):
+                self._process.send_signal(signal.SIGKILL)
+
+    async def _read(self) -> None:
+        process = self._process
+        if process is None or process.stdout is None:
+            return
+        while True:
+            try:
+                line = await process.stdout.readline()
+            except ValueError:
+                continue  # longer than the limit: what was read of it is dropped
+            if not line:
+                break
+            message = decode(line)
+            if message is not None:
+                self._heard(message)
+        status = await process.wait()
+        # A descendant of a program may hold standard error open for ever.
+        await asyncio.wait(self._tasks[:1], timeout=0.5)
+        self._tasks[0].cancel()
+        self._over(status)
+
+    async def _read_errors(self) -> None:
+        process = self._process
+        if process is None or process.stderr is None:
+            return
+        while chunk := await process.stderr.read(1 << 16):
+            self._stderr = (self._stderr + chunk)[-_STDERR_TAIL:]
+
+    def _heard(self, message: dict[str, Any]) -> None:
+        before = self.report.state
+        report = fold(self.report, message)
+        if before == "stopping" and report.state in {"ready", "running"}:
+            report = replace(report, state=before)
+        if self._verdict is not None and report.state in {"ended", "failed"}:
+            report = replace(report, state="failed", error=self._verdict)
+        self.report = report
+        self._changed(report)
+        if report.state == "ready" or report.over:
+            self.settled.set()
+
+    def _over(self, status: int) -> None:
+        report = self.report
+        if report.over:
+            self._finish(report.state, report.error)
+            return
+        lines = [line for line in self._stderr.decode("utf-8", "replace").splitlines() if line.strip()]
+        last = f": {printable(lines[-1], 200)}" if lines else ""
+        if status < 0:
+            name = signal.Signals(-status).name if -status in set(signal.Signals) else str(-status)
+            error = WorkerError(f"the worker was ended by {name}", "somebody killed it, or the system did", kind="died")
+        elif status == EXIT_FORCED:
+            error = WorkerError("the worker did not end by itself and ended by force", "see dmesg", kind="died")
+        elif status == EXIT_FAILED or status:
+            error = WorkerError(f"the worker ended with exit status {status}{last}", "see dmesg", kind="died")
+        else:
+            error = WorkerError(f"the worker ended without a word{last}", "see dmesg", kind="died")
+        self._finish("failed", self._verdict or error)
+
+    def _finish(self, state: WorkerState, error: WorkerError | None) -> None:
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.close()
+        self._update(state=state, error=error)
+        self.settled.set()
+        self.ended.set()
+
+    def _update(self, **changes: Any) -> None:
+        self.report = replace(self.report, time=time.monotonic(), **changes)
+        self._changed(self.report)
+
+
+def _nobody(_: WorkerReport) -> None:
+    return None
+
+
+def worker_order(kind: str, **values: Any) -> Order:
+    """An order with this process as the parent."""
+    return Order(kernel=kind, parent=os.getpid(), **values)

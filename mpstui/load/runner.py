@@ -1,0 +1,192 @@
+"""The user's own program as a client: ``python -m mpstui.load.runner`` starts it, times it, and leaves nothing behind.
+
+Nothing is assumed about the program. Its descendants stay ours, also those that fork away: this process adopts them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import threading
+import time
+from typing import IO, Final
+
+import psutil
+
+from mpstui.load.process import PR_SET_PDEATHSIG, Channel, adopt_orphans
+from mpstui.load.types import WorkerError
+from mpstui.text import printable
+
+TERM_SECONDS: Final = 10.0
+"""From SIGTERM to SIGKILL for the program and its descendants."""
+GRACE: Final = 30.0
+LEFT_SECONDS: Final = 0.5
+"""What descendants have for ending after the program itself."""
+_REPORT_SECONDS: Final = 0.5
+_TAIL: Final = 2000
+
+
+class Runner:
+    """One run of the program."""
+
+    def __init__(self, channel: Channel) -> None:
+        self.channel = channel
+        self.tail = b""
+        self.ended_at: float | None = None
+
+    def run(self) -> None:
+        """Wait for the word, run, report; never returns."""
+        order = self.channel.order
+        self.channel.say("ready", unit="s", levels=[])
+        if not self.channel.wait_for_go():
+            self.channel.end()
+        started = time.monotonic()
+        process = self._start(order.command)
+        self.channel.say("running", time=started, pids=[process.pid])
+        threads = [threading.Thread(target=self._wait, args=(process,), daemon=True)]
+        if process.stdout is not None:
+            threads.append(threading.Thread(target=self._drain, args=(process.stdout,), daemon=True))
+        for thread in threads:
+            thread.start()
+        stopped = False
+        while self.ended_at is None:
+            left = _REPORT_SECONDS if order.seconds is None else started + order.seconds - time.monotonic()
+            self.channel.wait(max(0.0, min(_REPORT_SECONDS, left)))
+            now = time.monotonic()
+            stopped = self.channel.stopping or (order.seconds is not None and now - started >= order.seconds)
+            if stopped:
+                break
+            self._report(now, now - started, process.pid)
+        elapsed = (self.ended_at or time.monotonic()) - started
+        behind = descendants() if stopped else self._left_behind(process.pid)
+        killed = end_all(behind)
+        if killed:
+            self.channel.say("note", note=f"{plural(killed)} did not end on SIGTERM and had to be killed")
+        if self.ended_at is None:
+            process.wait()
+        if behind and not stopped:
+            self.channel.fail(
+                WorkerError(
+                    f"the command ended after {elapsed:.1f} s but left {plural(len(behind))} running, ended now",
+                    "run it in the foreground: a program that forks away cannot be timed",
+                    kind="command",
+                )
+            )
+        if process.returncode and not stopped:
+            self.channel.fail(self._failure(process.returncode))
+        if stopped:
+            self.channel.say("note", note=f"stopped after {elapsed:.1f} s, before it had ended by itself")
+        self.channel.end(done=0.0 if stopped else 1.0, running_seconds=elapsed, figure=elapsed, time=time.monotonic())
+
+    def _start(self, command: tuple[str, ...]) -> subprocess.Popen[bytes]:
+        prctl = ctypes.CDLL(None).prctl
+        try:
+            return subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                # Should this process be killed, the program ends too.
+                preexec_fn=lambda: prctl(PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0),
+            )
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            name = printable(command[0], 80) if command else "an empty command"
+            why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            self.channel.fail(
+                WorkerError(f"{name} cannot be started: {why}", "check the command and its path", kind="command")
+            )
+
+    def _wait(self, process: subprocess.Popen[bytes]) -> None:
+        process.wait()
+        self.ended_at = time.monotonic()
+        self.channel.poke()
+
+    def _drain(self, output: IO[bytes]) -> None:
+        """Keep the last words: a full disk or a pipe that nobody reads must not stop the program."""
+        with contextlib.suppress(OSError, ValueError):
+            while chunk := os.read(output.fileno(), 1 << 16):
+                self.tail = (self.tail + chunk)[-_TAIL:]
+
+    def _report(self, now: float, elapsed: float, main: int) -> None:
+        reap(main)
+        self.channel.say(
+            "report",
+            droppable=True,
+            time=now,
+            figure=elapsed,
+            running_seconds=elapsed,
+            pids=[process.pid for process in descendants()],
+        )
+
+    def _left_behind(self, main: int) -> list[psutil.Process]:
+        """Descendants that outlive the program by more than a moment."""
+        end = time.monotonic() + LEFT_SECONDS
+        while True:
+            reap(main)
+            left = descendants()
+            if not left or time.monotonic() >= end:
+                return left
+            self.channel.wait(0.02)
+
+    def _failure(self, status: int) -> WorkerError:
+        lines = [line for line in self.tail.decode("utf-8", "replace").splitlines() if line.strip()]
+        last = printable(lines[-1], 200) if lines else "it printed nothing"
+        how = f"was ended by {signal.Signals(-status).name}" if status < 0 else f"ended with exit status {status}"
+        return WorkerError(f"the command {how}: {last}", "run it by hand in the same environment", kind="command")
+
+
+def plural(count: int) -> str:
+    """``1 process``, ``2 processes``."""
+    return f"{count} process{'' if count == 1 else 'es'}"
+
+
+def descendants() -> list[psutil.Process]:
+    """All processes below this one that live."""
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            if process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
+
+
+def reap(main: int) -> None:
+    """Let adopted processes that have ended go; ``main`` is waited for by its own thread."""
+    for process in psutil.Process().children():
+        if process.pid != main:
+            with contextlib.suppress(OSError):
+                os.waitpid(process.pid, os.WNOHANG)
+
+
+def end_all(processes: list[psutil.Process], seconds: float = TERM_SECONDS) -> int:
+    """SIGTERM, and SIGKILL for what does not end, new descendants included; how many had to be killed."""
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            process.terminate()
+    psutil.wait_procs(processes, seconds)
+    killed = 0
+    for _ in range(100):
+        left = descendants()
+        if not left:
+            break
+        for process in left:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+        killed += len(left)
+        psutil.wait_procs(left, 1)
+    return killed
+
+
+def main() -> None:
+    """The whole life of a runner; never returns."""
+    channel = Channel(GRACE)
+    adopt_orphans()
+    Runner(channel).run()
+
+
+if __name__ == "__main__":
+    main()

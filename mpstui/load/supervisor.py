@@ -1,0 +1,316 @@
+"""Starts workers, keeps what they report, moves their shares, and leaves none behind."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from mpstui.load.client import WorkerProcess, client_environment, worker_order
+from mpstui.load.process import GRACE
+from mpstui.load.runner import GRACE as COMMAND_GRACE
+from mpstui.load.types import COMMAND, INFO, LoadSpec, WorkerError, WorkerReport, value_for
+from mpstui.model import CONTEXT_LIMIT
+from mpstui.observe.sources import NvmlSample, NvmlSource
+
+CUDA_WORKER: Final = (sys.executable, "-m", "mpstui.load.worker")
+COMMAND_WORKER: Final = (sys.executable, "-m", "mpstui.load.runner")
+READY_SECONDS: Final = 60.0
+"""How long the first of a group waits for the last; a client of another user may wait for ever (fact 21)."""
+_MEMORY_SECONDS: Final = 1.0
+
+Callback = Callable[[WorkerReport], None]
+
+
+@dataclass(slots=True)
+class _Slot:
+    """A worker's number, what it is to be, and the process that is it now."""
+
+    spec: LoadSpec
+    index: int
+    process: WorkerProcess
+    percentage: float | None
+    sms: int | None
+    pool: tuple[int, ...]
+    together: asyncio.Task[None] | None = None
+    leaving: WorkerProcess | None = None
+    """The process before a restart, until it has ended."""
+    stopped: bool = False
+
+
+def shorten(pool: tuple[int, ...], count: int, keep: int | None = None) -> tuple[int, ...]:
+    """At most ``count`` of the pool's levels, evenly chosen, smallest and largest first, and ``keep`` in any case."""
+    levels = sorted(set(pool))
+    if count <= 0:
+        return ()
+    if len(levels) > count:
+        last = len(levels) - 1
+        chosen = {round(i * last / max(1, count - 1)) for i in range(count)} if count > 1 else {last}
+        levels = [levels[i] for i in sorted(chosen)]
+    if keep is not None and keep not in levels:
+        if len(levels) >= count:
+            levels.remove(min(levels, key=lambda level: abs(level - keep)))
+        levels = sorted({*levels, keep})
+    return tuple(levels)
+
+
+def even_levels(device_sms: int, count: int = 12, step: int = 2, floor: int = 8) -> tuple[int, ...]:
+    """``count`` shares from the smallest to all SMs, rounded as the hardware rounds (fact 22)."""
+    levels = {device_sms, min(floor, device_sms)}
+    for i in range(1, max(2, count)):
+        sms = floor + (device_sms - floor) * i / max(1, count - 1)
+        levels.add(min(device_sms, max(floor, math.ceil(sms / step) * step)))
+    return tuple(sorted(levels))
+
+
+class Supervisor:
+    """All workers of one screen or one command. To be used from one event loop, in the main thread: the kernel ends
+    the workers when the thread that started them ends."""
+
+    def __init__(
+        self,
+        *,
+        worker_command: tuple[str, ...] = CUDA_WORKER,
+        command_worker: tuple[str, ...] = COMMAND_WORKER,
+        simulated: bool = False,
+        nvml: NvmlSource | None = None,
+        environment: Mapping[str, str] = os.environ,
+        ready_seconds: float = READY_SECONDS,
+    ) -> None:
+        self.simulated = simulated
+        self._worker_command = worker_command
+        self._command_worker = command_worker
+        self._nvml = nvml
+        self._environment = environment
+        self._ready_seconds = ready_seconds
+        self._slots: dict[int, _Slot] = {}
+        self._callbacks: list[Callback] = []
+        self._memory_task: asyncio.Task[None] | None = None
+
+    @property
+    def workers(self) -> tuple[WorkerReport, ...]:
+        """The latest report of each worker, by its number."""
+        return tuple(slot.process.report for slot in self._slots.values())
+
+    def subscribe(self, callback: Callback) -> Callable[[], None]:
+        """Call ``callback`` in the event loop with each new report; returns what ends that."""
+        self._callbacks.append(callback)
+
+        def unsubscribe() -> None:
+            with contextlib.suppress(ValueError):
+                self._callbacks.remove(callback)
+
+        return unsubscribe
+
+    async def start(self, spec: LoadSpec, contexts_in_use: int = 0) -> tuple[int, ...]:
+        """Start a group of workers; they begin together once each is ready. Returns their numbers.
+
+        ``contexts_in_use`` are those of others on the device: the pools share what is left of 48 (fact 13).
+        """
+        mine = sum(max(1, len(s.pool)) for s in self._slots.values() if not s.process.report.over)
+        room = max(1, (CONTEXT_LIMIT - contexts_in_use - mine) // max(1, spec.clients))
+        numbers = []
+        for index in range(spec.clients):
+            number = len(self._slots) + 1
+            sms = value_for(spec.sm_counts, index)
+            wanted = None if sms is None else int(sms)
+            self._slots[number] = _Slot(
+                spec,
+                index,
+                self._new_process(number, spec),
+                value_for(spec.percentages, index),
+                wanted,
+                shorten(spec.pool, room, wanted),
+            )
+            numbers.append(number)
+        for number in numbers:
+            await self._launch(self._slots[number])
+        self._go_together(numbers)
+        if spec.kernel == COMMAND and self._nvml is not None and self._memory_task is None:
+            self._memory_task = asyncio.create_task(self._watch_memory(self._nvml))
+        return tuple(numbers)
+
+    async def set_share(self, worker: int, sms: int) -> None:
+        """Move the worker to ``sms`` SMs: at its next launch, on the level of its pool that is nearest.
+
+        Without a pool (no affinity, or one context) it is restarted under a percentage, which takes a second; its
+        report says so.
+        """
+        slot = self._slots[worker]
+        report = slot.process.report
+        if len(report.levels) > 1:
+            slot.sms = min(report.levels, key=lambda level: (abs(level - sms), -level))
+            slot.process.send("share", sms=slot.sms, asked=time.monotonic())
+            return
+        total = await self._device_sms(report)
+        if total:
+            share = min(100.0, math.ceil(sms / total * 10_000) / 100)
+            await self.restart(worker, percentage=share)
+
+    async def restart(self, worker: int, percentage: float | None = None) -> None:
+        """End the worker gracefully and start it again under the server's present limits, or under ``percentage``."""
+        slot = self._slots[worker]
+        if percentage is not None:
+            slot.percentage, slot.sms = percentage, None
+        if slot.leaving is not None:
+            return  # it is being restarted, and takes the percentage from above
+        old, slot.leaving = slot.process, slot.process
+        old.silence()
+        slot.process = self._new_process(worker, slot.spec)
+        note = "restarted: a change of limits reaches new clients only"
+        slot.process.report = replace(slot.process.report, state="restarting", notes=(note,))
+        self._notify(slot.process.report)
+        await old.stop(self._deadline(slot))
+        slot.leaving = None
+        if slot.stopped:
+            slot.process.give_up()
+            return
+        await self._launch(slot)
+        self._go_together([worker])
+
+    def fault(self, worker: int) -> None:
+        """Have a worker with the illegal kernel make its illegal store now."""
+        self._slots[worker].process.send("fault")
+
+    def kill(self, worker: int) -> None:
+        """SIGKILL a worker. A busy one takes its neighbours along (fact 17): for experiments in a private daemon."""
+        self._slots[worker].process.kill()
+
+    async def stop(self, workers: Iterable[int] | None = None) -> None:
+        """End these workers, or all, gracefully; returns when their processes are gone."""
+        chosen = [self._slots[number] for number in (self._slots if workers is None else workers)]
+        for slot in chosen:
+            slot.stopped = True
+        processes = [(slot, process) for slot in chosen for process in (slot.process, slot.leaving) if process]
+        await asyncio.gather(*(process.stop(self._deadline(slot)) for slot, process in processes))
+        if workers is None:
+            for task in [self._memory_task, *(slot.together for slot in self._slots.values())]:
+                if task is not None:
+                    task.cancel()
+            self._memory_task = None
+
+    async def wait(self, workers: Iterable[int] | None = None) -> None:
+        """Until these workers, or all, have ended."""
+        numbers = list(self._slots if workers is None else workers)
+        await asyncio.gather(*(self._slots[number].process.ended.wait() for number in numbers))
+
+    async def wait_settled(self, workers: Iterable[int]) -> None:
+        """Until each of these is ready, or over before it was."""
+        await asyncio.gather(*(self._slots[number].process.settled.wait() for number in workers))
+
+    def report(self, worker: int) -> WorkerReport:
+        """The latest report of one worker."""
+        return self._slots[worker].process.report
+
+    def _new_process(self, number: int, spec: LoadSpec) -> WorkerProcess:
+        report = WorkerReport(
+            number, spec.kernel, "starting", time.monotonic(), unit=INFO[spec.kernel].unit, simulated=self.simulated
+        )
+        return WorkerProcess(report, self._notify)
+
+    def _notify(self, report: WorkerReport) -> None:
+        for callback in tuple(self._callbacks):
+            callback(report)
+
+    def _deadline(self, slot: _Slot) -> float:
+        return 4.0 + (COMMAND_GRACE if slot.spec.kernel == COMMAND else GRACE)
+
+    async def _launch(self, slot: _Slot) -> None:
+        spec = slot.spec
+        argv = self._command_worker if spec.kernel == COMMAND else self._worker_command
+        environment = client_environment(
+            self._environment,
+            pipe_dir=str(spec.pipe_dir) if spec.mps and spec.pipe_dir else None,
+            percentage=slot.percentage,
+            memory_limit=spec.memory_limit,
+            priority=spec.priority,
+            device_uuid=spec.device_uuid,
+        )
+        order = worker_order(
+            spec.kernel,
+            command=spec.command,
+            clients=spec.clients,
+            seconds=spec.seconds,
+            amount=spec.amount,
+            sms=slot.sms,
+            pool=slot.pool,
+            mps=spec.mps,
+            memory_limited=spec.memory_limit is not None,
+        )
+        slot.process.report = replace(slot.process.report, percentage=slot.percentage, device_uuid=spec.device_uuid)
+        await slot.process.start(argv, environment, order)
+
+    def _go_together(self, numbers: list[int]) -> None:
+        task = asyncio.create_task(self._go(numbers))
+        for number in numbers:
+            self._slots[number].together = task
+
+    async def _go(self, numbers: list[int]) -> None:
+        slots = [self._slots[number] for number in numbers]
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self.wait_settled(numbers), self._ready_seconds)
+        for slot in slots:
+            _release(slot)
+        await asyncio.gather(*(self._go_late(slot) for slot in slots if not slot.process.settled.is_set()))
+
+    async def _go_late(self, slot: _Slot) -> None:
+        process = slot.process
+        note = "waits for the MPS server: a client of another user waits until that user's clients have ended"
+        process.report = replace(process.report, notes=(*process.report.notes, note))
+        self._notify(process.report)
+        await process.settled.wait()
+        _release(slot)
+
+    async def _device_sms(self, report: WorkerReport) -> int | None:
+        """All SMs of the device: a client under a percentage sees only its share of them."""
+        if self._nvml is not None:
+            sample = await asyncio.to_thread(self._nvml.sample)
+            for device in sample.devices:
+                if device.uuid == report.device_uuid and device.sm_count:
+                    return device.sm_count
+        return report.device_sms
+
+    async def _watch_memory(self, nvml: NvmlSource) -> None:
+        """What NVML counts for the processes of each command."""
+        while True:
+            sample = await asyncio.to_thread(nvml.sample)
+            for slot in self._slots.values():
+                process = slot.process
+                if slot.spec.kernel == COMMAND and process.report.pids and not process.report.over:
+                    process.report = replace(process.report, memory=memory_of(sample, process.report.pids))
+                    self._notify(process.report)
+            await asyncio.sleep(_MEMORY_SECONDS)
+
+
+def _release(slot: _Slot) -> None:
+    """Let a ready worker go, unless it runs in another way than it was asked to."""
+    report = slot.process.report
+    if report.state == "ready" and report.mps is not None and report.mps != slot.spec.mps:
+        slot.process.reject(_wrong_mode(slot.spec))
+    elif report.state == "ready":
+        slot.process.send("go")
+
+
+def memory_of(sample: NvmlSample, pids: Iterable[int]) -> int | None:
+    """Bytes that NVML counts for these processes on all devices; None where it counts none of them."""
+    wanted, found = set(pids), []
+    for uuid in {*sample.processes, *sample.mps_clients}:
+        both = {**sample.processes.get(uuid, {}), **sample.mps_clients.get(uuid, {})}
+        found += [size for pid, size in both.items() if pid in wanted and size is not None]
+    return sum(found) if found else None
+
+
+def _wrong_mode(spec: LoadSpec) -> WorkerError:
+    if spec.mps:
+        return WorkerError(
+            f"the client runs without MPS: no daemon took it in {spec.pipe_dir}",
+            "start a daemon there, or use --private or --mps off",
+            kind="no_mps",
+        )
+    return WorkerError("the client runs under MPS although it should not", "see CUDA_MPS_PIPE_DIRECTORY", kind="no_mps")

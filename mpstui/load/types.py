@@ -1,0 +1,166 @@
+"""What a load is asked to be and what its workers report; values only. Bytes, seconds, percent, SMs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final, Literal, cast, get_args
+
+from mpstui.model import ProcessKey
+
+KernelName = Literal["nbody", "fma", "triad", "small", "memory", "endless", "illegal"]
+KERNELS: Final = cast(tuple[KernelName, ...], get_args(KernelName))
+WorkerState = Literal["starting", "ready", "running", "restarting", "stopping", "ended", "failed"]
+"""``ready``: has its context and waits for the others. ``ended``: as it was asked to. ``failed``: see ``error``."""
+
+COMMAND: Final = "command"
+"""Stands for a kernel's name in reports of workers that run the user's own program."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelInfo:
+    """What a person is told of a kernel."""
+
+    unit: str
+    scale: float
+    """Of the unit in the worker's own counts (interactions, operations, bytes, launches)."""
+    text: str
+    harms: str = ""
+    """What it does to others, where that has to be asked for."""
+
+
+INFO: Final[Mapping[str, KernelInfo]] = MappingProxyType(
+    {
+        "nbody": KernelInfo("Ginteractions/s", 1e9, "n-body, all pairs: bound by arithmetic"),
+        "fma": KernelInfo("TFLOP/s", 1e12, "fused multiply-adds: bound by arithmetic alone"),
+        "triad": KernelInfo("GB/s", 1e9, "a = b + s·c: bound by the memory's bandwidth"),
+        "small": KernelInfo("launches/s", 1.0, "a few blocks a launch: bound by launches"),
+        "memory": KernelInfo("GiB", 1 << 30, "takes memory until it is refused", "fills the device's memory"),
+        "endless": KernelInfo("", 1.0, "a kernel that never ends by itself"),
+        "illegal": KernelInfo("", 1.0, "an illegal store after some seconds", "takes down every client of the device"),
+        COMMAND: KernelInfo("s", 1.0, "the user's own program"),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadSpec:
+    """One group of like clients."""
+
+    kernel: KernelName | Literal["command"] = "fma"
+    command: tuple[str, ...] = ()
+    """The user's own program, where ``kernel`` is ``command``."""
+    clients: int = 1
+    device_uuid: str | None = None
+    """None: the first device that CUDA shows."""
+    percentages: tuple[float, ...] = ()
+    """CUDA_MPS_ACTIVE_THREAD_PERCENTAGE: none, one for all, or one for each client."""
+    sm_counts: tuple[int, ...] = ()
+    """SMs by execution affinity: none, one for all, or one for each client (fact 22 says how they are rounded)."""
+    memory_limit: str | None = None
+    """CUDA_MPS_PINNED_DEVICE_MEM_LIMIT of each client as MPS writes it: ``2G``."""
+    priority: int | None = None
+    seconds: float | None = None
+    """None: until stopped."""
+    amount: float | None = None
+    """Ends each client once it has done this many interactions, operations, bytes or launches."""
+    mps: bool = True
+    pipe_dir: Path | None = None
+    """The daemon's; of no meaning with ``mps`` off."""
+    pool: tuple[int, ...] = ()
+    """SM counts for which a worker makes contexts ahead, so that its share can move while it runs. The supervisor
+    shortens it to the contexts that the device has left."""
+
+
+@dataclass(frozen=True, slots=True)
+class PooledContext:
+    """One context of a pool and what it cost."""
+
+    sms: int
+    seconds: float
+    size: int
+    """Bytes of device memory; 0 for the one that it started on, which it needs in any case."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerError:
+    """Why a worker ended, in words."""
+
+    text: str
+    remedy: str = ""
+    code: int | None = None
+    """The CUDA error; None where it was not CUDA's."""
+    name: str = ""
+    kind: str = "cuda"
+    """``cuda``, or what was missing: ``no_driver``, ``no_bindings``, ``no_mps``, ``died``, ``command`` …"""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerReport:
+    """The latest that is known of a worker."""
+
+    worker: int
+    """Its number in this supervisor; stays when it is restarted."""
+    kernel: str
+    state: WorkerState
+    time: float
+    """CLOCK_MONOTONIC seconds of the reading."""
+    key: ProcessKey | None = None
+    figure: float | None = None
+    """In ``unit``; over the last quarter of a second. For a command: seconds since it started."""
+    unit: str = ""
+    done: float = 0.0
+    """Interactions, operations, bytes or launches so far."""
+    launches: int = 0
+    running_seconds: float = 0.0
+    """Since it was told to go."""
+    sms: int | None = None
+    """The share of SMs that it launches on now."""
+    levels: tuple[int, ...] = ()
+    """The shares that it can change to at the next launch, ascending; at most one where it has to be restarted."""
+    affinity: bool | None = None
+    """Whether the device gives contexts a share of their own; None until known."""
+    pool: tuple[PooledContext, ...] = ()
+    switch_seconds: float | None = None
+    """From the last change of share being asked for to the first work done under it."""
+    memory: int | None = None
+    """Bytes that it allocated itself; for a command what NVML counts for its processes."""
+    percentage: float | None = None
+    device_uuid: str | None = None
+    device_name: str | None = None
+    device_sms: int | None = None
+    mps: bool | None = None
+    """Whether its context is one of an MPS server; None where the driver does not say."""
+    pids: tuple[int, ...] = ()
+    """The processes of a command."""
+    notes: tuple[str, ...] = ()
+    error: WorkerError | None = None
+    simulated: bool = False
+
+    @property
+    def pid(self) -> int | None:
+        return self.key.pid if self.key else None
+
+    @property
+    def pool_seconds(self) -> float:
+        """What making the pool took."""
+        return sum(context.seconds for context in self.pool)
+
+    @property
+    def pool_bytes(self) -> int:
+        """Device memory that the pool holds."""
+        return sum(context.size for context in self.pool)
+
+    @property
+    def over(self) -> bool:
+        """Whether its process has ended for good."""
+        return self.state in {"ended", "failed"}
+
+
+def value_for(values: tuple[float, ...] | tuple[int, ...], index: int) -> float | None:
+    """The value of client ``index``: none given, one for all, or one for each."""
+    if not values:
+        return None
+    return values[0] if len(values) == 1 else values[index]

@@ -1,0 +1,339 @@
+"""One CUDA client as a process: ``python -m mpstui.load.worker``, told by its supervisor what to do."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import Any, Final, NoReturn
+
+from mpstui.load.driver import Arguments, CudaError, DeviceFacts, Driver, Handle, NoDriver
+from mpstui.load.errors import cuda_error, words
+from mpstui.load.process import Channel
+from mpstui.load.protocol import Order
+from mpstui.load.types import INFO, WorkerError
+from mpstui.load.workloads import FUNCTIONS, MIB, Share, Workload, make_workload, ptx
+
+BATCH_SECONDS: Final = 0.004
+"""Two batches are under way at a time: a change of share waits for some 8 ms of work."""
+REPORT_SECONDS: Final = 0.25
+SETTLE_SECONDS: Final = 0.03
+"""After a change of share the first report covers this long, so that it comes within 100 ms of the key."""
+FAULT_SECONDS: Final = 3.0
+CONTEXT_RESERVE: Final = 640 * MIB
+"""What a context may take (520 MiB were seen, fact 23), with some to spare."""
+_OUT_OF_MEMORY: Final = 2
+_UNAVAILABLE: Final = 46
+_LARGEST_BATCH: Final = 2000
+_FILL_BLOCKS: Final = (256 * MIB, 32 * MIB, 2 * MIB)
+
+
+@dataclass(slots=True)
+class Batch:
+    """Launches under way, with the event behind them."""
+
+    event: Handle
+    amount: float
+    launches: int
+
+
+class Worker:
+    """A pool of contexts, one kernel, and the loop that launches it."""
+
+    def __init__(self, driver: Driver, channel: Channel, order: Order) -> None:
+        self.driver = driver
+        self.channel = channel
+        self.order = order
+        self.facts: DeviceFacts = driver.facts()
+        self.shares: dict[int, Share] = {}
+        self.share: Share | None = None
+        self.done = 0.0
+        self.launches = 0
+        self.started = 0.0
+        self._reported_at = 0.0
+        self._reported_done = 0.0
+        self._report_due = 0.0
+        self._switch_from: float | None = None
+
+    # The pool.
+
+    def make_pool(self) -> tuple[Share, list[str]]:
+        """The context to start on and then the others, as far as the device takes them; notes on what was left out."""
+        order, notes = self.order, []
+        wanted = order.sms
+        pool = sorted(set(order.pool))
+        if not self.facts.affinity and (pool or wanted is not None):
+            notes.append("this device gives contexts no share of their own here: a change restarts the client")
+            pool, wanted = [], None
+        if pool and wanted is None:
+            wanted = self.facts.sms
+        first = self.share = self._add_share(wanted)
+        for sms in pool:
+            if any(share.sms >= sms and share.sms - sms < 2 for share in self.shares.values()):
+                continue  # rounds to one that is there
+            if self.channel.stopping:
+                break
+            if self.driver.free_memory() < CONTEXT_RESERVE:
+                notes.append(f"the pool ends at {len(self.shares)} contexts: the memory that is left is kept free")
+                break
+            try:
+                self._add_share(sms)
+            except CudaError as error:
+                if error.code not in {_OUT_OF_MEMORY, _UNAVAILABLE}:
+                    raise
+                notes.append(f"the pool ends at {len(self.shares)} contexts: {words(error.code)}")
+                break
+        self.driver.use(first.context)
+        return first, notes
+
+    def _add_share(self, sms: int | None) -> Share:
+        before = time.monotonic()
+        free = self.driver.free_memory() if self.shares else None
+        context, got = self.driver.create_context(sms)
+        kernel = self.order.kernel
+        functions = self.driver.load(ptx(kernel), FUNCTIONS[kernel])
+        if kernel == "illegal":
+            functions |= self.driver.load(ptx("fma"), FUNCTIONS["fma"])
+        share = Share(context, got if got is not None else self.facts.sms, functions)
+        share.events = [self.driver.event(), self.driver.event()]
+        share.seconds = time.monotonic() - before
+        share.size = max(0, free - self.driver.free_memory()) if free is not None else 0
+        self.shares[share.sms] = share
+        return share
+
+    def destroy(self) -> None:
+        """Give every context back, so that the server sees a client that left in order."""
+        for share in self.shares.values():
+            self.driver.use(share.context)
+            self.driver.destroy_context(share.context)
+
+    # The work.
+
+    def run(self) -> NoReturn:
+        """Until stopped, out of time, or done with the amount."""
+        share, notes = self.make_pool()
+        facts = self.facts
+        for note in notes:
+            self.channel.say("note", note=note)
+        budget = min(int(facts.memory * 0.6), self.driver.free_memory() * 4 // 5) // max(1, self.order.clients)
+        if self.order.memory_limited:
+            budget = self.driver.free_memory() * 4 // 5
+        self.channel.say(
+            "ready",
+            device_uuid=facts.uuid,
+            device_name=facts.name,
+            device_sms=facts.sms,
+            mps=facts.mps,
+            affinity=facts.affinity,
+            unit=INFO[self.order.kernel].unit,
+            sms=share.sms,
+            levels=sorted(self.shares) if facts.affinity and self.order.pool else [share.sms],
+            pool=[{"sms": s.sms, "seconds": s.seconds, "size": s.size} for s in self.shares.values()],
+        )
+        if self.channel.wait_for_go():
+            self.started = self._reported_at = time.monotonic()
+            self._report_due = self.started + REPORT_SECONDS
+            self.channel.say("running", time=self.started)
+            if self.order.kernel == "endless":
+                self._endless(share)
+            elif self.order.kernel == "memory":
+                self._fill(share)
+            else:
+                self._loop(make_workload(self.order.kernel, self.driver, budget), share)
+        elapsed = max(0.0, self._reported_at - self.started)
+        self.destroy()
+        self.channel.end(done=self.done, launches=self.launches, running_seconds=elapsed, time=self._reported_at)
+
+    def _over(self) -> bool:
+        seconds = self.order.seconds
+        return self.channel.stopping or (seconds is not None and time.monotonic() - self.started >= seconds)
+
+    def _loop(self, work: Workload, share: Share) -> None:
+        """Keep two batches under way; a batch is as many launches as fill some milliseconds."""
+        work.enter(share)
+        under_way: deque[Batch] = deque()
+        size, enqueued, last = 1, 0.0, time.monotonic()
+        amount = self.order.amount
+        fault_due = self.started + FAULT_SECONDS if self.order.kernel == "illegal" else None
+        while not self._over() and (amount is None or self.done < amount):
+            target = share
+            for message in self.channel.take():
+                if message["type"] == "share":
+                    target = self._choose(message, target)
+                elif message["type"] == "fault":
+                    fault_due = 0.0
+            if target is not share:
+                while under_way:
+                    self._finish(under_way.popleft())
+                work.leave()
+                share = self.share = target
+                self.driver.use(share.context)
+                work.enter(share)
+                self._reported_at, self._reported_done = time.monotonic(), self.done
+                self._report_due = self._reported_at + SETTLE_SECONDS
+                size, last = 1, self._reported_at
+            if fault_due is not None and time.monotonic() >= fault_due:
+                self.driver.launch(share.functions["illegal_store"], 1, 1, None)
+                self.driver.synchronize()
+                fault_due = None
+            if amount is None or enqueued < amount:
+                batch = self._enqueue(work, share, size, None if amount is None else amount - enqueued)
+                enqueued += batch.amount
+                under_way.append(batch)
+                if len(under_way) < 2:
+                    continue
+            ended = under_way.popleft()
+            self._finish(ended)
+            now = time.monotonic()
+            if ended.launches == size:
+                wanted = size * BATCH_SECONDS / max(1e-5, now - last)
+                size = max(1, min(_LARGEST_BATCH, 2 * size, int(wanted + 0.5)))
+            last = now
+            if now >= self._report_due:
+                self._report(work.memory, now)
+        while under_way:
+            self._finish(under_way.popleft())
+        self._report(work.memory, time.monotonic())
+        work.leave()
+
+    def _enqueue(self, work: Workload, share: Share, size: int, left: float | None) -> Batch:
+        """``size`` launches, or fewer where ``left`` is less work than that."""
+        amount, launches = 0.0, 0
+        while launches < size and (left is None or amount < left):
+            amount += work.launch()
+            launches += 1
+        event = share.events.pop(0)
+        share.events.append(event)
+        self.driver.record(event)
+        return Batch(event, amount, launches)
+
+    def _finish(self, batch: Batch) -> None:
+        self.driver.wait(batch.event)
+        self.done += batch.amount
+        self.launches += batch.launches
+
+    def _choose(self, message: dict[str, Any], now: Share) -> Share:
+        """The context of the pool that is nearest to the share asked for."""
+        sms = message.get("sms")
+        if not isinstance(sms, int) or len(self.shares) < 2:
+            return now
+        asked = message.get("asked")
+        self._switch_from = asked if isinstance(asked, float) else time.monotonic()
+        nearest = min(self.shares, key=lambda level: (abs(level - sms), -level))
+        if nearest == now.sms:
+            self._switch_from = None
+        return self.shares[nearest]
+
+    def _report(self, memory: int, now: float) -> None:
+        passed = now - self._reported_at
+        info = INFO[self.order.kernel]
+        values: dict[str, Any] = {}
+        if self._switch_from is not None:
+            values["switch_seconds"] = now - self._switch_from
+            self._switch_from = None
+        if passed > 0 and info.unit:
+            values["figure"] = (self.done - self._reported_done) / passed / info.scale
+        self.channel.say(
+            "report",
+            droppable=not values.get("switch_seconds"),
+            time=now,
+            done=self.done,
+            launches=self.launches,
+            running_seconds=now - self.started,
+            sms=self.share.sms if self.share else None,
+            memory=memory,
+            **values,
+        )
+        self._reported_at, self._reported_done, self._report_due = now, self.done, now + REPORT_SECONDS
+
+    # The kernels that are not launched again and again.
+
+    def _endless(self, share: Share) -> None:
+        word, pointer = self.driver.mapped_word()
+        arguments = Arguments(ctypes.c_void_p(pointer))
+        self.driver.launch(share.functions["endless"], share.sms, 128, arguments)
+        self.driver.record(share.events[0])
+        self.launches = 1
+        try:
+            while not self._over() and not self.driver.happened(share.events[0]):
+                self.channel.wait(REPORT_SECONDS / 2)
+                self._report(4, time.monotonic())
+        finally:
+            word.value = 1
+        self.driver.synchronize()
+
+    def _fill(self, share: Share) -> None:
+        """Allocate smaller and smaller blocks until each is refused, then hold them."""
+        held = 0
+        refused: CudaError | None = None
+        for size in _FILL_BLOCKS:
+            while not self._over():
+                try:
+                    pointer = self.driver.alloc(size)
+                except CudaError as error:
+                    if error.code != _OUT_OF_MEMORY:
+                        raise
+                    refused = error
+                    break
+                pages = ctypes.c_ulonglong(size // 4096)
+                self.driver.launch(share.functions["touch"], 64, 256, Arguments(ctypes.c_void_p(pointer), pages))
+                self.driver.synchronize()
+                held += size
+                self.launches += 1
+                self.done = float(held)
+                if time.monotonic() >= self._report_due:
+                    self._report_memory(held)
+        if refused is not None:
+            self.channel.say("note", note=f"refused after {held / MIB:,.0f} MiB: {words(refused.code)}")
+        self._report_memory(held)
+        while not self._over():
+            self.channel.wait(REPORT_SECONDS)
+            self._report_memory(held)
+
+    def _report_memory(self, held: int) -> None:
+        now = time.monotonic()
+        self.channel.say(
+            "report",
+            droppable=True,
+            time=now,
+            figure=held / INFO["memory"].scale,
+            done=self.done,
+            launches=self.launches,
+            running_seconds=now - self.started,
+            memory=held,
+        )
+        self._reported_at, self._report_due = now, now + REPORT_SECONDS
+
+
+def explain(error: CudaError, order: Order, has_context: bool) -> WorkerError:
+    """The error in words, with the remedy that fits a worker that got so far."""
+    said = cuda_error(error.code, error.name, error.call)
+    if error.code == _OUT_OF_MEMORY and not has_context and order.memory_limited:
+        return WorkerError(
+            f"CUDA error {_OUT_OF_MEMORY}: the memory limit is too small for a context alone ({error.call})",
+            "a context takes 70 to 520 MiB, the more SMs the more: raise the limit or make the share smaller",
+            error.code,
+            error.name,
+        )
+    return said
+
+
+def main() -> None:
+    """The whole life of a worker; never returns."""
+    channel = Channel()
+    order = channel.order
+    worker: Worker | None = None
+    try:
+        worker = Worker(Driver(), channel, order)
+        worker.run()
+    except NoDriver as error:
+        channel.fail(error.error)
+    except CudaError as error:
+        channel.fail(explain(error, order, worker is not None and bool(worker.shares)))
+    except (OSError, MemoryError) as error:
+        channel.fail(WorkerError(f"the worker could not go on: {error}", "see free memory and disk", kind="died"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,237 @@
+"""The kernels as work: what each allocates, how it is launched, and how much one launch does."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import random
+import struct
+from dataclasses import dataclass, field
+from importlib import resources
+from typing import Final, Protocol
+
+from mpstui.load.driver import Arguments, Driver, Handle
+
+MIB: Final = 1 << 20
+FUNCTIONS: Final[dict[str, tuple[str, ...]]] = {
+    "nbody": ("accelerate", "advance"),
+    "fma": ("fma_chains",),
+    "triad": ("triad",),
+    "small": ("tick",),
+    "memory": ("touch",),
+    "endless": ("endless",),
+    "illegal": ("illegal_store",),
+}
+
+
+def ptx(kernel: str) -> bytes:
+    """The PTX of a kernel, as shipped."""
+    return resources.files("mpstui.load").joinpath("kernels").joinpath(f"{kernel}.ptx").read_bytes()
+
+
+@dataclass
+class Share:
+    """One context of the pool with its functions."""
+
+    context: Handle
+    sms: int
+    functions: dict[str, Handle]
+    events: list[Handle] = field(default_factory=list)
+    seconds: float = 0.0
+    size: int = 0
+
+
+class Workload(Protocol):
+    """Work that is launched again and again. Memory belongs to a context, so it is taken and given back with it."""
+
+    memory: int
+    """Bytes that it holds now."""
+
+    def enter(self, share: Share) -> None: ...
+
+    def launch(self) -> float:
+        """Enqueue one launch of at most some milliseconds; how much work that is."""
+
+    def leave(self) -> None:
+        """Give back what ``enter`` took. All launches have ended."""
+
+
+class Fma:
+    """Eight blocks on each SM, all resident at once: 1.2 ms a launch on an H100 whatever the share."""
+
+    STEPS: Final = 16384
+    BLOCKS_PER_SM: Final = 8
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self.memory = 0
+
+    def enter(self, share: Share) -> None:
+        blocks = self.BLOCKS_PER_SM * share.sms
+        self.memory = blocks * 256 * 4
+        self._out = self._driver.alloc(self.memory)
+        self._blocks = blocks
+        self._function = share.functions["fma_chains"]
+        self._arguments = Arguments(
+            ctypes.c_void_p(self._out), ctypes.c_int(self.STEPS), ctypes.c_float(0.999), ctypes.c_float(0.5)
+        )
+
+    def launch(self) -> float:
+        self._driver.launch(self._function, self._blocks, 256, self._arguments)
+        return self._blocks * 256 * 16.0 * self.STEPS
+
+    def leave(self) -> None:
+        self._driver.free(self._out)
+        self.memory = 0
+
+
+class Triad:
+    """Three arrays of at most 1 GiB, far more than any cache, or what the memory leaves."""
+
+    LARGEST: Final = 1024 * MIB
+    SMALLEST: Final = 2 * MIB
+    BLOCKS_PER_SM: Final = 16
+
+    def __init__(self, driver: Driver, budget: int) -> None:
+        self._driver = driver
+        self._size = max(self.SMALLEST, min(self.LARGEST, budget // 3) // MIB * MIB)
+        self._arrays: list[int] = []
+        self.memory = 0
+
+    def enter(self, share: Share) -> None:
+        for _ in range(3):
+            self._arrays.append(self._driver.alloc(self._size))
+            self.memory += self._size
+        one = struct.unpack("<i", struct.pack("<f", 1.0))[0]
+        for pointer in self._arrays[1:]:
+            self._driver.fill(pointer, one, self._size // 4)
+        self._blocks = self.BLOCKS_PER_SM * share.sms
+        self._function = share.functions["triad"]
+        self._arguments = Arguments(
+            *(ctypes.c_void_p(pointer) for pointer in self._arrays),
+            ctypes.c_float(0.5),
+            ctypes.c_ulonglong(self._size // 16),
+        )
+
+    def launch(self) -> float:
+        self._driver.launch(self._function, self._blocks, 256, self._arguments)
+        return 3.0 * self._size
+
+    def leave(self) -> None:
+        while self._arrays:
+            self._driver.free(self._arrays.pop())
+        self.memory = 0
+
+
+class NBody:
+    """65,536 bodies in a sphere; a launch covers as many of them as the share has room for, 3 ms on an H100."""
+
+    BODIES: Final = 65536
+    TILE: Final = 128
+    BLOCKS_PER_SM: Final = 4
+
+    def __init__(self, driver: Driver, bodies: int = BODIES) -> None:
+        self._driver = driver
+        self._bodies = bodies
+        self._start = sphere(bodies)
+        self._arrays: list[int] = []
+        self._first = 0
+        self.memory = 0
+
+    def enter(self, share: Share) -> None:
+        size = self._bodies * 16
+        for _ in range(3):
+            self._arrays.append(self._driver.alloc(size))
+            self.memory += size
+        positions, velocities, accelerations = self._arrays
+        self._driver.write(positions, self._start)
+        self._driver.fill(velocities, 0, size // 4)
+        self._driver.fill(accelerations, 0, size // 4)
+        tiles = self._bodies // self.TILE
+        self._blocks = min(self.BLOCKS_PER_SM * share.sms, tiles)
+        self._first = 0
+        self._functions = share.functions
+        self._first_argument = ctypes.c_int(0)
+        self._count_argument = ctypes.c_int(self._blocks * self.TILE)
+        self._accelerate = Arguments(
+            ctypes.c_void_p(positions),
+            ctypes.c_void_p(accelerations),
+            ctypes.c_int(self._bodies),
+            self._first_argument,
+            self._count_argument,
+        )
+        self._advance = Arguments(
+            ctypes.c_void_p(positions),
+            ctypes.c_void_p(velocities),
+            ctypes.c_void_p(accelerations),
+            ctypes.c_int(self._bodies),
+            ctypes.c_float(1e-3),
+        )
+
+    def launch(self) -> float:
+        count = min(self._blocks * self.TILE, self._bodies - self._first)
+        self._first_argument.value = self._first
+        self._count_argument.value = count
+        self._driver.launch(self._functions["accelerate"], count // self.TILE, self.TILE, self._accelerate)
+        self._first += count
+        if self._first == self._bodies:
+            self._driver.launch(self._functions["advance"], self._bodies // self.TILE, self.TILE, self._advance)
+            self._first = 0
+        return float(count) * self._bodies
+
+    def leave(self) -> None:
+        while self._arrays:
+            self._driver.free(self._arrays.pop())
+        self.memory = 0
+
+
+class Small:
+    """Four blocks of 64 threads and some microseconds."""
+
+    BLOCKS: Final = 4
+    STEPS: Final = 256
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self.memory = 0
+
+    def enter(self, share: Share) -> None:
+        self.memory = self.BLOCKS * 64 * 4
+        self._out = self._driver.alloc(self.memory)
+        self._function = share.functions["tick"]
+        self._arguments = Arguments(ctypes.c_void_p(self._out), ctypes.c_int(self.STEPS))
+
+    def launch(self) -> float:
+        self._driver.launch(self._function, self.BLOCKS, 64, self._arguments)
+        return 1.0
+
+    def leave(self) -> None:
+        self._driver.free(self._out)
+        self.memory = 0
+
+
+def make_workload(kernel: str, driver: Driver, budget: int) -> Workload:
+    """The work of a kernel that is launched again and again; ``budget`` is the bytes that it may take.
+
+    The illegal store works as ``fma`` does until it is due.
+    """
+    if kernel == "nbody":
+        return NBody(driver)
+    if kernel == "triad":
+        return Triad(driver, budget)
+    if kernel == "small":
+        return Small(driver)
+    return Fma(driver)
+
+
+def sphere(count: int, seed: int = 1) -> bytes:
+    """Bodies x, y, z, mass as packed floats, evenly in the unit sphere; the same ones each time."""
+    random_number = random.Random(seed).random  # noqa: S311 - positions of stars
+    values: list[float] = []
+    for _ in range(count):
+        radius = random_number() ** (1 / 3)
+        z = 2 * random_number() - 1
+        angle = 2 * math.pi * random_number()
+        flat = math.sqrt(1 - z * z)
+        values += (radius * flat * math.cos(angle), radius * flat * math.sin(angle), radius * z, 1.0 / count)
+    return struct.pack(f"<{len(values)}f", *values)

@@ -1,0 +1,337 @@
+"""Simulated load workers: clients of the simulated daemon whose figures follow what was measured (facts 23, 24).
+
+They speak the same lines as real workers and know of each other through files beside the simulated daemon. SM counts of
+an H100; what was not measured (shares of triad, small grids and n-body, unlike neighbours) is a plain model, and all of
+it is marked as simulated.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import itertools
+import json
+import os
+import random
+import socket
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+from mpstui.load.errors import cuda_error
+from mpstui.load.process import Channel
+from mpstui.load.types import INFO
+from mpstui.observe.procfs import user_name
+from mpstui.sim.simd.config import Gpu, read_json, read_marker, write_json
+
+REPORT_SECONDS: Final = 0.25
+FAULT_SECONDS: Final = 3.0
+POOL_SECONDS: Final = 0.105
+"""What a context took to make (fact 23); the simulated one takes no time and says so much."""
+_FMA: Final = (
+    (0, 0.0),
+    (8, 3.59),
+    (10, 4.45),
+    (12, 5.37),
+    (20, 8.73),
+    (34, 14.58),
+    (66, 28.75),
+    (100, 37.92),
+    (132, 57.2),
+)
+_ALONE: Final = {"fma": 57.4e12, "triad": 2.723e12, "nbody": 1.2e12, "small": 2.0e5}
+"""A second's work of one client without MPS; n-body and small grids were not measured on this card."""
+_SLICED: Final = {"fma": 0.753, "triad": 0.826, "nbody": 0.929, "small": 0.5}
+"""What several clients get together without MPS, of one alone."""
+_TOGETHER: Final = {"fma": 1.036, "triad": 1.028, "nbody": 1.175, "small": 4.0}
+"""What they get together with MPS."""
+_TRIAD_KNEE: Final = 48
+_MIB: Final = 1 << 20
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A worker as the others see it."""
+
+    kernel: str
+    sms: int
+    device: int
+    mps: bool
+
+
+def rate(me: Peer, all_of_them: Sequence[Peer], device_sms: int) -> float:
+    """Work a second of one worker beside the others, ``me`` among them. Interactions, operations, bytes, launches."""
+    kernel = me.kernel if me.kernel in _ALONE else "fma"
+    alone = _ALONE[kernel]
+    peers = [p for p in all_of_them if p.device == me.device]
+    if not me.mps or any(not p.mps for p in peers):
+        count = max(1, len(peers))
+        return alone if count == 1 else alone * _SLICED[kernel] / count
+    wanted = sum(p.sms for p in peers)
+    crowding = min(1.0, device_sms / wanted) if wanted else 1.0
+    mine = _by_share(kernel, me.sms * crowding, device_sms) * alone
+    if crowding == 1.0:
+        return mine
+    alike = sum(_by_share(kernel, p.sms * crowding, device_sms) for p in peers if p.kernel == me.kernel)
+    gain = _TOGETHER[kernel]
+    # Alike clients together reach what was measured; a kernel whose share grew too small to matter is not pushed up.
+    return mine * min(gain, gain / alike) if alike else mine
+
+
+def _by_share(kernel: str, sms: float, device_sms: int) -> float:
+    """Throughput on ``sms`` SMs as a fraction of that on all."""
+    scaled = sms * 132 / device_sms
+    if kernel == "triad":
+        return min(1.0, scaled / _TRIAD_KNEE)
+    if kernel == "small":
+        return 1.0
+    for (low, below), (high, above) in itertools.pairwise(_FMA):
+        if scaled <= high:
+            return (below + (above - below) * (scaled - low) / (high - low)) / _FMA[-1][1]
+    return 1.0
+
+
+def round_affinity(sms: int, device_sms: int) -> int:
+    """SMs of an execution affinity: rounded up to a multiple of 2, never under 8 (fact 22)."""
+    return min(device_sms, max(8, sms + sms % 2))
+
+
+def worker_command(pipe_dir: Path) -> tuple[str, ...]:
+    """What a supervisor starts instead of CUDA workers, for the simulated node in ``pipe_dir``."""
+    return (sys.executable, "-m", "mpstui.sim.load", str(pipe_dir))
+
+
+class SimWorker:
+    """One simulated client."""
+
+    def __init__(self, channel: Channel, node: Path) -> None:
+        self.channel = channel
+        self.order = channel.order
+        self.gpus = read_marker(node)
+        wanted = os.environ.get("CUDA_VISIBLE_DEVICES")
+        found = [gpu for gpu in self.gpus if wanted in (None, gpu.uuid)]
+        if not found:
+            channel.fail(cuda_error(101, "CUDA_ERROR_INVALID_DEVICE", "cuInit"))
+        self.gpu: Gpu = found[0]
+        self.peers_dir = node / "load"
+        self.daemon: socket.socket | None = None
+        self.lost = 0
+        self.sms = self.gpu.sm_count
+        self.levels: tuple[int, ...] = ()
+        self.memory = {"triad": 3072 * _MIB, "nbody": 3 * _MIB}.get(self.order.kernel, 8 * _MIB)
+
+    def run(self) -> NoReturn:
+        """Connect, wait for the word, work; never returns."""
+        order = self.order
+        limit = self._connect()
+        levels = {round_affinity(sms, limit) for sms in (*order.pool, order.sms or limit)}
+        self.levels = tuple(sorted(levels)) if self.daemon is not None else (limit,)
+        self.sms = round_affinity(order.sms, limit) if order.sms and self.daemon is not None else limit
+        gpu = self.gpu
+        self.channel.say(
+            "ready",
+            device_uuid=gpu.uuid,
+            device_name=gpu.name,
+            device_sms=limit,
+            mps=self.daemon is not None,
+            affinity=self.daemon is not None,
+            unit=INFO[order.kernel].unit,
+            sms=self.sms,
+            levels=list(self.levels) if order.pool else [self.sms],
+            pool=[{"sms": s, "seconds": POOL_SECONDS, "size": int((58 + 3.5 * s) * _MIB)} for s in self.levels],
+        )
+        done, launches, elapsed = 0.0, 0, 0.0
+        if self.channel.wait_for_go() and not self.lost:
+            self.channel.say("running", time=time.monotonic())
+            self._tell(b"busy")
+            done, launches, elapsed = self._work()
+        self._leave()
+        self.channel.end(done=done, launches=launches, running_seconds=elapsed, time=time.monotonic())
+
+    def _connect(self) -> int:
+        """Become a client of the daemon; the SMs that it leaves us. Without a daemon: without MPS (fact 19)."""
+        pipe_dir = os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "")
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        limits = {name: value for name, value in os.environ.items() if name.startswith("CUDA_MPS_")}
+        hello = {
+            "user": user_name(os.getuid()) or str(os.getuid()),
+            "argv0": base64.b64encode(b"mpstui-load").decode(),
+            "command": f"mpstui-load {self.order.kernel}",
+            "devices": [self.gpu.index],
+            "contexts": max(1, len(self.order.pool)),
+            "memory": self.memory,
+            "env": limits,
+            "busy": False,
+        }
+        try:
+            connection.connect(f"{pipe_dir}/control")
+            connection.send(json.dumps(hello).encode())
+        except OSError:
+            connection.close()
+            return self.gpu.sm_count
+        self.daemon = connection
+        connection.settimeout(0.1)
+        event = self._answer(connection)
+        if event.get("error"):
+            self.channel.fail(cuda_error(int(event["error"]), "", "cuCtxCreate"))
+        connection.settimeout(None)
+        threading.Thread(target=self._listen, args=(connection,), daemon=True).start()
+        return int(event.get("sm", self.gpu.sm_count))
+
+    def _answer(self, connection: socket.socket) -> dict[str, Any]:
+        """The daemon's word, which a client on the pending list waits for (fact 21)."""
+        while True:
+            if self.channel.stopping:
+                self._leave()
+                self.channel.end()
+            try:
+                packet = connection.recv(1 << 16)
+            except TimeoutError:
+                continue
+            except OSError:
+                packet = b""
+            event: dict[str, Any] = json.loads(packet) if packet else {"event": "refused", "error": 805}
+            if event["event"] != "pending":
+                return event
+
+    def _listen(self, connection: socket.socket) -> None:
+        """What the daemon does to us: a fault, a termination, its own end."""
+        while not self.lost:
+            try:
+                packet = connection.recv(1 << 16)
+            except OSError:
+                packet = b""
+            self.lost = json.loads(packet).get("error", 0) if packet else 806
+        self.channel.poke()
+
+    def _tell(self, word: bytes) -> None:
+        if self.daemon is not None:
+            with contextlib.suppress(OSError):
+                self.daemon.send(word)
+
+    def _leave(self) -> None:
+        with contextlib.suppress(OSError):
+            (self.peers_dir / f"{os.getpid()}.json").unlink(missing_ok=True)
+        self._tell(b"idle")
+        self._tell(b"bye")
+
+    def _work(self) -> tuple[float, int, float]:
+        """Until stopped, out of time, done, or lost."""
+        order, info = self.order, INFO[self.order.kernel]
+        started = last = time.monotonic()
+        done, elapsed, fault_told = 0.0, 0.0, False
+        self._publish()
+        noise = random.Random(os.getpid())  # noqa: S311 - jitter of a figure
+        while not self.channel.stopping:
+            speed = self._speed() * noise.uniform(0.997, 1.003)
+            until = REPORT_SECONDS
+            if order.amount is not None and speed:
+                until = min(until, max(0.0, (order.amount - done) / speed))
+            if order.seconds is not None:
+                until = min(until, max(0.0, started + order.seconds - last))
+            commands = self._wait(last + until)
+            now = time.monotonic()
+            if self.lost:
+                self.channel.fail(cuda_error(self.lost, "", "cuEventSynchronize"))
+            done += speed * (now - last)
+            last, elapsed = now, now - started
+            values: dict[str, Any] = {"figure": speed / info.scale} if info.unit else {}
+            if order.kernel == "memory":
+                values["figure"] = self.memory / info.scale
+            for command in commands:
+                if command["type"] == "share" and (asked := self._choose(command)) is not None:
+                    values |= {"switch_seconds": time.monotonic() - asked, "figure": self._speed() / info.scale}
+            due = order.kernel == "illegal" and not fault_told and elapsed >= FAULT_SECONDS
+            if due or any(command["type"] == "fault" for command in commands):
+                fault_told = True
+                self._fault()
+            self.channel.say(
+                "report",
+                droppable=True,
+                time=now,
+                done=done,
+                launches=int(done // 1e9) + 1,
+                running_seconds=elapsed,
+                sms=self.sms,
+                memory=self.memory,
+                **values,
+            )
+            if (order.amount is not None and done >= order.amount * (1 - 1e-9)) or (
+                order.seconds is not None and elapsed >= order.seconds
+            ):
+                break
+        return done, int(done // 1e9) + 1, elapsed
+
+    def _wait(self, until: float) -> list[dict[str, Any]]:
+        """Commands, or nothing at ``until``."""
+        while not self.lost and (left := until - time.monotonic()) > 0:
+            commands = [c for c in self.channel.wait(left) if c["type"] != "poke"]
+            if commands or self.channel.stopping:
+                return commands
+        return self.channel.take()
+
+    def _choose(self, command: dict[str, Any]) -> float | None:
+        """Take the nearest level; when it was asked for, or None where nothing changes."""
+        sms = command.get("sms")
+        if not isinstance(sms, int) or len(self.levels) < 2:
+            return None
+        nearest = min(self.levels, key=lambda level: (abs(level - sms), -level))
+        if nearest == self.sms:
+            return None
+        self.sms = nearest
+        self._publish()
+        asked = command.get("asked")
+        return asked if isinstance(asked, float) else time.monotonic()
+
+    def _fault(self) -> None:
+        if self.daemon is None:
+            self._leave()
+            self.channel.fail(cuda_error(700, "CUDA_ERROR_ILLEGAL_ADDRESS", "cuCtxSynchronize"))
+        self._tell(b"fault")
+
+    def _publish(self) -> None:
+        me = {"kernel": self.order.kernel, "sms": self.sms, "device": self.gpu.index, "mps": self.daemon is not None}
+        with contextlib.suppress(OSError):
+            self.peers_dir.mkdir(exist_ok=True)
+            write_json(self.peers_dir / f"{os.getpid()}.json", me)
+
+    def _speed(self) -> float:
+        if self.order.kernel in {"memory", "endless"}:
+            return 0.0
+        me = Peer(self.order.kernel, self.sms, self.gpu.index, self.daemon is not None)
+        return rate(me, [me, *peers(self.peers_dir)], self.gpu.sm_count)
+
+
+def peers(folder: Path) -> list[Peer]:
+    """The other simulated workers that live; files of dead ones are removed."""
+    found = []
+    for file in folder.glob("[0-9]*.json"):
+        pid = int(file.stem) if file.stem.isdigit() else 0
+        if pid in (0, os.getpid()):
+            continue
+        try:
+            os.kill(pid, 0)
+            entry = read_json(file)
+            peer = Peer(str(entry["kernel"]), int(entry["sms"]), int(entry["device"]), bool(entry["mps"]))
+        except ProcessLookupError:
+            file.unlink(missing_ok=True)
+        except (OSError, ValueError, TypeError, KeyError):
+            continue
+        else:
+            if peer.kernel != "memory":
+                found.append(peer)
+    return found
+
+
+def main() -> None:
+    """The whole life of a simulated worker; never returns."""
+    channel = Channel()
+    SimWorker(channel, Path(sys.argv[1])).run()
+
+
+if __name__ == "__main__":
+    main()
