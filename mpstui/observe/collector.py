@@ -31,15 +31,14 @@ DISCOVERY_INTERVAL = 10.0
 EXPECTING_INTERVAL = 3.0
 """While one is awaited."""
 DAEMON_CHANGED = frozenset(("daemon_started", "daemon_exited"))
-PATIENCE = 5.0
-"""Seconds after which a reading of NVML or /proc is called hung; it is left to itself, and taken up if it returns."""
 
 
 class Collector:
     """Drives the observation of a node. All methods belong to one event loop; callbacks are called in it.
 
     ``pipe_dirs``: empty to discover them again and again. ``refresh``: seconds between two readings of NVML and /proc.
-    ``reconcile``: seconds from the last change to one complete reading of a daemon; 0 for never. In a node where
+    ``reconcile``: seconds from the last change to one complete reading of a daemon; 0 for never. ``patience``: seconds
+    after which a reading of NVML is called hung; it is left to itself, and taken up if it returns. In a node where
     nothing changes, no command is sent at all.
     """
 
@@ -56,6 +55,7 @@ class Collector:
         clock: Clock = time.time,
         monotonic: Clock = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        patience: float = 5.0,
     ) -> None:
         self._pipe_dirs = tuple(pipe_dirs)
         self._log_dirs = tuple(log_dirs)
@@ -69,6 +69,7 @@ class Collector:
         self._clock = clock
         self._monotonic = monotonic
         self._sleep = sleep
+        self._patience = patience
         self._node = NodeState(socket.gethostname(), "simulated" if sources.simulated else "real")
         self._keepers: dict[Path, Keeper] = {}
         self._controls: dict[Path, MpsControl] = {}
@@ -136,7 +137,7 @@ class Collector:
         sample = asyncio.get_running_loop().create_task(self._read_sample())
         await self._discover()
         await asyncio.gather(*(keeper.ask_everything() for keeper in self._keepers.values()))
-        await asyncio.wait([sample], timeout=PATIENCE + 1)
+        await asyncio.wait([sample], timeout=self._patience + 1)
         sample.cancel()
         await self._read_facts()
         return self._emit()
@@ -213,9 +214,9 @@ class Collector:
     async def _read_sample(self) -> None:
         reading = self._gpu.call(self._sources.nvml.sample)
         try:
-            self._node.set_sample(await asyncio.wait_for(asyncio.shield(reading), PATIENCE))
+            self._node.set_sample(await asyncio.wait_for(asyncio.shield(reading), self._patience))
         except asyncio.TimeoutError:
-            text = f"NVML has not answered for {PATIENCE:g} s; the driver may be hung."
+            text = f"NVML has not answered for {self._patience:g} s; the driver may be hung."
             self._node.set_sample(NvmlSample(self._clock(), error=text))
             self._touch()
             self._node.set_sample(await reading)

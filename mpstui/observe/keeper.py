@@ -70,7 +70,7 @@ class Keeper:
             if not self.running:
                 watched.state.reset()
         self._reading_history = False
-        self._judge_logs()
+        self._judge()
 
     def poll_logs(self) -> frozenset[EventKind]:
         """Folds what the logs tell since the last time, and answers what kinds of events that was."""
@@ -89,23 +89,19 @@ class Keeper:
         """Starts a reading if one is due and none is under way."""
         if self._reading_history:
             return
-        state = self._node.watch(self.pipe_dir).state
-        blocked = state.blocked_by is not None and state.client(state.blocked_by) is not None
-        self.schedule.asleep = not self.running or blocked
-        self._judge_logs()
+        self._judge()
         if self._asking is None and self.schedule.due() <= self._monotonic():
             self._asking = asyncio.get_running_loop().create_task(self._ask())
 
     async def ask_everything(self) -> None:
-        """One complete reading, whatever the schedule says, unless the logs say that the daemon is blocked."""
-        self.step()
-        if self.schedule.asleep:
-            return
-        while self._asking is not None:
+        """One complete reading, whatever the schedule says, unless nobody can be asked."""
+        self._judge()
+        if self._asking is not None:
             await asyncio.wait([self._asking])
         self.schedule.ask_now(self._monotonic())
-        self._asking = asyncio.get_running_loop().create_task(self._ask())
-        await asyncio.wait([self._asking])
+        if not self.schedule.asleep:
+            self._asking = asyncio.get_running_loop().create_task(self._ask())
+            await asyncio.wait([self._asking])
 
     async def close(self) -> None:
         if self._asking is not None:
@@ -150,9 +146,12 @@ class Keeper:
         answer: Answer[object] = asked.answer
         self._node.set_probe(self.pipe_dir, answer, self._clock())
 
-    def _judge_logs(self) -> None:
-        """Whether the logs can be relied on, or the daemon has to be asked again and again."""
+    def _judge(self) -> None:
+        """Whether there is anybody to ask, and whether the logs can be relied on to tell when."""
         watched = self._node.watch(self.pipe_dir)
+        blocker = watched.state.blocked_by
+        blocked = blocker is not None and watched.state.client(blocker) is not None
+        self.schedule.asleep = not self.running or blocked
         trouble = self._logs.trouble if self._logs else "it is not known where its logs are"
         if not self.running:
             watched.watch, watched.watch_detail = "none", None
@@ -160,8 +159,7 @@ class Keeper:
             watched.watch, watched.watch_detail = "logs", None
         else:
             watched.watch = "polling"
-            watched.watch_detail = (
-                f"The daemon is asked every few seconds, and each question goes to its log: {trouble}"
-            )
+            detail = f"The daemon is asked every few seconds, and each question goes to its log: {trouble}"
+            watched.watch_detail = detail
         self.schedule.polling = watched.watch == "polling"
         watched.version = self._logs.version if self._logs else None

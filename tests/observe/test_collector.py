@@ -1,0 +1,222 @@
+"""The collector on stand-ins: no command in quiet, one refresh on a change, and every kind of trouble and back."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from dataclasses import replace
+
+import pytest
+
+from mpstui.control.answer import Outcome
+from tests.observe.fakes import UUID, Node
+
+
+@pytest.fixture
+async def node(tmp_path):
+    found = Node(tmp_path)
+    found.connect(643)
+    await found.collector.start()
+    yield found
+    found.nvml.gate.set()
+    await found.collector.stop()
+
+
+async def test_quiet_sends_nothing(node):
+    await node.settled()
+    before = len(node.control.sent)
+    await node.pass_time(300)
+    assert node.control.sent[before:] == []
+    assert node.daemon.watch == "logs"
+
+
+async def test_quiet_tells_nothing(node):
+    await node.settled()
+    before = len(node.seen)
+    await node.pass_time(30)
+    assert len(node.seen) == before
+
+
+async def test_mpstuis_own_questions_trigger_nothing(node):
+    await node.settled()
+    before = len(node.control.sent)
+    node.log("control", "Accepting connection...", "NEW UI", "Cmd:ps", "645 1 634 forged", "UI closed")
+    await node.pass_time(120)
+    assert node.control.sent[before:] == []
+
+
+async def test_a_connect_is_seen_from_the_log_and_asked_about_once(node):
+    await node.settled()
+    before = len(node.control.sent)
+    node.connect(700)
+    begun = node.clock.now
+    await node.until(lambda: 700 in {c.pid for c in node.daemon.clients()})
+    assert node.clock.now - begun < 1.5  # the clock runs on while threads are waited for
+    assert node.control.sent[before:] == []
+    await node.pass_time(10)
+    assert node.control.sent[before:].count("get_client_list") == 1
+    assert "get_active_thread_percentage" not in node.control.sent[before:]
+    client = next(c for c in node.daemon.clients() if c.pid == 700)
+    assert [context.device_uuid for context in client.contexts] == [UUID]
+
+
+async def test_a_limit_set_by_somebody_is_seen_and_read_back(node):
+    await node.settled()
+    before = len(node.control.sent)
+    node.control.percentage = 25.0
+    node.log("control", "NEW UI", "Cmd:set_active_thread_percentage 634 25", "25.0", "UI closed")
+    await node.until(lambda: node.daemon.servers[0].active_thread_percentage == 25.0)
+    await node.pass_time(10)
+    assert node.control.sent[before:].count("get_active_thread_percentage") == 1
+    assert "get_client_list" not in node.control.sent[before:]
+    assert node.daemon.servers[0].clients[0].outdated_limits
+
+
+async def test_one_reconciliation_after_the_last_change(node):
+    await node.settled()
+    node.connect(700)
+    await node.pass_time(10)
+    before = len(node.control.sent)
+    await node.pass_time(400)
+    assert node.control.sent[before:].count("get_server_list") == 1
+
+
+async def test_a_client_that_only_nvml_tells_of_is_asked_about_once(node):
+    await node.settled()
+    before = len(node.control.sent)
+    node.nvml.members[UUID][999] = 1 << 20
+    await node.until(lambda: "get_client_list" in node.control.sent[before:])
+    await node.pass_time(50)
+    assert node.control.sent[before:].count("get_client_list") == 1
+    assert 999 not in {c.pid for c in node.daemon.clients()}
+
+
+async def test_fault_from_the_log(node):
+    await node.settled()
+    node.log(
+        "server",
+        "Client {PID: 643, Context: 1} encountered a fatal GPU error.",
+        "Server is handling a fatal GPU error.",
+    )
+    node.control.status = "FAULT"
+    await node.until(lambda: node.daemon.servers[0].status == "FAULT")
+
+
+@pytest.mark.parametrize(("outcome", "health"), [(Outcome.HELD, "held"), (Outcome.BLOCKED, "blocked")])
+async def test_silence_keeps_what_is_known_and_comes_back_by_itself(node, outcome, health):
+    await node.settled()
+    node.control.outcome = outcome
+    node.collector.request_refresh(node.folder)
+    await node.until(lambda: node.daemon.health == health)
+    assert [c.pid for c in node.daemon.clients()] == [643]
+    await node.until(lambda: "old" in (node.daemon.health_detail or ""))
+    before, begun = len(node.control.sent), node.clock.now
+    await node.pass_time(60)
+    assert len(node.control.sent) - before <= (node.clock.now - begun) / 5
+    node.control.outcome = Outcome.OK
+    node.log("control", "UI closed")
+    await node.until(lambda: node.daemon.health == "ok")
+
+
+async def test_no_probe_while_the_log_says_blocked(node):
+    node.processes.living = {643}
+    await node.settled()
+    ended = "MPS server requesting client {PID: 643, Context ID: 1} to exit"
+    node.log("server", ended, "Client termination succeeded.", ended)
+    await node.until(lambda: node.daemon.health == "blocked")
+    before = len(node.control.sent)
+    await node.pass_time(60)
+    assert node.control.sent[before:] == []
+    node.control.clients.clear()
+    node.processes.living = set()
+    await node.until(lambda: node.daemon.health == "ok" and not node.daemon.servers[0].clients)
+
+
+async def test_a_daemon_that_goes_and_comes(node):
+    await node.settled()
+    place = node.place
+    node.place = replace(place, state="stale", daemon=None, detail="its files were left behind")
+    node.log("control", "Exit with status 0")
+    await node.until(lambda: node.daemon.health == "stale")
+    assert node.daemon.servers == ()
+    before = len(node.control.sent)
+    await node.pass_time(30)
+    assert node.control.sent[before:] == []
+    node.place = place
+    await node.until(lambda: node.daemon.health == "ok" and len(node.daemon.servers) == 1)
+
+
+async def test_hanging_nvml_stops_nothing(node):
+    node.nvml.gate.clear()
+    node.connect(700)
+    await node.settled()
+    assert {c.pid for c in node.daemon.clients()} == {643, 700}
+    await asyncio.wait_for(node.collector.stop(), 5)
+
+
+async def test_hanging_nvml_is_said_on_the_screen(tmp_path):
+    node = Node(tmp_path, patience=0.05)
+    node.nvml.gate.clear()
+    await node.collector.start()
+    await node.until(lambda: node.collector.snapshot and "hung" in (node.collector.snapshot.nvml_detail or ""))
+    node.nvml.gate.set()
+    await node.until(lambda: node.collector.snapshot.nvml_detail is None)
+    await node.collector.stop()
+
+
+async def test_without_logs_it_polls_and_says_so(tmp_path):
+    node = Node(tmp_path, logs=False)
+    await node.collector.start()
+    try:
+        await node.settled()
+        assert node.daemon.watch == "polling"
+        assert node.daemon.watch_detail
+        before, begun = node.control.sent.count("get_server_list"), node.clock.now
+        await node.pass_time(60)
+        asked, passed = node.control.sent.count("get_server_list") - before, node.clock.now - begun
+        assert 3 <= asked <= passed / 5 + 1
+    finally:
+        await node.collector.stop()
+
+
+async def test_once_reads_everything(tmp_path):
+    node = Node(tmp_path)
+    node.connect(643)
+    node.processes.living = {643}
+    snapshot = await node.collector.once()
+    await node.collector.stop()
+    (daemon,) = snapshot.daemons
+    (client,) = daemon.clients()
+    assert (client.pid, client.user, client.active_thread_percentage) == (643, "alice", 100.0)
+    assert daemon.default_active_thread_percentage == 100.0
+    assert snapshot.devices[0].contexts == 1
+
+
+async def test_once_of_a_held_daemon_says_so(tmp_path):
+    node = Node(tmp_path)
+    node.control.outcome = Outcome.HELD
+    snapshot = await node.collector.once()
+    await node.collector.stop()
+    assert snapshot.daemons[0].health == "held"
+    assert node.control.sent == ["get_server_list"]
+
+
+async def test_stop_leaves_no_thread_and_no_task(tmp_path):
+    node = Node(tmp_path)
+    await node.collector.start()
+    await node.settled()
+    await node.collector.stop()
+    assert [task for task in asyncio.all_tasks() if task is not asyncio.current_task()] == []
+    await node.until(lambda: not [t for t in threading.enumerate() if t.name.startswith("mpstui-")])
+
+
+async def test_unsubscribed_is_told_nothing_more(node):
+    seen = []
+    unsubscribe = node.collector.subscribe(seen.append)
+    await node.settled()
+    assert seen
+    unsubscribe()
+    before = len(seen)
+    node.connect(701)
+    await node.until(lambda: 701 in {c.pid for c in node.daemon.clients()})
+    assert len(seen) == before
