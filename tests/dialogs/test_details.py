@@ -76,23 +76,28 @@ def test_what_is_not_there_is_none():
 
 
 @pytest.mark.parametrize("size", [(80, 24), (160, 48)])
-@pytest.mark.parametrize(("kind", "identity"), KEYS)
-async def test_details_stay_when_the_thing_goes(size, kind, identity):
-    host = Host(DetailsScreen(node(), kind, identity))
+async def test_details_stay_when_the_thing_goes(size):
+    host = Host()
     async with host.run_test(size=size) as pilot:
-        before = host.screen.query_one(Sheet).text
-        assert before
-        host.screen.update_snapshot(Snapshot(NOW + 1))
-        await pilot.pause()
-        assert "✕ It is gone" in seen(host)
-        assert host.screen.query_one(Sheet).text == before
-        host.screen.update_snapshot(node())
-        await pilot.pause()
-        assert "It is gone" not in seen(host)
-        await pilot.press("y")
-        assert host.copied == [before]
-        await pilot.press("escape")
-        assert not isinstance(host.screen, DetailsScreen)
+        for kind, identity in KEYS:
+            await host.push_screen(DetailsScreen(node(), kind, identity))
+            await _goes_and_comes_back(host, pilot)
+
+
+async def _goes_and_comes_back(host, pilot):
+    before = host.screen.query_one(Sheet).text
+    assert before
+    host.screen.update_snapshot(Snapshot(NOW + 1))
+    await pilot.pause()
+    assert "✕ It is gone" in seen(host)
+    assert host.screen.query_one(Sheet).text == before
+    host.screen.update_snapshot(node())
+    await pilot.pause()
+    assert "It is gone" not in seen(host)
+    await pilot.press("y")
+    assert host.copied[-1] == before
+    await pilot.press("escape")
+    assert not isinstance(host.screen, DetailsScreen)
 
 
 async def test_details_follow_the_snapshot_and_scroll():
