@@ -1,0 +1,139 @@
+"""``mpstui sim serve``: one ready line, clean ends, clear errors; and the scenarios."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mpstui.sim import SimError, SimNode, SimNvml, is_simulated
+from mpstui.sim.scenario import Demo
+from mpstui.sim.simd.process import start_ticks
+
+from .recorded import eventually
+
+SERVE = "import sys; from pathlib import Path; from mpstui.sim import serve; sys.exit(serve(Path(sys.argv[1]), {}))"
+
+
+def serve(directory: Path, scenario: str = "None") -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", SERVE.format(scenario), str(directory)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def processes(node_dir: Path) -> set[int]:
+    """Every living process whose environment names the node's directory."""
+    wanted = f"CUDA_MPS_PIPE_DIRECTORY={node_dir}".encode()
+    found = set()
+    for entry in os.listdir("/proc"):
+        try:
+            if entry.isdigit() and wanted in Path(f"/proc/{entry}/environ").read_bytes().split(b"\0"):
+                found.add(int(entry))
+        except OSError:
+            continue
+    return {pid for pid in found if start_ticks(pid) is not None}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_it_says_when_it_is_ready_and_ends_with_a_signal(pipe_dir: Path, number: signal.Signals) -> None:
+    process = serve(pipe_dir)
+    assert process.stdout is not None
+    assert str(pipe_dir) in process.stdout.readline()
+    assert is_simulated(pipe_dir)
+    assert (pipe_dir / "logs" / "control.log").exists()
+    assert len(processes(pipe_dir)) == 1
+    process.send_signal(number)
+    assert process.communicate(timeout=10) == ("", "")
+    assert process.returncode == 0
+    assert processes(pipe_dir) == set()
+
+
+def test_killed_it_leaves_no_process(pipe_dir: Path) -> None:
+    process = serve(pipe_dir, "'demo'")
+    assert process.stdout is not None
+    process.stdout.readline()
+    assert len(processes(pipe_dir)) > 10
+    process.kill()
+    process.communicate()
+    eventually(lambda: processes(pipe_dir) == set())
+
+
+@pytest.mark.parametrize("bad", ["file", "other files", "too long", "no scenario", "not writable"])
+def test_a_bad_directory_is_one_line(tmp_path: Path, pipe_dir: Path, bad: str) -> None:
+    directory, scenario = pipe_dir, "None"
+    if bad == "file":
+        directory = tmp_path / "file"
+        directory.write_text("")
+    elif bad == "other files":
+        (pipe_dir / "precious").write_text("")
+    elif bad == "too long":
+        directory = tmp_path / ("d" * 120)
+    elif bad == "no scenario":
+        scenario = "'nonsense'"
+    else:
+        directory = Path("/proc/nowhere")
+    process = serve(directory, scenario)
+    stdout, stderr = process.communicate(timeout=10)
+    assert (process.returncode, stdout) == (2, "")
+    assert stderr.startswith("mpstui: ")
+    assert stderr.count("\n") == 1
+    assert not is_simulated(directory)
+
+
+def test_the_demo_has_users_devices_and_outdated_limits(start: Callable[..., SimNode]) -> None:
+    node = start(scenario="demo")
+    clients = node.state()["clients"]
+    assert 12 <= len(clients) <= 16
+    assert len({client["user"] for client in clients}) == 5
+    assert len({client["sm"] for client in clients}) >= 3
+    server = node.control("get_server_list").strip()
+    assert (
+        node.control(f"get_active_thread_percentage {server}\nget_default_active_thread_percentage") == "25.0\n50.0\n"
+    )
+    assert (
+        node.control(f"get_device_pinned_mem_limit {server} 0\nget_device_pinned_mem_limit {server} 1") == "16G\n24G\n"
+    )
+    sample = SimNvml(node.pipe_dir).sample()
+    assert len(sample.devices) == 2
+    on_both = [set(pids) for pids in sample.mps_clients.values()]
+    assert on_both[0] & on_both[1]
+    assert all((d.memory_used or 0) < (d.memory_total or 0) for d in sample.devices)
+
+
+def test_guests_of_the_demo_come_and_go_the_same_way_each_time(start: Callable[..., SimNode]) -> None:
+    node = start(multiuser=True)
+    demo = Demo(seed=3)
+    demo.begin(node, 0.0)
+    present = {client.pid for client in node.clients}
+    now = 0.0
+    steps = []
+    for _ in range(12):
+        pause = demo.step(node, now)
+        steps.append(round(pause, 3))
+        now += pause
+        eventually(lambda: all(c.status() in {"connected", "exited"} for c in node.clients))
+    demo.step(node, now)
+    assert {client.pid for client in node.clients} - present
+    assert present - {client.pid for client in node.clients}
+    assert now > 20
+    assert all(pause <= 20 for pause in steps)
+
+
+def test_a_crowd_stays(start: Callable[..., SimNode]) -> None:
+    node = start(scenario="crowd")
+    assert len(node.state()["clients"]) == 46
+    assert len(node.control("ps").splitlines()) == 47
+
+
+def test_a_path_that_is_too_long_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(SimError, match="too long"):
+        SimNode.start(tmp_path / ("x" * 110))

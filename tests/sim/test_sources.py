@@ -1,0 +1,156 @@
+"""The stand-ins for NVML and /proc, and what they do with a state file that lies."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+
+from mpstui.model import ProcessKey
+from mpstui.observe.sources import ProcessFacts
+from mpstui.sim import MARKER, SimNode, SimNvml, SimProcesses, is_simulated
+from mpstui.sim.simd.process import start_ticks
+
+from .recorded import eventually
+
+MIB = 1 << 20
+
+
+class Proc:
+    """A ProcessSource that knows only who is there."""
+
+    def facts(self, pids: Iterable[int]) -> dict[int, ProcessFacts]:
+        return {
+            pid: ProcessFacts(ProcessKey(pid, start_ticks(pid)), uid=0, user="root", command="real", cpu_seconds=0.5)
+            for pid in pids
+            if start_ticks(pid) is not None
+        }
+
+
+def test_nvml_tells_of_clients_and_the_server(start: Callable[..., SimNode]) -> None:
+    node = start()
+    one = node.spawn("busy", memory=100 * MIB)
+    two = node.spawn("idle", devices=(0, 1))
+    sample = SimNvml(node.pipe_dir).sample()
+    first, second = (device.uuid for device in sample.devices)
+    server = int(node.control("get_server_list"))
+    assert sample.error is None
+    assert sample.mps_clients == {
+        first: {one.pid: 614 * MIB, two.pid: 514 * MIB},
+        second: {two.pid: 514 * MIB},
+    }
+    assert sample.processes[second] == {server: 66 * MIB, two.pid: 514 * MIB}
+    busy, idle = sample.devices
+    assert (busy.name, busy.sm_count, busy.compute_capability) == ("NVIDIA H100 80GB HBM3", 132, (9, 0))
+    assert busy.memory_total == 81559 * MIB
+    assert (busy.sm_utilization or 0) > 30
+    assert idle.sm_utilization == 0
+    one.tell("idle")
+    eventually(lambda: SimNvml(node.pipe_dir).sample().devices[0].sm_utilization == 0)
+
+
+def test_readings_move_with_the_time_alone(start: Callable[..., SimNode]) -> None:
+    node = start(gpus=1)
+    node.spawn("busy")
+    clock = iter(range(1000, 1100))
+    nvml = SimNvml(node.pipe_dir, clock=lambda: float(next(clock)))
+    before = (node.pipe_dir / "mpstui-simulated.json").stat().st_mtime_ns
+    readings = [nvml.sample().devices[0] for _ in range(60)]
+    assert (node.pipe_dir / "mpstui-simulated.json").stat().st_mtime_ns == before
+    values = [device.sm_utilization or 0 for device in readings]
+    assert len(set(values)) > 30
+    assert max(abs(a - b) for a, b in itertools.pairwise(values)) < 5
+    assert all(0 <= (d.sm_occupancy or 0) <= 100 and 0 <= (d.dram_utilization or 0) <= 100 for d in readings)
+
+
+def test_a_node_without_daemon_has_devices_and_no_processes(start: Callable[..., SimNode]) -> None:
+    node = start()
+    client = node.spawn("idle")
+    nvml = SimNvml(node.pipe_dir)
+    assert any(nvml.sample().mps_clients.values())
+    node.kill_daemon()
+    sample = nvml.sample()
+    assert sample.error is None
+    assert len(sample.devices) == 2
+    assert not any(sample.processes.values())
+    assert SimProcesses(node.pipe_dir, Proc()).facts([client.pid])[client.pid].command == "real"
+
+
+def test_a_node_that_is_gone_is_an_error_in_the_sample(pipe_dir: Path) -> None:
+    assert not is_simulated(pipe_dir)
+    sample = SimNvml(pipe_dir).sample()
+    assert sample.devices == ()
+    assert "is gone" in (sample.error or "")
+    assert SimProcesses(pipe_dir, Proc()).facts([os.getpid()])[os.getpid()].user == "root"
+
+
+def test_processes_play_their_users(start: Callable[..., SimNode]) -> None:
+    node = start(multiuser=True)
+    client = node.spawn(
+        "busy",
+        user="alice",
+        uid=2001,
+        argv0=b"python",
+        command="python train.py\x1b[2J",
+        container="train",
+        namespace=7,
+    )
+    clock = [0.0]
+    processes = SimProcesses(node.pipe_dir, Proc(), clock=lambda: clock[0])
+    server = int(node.control("get_server_list"))
+    facts = processes.facts([client.pid, server, os.getpid(), 2**22 + 1])
+    assert set(facts) == {client.pid, server, os.getpid()}
+    mine = facts[client.pid]
+    assert (mine.user, mine.uid, mine.command) == ("alice", 2001, "python train.py\\x1b[2J")
+    assert (mine.container, mine.pid_namespace) == ("train", 7)
+    assert mine.key == ProcessKey(client.pid, start_ticks(client.pid))
+    assert facts[server].command == "real"
+    clock[0] = node.state()["clients"][0]["since"] + 100
+    assert 70 <= (processes.facts([client.pid])[client.pid].cpu_seconds or 0) <= 101
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        "null",
+        "[" * 100_000,
+        '{"daemon": {}, "servers": 3, "clients": []}',
+        '{"daemon": {"pid": 1e999, "start_ticks": 1}, "servers": [], "clients": []}',
+        '{"daemon": {"pid": 1, "start_ticks": 1}, "servers": [], "clients": [{"pid": 1}]}',
+        '{"daemon": {"pid": 1, "start_ticks": 1}, "servers": [], "clients": {"a": 1}}',
+        "\udcff\udcfe",
+        "1" * (3 << 20),
+    ],
+)
+def test_a_state_file_that_lies_is_not_believed(pipe_dir: Path, text: str) -> None:
+    state = pipe_dir / "mpstui-simulated.json"
+    good = {
+        "version": 1,
+        "devices": [
+            {"index": 0, "uuid": "GPU-0", "name": "X", "sm_count": 1, "memory_total": 5, "compute_capability": [9, 0]}
+        ],
+    }
+    (pipe_dir / MARKER).write_text(json.dumps(good))
+    state.write_bytes(text.encode("utf-8", "surrogateescape"))
+    assert not any(SimNvml(pipe_dir).sample().processes.values())
+    (pipe_dir / MARKER).write_bytes(text.encode("utf-8", "surrogateescape"))
+    assert SimNvml(pipe_dir).sample().error is not None
+
+
+def test_links_and_fifos_in_the_directory_are_not_followed(pipe_dir: Path, tmp_path: Path) -> None:
+    other = tmp_path / "marker"
+    other.write_text("{}")
+    (pipe_dir / MARKER).symlink_to(other)
+    assert not is_simulated(pipe_dir)
+    assert SimNvml(pipe_dir).sample().error is not None
+    (pipe_dir / MARKER).unlink()
+    os.mkfifo(pipe_dir / MARKER)
+    assert not is_simulated(pipe_dir)
+    assert SimNvml(pipe_dir).sample().error is not None
