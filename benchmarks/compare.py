@@ -33,9 +33,9 @@ def showing(pids: Sequence[int]) -> re.Pattern[str]:
     return re.compile(rf"(?<![\w.])(?:{'|'.join(map(str, pids))})(?![\w.])")
 
 
-def mpstui(name: str, node: Node) -> Program:
+def mpstui(name: str, node: Node, program: Sequence[str] = MPSTUI) -> Program:
     """The screen on a node; painted when a client's PID is there."""
-    return Program(name, (*MPSTUI, "--pipe-dir", str(node.pipe_dir)), showing(node.client_pids()))
+    return Program(name, (*program, "--pipe-dir", str(node.pipe_dir)), showing(node.client_pids()))
 
 
 def other(name: str, ready: re.Pattern[str], command: str | None = None) -> Program | None:
@@ -54,12 +54,11 @@ def process_line() -> re.Pattern[str]:
 
 def simulated(options: argparse.Namespace) -> dict[str, Any]:
     """The comparison that needs no GPU."""
-    with contextlib.ExitStack() as stack:
-        crowd = stack.enter_context(simulated_node("--scenario", "crowd", clients=CLIENTS))
-        churn = stack.enter_context(simulated_node("--scenario", "churn", clients=CLIENTS))
+    churn = (sys.executable, str(Path(__file__).with_name("churn.py")))
+    with simulated_node("--scenario", "crowd", clients=CLIENTS) as crowd:
         programs = [
             mpstui(f"mpstui, {CLIENTS} clients", crowd),
-            mpstui(f"mpstui, all {CLIENTS} rows change each second", churn),
+            mpstui(f"mpstui, all {CLIENTS} rows change each second", crowd, churn),
             other("htop", process_line(), options.htop),
             other("glances", process_line(), options.glances),
         ]
@@ -147,7 +146,7 @@ def _chosen(options: argparse.Namespace) -> Iterator[tuple[Node, str]]:
         return
     from mpstui.sim import control_binary
 
-    with simulated_node("--scenario", "still", clients=CLIENTS) as node:
+    with simulated_node("--scenario", "crowd", clients=CLIENTS) as node:
         yield node, " ".join(control_binary())
 
 

@@ -8,11 +8,14 @@ import time
 from collections.abc import Iterable
 from concurrent.futures import Future
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "pty"))
-from node import Client
 from program import MPSTUI
-from terminal import Terminal, Timeout
+from terminal import COLUMNS, LINES, Terminal, Timeout
+
+if TYPE_CHECKING:
+    from node import Client
 
 
 def word(number: int | str) -> re.Pattern[str]:
@@ -23,8 +26,8 @@ def word(number: int | str) -> re.Pattern[str]:
 class Screen(Terminal):
     """mpstui on one pipe directory."""
 
-    def __init__(self, pipe_dir: Path, *options: str) -> None:
-        super().__init__([*MPSTUI, "--pipe-dir", str(pipe_dir), *options])
+    def __init__(self, pipe_dir: Path, *options: str, columns: int = COLUMNS, lines: int = LINES) -> None:
+        super().__init__([*MPSTUI, "--pipe-dir", str(pipe_dir), *options], columns=columns, lines=lines)
 
     def wait_clients(self, pids: Iterable[int], deadline: float = 20.0) -> None:
         for pid in pids:
@@ -78,15 +81,16 @@ class Screen(Terminal):
     def set_limit(self, key: str, value: str, server: int | None = None, above: int = 1) -> str:
         """Fill in the form behind ``key`` and apply it; the line that says how it ended.
 
-        ``server``: for this server instead of the default; the choice stands ``above`` fields over the value's.
+        ``server``: None for the default. The choice of it stands ``above`` fields over the value's.
         """
         self.key(key)
         self.wait_for("Nothing is sent before Apply")
         self.send(value)
         self.wait_for(value, 3)
+        self.key(*["backtab"] * above)
+        self.press_until("up", "● default", 8)
         if server is not None:
-            self.key(*["backtab"] * above)
-            self.press_until("down", f"● server {server}", 4)
+            self.press_until("down", f"● server {server}", 8)
         self.press_until("enter", "▸ Apply ◂", 4)
         self.key("enter")
         return self._outcome()

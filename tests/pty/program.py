@@ -15,7 +15,7 @@ from typing import Any
 
 from terminal import until
 
-MPSTUI = (sys.executable, "-m", "mpstui")
+MPSTUI = (sys.executable, "-c", "import sys; from mpstui.cli import main; sys.exit(main())")
 
 
 @dataclass(frozen=True)

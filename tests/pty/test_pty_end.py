@@ -1,0 +1,100 @@
+"""However the program ends, the terminal is as before and no process is left."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+from program import MPSTUI, Node
+from terminal import Terminal, process_state, until
+
+GRACE = 2.0
+"""Seconds within which it ends."""
+RESTORED = {1049: False, 25: True, 1000: False, 1002: False, 1003: False, 1006: False, 1004: False, 2004: False}
+"""Alternate screen left, cursor shown, no mouse, focus or paste reports."""
+
+
+def assert_restored(terminal: Terminal) -> None:
+    assert {mode: on for mode, on in terminal.modes.items() if RESTORED.get(mode, on) != on} == {}
+    assert terminal.modes[1049] is False
+    assert terminal.current_settings() == terminal.settings
+
+
+def assert_nothing_left(terminal: Terminal, deadline: float = GRACE) -> None:
+    until(lambda: not terminal.descendants(), deadline, "every process that came from it has ended")
+
+
+def demo() -> Terminal:
+    """The demo, up and with its simulated processes running."""
+    terminal = Terminal([*MPSTUI, "--demo"])
+    terminal.wait_for("SIMULATED")
+    terminal.wait_for(lambda t: len(t.descendants()) > 3)
+    return terminal
+
+
+def test_q_restores_the_terminal_and_leaves_no_process() -> None:
+    with demo() as terminal:
+        terminal.key("q")
+        assert terminal.wait_exit(GRACE) == 0
+        assert_restored(terminal)
+        assert_nothing_left(terminal)
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
+def test_a_signal_ends_it_and_restores_the_terminal(number: signal.Signals) -> None:
+    with demo() as terminal:
+        terminal.process.send_signal(number)
+        terminal.wait_exit(GRACE)
+        assert_restored(terminal)
+        assert_nothing_left(terminal)
+        assert "Traceback" not in terminal.text
+
+
+@pytest.mark.parametrize("ignored", [False, True], ids=["SIGHUP as usual", "SIGHUP ignored"])
+def test_a_terminal_torn_off_ends_it(ignored: bool) -> None:
+    command = ["sh", "-c", "trap '' HUP; exec \"$@\"", "sh"] if ignored else []
+    with Terminal([*command, *MPSTUI, "--demo"]) as terminal:
+        terminal.wait_for("SIMULATED")
+        terminal.wait_for(lambda t: len(t.descendants()) > 3)
+        terminal.tear_off()
+        until(lambda: terminal.process.poll() is not None, GRACE, "the program has ended")
+        assert_nothing_left(terminal)
+
+
+def test_a_terminal_torn_off_leaves_the_node_alone(node: Node) -> None:
+    clients = node.client_pids()
+    with Terminal([*MPSTUI, "--pipe-dir", str(node.pipe_dir)]) as terminal:
+        terminal.wait_for(str(clients[0]))
+        terminal.tear_off()
+        until(lambda: terminal.process.poll() is not None, GRACE, "the program has ended")
+        assert_nothing_left(terminal)
+    assert node.server is not None
+    assert node.server.poll() is None
+    assert any(process_state(pid) not in (None, "Z") for pid in clients)
+
+
+def test_a_killed_demo_leaves_no_simulated_process() -> None:
+    with demo() as terminal:
+        terminal.process.kill()
+        terminal.process.wait(GRACE)
+        assert_nothing_left(terminal)
+
+
+def test_stopped_and_continued_it_draws_again(node: Node) -> None:
+    with Terminal([*MPSTUI, "--pipe-dir", str(node.pipe_dir)]) as terminal:
+        terminal.wait_for("SIMULATED")
+        terminal.process.send_signal(signal.SIGSTOP)
+        until(lambda: process_state(terminal.pid) == "T", 2, "the program is stopped")
+        terminal.process.send_signal(signal.SIGCONT)
+        before = terminal.size
+        terminal.resize(100, 40)
+        terminal.wait_for(lambda t: t.size > before)
+
+        def left() -> bool:
+            # What is typed while the terminal is being set up again may be lost.
+            terminal.key("q")
+            terminal.read(0.1)
+            return terminal.process.poll() is not None
+
+        until(left, 5, "q ends it")
+        assert terminal.wait_exit(1) == 0
