@@ -114,6 +114,9 @@ class MpsTuiApp(App[int]):
         if self.collector.snapshot is not None:
             self._show(self.collector.snapshot)
         self._starting = asyncio.create_task(self.collector.start())
+        self.overview.call_after_refresh(self._tell)
+
+    def _tell(self) -> None:
         for text in self._messages:
             self.notify(text, title="Configuration", severity="warning", timeout=15, markup=False)
 
@@ -158,9 +161,10 @@ class MpsTuiApp(App[int]):
         """The newest snapshot, also while the screen is paused: nobody acts on an old one."""
         return self.collector.snapshot
 
-    def on_screen_resume(self, event: events.ScreenResume) -> None:
-        if self.screen is self.overview and self._paused_at is None:
-            self.overview.apply(self.collector.snapshot, None)
+    def catch_up(self) -> None:
+        """Show the newest snapshot, unless the user has stopped the screen."""
+        if self._paused_at is None:
+            self._show(self.collector.snapshot)
 
     def action_pause(self) -> None:
         """Stop and go on; going on shows the newest snapshot at once."""

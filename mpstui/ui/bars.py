@@ -49,20 +49,19 @@ class Header(Painted):
         host: Line = ((f"  {snapshot.host or UNKNOWN}", "bold"),)
         driver = f"  driver {snapshot.driver_version or UNKNOWN}"
         facts: list[Line] = [(*host, (driver, "dim"))]
-        right: list[Line] = [((f"  {clock} ", "text"),)]
+        right: dict[str, Line] = {"clock": ((f"  {clock} ", "text"),)}
         if daemon is not None:
             version = f"MPS {daemon.version or UNKNOWN}"
             facts = [(*host, (f"{driver} · {version}", "dim")), (*host, (f"  {version}", "dim"))]
             word, style = HEALTH[daemon.health]
             clients = sum(len(server.clients) for server in daemon.servers)
-            counts = (
-                f" · {count(len(daemon.servers), 'server')} · {count(clients, 'client')}"
-                if daemon.health == "ok"
-                else ""
-            )
-            right.insert(0, ((f" {word}", style), (counts, "text")))
-            directory = str(daemon.pipe_dir)
-            right.insert(0, ((f"  {_shorten(directory, max(12, width // 4))}", "label"),))
+            counts = f" · {count(len(daemon.servers), 'server')} · {count(clients, 'client')}"
+            right = {
+                "directory": ((f"  {_shorten(str(daemon.pipe_dir), max(12, width // 4))}", "label"),),
+                "health": ((f" {word}", style),),
+                "counts": ((counts if daemon.health == "ok" else "", "text"),),
+                **right,
+            }
         return [_arrange(left, [*facts, host, ()], right, width)]
 
 
@@ -71,19 +70,16 @@ def _shorten(path: str, width: int) -> str:
     return path if len(path) <= width else "…" + path[-(width - 1) :]
 
 
-def _arrange(left: Line, facts: list[Line], right: list[Line], width: int) -> Line:
-    """The longest of ``facts`` that there is room for; then the clock gives way, then the directory."""
-    facts, right = list(facts), list(right)
-    while width_of(left) + width_of(facts[0]) + sum(map(width_of, right)) > width:
+def _arrange(left: Line, facts: list[Line], right: dict[str, Line], width: int) -> Line:
+    """The longest of ``facts`` that there is room for; then clock, directory and counts give way. Badges never do."""
+    facts, right = list(facts), dict(right)
+    give_way = ["clock", "directory", "counts", "health"]
+    while width_of(left) + width_of(facts[0]) + sum(map(width_of, right.values())) > width and (facts[1:] or give_way):
         if len(facts) > 1:
             facts.pop(0)
-        elif len(right) > 2:
-            right.pop()
-        elif len(right) > 1:
-            right.pop(0)
         else:
-            break
-    return justify((*left, *facts[0]), tuple(span for line in right for span in line), width)
+            right.pop(give_way.pop(0), None)
+    return justify((*left, *facts[0]), tuple(span for line in right.values() for span in line), width)
 
 
 class DaemonTabs(Painted):

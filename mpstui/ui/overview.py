@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
 
 from textual import events, on
 from textual.app import ComposeResult
@@ -12,7 +13,7 @@ from textual.containers import Container
 from textual.screen import Screen
 
 from mpstui.actions.types import Action, Danger
-from mpstui.model import Daemon, Device, Problem, Server, Snapshot
+from mpstui.model import Daemon, Device, Problem, ProcessKey, Server, Snapshot
 from mpstui.ui.bars import DaemonTabs, Header, KeyBar, KeyHint, ProblemBar
 from mpstui.ui.card import ExplanationCard
 from mpstui.ui.contract import Runner
@@ -26,6 +27,26 @@ if TYPE_CHECKING:
     from textual.widgets import Input
 
 PANELS = ("devices", "limits", "servers", "clients", "events")
+
+
+class Host(Protocol):
+    """What the overview asks of the application."""
+
+    def catch_up(self) -> None: ...
+
+    def refresh_now(self, pipe_dir: Path | None) -> None: ...
+
+    def open_details(self, kind: str, identity: Hashable) -> None: ...
+
+    def open_action(
+        self,
+        action: Action,
+        pipe_dir: Path,
+        snapshot: Snapshot,
+        clients: tuple[ProcessKey, ...],
+        server: Server | None,
+        device: str | None,
+    ) -> None: ...
 
 
 class TooSmall(Painted):
@@ -110,6 +131,14 @@ class Overview(Screen[None]):
         yield self.keys
 
     # Snapshots.
+
+    @property
+    def _host(self) -> Host:
+        return cast("Host", self.app)
+
+    def on_screen_resume(self) -> None:
+        """Back in front: what happened under the dialog is shown now."""
+        self._host.catch_up()
 
     @property
     def daemon(self) -> Daemon | None:
@@ -266,11 +295,13 @@ class Overview(Screen[None]):
             device = row.uuid
         elif isinstance(focused, ClientsPanel) and (client := focused.cursor_row) and client.server_pid is not None:
             server = daemon.find_server(client.server_pid)
-        self.app.open_action(action, daemon.pipe_dir, snapshot, self.clients.targets(), server, device)  # type: ignore[attr-defined]
+        self._host.open_action(action, daemon.pipe_dir, snapshot, self.clients.targets(), server, device)
 
     def action_jump(self, name: str) -> None:
         panel = self.query_one(f"#{name}", Panel)
-        if self._plan and name not in self._plan.heights:
+        if self._plan is None or self._plan.too_small:
+            return
+        if name not in self._plan.heights:
             if self.daemon is None or self.daemon.health != "ok":
                 return
             panel.display = True
@@ -296,7 +327,7 @@ class Overview(Screen[None]):
 
     def action_refresh_now(self) -> None:
         daemon = self.daemon
-        self.app.refresh_now(daemon.pipe_dir if daemon else None)  # type: ignore[attr-defined]
+        self._host.refresh_now(daemon.pipe_dir if daemon else None)
 
     def action_copy(self) -> None:
         """Copy the row under the cursor as text (OSC 52, so it works over SSH)."""
@@ -321,6 +352,7 @@ class Overview(Screen[None]):
             )
             self._filter.cursor_blink = False
             await self.mount(self._filter, before=self.problems)
+        self.clients.begin_filter()
         self._filter.display = True
         self._filter.focus()
         self.apply(self._snapshot, self._paused)
@@ -335,6 +367,7 @@ class Overview(Screen[None]):
     def _end_filter(self) -> None:
         if self._filter is not None:
             self._filter.display = False
+        self.clients.end_filter()
         self.set_focus(self.clients, scroll_visible=False)
         self.apply(self._snapshot, self._paused)
 
@@ -358,7 +391,7 @@ class Overview(Screen[None]):
 
     @on(Panel.Opened)
     def _opened(self, message: Panel.Opened) -> None:
-        self.app.open_details(message.kind, message.identity)  # type: ignore[attr-defined]
+        self._host.open_details(message.kind, message.identity)
 
     @on(KeyBar.Pressed)
     async def _pressed(self, message: KeyBar.Pressed) -> None:

@@ -5,17 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from mpstui.actions.registry import ACTIONS
 from mpstui.actions.types import Action, Danger, ExitStatus, Preview, Request, Result
 from mpstui.model import ProcessKey, Snapshot
-
-ACTIONS = (
-    Action("terminate_client", "Terminate", "t", Danger.HARM, "End the GPU work of the chosen clients"),
-    Action("terminate_and_kill", "Terminate + kill", "K", Danger.HARM, "End the chosen clients"),
-    Action("set_active_thread_percentage", "Threads", "l", Danger.CHANGE, "Set the active thread percentage"),
-    Action("set_pinned_mem_limit", "Memory", "m", Danger.CHANGE, "Set the memory limit"),
-    Action("set_client_priority", "Priority", "o", Danger.CHANGE, "Set the priority"),
-    Action("start_server", "Start server", "S", Danger.CHANGE, "Start a server"),
-)
 
 
 class FakeCollector:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -81,6 +81,7 @@ class ClientsPanel(Panel[Client]):
         self._indices: Mapping[str, int | None] = {}
         self._sort = COLUMNS[0]
         self._reverse = False
+        self._anchor: Hashable | None = None
 
     def show(self, snapshot: Snapshot, daemon: Daemon) -> None:
         self._now = snapshot.time
@@ -110,9 +111,18 @@ class ClientsPanel(Panel[Client]):
         row = self.cursor_row
         return (row.key,) if row else ()
 
+    def begin_filter(self) -> None:
+        """From here on the cursor comes back to this row whenever the filter leaves it."""
+        self._anchor = self._cursor
+
     def set_filter(self, text: str) -> None:
         self.filter = ClientFilter(text)
+        if self._anchor is not None:
+            self._cursor, self._index = self._anchor, 0
         self._arrange()
+
+    def end_filter(self) -> None:
+        self._anchor = None
 
     def clear_chosen(self) -> bool:
         """Choose nothing; whether anything was chosen."""

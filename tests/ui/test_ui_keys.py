@@ -1,0 +1,323 @@
+"""Every key of the overview, and that the cursor stays with its client whatever happens around it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from textual.pilot import Pilot
+
+from mpstui.model import ProcessKey, Snapshot
+from mpstui.ui.app import MpsTuiApp
+from mpstui.ui.dialogs import ChangeForm, DetailsScreen, HarmConfirm, HelpScreen
+from mpstui.ui.overview import Overview
+
+from .fakes import ACTIONS
+from .screen import make_app, text_of
+from .snapshots import OTHER_PIPE, PIPE, client, clients, daemon, one_daemon, rich, server, unhealthy
+
+SIZE = (160, 48)
+
+
+def with_clients(*series) -> Snapshot:
+    return rich(daemons=(daemon(servers=(server(clients=tuple(series)),)),))
+
+
+def pids(app: MpsTuiApp) -> list[int]:
+    return [row.pid for row in app.overview.clients.rows]
+
+
+def cursor(app: MpsTuiApp) -> int:
+    return app.overview.clients.cursor_row.pid
+
+
+async def push(pilot: Pilot, snapshot: Snapshot) -> None:
+    pilot.app.collector.push(snapshot)
+    await pilot.pause()
+
+
+async def press(pilot: Pilot, *keys: str) -> None:
+    await pilot.press(*keys)
+    await pilot.pause()
+
+
+async def test_digits_jump_to_panels_and_tab_walks_them() -> None:
+    app = make_app(rich())
+    async with app.run_test(size=SIZE) as pilot:
+        assert app.focused.id == "clients"
+        for digit, name in enumerate(("devices", "limits", "servers", "clients", "events"), 1):
+            await press(pilot, str(digit))
+            assert app.focused.id == name
+        await press(pilot, "1", "tab")
+        assert app.focused.id == "limits"
+        await press(pilot, "shift+tab")
+        assert app.focused.id == "devices"
+
+
+async def test_movement() -> None:
+    app = make_app(rich())
+    async with app.run_test(size=SIZE) as pilot:
+        order = pids(app)
+        for keys, index in (
+            (["j"], 1), (["down"], 2), (["k"], 1), (["up"], 0), (["k"], 0), (["G"], 45), (["j"], 45), (["g"], 0),
+            (["end"], 45), (["home"], 0), (["pagedown", "pageup"], 0),
+        ):  # fmt: skip
+            await press(pilot, *keys)
+            assert cursor(app) == order[index], keys
+        await press(pilot, "pagedown")
+        assert order.index(cursor(app)) > 10
+
+
+async def test_the_cursor_stays_with_its_client_through_sorting_insertion_and_removal() -> None:
+    series = list(clients()[:20])
+    app = make_app(with_clients(*series))
+    async with app.run_test(size=SIZE) as pilot:
+        await press(pilot, "j", "j", "j", "j", "j")
+        mine = cursor(app)
+        for _ in range(11):
+            await press(pilot, "s")
+            assert cursor(app) == mine
+            await press(pilot, "I")
+            assert cursor(app) == mine
+        await push(pilot, with_clients(client(44, key=ProcessKey(1, 1)), *series))
+        assert cursor(app) == mine
+        await push(pilot, with_clients(*series[3:]))
+        assert cursor(app) == mine
+        await push(pilot, with_clients(*reversed(series)))
+        assert cursor(app) == mine
+
+
+async def test_a_client_that_goes_leaves_the_cursor_near_and_a_pid_used_again_is_another_client() -> None:
+    series = list(clients()[:6])
+    app = make_app(with_clients(*series))
+    async with app.run_test(size=SIZE) as pilot:
+        await press(pilot, "j", "v", "v")
+        assert app.overview.clients.chosen == {series[1].key, series[2].key}
+        assert cursor(app) == series[3].pid
+        again = replace(series[2], key=ProcessKey(series[2].pid, 999_999))
+        await push(pilot, with_clients(series[0], series[1], again, *series[4:]))
+        assert app.overview.clients.chosen == {series[1].key}, "the process that has the PID now was never chosen"
+        assert cursor(app) == series[4].pid
+        await push(pilot, with_clients(series[0]))
+        assert (cursor(app), app.overview.clients.chosen) == (series[0].pid, frozenset())
+        await push(pilot, with_clients())
+        assert app.overview.clients.cursor_row is None
+        assert app.overview.clients.targets() == ()
+
+
+async def test_choosing_several_all_of_a_filter_and_none() -> None:
+    app = make_app(one_daemon())
+    async with app.run_test(size=SIZE) as pilot:
+        table = app.overview.clients
+        assert table.targets() == (table.cursor_row.key,), "without a choice it is the one under the cursor"
+        await press(pilot, "v", "x", "insert")
+        assert [key.pid for key in table.targets()] == [2000, 2007, 2014]
+        assert "✓ 3 chosen" in text_of(app)
+        await press(pilot, "k", "v")
+        assert [key.pid for key in table.targets()] == [2000, 2007]
+        await press(pilot, "escape")
+        assert table.chosen == frozenset()
+        await press(pilot, "slash", *"user:eve", "enter", "asterisk")
+        assert len(table.chosen) == len(table.rows) == 8
+        await press(pilot, "asterisk")
+        assert table.chosen == frozenset()
+
+
+async def test_the_filter_is_live_shows_how_many_and_is_cleared_by_escape() -> None:
+    app = make_app(one_daemon())
+    async with app.run_test(size=SIZE) as pilot:
+        await press(pilot, "slash", *"user:bob gpu:0")
+        assert "Clients 8/46" in text_of(app)
+        assert app.focused.id == "filter"
+        await press(pilot, "enter")
+        assert app.focused.id == "clients"
+        assert len(pids(app)) == 8
+        await press(pilot, "j")
+        assert cursor(app) == pids(app)[1]
+        await press(pilot, "slash", *" zzz")
+        assert "no client matches the filter" in text_of(app)
+        await press(pilot, "escape")
+        assert (app.focused.id, len(pids(app))) == ("clients", 46)
+        await press(pilot, "slash", *"[/bad]", "enter")
+        assert len(pids(app)) == 1, "markup is text"
+        await press(pilot, "escape")
+        assert len(pids(app)) == 46, "escape clears a filter that is not being edited too"
+
+
+async def test_sorting_by_each_column_and_back() -> None:
+    app = make_app(one_daemon())
+    async with app.run_test(size=SIZE) as pilot:
+        by_pid = pids(app)
+        assert by_pid == sorted(by_pid)
+        await press(pilot, "I")
+        assert pids(app) == by_pid[::-1]
+        await press(pilot, "s")
+        assert "USER ▲" in text_of(app)
+        users = [c.user for c in app.overview.clients.rows]
+        assert users[-1] is None, "what is not known comes last"
+        assert users[:-1] == sorted(users[:-1])
+        await press(pilot, "s", "s", "s", "s")
+        memory = [sum(c.gpu_memory.values()) for c in app.overview.clients.rows]
+        assert memory == sorted(memory, reverse=True), "the largest first"
+        await press(pilot, *"ssssss")
+        assert pids(app) == by_pid
+
+
+async def test_pause_keeps_the_screen_and_goes_on_with_the_newest() -> None:
+    app = make_app(with_clients(client(1)))
+    async with app.run_test(size=SIZE) as pilot:
+        await press(pilot, "space")
+        assert "PAUSED 12:04:31" in text_of(app)
+        await push(pilot, with_clients(client(1), client(2)))
+        assert len(pids(app)) == 1
+        await press(pilot, "space")
+        assert "PAUSED" not in text_of(app)
+        assert len(pids(app)) == 2
+
+
+async def test_refresh_asks_the_daemon_of_the_open_tab() -> None:
+    app = make_app(rich())
+    async with app.run_test(size=SIZE) as pilot:
+        await press(pilot, "r")
+        assert app.collector.refreshes == [PIPE]
+        await press(pilot, "right_square_bracket", "r")
+        assert app.collector.refreshes == [PIPE, OTHER_PIPE]
+
+
+async def test_tabs_switch_daemons_and_drop_the_choice() -> None:
+    app = make_app(rich())
+    async with app.run_test(size=SIZE) as pilot:
+        await press(pilot, "v")
+        for key, place in (
+            ("right_square_bracket", OTHER_PIPE), ("right_square_bracket", PIPE), ("left_square_bracket", OTHER_PIPE),
+            ("ctrl+right", PIPE), ("ctrl+left", OTHER_PIPE),
+        ):  # fmt: skip
+            await press(pilot, key)
+            assert app.overview.daemon.pipe_dir == place
+        assert app.overview.clients.chosen == frozenset()
+        assert "no clients" in text_of(app)
+        await push(pilot, one_daemon())
+        assert app.overview.daemon.pipe_dir == PIPE, "a daemon that has gone leaves its tab"
+
+
+@pytest.mark.parametrize("action", ACTIONS, ids=lambda action: action.id)
+async def test_the_key_of_each_action_opens_its_dialog(action) -> None:
+    app = make_app(one_daemon())
+    async with app.run_test(size=SIZE) as pilot:
+        await press(pilot, action.key)
+        assert isinstance(app.screen, HarmConfirm | ChangeForm)
+        assert app.screen.action is action
+
+
+async def test_a_dialog_keeps_the_clients_it_was_opened_for() -> None:
+    series = clients()[:5]
+    app = make_app(with_clients(*series))
+    async with app.run_test(size=SIZE) as pilot:
+        await press(pilot, "v", "v", "t")
+        dialog = app.screen
+        assert dialog.clients == (series[0].key, series[1].key)
+        await push(pilot, with_clients(*series[2:]))
+        assert dialog.clients == (series[0].key, series[1].key)
+        assert dialog.snapshot is app.collector.snapshot, "it is told what is true now"
+        await press(pilot, "escape")
+        assert isinstance(app.screen, Overview)
+        assert pids(app) == [c.pid for c in series[2:]], "the overview has caught up"
+
+
+async def test_read_only_dims_all_actions_says_why_and_opens_nothing() -> None:
+    app = make_app(one_daemon(), read_only=True)
+    async with app.run_test(size=SIZE) as pilot:
+        assert "READ-ONLY" in text_of(app)
+        off = [text.strip() for text, style in app.overview.keys.lines(160, 1)[0] if style == "key-off"]
+        assert [hint for hint in off if hint in {a.title for a in ACTIONS}] == [a.title for a in ACTIONS]
+        for action in ACTIONS:
+            await press(pilot, action.key)
+            assert isinstance(app.screen, Overview)
+        assert any("read-only" in n.message for n in app._notifications)
+
+
+@pytest.mark.parametrize(
+    ("panel", "kind"), [("1", "device"), ("2", "limit"), ("3", "server"), ("4", "client"), ("5", "event")]
+)
+async def test_enter_opens_the_details_of_the_row(panel: str, kind: str) -> None:
+    app = make_app(one_daemon())
+    async with app.run_test(size=SIZE) as pilot:
+        await press(pilot, panel, "j", "enter")
+        assert isinstance(app.screen, DetailsScreen)
+        assert app.screen.kind == kind
+        await press(pilot, "escape")
+        assert isinstance(app.screen, Overview)
+
+
+async def test_help_palette_and_quit() -> None:
+    app = make_app(one_daemon())
+    async with app.run_test(size=SIZE) as pilot:
+        await press(pilot, "question_mark")
+        assert isinstance(app.screen, HelpScreen)
+        await press(pilot, "escape", "ctrl+p")
+        assert type(app.screen).__name__ == "CommandPalette"
+        await press(pilot, "escape", "q")
+    assert app.return_value == 0
+    assert app.collector.started
+    assert app.collector.stopped
+
+
+async def test_copy_puts_the_row_on_the_clipboard() -> None:
+    app = make_app(one_daemon())
+    async with app.run_test(size=SIZE) as pilot:
+        await press(pilot, "j", "y")
+        assert app.clipboard.startswith("2007 bob 1402 0 ● ACTIVE")
+        assert app.clipboard.endswith("python -m vllm.entrypoints.openai.api_server --model llama"), "whole, not as cut"
+
+
+async def test_the_mouse_selects_sorts_chooses_scrolls_and_presses_keys() -> None:
+    app = make_app(rich())
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.click("#clients", offset=(20, 4))
+        assert cursor(app) == 2014
+        await pilot.click("#clients", offset=(20, 5), control=True)
+        assert [key.pid for key in app.overview.clients.targets()] == [2021]
+        await pilot.click("#clients", offset=(13, 1))
+        await pilot.pause()
+        assert "USER ▲" in text_of(app)
+        await pilot.click("#tabs", offset=(20, 0))
+        await pilot.pause()
+        assert app.overview.daemon.pipe_dir == OTHER_PIPE
+        await pilot.click("#tabs", offset=(3, 0))
+        await pilot.click("#keys", offset=(2, 0))
+        await pilot.pause()
+        assert isinstance(app.screen, HarmConfirm)
+
+
+async def test_keys_can_be_changed() -> None:
+    app = make_app(one_daemon(), keys={"quit": "Q", "move.down": "n", "action.terminate_client": "T"})
+    async with app.run_test(size=SIZE) as pilot:
+        await press(pilot, "q", "n")
+        assert cursor(app) == 2007
+        await press(pilot, "T")
+        assert isinstance(app.screen, HarmConfirm)
+
+
+async def test_messages_of_the_start_are_shown_as_text() -> None:
+    app = make_app(one_daemon(), messages=["theme [/bad] is broken"])
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.pause()
+        assert "theme [/bad] is broken" in text_of(app)
+
+
+async def test_actions_are_for_the_row_that_the_user_is_in() -> None:
+    app = make_app(one_daemon())
+    async with app.run_test(size=SIZE) as pilot:
+        await press(pilot, "3", "l")
+        assert app.screen._start["scope"] == server().key
+        await press(pilot, "escape")
+        await press(pilot, "1", "j", "m")
+        assert app.screen._start["device"] == one_daemon().devices[1].uuid
+
+
+async def test_a_daemon_that_is_not_well_takes_no_action() -> None:
+    app = make_app(unhealthy("held"))
+    async with app.run_test(size=SIZE) as pilot:
+        await press(pilot, "t", "slash")
+        assert isinstance(app.screen, Overview)
+        assert app.focused.id == "devices"

@@ -1,0 +1,259 @@
+"""What the screen says in each state of a node, at each size, and that a daemon comes back by itself."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+from textual.events import Resize
+from textual.geometry import Size
+
+from mpstui.model import Event, ProcessKey
+
+from .screen import make_app, text_of
+from .snapshots import (
+    NOW,
+    PIPE,
+    client,
+    daemon,
+    events,
+    fault,
+    no_daemon,
+    one_daemon,
+    rich,
+    server,
+    simulated,
+    unhealthy,
+    unknown,
+)
+
+SIZE = (160, 48)
+
+
+async def screen_of(snapshot, size=SIZE, **options) -> str:
+    app = make_app(snapshot, **options)
+    async with app.run_test(size=size) as pilot:
+        await pilot.pause()
+        return text_of(app)
+
+
+async def test_a_rich_node_shows_everything_an_admin_needs() -> None:
+    text = await screen_of(rich())
+    for part in (
+        "mpstui  gpu-07  driver 580.159.04 · MPS 13000", "/tmp/mps_0 ● ok · 1 server · 46 clients  12:04",
+        "● /run/mps/team-b", "H100 80GB HBM3  132 SM  Default", "46/48 contexts   2 left ▲", "7/48 contexts  41 left",
+        "87 %  occupancy  41 %  DRAM  22 %", "24.4/79.6 GiB", "341 W   46 °C", "100 %  132 SM", "25 %  32 SM",
+        "0: 2.0 GiB  1: 4.0 GiB", "normal", "2 ⟳ outdated", "● ACTIVE", "✕ TERMINATED", "○ INACTIVE", "◌ ENDING",
+        "500 MiB / 2.0 GiB", "1.9 GiB / 2.0 GiB ▲", "≈ 128 SM", "0,1", "job-4711",
+        "[bold red]x[/] \\x1b[2J\\n 99 99 FORGED \\u202e[/bad]",
+        "12:03:51  · client 2315 (alice) connected on GPU 1", "✕ a client was refused: maximum number of clients (48)",
+    ):  # fmt: skip
+        assert part in text, part
+    assert re.search(r"50 %  66 SM +⟳", text)
+    assert "SIMULATED" not in text
+
+
+async def test_simulated_is_always_said() -> None:
+    by_source = rich(source="simulated", daemons=(daemon(),))
+    for snapshot in (simulated(), by_source, rich(daemons=(daemon(simulated=True),))):
+        for size in (SIZE, (80, 24), (60, 15), (44, 10)):
+            assert "SIMULATED" in await screen_of(snapshot, size), size
+
+
+async def test_a_fault_is_a_word_a_symbol_and_a_problem() -> None:
+    text = await screen_of(fault())
+    assert "✕ FAULT" in text
+    assert "✕ server 1402: a client faulted; new clients are refused  → end clients 2000, 2014" in text
+    assert "(and 1 more)" in text
+    assert "fault of client 2007 (bob) on GPU 0" in text
+
+
+@pytest.mark.parametrize("health", ["held", "blocked", "stale", "absent"])
+async def test_a_daemon_that_is_not_well_is_explained_and_comes_back_by_itself(health) -> None:
+    app = make_app(unhealthy(health))
+    async with app.run_test(size=SIZE) as pilot:
+        text = text_of(app)
+        assert health.upper() in text
+        for label in ("where", "what", "since", "remedy", "still works", "12:03:16, 1m ago", "Devices", "Events"):
+            assert label in text, label
+        assert "COMMAND" not in text
+        if health == "held":
+            assert "process 4242, user alice on pts/3" in text
+            assert "Ask alice to end it" in text
+        app.collector.push(one_daemon())
+        await pilot.pause()
+        text = text_of(app)
+        assert "still works" not in text
+        assert "COMMAND" in text
+        assert app.focused.id == "clients", "the focus is back where it was"
+
+
+async def test_no_daemon_and_no_nvml_are_said() -> None:
+    text = await screen_of(no_daemon())
+    assert "No daemon" in text
+    assert "--pipe-dir" in text
+    assert "no readings: libnvidia-ml.so.1 is not there" in text
+
+
+async def test_before_the_first_snapshot() -> None:
+    assert "looking for daemons" in await screen_of(None)
+
+
+async def test_not_known_is_a_dash_and_never_a_zero() -> None:
+    text = await screen_of(unknown())
+    assert "—/48 contexts" in text
+    assert "none" not in text
+    assert " 0 " not in text
+    assert "▲ /tmp/mps_0: watched by asking it again and again: control.log may not be read" in text
+
+
+async def test_a_full_device_and_no_server() -> None:
+    full = replace(rich().devices[0], contexts=48)
+    text = await screen_of(rich(devices=(full,), daemons=(daemon(servers=()),)))
+    assert "48/48 contexts     full ✕" in text
+    assert "no server: the daemon starts one with the first client" in text
+    assert "no clients" in text
+
+
+@pytest.mark.parametrize(
+    "size", [(200, 60), (160, 48), (120, 40), (100, 30), (80, 24), (60, 15), (40, 10), (39, 9), (20, 5), (3, 1)]
+)
+@pytest.mark.parametrize(
+    "make",
+    [rich, fault, unknown, no_daemon, lambda: unhealthy("held")],
+    ids=["rich", "fault", "unknown", "none", "held"],
+)
+async def test_every_size_and_every_panel_without_a_crash(size, make) -> None:
+    app = make_app(make())
+    async with app.run_test(size=size) as pilot:
+        for key in ("1", "2", "3", "4", "5", "j", "G", "g", "s"):
+            await pilot.press(key)
+        await pilot.pause()
+        lines = text_of(app).split("\n")
+        assert len(lines) == size[1]
+        if size[0] < 40:
+            assert "mpstui" in text_of(app) or size[0] < 8
+        else:
+            assert all(line[-1] in "│┃╮╯ )" for line in lines if line.startswith(("│", "╭", "╰")))
+
+
+async def test_a_terminal_that_shrinks_and_grows() -> None:
+    app = make_app(rich())
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("j", "j", "j")
+        row = app.overview.clients.cursor_row
+        for size in ((20, 5), (80, 24), (10, 2), (160, 48)):
+            await pilot.resize_terminal(*size)
+            await pilot.pause()
+            assert ("terminal too small" in text_of(app)) is (size == (20, 5))
+        assert app.overview.clients.cursor_row == row
+        assert "COMMAND" in text_of(app)
+
+
+async def test_on_a_small_screen_a_digit_brings_the_panel() -> None:
+    app = make_app(one_daemon())
+    async with app.run_test(size=(80, 24)) as pilot:
+        assert "² Limits" not in text_of(app).replace("²", "² ")
+        await pilot.press("2")
+        await pilot.pause()
+        assert "Limits" in text_of(app)
+        assert "100 %  132 SM" in text_of(app)
+        await pilot.press("4")
+        await pilot.pause()
+        assert "Limits" not in text_of(app)
+
+
+async def test_cells_of_a_small_screen_are_whole_or_marked_as_cut() -> None:
+    text = await screen_of(rich(), (80, 24))
+    assert "2000    alice      0    ● ACTIVE       500 MiB / 2.0 GiB" in text
+    assert "ctx 46/48▲" in text
+    assert "by device" in text, "limits that do not fit are not cut"
+
+
+async def test_events_follow_the_end_until_the_user_looks_back() -> None:
+    app = make_app(one_daemon())
+    async with app.run_test(size=SIZE) as pilot:
+
+        async def happen(pid: int) -> None:
+            snapshot = app.collector.snapshot
+            event = Event("client_connected", NOW, PIPE, 1402, pid, raw=str(pid))
+            app.collector.push(replace(snapshot, events=(*snapshot.events, event)))
+            await pilot.pause()
+
+        for pid in range(7000, 7020):
+            await happen(pid)
+        assert "client 7019 connected" in text_of(app)
+        await pilot.press("5", "g")
+        await happen(7100)
+        assert "client 7100 connected" not in text_of(app)
+        assert "control daemon started" in text_of(app)
+        await pilot.press("G")
+        await happen(7200)
+        assert "client 7200 connected" in text_of(app)
+
+
+async def test_events_of_another_daemon_and_noise_are_not_shown() -> None:
+    other = Event("client_connected", NOW, PIPE.parent / "other", 1, 31337, raw="x")
+    noise = Event("command", NOW, PIPE, detail="get_server_list", raw="y")
+    text = await screen_of(one_daemon(events=(*events(), other, noise)))
+    assert "31337" not in text
+    assert "get_server_list" not in text
+
+
+async def test_five_thousand_clients_are_as_quick_as_the_rows_that_are_seen() -> None:
+    many = tuple(client(n % 46, key=ProcessKey(n + 1, n)) for n in range(5000))
+    app = make_app(rich(daemons=(daemon(servers=(server(clients=many),)),)))
+    async with app.run_test(size=SIZE) as pilot:
+        built = []
+        table = app.overview.clients
+        original = table.row_lines
+        table.row_lines = lambda row, width: built.append(row) or original(row, width)
+        await pilot.press("G")
+        await pilot.pause()
+        assert table.cursor_row.pid == 5000
+        assert 0 < len(built) <= 48
+        table.row_lines = original
+
+
+async def test_nothing_is_refreshed_when_nothing_changed() -> None:
+    app = make_app(rich())
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.pause()
+        refreshed = []
+        for widget in app.screen.walk_children():
+            original = widget.refresh
+            widget.refresh = lambda *regions, _w=widget, _o=original, **k: (
+                refreshed.append((_w, regions)) or _o(*regions, **k)
+            )
+        app.collector.push(replace(rich(), time=NOW + 0.5))
+        await pilot.pause()
+        assert refreshed == []
+        device = replace(rich().devices[0], sm_utilization=12.0)
+        app.collector.push(replace(rich(), devices=(device, rich().devices[1])))
+        await pilot.pause()
+        assert [(widget.id, [r.height for r in regions]) for widget, regions in refreshed] == [("devices", [1])]
+
+
+@pytest.mark.parametrize("theme", ["mpstui-dark", "mpstui-light", "mpstui-contrast", "terminal"])
+async def test_every_theme_draws_and_can_be_changed(theme) -> None:
+    app = make_app(rich(), theme=theme)
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("v", "space")
+        assert "✓ 1 chosen" in text_of(app)
+        app.theme = "terminal"
+        await pilot.pause()
+        colors = {
+            segment.style.color.name
+            for strip in app.screen._compositor.render_strips()
+            for segment in strip
+            if segment.style is not None and segment.style.color is not None
+        }
+        assert not any(name.startswith("#") for name in colors), "the terminal's own theme sends no colour of its own"
+
+
+def test_resize_is_an_event_the_app_listens_to() -> None:
+    app = make_app(rich())
+    app._diff._chars = [["x"]]
+    app.on_resize(Resize(Size(1, 1), Size(1, 1)))
+    assert app._diff._chars == [], "after a resize the terminal's content is not known"
