@@ -16,6 +16,7 @@ from mpstui.text import parse_size, printable
 
 _CANNOT_FIND = b"Cannot find MPS control daemon process"
 _NOT_PERMITTED = (b"Insufficient privileges", b"Not enough privilege")
+_NOT_TERMINATED = re.compile(rb"[1-9][0-9]{0,9}")
 _REFUSED = re.compile(
     rb"Server(?: -?[0-9]{1,10})? not found!?|Unknown command \".*|Invalid .*|A user id \(UID\) is required.*", re.DOTALL
 )
@@ -111,8 +112,12 @@ def judge(command: str, stdout: bytes, stderr: bytes, exit_status: int | None) -
         return Outcome.OK, ""
     if _REFUSED.fullmatch(first):
         return Outcome.REFUSED, _sentence(first)
-    if command.startswith("terminate_client ") and stdout.strip() == b"1":
-        return Outcome.REFUSED, "The daemon did not terminate the client."
+    if command.startswith("terminate_client ") and _NOT_TERMINATED.fullmatch(stdout.strip()):
+        # 1, or a CUDA error: 201 came for a client that had ended a moment before.
+        return (
+            Outcome.REFUSED,
+            f"The daemon did not terminate the client: it answered {stdout.strip().decode('ascii')}.",
+        )
     if stderr.strip():
         return Outcome.UNREADABLE, f"The control binary complained{_quoted(stderr)}."
     return Outcome.OK, ""

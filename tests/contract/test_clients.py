@@ -129,8 +129,10 @@ async def test_terminating_what_is_no_client(node: Node, control: MpsControl) ->
     await eventually(lambda: control.get_client_list(server), lambda answer: answer.value == (staying.pid,))
     for pid in (gone.pid, os.getpid(), 999999):
         answer = await control.terminate_client(server, pid)
-        assert (answer.outcome, answer.message) == (Outcome.REFUSED, f"Invalid process {pid}!")
-        assert answer.stdout == f"Invalid process {pid}!\n1\n".encode()
+        assert answer.outcome is Outcome.REFUSED
+        # A client that ended a moment ago is known still and gets CUDA error 201, no context.
+        known = (b"201\n",) if pid == gone.pid else ()
+        assert answer.stdout in (f"Invalid process {pid}!\n1\n".encode(), *known)
     assert await staying.stop() == CLEAN
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+
+import psutil
 
 from contract.harness import WAIT, End, Node, eventually, only_server
 from mpstui.control.answer import Outcome
@@ -18,6 +21,12 @@ def left_behind(node: Node) -> set[str]:
 
 
 LIVING = {"control", "control_lock", "control_privileged", "log", "nvidia-cuda-mps-control.pid"}
+
+
+async def ended(pid: int) -> bool:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    return True
 
 
 async def absent(control: MpsControl) -> None:
@@ -78,10 +87,11 @@ async def test_shutdown_server_without_clients(node: Node, control: MpsControl) 
 
 async def test_a_killed_daemon_leaves_its_files_and_ends_its_clients(node: Node, control: MpsControl) -> None:
     client = await node.spawn("idle")
-    await only_server(control)
+    server = await only_server(control)
     await node.kill_daemon()
     await absent(control)
     assert left_behind(node) == LIVING
+    await eventually(lambda: ended(server), bool)
     assert await client.stop() == End(10, RPC_FAILURE)
 
 
