@@ -30,23 +30,50 @@ class SmShare:
 _MEASURED = {((9, 0), 132): Rounding(step=2, floor=8, measured=True)}
 """Measured at 1…100 % on an H100 80GB HBM3 (fact 22)."""
 _ESTIMATE = Rounding(step=2, floor=2, measured=False)
+_TENTHS = 10
+"""The daemon prints a percentage with one decimal, so that a finer one could not be read back."""
+
+
+def rounding_for(sm_count: int | None, compute_capability: tuple[int, int] | None) -> Rounding:
+    """The rounding from the table of measured devices, otherwise an estimate marked as one.
+
+    A device of which only the SM count is known is taken for the measured one with that many.
+    """
+    for (capability, count), rounding in _MEASURED.items():
+        if count == sm_count and compute_capability in {None, capability}:
+            return rounding
+    return _ESTIMATE
 
 
 def rounding_of(device: Device) -> Rounding:
-    """The device's rounding from the table of measured devices, otherwise an estimate marked as one."""
-    if device.compute_capability is None or device.sm_count is None:
-        return _ESTIMATE
-    return _MEASURED.get((device.compute_capability, device.sm_count), _ESTIMATE)
+    """The device's rounding; see :func:`rounding_for`."""
+    return rounding_for(device.sm_count, device.compute_capability) if device.compute_capability else _ESTIMATE
+
+
+def sms_of(percentage: float | Fraction, sm_count: int, rounding: Rounding) -> int:
+    """SMs that ``percentage`` (0 < p ≤ 100) of ``sm_count`` comes to: rounded down to the step, never under the floor
+    (fact 22), never over the device.
+    """
+    share = percentage if isinstance(percentage, Fraction) else Fraction(str(percentage))
+    rounded = math.floor(share * sm_count / 100 / rounding.step) * rounding.step
+    return min(sm_count, max(rounding.floor, rounded))
+
+
+def smallest_percentage(sms: int, sm_count: int, rounding: Rounding) -> float:
+    """The smallest percentage, with one decimal, that comes to at least ``sms`` (1 … ``sm_count``) SMs.
+
+    For a count at or under the floor it is the one that the floor itself stands for.
+    """
+    wanted = min(sm_count, max(rounding.floor, math.ceil(sms / rounding.step) * rounding.step))
+    return math.ceil(Fraction(100 * _TENTHS * wanted, sm_count)) / _TENTHS
 
 
 def sm_share(percentage: float | None, device: Device | None) -> SmShare | None:
     """SMs of ``device`` that ``percentage`` (0 < p ≤ 100) comes to; None where either is not known.
 
-    Rounded down to the device's step and never under its floor: 25 % of 132 SMs is 32, 1 % is 8 (fact 22).
+    25 % of 132 SMs is 32, 1 % is 8 (fact 22).
     """
     if percentage is None or device is None or device.sm_count is None:
         return None
     rounding = rounding_of(device)
-    exact = Fraction(str(percentage)) * device.sm_count / 100
-    rounded = math.floor(exact / rounding.step) * rounding.step
-    return SmShare(max(rounding.floor, min(rounded, device.sm_count)), not rounding.measured)
+    return SmShare(sms_of(percentage, device.sm_count, rounding), not rounding.measured)

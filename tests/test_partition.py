@@ -9,7 +9,7 @@ import pytest
 
 from mpstui.blast import blast_radius
 from mpstui.model import Client, Context, Device, ProcessKey, Server
-from mpstui.partition import sm_share
+from mpstui.partition import rounding_for, sm_share, smallest_percentage, sms_of
 
 RECORDED = Path(__file__).parent / "data" / "h100" / "faults-kills-limits.txt"
 H100 = Device("GPU-0", sm_count=132, compute_capability=(9, 0))
@@ -37,6 +37,30 @@ def test_what_is_not_known_stays_unknown() -> None:
     unmeasured = sm_share(50.0, Device("GPU-0", sm_count=108, compute_capability=(8, 0)))
     assert unmeasured
     assert unmeasured.estimated
+
+
+@pytest.mark.parametrize(("sms", "percentage"), [(1, 6.1), (8, 6.1), (9, 7.6), (24, 18.2), (60, 45.5), (132, 100.0)])
+def test_the_smallest_percentage_for_a_number_of_sms(sms: int, percentage: float) -> None:
+    assert smallest_percentage(sms, 132, rounding_for(132, (9, 0))) == percentage
+
+
+@pytest.mark.parametrize(("sm_count", "capability"), [(132, (9, 0)), (108, (8, 0)), (28, None)])
+def test_the_smallest_percentage_gives_the_sms_and_a_smaller_one_does_not(
+    sm_count: int, capability: tuple[int, int] | None
+) -> None:
+    rounding = rounding_for(sm_count, capability)
+    for sms in range(rounding.floor + 1, sm_count + 1):
+        percentage = smallest_percentage(sms, sm_count, rounding)
+        assert 0 < percentage <= 100
+        got = sms_of(percentage, sm_count, rounding)
+        assert got >= sms
+        assert sms_of(round(percentage - 0.1, 1), sm_count, rounding) < got
+
+
+def test_a_device_known_by_its_sms_alone_is_taken_for_the_measured_one() -> None:
+    assert rounding_for(132, None).measured
+    assert not rounding_for(132, (8, 0)).measured
+    assert not rounding_for(108, None).measured
 
 
 def server(**devices: str) -> tuple[Server, dict[str, Client]]:
