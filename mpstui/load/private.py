@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 from types import TracebackType
 
 from mpstui.control.answer import Answer
-from mpstui.control.channel import ControlChannel, exchange
+from mpstui.control.channel import ControlChannel
 from mpstui.control.mps import MpsControl
+from mpstui.load.guard import LOG, PIPE, READY
 from mpstui.text import printable
 
-_START_SECONDS = 20.0
-_QUIT_SECONDS = 2
+_START_SECONDS = 25.0
+_END_SECONDS = 30.0
 
 
 class PrivateDaemonError(Exception):
@@ -24,40 +25,52 @@ class PrivateDaemonError(Exception):
 
 
 class PrivateDaemon:
-    """``async with PrivateDaemon(binary) as daemon``: a daemon in a temporary directory, gone with its files after."""
+    """``async with PrivateDaemon(binary) as daemon``: a daemon in a temporary directory, gone with its files after.
+
+    It goes too where this process is killed: see ``guard``.
+    """
 
     def __init__(self, binary: tuple[str, ...]) -> None:
         self._binary = binary
-        self._folder: Path | None = None
+        self._guard: asyncio.subprocess.Process | None = None
         self.pipe_dir = Path()
         self.control = MpsControl(ControlChannel(self.pipe_dir, binary))
 
     async def __aenter__(self) -> PrivateDaemon:
+        folder = None
         try:
-            self._folder = Path(tempfile.mkdtemp(prefix="mpstui-load-"))
-            self.pipe_dir, log_dir = self._folder / "pipe", self._folder / "log"
+            folder = Path(tempfile.mkdtemp(prefix="mpstui-load-"))
+            self.pipe_dir = folder / PIPE
             self.pipe_dir.mkdir()
-            log_dir.mkdir()
+            (folder / LOG).mkdir()
+            command = (sys.executable, "-m", "mpstui.load.guard", str(folder), *self._binary)
+            pipe = asyncio.subprocess.PIPE
+            self._guard = await asyncio.create_subprocess_exec(
+                *command, stdin=pipe, stdout=pipe, start_new_session=True
+            )
         except OSError as error:
-            self._remove()
+            if folder is not None:
+                shutil.rmtree(folder, ignore_errors=True)
             raise PrivateDaemonError(f"no place for a private daemon: {error.strerror or error}") from None
-        environment = {
-            **os.environ,
-            "CUDA_MPS_PIPE_DIRECTORY": str(self.pipe_dir),
-            "CUDA_MPS_LOG_DIRECTORY": str(log_dir),
-            "LC_ALL": "C",
-        }
-        self.control = MpsControl(ControlChannel(self.pipe_dir, self._binary, log_dir=log_dir))
-        reply = await exchange((*self._binary, "-d"), b"", environment, _START_SECONDS, "-d")
-        if reply.failure is not None or reply.exit_status:
-            said = printable((reply.stderr + reply.stdout).strip(), 200)
+        self.control = MpsControl(ControlChannel(self.pipe_dir, self._binary, log_dir=folder / LOG))
+        try:
+            await self._wait_until_ready(self._guard)
+        except BaseException:
             await self._close()
-            raise PrivateDaemonError(f"a private daemon does not start: {reply.message or said or 'no reason given'}")
+            raise
+        return self
+
+    async def _wait_until_ready(self, guard: asyncio.subprocess.Process) -> None:
+        said = b""
+        if guard.stdout is not None:
+            with contextlib.suppress(asyncio.TimeoutError):
+                said = await asyncio.wait_for(guard.stdout.readline(), _START_SECONDS)
+        if said != READY:
+            reason = printable(said.strip(), 200) or "no reason given"
+            raise PrivateDaemonError(f"a private daemon does not start: {reason}")
         answer = await self.control.get_server_list()
         if not answer.ok:
-            await self._close()
             raise PrivateDaemonError(f"the private daemon does not answer: {answer.message}")
-        return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -65,14 +78,12 @@ class PrivateDaemon:
         await asyncio.shield(self._close())
 
     async def _close(self) -> None:
-        # Its clients are ours and have ended; whoever else found it is ended after two seconds.
-        await self.control.quit(_QUIT_SECONDS)
-        self._remove()
-
-    def _remove(self) -> None:
-        if self._folder is not None:
-            with contextlib.suppress(OSError):
-                shutil.rmtree(self._folder)
+        guard = self._guard
+        if guard is None or guard.stdin is None:
+            return
+        guard.stdin.close()
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(guard.wait(), _END_SECONDS)
 
 
 async def ask_daemon(pipe_dir: Path, binary: tuple[str, ...]) -> Answer[tuple[int, ...]]:

@@ -22,13 +22,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from mpstui.load.errors import cuda_error
+from mpstui.load.errors import cuda_error, words
 from mpstui.load.process import Channel
 from mpstui.load.types import INFO
 from mpstui.observe.procfs import user_name
 from mpstui.sim.simd.config import Gpu, read_json, read_marker, write_json
 
 REPORT_SECONDS: Final = 0.25
+FIRST_SECONDS: Final = 0.03
+"""For a first look at the others, who start at the same time."""
 FAULT_SECONDS: Final = 3.0
 POOL_SECONDS: Final = 0.105
 """What a context took to make (fact 23); the simulated one takes no time and says so much."""
@@ -122,7 +124,7 @@ class SimWorker:
         self.lost = 0
         self.sms = self.gpu.sm_count
         self.levels: tuple[int, ...] = ()
-        self.memory = {"triad": 3072 * _MIB, "nbody": 3 * _MIB}.get(self.order.kernel, 8 * _MIB)
+        self.memory = {"triad": 3072 * _MIB, "nbody": 3 * _MIB}.get(self.order.kernel, 0)
 
     def run(self) -> NoReturn:
         """Connect, wait for the word, work; never returns."""
@@ -180,6 +182,9 @@ class SimWorker:
             self.channel.fail(cuda_error(int(event["error"]), "", "cuCtxCreate"))
         connection.settimeout(None)
         threading.Thread(target=self._listen, args=(connection,), daemon=True).start()
+        if self.order.kernel == "memory":
+            self.memory = int(event.get("free", 0)) // (2 * _MIB) * 2 * _MIB
+            self.channel.say("note", note=f"refused after {self.memory // _MIB:,} MiB: {words(2)}")
         return int(event.get("sm", self.gpu.sm_count))
 
     def _answer(self, connection: socket.socket) -> dict[str, Any]:
@@ -228,7 +233,7 @@ class SimWorker:
         noise = random.Random(os.getpid())  # noqa: S311 - jitter of a figure
         while not self.channel.stopping:
             speed = self._speed() * noise.uniform(0.997, 1.003)
-            until = REPORT_SECONDS
+            until = REPORT_SECONDS if elapsed else FIRST_SECONDS
             if order.amount is not None and speed:
                 until = min(until, max(0.0, (order.amount - done) / speed))
             if order.seconds is not None:

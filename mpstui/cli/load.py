@@ -1,0 +1,373 @@
+"""``mpstui load``: test kernels or the user's own program as clients, without a screen."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import shlex
+import sys
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import asdict
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from mpstui.actions.types import STATUS, ExitStatus
+from mpstui.load.private import PrivateDaemon, PrivateDaemonError, ask_daemon
+from mpstui.load.supervisor import Supervisor
+from mpstui.load.types import COMMAND, INFO, KERNELS, LoadSpec, WorkerReport
+from mpstui.model import Device
+from mpstui.observe.discovery import discover
+from mpstui.observe.sources import NodeSources
+from mpstui.text import format_size, parse_size, printable
+
+DEFAULT_SECONDS = 10.0
+MOST_CLIENTS = 64
+"""A device takes 48 (fact 13); a few more show what the others are told."""
+_TICK = 1.0
+
+
+class LoadRefused(Exception):
+    """It is not started: the message, the remedy and the exit status."""
+
+    def __init__(self, text: str, remedy: str, status: ExitStatus) -> None:
+        super().__init__(text)
+        self.remedy = remedy
+        self.status = status
+
+
+def numbers(text: str) -> tuple[float, ...]:
+    """``25`` or ``30,70``, for argparse."""
+    try:
+        values = tuple(float(word) for word in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{printable(text, 40)!r} is not a number, or several with commas") from None
+    if not all(0 < value <= 100 for value in values):
+        raise argparse.ArgumentTypeError("a percentage is above 0 and at most 100")
+    return values
+
+
+def counts(text: str) -> tuple[int, ...]:
+    """``32`` or ``16,66``, for argparse."""
+    try:
+        values = tuple(int(word) for word in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{printable(text, 40)!r} is not a count, or several with commas") from None
+    if not all(0 < value <= 1024 for value in values):
+        raise argparse.ArgumentTypeError("a count of SMs is 1 to 1024")
+    return values
+
+
+def size(text: str) -> str:
+    """A memory limit as MPS writes it, for argparse."""
+    if parse_size(text) is None:
+        raise argparse.ArgumentTypeError(f"{printable(text, 40)!r} is no size: 900M, 10G")
+    return text.strip()
+
+
+def seconds(text: str) -> float:
+    """A time, for argparse."""
+    value = float(text)
+    if not 0.1 <= value <= 86400:
+        raise argparse.ArgumentTypeError("0.1 to 86400 seconds")
+    return value
+
+
+def clients(text: str) -> int:
+    """A number of clients, for argparse."""
+    value = int(text)
+    if not 1 <= value <= MOST_CLIENTS:
+        raise argparse.ArgumentTypeError(f"1 to {MOST_CLIENTS} clients")
+    return value
+
+
+def words(text: str) -> tuple[str, ...]:
+    """A command as a shell splits it, for argparse; no shell runs it."""
+    try:
+        command = tuple(shlex.split(text))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"the command cannot be split into words: {error}") from None
+    if not command or any("\0" in word for word in command):
+        raise argparse.ArgumentTypeError("the command is empty")
+    return command
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of ``load``, beside those of every command."""
+    names = ", ".join(f"{name} ({INFO[name].text})" for name in KERNELS)
+    parser.add_argument("kernel", nargs="?", choices=KERNELS, metavar="KERNEL", help=names)
+    parser.add_argument("--command", dest="program", type=words, metavar="CMD", help="run this program instead")
+    parser.add_argument("--clients", type=clients, default=1, metavar="N", help="how many, together (default 1)")
+    parser.add_argument("--device", metavar="DEV", help="a UUID or NVML's index (default: the first)")
+    share = parser.add_mutually_exclusive_group()
+    share.add_argument("--active-thread-percentage", type=numbers, default=(), metavar="P[,P…]")
+    share.add_argument("--sm-count", type=counts, default=(), metavar="N[,N…]", help="SMs by execution affinity")
+    parser.add_argument("--pinned-mem-limit", type=size, metavar="S", help="memory of each client: 900M, 10G")
+    parser.add_argument("--client-priority", type=int, choices=(0, 1), help="0 normal, 1 below normal")
+    parser.add_argument("--seconds", type=seconds, metavar="S", help="default 10; a program runs to its end")
+    parser.add_argument("--mps", choices=("on", "off"), default="on", help="off: beside the daemon (default on)")
+    parser.add_argument("--private", action="store_true", help="in a daemon of its own, started for this run")
+    parser.add_argument("--endanger-others", action="store_true", help="allow what harms other clients")
+    parser.add_argument("--json", action="store_true", help="one object a second, the last with final: true")
+
+
+async def run(options: argparse.Namespace, sources: NodeSources, pipe_dirs: Sequence[Path]) -> int:
+    """Run the load to its end; returns the exit status."""
+    try:
+        check(options)
+        async with daemon_for(options, sources, pipe_dirs) as pipe_dir:
+            spec = await spec_from(options, sources, pipe_dir)
+            return await _run(options, spec, make_supervisor(sources, pipe_dir, pipe_dirs))
+    except LoadRefused as refused:
+        print(f"mpstui: {refused}", file=sys.stderr)
+        print(f"  → {refused.remedy}", file=sys.stderr)
+        return refused.status
+
+
+def check(options: argparse.Namespace) -> None:
+    """Raises LoadRefused where the options do not fit together, or would hurt somebody."""
+    usage = ExitStatus.USAGE
+    if (options.kernel is None) == (options.program is None):
+        raise LoadRefused("name a kernel or a --command, one of the two", f"kernels: {', '.join(KERNELS)}", usage)
+    for name, values in (
+        ("active-thread-percentage", options.active_thread_percentage),
+        ("sm-count", options.sm_count),
+    ):
+        if len(values) not in (0, 1, options.clients):
+            raise LoadRefused(
+                f"--{name} has {len(values)} values for {options.clients} clients", "give one, or one for each", usage
+            )
+    limits = (options.active_thread_percentage, options.sm_count, options.pinned_mem_limit, options.client_priority)
+    if options.mps == "off" and (any(limits[:3]) or limits[3] is not None or options.private):
+        raise LoadRefused("limits are MPS's: without it there are none", "leave them out, or --mps on", usage)
+    if options.program and options.sm_count:
+        raise LoadRefused(
+            "a program makes its own contexts: --sm-count does not reach it", "use --active-thread-percentage", usage
+        )
+    if options.endanger_others:
+        return
+    safety = ExitStatus.REFUSED_BY_SAFETY_RULE
+    if options.kernel == "illegal" and options.mps == "on" and not options.private:
+        raise LoadRefused(
+            "the illegal store takes down every client on the device",
+            "add --private for a daemon of its own, or --endanger-others if that is what you want",
+            safety,
+        )
+    if options.kernel == "memory" and not options.pinned_mem_limit:
+        raise LoadRefused(
+            "without a limit the memory filler takes all memory of the device",
+            "add --pinned-mem-limit, or --endanger-others if that is what you want",
+            safety,
+        )
+
+
+@contextlib.asynccontextmanager
+async def daemon_for(
+    options: argparse.Namespace, sources: NodeSources, pipe_dirs: Sequence[Path]
+) -> AsyncIterator[Path | None]:
+    """The pipe directory to work in, of a daemon that answers; None without MPS. Raises LoadRefused."""
+    if options.mps == "off":
+        yield None
+    elif options.private:
+        try:
+            async with PrivateDaemon(sources.control_binary) as daemon:
+                yield daemon.pipe_dir
+        except PrivateDaemonError as error:
+            raise LoadRefused(
+                str(error), "check nvidia-cuda-mps-control by hand, and free disk", ExitStatus.NO_DAEMON
+            ) from None
+    else:
+        yield await shared_daemon(sources, pipe_dirs)
+
+
+async def shared_daemon(sources: NodeSources, pipe_dirs: Sequence[Path]) -> Path:
+    """The one daemon that was named or is running. Raises LoadRefused where there is none, or several."""
+    offer = "start one for this run with --private, or run without MPS: --mps off"
+    dirs = tuple(pipe_dirs)
+    if not dirs:
+        places = await asyncio.to_thread(discover)
+        dirs = tuple(place.pipe_dir for place in places if place.state == "running")
+    if not dirs:
+        raise LoadRefused("no MPS control daemon is running here", offer, ExitStatus.NO_DAEMON)
+    if len(dirs) > 1:
+        named = ", ".join(printable(str(d), 80) for d in dirs)
+        raise LoadRefused(f"there are several daemons: {named}", "choose one with --pipe-dir", ExitStatus.USAGE)
+    answer = await ask_daemon(dirs[0], sources.control_binary)
+    if not answer.ok:
+        status = STATUS[answer.outcome]
+        remedy = offer if status is ExitStatus.NO_DAEMON else "see mpstui status"
+        raise LoadRefused(f"{printable(str(dirs[0]), 100)}: {answer.message}", remedy, status)
+    return dirs[0]
+
+
+async def spec_from(options: argparse.Namespace, sources: NodeSources, pipe_dir: Path | None) -> LoadSpec:
+    """What the options ask for. Raises LoadRefused where the device is none of this node's."""
+    device = await find_device(options.device, sources)
+    kernel: Any = COMMAND if options.program else options.kernel
+    length = options.seconds if options.seconds is not None or options.program else DEFAULT_SECONDS
+    return LoadSpec(
+        kernel=kernel,
+        command=options.program or (),
+        clients=options.clients,
+        device_uuid=device.uuid if device else None,
+        percentages=options.active_thread_percentage,
+        sm_counts=options.sm_count,
+        memory_limit=options.pinned_mem_limit,
+        priority=options.client_priority,
+        seconds=length,
+        mps=options.mps == "on",
+        pipe_dir=pipe_dir,
+    )
+
+
+async def find_device(name: str | None, sources: NodeSources) -> Device | None:
+    """The device of a UUID or index; None where none was named. Raises LoadRefused."""
+    if name is None:
+        return None
+    sample = await asyncio.to_thread(sources.nvml.sample)
+    for device in sample.devices:
+        if name in (device.uuid, str(device.index)):
+            return device
+    known = ", ".join(f"{d.index} {d.uuid}" for d in sample.devices) or sample.error or "none"
+    raise LoadRefused(f"no device {printable(name, 60)} here", f"there are: {known}", ExitStatus.USAGE)
+
+
+def make_supervisor(sources: NodeSources, pipe_dir: Path | None, pipe_dirs: Sequence[Path]) -> Supervisor:
+    """A supervisor of CUDA workers, or of simulated ones on a simulated node."""
+    if not sources.simulated:
+        return Supervisor(nvml=sources.nvml)
+    from mpstui.sim.load import worker_command
+
+    node = pipe_dir or next(iter(pipe_dirs))
+    return Supervisor(worker_command=worker_command(node), simulated=True, nvml=sources.nvml)
+
+
+async def _run(options: argparse.Namespace, spec: LoadSpec, supervisor: Supervisor) -> int:
+    started = time.monotonic()
+    bar = _progress(spec, options.json)
+    try:
+        with bar:
+            task = bar.add_task("starting", total=spec.seconds)
+            numbers_ = await supervisor.start(spec)
+            waiting = asyncio.create_task(supervisor.wait(numbers_))
+            while not waiting.done():
+                await asyncio.wait([waiting], timeout=_TICK)
+                reports = supervisor.workers
+                went = max((report.running_seconds for report in reports), default=0.0)
+                bar.update(task, completed=went, description=_line(spec, reports))
+                if options.json and not waiting.done():
+                    print(json.dumps(to_json(spec, reports, final=False), ensure_ascii=False), flush=True)
+    finally:
+        await supervisor.stop()
+    reports = supervisor.workers
+    if options.json:
+        print(json.dumps(to_json(spec, reports, final=True), ensure_ascii=False), flush=True)
+    else:
+        print_table(spec, reports, Console(highlight=False, markup=False), time.monotonic() - started)
+    failed = [report for report in reports if report.state == "failed"]
+    for error in {report.error for report in failed if report.error}:
+        print(f"mpstui: {error.text}", file=sys.stderr)
+        if error.remedy:
+            print(f"  → {error.remedy}", file=sys.stderr)
+    return ExitStatus.REFUSED_BY_DAEMON if failed else ExitStatus.DONE
+
+
+def _progress(spec: LoadSpec, quiet: bool) -> Progress:
+    console = Console(stderr=True)
+    columns = [TextColumn("{task.description}", markup=False), TimeElapsedColumn()]
+    if spec.seconds is not None:
+        columns.insert(1, BarColumn())
+    return Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal)
+
+
+def total(reports: Sequence[WorkerReport]) -> float | None:
+    """The figures that are there, added up; None where there is none, and for programs, whose figure is a time."""
+    figures = [r.figure for r in reports if r.figure is not None and r.kernel != COMMAND]
+    return sum(figures) if figures else None
+
+
+def mean(report: WorkerReport) -> float | None:
+    """The figure over the whole run, in its unit."""
+    if report.kernel in (COMMAND, "memory"):
+        return report.figure
+    scale = INFO[report.kernel].scale
+    if not report.unit or report.running_seconds <= 0:
+        return None
+    return report.done / report.running_seconds / scale
+
+
+def _line(spec: LoadSpec, reports: Sequence[WorkerReport]) -> str:
+    running = [report for report in reports if report.state == "running"]
+    figure = total(running)
+    shown = f"  {figure:,.1f} {INFO[spec.kernel].unit}" if figure is not None and INFO[spec.kernel].unit else ""
+    simulated = "SIMULATED " if any(report.simulated for report in reports) else ""
+    return f"{simulated}{spec.kernel}: {len(running)} of {spec.clients} running{shown}"
+
+
+def print_table(spec: LoadSpec, reports: Sequence[WorkerReport], console: Console, took: float) -> None:
+    """One row a client and their sum."""
+    simulated = any(report.simulated for report in reports)
+    unit = INFO[spec.kernel].unit
+    table = Table(title=f"{'SIMULATED · ' if simulated else ''}{spec.kernel}, MPS {'on' if spec.mps else 'off'}")
+    for name in ("PID", "SMs", unit or "figure", "memory", "seconds", "state"):
+        table.add_column(name, justify="left" if name == "state" else "right")
+    for report in reports:
+        figure = mean(report)
+        words_ = report.error.text if report.error else report.state
+        table.add_row(
+            str(report.pid or "—"),
+            str(report.sms or "—"),
+            "—" if figure is None else f"{figure:,.2f}",
+            format_size(report.memory),
+            f"{report.running_seconds:.1f}",
+            "; ".join((words_, *report.notes)),
+        )
+    figures = [mean(report) for report in reports if report.kernel != COMMAND]
+    known = [figure for figure in figures if figure is not None]
+    if len(known) > 1:
+        table.add_row("all", "", f"{sum(known):,.2f}", "", f"{took:.1f}", "")
+    console.print(table)
+
+
+def to_json(spec: LoadSpec, reports: Sequence[WorkerReport], final: bool) -> dict[str, Any]:
+    """One line of ``--json``; bytes and numbers, null where not known."""
+    line: dict[str, Any] = {
+        "schema": 1,
+        "time": datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
+        "final": final,
+        "kernel": spec.kernel,
+        "mps": spec.mps,
+        "unit": INFO[spec.kernel].unit or None,
+        "total": total(reports) if not final else sum(filter(None, map(mean, reports))) or None,
+        "workers": [worker_json(report) for report in reports],
+    }
+    if any(report.simulated for report in reports):
+        line["simulated"] = True
+    return line
+
+
+def worker_json(report: WorkerReport) -> dict[str, Any]:
+    """A worker as ``--json`` shows it."""
+    return {
+        "pid": report.pid,
+        "state": report.state,
+        "figure": report.figure,
+        "mean": mean(report),
+        "sms": report.sms,
+        "active_thread_percentage": report.percentage,
+        "launches": report.launches,
+        "running_seconds": report.running_seconds,
+        "memory": report.memory,
+        "device_uuid": report.device_uuid,
+        "device_name": report.device_name,
+        "mps": report.mps,
+        "notes": list(report.notes),
+        "error": asdict(report.error) if report.error else None,
+    }

@@ -1,0 +1,84 @@
+"""Keeps a private control daemon and takes it down when its own standard input ends: ``python -m mpstui.load.guard``.
+
+So the daemon does not survive whoever asked for it, not even one that was killed with SIGKILL: this process adopts
+the daemon, is in a session of its own, and ends what is left of it by force.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+from mpstui.load.process import adopt_orphans
+from mpstui.load.runner import descendants, end_all
+
+PIPE, LOG = "pipe", "log"
+READY: Final = b"ready\n"
+_START_SECONDS: Final = 20.0
+_QUIT: Final = b"quit -t 2\n"
+_QUIT_SECONDS: Final = 15.0
+_END_SECONDS: Final = 5.0
+
+
+def main() -> int:
+    """``guard FOLDER BINARY…``: the folder holds ``pipe`` and ``log`` and is removed at the end."""
+    folder, binary = Path(sys.argv[1]), sys.argv[2:]
+    wakeup, wakeup_write = os.pipe()
+    os.set_blocking(wakeup_write, False)
+    signal.set_wakeup_fd(wakeup_write, warn_on_full_buffer=False)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda *_: None)
+    adopt_orphans()
+    environment = {
+        **os.environ,
+        "CUDA_MPS_PIPE_DIRECTORY": str(folder / PIPE),
+        "CUDA_MPS_LOG_DIRECTORY": str(folder / LOG),
+        "LC_ALL": "C",
+    }
+    try:
+        reason = start(binary, environment)
+        os.write(1, reason or READY)
+        if not reason:
+            wait_for_the_end(wakeup)
+            with contextlib.suppress(OSError, subprocess.SubprocessError):
+                subprocess.run(binary, input=_QUIT, env=environment, timeout=_QUIT_SECONDS, capture_output=True)
+    except OSError:
+        pass  # nobody listens any more: the same end
+    finally:
+        end_all(descendants(), _END_SECONDS)
+        shutil.rmtree(folder, ignore_errors=True)
+    return 0
+
+
+def wait_for_the_end(wakeup: int) -> None:
+    """Until a signal, or the end of standard input."""
+    while True:
+        ready, _, _ = select.select([0, wakeup], [], [])
+        if wakeup in ready or not os.read(0, 4096):
+            return
+
+
+def start(binary: list[str], environment: dict[str, str]) -> bytes:
+    """Start the daemon; empty, or why it did not start."""
+    try:
+        done = subprocess.run(
+            [*binary, "-d"], env=environment, stdin=subprocess.DEVNULL, timeout=_START_SECONDS, capture_output=True
+        )
+    except subprocess.TimeoutExpired:
+        return b"it does not come up\n"
+    except OSError as error:
+        return f"{binary[0]} cannot be executed: {error.strerror}\n".encode()
+    if done.returncode:
+        return (done.stderr + done.stdout).strip()[-500:] + b"\n"
+    return b""
+
+
+if __name__ == "__main__":
+    sys.exit(main())
