@@ -1,19 +1,24 @@
 """A simulated CUDA client: a process of its own that is told what to do on its standard input.
 
-The first line is what it is, as JSON; then one word a line: ``idle``, ``busy``, ``endless``, ``fault``, ``reset`` or
-``exit``. It says what becomes of it on standard output, one JSON object a line, and ends when its input does.
+Its arguments are the daemon's socket, a name, whether it is busy and hostile, and two times in seconds or ``-``: how
+long it outlives an error, and when it faults by itself. The first line of input is what it says to the daemon; then
+comes one word a line: ``idle``, ``busy``, ``endless``, ``fault``, ``reset`` or ``exit``. It says on standard output
+what becomes of it, one line an event, and ends when its input does.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import select
-import signal
-import socket
 import sys
 import time
-from typing import Any
+from _socket import (
+    AF_UNIX,
+    SO_SNDBUF,
+    SOCK_SEQPACKET,
+    SOL_SOCKET,
+    socket,
+)  # the public modules double the time to start
 
 _PACKET = 1 << 16
 _KILLED_DAEMON = 806
@@ -23,38 +28,36 @@ _NOT_ACCEPTED = 805
 class Client:
     """One connection to a daemon; without a daemon it works on without MPS, as a real client does (fact 19)."""
 
-    def __init__(self, spec: dict[str, Any]) -> None:
+    def __init__(self, address: str, hello: bytes, busy: bool, linger: str, fault_after: str) -> None:
         self.error = 0
         self.waiting = True
-        self.busy = bool(spec["busy"])
-        self.linger: float | None = spec["linger"]
-        self.fault_at: float | None = None if spec["fault_after"] is None else time.monotonic() + spec["fault_after"]
+        self.busy = busy
+        self.linger = None if linger == "-" else float(linger)
+        self.fault_at = None if fault_after == "-" else time.monotonic() + float(fault_after)
         self.end_at: float | None = None
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+        self.daemon: socket | None = socket(AF_UNIX, SOCK_SEQPACKET)
+        self.daemon.setsockopt(SOL_SOCKET, SO_SNDBUF, 1 << 20)
         try:
-            connection.connect(spec["control"])
-            connection.send(json.dumps(spec["hello"]).encode())
+            self.daemon.connect(address)
+            self.daemon.send(hello)
         except OSError:
-            connection.close()
-            self.daemon: socket.socket | None = None
+            self.daemon.close()
+            self.daemon = None
             self.waiting = False
             say("unmanaged")
-        else:
-            self.daemon = connection
 
     def send(self, word: str) -> None:
         if self.daemon is not None:
             try:
                 self.daemon.send(word.encode())
             except OSError:
-                self.fail(_KILLED_DAEMON, "lost")
+                self.fail("lost", _KILLED_DAEMON)
 
-    def fail(self, error: int, event: str, **values: Any) -> None:
+    def fail(self, event: str, error: int) -> None:
         if not self.error:
             self.error = error
             self.busy = False
-            say(event, error=error, **values)
+            say(f"{event} error={error}")
             if self.linger is not None:
                 self.end_at = time.monotonic() + self.linger
 
@@ -69,22 +72,19 @@ class Client:
         if not packet:
             self.daemon.close()
             self.daemon = None
-            self.fail(_NOT_ACCEPTED if self.waiting else _KILLED_DAEMON, "refused" if self.waiting else "lost")
+            event = ("refused", _NOT_ACCEPTED) if self.waiting else ("lost", _KILLED_DAEMON)
             self.waiting = False
+            self.fail(*event)
             return
-        event = json.loads(packet)
-        kind = event.pop("event")
-        if kind == "pending":
-            say("pending")
-        elif kind == "connected":
+        kind, *values = packet.decode().split()
+        error = next((int(v.removeprefix("error=")) for v in values if v.startswith("error=")), 0)
+        if kind != "pending":
             self.waiting = False
-            error = event.pop("error")
-            say("connected", **event)
-            if error:
-                self.fail(error, "failed")
-        else:
-            self.waiting = False
-            self.fail(event["error"], kind)
+        if kind in ("pending", "connected"):
+            say(packet.decode())
+            kind = "failed"
+        if error:
+            self.fail(kind, error)
 
     def told(self, word: str) -> None:
         if word in ("idle", "busy", "endless"):
@@ -97,7 +97,6 @@ class Client:
             self.send("reset")
         elif word == "exit":
             self.send("bye")
-            say("result", error=self.error)
             os._exit(10 if self.error else 0)
 
     def next_deadline(self) -> float | None:
@@ -112,45 +111,45 @@ class Client:
             self.told("exit")
 
 
-def say(event: str, **values: Any) -> None:
+def say(event: str) -> None:
     """Tells the starter; one that is gone takes this process with it."""
     try:
-        os.write(1, json.dumps({"event": event, **values}).encode() + b"\n")
+        os.write(1, event.encode() + b"\n")
     except OSError:
         os._exit(1)
 
 
-def main() -> None:
+def main(address: str, name: str, busy: str, hostile: str, linger: str, fault_after: str) -> None:
     """Runs until told to exit or until standard input ends."""
+    if hostile == "1":
+        import signal
+
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    with open("/proc/self/comm", "wb") as comm:
+        comm.write(os.fsencode(name)[:15])
     data = b""
     while b"\n" not in data:
         chunk = os.read(0, _PACKET)
         if not chunk:
             return
         data += chunk
-    first, _, data = data.partition(b"\n")
-    spec = json.loads(first)
-    if spec["hostile"]:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    with open("/proc/self/comm", "wb") as comm:
-        comm.write(spec["name"].encode("ascii", "replace")[:15])
-    client = Client(spec)
+    hello, _, data = data.partition(b"\n")
+    client = Client(address, hello, busy == "1", linger, fault_after)
     while True:
         *lines, data = data.split(b"\n")
         for line in lines:
             client.told(line.decode("ascii", "replace"))
-        sources = [0] + ([client.daemon.fileno()] if client.daemon is not None else [])
+        sources = [0] if client.daemon is None else [0, client.daemon.fileno()]
         ready, _, _ = select.select(sources, [], [], client.next_deadline())
-        for descriptor in ready:
-            if descriptor != 0:
-                client.heard()
+        if len(ready) > (0 in ready):
+            client.heard()
         if 0 in ready:
             chunk = os.read(0, _PACKET)
             if not chunk:
-                sys.exit(1)
+                return
             data += chunk
         client.tick()
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

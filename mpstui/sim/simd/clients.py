@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import binascii
 import contextlib
-import json
 import socket
 import time
 from collections.abc import Mapping
@@ -96,7 +95,8 @@ class Client:
     def tell(self, event: str, **values: int) -> None:
         """Sends an event to the process. One that does not listen is not waited for: the socket's buffer takes it."""
         with contextlib.suppress(OSError):
-            self.connection.send(json.dumps({"event": event, **values}).encode(), socket.MSG_DONTWAIT)
+            text = " ".join([event, *(f"{key}={value}" for key, value in values.items())])
+            self.connection.send(text.encode(), socket.MSG_DONTWAIT)
 
     def lose(self, error: int) -> None:
         """Its contexts are gone; the first error stays."""

@@ -8,8 +8,9 @@ import socket
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from .clients import parse_percentage, parse_size
+from .clients import parse_percentage
 from .logs import Logs
+from .memlimit import limit_text, read_limit
 from .server import Server
 
 if TYPE_CHECKING:
@@ -187,7 +188,7 @@ class Commands:
         if not args:
             session.note("Invalid command format.")
         elif value := self._daemon.pinned.get(self._daemon.device_key(args[0])):
-            session.say(value)
+            session.say(limit_text(value))
         else:
             session.note("No default pinned memory limit set for the device!")
 
@@ -196,20 +197,19 @@ class Commands:
             session.note("Invalid command format.")
             return
         session.note(f"set_default_device_pinned_mem_limit {args[0]} {args[1]}.")
-        if parse_size(args[1]):
-            self._daemon.pinned[self._daemon.device_key(args[0])] = args[1]
+        self._daemon.pinned[self._daemon.device_key(args[0])] = read_limit(args[1])
 
     def _get_limit(self, session: Session, args: Sequence[str]) -> None:
         if len(args) < 2:
             session.note("Invalid command format.")
         elif (server := self._server(session, args)) and (value := server.pinned.get(server.device_key(args[1]))):
-            session.say(value)
+            session.say(limit_text(value))
 
     def _set_limit(self, session: Session, args: Sequence[str]) -> None:
         if len(args) < 3:
             session.note("Invalid command format.")
-        elif (server := self._server(session, args)) and (size := parse_size(args[2])):
-            server.pinned[server.device_key(args[1])] = args[2]
+        elif server := self._server(session, args):
+            size = server.pinned[server.device_key(args[1])] = read_limit(args[2])
             server.log(f"Device pinned memory limit for device {args[1]} set to {size:#x} bytes")
 
     def _get_priority(self, session: Session, _args: Sequence[str]) -> None:

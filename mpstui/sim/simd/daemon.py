@@ -37,7 +37,7 @@ class Daemon:
         self.owner = os.getuid()
         self.gpus = gpus
         self.percentage = 100.0
-        self.pinned: dict[str, str] = {}
+        self.pinned: dict[str, int] = {}
         self.priority = 0
         self.servers: dict[int, Server] = {}
         self.pending: list[Client] = []

@@ -87,7 +87,7 @@ class Server:
         self.uid = uid
         self.gpus = gpus
         self.percentage = 100.0
-        self.pinned: dict[str, str] = {}
+        self.pinned: dict[str, int] = {}
         self.priority = 0
         self.clients: list[Client] = []
         self.next_try_ms = 200
@@ -163,7 +163,7 @@ class Server:
     def free_memory(self, client: Client, device: int) -> int:
         """Bytes that the client may still allocate on a device, by its limits and by what others have taken."""
         key = str(device)
-        limits = [parse_size(self.pinned.get(key, ""))]
+        limits = [self.pinned.get(key) or None]
         for entry in client.limit("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT").split(","):
             name, _, value = entry.partition("=")
             if name.strip() and self.device_key(name.strip()) == key:
