@@ -30,8 +30,10 @@ class Screen(Terminal):
         super().__init__([*MPSTUI, "--pipe-dir", str(pipe_dir), *options], columns=columns, lines=lines)
 
     def wait_clients(self, pids: Iterable[int], deadline: float = 20.0) -> None:
+        """Wait until these clients are shown, and whose they are: from then on the screen knows who is who."""
         for pid in pids:
             self.wait_for(word(pid), deadline)
+            self.wait_for(re.compile(rf"(?<![\w.]){pid} +[a-z_]"), deadline)
 
     def wait_newcomer(self, coming: Future[Client], deadline: float) -> tuple[Client, float]:
         """Wait until a client that is on its way is on the screen; the client, and when it was seen (since the epoch).

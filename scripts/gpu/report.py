@@ -50,7 +50,7 @@ class Report:
 
     def _write(self) -> None:
         self.data["seconds"] = round(time.monotonic() - self.started, 1)
-        self.file.write_text(json.dumps(self.data, indent=1, ensure_ascii=False) + "\n")
+        self.file.write_text(json.dumps(self.data, indent=1, ensure_ascii=False, default=str) + "\n")
 
 
 def milliseconds(seconds: Sequence[float]) -> dict[str, float | int | list[float]]:

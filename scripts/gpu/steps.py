@@ -160,7 +160,8 @@ def latency(report: Report, setting: Setting) -> None:
     with setting.node("fault") as node, Screen(node.pipe_dir) as screen:
         log = node.log_dir / "server.log"
         for _ in range(setting.repetitions):
-            clients = [node.client("fault"), node.client("busy")]
+            # The neighbour is idle: it notices the fault when it is stopped, and until then the server stays in FAULT.
+            clients = [node.client("fault"), node.client("idle")]
             server = node.server()
             screen.wait_clients([client.pid for client in clients])
             screen.wait_for(re.compile(rf"\b{server}\b[^\n]*ACTIVE"), 10)
@@ -173,8 +174,8 @@ def latency(report: Report, setting: Setting) -> None:
             logged = log_time([log], "encountered a fatal GPU error", offset)
             if logged is not None:
                 faults.append(seen - logged)
-            for client in clients:
-                report.attempt("a client of the fault ends", client.ended)
+            report.attempt("the faulting client ends", clients[0].ended)
+            report.attempt("its neighbour ends", clients[1].stop)
         _judge(report, "fault to screen", faults)
         report.value("illegal store asked for until FAULT on the screen (ms)", milliseconds(told))
 
