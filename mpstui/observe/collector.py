@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import socket
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
@@ -23,13 +24,16 @@ from mpstui.observe.worker import Worker
 
 Discover = Callable[[Sequence[Path], Sequence[Path]], Sequence[Place]]
 Members = Mapping[str, Mapping[int, int | None]]
-TICK = 0.15
+TICK = 0.1
 """Seconds between two looks at the logs."""
 MEMBERSHIP_INTERVAL = 0.25
 DISCOVERY_INTERVAL = 10.0
 """While every known daemon runs: that one has ended is seen in /proc or in its log, and looked into at once."""
 EXPECTING_INTERVAL = 3.0
 """While one is awaited."""
+STARTING_INTERVAL = 0.5
+STARTING_TIME = 5.0
+"""Seconds that a daemon may take from the first line of its log to being there."""
 DAEMON_CHANGED = frozenset(("daemon_started", "daemon_exited"))
 
 
@@ -83,6 +87,7 @@ class Collector:
         self._puzzling: frozenset[int] = frozenset()
         self._asked_about: frozenset[int] = frozenset()
         self._dirty = False
+        self._starting_until = -math.inf
 
     @property
     def snapshot(self) -> Snapshot | None:
@@ -149,8 +154,7 @@ class Collector:
 
     def _step(self) -> None:
         """One tick: whatever is due is looked at or started; nothing here waits."""
-        running = all(keeper.running for keeper in self._keepers.values()) and bool(self._keepers)
-        if self._due("discovery", DISCOVERY_INTERVAL if running else EXPECTING_INTERVAL):
+        if self._due("discovery", DISCOVERY_INTERVAL):
             self._job("discovery", self._discover)
         if self._due("reading", self._refresh):
             self._job("sample", self._read_sample)
@@ -162,6 +166,7 @@ class Collector:
             self._dirty = self._dirty or bool(told)
             if not told.isdisjoint(DAEMON_CHANGED):
                 self._next["discovery"] = self._monotonic()
+                self._starting_until = self._monotonic() + STARTING_TIME
             if "client_connected" in told:
                 self._job("facts", self._read_facts)
             keeper.step()
@@ -209,6 +214,9 @@ class Collector:
         await asyncio.gather(*(keeper.open_logs(self._files) for keeper in self._keepers.values()))
         if changed:
             self._next["reading"] = now
+        if not all(keeper.running for keeper in self._keepers.values()):
+            again = STARTING_INTERVAL if now < self._starting_until else EXPECTING_INTERVAL
+            self._next["discovery"] = min(self._next.get("discovery", math.inf), now + again)
         self._touch()
 
     async def _read_sample(self) -> None:

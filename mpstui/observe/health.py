@@ -55,15 +55,16 @@ def condition(place: Place | None, probe: Probe | None, state: DaemonState, know
         holder = probe.holder
         who = f"process {holder.pid}" if holder else "the process that does"
         remedy = f"Close that session, or end {who}; clients still connect meanwhile."
-        return Condition("held", (probe.message or "a control session is kept open") + age, remedy, holder)
+        detail = (probe.message or "a control session is kept open").rstrip(".")
+        return Condition("held", detail + age, remedy, holder)
     if probe.outcome is Outcome.BLOCKED:
-        detail = probe.message or "it does not answer"
+        detail = (probe.message or "it does not answer").rstrip(".")
         return Condition("blocked", detail + age, _blocked_remedy(state))
     if probe.outcome is Outcome.ABSENT:
         return Condition("stale", probe.message or "the files of a control daemon that is gone", START.format(where))
     if probe.outcome in {Outcome.NO_BINARY, Outcome.UNREADABLE}:
         remedy = "Put nvidia-cuda-mps-control on PATH or its path in MPSTUI_CONTROL_BINARY."
-        return Condition("ok", f"{probe.message}{age}", remedy)
+        return Condition("ok", probe.message.rstrip(".") + age, remedy)
     return Condition("ok", place.detail or None)
 
 

@@ -53,8 +53,10 @@ class Keeper:
     async def open_logs(self, worker: Worker) -> None:
         """Reads the history of the place's log directory, once for each directory."""
         watched = self._node.watch(self.pipe_dir)
-        log_dir = watched.place.log_dir if watched.place else None
-        if not self._reading_history and (self._logs.log_dir if self._logs else None) == log_dir:
+        known = self._logs.log_dir if self._logs else None
+        # Where a daemon that is gone wrote its logs cannot always be found out; its successor most likely writes there.
+        log_dir = (watched.place.log_dir if watched.place else None) or known
+        if not self._reading_history and known == log_dir:
             return
         if self._logs is not None:
             self._logs.close()

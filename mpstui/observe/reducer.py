@@ -180,6 +180,8 @@ class NodeState:
         watched.probe = Probe(now, answer.outcome, answer.message, answer.holder)
         if answer.outcome in {Outcome.OK, Outcome.REFUSED, Outcome.NOT_PERMITTED}:
             watched.answered_at = now
+        elif answer.outcome is Outcome.ABSENT:
+            watched.state.reset()
 
     def snapshot(self, time: float) -> Snapshot:
         sample = self._sample
