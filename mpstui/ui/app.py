@@ -107,7 +107,7 @@ class MpsTuiApp(App[int]):
         self.app_resume_signal.subscribe(self, lambda _app: self._diff.reset())
         if not self.is_headless:
             loop = asyncio.get_running_loop()
-            for number in (signal.SIGHUP, signal.SIGTERM):
+            for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(number, self._on_signal, number)
                 self._signals.append(number)
         self._unsubscribe = self.collector.subscribe(self._receive)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from pathlib import Path
 
 import pytest
+
+sys.path.append(str(Path(__file__).parents[1] / "pty"))
 
 
 @pytest.fixture(autouse=True)

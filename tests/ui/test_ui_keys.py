@@ -300,7 +300,7 @@ async def test_keys_can_be_changed() -> None:
 
 async def test_messages_of_the_start_are_shown_as_text() -> None:
     app = make_app(one_daemon(), messages=["theme [/bad] is broken"])
-    async with app.run_test(size=SIZE) as pilot:
+    async with app.run_test(size=SIZE, notifications=True) as pilot:
         await pilot.pause()
         assert "theme [/bad] is broken" in text_of(app)
 

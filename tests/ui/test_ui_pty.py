@@ -1,0 +1,63 @@
+"""What reaches a real terminal: nothing when nothing changes, and after thousands of differences the right screen."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from terminal import Terminal
+
+TESTS = Path(__file__).parents[1]
+
+
+def start(mode: str, **environment: str) -> Terminal:
+    where = {"PYTHONPATH": f"{TESTS}:{TESTS.parent}", "TZ": "UTC"}
+    return Terminal([sys.executable, "-m", "ui.pty_program", mode], environment=where | environment)
+
+
+def settle(terminal: Terminal) -> None:
+    terminal.drain(0.3, 5.0)
+
+
+def test_nothing_is_written_when_nothing_changes() -> None:
+    with start("quiet") as terminal:
+        terminal.wait_for("46 clients")
+        settle(terminal)
+        assert terminal.read_for(1.0) == 0, "ten snapshots that say the same"
+
+
+@pytest.mark.parametrize("colors", [{}, {"COLORTERM": "", "TERM": "xterm"}], ids=["truecolor", "few colours"])
+def test_after_many_differences_the_screen_is_the_one_that_a_full_repaint_gives(colors: dict[str, str]) -> None:
+    with start("rows", **colors) as terminal:
+        terminal.wait_for("46 clients")
+        for keys in (
+            ["j", "j", "v", "v"], ["G"], ["s", "s", "I"], ["5", "g"], ["4", "/"], [*"user:b"], ["enter"], ["escape"],
+            ["?"], ["escape"], ["t"], ["escape"],
+        ):  # fmt: skip
+            terminal.key(*keys)
+            terminal.drain(0.05, 0.3)
+        terminal.resize(80, 24)
+        terminal.drain(0.1, 1.0)
+        terminal.resize(160, 48)
+        terminal.wait_for("Limits")
+        terminal.key("space")
+        terminal.wait_for("PAUSED")
+        settle(terminal)
+        shown = list(terminal.screen.display)
+        buffer = [[terminal.screen.buffer[y][x] for x in range(160)] for y in range(48)]
+        terminal.screen.erase_in_display(2)
+        terminal.key("ctrl+l")
+        terminal.wait_for("PAUSED")
+        settle(terminal)
+        assert list(terminal.screen.display) == shown
+        assert [[terminal.screen.buffer[y][x] for x in range(160)] for y in range(48)] == buffer
+
+
+def test_a_tick_in_which_every_row_changes_is_small() -> None:
+    with start("rows") as terminal:
+        terminal.wait_for("46 clients")
+        terminal.read_for(0.3)
+        ticks = 20
+        written = terminal.read_for(ticks / 10)
+        assert 0 < written / ticks < 2500, "bytes for each snapshot with 46 rows and 2 devices changed"
