@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 Behaviour = Literal["idle", "busy", "endless", "faulting", "hostile"]
 Word = Literal["idle", "busy", "endless", "fault", "reset", "exit"]
@@ -30,7 +30,7 @@ class SimClient:
         *,
         argv0: bytes = b"/tmp/client",
         command: str | None = None,
-        user: str = "root",
+        user: str | None = None,
         uid: int | None = None,
         devices: Sequence[int] = (0,),
         env: Mapping[str, str] | None = None,
@@ -44,33 +44,37 @@ class SimClient:
         limits = {key: value for key, value in (env or {}).items() if key in _LIMITS}
         busy = behaviour != "idle"
         text = argv0.decode("utf-8", "backslashreplace")
-        spec: dict[str, Any] = {
-            "control": str(pipe_dir / "control"),
-            "name": os.path.basename(text) or "client",
+        hello = {
+            "devices": list(devices),
+            "uid": uid,
+            "user": user,
+            "argv0": base64.b64encode(argv0).decode(),
+            "command": (command or text)[:4000],
+            "contexts": contexts,
+            "memory": memory,
+            "env": limits,
             "busy": busy,
-            "linger": 0 if behaviour == "faulting" and linger is None else linger,
-            "fault_after": fault_after,
-            "hostile": behaviour == "hostile",
-            "hello": {
-                "devices": list(devices),
-                "uid": uid,
-                "user": user,
-                "argv0": base64.b64encode(argv0).decode(),
-                "command": (command or text)[:4000],
-                "contexts": contexts,
-                "memory": memory,
-                "env": limits,
-                "busy": busy,
-                "container": container,
-                "namespace": namespace,
-            },
+            "container": container,
+            "namespace": namespace,
         }
+        if behaviour == "faulting" and linger is None:
+            linger = 0.0
+        arguments = [
+            str(pipe_dir / "control"),
+            os.path.basename(text[:64].replace("\0", "")) or "client",
+            str(int(busy)),
+            str(int(behaviour == "hostile")),
+            "-" if linger is None else str(linger),
+            "-" if fault_after is None else str(fault_after),
+        ]
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(_SCRIPT)],
+            [sys.executable, "-I", "-S", str(_SCRIPT), *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
             env={**os.environ, **(env or {}), "CUDA_MPS_PIPE_DIRECTORY": str(pipe_dir)},
             bufsize=0,
+            start_new_session=True,  # the terminal's signals are for its starter
         )
         self.pid = self._process.pid
         self.error = 0
@@ -80,7 +84,7 @@ class SimClient:
         """Bytes that it found free on its first device when it connected."""
         self._statuses = ["starting"]
         self._input = b""
-        self._write(json.dumps(spec).encode() + b"\n")
+        self._write(json.dumps(hello).encode() + b"\n")
 
     def _write(self, data: bytes) -> None:
         if self._process.stdin is not None:
@@ -95,13 +99,13 @@ class SimClient:
         chunk = os.read(stdout.fileno(), 65536)
         *lines, self._input = (self._input + chunk).split(b"\n")
         for line in lines:
-            event = json.loads(line)
-            if event["event"] == "connected":
-                self.sm_count, self.free_memory = event["sm"], event["free"]
-            if event["event"] == "result":
-                continue
-            self._statuses.append(event["event"])
-            self.error = event.get("error", 0)
+            status, *words = line.decode().split()
+            values = {key: int(value) for key, _, value in (word.partition("=") for word in words)}
+            if status == "connected":
+                self.sm_count, self.free_memory = values["sm"], values["free"]
+            else:
+                self.error = values.get("error", self.error)
+            self._statuses.append(status)
         return bool(chunk)
 
     def wait_settled(self, timeout: float = 10.0) -> str:

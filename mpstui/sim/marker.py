@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 import sys
 from pathlib import Path
@@ -10,9 +11,15 @@ from mpstui.sim.simd.config import MARKER
 
 
 def is_simulated(pipe_dir: Path) -> bool:
-    """Whether the directory holds the marker of a simulated node, as a regular file; False where it cannot be read."""
+    """Whether the directory holds the marker of a simulated node; False where it cannot be read.
+
+    The marker is a regular file of the directory's owner, of root or of this user: nobody else can pass a real
+    daemon's directory off as a simulated one.
+    """
     try:
-        return stat.S_ISREG((Path(pipe_dir) / MARKER).lstat().st_mode)
+        marker = (Path(pipe_dir) / MARKER).lstat()
+        owners = {0, os.geteuid(), Path(pipe_dir).stat().st_uid}
+        return stat.S_ISREG(marker.st_mode) and marker.st_uid in owners
     except (OSError, ValueError):
         return False
 

@@ -17,6 +17,7 @@ from typing import Any, BinaryIO, Final
 from mpstui.sim.client import Behaviour, SimClient
 from mpstui.sim.marker import control_binary
 from mpstui.sim.simd.config import STATE, Gpu, default_gpus, read_json, write_marker
+from mpstui.sim.simd.process import start_ticks
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
 _SOCKET_PATH_LIMIT: Final = 107
@@ -35,7 +36,7 @@ class SimNode:
         self.pipe_dir = pipe_dir
         self.log_dir = log_dir
         self.clients: list[SimClient] = []
-        self._process: subprocess.Popen[bytes] | None = None
+        self._processes: list[subprocess.Popen[bytes]] = []
 
     @classmethod
     def start(
@@ -47,12 +48,13 @@ class SimNode:
         scenario: str | None = None,
         daemon: bool = True,
         multiuser: bool = False,
+        visible: str | None = None,
         timeout: float = 20.0,
     ) -> SimNode:
         """Makes ``pipe_dir`` a simulated node's and starts its daemon, or ``scenario`` with its clients.
 
-        Logs go to ``pipe_dir/logs`` unless ``log_dir`` says otherwise. Returns when the node is ready; raises
-        SimError where it cannot be made.
+        Logs go to ``pipe_dir/logs`` unless ``log_dir`` says otherwise. ``visible`` is CUDA_VISIBLE_DEVICES for the
+        daemon. Returns when the node is ready; raises SimError where it cannot be made.
         """
         pipe_dir = Path(os.path.abspath(pipe_dir))
         node = cls(pipe_dir, Path(os.path.abspath(log_dir)) if log_dir else pipe_dir / "logs")
@@ -65,18 +67,20 @@ class SimNode:
         except OSError as error:
             raise SimError(f"{error.filename or pipe_dir}: {error.strerror}") from error
         if scenario is not None:
-            node._launch([sys.executable, "-c", _SERVE, str(_ROOT), str(pipe_dir), scenario], timeout)
+            node._launch([sys.executable, "-c", _SERVE, str(_ROOT), str(pipe_dir), scenario], timeout, {})
         elif daemon:
-            node.start_daemon(multiuser=multiuser, timeout=timeout)
+            node.start_daemon(multiuser=multiuser, visible=visible, timeout=timeout)
         return node
 
-    def start_daemon(self, *, multiuser: bool = False, timeout: float = 20.0) -> None:
+    def start_daemon(self, *, multiuser: bool = False, visible: str | None = None, timeout: float = 20.0) -> None:
         """Starts the control daemon; raises SimError where one runs already."""
-        self._launch([*control_binary(), "-f", *(["-M"] if multiuser else [])], timeout)
+        environment = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
+        self._launch([*control_binary(), "-f", *(["-M"] if multiuser else [])], timeout, environment)
 
-    def _launch(self, command: Sequence[str], timeout: float) -> None:
+    def _launch(self, command: Sequence[str], timeout: float, more: Mapping[str, str]) -> None:
         environment = {
-            **os.environ,
+            **{key: value for key, value in os.environ.items() if key != "CUDA_VISIBLE_DEVICES"},
+            **more,
             "CUDA_MPS_PIPE_DIRECTORY": str(self.pipe_dir),
             "CUDA_MPS_LOG_DIRECTORY": str(self.log_dir),
             "MPSTUI_SIM_LIFELINE": "1",
@@ -84,9 +88,20 @@ class SimNode:
         receiver, report = os.pipe()
         environment["MPSTUI_SIM_REPORT"] = str(report)
         try:
-            process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env=environment, pass_fds=(report,)
-            )
+            # What it may print must not get onto somebody's screen; its own session keeps the terminal's signals away.
+            with open(self.log_dir / "simulator.log", "ab") as log:
+                process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.DEVNULL,
+                    stderr=log,
+                    env=environment,
+                    pass_fds=(report,),
+                    start_new_session=True,
+                )
+        except OSError as error:
+            os.close(receiver)
+            raise SimError(f"{self.log_dir}: {error.strerror}") from error
         finally:
             os.close(report)
         with open(receiver, "rb") as reader:
@@ -94,17 +109,17 @@ class SimNode:
         if message != "ready":
             _end(process)
             raise SimError(message or f"the simulated node in {self.pipe_dir} did not become ready")
-        self._process = process
+        self._processes.append(process)
 
     @property
     def daemon_pid(self) -> int | None:
         """The control daemon's PID; None without one."""
         try:
-            pid = int(read_json(self.pipe_dir / STATE)["daemon"]["pid"])
-            os.kill(pid, 0)
+            daemon = read_json(self.pipe_dir / STATE)["daemon"]
+            pid = int(daemon["pid"])
         except (OSError, ValueError, KeyError, TypeError):
             return None
-        return pid
+        return pid if start_ticks(pid) is not None and start_ticks(pid) == daemon["start_ticks"] else None
 
     def state(self) -> dict[str, Any]:
         """The node's own account of its servers and clients; raises OSError and ValueError."""
@@ -137,7 +152,10 @@ class SimNode:
         return client
 
     def reap(self) -> None:
-        """Forgets the clients that have ended."""
+        """Forgets the clients and daemons that have ended."""
+        for process in [p for p in self._processes if p.poll() is not None]:
+            self._processes.remove(process)
+            _end(process)
         for client in [c for c in self.clients if c.status() == "exited"]:
             self.clients.remove(client)
             client.close()
@@ -149,21 +167,19 @@ class SimNode:
             return
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-        if self._process is not None and self._process.pid == pid:
-            self._process.wait()
-            return
         deadline = time.monotonic() + 5
-        while self.daemon_pid == pid and time.monotonic() < deadline:
-            time.sleep(0.01)
+        while self.daemon_pid is not None and time.monotonic() < deadline:
+            time.sleep(0.005)
+        self.reap()
 
     def stop(self) -> None:
         """Ends everything that belongs to the node; its directory stays."""
         for client in self.clients:
             client.close()
         self.clients.clear()
-        if self._process is not None:
-            _end(self._process)
-            self._process = None
+        for process in self._processes:
+            _end(process)
+        self._processes.clear()
 
     def __enter__(self) -> SimNode:
         return self

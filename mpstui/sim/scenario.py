@@ -138,7 +138,6 @@ class Demo:
             else:
                 place.client.tell("exit")
                 place.due = math.inf
-        node.reap()
         return max(0.05, min(place.due for place in self._places) - now)
 
 
@@ -164,7 +163,6 @@ class Crowd:
 
     def step(self, node: SimNode, now: float) -> float:
         """Only those leave that somebody ends."""
-        node.reap()
         return 3600.0
 
 

@@ -48,6 +48,7 @@ def serve(directory: Path, scenario: str | None) -> int:
         sources = [wakeup, 0] if lifeline else [wakeup]
         while True:
             pause = None if play is None else play.step(node, time.monotonic())
+            node.reap()
             ready, _, _ = select.select(sources, [], [], pause)
             if 0 in ready or (wakeup in ready and not _ENDING.isdisjoint(os.read(wakeup, 4096))):
                 break

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -39,7 +39,7 @@ class _Process:
     pid: int
     start_ticks: int | None
     uid: int
-    user: str
+    user: str | None
     command: str
     container: str | None
     namespace: int | None
@@ -57,6 +57,21 @@ class _State:
 
 
 _NOTHING: Final = _State({}, {})
+
+
+class _States:
+    """What is on the devices of one machine, from the state files of several pipe directories."""
+
+    def __init__(self, pipe_dirs: Path | Sequence[Path]) -> None:
+        self.dirs = (pipe_dirs,) if isinstance(pipe_dirs, Path) else tuple(pipe_dirs)
+        self._readers = [_StateReader(directory) for directory in self.dirs]
+
+    def read(self) -> _State:
+        states = [reader.read() for reader in self._readers]
+        if len(states) == 1:
+            return states[0]
+        servers = {pid: uid for state in states for pid, uid in state.servers.items()}
+        return _State(servers, {pid: client for state in states for pid, client in state.clients.items()})
 
 
 class _StateReader:
@@ -95,12 +110,12 @@ def _parse(raw: Any) -> tuple[_State, tuple[int, int | None]]:
 
 
 def _process(entry: Mapping[str, Any]) -> _Process:
-    container, namespace, ticks = entry["container"], entry["namespace"], entry["start_ticks"]
+    container, namespace, ticks, user = (entry[key] for key in ("container", "namespace", "start_ticks", "user"))
     return _Process(
         pid=int(entry["pid"]),
         start_ticks=None if ticks is None else int(ticks),
         uid=int(entry["uid"]),
-        user=printable(str(entry["user"]), 64),
+        user=None if user is None else printable(str(user), 64),
         command=printable(str(entry["command"]), 1000),
         container=None if container is None else printable(str(container), 64),
         namespace=None if namespace is None else int(namespace),
@@ -112,12 +127,15 @@ def _process(entry: Mapping[str, Any]) -> _Process:
 
 
 class SimNvml:
-    """The devices of a simulated node. Readings follow from the time and from who is busy: nothing writes them."""
+    """The devices of a simulated node. Readings follow from the time and from who is busy: nothing writes them.
 
-    def __init__(self, pipe_dir: Path, clock: Callable[[], float] = time.time) -> None:
-        self._pipe_dir = pipe_dir
+    Several pipe directories are several daemons on the devices of the first (fact 20).
+    """
+
+    def __init__(self, pipe_dirs: Path | Sequence[Path], clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
-        self._state = _StateReader(pipe_dir)
+        self._state = _States(pipe_dirs)
+        self._pipe_dir = self._state.dirs[0]
         self._gpus: tuple[Gpu, ...] = ()
 
     def sample(self) -> NvmlSample:
@@ -204,8 +222,10 @@ class SimProcesses:
     Identity stays the real one: PID and start ticks are those of the process that would be signalled.
     """
 
-    def __init__(self, pipe_dir: Path, real: ProcessSource, clock: Callable[[], float] = time.time) -> None:
-        self._state = _StateReader(pipe_dir)
+    def __init__(
+        self, pipe_dirs: Path | Sequence[Path], real: ProcessSource, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._state = _States(pipe_dirs)
         self._real = real
         self._clock = clock
 
@@ -223,7 +243,7 @@ class SimProcesses:
         return replace(
             facts,
             uid=client.uid,
-            user=client.user,
+            user=client.user or facts.user,
             command=client.command,
             container=client.container,
             pid_namespace=client.namespace,

@@ -280,6 +280,21 @@ def test_names_are_printed_as_they_are(start: Callable[..., SimNode]) -> None:
     assert sorted(listed.split()) == sorted(str(c.pid) for c in clients)
 
 
+def test_a_server_that_is_killed_takes_its_clients_and_frees_a_blocked_daemon(start: Callable[..., SimNode]) -> None:
+    node = start(gpus=1)
+    client = node.spawn("endless")
+    other = node.spawn("idle")
+    server = int(node.control("get_server_list"))
+    node.control(f"terminate_client {server} {client.pid}")
+    with pytest.raises(subprocess.TimeoutExpired):
+        node.control(f"terminate_client {server} {client.pid}", timeout=0.2)
+    os.kill(server, signal.SIGKILL)
+    assert other.wait_status("lost")
+    assert other.error == 806
+    assert node.control("get_server_list") == ""
+    assert node.spawn("idle").status() == "connected"
+
+
 def test_nonsense_at_the_sockets_does_not_stop_the_daemon(start: Callable[..., SimNode]) -> None:
     import socket
 

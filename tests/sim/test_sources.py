@@ -144,6 +144,41 @@ def test_a_state_file_that_lies_is_not_believed(pipe_dir: Path, text: str) -> No
     assert SimNvml(pipe_dir).sample().error is not None
 
 
+def test_ordinals_are_the_daemons_and_indices_are_nvmls(start: Callable[..., SimNode]) -> None:
+    node = start(gpus=3, visible="2,0,9,1")
+    devices = SimNvml(node.pipe_dir).sample().devices
+    assert [device.index for device in devices] == [0, 1, 2]
+    rows = [line.split() for line in node.control("device_query").splitlines()[2:]]
+    assert [(row[0], row[2]) for row in rows] == [("0", devices[2].uuid), ("1", devices[0].uuid)]
+    client = node.spawn("idle", devices=(0,))
+    assert SimNvml(node.pipe_dir).sample().mps_clients[devices[2].uuid] == {client.pid: 514 * MIB}
+    assert node.control("get_device_client_list").startswith("[0] 00:00.0, NVIDIA")
+    server = node.control("get_server_list").strip()
+    node.control(f"set_device_pinned_mem_limit {server} {devices[0].uuid} 2G")
+    assert node.control(f"get_device_pinned_mem_limit {server} 1") == "2G\n"
+
+
+def test_two_daemons_share_the_devices(start: Callable[..., SimNode], pipe_dir: Path) -> None:
+    first = start()
+    with SimNode.start(pipe_dir / "2") as second:
+        clients = [node.spawn("idle", user=user) for node, user in ((first, "alice"), (second, "bob"))]
+        dirs = (first.pipe_dir, second.pipe_dir)
+        sample = SimNvml(dirs).sample()
+        assert set(sample.mps_clients[sample.devices[0].uuid]) == {client.pid for client in clients}
+        facts = SimProcesses(dirs, Proc()).facts(client.pid for client in clients)
+        assert [facts[client.pid].user for client in clients] == ["alice", "bob"]
+
+
+def test_the_marker_of_a_stranger_does_not_count(pipe_dir: Path) -> None:
+    (pipe_dir / MARKER).write_text("{}")
+    assert is_simulated(pipe_dir)
+    if os.getuid() == 0:
+        os.chown(pipe_dir / MARKER, 2001, 2001)
+        assert not is_simulated(pipe_dir)
+        os.chown(pipe_dir, 2001, 2001)
+        assert is_simulated(pipe_dir)
+
+
 def test_links_and_fifos_in_the_directory_are_not_followed(pipe_dir: Path, tmp_path: Path) -> None:
     other = tmp_path / "marker"
     other.write_text("{}")

@@ -66,7 +66,7 @@ class Client:
     connection: socket.socket
     pid: int
     uid: int
-    user: str
+    user: str | None
     argv0: bytes
     command: str
     container: str | None
@@ -120,7 +120,7 @@ def client_from_hello(connection: socket.socket, hello: dict[str, Any], peer: tu
             connection=connection,
             pid=pid,
             uid=real_uid if uid is None else int(uid),
-            user=str(hello["user"]),
+            user=hello["user"] and str(hello["user"]),
             argv0=base64.b64decode(hello["argv0"]),
             command=str(hello["command"]),
             container=hello.get("container"),

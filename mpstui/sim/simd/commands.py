@@ -130,15 +130,15 @@ class Commands:
         if args:
             servers = [self._server(session, args)]
         for server in servers:
-            for gpu in server.gpus if server else ():
+            for device, gpu in enumerate(server.gpus if server else ()):
                 rows = [
                     f"{client.pid}.{context.id}"
                     for client in (server.listed() if server else ())
                     for context in client.contexts
-                    if context.device == gpu.index
+                    if context.device == device
                 ]
                 if rows:
-                    session.say(f"[{gpu.index}] 00:{gpu.index:02x}.0, {gpu.name}")
+                    session.say(f"[{device}] 00:{device:02x}.0, {gpu.name}")
                 for row in rows:
                     session.say(row)
 
@@ -235,8 +235,8 @@ class Commands:
         for server in servers:
             session.say("Default" if server is None else f"{'' if wanted else chr(10)}Server {server.pid}")
             session.say(table % ("Device Ordinal", "PCI IDs", "UUID", "Name", "Attributes"))
-            for gpu in self._daemon.gpus:
-                session.say(table % (gpu.index, f"0000:00.{gpu.index + 6:02x}.00", gpu.uuid, gpu.name, "N/A"))
+            for device, gpu in enumerate(self._daemon.gpus):
+                session.say(table % (device, f"0000:00.{gpu.index + 6:02x}.00", gpu.uuid, gpu.name, "N/A"))
             if server is not None:
                 server.log(f"Received device query command. There are {len(self._daemon.gpus)} devices")
 

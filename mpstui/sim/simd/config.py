@@ -6,6 +6,7 @@ import json
 import os
 import stat
 import uuid
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -25,7 +26,7 @@ _NAMESPACE: Final = uuid.UUID("6f0a1f7e-53a5-4cf7-9a2f-2f1d0c6f1a52")
 
 @dataclass(frozen=True)
 class Gpu:
-    """One simulated device; ``memory_total`` in bytes."""
+    """One simulated device; ``index`` is NVML's, ``memory_total`` in bytes."""
 
     index: int
     uuid: str
@@ -38,6 +39,25 @@ class Gpu:
 def default_gpus(count: int, name: str = "NVIDIA H100 80GB HBM3") -> tuple[Gpu, ...]:
     """The first ``count`` devices of the simulated machine; the same ones in every directory."""
     return tuple(Gpu(i, f"GPU-{uuid.uuid5(_NAMESPACE, f'gpu {i}')}", name) for i in range(count))
+
+
+def ordinal(gpus: Sequence[Gpu], device: str) -> str:
+    """The daemon's ordinal of a device given by ordinal or UUID; what is neither stays as it is (fact 5)."""
+    return next((str(i) for i, gpu in enumerate(gpus) if gpu.uuid == device), device)
+
+
+def visible_gpus(gpus: Sequence[Gpu], visible: str | None) -> tuple[Gpu, ...]:
+    """What CUDA_VISIBLE_DEVICES leaves of the devices, in its order, which makes the ordinals (fact 11)."""
+    if visible is None:
+        return tuple(gpus)
+    by_name = {str(gpu.index): gpu for gpu in gpus} | {gpu.uuid: gpu for gpu in gpus}
+    chosen: list[Gpu] = []
+    for name in visible.split(","):
+        gpu = by_name.get(name.strip())
+        if gpu is None:
+            break  # CUDA takes none behind one that it does not know
+        chosen.append(gpu)
+    return tuple(chosen)
 
 
 def read_json(path: Path) -> Any:

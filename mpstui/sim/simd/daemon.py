@@ -14,7 +14,7 @@ from typing import Final
 
 from .clients import Client, client_from_hello
 from .commands import Commands, Session
-from .config import Gpu
+from .config import Gpu, ordinal
 from .logs import Logs
 from .loop import Loop
 from .server import Server, start_process
@@ -74,7 +74,8 @@ class Daemon:
         self._state.write(tuple(self.servers.values()), tuple(self.pending))
 
     def device_key(self, device: str) -> str:
-        return next((str(g.index) for g in self.gpus if g.uuid == device), device)
+        """The ordinal of a device given by ordinal or UUID."""
+        return ordinal(self.gpus, device)
 
     # Listening, and not: while a second terminate_client or a quit waits, nobody is heard (facts 16 and 19).
 
@@ -93,7 +94,10 @@ class Daemon:
             self._loop.unwatch(self._session.connection)
 
     def _accept(self, listener: socket.socket) -> None:
-        connection, _ = listener.accept()
+        try:
+            connection, _ = listener.accept()
+        except BlockingIOError:
+            return
         self._logs.control("Accepting connection...")
         poller = select.poll()
         poller.register(connection, select.POLLIN)
@@ -312,6 +316,8 @@ class Daemon:
         self._loop.unwatch(server.link)
         server.link.close()
         _, status = os.waitpid(server.pid, 0)
+        for answer in server.on_process_end.values():
+            answer()
         for client in server.clients:
             client.lose(SERVER_DIED)
             self._loop.unwatch(client.connection)

@@ -10,7 +10,7 @@ import socket
 import sys
 from pathlib import Path
 
-from .config import MARKER, default_gpus, read_marker, write_marker
+from .config import MARKER, default_gpus, read_marker, visible_gpus, write_marker
 from .daemon import Daemon
 from .logs import Logs
 from .process import rename
@@ -69,7 +69,7 @@ def _serve(pipe_dir: Path, log_dir: Path, report: int, args: list[str]) -> int:
             return fail("An instance of this daemon is already running")
         if not os.path.lexists(pipe_dir / MARKER):
             write_marker(pipe_dir, default_gpus(_DEFAULT_GPUS))
-        gpus = read_marker(pipe_dir)
+        gpus = visible_gpus(read_marker(pipe_dir), os.environ.get("CUDA_VISIBLE_DEVICES"))
         listeners = _make_files(pipe_dir)
     except (OSError, ValueError) as error:
         return fail(f"Cannot start the simulated daemon: {error}")
@@ -104,6 +104,7 @@ def _make_files(pipe_dir: Path) -> list[socket.socket]:
         listener.bind(str(path))
         os.chmod(path, mode)
         listener.listen(128)
+        listener.setblocking(False)
         listeners.append(listener)
     for name in ("log", "nvidia-cuda-mps-control.pid"):
         with contextlib.suppress(FileNotFoundError):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from .clients import Client, Context, context_memory, parse_percentage, parse_size, sm_share
-from .config import CONTEXT_LIMIT, Gpu
+from .config import CONTEXT_LIMIT, Gpu, ordinal
 from .logs import Logs
 from .process import die_with_parent, rename
 
@@ -60,8 +60,8 @@ def _server_process(
     logs.server(pid, "Startup", "Other")
     logs.server(pid, f"Connecting to control daemon on socket: {pipe_dir}/control", "Other")
     logs.server(pid, "Initializing server process", "Other")
-    for gpu in gpus:
-        logs.server(pid, f"Creating server context on device {gpu.index} ({gpu.name})")
+    for device, gpu in enumerate(gpus):
+        logs.server(pid, f"Creating server context on device {device} ({gpu.name})")
     logs.server(pid, f"Created anonymous shared memory region mps.shm.{uid}.{pid}")
     logs.server(pid, "CUDA MPS Server for Linux/Unix. Binary version: 13000")
     logs.server(pid, "Display Driver version: 580")
@@ -119,8 +119,8 @@ class Server:
         self._logs.server(self.pid, text)
 
     def device_key(self, device: str) -> str:
-        """The ordinal of a device given by ordinal or UUID; what is neither stays as it is (fact 5)."""
-        return next((str(g.index) for g in self.gpus if g.uuid == device), device)
+        """The ordinal of a device given by ordinal or UUID."""
+        return ordinal(self.gpus, device)
 
     def count(self, device: int) -> int:
         return sum(x.device == device for c in self.clients for x in c.contexts)
@@ -212,8 +212,7 @@ class Server:
             left = self.count(context.device)
             self.log(f"Client {name} exiting. Number of active client contexts is {left}.")
             if not left and context.device in self._reset:
-                gpu = self.gpus[context.device]
-                self.log(f"Destroy server context on device {gpu.index} ({gpu.name})")
+                self.log(f"Destroy server context on device {context.device} ({self.gpus[context.device].name})")
         if waiting is not None:
             waiting()
         client.used.clear()

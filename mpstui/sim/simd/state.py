@@ -45,7 +45,7 @@ def _client(client: Client, server: Server | None) -> dict[str, Any]:
         "start_ticks": client.start_ticks,
         "server": server.pid if server else None,
         "uid": client.uid,
-        "user": client.user[:64],
+        "user": client.user and client.user[:64],
         "command": client.command[:_COMMAND_LIMIT],
         "container": client.container,
         "namespace": client.namespace,
