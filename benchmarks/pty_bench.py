@@ -227,6 +227,7 @@ def machine() -> dict[str, Any]:
         "memory_gib": round(psutil.virtual_memory().total / (1 << 30), 1),
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
+        "load_average": os.getloadavg(),
         "terminal": f"{COLUMNS}×{LINES}, TERM=xterm-256color, COLORTERM=truecolor",
     }
 
