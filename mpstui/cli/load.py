@@ -32,6 +32,7 @@ DEFAULT_SECONDS = 10.0
 MOST_CLIENTS = 64
 """A device takes 48 (fact 13); a few more show what the others are told."""
 _TICK = 1.0
+_FILE_WIDTH = 160
 
 
 class LoadRefused(Exception):
@@ -270,7 +271,7 @@ async def _run(options: argparse.Namespace, spec: LoadSpec, supervisor: Supervis
     if options.json:
         print(json.dumps(to_json(spec, reports, final=True), ensure_ascii=False), flush=True)
     else:
-        print_table(spec, reports, Console(highlight=False, markup=False), time.monotonic() - started)
+        print_table(spec, reports, output(), time.monotonic() - started)
     failed = [report for report in reports if report.state == "failed"]
     for error in {report.error for report in failed if report.error}:
         print(f"mpstui: {error.text}", file=sys.stderr)
@@ -285,6 +286,11 @@ def _progress(spec: LoadSpec, quiet: bool) -> Progress:
     if spec.seconds is not None:
         columns.insert(1, BarColumn())
     return Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal)
+
+
+def output() -> Console:
+    """Standard output for tables; wide where it is no terminal, so that nothing is cut in a file."""
+    return Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else _FILE_WIDTH)
 
 
 def total(reports: Sequence[WorkerReport]) -> float | None:

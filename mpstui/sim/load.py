@@ -25,7 +25,6 @@ from typing import Any, Final, NoReturn
 from mpstui.load.errors import cuda_error, words
 from mpstui.load.process import Channel
 from mpstui.load.types import INFO
-from mpstui.observe.procfs import user_name
 from mpstui.sim.simd.config import Gpu, read_json, read_marker, write_json
 
 REPORT_SECONDS: Final = 0.25
@@ -34,6 +33,8 @@ FIRST_SECONDS: Final = 0.03
 FAULT_SECONDS: Final = 3.0
 POOL_SECONDS: Final = 0.105
 """What a context took to make (fact 23); the simulated one takes no time and says so much."""
+DAEMON_GONE: Final = 806
+NOT_ACCEPTED: Final = 805
 _FMA: Final = (
     (0, 0.0),
     (8, 3.59),
@@ -75,13 +76,14 @@ def rate(me: Peer, all_of_them: Sequence[Peer], device_sms: int) -> float:
         return alone if count == 1 else alone * _SLICED[kernel] / count
     wanted = sum(p.sms for p in peers)
     crowding = min(1.0, device_sms / wanted) if wanted else 1.0
-    mine = _by_share(kernel, me.sms * crowding, device_sms) * alone
+    undisturbed = _by_share(kernel, me.sms, device_sms)
     if crowding == 1.0:
-        return mine
+        return undisturbed * alone
+    mine = _by_share(kernel, me.sms * crowding, device_sms)
     alike = sum(_by_share(kernel, p.sms * crowding, device_sms) for p in peers if p.kernel == me.kernel)
-    gain = _TOGETHER[kernel]
-    # Alike clients together reach what was measured; a kernel whose share grew too small to matter is not pushed up.
-    return mine * min(gain, gain / alike) if alike else mine
+    # Like clients together reach what was measured, and none does more than it would by itself.
+    gain = min(_TOGETHER[kernel], _TOGETHER[kernel] / alike) if alike else 1.0
+    return min(undisturbed, mine * gain) * alone
 
 
 def _by_share(kernel: str, sms: float, device_sms: int) -> float:
@@ -160,7 +162,7 @@ class SimWorker:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         limits = {name: value for name, value in os.environ.items() if name.startswith("CUDA_MPS_")}
         hello = {
-            "user": user_name(os.getuid()) or str(os.getuid()),
+            "user": None,
             "argv0": base64.b64encode(b"mpstui-load").decode(),
             "command": f"mpstui-load {self.order.kernel}",
             "devices": [self.gpu.index],
@@ -177,17 +179,17 @@ class SimWorker:
             return self.gpu.sm_count
         self.daemon = connection
         connection.settimeout(0.1)
-        event = self._answer(connection)
-        if event.get("error"):
-            self.channel.fail(cuda_error(int(event["error"]), "", "cuCtxCreate"))
+        answer = self._answer(connection)
+        if answer.get("error"):
+            self.channel.fail(cuda_error(answer["error"], "", "cuCtxCreate"))
         connection.settimeout(None)
         threading.Thread(target=self._listen, args=(connection,), daemon=True).start()
         if self.order.kernel == "memory":
-            self.memory = int(event.get("free", 0)) // (2 * _MIB) * 2 * _MIB
+            self.memory = answer.get("free", 0) // (2 * _MIB) * 2 * _MIB
             self.channel.say("note", note=f"refused after {self.memory // _MIB:,} MiB: {words(2)}")
-        return int(event.get("sm", self.gpu.sm_count))
+        return answer.get("sm", self.gpu.sm_count)
 
-    def _answer(self, connection: socket.socket) -> dict[str, Any]:
+    def _answer(self, connection: socket.socket) -> dict[str, int]:
         """The daemon's word, which a client on the pending list waits for (fact 21)."""
         while True:
             if self.channel.stopping:
@@ -199,9 +201,9 @@ class SimWorker:
                 continue
             except OSError:
                 packet = b""
-            event: dict[str, Any] = json.loads(packet) if packet else {"event": "refused", "error": 805}
-            if event["event"] != "pending":
-                return event
+            kind, values = event(packet) if packet else ("refused", {"error": NOT_ACCEPTED})
+            if kind != "pending":
+                return values
 
     def _listen(self, connection: socket.socket) -> None:
         """What the daemon does to us: a fault, a termination, its own end."""
@@ -210,7 +212,7 @@ class SimWorker:
                 packet = connection.recv(1 << 16)
             except OSError:
                 packet = b""
-            self.lost = json.loads(packet).get("error", 0) if packet else 806
+            self.lost = event(packet)[1].get("error", 0) if packet else DAEMON_GONE
         self.channel.poke()
 
     def _tell(self, word: bytes) -> None:
@@ -309,6 +311,17 @@ class SimWorker:
             return 0.0
         me = Peer(self.order.kernel, self.sms, self.gpu.index, self.daemon is not None)
         return rate(me, [me, *peers(self.peers_dir)], self.gpu.sm_count)
+
+
+def event(packet: bytes) -> tuple[str, dict[str, int]]:
+    """What the simulated daemon says: a word and its values, ``lost error=700``."""
+    kind, *pairs = packet.decode("ascii", "replace").split()
+    values = {}
+    for pair in pairs:
+        name, _, value = pair.partition("=")
+        if value.isdigit():
+            values[name] = int(value)
+    return kind, values
 
 
 def peers(folder: Path) -> list[Peer]:

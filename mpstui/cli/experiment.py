@@ -1,0 +1,200 @@
+"""``mpstui experiment``: runs a comparison and prints its table, its spread and its verdict."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from mpstui.actions.types import ExitStatus
+from mpstui.cli.load import LoadRefused, find_device, make_supervisor, output, seconds, shared_daemon, words
+from mpstui.load.experiments import Outcome, command, interference, nbody, sweep
+from mpstui.load.measure import ExperimentError, Lab
+from mpstui.load.private import PrivateDaemon, PrivateDaemonError
+from mpstui.load.stopping import stop
+from mpstui.model import Device
+from mpstui.observe.sources import NodeSources, NvmlSample
+from mpstui.text import printable
+
+EXPERIMENTS = {
+    "nbody": "1, 2 and 4 clients with a fixed amount of work, with and without MPS",
+    "command": "the same for your own program",
+    "sweep": "throughput over the thread percentage, with the knee",
+    "interference": "what a neighbour costs, kernel by kernel",
+    "stop": "what each way to end a client does to its neighbours",
+}
+
+
+def group_sizes(text: str) -> tuple[int, ...]:
+    """``1,2,4``, for argparse."""
+    try:
+        values = tuple(int(word) for word in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{printable(text, 40)!r} is not a list of numbers: 1,2,4") from None
+    if not all(1 <= value <= 48 for value in values) or len(set(values)) != len(values):
+        raise argparse.ArgumentTypeError("different numbers of clients, 1 to 48 each")
+    return values
+
+
+def repeats(text: str) -> int:
+    """How often, for argparse."""
+    value = int(text)
+    if not 1 <= value <= 100:
+        raise argparse.ArgumentTypeError("1 to 100 repeats")
+    return value
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of ``experiment``, beside those of every command."""
+    names = "; ".join(f"{name}: {text}" for name, text in EXPERIMENTS.items())
+    parser.add_argument("name", choices=tuple(EXPERIMENTS), metavar="NAME", help=names)
+    parser.add_argument("--command", dest="program", type=words, metavar="CMD", help="the program of `command`")
+    parser.add_argument("--clients", type=group_sizes, metavar="N,N…", help="sizes of the groups (nbody, command)")
+    parser.add_argument("--repeats", type=repeats, default=3, metavar="N", help="default 3")
+    parser.add_argument("--seconds", type=seconds, default=1.0, metavar="S", help="of one window (default 1)")
+    parser.add_argument("--device", metavar="DEV", help="a UUID or NVML's index (default: the first)")
+    parser.add_argument(
+        "--shared", action="store_true", help="in the daemon that runs, not in one of its own (not for `stop`)"
+    )
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+
+
+async def run(options: argparse.Namespace, sources: NodeSources, pipe_dirs: Sequence[Path]) -> int:
+    """Run the experiment; returns the exit status."""
+    try:
+        if (options.name == "command") != (options.program is not None):
+            raise LoadRefused(
+                "--command goes with the experiment `command`, and it needs one",
+                "mpstui experiment command --command 'python train.py'",
+                ExitStatus.USAGE,
+            )
+        if options.clients and options.name not in {"nbody", "command"}:
+            raise LoadRefused(f"{options.name} has no groups of clients", "leave out --clients", ExitStatus.USAGE)
+        if options.shared and options.name == "stop":
+            raise LoadRefused(
+                "`stop` makes faults: never in a shared daemon", "leave out --shared", ExitStatus.REFUSED_BY_SAFETY_RULE
+            )
+        device = await find_device(options.device, sources)
+        sample = await asyncio.to_thread(sources.nvml.sample)
+        outcome = await _run(options, sources, pipe_dirs, device)
+    except PrivateDaemonError as error:
+        return _complain(str(error), "check nvidia-cuda-mps-control by hand, and free disk", ExitStatus.NO_DAEMON)
+    except LoadRefused as refused:
+        return _complain(str(refused), refused.remedy, refused.status)
+    except ExperimentError as error:
+        return _complain(str(error), error.remedy, ExitStatus.REFUSED_BY_DAEMON)
+    _clear()
+    about = describe(sample, device, sources.simulated)
+    if options.json:
+        print(json.dumps(to_json(outcome, about), ensure_ascii=False))
+    else:
+        print_table(outcome, about, output())
+    return ExitStatus.DONE
+
+
+async def _run(
+    options: argparse.Namespace, sources: NodeSources, pipe_dirs: Sequence[Path], device: Device | None
+) -> Outcome:
+    def lab_in(pipe_dir: Path) -> Lab:
+        return Lab(
+            lambda: make_supervisor(sources, pipe_dir, pipe_dirs),
+            pipe_dir,
+            _progress,
+            device.uuid if device else None,
+            options.repeats,
+            options.seconds,
+        )
+
+    if options.name == "stop":
+        return await stop(
+            lab_in(Path()), lambda: PrivateDaemon(sources.control_binary), lambda daemon: lab_in(daemon.pipe_dir)
+        )
+    if options.shared:
+        return await _compare(options, lab_in(await shared_daemon(sources, pipe_dirs)))
+    async with PrivateDaemon(sources.control_binary) as daemon:
+        return await _compare(options, lab_in(daemon.pipe_dir))
+
+
+async def _compare(options: argparse.Namespace, lab: Lab) -> Outcome:
+    if options.name == "nbody":
+        return await nbody(lab, options.clients or (1, 2, 4))
+    if options.name == "command":
+        return await command(lab, options.program, options.clients or (1, 4))
+    return await (sweep(lab) if options.name == "sweep" else interference(lab))
+
+
+def describe(sample: NvmlSample, device: Device | None, simulated: bool) -> dict[str, Any]:
+    """Where and when a result was measured, and who else was on the device."""
+    shown = device or next(iter(sample.devices), None)
+    others = sample.mps_clients.get(shown.uuid, {}) if shown else {}
+    return {
+        "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "gpu": shown.name if shown else None,
+        "driver": sample.driver_version,
+        "simulated": simulated,
+        "other_clients": len(others),
+    }
+
+
+def print_table(outcome: Outcome, about: dict[str, Any], console: Console) -> None:
+    """The table under the word SIMULATED where it is, then the verdict and what it rests on."""
+    word = "SIMULATED · " if about["simulated"] else ""
+    table = Table(title=f"{word}{outcome.title}")
+    for index, column in enumerate(outcome.columns):
+        table.add_column(column, justify="left" if index == 0 or outcome.name == "stop" else "right")
+    for row in outcome.rows:
+        table.add_row(*row)
+    console.print(table)
+    console.print(f"{word}{outcome.verdict}")
+    facts = [about["gpu"] or "GPU unknown", f"driver {about['driver'] or 'unknown'}", about["time"]]
+    if about["other_clients"]:
+        facts.append(f"{about['other_clients']} other MPS clients were on the device when it began")
+    console.print(" · ".join(facts))
+    console.print("middle value (smallest–largest) of the repeats")
+    for note in outcome.notes:
+        console.print(note)
+
+
+def to_json(outcome: Outcome, about: dict[str, Any]) -> dict[str, Any]:
+    """The whole result; ``simulated`` is always there."""
+    word = "SIMULATED: " if about["simulated"] else ""
+    return {
+        "schema": 1,
+        "experiment": outcome.name,
+        **about,
+        "title": outcome.title,
+        "columns": list(outcome.columns),
+        "rows": [list(row) for row in outcome.rows],
+        "data": list(outcome.data),
+        "verdict": f"{word}{outcome.verdict}",
+        "notes": list(outcome.notes),
+    }
+
+
+def _progress(text: str) -> None:
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+    else:
+        print(text, file=sys.stderr, flush=True)
+
+
+def _clear() -> None:
+    """Take the last word of the progress off the terminal."""
+    if sys.stderr.isatty():
+        print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+def _complain(text: str, remedy: str, status: ExitStatus) -> int:
+    _clear()
+    print(f"mpstui: {text}", file=sys.stderr)
+    if remedy:
+        print(f"  → {remedy}", file=sys.stderr)
+    return status

@@ -1,0 +1,141 @@
+"""Measures loads: windows of steady throughput, times of a fixed amount of work, and their spread."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import statistics
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from mpstui.load.supervisor import Supervisor
+from mpstui.load.types import INFO, LoadSpec, WorkerReport
+
+SETTLE_SECONDS = 0.5
+"""Left out at the start: clocks rise and caches fill."""
+
+
+class ExperimentError(Exception):
+    """It cannot go on; the message says why, ``remedy`` what to do."""
+
+    def __init__(self, text: str, remedy: str = "") -> None:
+        super().__init__(text)
+        self.remedy = remedy
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Repeated values: the middle one, the smallest, the largest."""
+
+    median: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: Iterable[float]) -> Spread:
+        """Raises ValueError without a value."""
+        known = sorted(values)
+        if not known:
+            raise ValueError("no values")
+        return cls(statistics.median(known), known[0], known[-1])
+
+    def text(self, form: str = ",.0f") -> str:
+        """``9,137 (9,122–9,151)``; the middle alone where all are shown alike."""
+        low, middle, high = (format(value, form) for value in (self.low, self.median, self.high))
+        return middle if low == high else f"{middle} ({low}–{high})"
+
+    def scaled(self, factor: float) -> Spread:
+        return Spread(self.median * factor, self.low * factor, self.high * factor)
+
+
+@dataclass(frozen=True, slots=True)
+class Lab:
+    """Where an experiment runs and how long."""
+
+    make_supervisor: Callable[[], Supervisor]
+    pipe_dir: Path
+    progress: Callable[[str], None]
+    device_uuid: str | None = None
+    repeats: int = 3
+    seconds: float = 1.0
+    """Of one window."""
+
+    def spec(self, spec: LoadSpec) -> LoadSpec:
+        """The spec in this lab's place."""
+        return replace(spec, pipe_dir=self.pipe_dir if spec.mps else None, device_uuid=self.device_uuid)
+
+
+@contextlib.asynccontextmanager
+async def running(lab: Lab, *specs: LoadSpec) -> AsyncIterator[tuple[Supervisor, list[int]]]:
+    """These loads, all of them at work; ended with the block. Raises ExperimentError where one does not get there."""
+    supervisor = lab.make_supervisor()
+    changed = asyncio.Event()
+    supervisor.subscribe(lambda _: changed.set())
+    try:
+        workers: list[int] = []
+        for spec in specs:
+            workers += await supervisor.start(lab.spec(spec))
+        while True:
+            changed.clear()
+            reports = [supervisor.report(worker) for worker in workers]
+            raise_failed(reports)
+            if all(report.state == "running" for report in reports):
+                break
+            await changed.wait()
+        yield supervisor, workers
+    finally:
+        await supervisor.stop()
+
+
+def raise_failed(reports: Iterable[WorkerReport]) -> None:
+    """Raises ExperimentError with the words of the first worker that failed."""
+    for report in reports:
+        if report.error is not None:
+            raise ExperimentError(report.error.text, report.error.remedy)
+
+
+async def windows(lab: Lab, supervisor: Supervisor, workers: Sequence[int]) -> list[list[float]]:
+    """Each worker's throughput, in its unit, in ``repeats`` windows after one another."""
+    points: dict[int, list[tuple[float, float]]] = {worker: [] for worker in workers}
+
+    def note(report: WorkerReport) -> None:
+        if report.worker in points and report.state == "running":
+            points[report.worker].append((report.time, report.done))
+
+    await asyncio.sleep(SETTLE_SECONDS)
+    unsubscribe = supervisor.subscribe(note)
+    try:
+        await asyncio.sleep(lab.seconds * lab.repeats + 0.3)
+    finally:
+        unsubscribe()
+    raise_failed(supervisor.report(worker) for worker in workers)
+    return [_cut(points[w], lab.repeats, INFO[supervisor.report(w).kernel].scale) for w in workers]
+
+
+def _cut(points: Sequence[tuple[float, float]], count: int, scale: float) -> list[float]:
+    """Throughput in ``count`` equal parts of what was seen, each from report to report."""
+    if len(points) < 2 * count:
+        raise ExperimentError("a worker reported too seldom to be measured", "give the windows more --seconds")
+    edges = [round(i * (len(points) - 1) / count) for i in range(count + 1)]
+    figures = []
+    for first, last in itertools.pairwise(edges):
+        (t0, done0), (t1, done1) = points[first], points[last]
+        figures.append((done1 - done0) / (t1 - t0) / scale)
+    return figures
+
+
+async def times(lab: Lab, spec: LoadSpec) -> list[float]:
+    """Seconds that each client of the group took for its amount of work, or its program."""
+    supervisor = lab.make_supervisor()
+    try:
+        workers = await supervisor.start(lab.spec(spec))
+        await supervisor.wait(workers)
+    finally:
+        await supervisor.stop()
+    reports = [supervisor.report(worker) for worker in workers]
+    raise_failed(reports)
+    if spec.amount is None:
+        return [report.running_seconds for report in reports]
+    return [report.running_seconds * spec.amount / report.done for report in reports if report.done]

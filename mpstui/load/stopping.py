@@ -1,0 +1,134 @@
+"""The experiment ``stop``: four ways to end a client, and what each does to the server and to its neighbours."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from mpstui.load.experiments import Outcome, plural
+from mpstui.load.measure import ExperimentError, Lab, running
+from mpstui.load.private import PrivateDaemon
+from mpstui.load.supervisor import Supervisor
+from mpstui.load.types import INFO, LoadSpec, WorkerReport
+
+WAYS: Final = ("graceful", "terminate_client", "kill -9", "illegal store")
+NEIGHBOURS: Final = 2
+WATCH_SECONDS: Final = 3.0
+_BEFORE_SECONDS: Final = 1.0
+_POLL_SECONDS: Final = 0.05
+
+
+async def stop(lab: Lab, make_daemon: Callable[[], PrivateDaemon], make_lab: Callable[[PrivateDaemon], Lab]) -> Outcome:
+    """Each way ``repeats`` times, each time in a daemon of its own, so that nobody else is hit.
+
+    ``make_lab`` gives the lab in such a daemon.
+    """
+    data: list[dict[str, Any]] = []
+    for way in WAYS:
+        for repeat in range(lab.repeats):
+            lab.progress(f"{way}, {repeat + 1} of {lab.repeats}")
+            async with make_daemon() as daemon:
+                data.append(await _one(way, daemon, make_lab(daemon)))
+    rows = []
+    harmless = []
+    for way in WAYS:
+        seen = [entry for entry in data if entry["way"] == way]
+        alive = [entry["neighbours_running"] for entry in seen]
+        if min(alive) == NEIGHBOURS:
+            harmless.append(way)
+        rows.append(
+            (
+                way,
+                _same(entry["victim"] for entry in seen),
+                _range([entry["milliseconds"] for entry in seen], "ms"),
+                f"{_range(alive, '')} of {NEIGHBOURS} run on",
+                _same(", ".join(entry["neighbour_errors"]) or "—" for entry in seen),
+                _same(" → ".join(entry["server"]) for entry in seen),
+            )
+        )
+    harmful = [way for way in WAYS if way not in harmless]
+    verdict = f"Safe for the neighbours: {', '.join(harmless) or 'none'}; not safe: {', '.join(harmful) or 'none'}."
+    columns = ("ended by", "the client", "after", "neighbours", "their error", "server")
+    title = f"Ending one of {plural(NEIGHBOURS + 1)} on a device"
+    return Outcome("stop", title, columns, tuple(rows), tuple(data), verdict)
+
+
+async def _one(way: str, daemon: PrivateDaemon, lab: Lab) -> dict[str, Any]:
+    specs = (LoadSpec("illegal" if way == "illegal store" else "fma"), LoadSpec("fma", clients=NEIGHBOURS))
+    async with running(lab, *specs) as (supervisor, workers):
+        victim, neighbours = workers[0], workers[1:]
+        await asyncio.sleep(_BEFORE_SECONDS)
+        listed = await daemon.control.get_server_list()
+        server = listed.value[0] if listed.value else None
+        before = [supervisor.report(worker).figure for worker in neighbours]
+        asked = time.monotonic()
+        ended: list[float] = []
+        unsubscribe = supervisor.subscribe(lambda report: _note_end(report, victim, ended))
+        pid = supervisor.report(victim).pid
+        await _end(way, supervisor, daemon, victim, server, pid)
+        states: list[str] = []
+        while time.monotonic() < asked + WATCH_SECONDS:
+            if server is not None:
+                answer = await daemon.control.get_server_status(server)
+                word = answer.value if answer.value else answer.outcome.value
+                if not states or states[-1] != word:
+                    states.append(word)
+            await asyncio.sleep(_POLL_SECONDS)
+        unsubscribe()
+        after = [supervisor.report(worker) for worker in neighbours]
+        last = supervisor.report(victim)
+    return {
+        "way": way,
+        "victim": _end_text(last),
+        "milliseconds": (ended[0] - asked) * 1000 if ended else None,
+        "neighbours_running": sum(report.state == "running" for report in after),
+        "neighbour_errors": sorted({_end_text(report) for report in after if report.state != "running"}),
+        "neighbour_figures_before": before,
+        "neighbour_figures_after": [report.figure for report in after],
+        "unit": INFO["fma"].unit,
+        "server": states,
+    }
+
+
+async def _end(
+    way: str, supervisor: Supervisor, daemon: PrivateDaemon, victim: int, server: int | None, pid: int | None
+) -> None:
+    if way == "graceful":
+        await supervisor.stop([victim])
+    elif way == "kill -9":
+        supervisor.kill(victim)
+    elif way == "illegal store":
+        supervisor.fault(victim)
+    elif server is None or pid is None:
+        raise ExperimentError("the private daemon has no server, so there is no client to terminate")
+    else:
+        # Once for this process, in a daemon that ends afterwards: never twice (fact 16).
+        answer = await daemon.control.terminate_client(server, pid)
+        if not answer.ok:
+            raise ExperimentError(f"terminate_client: {answer.message}")
+
+
+def _note_end(report: WorkerReport, victim: int, ended: list[float]) -> None:
+    if report.worker == victim and report.over:
+        ended.append(time.monotonic())
+
+
+def _end_text(report: WorkerReport) -> str:
+    if report.error is None:
+        return report.state
+    return f"error {report.error.code}" if report.error.code is not None else report.error.text
+
+
+def _same(values: Any) -> str:
+    """The values without repetition."""
+    return " / ".join(dict.fromkeys(values))
+
+
+def _range(values: list[Any], unit: str) -> str:
+    known = sorted(value for value in values if value is not None)
+    if not known:
+        return "—"
+    low, high = f"{known[0]:,.0f}", f"{known[-1]:,.0f}"
+    return f"{low if low == high else f'{low}–{high}'} {unit}".strip()
