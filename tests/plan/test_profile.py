@@ -1,0 +1,191 @@
+"""Profiles: the schema, the line of what is wrong, and the files."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+import pytest
+
+from mpstui.plan import store
+from mpstui.plan.amounts import PlanError
+from mpstui.plan.cpus import cpu_list, cpu_text
+from mpstui.plan.exports import ShareSettings
+from mpstui.plan.profile import DaemonProfile, Limits, Profile, ProfileError, dump, parse
+
+GIB = 1 << 30
+UUID = "GPU-c6233a33-3507-69ef-fed3-0090a2cbc745"
+FULL = Profile(
+    (
+        DaemonProfile(
+            Path("/run/mps/0"),
+            Path('/var/log/it\'s "0"'),
+            (UUID,),
+            True,
+            frozenset({0, 1, 2, 8}),
+            Limits(50.0, 1, {UUID: 20 * GIB}),
+            Limits(33.4, None, {"0": 10 * GIB}),
+            (ShareSettings("train", 18.2, 10 * GIB, 0), ShareSettings("serve", 45.5)),
+        ),
+        DaemonProfile(Path("/run/mps/1")),
+    ),
+    "two tenants — 24 and 60 SMs",
+)
+GOOD = """\
+schema = 1
+
+[[daemon]]
+pipe_dir = "/tmp/mps_0"
+devices = [
+    "GPU-1",
+]
+
+[daemon.limits]
+active_thread_percentage = 50
+
+[daemon.limits.pinned_mem_limit]
+0 = "10G"
+
+[[daemon.share]]
+name = "a"
+
+[[daemon.share]]
+name = "b"
+active_thread_percentage = 30
+"""
+
+
+def test_what_is_written_is_read_back() -> None:
+    assert parse(dump(FULL)) == FULL
+
+
+def test_a_profile_by_hand() -> None:
+    (daemon,) = parse(GOOD).daemons
+    assert daemon.limits == Limits(50.0, None, {"0": 10 * GIB})
+    assert [share.name for share in daemon.shares] == ["a", "b"]
+    found = parse(GOOD).share("b")
+    assert found
+    assert found[1].active_thread_percentage == 30
+    assert parse(GOOD).share("c") is None
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "message"),
+    [
+        ("schema = 1", "schema = 2", 1, "schema must be 1"),
+        ("pipe_dir", "pipedir", 4, "“pipedir” is not known"),
+        ('"/tmp/mps_0"', '"tmp/mps_0"', 4, "absolute path"),
+        ('"/tmp/mps_0"', '"/tmp/../etc"', 4, "absolute path"),
+        ('"/tmp/mps_0"', '"/tmp/a\\nb"', 4, "absolute path"),
+        ('"GPU-1"', '"0"', 7, "list of UUIDs"),
+        ('"GPU-1",', '"GPU-1", "GPU-1"', 7, "twice"),
+        ("percentage = 50", "percentage = 0", 10, "above 0"),
+        ("percentage = 50", "percentage = 101", 10, "above 0"),
+        ("percentage = 50", "percentage = true", 10, "above 0"),
+        ("percentage = 50", 'percentage = "50"', 10, "above 0"),
+        ("percentage = 50", "percentage = nan", 10, "above 0"),
+        ("active_thread_percentage = 50", "client_priority = 2", 10, "0 \\(normal\\)"),
+        ('"10G"', '"10GB"', 13, "is no size"),
+        ('"10G"', "10", 13, "size as text"),
+        ('0 = "10G"', '"../x" = "10G"', 13, "is no device"),
+        ('name = "a"', 'name = "../a"', 16, "letters, digits"),
+        ('name = "b"', 'name = "a"', 19, "given twice"),
+        ('name = "b"', "", 18, "needs a name"),
+        ("percentage = 30", "percentage = -1", 20, "above 0"),
+        ("[daemon.limits]", "[daemon.limit]", 9, "is not known"),
+        ('pipe_dir = "/tmp/mps_0"', "server_limits = 3", 4, "must be a table"),
+    ],
+)
+def test_the_line_of_what_is_wrong(old: str, new: str, line: int, message: str) -> None:
+    assert old in GOOD
+    with pytest.raises(ProfileError, match=rf"^line {line}: .*{message}"):
+        parse(GOOD.replace(old, new, 1))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "schema must be 1"),
+        ("schema = 1", "no \\[\\[daemon\\]\\]"),
+        ("schema = 1\n[daemon]\n", "must be tables"),
+        ("schema = 1\n[[daemon]\n", "line 2"),
+        ('schema = 1\n[[daemon]]\npipe_dir = "/tmp/a', "line 3"),
+        ("schema = 1\n[[daemon]]\n[[daemon]]\n", "needs its pipe_dir"),
+        ('schema = 1\n[[daemon]]\npipe_dir = "/a"\n[[daemon]]\npipe_dir = "/a"\n', "line 5: .*twice"),
+        ("a = " + "[" * 5000, "nested too deeply"),
+        ("\x00", "not TOML"),
+    ],
+)
+def test_texts_that_are_no_profile(text: str, message: str) -> None:
+    with pytest.raises(ProfileError, match=message) as error:
+        parse(text)
+    assert str(error.value).isprintable()
+
+
+def test_every_beginning_of_a_profile_is_a_profile_or_a_message() -> None:
+    text = dump(FULL)
+    messages = []
+    for end in range(len(text)):
+        with contextlib.suppress(ProfileError):
+            parse(text[:end])
+            continue
+        messages.append(end)
+    assert 0 < len(messages) < len(text)
+
+
+def test_the_store(tmp_path: Path) -> None:
+    folder = tmp_path / "profiles"
+    assert store.names(folder) == ()
+    path = store.write("two-tenants", FULL, folder)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert store.read("two-tenants", folder)[0] == FULL
+    assert store.names(folder) == ("two-tenants",)
+    with pytest.raises(ProfileError, match="already"):
+        store.write("two-tenants", FULL, folder)
+    store.write("two-tenants", Profile((DaemonProfile(),)), folder, replace=True)
+    assert store.read("two-tenants", folder)[0] == Profile((DaemonProfile(),))
+    assert [p.name for p in folder.iterdir()] == ["two-tenants.toml"]
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.toml")
+    (tmp_path / "folder.toml").mkdir()
+    (tmp_path / "latin.toml").write_bytes(b"schema = 1\n# \xe9\n")
+    (tmp_path / "large.toml").write_bytes(b"#" * 100_000)
+    (tmp_path / "odd.toml").write_text(GOOD.replace("multi", "x").replace("pipe_dir", "pipe"))
+    for name, message in [
+        ("pipe", "not a file"),
+        ("folder", "not a file|directory"),
+        ("latin", "line 2: is not UTF-8"),
+        ("large", "larger than"),
+        ("odd", r"odd\.toml: line 4: "),
+        ("none", "no profile “none”; there are: "),
+        ("../odd", "cannot be the name"),
+        ("a\nb", "cannot be the name"),
+    ]:
+        with pytest.raises(ProfileError, match=message):
+            store.read(name, tmp_path)
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ProfileError, match="could not be written"):
+        store.write("a", FULL, tmp_path / "file" / "profiles")
+
+
+@pytest.mark.parametrize(("text", "cpus"), [("0", {0}), ("0-3,8", {0, 1, 2, 3, 8}), ("2, 1", {1, 2})])
+def test_cpu_lists(text: str, cpus: set[int]) -> None:
+    assert cpu_list(text) == cpus
+    assert cpu_list(cpu_text(cpus)) == cpus
+
+
+@pytest.mark.parametrize("text", ["", "a", "3-1", "-1", "0-", "0-99999", "1,,2", "0x1"])
+def test_wrong_cpu_lists(text: str) -> None:
+    with pytest.raises(PlanError, match="list of CPUs"):
+        cpu_list(text)
+
+
+def test_limits_of_servers_fall_back_to_the_defaults() -> None:
+    assert FULL.daemons[0].for_servers == Limits(33.4, 1, {UUID: 20 * GIB, "0": 10 * GIB})
+    assert FULL.daemons[1].for_servers == Limits()
