@@ -57,6 +57,7 @@ def test_quit_waits_for_the_clients_and_hears_nobody(start: Callable[..., SimNod
     assert ours[: cut + 1] == theirs[: cut + 1]
     assert ours[-3:] == theirs[-3:]
     assert remaining(node) == {"control", "control_lock", "control_privileged"}
+    assert tries.read_text().count("Exit with status 0") == 1
     gone = one_shot(node, "ps")
     assert (gone.returncode, gone.stderr) == (1, b"Cannot find MPS control daemon process\n")
 
@@ -293,6 +294,35 @@ def test_a_server_that_is_killed_takes_its_clients_and_frees_a_blocked_daemon(st
     assert other.error == 806
     assert node.control("get_server_list") == ""
     assert node.spawn("idle").status() == "connected"
+
+
+def test_a_signal_ends_the_daemon_though_somebody_is_pending(start: Callable[..., SimNode]) -> None:
+    node = start(gpus=1)
+    node.spawn("idle")
+    other = node.spawn("idle", uid=2001)
+    assert other.status() == "pending"
+    os.kill(node.daemon_pid or 0, signal.SIGTERM)
+    assert other.wait_status("refused")
+    eventually(lambda: node.daemon_pid is None)
+    assert (node.log_dir / "control.log").read_text().count("Starting new server") == 1
+
+
+def test_percentages_are_read_as_the_real_one_reads_them(start: Callable[..., SimNode]) -> None:
+    node = start()
+    for typed, shown in (("33.37", "33.4"), ("0.05", "0.1"), ("1e1", "10.0"), ("50%", "50.0"), ("nan", "50.0")):
+        assert node.control(f"set_default_active_thread_percentage {typed}") == f"{shown}\n"
+
+
+def test_a_client_that_ended_a_moment_ago_is_known_still(start: Callable[..., SimNode]) -> None:
+    node = start()
+    node.spawn("idle")
+    gone = node.spawn("idle")
+    server = node.control("get_server_list").strip()
+    gone.tell("exit")
+    gone.wait(5)
+    eventually(lambda: str(gone.pid) not in node.control(f"get_client_list {server}"))
+    assert node.control(f"terminate_client {server} {gone.pid}") == "201\n"
+    eventually(lambda: node.control(f"terminate_client {server} {gone.pid}") == f"Invalid process {gone.pid}!\n1\n")
 
 
 def test_nonsense_at_the_sockets_does_not_stop_the_daemon(start: Callable[..., SimNode]) -> None:

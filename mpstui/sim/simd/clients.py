@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import contextlib
+import re
 import socket
 import time
 from collections.abc import Mapping
@@ -14,6 +15,7 @@ from typing import Any, Final
 from .config import MIB, Gpu
 from .process import pid_namespace, start_ticks
 
+_NUMBER: Final = re.compile(r"[+-]?([0-9]{1,300}(\.[0-9]*)?|\.[0-9]+)(e[+-]?[0-9]{1,3})?", re.ASCII | re.IGNORECASE)
 _SM_STEP: Final = 2
 _SM_FLOOR: Final = 8
 _CONTEXT_BASE: Final = 58
@@ -31,11 +33,9 @@ def parse_size(text: str) -> int | None:
 
 
 def parse_percentage(text: str) -> float | None:
-    """A percentage in (0, 100], or None."""
-    try:
-        value = float(text)
-    except ValueError:
-        return None
+    """The number that a text begins with, ``50`` of ``50%``, where it is in (0, 100]; otherwise None (fact 27)."""
+    match = _NUMBER.match(text)
+    value = float(match[0]) if match else 0.0
     return value if 0 < value <= 100 else None
 
 

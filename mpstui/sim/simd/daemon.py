@@ -55,16 +55,21 @@ class Daemon:
         self._loop.after_each = self._write_state
         self._write_state()
 
-    def run(self, lifeline: int | None, wakeup: int) -> None:
-        """Serves until it is told to quit, a signal comes, or ``lifeline`` closes."""
+    def run(self, lifeline: int | None, wakeup: int) -> Callable[[], None]:
+        """Serves until it is told to quit, a signal comes, or ``lifeline`` closes.
+
+        Gives what is to be called when nothing of the daemon is left: whoever told it to quit waits for that.
+        """
         self._hear()
         self._loop.watch(wakeup, self._loop.stop)
         if lifeline is not None:
             self._loop.watch(lifeline, lambda: self._lifeline(lifeline))
         self._loop.run()
+        self.pending.clear()  # no new server for them
         for server in list(self.servers.values()):
             self._exit_server(server)
         self._state.write((), ())
+        return self._quitting.end if self._quitting is not None else lambda: None
 
     def _lifeline(self, descriptor: int) -> None:
         if not os.read(descriptor, 4096):
@@ -348,9 +353,6 @@ class Daemon:
                 self._force(server, lambda server=server: self._exit_server(server))  # type: ignore[misc]
 
     def _finish_quit(self) -> None:
-        if self.servers or self._quitting is None:
-            return
-        self._logs.control("Exit with status 0")
-        self._quitting.end()
-        self._quitting = None
-        self._loop.stop()
+        if not self.servers and self._loop.running:
+            self._logs.control("Exit with status 0")
+            self._loop.stop()

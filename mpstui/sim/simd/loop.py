@@ -19,7 +19,7 @@ class Loop:
         self._selector = selectors.DefaultSelector()
         self._timers: list[tuple[float, int, Callback]] = []
         self._order = itertools.count()
-        self._running = False
+        self.running = False
         self.after_each: Callback = lambda: None
 
     def watch(self, source: socket.socket | int, callback: Callback) -> None:
@@ -36,16 +36,16 @@ class Loop:
         heapq.heappush(self._timers, (time.monotonic() + seconds, next(self._order), callback))
 
     def stop(self) -> None:
-        self._running = False
+        self.running = False
 
     def run(self) -> None:
-        self._running = True
-        while self._running:
+        self.running = True
+        while self.running:
             wait = max(0.0, self._timers[0][0] - time.monotonic()) if self._timers else None
             for key, _ in self._selector.select(wait):
                 # An earlier callback of this round may have closed a later one's socket.
-                if self._running and self._selector.get_map().get(key.fd) is key:
+                if self.running and self._selector.get_map().get(key.fd) is key:
                     key.data()
-            while self._running and self._timers and self._timers[0][0] <= time.monotonic():
+            while self.running and self._timers and self._timers[0][0] <= time.monotonic():
                 heapq.heappop(self._timers)[2]()
             self.after_each()

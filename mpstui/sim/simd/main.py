@@ -86,10 +86,14 @@ def _serve(pipe_dir: Path, log_dir: Path, report: int, args: list[str]) -> int:
     daemon = Daemon(pipe_dir, listeners, gpus, logs, multiuser)
     os.write(report, b"ready\n")
     os.close(report)
-    daemon.run(0 if os.environ.get("MPSTUI_SIM_LIFELINE") else None, wakeup)
+    goodbye = daemon.run(0 if os.environ.get("MPSTUI_SIM_LIFELINE") else None, wakeup)
     for name in ("log", "nvidia-cuda-mps-control.pid"):  # the sockets and the lock stay (fact 3)
         with contextlib.suppress(OSError):
             os.unlink(pipe_dir / name)
+    for listener in listeners:
+        listener.close()
+    os.close(lock)
+    goodbye()
     return 0
 
 
