@@ -27,6 +27,7 @@ Members = Mapping[str, Mapping[int, int | None]]
 TICK = 0.1
 """Seconds between two looks at the logs."""
 MEMBERSHIP_INTERVAL = 0.25
+"""Seconds between two looks at NVML's list of MPS clients where a daemon's logs do not tell of changes sooner."""
 DISCOVERY_INTERVAL = 10.0
 """While every known daemon runs: that one has ended is seen in /proc or in its log, and looked into at once."""
 EXPECTING_INTERVAL = 3.0
@@ -159,7 +160,8 @@ class Collector:
         if self._due("reading", self._refresh):
             self._job("sample", self._read_sample)
             self._job("facts", self._read_facts)
-        if self._membership is not None and self._due("members", MEMBERSHIP_INTERVAL):
+        blind = any(keeper.schedule.polling for keeper in self._keepers.values())
+        if blind and self._membership is not None and self._due("members", MEMBERSHIP_INTERVAL):
             self._job("members", self._read_members)
         for keeper in self._keepers.values():
             told = keeper.poll_logs()
@@ -192,9 +194,11 @@ class Collector:
         places = await self._files.call(lambda: tuple(self._find(self._pipe_dirs, self._log_dirs)))
         changed = self._node.set_places(places)
         now = self._monotonic()
-        for path in [path for path in self._keepers if path not in self._node.watched]:
-            await self._keepers.pop(path).close()
+        left = [path for path in self._keepers if path not in self._node.watched]
+        gone = [self._keepers.pop(path) for path in left]
+        for path in left:
             self._controls.pop(path, None)
+        await asyncio.gather(*(keeper.close() for keeper in gone))
         for place in places:
             keeper = self._keepers.get(place.pipe_dir)
             if keeper is None:
@@ -222,7 +226,9 @@ class Collector:
     async def _read_sample(self) -> None:
         reading = self._gpu.call(self._sources.nvml.sample)
         try:
-            self._node.set_sample(await asyncio.wait_for(asyncio.shield(reading), self._patience))
+            sample = await asyncio.wait_for(asyncio.shield(reading), self._patience)
+            self._node.set_sample(sample)
+            self._puzzle(sample.mps_clients)
         except asyncio.TimeoutError:
             text = f"NVML has not answered for {self._patience:g} s; the driver may be hung."
             self._node.set_sample(NvmlSample(self._clock(), error=text))

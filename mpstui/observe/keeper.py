@@ -79,13 +79,14 @@ class Keeper:
         if self._logs is None or self._reading_history:
             return _NOTHING
         told = self._logs.poll()
-        if not told:
-            return _NOTHING
         now, wall = self._monotonic(), self._clock()
+        if self._logs.missed():
+            self._node.watch(self.pipe_dir).state.control_from = wall
+            self.schedule.want(True, True, now)
         for kind, event in told:
             self._node.add_event(self.pipe_dir, event, kind, wall)
             self.schedule.changed(event.kind, now)
-        return frozenset(event.kind for _, event in told)
+        return frozenset(event.kind for _, event in told) if told else _NOTHING
 
     def step(self) -> None:
         """Starts a reading if one is due and none is under way."""

@@ -20,6 +20,14 @@ from mpstui.model import (
     Snapshot,
     Source,
 )
+from mpstui.observe.aftermath import (
+    blocker_key,
+    lost_clients,
+    outside_clients,
+    outside_pids,
+    pending_clients,
+    server_fault,
+)
 from mpstui.observe.discovery import Place
 from mpstui.observe.eventlog import EventLog, Origin
 from mpstui.observe.health import Probe, condition
@@ -156,15 +164,11 @@ class NodeState:
         for watched in self.watched.values():
             if watched.place and watched.place.daemon:
                 found.add(watched.place.daemon.pid)
-            found |= watched.state.pending.keys()
+            found |= watched.state.pending.keys() | watched.state.lost.keys()
             for server in watched.state.servers.values():
                 found.add(server.pid)
                 found |= server.clients.keys()
-        return found
-
-    def lives(self, pid: int) -> bool:
-        """Whether /proc listed the process when it was last asked."""
-        return pid in self._facts
+        return found | outside_pids(self._sample, self._states())
 
     def fold_membership(self, pipe_dir: Path, reading: Membership, now: float) -> None:
         for event in fold_membership(self.watch(pipe_dir).state, reading, now):
@@ -191,7 +195,8 @@ class NodeState:
         daemons = tuple(self._daemon(path, watched, by_uuid) for path, watched in self.watched.items())
         self._clients = self._seen
         nvml = sample.error if sample else None
-        states = [watched.state for watched in self.watched.values()]
+        states = self._states()
+        outside = outside_clients(sample, states, daemons, self._facts)
         last = self._last
         shown = Snapshot(
             time,
@@ -201,11 +206,15 @@ class NodeState:
             nvml,
             _kept(last.daemons if last else (), daemons),
             _kept(last.devices if last else (), devices),
-            _kept(last.problems if last else (), find_problems(daemons, devices, states, nvml)),
+            _kept(last.problems if last else (), find_problems(daemons, devices, nvml, outside)),
             self._events.events,
+            outside,
         )
         self._last = shown
         return shown
+
+    def _states(self) -> list[DaemonState]:
+        return [watched.state for watched in self.watched.values()]
 
     def _tell(self, pipe_dir: Path, event: Event, origin: Origin) -> None:
         self._events.add(event if event.pipe_dir == pipe_dir else replace(event, pipe_dir=pipe_dir), origin)
@@ -270,6 +279,11 @@ class NodeState:
             default_pinned_mem_limits=by_ordinal(defaults.memory, state.ordinals) or EMPTY,
             ordinals=state.ordinals or EMPTY,
             servers=tuple(self._server(server, state, devices) for server in state.servers.values()),
+            pending=pending_clients(state, self._facts),
+            lost=lost_clients(state, self._facts),
+            blocked_by=blocker_key(state, self._facts),
+            quitting_since=state.quitting_since if state.servers else None,
+            answered_at=watched.answered_at if found.health != "ok" else None,
             watch=watched.watch,
             watch_detail=watched.watch_detail,
             simulated=self._source == "simulated",
@@ -287,6 +301,8 @@ class NodeState:
             active_thread_percentage=server.limits.percentage,
             pinned_mem_limits=by_ordinal(server.limits.memory, state.ordinals) or EMPTY,
             clients=tuple(sorted(clients, key=lambda client: client.pid)),
+            ending=server.ending,
+            fault=server_fault(server, self._facts),
         )
 
     def _client(

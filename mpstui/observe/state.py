@@ -6,8 +6,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
-from mpstui.model import Event, ProcessKey
+from mpstui.model import Event
 
 
 @dataclass(slots=True)
@@ -22,6 +23,11 @@ class LimitsInForce:
 
     def copy(self) -> LimitsInForce:
         return LimitsInForce(self.percentage, self.priority, dict(self.memory), self.memory_known)
+
+
+NEARBY: Final = 1.0
+"""Seconds; the process of a killed client was gone 0.03 s after the fault that the kill made (fact 17)."""
+_LOST_LIMIT: Final = 256
 
 
 @dataclass(slots=True)
@@ -41,7 +47,6 @@ class ClientRecord:
     ended: bool = False
     """terminate_client was carried out (fact 15)."""
     ended_contexts: set[int] = field(default_factory=set)
-    key: ProcessKey | None = None
     id: int | None = None
     namespace: int | None = None
     command: str | None = None
@@ -55,7 +60,12 @@ class Fault:
     time: float | None
     culprits: tuple[int, ...]
     affected: set[int]
+    """Those of ``hit`` that have not ended yet."""
     devices: tuple[str, ...]
+    hit: frozenset[int] = frozenset()
+    refused: int = 0
+    ended_nearby: tuple[int, ...] = ()
+    """Clients that were not hit and ended within NEARBY seconds of it: one that was killed is the cause (fact 17)."""
 
 
 @dataclass(slots=True)
@@ -74,6 +84,8 @@ class ServerRecord:
     fault: Fault | None = None
     ending: bool = False
     """It waits for its clients to end, to shut down."""
+    departed: dict[int, float] = field(default_factory=dict)
+    """The latest clients to end, and when."""
 
 
 class DaemonState:
@@ -92,6 +104,10 @@ class DaemonState:
         self.blocked_by: int | None = None
         """The client whose second terminate_client blocks the daemon (fact 16)."""
         self.session_since: float | None = None
+        self.quitting_since: float | None = None
+        """Since when it has been told to quit and waits for its clients (fact 19)."""
+        self.lost: dict[int, tuple[int, float | None]] = {}
+        """Clients whose server ended under them: its PID, and when (fact 19)."""
         self.refused_limit: float | None = None
         """When a client was last refused because a device was full (fact 13)."""
 
@@ -106,19 +122,30 @@ class DaemonState:
     def process_gone(self, pid: int, time: float) -> list[Event]:
         """The process of a client, of a server or of one that waits has ended."""
         self.pending.pop(pid, None)
-        self.servers.pop(pid, None)
+        self.lost.pop(pid, None)
+        self._end_server(pid, time)
         events: list[Event] = []
         for server in list(self.servers.values()):
             if pid in server.clients:
                 events += self._remove(server, pid, time)
         return events
 
-    def reset(self) -> None:
+    def reset(self, time: float | None = None) -> None:
         """The daemon has ended or is another one: nothing that was known of its servers holds."""
-        self.servers.clear()
+        for pid in tuple(self.servers):
+            self._end_server(pid, time)
         self.pending.clear()
         self.defaults, self.blocked_by, self.session_since = LimitsInForce(), None, None
-        self.daemon_pid = None
+        self.daemon_pid = self.quitting_since = None
+
+    def _end_server(self, pid: int, time: float | None) -> None:
+        """A server has ended; whoever was still connected has lost it (fact 19)."""
+        server = self.servers.pop(pid, None)
+        if server is not None:
+            for client in server.clients:
+                self.lost[client] = pid, time
+            for client in tuple(self.lost)[:-_LOST_LIMIT]:
+                del self.lost[client]
 
     def _server(self, event: Event, now: float) -> ServerRecord | None:
         if event.server_pid is None:
@@ -132,9 +159,12 @@ class DaemonState:
         server.clients.pop(pid, None)
         if self.blocked_by == pid:
             self.blocked_by = None
-        fault = server.fault
+        fault, when = server.fault, time or 0.0
+        server.departed = {p: t for p, t in server.departed.items() if when - t <= NEARBY} | {pid: when}
         if fault is None:
             return []
+        if pid not in fault.hit and when - (fault.time or 0.0) <= NEARBY and pid not in fault.ended_nearby:
+            fault.ended_nearby += (pid,)
         fault.affected.discard(pid)
         if fault.affected & server.clients.keys():
             return []
@@ -144,14 +174,14 @@ class DaemonState:
 
 
 def _daemon_started(state: DaemonState, event: Event, now: float) -> list[Event]:
-    state.reset()
+    state.reset(event.time)
     state.daemon_pid, state.control_from = event.pid, -math.inf
     state.defaults.memory_known = True  # none; a limit from the environment is seen when it is read back
     return []
 
 
 def _daemon_exited(state: DaemonState, event: Event, now: float) -> list[Event]:
-    state.reset()
+    state.reset(event.time)
     return []
 
 
@@ -175,7 +205,7 @@ def _server_ready(state: DaemonState, event: Event, now: float) -> list[Event]:
 
 def _server_exited(state: DaemonState, event: Event, now: float) -> list[Event]:
     if event.server_pid is not None:
-        state.servers.pop(event.server_pid, None)
+        state._end_server(event.server_pid, event.time)
     return []
 
 
@@ -191,6 +221,7 @@ def _client_connected(state: DaemonState, event: Event, now: float) -> list[Even
     if server is None or event.pid is None:
         return []
     state.pending.pop(event.pid, None)
+    state.lost.pop(event.pid, None)
     server.ending = False
     server.clients[event.pid] = ClientRecord(event.pid, now, connected=event.time, limits=server.limits.copy())
     return []
@@ -236,12 +267,6 @@ def _client_pending(state: DaemonState, event: Event, now: float) -> list[Event]
     return []
 
 
-def _client_refused(state: DaemonState, event: Event, now: float) -> list[Event]:
-    if event.values.get("reason") == "limit":
-        state.refused_limit = event.time
-    return []
-
-
 def _terminate_requested(state: DaemonState, event: Event, now: float) -> list[Event]:
     client = state.client(event.pid) if event.pid is not None else None
     if client is None:
@@ -266,7 +291,9 @@ def _terminate_succeeded(state: DaemonState, event: Event, now: float) -> list[E
 
 
 def _command(state: DaemonState, event: Event, now: float) -> list[Event]:
-    """A terminate_client that was refused has not happened."""
+    """A terminate_client or a quit that was refused has not happened."""
+    if event.values.get("command", "").split()[:1] == ["quit"]:
+        state.quitting_since = None if "refused" in event.values else event.time
     client = state.client(event.pid) if event.pid is not None and "refused" in event.values else None
     if client is not None and not client.ended:
         client.asked = False
@@ -280,10 +307,12 @@ def _fatal_fault(state: DaemonState, event: Event, now: float) -> list[Event]:
     affected = _pids(event.values, "clients") | _pids(event.values, "culprits")
     server.status = "FAULT"
     culprits = tuple(sorted(_pids(event.values, "culprits")))
-    if server.fault is not None:
-        affected |= server.fault.affected
-        culprits = server.fault.culprits or culprits
-    server.fault = Fault(event.time, culprits, affected, event.devices)
+    begun, refused, hit, before = event.time, 0, frozenset(affected), tuple(server.departed.items())
+    if (known := server.fault) is not None:  # another one while the first lasts
+        affected |= known.affected
+        culprits, begun, refused, hit = known.culprits or culprits, known.time, known.refused, hit | known.hit
+    nearby = tuple(pid for pid, when in before if pid not in hit and abs((event.time or 0.0) - when) <= NEARBY)
+    server.fault = Fault(begun, culprits, affected, event.devices, hit, refused, nearby)
     return []
 
 
@@ -316,16 +345,6 @@ def set_limit(limits: LimitsInForce, values: Mapping[str, str]) -> None:
         limits.memory[device] = int(value)
 
 
-def _session_opened(state: DaemonState, event: Event, now: float) -> list[Event]:
-    state.session_since = event.time
-    return []
-
-
-def _session_closed(state: DaemonState, event: Event, now: float) -> list[Event]:
-    state.session_since = None
-    return []
-
-
 def _pids(values: Mapping[str, str], name: str) -> set[int]:
     return {int(word) for word in values.get(name, "").split()}
 
@@ -342,12 +361,9 @@ _HANDLERS = {
     "context_closed": _context_closed,
     "client_disconnected": _client_disconnected,
     "client_pending": _client_pending,
-    "client_refused": _client_refused,
     "terminate_requested": _terminate_requested,
     "terminate_succeeded": _terminate_succeeded,
     "command": _command,
     "fatal_fault": _fatal_fault,
     "limit_set": _limit_set,
-    "session_opened": _session_opened,
-    "session_closed": _session_closed,
 }

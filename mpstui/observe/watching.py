@@ -68,6 +68,13 @@ class LogWatch:
                 told += ((kind, event) for event in self._parsers[kind].flush())
         return _ordered(told) if len(told) > 1 else told
 
+    def missed(self) -> bool:
+        """Whether lines were left out since this was last asked, as a log grew faster than it was read."""
+        skipped = [tail for _, tail in self._tails if tail.skipped]
+        for tail in skipped:
+            tail.skipped = False
+        return bool(skipped)
+
     def close(self) -> None:
         for _, tail in self._tails:
             tail.close()

@@ -26,7 +26,7 @@ class Worker:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+            self._thread = threading.Thread(target=_run, args=(self._jobs,), name=self._name, daemon=True)
             self._thread.start()
 
         def job() -> None:
@@ -41,14 +41,18 @@ class Worker:
         return future
 
     def close(self, last: Callable[[], None] | None = None) -> None:
-        """Ends the thread after ``last``, without waiting for it."""
-        if self._thread is not None and last is not None:
-            self._jobs.put(last)
-        self._jobs.put(None)
+        """Ends the thread after ``last``, without waiting for it; a later call begins a new one."""
+        if self._thread is None:
+            return
+        jobs, self._jobs, self._thread = self._jobs, SimpleQueue(), None
+        if last is not None:
+            jobs.put(last)
+        jobs.put(None)
 
-    def _run(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            job()
+
+def _run(jobs: SimpleQueue[_Job | None]) -> None:
+    while (job := jobs.get()) is not None:
+        job()
 
 
 def _settle(future: asyncio.Future[Any], result: object, error: Exception | None) -> None:

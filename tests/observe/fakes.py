@@ -130,13 +130,14 @@ class Node:
             [folder],
             NodeSources(False, ("none",), self.nvml, self.processes),
             patience=patience,
-            find=lambda dirs, logs: (self.place,),
+            find=lambda dirs, logs: self.places if self.places is not None else (self.place,),
             control=lambda path: self.control,
             clock=self.clock,
             monotonic=self.clock,
             sleep=self.clock.sleep,
         )
         self.seen = []
+        self.places: tuple[Place, ...] | None = None
         self.collector.subscribe(self.seen.append)
 
     def log(self, kind: str, *texts: str) -> None:

@@ -220,3 +220,40 @@ async def test_unsubscribed_is_told_nothing_more(node):
     node.connect(701)
     await node.until(lambda: 701 in {c.pid for c in node.daemon.clients()})
     assert len(seen) == before
+
+
+async def test_a_pid_that_is_used_again_is_another_client(node):
+    node.processes.living = {643}
+    await node.settled()
+    node.control.clients.remove(643)
+    node.log("server", "Client process 643 disconnected")
+    await node.until(lambda: not list(node.daemon.clients()))
+    node.connect(643)
+    await node.until(lambda: [c.pid for c in node.daemon.clients()] == [643])
+    await node.pass_time(5)
+    assert [c.pid for c in node.daemon.clients()] == [643]
+
+
+async def test_it_can_be_started_again(node):
+    await node.settled()
+    await node.collector.stop()
+    await node.collector.start()
+    node.connect(702)
+    await node.until(lambda: 702 in {c.pid for c in node.daemon.clients()})
+
+
+async def test_a_flood_of_the_log_is_skipped_and_made_up_for_by_asking(node, monkeypatch):
+    monkeypatch.setattr("mpstui.observe.logtail.BEHIND_BYTES", 10_000)
+    monkeypatch.setattr("mpstui.observe.logtail.HISTORY_BYTES", 1_000)
+    await node.settled()
+    node.control.clients.append(703)
+    before = len(node.control.sent)
+    node.log("control", *["Accepting connection..."] * 1000)
+    await node.until(lambda: 703 in {c.pid for c in node.daemon.clients()})
+    assert "get_active_thread_percentage" in node.control.sent[before:]
+
+
+async def test_a_place_that_is_no_longer_found_leaves_the_screen(node):
+    await node.settled()
+    node.places = ()
+    await node.until(lambda: node.collector.snapshot.daemons == ())
