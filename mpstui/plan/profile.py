@@ -221,8 +221,8 @@ def _cpus(value: Any) -> frozenset[int]:
 
 
 def _percentage(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 100:
-        raise ValueError("must be a number above 0 and at most 100")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0.1 <= value <= 100:
+        raise ValueError("must be a number from 0.1 to 100")
     return float(value)
 
 

@@ -1,0 +1,205 @@
+"""What a daemon has and what it should have: what is in force, the drift, and the least steps from one to the other.
+
+Pure: works on a snapshot's daemon; carrying the steps out is :mod:`mpstui.plan.apply`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from mpstui.actions.types import ActionId, Request
+from mpstui.model import Daemon, Device, Server, Snapshot
+from mpstui.plan.amounts import PlanError, limit_text
+from mpstui.plan.profile import DaemonProfile, Limits
+from mpstui.plan.types import Plan
+from mpstui.text import UNKNOWN, format_percentage, format_size
+
+_SETTLED = 0.05
+"""Percent: the daemon prints a percentage with one decimal."""
+_PRIORITIES = {0: "normal", 1: "below normal"}
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One setting that is not as it should be."""
+
+    what: str
+    """``default active thread percentage``, ``memory limit of server 634 on device 0``."""
+    wanted: str
+    found: str
+    request: Request
+    """What would set it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One command of an apply, and the one that takes it back."""
+
+    difference: Difference
+    undo: Request | None
+    """None where what was before is not known."""
+    undo_note: str = ""
+    """Why going back is not quite what was before; empty where it is."""
+
+
+def limits_of_plan(plan: Plan) -> Limits:
+    """What the daemon must allow for ``plan``: the largest of its shares. The smaller ones are the clients' own to set,
+    since MPS takes the lower of the two.
+    """
+    limits = [share.memory for share in plan.shares]
+    memory = max((limit for limit in limits if limit is not None), default=None) if None not in limits else None
+    device = plan.target.uuid
+    return Limits(
+        max(share.percentage for share in plan.shares),
+        None,
+        {device: memory} if device is not None and memory is not None else {},
+    )
+
+
+def in_force(daemon: Daemon) -> DaemonProfile:
+    """The daemon's settings as a profile. ``server_limits`` where the (first) server's differ from the default.
+
+    What a profile cannot say, a server without the default's memory limit or several servers that differ, is the
+    drift that is there at once.
+    """
+    default = Limits(
+        daemon.default_active_thread_percentage,
+        daemon.default_client_priority,
+        _by_uuid(daemon, daemon.default_pinned_mem_limits),
+    )
+    own = None
+    if daemon.servers:
+        server = daemon.servers[0]
+        percentage = server.active_thread_percentage
+        if percentage is not None and _same(percentage, default.active_thread_percentage):
+            percentage = None
+        memory = {
+            device: limit
+            for device, limit in _by_uuid(daemon, server.pinned_mem_limits).items()
+            if default.pinned_mem_limits.get(device) != limit
+        }
+        own = Limits(percentage, None, memory) if percentage is not None or memory else None
+    return DaemonProfile(
+        daemon.pipe_dir,
+        daemon.log_dir,
+        multi_user=bool(daemon.multiuser),
+        limits=default,
+        server_limits=own,
+    )
+
+
+def drift(daemon: Daemon, wanted: DaemonProfile) -> tuple[Difference, ...]:
+    """Where the daemon, or a server of it, is not as ``wanted``. Only what ``wanted`` says something about counts.
+
+    Raises PlanError for a device that the daemon does not have.
+    """
+    return (
+        *_differences(daemon, None, wanted.limits),
+        *(d for server in daemon.servers for d in _differences(daemon, server, wanted.for_servers)),
+    )
+
+
+def waits_for_a_server(daemon: Daemon, wanted: DaemonProfile) -> bool:
+    """Whether ``wanted`` has limits for servers only, and none runs that could take them."""
+    return wanted.server_limits is not None and not daemon.servers
+
+
+def steps(snapshot: Snapshot, pipe_dir: Path, wanted: DaemonProfile) -> tuple[Step, ...]:
+    """The least commands that bring the daemon from what it has to ``wanted``; none where nothing differs.
+
+    Raises PlanError.
+    """
+    daemon = snapshot.daemon(pipe_dir)
+    if daemon is None:
+        raise PlanError(f"no daemon at {pipe_dir}")
+    return tuple(_step(snapshot, daemon, difference) for difference in drift(daemon, wanted))
+
+
+def _differences(daemon: Daemon, server: Server | None, wanted: Limits) -> list[Difference]:
+    found: list[Difference] = []
+    pid = None if server is None else server.pid
+    whose = "default" if server is None else f"server {server.pid}:"
+
+    def add(action: ActionId, what: str, text: str, value: str, present: str, device: str | None = None) -> None:
+        request = Request(action, daemon.pipe_dir, value, pid, device)
+        found.append(Difference(f"{whose} {what}", text, present, request))
+
+    percentage = wanted.active_thread_percentage
+    today = server.active_thread_percentage if server else daemon.default_active_thread_percentage
+    if percentage is not None and not _same(percentage, today):
+        add(
+            "set_active_thread_percentage",
+            "active thread percentage",
+            format_percentage(percentage),
+            f"{percentage:g}",
+            format_percentage(today),
+        )
+    limits = server.pinned_mem_limits if server else daemon.default_pinned_mem_limits
+    for device, limit in wanted.pinned_mem_limits.items():
+        ordinal = ordinal_of(daemon, device)
+        if limits.get(ordinal) != limit:
+            add(
+                "set_pinned_mem_limit",
+                f"memory limit on device {ordinal}",
+                format_size(limit),
+                limit_text(limit),
+                format_size(limits[ordinal]) if ordinal in limits else "none",
+                ordinal,
+            )
+    priority = wanted.client_priority
+    if server is None and priority is not None and daemon.default_client_priority != priority:
+        present = daemon.default_client_priority
+        add(
+            "set_client_priority",
+            "client priority",
+            _PRIORITIES[priority],
+            str(priority),
+            UNKNOWN if present is None else _PRIORITIES.get(present, str(present)),
+        )
+    return found
+
+
+def ordinal_of(daemon: Daemon, device: str) -> str:
+    """The daemon's ordinal of a device given by ordinal or UUID. Raises PlanError."""
+    if device in daemon.ordinals:
+        return device
+    ordinal = next((o for o, uuid in daemon.ordinals.items() if uuid == device), None)
+    if ordinal is None:
+        known = ", ".join(f"{o} ({uuid})" for o, uuid in daemon.ordinals.items()) or "none known"
+        raise PlanError(f"the daemon at {daemon.pipe_dir} has no device {device}; it has: {known}")
+    return ordinal
+
+
+def _step(snapshot: Snapshot, daemon: Daemon, difference: Difference) -> Step:
+    request = difference.request
+    server = None if request.server_pid is None else daemon.find_server(request.server_pid)
+
+    def back(value: str, note: str = "") -> Step:
+        undo = Request(request.action, request.pipe_dir, value, request.server_pid, request.device)
+        return Step(difference, undo, note)
+
+    if request.action == "set_active_thread_percentage":
+        before = server.active_thread_percentage if server else daemon.default_active_thread_percentage
+        return Step(difference, None, "what it was is not known") if before is None else back(f"{before:g}")
+    if request.action == "set_client_priority":
+        priority = daemon.default_client_priority
+        return Step(difference, None, "what it was is not known") if priority is None else back(str(priority))
+    limits = server.pinned_mem_limits if server else daemon.default_pinned_mem_limits
+    ordinal = request.device or ""
+    if ordinal in limits:
+        return back(limit_text(limits[ordinal]))
+    device: Device | None = snapshot.device(daemon.ordinals.get(ordinal, ""))
+    if device is None or device.memory_total is None:
+        return Step(difference, None, "MPS has no command that takes a memory limit away")
+    note = "MPS has no command that takes a memory limit away: it is set to all of the device's memory"
+    return back(limit_text(device.memory_total), note)
+
+
+def _same(one: float, other: float | None) -> bool:
+    return other is not None and abs(one - other) <= _SETTLED
+
+
+def _by_uuid(daemon: Daemon, limits: Mapping[str, int]) -> dict[str, int]:
+    return {daemon.ordinals.get(device, device): limit for device, limit in limits.items()}

@@ -1,0 +1,153 @@
+"""Drift, the least steps, and an apply that fails part-way, on a daemon that answers from memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from actions.fakes import GPU, OTHER_GPU, PIPE, FakeControl, FakeNode, client, node
+
+from mpstui.actions.audit import AuditLog
+from mpstui.actions.runner import Runner
+from mpstui.actions.types import ExitStatus
+from mpstui.control.answer import Outcome
+from mpstui.model import Snapshot
+from mpstui.plan.amounts import PlanError
+from mpstui.plan.apply import apply, go_back
+from mpstui.plan.planner import make_plan
+from mpstui.plan.profile import DaemonProfile, Limits
+from mpstui.plan.settings import drift, in_force, limits_of_plan, steps, waits_for_a_server
+from mpstui.plan.types import target_of
+
+GIB = 1 << 30
+WANTED = DaemonProfile(limits=Limits(50.0, 1, {GPU: 20 * GIB}), server_limits=Limits(25.0))
+
+
+def one(snapshot: Snapshot) -> DaemonProfile:
+    return in_force(snapshot.daemons[0])
+
+
+def test_the_drift_names_each_setting_with_both_values() -> None:
+    found = {d.what: (d.wanted, d.found) for d in drift(node().daemons[0], WANTED)}
+    assert found == {
+        "default active thread percentage": ("50 %", "100 %"),
+        "default memory limit on device 0": ("20.0 GiB", "none"),
+        "default client priority": ("below normal", "normal"),
+        "server 634: active thread percentage": ("25 %", "100 %"),
+        "server 634: memory limit on device 0": ("20.0 GiB", "none"),
+    }
+
+
+def test_only_what_differs_is_sent() -> None:
+    snapshot = node(default_active_thread_percentage=50.0, default_pinned_mem_limits={"0": 20 * GIB})
+    wanted = replace(WANTED, server_limits=None)
+    requests = [step.difference.request for step in steps(snapshot, PIPE, wanted)]
+    assert [(r.action, r.value, r.server_pid, r.device) for r in requests] == [
+        ("set_client_priority", "1", None, None),
+        ("set_active_thread_percentage", "50", 634, None),
+        ("set_pinned_mem_limit", "20G", 634, "0"),
+    ]
+
+
+def test_what_was_saved_has_no_drift_but_for_what_a_profile_cannot_say() -> None:
+    server = replace(node().daemons[0].servers[0], active_thread_percentage=25.0, pinned_mem_limits={"0": 20 * GIB})
+    limits = {"default_active_thread_percentage": 50.0, "default_pinned_mem_limits": {"0": 10 * GIB}}
+    same = node(**limits, servers=(server,))
+    assert steps(same, PIPE, one(same)) == ()
+    without = node(**limits, servers=(replace(server, pinned_mem_limits={}),))
+    assert [d.what for d in drift(without.daemons[0], one(without))] == ["server 634: memory limit on device 0"]
+
+
+def test_what_is_printed_with_one_decimal_is_the_same_value() -> None:
+    snapshot = node(default_active_thread_percentage=33.3, servers=())
+    assert drift(snapshot.daemons[0], DaemonProfile(limits=Limits(33.33))) == ()
+    assert len(drift(snapshot.daemons[0], DaemonProfile(limits=Limits(33.4)))) == 1
+
+
+def test_an_unknown_device_is_refused() -> None:
+    with pytest.raises(PlanError, match="no device GPU-none"):
+        steps(node(), PIPE, DaemonProfile(limits=Limits(pinned_mem_limits={"GPU-none": GIB})))
+    with pytest.raises(PlanError, match="no daemon at /tmp/other"):
+        steps(node(), Path("/tmp/other"), WANTED)
+
+
+def test_what_is_in_force_as_a_profile() -> None:
+    snapshot = node(default_active_thread_percentage=50.0, default_pinned_mem_limits={"1": GIB}, multiuser=True)
+    profile = one(snapshot)
+    assert profile.limits == Limits(50.0, 0, {OTHER_GPU: GIB})
+    assert profile.server_limits == Limits(100.0)
+    assert profile.multi_user
+    assert one(node()).server_limits is None
+    assert waits_for_a_server(node(servers=()).daemons[0], profile)
+    assert not waits_for_a_server(node(servers=()).daemons[0], one(node()))
+
+
+def test_a_plan_needs_the_largest_of_its_shares_from_the_daemon() -> None:
+    target = target_of(node().devices[0])
+    assert target
+    plan = make_plan(target, "exact", sm_counts=[24, 60], memory=[10 * GIB, 20 * GIB])
+    assert limits_of_plan(plan) == Limits(45.5, None, {GPU: 20 * GIB})
+    assert limits_of_plan(make_plan(target, "uniform", clients=2, memory="none")) == Limits(50.0)
+
+
+def runner(control: FakeControl, tmp_path: Path, snapshot: Snapshot) -> Runner:
+    return Runner(FakeNode(snapshot, control), AuditLog(tmp_path / "audit.jsonl"))
+
+
+async def test_apply_reads_each_value_back_and_writes_the_audit_log(tmp_path: Path) -> None:
+    snapshot, control = node(servers=()), FakeControl()
+    report = await apply(runner(control, tmp_path, snapshot), snapshot, steps(snapshot, PIPE, WANTED))
+    assert report.complete
+    assert report.status is ExitStatus.DONE
+    assert not report.can_go_back
+    assert [command.split()[0][:3] for command in control.sent] == ["set", "get"] * 3
+    assert len((tmp_path / "audit.jsonl").read_text().splitlines()) == 3
+    assert report.lines()[0] == "in force: default active thread percentage 50 %"
+
+
+async def test_a_failure_part_way_says_what_is_in_force_and_goes_back(tmp_path: Path) -> None:
+    snapshot, control = node(client(643)), FakeControl(answers={"set_default_client_priority": Outcome.ABSENT})
+    work = runner(control, tmp_path, snapshot)
+    report = await apply(work, snapshot, steps(snapshot, PIPE, WANTED))
+    assert report.status is ExitStatus.NO_DAEMON
+    assert report.can_go_back
+    lines = report.lines()
+    assert lines[:2] == (
+        "in force: default active thread percentage 50 %",
+        "in force: default memory limit on device 0 20.0 GiB",
+    )
+    assert lines[2].startswith("not in force: default client priority below normal: it said absent")
+    assert lines[-1] == "not tried: server 634: memory limit on device 0 20.0 GiB"
+    back = await go_back(work, snapshot, report)
+    assert control.percentage == 100.0
+    # MPS cannot take a memory limit away; all of the device's memory comes to the same.
+    assert control.limits["0"] == node().devices[0].memory_total
+    assert "no command" in back.lines()[0]
+    assert len(back.undone) == 2
+    assert not back.stays
+
+
+async def test_a_step_that_may_still_be_carried_out_is_in_doubt(tmp_path: Path) -> None:
+    snapshot, control = node(), FakeControl(answers={"set_default_active_thread_percentage": Outcome.BLOCKED})
+    report = await apply(runner(control, tmp_path, snapshot), snapshot, steps(snapshot, PIPE, WANTED))
+    assert report.lines()[0].startswith("perhaps in force: default active thread percentage")
+    assert not report.can_go_back
+
+
+async def test_a_daemon_that_ignores_a_value_stops_the_apply(tmp_path: Path) -> None:
+    snapshot, control = node(), FakeControl(deaf=True)
+    report = await apply(runner(control, tmp_path, snapshot), snapshot, steps(snapshot, PIPE, WANTED))
+    assert report.status is ExitStatus.REFUSED_BY_DAEMON
+    assert not report.done
+    assert len(report.not_tried) == 4
+
+
+async def test_what_cannot_be_taken_back_stays_and_is_said(tmp_path: Path) -> None:
+    snapshot = node(default_active_thread_percentage=None)
+    control = FakeControl(answers={"set_default_device_pinned_mem_limit": Outcome.REFUSED})
+    work = runner(control, tmp_path, snapshot)
+    report = await apply(work, snapshot, steps(snapshot, PIPE, WANTED))
+    assert not report.can_go_back
+    back = await go_back(work, snapshot, report)
+    assert back.lines() == ("still in force: default active thread percentage 50 %: what it was is not known",)
