@@ -66,8 +66,9 @@ class Keeper:
             told = await worker.call(logs.history)
             if not logs.complete and told:
                 watched.state.control_from = next((e.time for _, e in told if e.time is not None), 0.0)
+            now = self._clock()  # the daemon's local time may be ahead of ours: history is never newer than an answer
             for kind, event in told:
-                self._node.add_event(self.pipe_dir, event, kind, event.time or 0.0)
+                self._node.add_event(self.pipe_dir, event, kind, min(event.time or 0.0, now))
             logs.live(self._monotonic)
             if not self.running:
                 watched.state.reset()
