@@ -1,0 +1,64 @@
+"""A simulated node for a module, and mpstui run on it as a user would run it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mpstui.sim import SimNode
+
+
+@dataclass(frozen=True)
+class Run:
+    status: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> dict[str, Any]:
+        return json.loads(self.out)
+
+
+Mpstui = Callable[..., Run]
+
+
+@pytest.fixture
+def mpstui(tmp_path: Path) -> Mpstui:
+    """Runs ``mpstui``; keyword arguments are environment variables."""
+
+    def run(*arguments: object, **variables: str) -> Run:
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("CUDA_", "MPSTUI_"))}
+        environment = {**kept, "MPSTUI_AUDIT_LOG": str(tmp_path / "audit.jsonl"), **variables}
+        ended = subprocess.run(
+            [sys.executable, "-m", "mpstui", *map(str, arguments)],
+            capture_output=True,
+            text=True,
+            timeout=50,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+        )
+        assert "Traceback" not in ended.stderr, ended.stderr
+        return Run(ended.returncode, ended.stdout, ended.stderr)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def node() -> Iterator[SimNode]:
+    directory = Path(tempfile.mkdtemp(prefix="mpstui-cli-"))
+    running = SimNode.start(directory)
+    try:
+        yield running
+    finally:
+        running.stop()
+        shutil.rmtree(directory, ignore_errors=True)

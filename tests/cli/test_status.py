@@ -1,0 +1,127 @@
+"""``status``: the stable keys, and an exit status for every state of a daemon."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mpstui.cli.status import to_json
+from mpstui.model import Daemon, Snapshot
+from mpstui.sim import SimNode, control_binary
+
+from .conftest import Mpstui
+
+DAEMON = {
+    "pid", "uid", "pipe_dir", "log_dir", "protocol", "version", "multiuser", "health", "health_detail",
+    "default_active_thread_percentage", "default_client_priority", "default_pinned_mem_limits", "servers",
+}  # fmt: skip
+SERVER = {"pid", "uid", "user", "status", "active_thread_percentage", "pinned_mem_limits", "clients"}
+CLIENT = {
+    "pid", "id", "start_time", "user", "uid", "command", "pid_namespace", "container", "state", "contexts",
+    "gpu_memory", "active_thread_percentage", "sm_count", "pinned_mem_limits", "client_priority", "limit_source", "outdated_limits",
+}  # fmt: skip
+DEVICE = {
+    "index", "uuid", "name", "sm_count", "memory_total", "memory_used", "compute_mode", "mig", "contexts",
+    "context_limit", "sm_utilization", "sm_occupancy", "dram_utilization", "gpu_utilization", "power_watts", "temperature",
+}  # fmt: skip
+
+
+def test_json_has_the_keys_that_others_build_on(node: SimNode, mpstui: Mpstui) -> None:
+    hostile = b"evil\n9999       9         1            GPU\x1b[31m [/bold] \xff"
+    client = node.spawn("busy", argv0=hostile, user="alice", devices=(0, 1))
+    told = mpstui("status", "--json", "--pipe-dir", node.pipe_dir)
+    assert told.status == 0, told
+    status = told.json
+    assert set(status) == {"schema", "time", "source", "daemons", "devices", "problems"}
+    assert (status["schema"], status["source"]) == (1, "simulated")
+    (daemon,) = status["daemons"]
+    assert set(daemon) == DAEMON
+    assert (daemon["health"], daemon["default_active_thread_percentage"]) == ("ok", 100.0)
+    (server,) = daemon["servers"]
+    assert set(server) == SERVER
+    (shown,) = server["clients"]
+    assert set(shown) == CLIENT
+    assert (shown["pid"], shown["state"], shown["user"]) == (client.pid, "ACTIVE", "alice")
+    assert {c["device_uuid"] for c in shown["contexts"]} == {d["uuid"] for d in status["devices"]}
+    assert set(shown["gpu_memory"]) == {d["uuid"] for d in status["devices"]}
+    assert "\n" not in shown["command"]
+    assert "\x1b" not in shown["command"]
+    assert all(set(device) == DEVICE for device in status["devices"])
+    assert [d["contexts"] for d in status["devices"]] == [1, 1]
+    client.tell("exit")
+
+
+def test_text_says_that_it_is_simulated(node: SimNode, mpstui: Mpstui) -> None:
+    told = mpstui("status", "--pipe-dir", node.pipe_dir)
+    assert told.status == 0
+    assert "SIMULATED" in told.out
+    assert "\x1b" not in told.out
+
+
+def test_what_is_not_known_is_null() -> None:
+    status = to_json(Snapshot(0.0, daemons=(Daemon(Path("/tmp/x")),)))
+    (daemon,) = status["daemons"]
+    unknown = DAEMON - {"pipe_dir", "health", "default_pinned_mem_limits", "servers"}
+    assert {key for key, value in daemon.items() if value is None} == unknown
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda path: None, "does not exist"),
+        (lambda path: path.write_text(""), "not a directory"),
+        (lambda path: path.mkdir(), ""),
+    ],
+)
+def test_no_daemon_there(tmp_path: Path, mpstui: Mpstui, make, words: str) -> None:
+    place = tmp_path / "mps"
+    make(place)
+    told = mpstui("status", "--json", "--pipe-dir", place)
+    assert told.status == 3
+    assert words in told.err
+    (daemon,) = told.json["daemons"]
+    assert daemon["health"] in {"absent", "stale"}
+
+
+def test_a_directory_with_too_long_a_name_says_so(tmp_path: Path, mpstui: Mpstui) -> None:
+    place = tmp_path / ("x" * 100)
+    place.mkdir()
+    told = mpstui("status", "--pipe-dir", place)
+    assert told.status == 3
+    assert "too long" in told.err
+
+
+def test_a_held_daemon_names_who_holds_it(node: SimNode, mpstui: Mpstui) -> None:
+    environment = {**os.environ, "CUDA_MPS_PIPE_DIRECTORY": str(node.pipe_dir)}
+    log = node.log_dir / "control.log"
+    before = log.read_bytes().count(b"NEW UI")
+    with subprocess.Popen(
+        control_binary(), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env=environment
+    ) as holder:
+        while log.read_bytes().count(b"NEW UI") == before:
+            assert holder.poll() is None
+        told = mpstui("status", "--json", "--pipe-dir", node.pipe_dir)
+        holder.communicate()
+    assert told.status == 4
+    assert told.json["daemons"][0]["health"] == "held"
+    assert str(holder.pid) in told.err
+
+
+def test_no_command_line_option_is_taken_for_another(mpstui: Mpstui) -> None:
+    for wrong in (["status", "--nonsense"], ["set"], ["terminate", "abc"], ["terminate", "-1"], ["nonsense"]):
+        assert mpstui(*wrong).status == 2
+    assert mpstui("--demo", "--pipe-dir", "/tmp/x", "status").status == 2
+
+
+def test_headless_commands_do_not_import_textual(node: SimNode) -> None:
+    program = (
+        "import sys; from mpstui.cli import main\n"
+        f"status = main(['status', '--json', '--pipe-dir', {str(node.pipe_dir)!r}])\n"
+        "print([m for m in sys.modules if m.split('.')[0] in ('textual', 'cuda')], file=sys.stderr); sys.exit(status)"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=50)
+    assert (ended.returncode, ended.stderr.strip()) == (0, "[]")
