@@ -42,5 +42,5 @@ def open_node(
 def _simulated(pipe_dirs: Sequence[Path]) -> NodeSources:
     from mpstui.sim import SimNvml, SimProcesses, control_binary
 
-    first = pipe_dirs[0]
-    return NodeSources(True, control_binary(), SimNvml(first), SimProcesses(first, ProcProcesses()))
+    dirs = tuple(pipe_dirs)
+    return NodeSources(True, control_binary(), SimNvml(dirs), SimProcesses(dirs, ProcProcesses()))

@@ -22,11 +22,13 @@ DAEMON = {
 SERVER = {"pid", "uid", "user", "status", "active_thread_percentage", "pinned_mem_limits", "clients"}
 CLIENT = {
     "pid", "id", "start_time", "user", "uid", "command", "pid_namespace", "container", "state", "contexts",
-    "gpu_memory", "active_thread_percentage", "sm_count", "pinned_mem_limits", "client_priority", "limit_source", "outdated_limits",
+    "gpu_memory", "active_thread_percentage", "sm_count", "pinned_mem_limits", "client_priority", "limit_source",
+    "outdated_limits",
 }  # fmt: skip
 DEVICE = {
     "index", "uuid", "name", "sm_count", "memory_total", "memory_used", "compute_mode", "mig", "contexts",
-    "context_limit", "sm_utilization", "sm_occupancy", "dram_utilization", "gpu_utilization", "power_watts", "temperature",
+    "context_limit", "sm_utilization", "sm_occupancy", "dram_utilization", "gpu_utilization", "power_watts",
+    "temperature",
 }  # fmt: skip
 
 
