@@ -75,7 +75,9 @@ class MpsTuiApp(App[int]):
         """``refresh`` is the collector's interval in seconds. ``messages`` are told at the start, e.g. about a broken
         theme. ``keys`` maps ids of bindings to the user's keys.
         """
-        super().__init__(driver_class=TerminalDriver)
+        # Textual chooses at construction how NO_COLOR is obeyed: without any colour only where the theme is ``ansi``.
+        super().__init__(driver_class=TerminalDriver, ansi_color=any(t.ansi and t.name == theme for t in themes))
+        self.set_reactive(App.ansi_color, None)
         self.animation_level = "none"
         self.collector = collector
         self.runner = runner

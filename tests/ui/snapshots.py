@@ -142,18 +142,19 @@ def events() -> tuple[Event, ...]:
         return Event(kind=kind, time=NOW - seconds, pipe_dir=PIPE, server_pid=1402, raw=f"{kind} {seconds}", **values)  # type: ignore[arg-type]
 
     return (
-        at(7400, "daemon_started"),
-        at(7301, "server_starting"),
-        at(7300, "server_ready"),
-        at(900, "client_connected", pid=2007, devices=(GPU0,)),
-        at(610, "limit_set", detail="active thread percentage 25 % for server 1402"),
+        at(7400, "daemon_started", detail="control daemon started"),
+        at(7301, "server_starting", detail="server 1402 is starting for user 0"),
+        at(7300, "server_ready", detail="server 1402 is ready"),
+        at(900, "client_connected", pid=2007, detail="client 2007 connected"),
+        at(899, "context_active", pid=2007, devices=(GPU0,), detail=f"client 2007 opened context 1 on {GPU0}"),
+        at(610, "limit_set", detail="server 1402: active thread percentage set to 25 %"),
         at(600, "command", detail="ps"),
-        at(500, "client_connected", pid=2042, devices=(GPU0, GPU1)),
-        at(300, "client_refused", detail="maximum number of clients (48) reached"),
-        at(200, "terminate_requested", pid=2028),
-        at(199, "terminate_succeeded", pid=2028),
-        at(120, "client_disconnected", pid=1999),
-        at(40, "client_connected", pid=2315, devices=(GPU1,)),
+        at(500, "client_connected", pid=2042, detail="client 2042 connected"),
+        at(300, "client_refused", detail="a client was refused: 48 clients is the most that a device takes"),
+        at(200, "terminate_requested", pid=2028, detail="client 2028 is asked to end"),
+        at(199, "terminate_succeeded", pid=2028, detail="client 2028 was ended by the server"),
+        at(120, "client_disconnected", pid=1999, detail="client 1999 disconnected"),
+        at(40, "context_active", pid=2315, devices=(GPU1,), detail=f"client 2315 opened context 3 on {GPU1}"),
     )
 
 
@@ -180,8 +181,11 @@ def simulated() -> Snapshot:
 
 
 def fault() -> Snapshot:
-    happened = Event("fatal_fault", NOW - 3, PIPE, 1402, 2007, devices=(GPU0,), raw="fault")
-    refused = Event("client_refused", NOW - 1, PIPE, 1402, detail="the server is in a fault state", raw="refused")
+    text = "fatal GPU fault in client 2007; it takes clients 2000, 2014 with it"
+    happened = Event("fatal_fault", NOW - 3, PIPE, 1402, 2007, devices=(GPU0,), detail=text, raw="fault")
+    refused = Event(
+        "client_refused", NOW - 1, PIPE, 1402, detail="client 99 was refused: server 1402 is in FAULT", raw="refused"
+    )
     return rich(
         daemons=(daemon(servers=(server(status="FAULT", clients=clients()[:4]),)),),
         events=(*events(), happened, refused),

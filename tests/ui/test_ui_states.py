@@ -47,7 +47,7 @@ async def test_a_rich_node_shows_everything_an_admin_needs() -> None:
         "0: 2.0 GiB  1: 4.0 GiB", "normal", "2 ⟳ outdated", "● ACTIVE", "✕ TERMINATED", "○ INACTIVE", "◌ ENDING",
         "500 MiB / 2.0 GiB", "1.9 GiB / 2.0 GiB ▲", "≈ 128 SM", "0,1", "job-4711",
         "[bold red]x[/] \\x1b[2J\\n 99 99 FORGED \\u202e[/bad]",
-        "12:03:51  · client 2315 (alice) connected on GPU 1", "✕ a client was refused: maximum number of clients (48)",
+        "12:03:51  · client 2315 (alice) opened context 3 on GPU 1", "✕ a client was refused: 48 clients is the most",
     ):  # fmt: skip
         assert part in text, part
     assert re.search(r"50 %  66 SM +⟳", text)
@@ -66,7 +66,7 @@ async def test_a_fault_is_a_word_a_symbol_and_a_problem() -> None:
     assert "✕ FAULT" in text
     assert "✕ server 1402: a client faulted; new clients are refused  → end clients 2000, 2014" in text
     assert "(and 1 more)" in text
-    assert "fault of client 2007 (bob) on GPU 0" in text
+    assert "fatal GPU fault in client 2007 (bob); it takes clients 2000, 2014 with it" in text
 
 
 @pytest.mark.parametrize("health", ["held", "blocked", "stale", "absent"])
@@ -177,7 +177,7 @@ async def test_events_follow_the_end_until_the_user_looks_back() -> None:
 
         async def happen(pid: int) -> None:
             snapshot = app.collector.snapshot
-            event = Event("client_connected", NOW, PIPE, 1402, pid, raw=str(pid))
+            event = Event("client_connected", NOW, PIPE, 1402, pid, detail=f"client {pid} connected", raw=str(pid))
             app.collector.push(replace(snapshot, events=(*snapshot.events, event)))
             await pilot.pause()
 

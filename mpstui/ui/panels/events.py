@@ -14,25 +14,17 @@ from mpstui.ui.panel import Panel
 
 HIDDEN: Final[frozenset[EventKind]] = frozenset({"command", "session_opened", "session_closed", "unknown"})
 """Noise: every look at the daemon, ours or another monitor's, writes these (fact 8)."""
-_TEXT: Final[Mapping[EventKind, tuple[Severity, str]]] = {
-    "daemon_started": ("info", "control daemon started"),
-    "daemon_exited": ("error", "control daemon ended"),
-    "server_starting": ("info", "server {server} is starting"),
-    "server_ready": ("info", "server {server} is ready"),
-    "server_exited": ("warning", "server {server} ended"),
-    "server_shutdown_waiting": ("warning", "server {server} shuts down and waits for its clients"),
-    "client_connected": ("info", "client {pid} connected{gpu}"),
-    "context_active": ("info", "client {pid} made a context{gpu}"),
-    "context_closed": ("info", "client {pid} closed a context{gpu}"),
-    "client_disconnected": ("info", "client {pid} disconnected"),
-    "client_pending": ("warning", "client {pid} waits: the server of another user has clients"),
-    "client_refused": ("error", "a client was refused"),
-    "terminate_requested": ("warning", "client {pid}: terminate asked for"),
-    "terminate_succeeded": ("warning", "client {pid} was terminated; its process lives on"),
-    "fatal_fault": ("error", "fault of client {pid}{gpu}: clients that share a GPU with it lose their contexts"),
-    "server_recovered": ("info", "server {server} has recovered and takes clients again"),
-    "limit_set": ("info", "limit set"),
+_SEVERITY: Final[Mapping[EventKind, Severity]] = {
+    "daemon_exited": "error",
+    "server_exited": "warning",
+    "server_shutdown_waiting": "warning",
+    "client_pending": "warning",
+    "client_refused": "error",
+    "terminate_requested": "warning",
+    "terminate_succeeded": "warning",
+    "fatal_fault": "error",
 }
+"""How bad an event is; ``info`` where it is not listed."""
 
 
 class EventsPanel(Panel[Event]):
@@ -81,15 +73,11 @@ class EventsPanel(Panel[Event]):
         ]
 
     def describe(self, event: Event) -> tuple[Severity, str]:
-        """How bad it is, and a sentence."""
-        severity, template = _TEXT.get(event.kind, ("info", event.kind.replace("_", " ")))
-        pid = "—" if event.pid is None else str(event.pid)
+        """How bad it is, and the log's sentence with the user's name and with indices in place of UUIDs."""
         client = self._clients.get(event.pid) if event.pid is not None else None
-        user = client.user if client else None
-        text = template.replace("{pid}", f"{pid} ({user})" if user else pid)
-        text = text.replace("{server}", "—" if event.server_pid is None else str(event.server_pid))
-        gpus = ",".join(gpu_label(uuid, self._indices) for uuid in event.devices)
-        text = text.replace("{gpu}", f" on GPU {gpus}" if gpus else "")
-        if event.detail:
-            text += f": {printable(event.detail)}"
-        return severity, text
+        text = printable(event.detail or event.kind.replace("_", " "))
+        if client is not None and client.user:
+            text = text.replace(f"client {client.pid}", f"client {client.pid} ({client.user})", 1)
+        for uuid in event.devices:
+            text = text.replace(uuid, f"GPU {gpu_label(uuid, self._indices)}")
+        return _SEVERITY.get(event.kind, "info"), text
