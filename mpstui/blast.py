@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
-from mpstui.model import Client, Daemon, ProcessKey, Server
+from mpstui.model import Client, Daemon, PendingClient, ProcessKey, Server
 
 
 def blast_radius(server: Server, culprits: Iterable[ProcessKey]) -> tuple[Client, ...]:
@@ -36,3 +37,71 @@ def blast_radius(server: Server, culprits: Iterable[ProcessKey]) -> tuple[Client
 def server_of(daemon: Daemon, key: ProcessKey) -> Server | None:
     """The server that the client belongs to; None where it is not one of the daemon's clients."""
     return next((s for s in daemon.servers if any(c.key == key for c in s.clients)), None)
+
+
+@dataclass(frozen=True, slots=True)
+class BlastRadius:
+    """What a fault of one client would do (fact 18)."""
+
+    client: Client
+    lost: tuple[Client, ...]
+    """The others that lose their contexts."""
+    devices: frozenset[str]
+    """UUIDs of the devices that are reset; not complete where a client's devices are not known."""
+    unhurt: tuple[Client, ...]
+    """Clients of the same server that run on."""
+    refused: tuple[PendingClient, ...]
+    """Who waits already and would be refused, like every new client of the server on whatever device, until the last
+    one of those hit has ended."""
+    bridges: tuple[Client, ...]
+    """Clients that join what would be separate groups without them: moving one makes the radius smaller."""
+
+
+def blast_of(daemon: Daemon, key: ProcessKey) -> BlastRadius | None:
+    """The radius of one client; None where it is not one of the daemon's."""
+    server = server_of(daemon, key)
+    client = daemon.find_client(key)
+    if server is None or client is None:
+        return None
+    lost = blast_radius(server, [key])
+    hit = {key} | {other.key for other in lost}
+    return BlastRadius(
+        client=client,
+        lost=lost,
+        devices=frozenset().union(*(c.device_uuids for c in server.clients if c.key in hit)),
+        unhurt=tuple(c for c in server.clients if c.key not in hit),
+        refused=tuple(p for p in daemon.pending if p.server_pid in {None, server.pid}),
+        bridges=tuple(c for c in bridges(server) if c.key in hit),
+    )
+
+
+def groups(server: Server) -> tuple[tuple[Client, ...], ...]:
+    """The clients by who goes down with whom; the largest group first. Clients without a device are left out."""
+    return tuple(sorted(_groups([c for c in server.clients if c.device_uuids]), key=len, reverse=True))
+
+
+def bridges(server: Server) -> tuple[Client, ...]:
+    """Clients without which their group would fall into two or more: each makes the faults of both its own."""
+    found: list[Client] = []
+    for group in groups(server):
+        found += (
+            client
+            for client in group
+            if len(client.device_uuids) > 1 and len(_groups([c for c in group if c.key != client.key])) > 1
+        )
+    return tuple(found)
+
+
+def _groups(clients: list[Client]) -> list[tuple[Client, ...]]:
+    found: list[tuple[set[str], list[Client]]] = []
+    for client in clients:
+        mine, members = set(client.device_uuids), [client]
+        apart = []
+        for devices, others in found:
+            if devices & mine:
+                mine |= devices
+                members = others + members
+            else:
+                apart.append((devices, others))
+        found = [*apart, (mine, members)]
+    return [tuple(sorted(members, key=lambda c: c.pid)) for _, members in found]

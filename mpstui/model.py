@@ -114,6 +114,85 @@ class Client:
 
 
 @dataclass(frozen=True, slots=True)
+class ServerFault:
+    """A fatal fault that lasts: new clients are refused until the last of ``affected`` has ended (fact 18)."""
+
+    since: float | None
+    blamed: tuple[int, ...]
+    """PIDs in which the log saw the fault; after a bare ``kill -9`` that is an innocent neighbour (fact 17)."""
+    affected: tuple[ProcessKey, ...]
+    """Clients that have lost their contexts and whose processes still live."""
+    ended: tuple[int, ...] = ()
+    """PIDs of clients that were hit and have ended since."""
+    devices: tuple[str, ...] = ()
+    """The server's ordinals."""
+    refused: int = 0
+    """Connections refused because of it; a client that tries again counts again."""
+    ended_nearby: tuple[int, ...] = ()
+    """PIDs of clients that were not hit and whose processes ended at the time of the fault: if one of them was killed,
+    it is the cause (fact 17)."""
+
+
+@dataclass(frozen=True, slots=True)
+class PendingClient:
+    """A process that waits for a server, mostly because one of another user runs (fact 21)."""
+
+    key: ProcessKey
+    uid: int | None = None
+    user: str | None = None
+    command: str | None = None
+    since: float | None = None
+    server_pid: int | None = None
+    """The server that has to end first; None where one is only being started."""
+    waits_for: tuple[int, ...] = ()
+    """PIDs of that server's clients."""
+
+    @property
+    def pid(self) -> int:
+        return self.key.pid
+
+
+@dataclass(frozen=True, slots=True)
+class LostClient:
+    """A process whose server or daemon ended under it: each of its CUDA calls gives error 806 (fact 19)."""
+
+    key: ProcessKey
+    server_pid: int
+    uid: int | None = None
+    user: str | None = None
+    command: str | None = None
+    since: float | None = None
+
+    @property
+    def pid(self) -> int:
+        return self.key.pid
+
+
+OutsideReason = Literal["before_daemon", "pipe_dir", "visible_devices", "uid", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class OutsideClient:
+    """A process that computes on a daemon's device without being a client of MPS (NVML lists it, fact 9)."""
+
+    key: ProcessKey
+    device_uuids: tuple[str, ...]
+    gpu_memory: int | None = None
+    uid: int | None = None
+    user: str | None = None
+    command: str | None = None
+    start_time: float | None = None
+    reason: OutsideReason = "unknown"
+    """The likely one."""
+    detail: str = ""
+    """The reason in words."""
+
+    @property
+    def pid(self) -> int:
+        return self.key.pid
+
+
+@dataclass(frozen=True, slots=True)
 class Server:
     """One nvidia-cuda-mps-server."""
 
@@ -126,6 +205,9 @@ class Server:
     active_thread_percentage: float | None = None
     pinned_mem_limits: Mapping[str, int] = field(default_factory=empty)
     clients: tuple[Client, ...] = ()
+    ending: bool = False
+    """It was told to end and waits for its clients."""
+    fault: ServerFault | None = None
 
     @property
     def pid(self) -> int:
@@ -167,6 +249,14 @@ class Daemon:
     ordinals: Mapping[str, str] = field(default_factory=empty)
     """The daemon's device ordinal to UUID, from ``device_query`` (fact 11)."""
     servers: tuple[Server, ...] = ()
+    pending: tuple[PendingClient, ...] = ()
+    lost: tuple[LostClient, ...] = ()
+    blocked_by: ProcessKey | None = None
+    """The client whose second terminate_client blocks the daemon, whoever sent it (fact 16)."""
+    quitting_since: float | None = None
+    """When it was told to quit; it answers nobody until its clients have ended (fact 19)."""
+    answered_at: float | None = None
+    """When it last answered."""
     watch: Literal["logs", "polling", "none"] = "none"
     """How changes are noticed: by the logs, by asking the daemon again and again, or not at all."""
     watch_detail: str | None = None
@@ -254,6 +344,7 @@ class Snapshot:
     problems: tuple[Problem, ...] = ()
     events: tuple[Event, ...] = ()
     """Oldest first, bounded."""
+    outside: tuple[OutsideClient, ...] = ()
 
     def daemon(self, pipe_dir: Path) -> Daemon | None:
         return next((d for d in self.daemons if d.pipe_dir == pipe_dir), None)

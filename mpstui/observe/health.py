@@ -48,6 +48,12 @@ def condition(place: Place | None, probe: Probe | None, state: DaemonState, know
         detail = f"blocked by a second terminate_client for client {client.pid}, whose process still lives"
         remedy = f"End that process: kill -9 {client.pid}. The daemon goes on at once."
         return Condition("blocked", detail + _age(probe, known_at), remedy)
+    if state.quitting_since is not None and (waits_for := clients_left(state)):
+        answered = probe is not None and probe.outcome is Outcome.OK and probe.time > state.quitting_since
+        if not answered:
+            detail = f"told to quit; it waits for {_clients(waits_for)} and takes no command"
+            remedy = "It is gone when they have ended. To have it back, let them end, then start a new daemon."
+            return Condition("blocked", detail + _age(probe, known_at), remedy)
     if probe is None:
         return Condition("ok", place.detail or None)
     age = _age(probe, known_at)
@@ -66,6 +72,15 @@ def condition(place: Place | None, probe: Probe | None, state: DaemonState, know
         remedy = "Put nvidia-cuda-mps-control on PATH or its path in MPSTUI_CONTROL_BINARY."
         return Condition("ok", probe.message.rstrip(".") + age, remedy)
     return Condition("ok", place.detail or None)
+
+
+def clients_left(state: DaemonState) -> list[int]:
+    """PIDs of all its servers' clients."""
+    return sorted(pid for server in state.servers.values() for pid in server.clients)
+
+
+def _clients(pids: list[int]) -> str:
+    return f"client{'s' if len(pids) > 1 else ''} {', '.join(map(str, pids[:8]))}" + (" …" if len(pids) > 8 else "")
 
 
 def _blocked_remedy(state: DaemonState) -> str:

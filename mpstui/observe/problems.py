@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from mpstui.model import Daemon, Device, Problem, Server, Severity
-from mpstui.observe.state import DaemonState
+from mpstui.blast import bridges
+from mpstui.faults import caveat_text
+from mpstui.model import Daemon, Device, OutsideClient, PendingClient, Problem, Server, Severity
 
 _NEARLY = 0.9
 _SEVERITY: dict[str, Severity] = {"held": "error", "blocked": "error", "stale": "warning", "absent": "warning"}
 
 
 def find_problems(
-    daemons: Sequence[Daemon], devices: Sequence[Device], states: Sequence[DaemonState], nvml_detail: str | None
+    daemons: Sequence[Daemon],
+    devices: Sequence[Device],
+    nvml_detail: str | None,
+    outside: Sequence[OutsideClient] = (),
 ) -> tuple[Problem, ...]:
     """All problems, the worst first."""
     found: list[Problem] = []
-    for daemon, state in zip(daemons, states, strict=True):
-        found += _of_daemon(daemon, state)
+    for daemon in daemons:
+        found += _of_daemon(daemon)
     found += _of_devices(devices)
+    found += _of_outside(outside)
     if nvml_detail is not None:
         remedy = "Install the NVIDIA driver's libnvidia-ml, or run mpstui where the GPUs are visible."
         found.append(Problem("warning", "nvml", "NVML", f"No device readings: {nvml_detail}", remedy))
@@ -26,7 +31,7 @@ def find_problems(
     return tuple(sorted(found, key=lambda problem: order[problem.severity]))
 
 
-def _of_daemon(daemon: Daemon, state: DaemonState) -> Iterable[Problem]:
+def _of_daemon(daemon: Daemon) -> Iterable[Problem]:
     subject = str(daemon.pipe_dir)
     if daemon.health != "ok":
         yield Problem(
@@ -41,25 +46,54 @@ def _of_daemon(daemon: Daemon, state: DaemonState) -> Iterable[Problem]:
     if daemon.watch == "polling":
         remedy = "Let this user read control.log and server.log, or name their directory with --log-dir."
         yield Problem("info", "polling", subject, daemon.watch_detail or "The daemon is asked again and again.", remedy)
-    for pending in state.pending.values():
-        remedy = "It gets one when the present server has no clients left, or the daemon runs with -multiuser-server."
-        yield Problem("info", "pending", f"client {pending.pid}", f"{pending.detail}.", remedy)
+    for pending in daemon.pending:
+        yield _of_pending(pending)
+    if daemon.lost:
+        text = (
+            f"{_clients([c.pid for c in daemon.lost])} have lost their server; every CUDA call there gives error 806."
+        )
+        yield Problem("warning", "lost", subject, text, "Let their owners end them and start them again.")
     for server in daemon.servers:
-        yield from _of_server(server, state)
+        yield from _of_server(server)
 
 
-def _of_server(server: Server, state: DaemonState) -> Iterable[Problem]:
+def _of_pending(pending: PendingClient) -> Problem:
+    who = f"Client {pending.pid} of user {pending.user or pending.uid}"
+    remedy = "It gets one when the present server has no clients left, or the daemon runs with -multiuser-server."
+    if pending.server_pid is None:
+        return Problem("info", "pending", f"client {pending.pid}", f"{who} waits for a server.", remedy)
+    ahead = _clients(pending.waits_for) if pending.waits_for else "its last client"
+    text = f"{who} waits for server {pending.server_pid} to end, which waits for {ahead}."
+    return Problem("info", "pending", f"client {pending.pid}", text, remedy)
+
+
+def _of_outside(outside: Sequence[OutsideClient]) -> Iterable[Problem]:
+    for process in outside:
+        text = f"Process {process.pid} of {process.user or process.uid} computes without MPS: {process.detail}."
+        remedy = "Start it again with the daemon's CUDA_MPS_PIPE_DIRECTORY; it takes turns with the clients until then."
+        yield Problem("warning", "outside", f"process {process.pid}", text, remedy)
+
+
+def _clients(pids: Sequence[int]) -> str:
+    return f"client{'s' if len(pids) > 1 else ''} {', '.join(map(str, pids[:8]))}{' …' if len(pids) > 8 else ''}"
+
+
+def _of_server(server: Server) -> Iterable[Problem]:
     subject = f"server {server.pid}"
-    record = state.servers.get(server.pid)
     if server.status == "FAULT":
-        affected = sorted(record.fault.affected & record.clients.keys()) if record and record.fault else []
-        culprits = record.fault.culprits if record and record.fault else ()
+        fault = server.fault
         text = "A fatal GPU fault"
-        if culprits:
-            text += f", raised in client {', '.join(map(str, culprits))}"
+        if fault and fault.blamed:
+            text += f", raised in {_clients(fault.blamed)} as the log has it"
         text += "; new clients are refused until the last client hit has ended."
-        whom = f" {', '.join(map(str, affected))}" if affected else ""
+        if fault and fault.ended_nearby:
+            text += " " + caveat_text(fault)
+        whom = " " + ", ".join(str(key.pid) for key in fault.affected) if fault and fault.affected else ""
         yield Problem("error", "fault", subject, text, f"End the clients hit by it{whom}: their work is lost already.")
+    for client in bridges(server):
+        text = f"Client {client.pid} joins clients on {len(client.device_uuids)} devices that are separate without it."
+        remedy = "A fault on either side takes both. Keep it to one device, or the others off its devices."
+        yield Problem("info", "bridge", f"client {client.pid}", text, remedy)
     for client in server.clients:
         if client.state == "TERMINATED":
             yield Problem(

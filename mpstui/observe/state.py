@@ -103,13 +103,10 @@ class DaemonState:
         self.pending: dict[int, Event] = {}
         self.blocked_by: int | None = None
         """The client whose second terminate_client blocks the daemon (fact 16)."""
-        self.session_since: float | None = None
         self.quitting_since: float | None = None
         """Since when it has been told to quit and waits for its clients (fact 19)."""
         self.lost: dict[int, tuple[int, float | None]] = {}
         """Clients whose server ended under them: its PID, and when (fact 19)."""
-        self.refused_limit: float | None = None
-        """When a client was last refused because a device was full (fact 13)."""
 
     def apply(self, event: Event, now: float) -> list[Event]:
         """Folds one event; ``now`` is when it became known. Answers events that follow from it."""
@@ -135,7 +132,7 @@ class DaemonState:
         for pid in tuple(self.servers):
             self._end_server(pid, time)
         self.pending.clear()
-        self.defaults, self.blocked_by, self.session_since = LimitsInForce(), None, None
+        self.defaults, self.blocked_by = LimitsInForce(), None
         self.daemon_pid = self.quitting_since = None
 
     def _end_server(self, pid: int, time: float | None) -> None:
@@ -267,6 +264,13 @@ def _client_pending(state: DaemonState, event: Event, now: float) -> list[Event]
     return []
 
 
+def _client_refused(state: DaemonState, event: Event, now: float) -> list[Event]:
+    server = state.servers.get(event.server_pid or 0)
+    if server is not None and server.fault is not None and event.values.get("reason") == "fault":
+        server.fault.refused += 1
+    return []
+
+
 def _terminate_requested(state: DaemonState, event: Event, now: float) -> list[Event]:
     client = state.client(event.pid) if event.pid is not None else None
     if client is None:
@@ -361,6 +365,7 @@ _HANDLERS = {
     "context_closed": _context_closed,
     "client_disconnected": _client_disconnected,
     "client_pending": _client_pending,
+    "client_refused": _client_refused,
     "terminate_requested": _terminate_requested,
     "terminate_succeeded": _terminate_succeeded,
     "command": _command,

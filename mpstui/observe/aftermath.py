@@ -1,0 +1,147 @@
+"""Who is hit by what went wrong: faults, lost servers, waiting users and processes outside MPS, as values; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from mpstui.model import Daemon, LostClient, OutsideClient, OutsideReason, PendingClient, ProcessKey, ServerFault
+from mpstui.observe.sources import NvmlSample, ProcessFacts
+from mpstui.observe.state import DaemonState, ServerRecord
+from mpstui.text import printable
+
+Facts = Mapping[int, ProcessFacts]
+_SERVER_PROGRAM = "nvidia-cuda-mps-server"
+_DEFAULT_PIPE_DIR = "/tmp/nvidia-mps"  # noqa: S108 - MPS's own default
+
+
+def server_fault(server: ServerRecord, facts: Facts) -> ServerFault | None:
+    """The fault that keeps the server from taking new clients; None without one."""
+    fault = server.fault
+    if fault is None:
+        return None
+    left = sorted(fault.affected & server.clients.keys())
+    return ServerFault(
+        since=fault.time,
+        blamed=fault.culprits,
+        affected=tuple(_key(pid, facts) for pid in left),
+        ended=tuple(sorted(fault.hit - set(left))),
+        devices=fault.devices,
+        refused=fault.refused,
+        ended_nearby=fault.ended_nearby,
+    )
+
+
+def blocker_key(state: DaemonState, facts: Facts) -> ProcessKey | None:
+    """The client whose second terminate_client blocks the daemon (fact 16)."""
+    pid = state.blocked_by
+    return _key(pid, facts) if pid is not None and state.client(pid) is not None else None
+
+
+def pending_clients(state: DaemonState, facts: Facts) -> tuple[PendingClient, ...]:
+    """Who waits for a server, and for whose clients to end (fact 21), in the order in which they came."""
+    found = []
+    for pid, event in state.pending.items():
+        ahead = next((s for s in state.servers.values() if s.uid != event.uid), None)
+        known = facts.get(pid)
+        found.append(
+            PendingClient(
+                key=_key(pid, facts),
+                uid=event.uid,
+                user=known.user if known else None,
+                command=known.command if known else None,
+                since=event.time,
+                server_pid=ahead.pid if ahead else None,
+                waits_for=tuple(sorted(ahead.clients)) if ahead else (),
+            )
+        )
+    return tuple(found)
+
+
+def lost_clients(state: DaemonState, facts: Facts) -> tuple[LostClient, ...]:
+    """Processes that live on although their server has ended; those that /proc does not show are left out."""
+    found = []
+    for pid, (server, since) in state.lost.items():
+        known = facts.get(pid)
+        if known is not None:
+            found.append(LostClient(known.key, server, known.uid, known.user, known.command, since))
+    return tuple(found)
+
+
+def outside_pids(sample: NvmlSample | None, states: Iterable[DaemonState]) -> set[int]:
+    """Processes that NVML lists as computing and not as clients of MPS, and that no log knows as a client."""
+    if sample is None:
+        return set()
+    known: set[int] = set()
+    for state in states:
+        known |= state.pending.keys() | state.lost.keys() | state.servers.keys()
+        for server in state.servers.values():
+            known |= server.clients.keys()
+    members = {pid for listing in sample.mps_clients.values() for pid in listing}
+    # A device whose MPS clients are not known says nothing.
+    listed = {pid for uuid, listing in sample.processes.items() if uuid in sample.mps_clients for pid in listing}
+    return listed - members - known
+
+
+def outside_clients(
+    sample: NvmlSample | None, states: Iterable[DaemonState], daemons: Iterable[Daemon], facts: Facts
+) -> tuple[OutsideClient, ...]:
+    """Processes that compute on a device of a running daemon without MPS, each with the likely reason."""
+    found: list[OutsideClient] = []
+    running = [daemon for daemon in daemons if daemon.health in {"ok", "held", "blocked"} and daemon.ordinals]
+    if sample is None or not running:
+        return ()
+    for pid in sorted(outside_pids(sample, states)):
+        known = facts.get(pid)
+        if known is None or _SERVER_PROGRAM in (known.command or ""):
+            continue
+        memory = {uuid: listing[pid] for uuid, listing in sample.processes.items() if pid in listing}
+        beside = [daemon for daemon in running if memory.keys() & set(daemon.ordinals.values())]
+        if not beside:
+            continue
+        reason, detail = _reason(known, beside)
+        sizes = [size for size in memory.values() if size is not None]
+        found.append(
+            OutsideClient(
+                key=known.key,
+                device_uuids=tuple(sorted(memory)),
+                gpu_memory=sum(sizes) if sizes else None,
+                uid=known.uid,
+                user=known.user,
+                command=known.command,
+                start_time=known.start_time,
+                reason=reason,
+                detail=detail,
+            )
+        )
+    return tuple(found)
+
+
+def _reason(facts: ProcessFacts, beside: list[Daemon]) -> tuple[OutsideReason, str]:
+    """Why it is no client of any of these daemons, most likely: what is certain comes first."""
+    started = [daemon.start_time for daemon in beside if daemon.start_time is not None]
+    if facts.start_time is not None and len(started) == len(beside) and facts.start_time < min(started):
+        return "before_daemon", "it was started before the daemon"
+    environment = facts.environment
+    if environment is None:
+        return "unknown", "why is not known: its environment may not be read"
+    asked = environment.get("CUDA_MPS_PIPE_DIRECTORY")
+    if (asked or _DEFAULT_PIPE_DIR).rstrip("/") not in {str(daemon.pipe_dir) for daemon in beside}:
+        if asked:
+            return "pipe_dir", f"its CUDA_MPS_PIPE_DIRECTORY is {printable(asked, 120)}"
+        return "pipe_dir", f"it has no CUDA_MPS_PIPE_DIRECTORY, so it looked for a daemon in {_DEFAULT_PIPE_DIR}"
+    if visible := environment.get("CUDA_VISIBLE_DEVICES"):
+        text = f"its CUDA_VISIBLE_DEVICES is {printable(visible, 120)}, which MPS reads in the daemon's own numbering"
+        return "visible_devices", text
+    if facts.uid is not None and all(
+        not daemon.multiuser and daemon.uid not in {0, facts.uid, None} for daemon in beside
+    ):
+        return (
+            "uid",
+            f"it belongs to {facts.user or facts.uid}, and the daemon serves {beside[0].user or beside[0].uid}",
+        )
+    return "unknown", "why is not known: the daemon may not have run, or not have answered, when it started"
+
+
+def _key(pid: int, facts: Facts) -> ProcessKey:
+    known = facts.get(pid)
+    return known.key if known else ProcessKey(pid)

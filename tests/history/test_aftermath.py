@@ -1,0 +1,301 @@
+"""Who is hit, who waits and who is outside, from recorded logs and from readings made by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from mpstui.blast import blast_of, blast_radius, bridges, groups
+from mpstui.control.answer import Answer, Outcome
+from mpstui.control.legacy import DeviceQuery, QueriedDevice
+from mpstui.faults import fault_reports
+from mpstui.model import Client, Context, Daemon, Device, ProcessKey, Server, SessionHolder
+from mpstui.observe.discovery import Place
+from mpstui.observe.logparse import LogParser
+from mpstui.observe.readings import Membership
+from mpstui.observe.sources import NvmlSample, ProcessFacts
+from mpstui.standstill import standstill
+from tests.observe.replay import DATA, PIPE, at, fold, lines, running, shot
+
+UUID = "GPU-51dbd800-8a65-a8fc-d0ec-7abe3f1ec476"
+FAULTS = {kind: lines(DATA / f"h100/faults-{kind}.log") for kind in ("control", "server")}
+USERS = {kind: lines(DATA / f"h100/users-{kind}.log") for kind in ("control", "server")}
+CONTAINMENT = {
+    "server": [
+        line for line in lines(DATA / "h200x4/containment.txt") if line.startswith(b"[2026") and b" 910] " in line
+    ]
+}
+
+
+def pids(clients):
+    return {client.pid for client in clients}
+
+
+def test_the_radius_is_foretold_as_it_was_on_four_gpus():
+    """Before A (901) faulted: B and C would be lost, D would not; then they were, and D ran on."""
+    snapshot, daemon = shot(fold("21:41:51.000", **CONTAINMENT), "21:41:51.000")
+    radius = blast_of(daemon, ProcessKey(901))
+    assert pids(radius.lost) == {902, 903}
+    assert pids(radius.unhurt) == {904}
+    assert len(radius.devices) == 2
+    assert pids(radius.bridges) == {902}
+    assert pids(blast_of(daemon, ProcessKey(904)).lost) == set()
+    foretold = {901} | pids(radius.lost)
+    snapshot, daemon = shot(fold("21:41:51.300", **CONTAINMENT), "21:41:51.300")
+    (report,) = fault_reports(daemon, snapshot)
+    assert pids(report.left) == foretold
+    assert pids(report.unhurt) == pids(radius.unhurt)
+    assert report.fault.blamed == (901,)
+    assert report.fault.devices == ("0", "1")
+    assert report.fault.ended_nearby == ()
+
+
+def test_while_one_of_them_lives_new_clients_are_refused_and_counted():
+    snapshot, daemon = shot(fold("21:41:53.000", **CONTAINMENT), "21:41:53.000")
+    (report,) = fault_reports(daemon, snapshot)
+    assert report.fault.refused == 1
+    assert "3 clients have to end" in report.summary
+    snapshot, daemon = shot(fold("21:41:53.500", **CONTAINMENT), "21:41:53.500")
+    (report,) = fault_reports(daemon, snapshot)
+    assert pids(report.left) == {903}
+    assert report.fault.ended == (901, 902)
+    snapshot, daemon = shot(fold("21:41:53.650", **CONTAINMENT), "21:41:53.650")
+    assert fault_reports(daemon, snapshot) == ()
+
+
+def test_after_a_bare_kill_the_one_that_was_killed_is_named_too():
+    """Fact 17: 1069 was killed, the log blames 1067."""
+    snapshot, daemon = shot(fold("21:29:07.500", **FAULTS), "21:29:07.500")
+    (report,) = fault_reports(daemon, snapshot)
+    assert "1067" in report.culprit
+    assert report.fault.ended_nearby == (1069,)
+    assert "Client 1069 ended at the same moment" in report.caveat
+    assert "innocent" in report.caveat
+    (problem,) = [problem for problem in snapshot.problems if problem.code == "fault"]
+    assert "1069" in problem.text
+
+
+def test_owners_get_a_text_of_their_own():
+    node = fold("21:29:12.200", **FAULTS)
+    owners = {1133: (2001, "alice"), 1134: (2001, "alice"), 1135: (2002, "bob")}
+    facts = {
+        pid: ProcessFacts(ProcessKey(pid, 7), uid=uid, user=user, command=f"python {pid}.py")
+        for pid, (uid, user) in owners.items()
+    }
+    node.set_facts(node.pids(), facts, at("21:29:12.200"))
+    snapshot, daemon = shot(node, "21:29:15.200")
+    (report,) = fault_reports(daemon, snapshot)
+    assert {note.user: pids(note.clients) for note in report.notes} == {"alice": {1133, 1134}, "bob": {1135}}
+    text = next(note.text for note in report.notes if note.user == "bob")
+    assert "1135  python 1135.py" in text
+    assert "1134" not in text
+    assert "gpu-07" in text
+    assert "2026-11-20 21:29:12" in text
+    assert report.fault.affected == tuple(ProcessKey(pid, 7) for pid in owners)
+
+
+def test_blocked_by_a_second_terminate_whoever_sent_it():
+    snapshot, daemon = shot(fold("21:28:47.000", **FAULTS), "21:28:47.000")
+    found = standstill(daemon, snapshot)
+    assert found.cause == "terminated_twice"
+    assert found.by_action
+    assert found.end == (daemon.blocked_by,)
+    assert f"End process {daemon.blocked_by.pid}" in found.remedy
+    snapshot, daemon = shot(fold("21:28:58.500", **FAULTS), "21:28:58.500")
+    assert standstill(daemon, snapshot) is None
+
+
+def test_waiting_in_quit_names_the_clients_and_ends_with_them():
+    """Another daemon was told to quit at 21:31:25.4 and its client ended at 21:31:31.7 (fact 19)."""
+    node = fold("21:31:26.000", **USERS)
+    snapshot, daemon = shot(node, "21:31:26.000")
+    assert daemon.health == "blocked"
+    found = standstill(daemon, snapshot)
+    assert found.cause == "quitting"
+    assert found.since == at("21:31:25.443")
+    assert pids(found.clients) == {3028}
+    assert "3028" in daemon.health_detail
+    _, daemon = shot(fold("21:31:31.800", **USERS), "21:31:31.800")
+    assert daemon.quitting_since is None
+
+
+def test_a_quit_that_was_refused_is_none():
+    _, daemon = shot(fold("21:31:01.990", **USERS), "21:31:01.990")
+    assert daemon.quitting_since is None
+    assert daemon.health == "ok"
+
+
+def test_a_daemon_that_answers_after_all_is_not_waiting_in_quit():
+    node = fold("21:31:26.000", **USERS)
+    node.set_probe(PIPE, Answer("get_server_list", Outcome.OK), at("21:31:27"))
+    assert shot(node, "21:31:28")[1].health == "ok"
+
+
+def test_held_says_by_whom_and_from_when_the_picture_is():
+    node = fold("21:28:36.900", **FAULTS)
+    node.set_probe(PIPE, Answer("get_server_list", Outcome.OK), at("21:28:37"))
+    holder = SessionHolder(4711, "dave", "pts/3")
+    node.set_probe(PIPE, Answer("get_server_list", Outcome.HELD, holder=holder), at("21:28:39"))
+    snapshot, daemon = shot(node, "21:28:40")
+    found = standstill(daemon, snapshot)
+    assert (found.cause, found.holder) == ("held", holder)
+    assert "process 4711 of dave on pts/3" in found.title
+    assert found.known_at == at("21:28:37")
+    assert not found.by_action
+
+
+def test_silent_without_a_reason_in_the_logs():
+    node = fold("21:28:36.900", **FAULTS)
+    node.set_probe(PIPE, Answer("get_server_list", Outcome.BLOCKED), at("21:28:40"))
+    snapshot, daemon = shot(node, "21:28:40")
+    assert standstill(daemon, snapshot).cause == "silent"
+
+
+def test_a_killed_daemon_names_those_who_lost_their_server():
+    node = fold("21:31:41.000", **USERS)
+    facts = {pid: ProcessFacts(ProcessKey(pid, 3), user="alice") for pid in (3060, 3132, 3130)}
+    node.set_facts(node.pids(), facts, at("21:31:41"))
+    node.set_places([replace(running(3060), state="stale", daemon=None)])
+    node.set_facts(node.pids(), {3130: facts[3130]}, at("21:31:42"))
+    snapshot, daemon = shot(node, "21:31:42")
+    assert [(c.key, c.server_pid, c.user) for c in daemon.lost] == [(ProcessKey(3130, 3), 3132, "alice")]
+    found = standstill(daemon, snapshot)
+    assert (found.cause, pids(found.lost)) == ("gone", {3130})
+    assert "control" in found.stale_files
+    assert "lost" in {problem.code for problem in snapshot.problems}
+    node.set_facts(node.pids(), {}, at("21:31:45"))
+    _, daemon = shot(node, "21:31:45")
+    assert daemon.lost == ()
+
+
+def test_a_new_daemon_keeps_those_who_lost_the_old_one_in_mind():
+    node = fold("21:31:43.000", **USERS)
+    node.set_facts(node.pids(), {3130: ProcessFacts(ProcessKey(3130, 3))}, at("21:31:43"))
+    snapshot, daemon = shot(node, "21:31:43")
+    assert [(c.pid, c.since) for c in daemon.lost] == [(3130, at("21:31:42.373"))]
+    assert standstill(daemon, snapshot).cause == "gone"
+    assert daemon.health == "ok"
+
+
+def test_who_waits_for_whom():
+    node = fold("21:31:03.000", **USERS)
+    node.set_facts(node.pids(), {2943: ProcessFacts(ProcessKey(2943, 5), user="carol")}, at("21:31:03"))
+    (server,) = node.watch(PIPE).state.servers.values()
+    server.uid = 0  # its start is in the log of another recording
+    snapshot, daemon = shot(node, "21:31:03")
+    (waiting,) = daemon.pending
+    assert (waiting.key, waiting.uid, waiting.user) == (ProcessKey(2943, 5), 2001, "carol")
+    assert waiting.since == at("21:31:01.984")
+    assert (waiting.server_pid, waiting.waits_for) == (1402, (2843,))
+    (problem,) = [problem for problem in snapshot.problems if problem.code == "pending"]
+    assert "carol" in problem.text
+    assert "client 2843" in problem.text
+
+
+def outside(environment, start_time=200.0, uid=0, known=True, **place):
+    """A node with one process on its device that is no client of MPS."""
+    node = fold("21:28:37", **FAULTS)
+    node.set_places([replace(running(), start_time=100.0, uid=0, **place)])
+    query = DeviceQuery((QueriedDevice(0, "0000:00.06.00", UUID, "H100", "N/A"),), {})
+    node.fold_membership(PIPE, Membership(at("21:28:37"), (453,), {453: "ACTIVE"}, {}, {}, (), query), at("21:28:37"))
+    clients = {882: 1 << 20}
+    node.set_sample(
+        NvmlSample(
+            1.0, devices=(Device(UUID),), mps_clients={UUID: clients}, processes={UUID: {**clients, 453: 1, 77: 5}}
+        )
+    )
+    facts = {77: ProcessFacts(ProcessKey(77, 9), start_time, uid, "eve", "./cuda", environment=environment)}
+    facts[453] = ProcessFacts(ProcessKey(453, 2), command="nvidia-cuda-mps-server")
+    node.set_facts(node.pids(), facts if known else {}, at("21:28:37"))
+    return shot(node, "21:28:38")[0]
+
+
+@pytest.mark.parametrize(
+    ("environment", "options", "reason", "words"),
+    [
+        ({}, {"start_time": 50.0}, "before_daemon", "before the daemon"),
+        ({}, {}, "pipe_dir", "has no CUDA_MPS_PIPE_DIRECTORY"),
+        ({"CUDA_MPS_PIPE_DIRECTORY": "/tmp/\x1b[2Jx"}, {}, "pipe_dir", "\\x1b[2Jx"),
+        (
+            {"CUDA_MPS_PIPE_DIRECTORY": "/tmp/mps_0", "CUDA_VISIBLE_DEVICES": "1"},
+            {},
+            "visible_devices",
+            "CUDA_VISIBLE_DEVICES is 1",
+        ),
+        ({"CUDA_MPS_PIPE_DIRECTORY": "/tmp/mps_0/"}, {}, "unknown", "not known"),
+        (None, {}, "unknown", "may not be read"),
+    ],
+)
+def test_outside_with_the_likely_reason(environment, options, reason, words):
+    snapshot = outside(environment, **options)
+    (process,) = snapshot.outside
+    assert (process.pid, process.user, process.gpu_memory, process.device_uuids) == (77, "eve", 5, (UUID,))
+    assert process.reason == reason
+    assert words in process.detail
+    assert "outside" in {problem.code for problem in snapshot.problems}
+
+
+def test_nobody_is_outside_whose_process_is_not_seen_or_whose_device_lists_no_clients():
+    assert outside({}, known=False).outside == ()
+    node = fold("21:28:37", **FAULTS)
+    node.set_sample(NvmlSample(1.0, processes={UUID: {77: 5}}))
+    assert 77 not in node.pids()
+
+
+def test_a_daemon_that_does_not_run_has_nobody_beside_it():
+    assert outside({}, state="stale", daemon=None).outside == ()
+
+
+def client(pid, *devices):
+    contexts = tuple(Context(number, f"GPU-{device}") for number, device in enumerate(devices, 1))
+    return Client(ProcessKey(pid, 1), 1, contexts=contexts)
+
+
+def test_a_bridge_is_who_joins_what_is_separate_without_it():
+    server = Server(ProcessKey(1), clients=(client(10, 0), client(11, 0, 1), client(12, 1), client(13, 2)))
+    assert [pids(group) for group in groups(server)] == [{10, 11, 12}, {13}]
+    assert pids(bridges(server)) == {11}
+    twice = replace(server, clients=(*server.clients, client(14, 0, 1)))
+    assert bridges(twice) == ()
+    alone = Server(ProcessKey(1), clients=(client(11, 0, 1),))
+    assert bridges(alone) == ()
+
+
+def test_a_client_that_waits_is_among_those_refused():
+    server = Server(ProcessKey(1), clients=(client(10, 0), client(11, 0)))
+    waiting = shot(fold("21:31:03.000", **USERS), "21:31:03.000")[1].pending
+    daemon = Daemon(PIPE, servers=(server,), pending=tuple(replace(p, server_pid=1) for p in waiting))
+    assert pids(blast_of(daemon, ProcessKey(10, 1)).refused) == {2943}
+    assert blast_of(daemon, ProcessKey(99, 1)) is None
+    assert pids(blast_radius(server, [ProcessKey(10, 1)])) == {11}
+
+
+def test_a_place_without_a_daemon_is_no_standstill():
+    node = fold("21:24:00")
+    node.set_places([Place(PIPE, "absent")])
+    snapshot, daemon = shot(node, "21:24:00")
+    assert standstill(daemon, snapshot) is None
+
+
+def test_a_fault_during_a_fault_keeps_what_is_known_of_the_first():
+    raw = [
+        "Client {PID: 10, Context ID: 0} connected",
+        "Client {PID: 11, Context ID: 0} connected",
+        "Client {PID: 10, Context: 1} encountered a fatal GPU error.",
+        "Server teardown in progress. Refusing to accept new client {PID: 12, Context ID: 0}",
+        "Client {PID: 11, Context: 1} encountered a fatal GPU error.",
+        "Client process 99 disconnected",
+    ]
+    parser = LogParser("server")
+    told = [
+        event
+        for second, text in enumerate(raw)
+        for event in parser.feed(f"[2026-11-20 21:24:{second:02}.000 Server    1] {text}".encode())
+    ]
+    node = fold("21:23:00")
+    for event in told:
+        node.add_event(PIPE, event, "server", event.time)
+    fault = shot(node, "21:24:30")[1].servers[0].fault
+    assert (fault.blamed, fault.refused, fault.since) == ((10,), 1, at("21:24:02"))
+    assert {key.pid for key in fault.affected} == {10, 11}
