@@ -35,6 +35,8 @@ EXPECTING_INTERVAL = 3.0
 STARTING_INTERVAL = 0.5
 STARTING_TIME = 5.0
 """Seconds that a daemon may take from the first line of its log to being there."""
+IDENTITY_PATIENCE = 0.5
+"""Seconds that a snapshot waits for /proc's word on processes that are new; a user directory may be slow."""
 DAEMON_CHANGED = frozenset(("daemon_started", "daemon_exited"))
 
 
@@ -89,6 +91,8 @@ class Collector:
         self._asked_about: frozenset[int] = frozenset()
         self._dirty = False
         self._starting_until = -math.inf
+        self._identified: frozenset[int] = frozenset()
+        self._unidentified_since: float | None = None
 
     @property
     def snapshot(self) -> Snapshot | None:
@@ -268,7 +272,8 @@ class Collector:
         facts = await self._files.call(lambda: self._sources.processes.facts(pids))
         if self._node.set_facts(pids, facts, self._clock()):
             self._next["discovery"] = self._monotonic()
-        self._dirty = True
+        self._identified = frozenset(pids)
+        self._touch()
 
     def _touch(self) -> None:
         """Something happened: a snapshot follows at once, however much is learnt before the loop comes to it."""
@@ -276,8 +281,20 @@ class Collector:
         asyncio.get_running_loop().call_soon(self._emit_if_dirty)
 
     def _emit_if_dirty(self) -> None:
-        if self._dirty:
+        if self._dirty and not self._awaits_identities():
             self._emit()
+
+    def _awaits_identities(self) -> bool:
+        """A process is shown once its start time is known, not before: a selection that was made without it would hold
+        another identity than the same process has a moment later."""
+        if self._node.pids() <= self._identified:
+            self._unidentified_since = None
+            return False
+        self._job("facts", self._read_facts)
+        now = self._monotonic()
+        if self._unidentified_since is None:
+            self._unidentified_since = now
+        return now - self._unidentified_since < IDENTITY_PATIENCE
 
     def _emit(self) -> Snapshot:
         self._dirty = False

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from mpstui.control.answer import Outcome
+from mpstui.model import ProcessKey
 from tests.observe.fakes import UUID, Node
 
 
@@ -257,3 +258,32 @@ async def test_a_place_that_is_no_longer_found_leaves_the_screen(node):
     await node.settled()
     node.places = ()
     await node.until(lambda: node.collector.snapshot.daemons == ())
+
+
+async def test_a_client_is_never_shown_under_two_identities(tmp_path):
+    """A dialog opened in the first second held (643, unknown start) and called the client gone a moment later."""
+    node = Node(tmp_path)
+    node.processes.living = {480, 634, 643, 700}
+    node.connect(643)
+    await node.collector.start()
+    try:
+        await node.settled()
+        node.connect(700)
+        await node.until(lambda: 700 in {c.pid for c in node.daemon.clients()})
+        await node.pass_time(5)
+    finally:
+        await node.collector.stop()
+    shown = {c.key for snapshot in node.seen for daemon in snapshot.daemons for c in daemon.clients()}
+    assert shown == {ProcessKey(643, 1), ProcessKey(700, 1)}
+
+
+async def test_a_slow_user_directory_does_not_hold_the_screen_up(node):
+    await node.settled()
+    released = threading.Event()
+    read = node.processes.facts
+    node.processes.facts = lambda pids: (released.wait(20), read(pids))[1]
+    try:
+        node.connect(700)
+        await node.until(lambda: 700 in {c.pid for c in node.daemon.clients()})
+    finally:
+        released.set()
