@@ -265,7 +265,7 @@ class Worker:
 
     def _fill(self, share: Share) -> None:
         """Allocate smaller and smaller blocks until each is refused, then hold them."""
-        held = 0
+        held, blocks = 0, []
         refused: CudaError | None = None
         for size in _FILL_BLOCKS:
             while not self._over():
@@ -279,6 +279,7 @@ class Worker:
                 pages = ctypes.c_ulonglong(size // 4096)
                 self.driver.launch(share.functions["touch"], 64, 256, Arguments(ctypes.c_void_p(pointer), pages))
                 self.driver.synchronize()
+                blocks.append(pointer)
                 held += size
                 self.launches += 1
                 self.done = float(held)
@@ -290,6 +291,8 @@ class Worker:
         while not self._over():
             self.channel.wait(REPORT_SECONDS)
             self._report_memory(held)
+        for pointer in blocks:
+            self.driver.free(pointer)
 
     def _report_memory(self, held: int) -> None:
         now = time.monotonic()

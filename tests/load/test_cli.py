@@ -1,0 +1,172 @@
+"""``load`` and ``experiment`` from their options to their exit status, on the simulated node."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mpstui.cli import experiment, load
+from mpstui.node import open_node
+from mpstui.observe.sources import NodeSources
+from mpstui.sim import SimNode
+
+
+def parse(module: Any, *words: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="x")
+    module.add_arguments(parser)
+    return parser.parse_args(words)
+
+
+@pytest.fixture
+def sources(node: SimNode) -> NodeSources:
+    return open_node((node.pipe_dir,))[0]
+
+
+async def run(module: Any, sources: NodeSources, node: SimNode, *words: str) -> int:
+    return int(await module.run(parse(module, *words), sources, (node.pipe_dir,)))
+
+
+async def test_a_table_says_simulated(sources: NodeSources, node: SimNode, capsys: pytest.CaptureFixture[str]) -> None:
+    assert await run(load, sources, node, "fma", "--clients", "2", "--seconds", "0.5") == 0
+    out, err = capsys.readouterr()
+    assert "SIMULATED · fma, MPS on" in out
+    assert "TFLOP/s" in out
+    assert err == ""
+
+
+async def test_json_has_a_line_while_it_runs_and_a_final_one(
+    sources: NodeSources, node: SimNode, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("triad", "--clients", "2", "--active-thread-percentage", "30,70", "--seconds", "1.5", "--json")
+    assert await run(load, sources, node, *words) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["final"] for line in lines] == [False] * (len(lines) - 1) + [True]
+    assert len(lines) >= 2
+    assert all(line["simulated"] for line in lines)
+    assert [worker["sms"] for worker in lines[-1]["workers"]] == [38, 92]
+    assert [worker["state"] for worker in lines[-1]["workers"]] == ["ended", "ended"]
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        ((), 2, "name a kernel"),
+        (("fma", "--command", "sleep 1"), 2, "one of the two"),
+        (("fma", "--clients", "3", "--active-thread-percentage", "30,70"), 2, "2 values for 3 clients"),
+        (("fma", "--mps", "off", "--active-thread-percentage", "30"), 2, "limits are MPS's"),
+        (("fma", "--mps", "off", "--client-priority", "0"), 2, "limits are MPS's"),
+        (("fma", "--device", "7"), 2, "no device 7"),
+        (("illegal",), 6, "takes down every client"),
+        (("memory",), 6, "takes all memory"),
+        (("--command", "sleep 1", "--sm-count", "8"), 2, "does not reach it"),
+    ],
+)
+async def test_what_is_refused_says_why_and_what_to_do(
+    sources: NodeSources,
+    node: SimNode,
+    capsys: pytest.CaptureFixture[str],
+    words: tuple[str, ...],
+    status: int,
+    said: str,
+) -> None:
+    assert await run(load, sources, node, *words) == status
+    err = capsys.readouterr().err
+    assert said in err
+    assert "→" in err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("dgemm",),
+        ("fma", "--clients", "0"),
+        ("fma", "--clients", "65"),
+        ("fma", "--clients", "x"),
+        ("fma", "--active-thread-percentage", "0"),
+        ("fma", "--active-thread-percentage", "101"),
+        ("fma", "--active-thread-percentage", "-5"),
+        ("fma", "--active-thread-percentage", "nan"),
+        ("fma", "--active-thread-percentage", "1,,2"),
+        ("fma", "--sm-count", "0"),
+        ("fma", "--sm-count", "8", "--active-thread-percentage", "5"),
+        ("fma", "--pinned-mem-limit", "512MB"),
+        ("fma", "--pinned-mem-limit", "0G"),
+        ("fma", "--seconds", "0"),
+        ("fma", "--seconds", "inf"),
+        ("--command", ""),
+        ("--command", "'unbalanced"),
+    ],
+)
+def test_wrong_words_are_usage_errors(words: tuple[str, ...]) -> None:
+    with pytest.raises(SystemExit) as raised:
+        parse(load, *words)
+    assert raised.value.code == 2
+
+
+async def test_without_a_daemon_it_offers_to_start_one(
+    sources: NodeSources, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert await load.run(parse(load, "fma"), sources, (tmp_path,)) == 3
+    assert "--private" in capsys.readouterr().err
+
+
+async def test_the_illegal_store_in_a_daemon_of_its_own_leaves_the_node_alone(
+    sources: NodeSources, node: SimNode, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert await run(load, sources, node, "illegal", "--private", "--clients", "2") == 1
+    out, err = capsys.readouterr()
+    assert out.count("error 700") == 2
+    assert "illegal memory access" in err
+
+
+async def test_a_program_that_fails_is_told_and_counted(
+    sources: NodeSources, node: SimNode, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert await run(load, sources, node, "--command", "sh -c 'echo no data; exit 2'") == 1
+    assert "exit status 2: no data" in capsys.readouterr().err
+
+
+async def test_nbody_finds_that_mps_helps(
+    sources: NodeSources, node: SimNode, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("nbody", "--clients", "1,2", "--repeats", "1", "--seconds", "0.3", "--json")
+    assert await run(experiment, sources, node, *words) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["simulated"] is True
+    assert result["verdict"].startswith("SIMULATED: MPS helps: 2 clients take 2")
+    median = {(entry["clients"], entry["mps"]): entry["median"] for entry in result["data"]}
+    assert median[2, True] < 0.85 * median[2, False]
+    assert median[1, True] == pytest.approx(median[1, False], rel=0.1)
+
+
+async def test_stop_tells_the_safe_ways_from_the_others(
+    sources: NodeSources, node: SimNode, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mpstui.load.stopping.WATCH_SECONDS", 0.6)
+    monkeypatch.setattr("mpstui.load.stopping._BEFORE_SECONDS", 0.3)
+    assert await run(experiment, sources, node, "stop", "--repeats", "1") == 0
+    out = capsys.readouterr().out
+    assert "SIMULATED · Safe for the neighbours: graceful, terminate_client; not safe: kill -9, illegal store." in out
+    assert "error 810" in out
+
+
+async def test_command_compares_start_to_end(
+    sources: NodeSources, node: SimNode, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("command", "--command", "sleep 0.2", "--clients", "1", "--repeats", "1")
+    assert await run(experiment, sources, node, *words) == 0
+    assert "SIMULATED · MPS" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [(("command",), 2), (("nbody", "--command", "x"), 2), (("sweep", "--clients", "2"), 2), (("stop", "--shared"), 6)],
+)
+async def test_experiments_that_make_no_sense_are_refused(
+    sources: NodeSources, node: SimNode, words: tuple[str, ...], status: int
+) -> None:
+    assert await run(experiment, sources, node, *words) == status
