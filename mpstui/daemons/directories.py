@@ -1,0 +1,109 @@
+"""A daemon's directories, made so that nobody else can put files in their place."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from mpstui.actions.types import ExitStatus
+from mpstui.observe.discovery import PATH_LIMIT
+from mpstui.observe.procfs import user_name
+from mpstui.text import printable
+
+_OTHERS_WRITE = 0o022
+
+
+class DaemonError(Exception):
+    """Why a daemon cannot be started or stopped as asked, in one sentence, and the exit status that says so."""
+
+    def __init__(self, message: str, status: ExitStatus) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def check_length(pipe_dir: Path) -> None:
+    """Raises DaemonError where the daemon would fail without a word: it takes 83 bytes."""
+    length = len(os.fsencode(pipe_dir))
+    if length > PATH_LIMIT:
+        raise DaemonError(
+            f"{shown(pipe_dir)} is too long for the daemon's sockets: {length} bytes, and MPS takes {PATH_LIMIT}",
+            ExitStatus.USAGE,
+        )
+
+
+def prepare(directory: Path, mode: int) -> tuple[str, ...]:
+    """Make ``directory`` with ``mode`` where it is not there, and make sure that it is one's own and nobody else's to
+    write to. Answers what was changed on one that was there. Raises DaemonError.
+    """
+    name = shown(directory)
+    if "\0" in str(directory) or ".." in directory.parts or not directory.is_absolute():
+        raise DaemonError(f"{name} is no absolute path without “..”", ExitStatus.USAGE)
+    try:
+        _make_parents(directory.parent)
+        made = _make(directory, mode)
+        # Nothing is done through the name from here on: somebody could exchange what it stands for.
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        raise _refusal(directory, error) from None
+    try:
+        found = os.fstat(descriptor)
+        if found.st_uid != os.geteuid():
+            raise DaemonError(
+                f"{name} belongs to {user_name(found.st_uid)}, who could take the daemon's place; choose another"
+                f" directory, or start the daemon as {user_name(found.st_uid)}",
+                ExitStatus.NOT_PERMITTED,
+            )
+        if made:
+            os.fchmod(descriptor, mode)  # whatever the umask is
+        elif found.st_mode & _OTHERS_WRITE:
+            os.fchmod(descriptor, stat.S_IMODE(found.st_mode) & ~_OTHERS_WRITE)
+            return (f"{name} was writable for others (mode {stat.S_IMODE(found.st_mode):04o}); it no longer is",)
+    finally:
+        os.close(descriptor)
+    return ()
+
+
+def shown(path: Path) -> str:
+    """A path as text to show."""
+    return printable(os.fsencode(path), 160)
+
+
+def _make(directory: Path, mode: int) -> bool:
+    try:
+        os.mkdir(directory, mode)
+    except FileExistsError:
+        return False
+    return True
+
+
+def _make_parents(parent: Path) -> None:
+    """Raises DaemonError where somebody else could exchange what is below a directory on the way."""
+    for directory in reversed((parent, *parent.parents)):
+        _make_if_missing(directory)
+    for directory in (real := Path(os.path.realpath(parent)), *real.parents):
+        found = os.stat(directory)
+        others = found.st_mode & _OTHERS_WRITE and not found.st_mode & stat.S_ISVTX
+        if found.st_uid not in {0, os.geteuid()} or others:
+            whose = "everybody" if others else user_name(found.st_uid)
+            raise DaemonError(
+                f"{shown(directory)} can be changed by {whose}, so that no daemon is safe below it",
+                ExitStatus.NOT_PERMITTED,
+            )
+
+
+def _make_if_missing(directory: Path) -> None:
+    if not os.path.lexists(directory):
+        _make(directory, 0o755)
+
+
+def _refusal(directory: Path, error: OSError) -> DaemonError:
+    name = shown(directory)
+    if os.path.islink(directory):
+        return DaemonError(
+            f"{name} is a symbolic link, which is not followed; give the directory itself", ExitStatus.NOT_PERMITTED
+        )
+    if isinstance(error, NotADirectoryError | FileExistsError):
+        return DaemonError(f"{shown(Path(error.filename or directory))} is not a directory", ExitStatus.USAGE)
+    status = ExitStatus.NOT_PERMITTED if isinstance(error, PermissionError) else ExitStatus.REFUSED_BY_DAEMON
+    return DaemonError(f"{name} cannot be made or opened: {error.strerror}", status)

@@ -1,0 +1,118 @@
+"""What a control daemon is to be: its directories, devices, CPUs. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mpstui.model import Device
+from mpstui.observe.daemons import DEFAULT_LOG_DIR, DEFAULT_PIPE_DIR
+from mpstui.plan.amounts import PlanError
+from mpstui.plan.profile import DaemonProfile, Limits
+from mpstui.text import printable
+
+_UUID = re.compile(r"(GPU|MIG)-[A-Za-z0-9-]{1,60}")
+_PER_GPU = Path("/tmp/mps")  # noqa: S108 - what discovery and deployments look for: /tmp/mps_0
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonSpec:
+    """One daemon to start, or to write a unit for."""
+
+    pipe_dir: Path
+    log_dir: Path
+    devices: tuple[str, ...] = ()
+    """UUIDs; empty for all of the node."""
+    multi_user: bool = False
+    cpus: frozenset[int] | None = None
+    limits: Limits = field(default_factory=Limits)
+    """To be set once it runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What the options, or a form, ask for."""
+
+    devices: tuple[str, ...] = ()
+    """Indices or UUIDs."""
+    per_gpu: bool = False
+    multi_user: bool = False
+    cpus: frozenset[int] | None = None
+    pipe_dir: Path | None = None
+    log_dir: Path | None = None
+
+
+def log_dir_for(pipe_dir: Path) -> Path:
+    """Where the logs go unless somebody says otherwise, and where discovery looks for them: of ``/tmp/mps_0`` it is
+    ``/tmp/mps_log_0``.
+    """
+    if pipe_dir == DEFAULT_PIPE_DIR:
+        return DEFAULT_LOG_DIR
+    head, mps, tail = pipe_dir.name.rpartition("mps")
+    return pipe_dir.with_name(f"{head}mps_log{tail}" if mps else f"{pipe_dir.name}-log")
+
+
+def specs_of(
+    wish: Wish, devices: Sequence[Device], environment: Mapping[str, str], *, root: bool
+) -> tuple[DaemonSpec, ...]:
+    """The daemons that are asked for. ``devices``: those of the node, empty where NVML does not answer.
+
+    Raises PlanError for a device that is not there, for too few CPUs, and for ordinals that cannot be told.
+    """
+    chosen = tuple(_device(text, devices) for text in wish.devices)
+    if len(set(chosen)) != len(chosen):
+        raise PlanError("a device is named twice")
+    if wish.per_gpu:
+        return _per_gpu(wish, chosen, devices)
+    pipe_dir = wish.pipe_dir or Path(environment.get("CUDA_MPS_PIPE_DIRECTORY") or DEFAULT_PIPE_DIR)
+    log_dir = wish.log_dir
+    if log_dir is None and wish.pipe_dir is None and environment.get("CUDA_MPS_LOG_DIRECTORY"):
+        log_dir = Path(environment["CUDA_MPS_LOG_DIRECTORY"])
+    if log_dir is None:
+        log_dir = log_dir_for(pipe_dir)
+        if log_dir == DEFAULT_LOG_DIR and not root:  # nobody else may write there
+            log_dir = pipe_dir.with_name("nvidia-mps-log")
+    return (DaemonSpec(_absolute(pipe_dir), _absolute(log_dir), chosen, wish.multi_user, wish.cpus),)
+
+
+def spec_of_profile(profile: DaemonProfile, fallback: Path) -> DaemonSpec:
+    """The daemon that a profile describes; ``fallback`` where it does not say which directory."""
+    pipe_dir = profile.pipe_dir or fallback
+    log_dir = profile.log_dir or log_dir_for(pipe_dir)
+    return DaemonSpec(pipe_dir, log_dir, profile.devices, profile.multi_user, profile.cpus, profile.limits)
+
+
+def _per_gpu(wish: Wish, chosen: Sequence[str], devices: Sequence[Device]) -> tuple[DaemonSpec, ...]:
+    if not devices:
+        raise PlanError("which GPUs there are is not known, since NVML does not answer: start one daemon at a time")
+    if wish.log_dir is not None:
+        raise PlanError("--log-dir cannot be shared by several daemons; leave it out with --per-gpu")
+    each = [device for device in devices if not chosen or device.uuid in chosen]
+    cpus: list[int | None] = [*sorted(wish.cpus)] if wish.cpus else [None] * len(each)
+    if len(cpus) < len(each):
+        raise PlanError(f"{len(each)} daemons need a CPU each, and --cpu names {len(cpus)}")
+    base = wish.pipe_dir or _PER_GPU
+    specs = []
+    for position, (device, cpu) in enumerate(zip(each, cpus, strict=False)):
+        pipe_dir = _absolute(base.with_name(f"{base.name}_{position if device.index is None else device.index}"))
+        cpu_set = None if cpu is None else frozenset({cpu})
+        specs.append(DaemonSpec(pipe_dir, log_dir_for(pipe_dir), (device.uuid,), wish.multi_user, cpu_set))
+    return tuple(specs)
+
+
+def _device(text: str, devices: Sequence[Device]) -> str:
+    """The UUID of a device given by UUID or NVML's index."""
+    text = text.strip()
+    for device in devices:
+        if text in {device.uuid, str(device.index)}:
+            return device.uuid
+    if not devices and _UUID.fullmatch(text):
+        return text
+    known = ", ".join(f"{device.index} ({device.uuid})" for device in devices) or "not known, so give its UUID"
+    raise PlanError(f"there is no GPU “{printable(text, 60)}”; there are: {known}")
+
+
+def _absolute(path: Path) -> Path:
+    return Path.cwd() / path

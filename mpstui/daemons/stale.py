@@ -1,0 +1,79 @@
+"""Removes what a daemon left behind, where nobody owns it any more."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from mpstui.daemons.directories import shown
+from mpstui.observe.daemons import PROGRAM
+from mpstui.observe.discovery import Place, discover
+
+_LOCK: Final = "control_lock"
+_LEFT: Final[Mapping[str, Callable[[int], bool]]] = {
+    "control": stat.S_ISSOCK,
+    "control_privileged": stat.S_ISSOCK,
+    "log": stat.S_ISFIFO,
+    f"{PROGRAM}.pid": stat.S_ISREG,
+}
+"""What a dead daemon leaves (fact 3), each with what it must be. The lock stays: it says nothing, and a daemon that is
+just starting may have it open."""
+
+
+def clean(pipe_dir: Path) -> tuple[str, ...]:
+    """Remove stale files; answers what was done or why not, one line each.
+
+    Nothing is removed while a daemon lives, and the daemon's own lock is held meanwhile, so that none can start. Only
+    sockets, FIFO and pid file that belong to this user go, through a descriptor of the directory itself.
+    """
+    place: Place = discover((pipe_dir,), env={})[0]
+    if place.state == "running":
+        return (f"nothing was removed from {shown(pipe_dir)}: a daemon runs there",)
+    try:
+        folder = os.open(pipe_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        return () if isinstance(error, FileNotFoundError) else (f"{shown(pipe_dir)}: {error.strerror}",)
+    try:
+        return _clean(folder, pipe_dir)
+    finally:
+        os.close(folder)
+
+
+def _clean(folder: int, pipe_dir: Path) -> tuple[str, ...]:
+    present = [name for name, right in _LEFT.items() if _mine(folder, name, right)]
+    if not present:
+        return ()
+    lock = None
+    try:
+        lock = os.open(_LOCK, os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+        fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        pass  # a daemon that lives has one
+    except OSError:
+        if lock is not None:
+            os.close(lock)
+        return (f"nothing was removed from {shown(pipe_dir)}: somebody holds its lock",)
+    removed, kept = [], []
+    try:
+        for name in present:
+            try:
+                os.unlink(name, dir_fd=folder)
+                removed.append(name)
+            except OSError as error:
+                kept.append(f"{name} could not be removed: {error.strerror}")
+    finally:
+        if lock is not None:
+            os.close(lock)
+    return (*((f"stale files were removed: {', '.join(removed)}",) if removed else ()), *kept)
+
+
+def _mine(folder: int, name: str, right: Callable[[int], bool]) -> bool:
+    try:
+        found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except OSError:
+        return False
+    return right(found.st_mode) and found.st_uid == os.geteuid()

@@ -1,0 +1,256 @@
+"""Starts a control daemon: directories, environment, CPUs, and the wait until it answers.
+
+The daemon puts itself into the background and outlives mpstui on purpose: it is the one process that may.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from mpstui.actions.audit import AuditLog
+from mpstui.actions.types import STATUS, ExitStatus
+from mpstui.control.channel import ControlChannel
+from mpstui.control.mps import MpsControl
+from mpstui.daemons.directories import DaemonError, check_length, prepare, shown
+from mpstui.daemons.spec import DaemonSpec
+from mpstui.observe.discovery import Place, discover
+from mpstui.plan.cpus import cpu_text
+from mpstui.text import printable
+
+READY_WITHIN: Final = 10.0
+"""Seconds; a daemon took 13 ms on an H100 node."""
+_POLL: Final = 0.02
+_OUTPUT: Final = 4096
+_RUNNING: Final = "An instance of this daemon is already running"
+READ_ONLY: Final = "mpstui was started with --read-only"
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """What came of a start."""
+
+    spec: DaemonSpec
+    status: ExitStatus
+    message: str
+    """One sentence."""
+    pid: int | None = None
+    details: tuple[str, ...] = ()
+
+    @property
+    def done(self) -> bool:
+        return self.status is ExitStatus.DONE
+
+
+async def start(
+    spec: DaemonSpec,
+    binary: tuple[str, ...],
+    audit: AuditLog,
+    *,
+    read_only: bool = False,
+    deadline: float = READY_WITHIN,
+    progress: Callable[[str], None] = lambda text: None,
+) -> Started:
+    """Start the daemon and wait until it answers, at most ``deadline`` seconds. Every way out leaves an audit line."""
+    if read_only:
+        return Started(spec, ExitStatus.REFUSED_BY_SAFETY_RULE, READ_ONLY)
+    try:
+        result = await _start(spec, binary, deadline, progress)
+    except DaemonError as error:
+        result = Started(spec, error.status, str(error))
+    trouble = audit.write(
+        action="start_daemon",
+        pipe_dir=str(spec.pipe_dir),
+        log_dir=str(spec.log_dir),
+        euid=os.geteuid(),
+        devices=list(spec.devices),
+        multi_user=spec.multi_user,
+        cpus=None if spec.cpus is None else cpu_text(spec.cpus),
+        daemon=result.pid,
+        status=int(result.status),
+        result=result.message,
+    )
+    if trouble:
+        return Started(spec, result.status, result.message, result.pid, (*result.details, trouble))
+    return result
+
+
+def environment_of(spec: DaemonSpec, inherited: Mapping[str, str]) -> dict[str, str]:
+    """The daemon's environment. Devices by UUID: their ordinals change. What the user has set of MPS and of visible
+    devices does not leak in.
+    """
+    own = {k: v for k, v in inherited.items() if not k.startswith("CUDA_MPS_") and k != "CUDA_VISIBLE_DEVICES"}
+    own["CUDA_MPS_PIPE_DIRECTORY"] = str(spec.pipe_dir)
+    own["CUDA_MPS_LOG_DIRECTORY"] = str(spec.log_dir)
+    if spec.devices:
+        own["CUDA_VISIBLE_DEVICES"] = ",".join(spec.devices)
+    return own
+
+
+def place_of(pipe_dir: Path) -> Place:
+    """What is in a pipe directory now."""
+    return discover((pipe_dir,), env={})[0]
+
+
+async def _start(
+    spec: DaemonSpec, binary: tuple[str, ...], deadline: float, progress: Callable[[str], None]
+) -> Started:
+    check_length(spec.pipe_dir)
+    if spec.pipe_dir == spec.log_dir:
+        raise DaemonError("pipe and log directory must not be the same", ExitStatus.USAGE)
+    place = await asyncio.to_thread(place_of, spec.pipe_dir)
+    if place.state == "running":
+        raise _already(place)
+    program = _program(binary[0])
+    # Others than the daemon's user must reach its socket where they may be its clients.
+    mode = 0o755 if spec.multi_user or os.geteuid() == 0 else 0o700
+    details = [note for directory in (spec.pipe_dir, spec.log_dir) for note in prepare(directory, mode)]
+    if place.state == "stale":
+        details.append("files of a daemon that is gone were taken over")
+    log = spec.log_dir / "control.log"
+    before = _length(log)
+    argv = (program, *binary[1:], "-d", *(("-M",) if spec.multi_user else ()))
+    progress(f"starting in {shown(spec.pipe_dir)}")
+    ends = time.monotonic() + deadline
+    status, said = await asyncio.to_thread(_launch, argv, environment_of(spec, os.environ), spec.cpus, deadline)
+    if status != 0:
+        if _RUNNING in said:  # fact 20; its process may be one that is not to be seen from here
+            raise _already(await asyncio.to_thread(place_of, spec.pipe_dir))
+        why = "it did not return in time" if status is None else said or _tail(log, before) or f"exit status {status}"
+        raise DaemonError(f"the daemon in {shown(spec.pipe_dir)} did not start: {why}", ExitStatus.REFUSED_BY_DAEMON)
+    progress("waiting until it answers")
+    return await _ready(spec, binary, ends, tuple(details), before)
+
+
+async def _ready(
+    spec: DaemonSpec, binary: tuple[str, ...], ends: float, details: tuple[str, ...], before: int
+) -> Started:
+    control = MpsControl(ControlChannel(spec.pipe_dir, binary, deadline=max(1.0, ends - time.monotonic())))
+    why, status = "it is not there", ExitStatus.NO_ANSWER
+    pid: int | None = None
+    while time.monotonic() < ends:
+        place = await asyncio.to_thread(place_of, spec.pipe_dir)
+        if place.state == "running":
+            pid = place.daemon.pid if place.daemon is not None else None
+            answer = await control.get_server_list()
+            if answer.ok:
+                text = f"the daemon runs in {shown(spec.pipe_dir)}" + ("" if pid is None else f", PID {pid}")
+                return Started(spec, ExitStatus.DONE, text, pid, (*details, *_affinity_note(spec, pid)))
+            why, status = answer.message, STATUS[answer.outcome]
+        await asyncio.sleep(_POLL)
+    log = _tail(spec.log_dir / "control.log", before)
+    said = (f"control.log: {log}",) if log else ()
+    return Started(
+        spec,
+        status,
+        f"the daemon in {shown(spec.pipe_dir)} was started but does not answer: {why}",
+        pid,
+        details + said,
+    )
+
+
+def _program(name: str) -> str:
+    """Absolute, since the daemon starts in /, where it keeps no file system busy."""
+    found = shutil.which(name)
+    if found is None:
+        raise DaemonError(f"{printable(name)} is not installed, or not on PATH", ExitStatus.NO_DAEMON)
+    return os.path.abspath(found)
+
+
+def _already(place: Place) -> DaemonError:
+    who = f" as process {place.daemon.pid}" if place.daemon is not None and place.daemon.pid else ""
+    return DaemonError(f"a daemon runs{who} in {shown(place.pipe_dir)} already", ExitStatus.REFUSED_BY_SAFETY_RULE)
+
+
+def _launch(
+    argv: tuple[str, ...], environment: Mapping[str, str], cpus: Collection[int] | None, deadline: float
+) -> tuple[int | None, str]:
+    """Exit status of the launching process, None where it had to be killed, and what it printed.
+
+    A file and not a pipe: the daemon may keep its standard output open.
+    """
+    with tempfile.TemporaryFile() as output:
+        try:
+            with _affinity(cpus):
+                process = subprocess.Popen(
+                    argv,
+                    env=dict(environment),
+                    cwd="/",
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+        except OSError as error:
+            raise DaemonError(
+                f"{printable(argv[0])} cannot be executed: {error.strerror}", ExitStatus.NO_DAEMON
+            ) from None
+        try:
+            status: int | None = process.wait(deadline)
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            status = None
+        output.seek(0)
+        return status, printable(output.read(_OUTPUT).strip(), 300)
+
+
+@contextlib.contextmanager
+def _affinity(cpus: Collection[int] | None) -> Iterator[None]:
+    """The CPUs of this thread, which a process started meanwhile keeps, as ``taskset`` does it."""
+    if cpus is None:
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, cpus)
+    except OSError:
+        present = cpu_text(before)
+        raise DaemonError(
+            f"CPUs {cpu_text(cpus)} are not to be had here; there are {present}", ExitStatus.USAGE
+        ) from None
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def _affinity_note(spec: DaemonSpec, pid: int | None) -> tuple[str, ...]:
+    """The kernel leaves CPUs out that a cgroup does not allow, without a word."""
+    if spec.cpus is None or pid is None:
+        return ()
+    try:
+        got = os.sched_getaffinity(pid)
+    except OSError:
+        return ()
+    return (f"on CPU {cpu_text(got)}" + ("" if got == spec.cpus else f", not {cpu_text(spec.cpus)} as asked for"),)
+
+
+def _length(log: Path) -> int:
+    try:
+        return os.stat(log).st_size
+    except OSError:
+        return 0
+
+
+def _tail(log: Path, before: int) -> str:
+    """The last words of what was written to the log since."""
+    try:
+        descriptor = os.open(log, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return ""
+    with open(descriptor, "rb") as file:
+        file.seek(max(before, _length(log) - _OUTPUT))
+        lines = [line for line in file.read(_OUTPUT).splitlines() if line.strip()]
+    return printable(b" | ".join(lines[-3:]), 300)

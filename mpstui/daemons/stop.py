@@ -1,0 +1,191 @@
+"""Stops a control daemon: says who will be hit, waits, shows the clients going, and cleans up after it (fact 19)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from mpstui.actions.audit import AuditLog
+from mpstui.actions.check import Refused, client_line, reachable_daemon
+from mpstui.actions.types import STATUS, ExitStatus, Request
+from mpstui.control import legacy
+from mpstui.control.answer import Answer, Outcome
+from mpstui.control.channel import RawReply
+from mpstui.control.mps import MpsControl, to_answer
+from mpstui.daemons.directories import shown
+from mpstui.daemons.stale import clean
+from mpstui.daemons.start import READ_ONLY
+from mpstui.model import Daemon, ProcessKey, Snapshot
+from mpstui.observe.processes import PidFd, open_pidfd
+from mpstui.observe.procfs import process_key
+
+FORCE_AFTER: Final = 1
+"""Seconds that ``--force`` leaves the clients."""
+_NO_END: Final = 30 * 86400.0
+"""Seconds: a quit without a limit waits as long as its clients take."""
+_LOOK: Final = 0.2
+_SHOWN: Final = 5
+_LEAVING: Final = 10.0
+"""Seconds that the daemon's process may take to end once quit has answered; it took milliseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class StopPreview:
+    """What a stop would do, from a snapshot, without asking anybody."""
+
+    hits: tuple[str, ...]
+    """The clients that it waits for, or ends, one line each."""
+    effect: str
+    """One sentence."""
+    error: str | None = None
+    error_status: ExitStatus = ExitStatus.DONE
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """What came of a stop."""
+
+    status: ExitStatus
+    message: str
+    """One sentence."""
+    details: tuple[str, ...] = ()
+
+    @property
+    def done(self) -> bool:
+        return self.status is ExitStatus.DONE
+
+
+def preview_stop(snapshot: Snapshot, pipe_dir: Path, timeout: int | None, force: bool) -> StopPreview:
+    """Whom it hits and how long it waits. With ``force`` a daemon that does not answer is ended as a process."""
+    daemon = snapshot.daemon(pipe_dir)
+    hits = tuple(client_line(client) for client in daemon.clients()) if daemon else ()
+    error, status = None, ExitStatus.DONE
+    try:
+        reachable_daemon(Request("start_server", pipe_dir), snapshot)
+    except Refused as refused:
+        unanswering = refused.status is ExitStatus.NO_ANSWER and daemon is not None and daemon.key is not None
+        if not (force and unanswering):
+            hint = "; --force ends its process" if unanswering else ""
+            error, status = f"{refused}{hint}", refused.status
+    limit = FORCE_AFTER if force else timeout
+    if not hits:
+        effect = "no client is connected: it ends at once"
+    elif limit is None:
+        effect = f"it waits until {_clients(len(hits))} ended by themselves, and serves nobody else meanwhile"
+    else:
+        effect = f"{_clients(len(hits))} at most {limit} s to end; then their GPU work is ended with error 806"
+    return StopPreview(hits, effect, error, status)
+
+
+async def stop(
+    daemon: Daemon,
+    control: MpsControl,
+    audit: AuditLog,
+    *,
+    timeout: int | None = None,
+    force: bool = False,
+    read_only: bool = False,
+    progress: Callable[[str], None] = lambda text: None,
+) -> Stopped:
+    """``quit``, with ``timeout`` or ``force`` as ``quit -t``; then the stale files. Leaves an audit line."""
+    if read_only:
+        return Stopped(ExitStatus.REFUSED_BY_SAFETY_RULE, READ_ONLY)
+    limit = FORCE_AFTER if force else timeout
+    command = "quit" if limit is None else f"quit -t {limit}"
+    audit.write(action="stop_daemon", pipe_dir=str(daemon.pipe_dir), command=command, result="about to be sent")
+    try:
+        result = await _stop(daemon, control, command, limit, force, progress)
+    except asyncio.CancelledError:
+        text = "given up waiting; the daemon may go on stopping when its clients have ended"
+        _write(audit, daemon, command, Stopped(ExitStatus.NO_ANSWER, text))
+        raise
+    return _write(audit, daemon, command, result)
+
+
+async def _stop(
+    daemon: Daemon,
+    control: MpsControl,
+    command: str,
+    limit: int | None,
+    force: bool,
+    progress: Callable[[str], None],
+) -> Stopped:
+    progress(command)
+    deadline = _NO_END if limit is None else limit + control.channel.terminate_deadline
+    task = asyncio.create_task(control.channel.run(command, deadline))
+    try:
+        await _watch(task, daemon, progress)
+        answer = to_answer(await task, legacy.parse_nothing)
+    finally:
+        task.cancel()
+    name = shown(daemon.pipe_dir)
+    if not answer.ok:
+        if force and daemon.key is not None and answer.outcome in {Outcome.HELD, Outcome.BLOCKED}:
+            return await _kill(daemon, daemon.key, answer, progress)
+        return Stopped(STATUS[answer.outcome], f"the daemon in {name} was not stopped: {answer.message}")
+    if not await _gone(daemon.key):
+        return Stopped(ExitStatus.NO_ANSWER, f"quit was answered, but process {daemon.pid} is still there")
+    return Stopped(ExitStatus.DONE, f"the daemon in {name} has ended", await asyncio.to_thread(clean, daemon.pipe_dir))
+
+
+async def _watch(task: asyncio.Task[RawReply], daemon: Daemon, progress: Callable[[str], None]) -> None:
+    """Tells of the clients that are left each time that some have gone, until the task is done."""
+    clients = list(daemon.clients())
+    told = len(clients)
+    while not task.done():
+        await asyncio.wait({task}, timeout=_LOOK)
+        clients = [client for client in clients if process_key(client.pid) == client.key]
+        if len(clients) != told:
+            told = len(clients)
+            names = "; ".join(client_line(client) for client in clients[:_SHOWN])
+            more = f" and {told - _SHOWN} more" if told > _SHOWN else ""
+            progress(f"{told} left{': ' if names else ''}{names}{more}")
+
+
+async def _kill(daemon: Daemon, key: ProcessKey, answer: Answer[None], progress: Callable[[str], None]) -> Stopped:
+    """Ends the process of a daemon that answers nobody. Its clients get 806 (fact 19)."""
+    opened = open_pidfd(key)
+    if not isinstance(opened, PidFd):
+        return Stopped(STATUS[answer.outcome], f"{answer.message} It was not killed: {opened.message}")
+    with opened as process:
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            progress(f"{number.name} {key.pid}")
+            if trouble := process.send(number):
+                return Stopped(ExitStatus.NOT_PERMITTED, f"{answer.message} It was not killed: {trouble.message}")
+            if await process.wait(_LEAVING / 2):
+                details = await asyncio.to_thread(clean, daemon.pipe_dir)
+                text = f"the daemon in {shown(daemon.pipe_dir)} did not answer and was ended by {number.name}"
+                return Stopped(ExitStatus.DONE, text, details)
+    return Stopped(ExitStatus.NO_ANSWER, f"process {key.pid} is still there after SIGKILL")
+
+
+async def _gone(key: ProcessKey | None) -> bool:
+    if key is None:
+        return True
+    opened = open_pidfd(key)
+    if not isinstance(opened, PidFd):
+        return process_key(key.pid) != key
+    with opened as process:
+        return await process.wait(_LEAVING)
+
+
+def _clients(count: int) -> str:
+    return "1 client has" if count == 1 else f"{count} clients have"
+
+
+def _write(audit: AuditLog, daemon: Daemon, command: str, result: Stopped) -> Stopped:
+    trouble = audit.write(
+        action="stop_daemon",
+        pipe_dir=str(daemon.pipe_dir),
+        euid=os.geteuid(),
+        daemon=daemon.pid,
+        command=command,
+        status=int(result.status),
+        result=result.message,
+    )
+    return Stopped(result.status, result.message, (*result.details, trouble)) if trouble else result

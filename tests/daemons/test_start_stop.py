@@ -1,0 +1,298 @@
+"""Start and stop of daemons on the simulated stand-in: readiness, refusals in words, clients that go, stale files."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import stat
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from contract.harness import eventually
+
+from daemons.conftest import daemons_below
+from mpstui.actions.audit import AuditLog
+from mpstui.actions.types import ExitStatus
+from mpstui.control.channel import ControlChannel
+from mpstui.control.mps import MpsControl
+from mpstui.daemons.spec import DaemonSpec
+from mpstui.daemons.stale import clean
+from mpstui.daemons.start import Started, environment_of, place_of, start
+from mpstui.daemons.stop import preview_stop, stop
+from mpstui.model import Client, Daemon, ProcessKey, Server, Snapshot
+from mpstui.observe.procfs import process_key, read_environment
+from mpstui.sim import SimClient, control_binary
+
+BINARY = control_binary()
+LIVING = {"control", "control_lock", "control_privileged", "log", "nvidia-cuda-mps-control.pid"}
+
+
+def spec_in(place: Path, **fields: object) -> DaemonSpec:
+    return replace(DaemonSpec(place / "mps_0", place / "mps_log_0"), **fields)
+
+
+def files(pipe_dir: Path) -> set[str]:
+    return {path.name for path in pipe_dir.iterdir() if "simulated" not in path.name}
+
+
+def control_of(spec: DaemonSpec, deadline: float = 5.0) -> MpsControl:
+    return MpsControl(ControlChannel(spec.pipe_dir, BINARY, deadline=deadline))
+
+
+def daemon_of(started: Started, *clients: SimClient) -> Daemon:
+    """The daemon as a snapshot would tell of it."""
+    assert started.pid
+    key = process_key(started.pid)
+    known = tuple(Client(process_key(c.pid) or ProcessKey(c.pid), user="alice", command="job") for c in clients)
+    return Daemon(
+        started.spec.pipe_dir, key=key, uid=os.geteuid(), health="ok", servers=(Server(ProcessKey(1), clients=known),)
+    )
+
+
+async def killed(place: Path, started: Started) -> None:
+    """kill -9, and wait until it is gone."""
+    os.kill(started.pid or 0, signal.SIGKILL)
+
+    async def left() -> list[object]:
+        return list(daemons_below(place))
+
+    await eventually(left, lambda found: not found)
+
+
+async def test_a_daemon_is_started_where_it_answers_and_stopped_without_a_trace(place: Path, audit: AuditLog) -> None:
+    spec = spec_in(place, multi_user=True, devices=("GPU-1", "GPU-2"), cpus=frozenset({min(os.sched_getaffinity(0))}))
+    before = os.sched_getaffinity(0)
+    started = await start(spec, BINARY, audit)
+    assert (started.status, started.pid) == (ExitStatus.DONE, place_of(spec.pipe_dir).daemon.pid)
+    assert files(spec.pipe_dir) == LIVING
+    assert (await control_of(spec).get_server_list()).ok
+    # What it was started with, and what mpstui kept of it.
+    (process,) = daemons_below(place)
+    assert process.multiuser
+    assert os.sched_getaffinity(process.key.pid) == spec.cpus
+    assert os.sched_getaffinity(0) == before
+    assert os.getsid(process.key.pid) != os.getsid(0)
+    assert stat.S_IMODE(spec.log_dir.stat().st_mode) == 0o755
+    stopped = await stop(daemon_of(started), control_of(spec), audit)
+    assert stopped.done
+    assert stopped.details == ("stale files were removed: control, control_privileged",)
+    assert files(spec.pipe_dir) == {"control_lock"}
+    assert not daemons_below(place)
+    entries = [json.loads(line) for line in audit.path.read_text().splitlines()]
+    assert [(e["action"], e.get("status")) for e in entries] == [
+        ("start_daemon", 0),
+        ("stop_daemon", None),
+        ("stop_daemon", 0),
+    ]
+
+
+async def test_it_starts_again_where_it_was_stopped_or_killed(place: Path, audit: AuditLog) -> None:
+    spec = spec_in(place)
+    first = await start(spec, BINARY, audit)
+    await killed(place, first)
+    again = await start(spec, BINARY, audit)
+    assert again.done
+    assert "taken over" in again.details[0]
+
+
+async def test_a_second_start_names_the_daemon_that_is_there(place: Path, audit: AuditLog) -> None:
+    first = await start(spec_in(place), BINARY, audit)
+    second = await start(spec_in(place), BINARY, audit)
+    assert second.status is ExitStatus.REFUSED_BY_SAFETY_RULE
+    assert f"as process {first.pid} in" in second.message
+
+
+async def test_two_daemons_beside_each_other(place: Path, audit: AuditLog) -> None:
+    specs = [DaemonSpec(place / f"mps_{i}", place / f"mps_log_{i}") for i in range(2)]
+    results = await asyncio.gather(*(start(spec, BINARY, audit) for spec in specs))
+    assert all(result.done for result in results)
+    assert len({result.pid for result in results}) == 2
+
+
+def test_the_environment_is_the_daemons_alone() -> None:
+    inherited = {"PATH": "/bin", "CUDA_VISIBLE_DEVICES": "0", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "3"}
+    spec = DaemonSpec(Path("/tmp/p"), Path("/tmp/l"), ("GPU-1", "GPU-2"))
+    assert environment_of(spec, inherited) == {
+        "PATH": "/bin",
+        "CUDA_MPS_PIPE_DIRECTORY": "/tmp/p",
+        "CUDA_MPS_LOG_DIRECTORY": "/tmp/l",
+        "CUDA_VISIBLE_DEVICES": "GPU-1,GPU-2",
+    }
+    assert "CUDA_VISIBLE_DEVICES" not in environment_of(replace(spec, devices=()), inherited)
+
+
+async def test_the_daemon_gets_the_devices_by_uuid(place: Path, audit: AuditLog) -> None:
+    started = await start(spec_in(place, devices=("GPU-abc",)), BINARY, audit)
+    assert (read_environment(started.pid) or {})["CUDA_VISIBLE_DEVICES"] == "GPU-abc"
+
+
+def script(place: Path, text: str) -> tuple[str, ...]:
+    path = place / "control-binary"
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return (str(path),)
+
+
+async def refused(place: Path, audit: AuditLog, binary: tuple[str, ...] = BINARY, **fields: object) -> Started:
+    result = await start(spec_in(place, **fields), binary, audit, deadline=1.0)
+    assert not result.done
+    assert result.message.isprintable()
+    assert not daemons_below(place)
+    return result
+
+
+async def test_why_it_does_not_start(place: Path, audit: AuditLog) -> None:
+    long = await refused(place, audit, pipe_dir=place / ("x" * 80))
+    assert (long.status, "too long" in long.message) == (ExitStatus.USAGE, True)
+    (place / "file").write_text("")
+    assert "is not a directory" in (await refused(place, audit, pipe_dir=place / "file")).message
+    assert "is not a directory" in (await refused(place, audit, pipe_dir=place / "file" / "sub")).message
+    os.symlink(place, place / "link")
+    assert "symbolic link" in (await refused(place, audit, pipe_dir=place / "link")).message
+    assert "not be the same" in (await refused(place, audit, log_dir=place / "mps_0")).message
+    nothing = await refused(place, audit, ("/nonexistent/mps",))
+    assert (nothing.status, "not installed" in nothing.message) == (ExitStatus.NO_DAEMON, True)
+    assert "not to be had" in (await refused(place, audit, cpus=frozenset({4000}))).message
+    failed = await refused(place, audit, script(place, "echo 'no\033[31m GPU' >&2; exit 3"))
+    assert "did not start: no\\x1b[31m GPU" in failed.message
+    silent = await refused(place, audit, script(place, "exit 3"))
+    assert "exit status 3" in silent.message
+    assert len(audit.path.read_text().splitlines()) == 9
+
+
+async def test_a_binary_that_hangs_or_starts_nothing(place: Path, audit: AuditLog) -> None:
+    hangs = await refused(place, audit, script(place, "exec sleep 100"))
+    assert "did not return in time" in hangs.message
+    nothing = await refused(place, audit, script(place, "exit 0"))
+    assert (nothing.status, "does not answer" in nothing.message) == (ExitStatus.NO_ANSWER, True)
+
+
+async def test_what_the_log_says_is_told(place: Path, audit: AuditLog) -> None:
+    binary = script(place, 'echo "[x] Failed to bind" > "$CUDA_MPS_LOG_DIRECTORY/control.log"; exit 1')
+    assert "Failed to bind" in (await refused(place, audit, binary)).message
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make directories of others")
+async def test_directories_of_others_are_refused(place: Path, audit: AuditLog) -> None:
+    (place / "mps_0").mkdir()
+    os.chown(place / "mps_0", 12345, 12345)
+    theirs = await refused(place, audit)
+    assert (theirs.status, "belongs to 12345" in theirs.message) == (ExitStatus.NOT_PERMITTED, True)
+    (place / "theirs").mkdir()
+    os.chown(place / "theirs", 12345, 12345)
+    assert "can be changed by 12345" in (await refused(place, audit, pipe_dir=place / "theirs" / "p")).message
+
+
+async def test_directories_open_to_others_are_closed(place: Path, audit: AuditLog) -> None:
+    (place / "mps_0").mkdir()
+    (place / "mps_0").chmod(0o777)
+    started = await start(spec_in(place), BINARY, audit)
+    assert started.done
+    assert "no longer" in started.details[0]
+    assert stat.S_IMODE((place / "mps_0").stat().st_mode) == 0o755
+    (place / "open").mkdir()
+    (place / "open").chmod(0o777)
+    result = await start(spec_in(place, pipe_dir=place / "open" / "p"), BINARY, audit)
+    assert "changed by everybody" in result.message
+
+
+async def test_read_only_starts_and_stops_nothing(place: Path, audit: AuditLog) -> None:
+    spec = spec_in(place)
+    assert (await start(spec, BINARY, audit, read_only=True)).status is ExitStatus.REFUSED_BY_SAFETY_RULE
+    assert not spec.pipe_dir.exists()
+    daemon = Daemon(spec.pipe_dir)
+    result = await stop(daemon, control_of(spec), audit, read_only=True)
+    assert result.status is ExitStatus.REFUSED_BY_SAFETY_RULE
+
+
+async def connected(spec: DaemonSpec, count: int) -> list[SimClient]:
+    clients = [SimClient(spec.pipe_dir, "busy") for _ in range(count)]
+    for client in clients:
+        assert await asyncio.to_thread(client.wait_settled) == "connected"
+    return clients
+
+
+async def test_stop_waits_for_the_clients_and_shows_them_going(place: Path, audit: AuditLog) -> None:
+    started = await start(spec_in(place), BINARY, audit)
+    clients = await connected(started.spec, 2)
+    told: list[str] = []
+    try:
+        daemon = daemon_of(started, *clients)
+        shown = preview_stop(Snapshot(0.0, daemons=(daemon,)), daemon.pipe_dir, None, False)
+        assert len(shown.hits) == 2
+        assert "waits until 2 clients have ended" in shown.effect
+        leaving = asyncio.create_task(stop(daemon, control_of(started.spec), audit, progress=told.append))
+        clients[0].tell("exit")
+        while not any(line.startswith("1 left: ") for line in told):
+            assert not leaving.done()
+            await asyncio.sleep(0.01)
+        clients[1].tell("exit")
+        result = await asyncio.wait_for(leaving, 20)
+    finally:
+        for client in clients:
+            client.close()
+    assert result.done
+    assert told[0] == "quit"
+    assert f"1 left: {clients[1].pid} alice job" in told
+
+
+@pytest.mark.parametrize("options", [{"timeout": 1}, {"force": True}])
+async def test_stop_with_a_limit_ends_the_work_of_clients(place: Path, audit: AuditLog, options: dict) -> None:
+    started = await start(spec_in(place), BINARY, audit)
+    clients = await connected(started.spec, 1)
+    try:
+        daemon = daemon_of(started, *clients)
+        shown = preview_stop(
+            Snapshot(0.0, daemons=(daemon,)), daemon.pipe_dir, options.get("timeout"), "force" in options
+        )
+        assert shown.effect == "1 client has at most 1 s to end; then their GPU work is ended with error 806"
+        result = await stop(daemon, control_of(started.spec), audit, **options)
+        assert result.done
+        assert await asyncio.to_thread(clients[0].wait_status, "lost")
+        assert clients[0].error == 806
+    finally:
+        clients[0].close()
+
+
+async def test_a_daemon_that_answers_nobody_is_ended_only_by_force(place: Path, audit: AuditLog) -> None:
+    started = await start(spec_in(place), BINARY, audit)
+    daemon = daemon_of(started)
+    os.kill(started.pid, signal.SIGSTOP)
+    control = MpsControl(ControlChannel(started.spec.pipe_dir, BINARY, deadline=0.3, terminate_deadline=0.3))
+    assert (await stop(daemon, control, audit, timeout=0)).status is ExitStatus.NO_ANSWER
+    blocked = Snapshot(0.0, daemons=(replace(daemon, health="blocked"),))
+    assert "--force ends" in (preview_stop(blocked, daemon.pipe_dir, None, False).error or "")
+    assert preview_stop(blocked, daemon.pipe_dir, None, True).error is None
+    result = await stop(daemon, control, audit, force=True)
+    assert result.done
+    assert "ended by SIGKILL" in result.message
+    assert not daemons_below(place)
+    assert files(started.spec.pipe_dir) == {"control_lock"}
+
+
+async def test_nothing_is_cleaned_while_somebody_owns_it(place: Path, audit: AuditLog) -> None:
+    started = await start(spec_in(place), BINARY, audit)
+    pipe_dir = started.spec.pipe_dir
+    assert "a daemon runs there" in clean(pipe_dir)[0]
+    assert files(pipe_dir) == LIVING
+    await killed(place, started)
+    assert clean(pipe_dir)[0].startswith("stale files were removed")
+    assert clean(pipe_dir) == ()
+    assert files(pipe_dir) == {"control_lock"}
+
+
+def test_only_what_a_daemon_leaves_is_cleaned(place: Path) -> None:
+    pipe_dir = place / "mps_0"
+    pipe_dir.mkdir()
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(pipe_dir / "control_privileged"))
+    (pipe_dir / "control").write_text("a file, not a socket")
+    os.symlink("/etc/passwd", pipe_dir / "nvidia-cuda-mps-control.pid")
+    (pipe_dir / "notes.txt").write_text("mine")
+    assert clean(pipe_dir) == ("stale files were removed: control_privileged",)
+    assert files(pipe_dir) == {"control", "nvidia-cuda-mps-control.pid", "notes.txt"}
+    assert clean(place / "none") == ()
