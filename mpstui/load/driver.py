@@ -158,7 +158,9 @@ class Driver:
             parameters.execAffinityParams = [affinity]
             parameters.numExecAffinityParams = 1
             context = self._call("cuCtxCreate", parameters, flags, self._device)
-        return context, int(self._call("cuCtxGetExecAffinity", kind).param.smCount.val)
+        # Held by a name while it is read: cuda-bindings 12 frees the parameter under its own parts.
+        got = self._call("cuCtxGetExecAffinity", kind)
+        return context, int(got.param.smCount.val)
 
     def use(self, context: Handle) -> None:
         """Make a context current: 7 µs (fact 23)."""
