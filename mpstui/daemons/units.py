@@ -1,0 +1,185 @@
+"""Texts that start and stop daemons without mpstui: a systemd unit, a Slurm and a PBS script, as the vendor's guide
+asks: start, exclusive mode, a server for the job's user, stop, and a look for processes that are left.
+
+They are printed for an admin to read and install; mpstui itself runs none of it, and changes no compute mode.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+from typing import Final, Literal
+
+from mpstui.daemons.spec import DaemonSpec
+from mpstui.plan.amounts import PlanError, limit_text
+from mpstui.plan.cpus import cpu_text
+
+UnitKind = Literal["systemd", "slurm", "pbs"]
+UNITS: Final[tuple[UnitKind, ...]] = ("systemd", "slurm", "pbs")
+QUIT_AFTER: Final = 10
+"""Seconds that clients get at the end of a job or of the unit."""
+
+
+def unit_text(kind: UnitKind, specs: Sequence[DaemonSpec], name: str = "nvidia") -> str:
+    """The text; a systemd unit is one daemon's. Raises PlanError."""
+    for spec in specs:
+        if not all(str(path).isprintable() for path in (spec.pipe_dir, spec.log_dir)):
+            raise PlanError("a path with control characters cannot be written into a unit")
+    if kind == "systemd":
+        return "\n".join(_systemd(spec, name) for spec in specs)
+    return _script(kind, specs)
+
+
+def _commands(spec: DaemonSpec) -> list[tuple[str, str, str]]:
+    """For each limit the command that sets it, the one that reads it back, and what that must print: a value that the
+    daemon ignores is an answer like any other (fact 5).
+    """
+    limits = spec.limits
+    found: list[tuple[str, str, str]] = []
+    if (percentage := limits.active_thread_percentage) is not None:
+        what = "default_active_thread_percentage"
+        found.append((f"set_{what} {percentage:g}", f"get_{what}", f"{percentage:.1f}"))
+    for device, size in limits.pinned_mem_limits.items():
+        what = f"default_device_pinned_mem_limit {device}"
+        found.append((f"set_{what} {limit_text(size)}", f"get_{what}", limit_text(size)))
+    if limits.client_priority is not None:
+        what = "default_client_priority"
+        found.append((f"set_{what} {limits.client_priority}", f"get_{what}", str(limits.client_priority)))
+    return found
+
+
+def _systemd(spec: DaemonSpec, name: str) -> str:
+    control = "/usr/bin/nvidia-cuda-mps-control"
+    folders = " ".join(_word(str(path)) for path in (spec.pipe_dir, spec.log_dir))
+    lines = [
+        f"# /etc/systemd/system/{name}-{re.sub(r'[^A-Za-z0-9_.-]', '-', spec.pipe_dir.name)}.service",
+        "[Unit]",
+        f"Description=NVIDIA MPS control daemon in {_escape(str(spec.pipe_dir))}",
+        "Wants=nvidia-persistenced.service",
+        "After=nvidia-persistenced.service",
+        "",
+        "[Service]",
+        "Type=forking",
+        _setting(f"CUDA_MPS_PIPE_DIRECTORY={spec.pipe_dir}"),
+        _setting(f"CUDA_MPS_LOG_DIRECTORY={spec.log_dir}"),
+    ]
+    if spec.devices:
+        lines.append(_setting(f"CUDA_VISIBLE_DEVICES={','.join(spec.devices)}"))
+    if spec.cpus:
+        lines.append(f"CPUAffinity={cpu_text(spec.cpus)}")
+    lines.append(f"ExecStartPre=/usr/bin/install -d -m 0755 {folders}")
+    lines += [f"ExecStartPre=/usr/bin/nvidia-smi -i {uuid} -c EXCLUSIVE_PROCESS" for uuid in spec.devices]
+    lines.append(f"ExecStart={control} -d{' -M' if spec.multi_user else ''}")
+    lines += [f"ExecStartPost=/bin/sh -c 'echo {command} | {control}'" for command, _, _ in _commands(spec)]
+    lines.append(f"ExecStop=/bin/sh -c 'echo quit -t {QUIT_AFTER} | {control}'")
+    lines += [f"ExecStopPost=-/usr/bin/nvidia-smi -i {uuid} -c DEFAULT" for uuid in spec.devices]
+    lines += [f"TimeoutStopSec={QUIT_AFTER + 30}", "", "[Install]", "WantedBy=multi-user.target", ""]
+    return "\n".join(lines)
+
+
+def _escape(text: str) -> str:
+    return text.replace("%", "%%")
+
+
+def _setting(text: str) -> str:
+    quoted = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'Environment="{_escape(quoted)}"'
+
+
+def _word(text: str) -> str:
+    """One word of a command line of systemd's, which expands ``$`` there and ``%`` everywhere."""
+    quoted = text.replace("\\", "\\\\").replace('"', '\\"').replace("$", "$$")
+    return f'"{_escape(quoted)}"'
+
+
+_HEADS: Final = {
+    "slurm": """\
+#!/bin/sh
+# For Slurm's Prolog= and Epilog=, both of them: run as root on the node, before and behind a job.
+set -u
+part=${SLURM_SCRIPT_CONTEXT:-$(basename "$0")}
+user=${SLURM_JOB_UID:-0}
+fail() { echo "mps: $1" >&2; exit 1; }  # Slurm drains the node
+""",
+    "pbs": """\
+#!/bin/sh
+# For PBS as mom_priv/prologue and mom_priv/epilogue, both of them: run as root, before and behind a job.
+set -u
+part=$(basename "$0")
+user=$(id -u "${2:-root}") || exit 1
+fail() { echo "mps: $1" >&2; pbsnodes -o "$(hostname)" -C "$1" 2>/dev/null; exit 1; }
+""",
+}
+
+_BODY: Final = """
+control() { printf '%s\\n' "$1" | timeout "${2:-20}" nvidia-cuda-mps-control; }
+
+start() {
+    install -d -m 0755 "$CUDA_MPS_PIPE_DIRECTORY" "$CUDA_MPS_LOG_DIRECTORY" || fail "no directories"
+    for gpu in $gpus; do
+        nvidia-smi -i "$gpu" -c EXCLUSIVE_PROCESS >/dev/null || fail "no exclusive mode on $gpu"
+    done
+    if [ -n "$cpus" ]; then set -- taskset -c "$cpus" "$@"; fi
+    "$@" || fail "the daemon did not start"
+    tries=0
+    until control get_server_list 2 >/dev/null 2>&1; do
+        tries=$((tries + 1))
+        [ "$tries" -lt 50 ] || fail "the daemon does not answer"
+        sleep 0.1
+    done
+}
+
+set_limit() {
+    control "$1" >/dev/null
+    [ "$(control "$2")" = "$3" ] || fail "not in force: $1"
+}
+
+stop() {
+    daemon=$(cat "$CUDA_MPS_PIPE_DIRECTORY/nvidia-cuda-mps-control.pid" 2>/dev/null) || daemon=
+    control 'quit -t @QUIT@' @DEADLINE@ >/dev/null 2>&1
+    # A daemon that is left, and whatever still computes, keeps the next job from the GPU. A zombie has no exe.
+    case "$(readlink "/proc/${daemon:-0}/exe")" in
+    */nvidia-cuda-mps-control) fail "the daemon $daemon did not end" ;;
+    esac
+    for gpu in $gpus; do
+        left=$(nvidia-smi -i "$gpu" --query-compute-apps=pid --format=csv,noheader) || fail "nvidia-smi fails on $gpu"
+        [ -z "$left" ] || fail "processes are left on $gpu: $(echo "$left" | tr '\\n' ' ')"
+        nvidia-smi -i "$gpu" -c DEFAULT >/dev/null
+    done
+}
+"""
+
+
+def _script(kind: UnitKind, specs: Sequence[DaemonSpec]) -> str:
+    body = _BODY.replace("@QUIT@", str(QUIT_AFTER)).replace("@DEADLINE@", str(QUIT_AFTER + 20))
+    lines = [_HEADS[kind], body.lstrip("\n"), 'case "$part" in', "prolog*)"]
+    for spec in specs:
+        lines.append(_environment(spec))
+        lines.append(f"    start nvidia-cuda-mps-control -d{' -M' if spec.multi_user else ''}")
+        lines += [
+            f"    set_limit {shlex.quote(command)} {shlex.quote(read)} {shlex.quote(wanted)}"
+            for command, read, wanted in _commands(spec)
+        ]
+        if not spec.multi_user:
+            lines.append('    control "start_server -uid $user" >/dev/null || fail "no server for the job\'s user"')
+    lines += ["    ;;", "epilog*)"]
+    for spec in specs:
+        lines += [_environment(spec), "    stop"]
+    lines += ["    ;;", "*)", '    fail "is this the prologue or the epilogue? $part says neither"', "    ;;", "esac"]
+    return "\n".join(lines) + "\n"
+
+
+def _environment(spec: DaemonSpec) -> str:
+    variables = {
+        "CUDA_MPS_PIPE_DIRECTORY": str(spec.pipe_dir),
+        "CUDA_MPS_LOG_DIRECTORY": str(spec.log_dir),
+    }
+    lines = [f"    export {name}={shlex.quote(value)}" for name, value in variables.items()]
+    devices = ",".join(spec.devices)
+    lines.append(
+        f"    export CUDA_VISIBLE_DEVICES={shlex.quote(devices)}" if devices else "    unset CUDA_VISIBLE_DEVICES"
+    )
+    cpus = cpu_text(spec.cpus) if spec.cpus else ""
+    lines.append(f"    gpus={shlex.quote(' '.join(spec.devices))} cpus={shlex.quote(cpus)}")
+    return "\n".join(lines)

@@ -1,0 +1,134 @@
+"""Unit texts: linted, parsed, and the job scripts run against the simulated stand-in."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from daemons.conftest import daemons_below
+from mpstui.daemons.spec import DaemonSpec
+from mpstui.daemons.units import UNITS, unit_text
+from mpstui.plan.amounts import PlanError
+from mpstui.plan.profile import Limits
+from mpstui.sim import control_binary
+
+GIB = 1 << 30
+HARD = DaemonSpec(
+    Path('/run/it\'s "100%" $HOME'),
+    Path("/var/log/mps;id"),
+    ("GPU-1", "GPU-2"),
+    False,
+    frozenset({0}),
+    Limits(33.4, 1, {"GPU-1": 10 * GIB}),
+)
+PLAIN = DaemonSpec(Path("/tmp/mps_1"), Path("/tmp/mps_log_1"), multi_user=True)
+
+
+@pytest.mark.parametrize("kind", ["slurm", "pbs"])
+@pytest.mark.parametrize("shell", ["sh", "bash"])
+def test_job_scripts_are_shell(kind: str, shell: str) -> None:
+    text = unit_text(kind, (HARD, PLAIN))
+    done = subprocess.run([shell, "-n"], input=text, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="needs shellcheck; sh -n and a run say the most of it")
+@pytest.mark.parametrize("kind", ["slurm", "pbs"])
+def test_shellcheck_finds_nothing(kind: str) -> None:
+    done = subprocess.run(
+        ["shellcheck", "--severity=warning", "-"],
+        input=unit_text(kind, (HARD, PLAIN)),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def run_part(place: Path, text: str, part: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """The script as Slurm runs it, with the stand-in and an nvidia-smi that only takes notes."""
+    tools = place / "bin"
+    tools.mkdir(exist_ok=True)
+    smi = tools / "nvidia-smi"
+    smi.write_text(f'#!/bin/sh\necho "$@" >> {place}/smi.log\ncase "$*" in *query*) echo "$LEFT";; esac\n')
+    smi.chmod(0o755)
+    path = f"{tools}:{Path(control_binary()[-1]).parent}:{os.environ['PATH']}"
+    own = {"PATH": path, "SLURM_SCRIPT_CONTEXT": part, "SLURM_JOB_UID": "0", "LEFT": "", **environment}
+    # A file and not a pipe: the daemon keeps its standard output open.
+    output = place / "output"
+    with output.open("w") as file:
+        done = subprocess.run(["sh"], input=text, stdout=file, stderr=file, text=True, env=own, check=False, timeout=50)
+    return subprocess.CompletedProcess(done.args, done.returncode, output.read_text())
+
+
+def test_prolog_and_epilog_do_what_they_say(place: Path) -> None:
+    cpu = min(os.sched_getaffinity(0))
+    spec = DaemonSpec(
+        place / "it's", place / "log", ("GPU-1",), False, frozenset({cpu}), Limits(33.4, 1, {"GPU-1": 10 * GIB})
+    )
+    text = unit_text("slurm", (spec,))
+    started = run_part(place, text, "prolog_slurmd")
+    assert (started.returncode, started.stdout) == (0, "")
+    (daemon,) = daemons_below(place)
+    assert os.sched_getaffinity(daemon.key.pid) == {cpu}
+    log = (place / "log" / "control.log").read_text()
+    assert "Starting new server" in log
+    stopped = run_part(place, text, "epilog_slurmd")
+    assert (stopped.returncode, stopped.stdout) == (0, "")
+    assert not daemons_below(place)
+    asked = (place / "smi.log").read_text().splitlines()
+    assert asked[0] == "-i GPU-1 -c EXCLUSIVE_PROCESS"
+    assert asked[-1] == "-i GPU-1 -c DEFAULT"
+
+
+def test_a_process_that_is_left_fails_the_epilog(place: Path) -> None:
+    spec = DaemonSpec(place / "pipe", place / "log", ("GPU-1",))
+    done = run_part(place, unit_text("slurm", (spec,)), "epilog_slurmd", LEFT="4711")
+    assert done.returncode == 1
+    assert "processes are left on GPU-1: 4711" in done.stdout
+
+
+def test_a_limit_that_is_ignored_fails_the_prolog(place: Path) -> None:
+    spec = DaemonSpec(place / "pipe", place / "log", limits=Limits(50.0))
+    text = unit_text("slurm", (spec,)).replace("percentage 50", "percentage 0")
+    done = run_part(place, text, "prolog_slurmd")
+    assert (done.returncode, "not in force: set_default" in done.stdout) == (1, True)
+
+
+def test_a_script_under_another_name_says_so(place: Path) -> None:
+    done = run_part(place, unit_text("slurm", (PLAIN,)), "task")
+    assert (done.returncode, "says neither" in done.stdout) == (1, True)
+
+
+def test_the_systemd_unit_line_by_line() -> None:
+    lines = unit_text("systemd", (HARD,)).splitlines()
+    assert [line for line in lines if line.startswith("[")] == ["[Unit]", "[Service]", "[Install]"]
+    assert 'Environment="CUDA_MPS_PIPE_DIRECTORY=/run/it\'s \\"100%%\\" $HOME"' in lines
+    assert 'ExecStartPre=/usr/bin/install -d -m 0755 "/run/it\'s \\"100%%\\" $$HOME" "/var/log/mps;id"' in lines
+    assert "ExecStartPre=/usr/bin/nvidia-smi -i GPU-2 -c EXCLUSIVE_PROCESS" in lines
+    assert "CPUAffinity=0" in lines
+    assert any("set_default_device_pinned_mem_limit GPU-1 10G" in line for line in lines)
+    assert "ExecStart=/usr/bin/nvidia-cuda-mps-control -d -M" in unit_text("systemd", (PLAIN,))
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze; checked by line above")
+def test_systemd_takes_the_unit(tmp_path: Path) -> None:
+    # It insists on programs that are there.
+    text = unit_text("systemd", (HARD,)).replace("/usr/bin/nvidia-cuda-mps-control", "/bin/true")
+    unit = tmp_path / "nvidia-mps.service"
+    verify = ["systemd-analyze", "verify", "--man=no", str(unit)]
+    unit.write_text(text.replace("/usr/bin/nvidia-smi", "/bin/true"))
+    good = subprocess.run(verify, capture_output=True, text=True, check=False)
+    assert "nvidia-mps.service" not in good.stderr
+    unit.write_text(text.replace("Type=forking", "Type=nonsense"))
+    assert "nvidia-mps.service" in subprocess.run(verify, capture_output=True, text=True, check=False).stderr
+
+
+@pytest.mark.parametrize("kind", UNITS)
+def test_control_characters_are_not_written(kind: str) -> None:
+    with pytest.raises(PlanError, match="control characters"):
+        unit_text(kind, (DaemonSpec(Path("/tmp/a\nb"), Path("/tmp/l")),))
