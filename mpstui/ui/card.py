@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from mpstui.model import Daemon, Health, Snapshot
-from mpstui.text import format_age, printable
+from mpstui.text import UNKNOWN, format_age, printable
 from mpstui.ui.bars import last_event
 from mpstui.ui.cells import HEALTH
 from mpstui.ui.painted import Line, Painted, fit, fit_line
@@ -121,7 +121,11 @@ class ExplanationCard(Painted):
             holder = daemon.holder
             likely = "" if holder.certain else " (the likely one; its environment may not be read)"
             where = f" on {printable(holder.terminal)}" if holder.terminal else ""
-            fields.append(("by whom", f"process {holder.pid}, user {holder.user or '—'}{where}{likely}"))
+            fields.append(("by whom", f"process {holder.pid}, user {holder.user or UNKNOWN}{where}{likely}"))
+        if daemon.blocked_by:
+            client = daemon.find_client(daemon.blocked_by)
+            whose = f", user {client.user or UNKNOWN}: {client.command or UNKNOWN}" if client else ""
+            fields.append(("by whom", f"client {daemon.blocked_by.pid}{whose}"))
         event = last_event(snapshot, daemon.pipe_dir, _SINCE[daemon.health])
         if event is not None and event.time is not None:
             clock = time.strftime("%H:%M:%S", time.localtime(event.time))

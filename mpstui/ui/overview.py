@@ -10,15 +10,15 @@ from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
-from textual.screen import Screen
 
+from mpstui.actions.rescue import targets as rescue_targets
 from mpstui.actions.types import Action, Danger
 from mpstui.model import Daemon, Device, Problem, ProcessKey, Server, Snapshot
 from mpstui.ui.bars import DaemonTabs, Header, KeyBar, KeyHint, ProblemBar
 from mpstui.ui.card import ExplanationCard
 from mpstui.ui.contract import Runner
 from mpstui.ui.layout import Needs, Plan, plan
-from mpstui.ui.painted import Line, Painted
+from mpstui.ui.painted import InkScreen, Line, Painted
 from mpstui.ui.panel import Panel
 from mpstui.ui.panels import ClientsPanel, DevicesPanel, EventsPanel, LimitsPanel, ServersPanel
 from mpstui.ui.panels.limits import LimitRow
@@ -57,7 +57,7 @@ class TooSmall(Painted):
         return lines[:height]
 
 
-class Overview(Screen[None]):
+class Overview(InkScreen):
     """Applies a snapshot to its panels; each repaints only the lines that differ."""
 
     AUTO_FOCUS = "#clients"
@@ -255,6 +255,10 @@ class Overview(Screen[None]):
         for action in self._runner.actions:
             harm = action.danger is Danger.HARM
             available = self._refusal(action) is None
+            if action.finds_clients and not available:
+                continue
+            if action.finds_clients and not available:
+                continue  # a rescue shows when there is something to rescue
             hints.append(KeyHint(action.key, action.title, f"act('{action.id}')", 5 if harm else 4, available))
         ready = snapshot is not None and daemon is not None and daemon.health == "ok"
         hints += [
@@ -295,7 +299,8 @@ class Overview(Screen[None]):
             device = row.uuid
         elif isinstance(focused, ClientsPanel) and (client := focused.cursor_row) and client.server_pid is not None:
             server = daemon.find_server(client.server_pid)
-        self._host.open_action(action, daemon.pipe_dir, snapshot, self.clients.targets(), server, device)
+        clients = rescue_targets(action.id, daemon) if action.finds_clients else self.clients.targets()
+        self._host.open_action(action, daemon.pipe_dir, snapshot, clients, server, device)
 
     def action_jump(self, name: str) -> None:
         panel = self.query_one(f"#{name}", Panel)

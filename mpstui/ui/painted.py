@@ -9,6 +9,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
 from rich.style import Style
 from textual.geometry import Region
+from textual.screen import Screen
 from textual.strip import Strip
 from textual.widget import Widget
 
@@ -60,9 +61,7 @@ def justify(left: Line, right: Line, width: int, style: str = "text") -> Line:
 
 
 _CSS = """
-Painted {
-    background: $background;
-    color: $foreground;
+InkScreen {
     & > .ui--dim { color: $mps-muted; }
     & > .ui--label { color: $mps-muted; }
     & > .ui--good { color: $mps-ok; }
@@ -106,11 +105,17 @@ Painted {
 """Styles by name; only theme variables, so that every theme works, and words and symbols where there is no colour."""
 
 
-class Painted(Widget):
-    """Subclasses give ``lines()``; ``repaint()`` compares them with what is shown and refreshes what differs."""
+class InkScreen(Screen[None]):
+    """Holds the styles for all painted widgets on it: Textual works them out once, not again for each widget."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {"ui--text", *re.findall("ui--[a-z-]+", _CSS)}
     DEFAULT_CSS = _CSS
+
+
+class Painted(Widget):
+    """Subclasses give ``lines()``; ``repaint()`` compares them with what is shown and refreshes what differs."""
+
+    DEFAULT_CSS = "Painted { background: $background; color: $foreground; }"
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
@@ -153,10 +158,17 @@ class Painted(Widget):
         self._lines = []
         self.repaint()
 
+    def on_mount(self) -> None:
+        self.app.theme_changed_signal.subscribe(self, lambda _theme: self._forget_styles())
+
     def notify_style_update(self) -> None:
         super().notify_style_update()
+        self._forget_styles()
+
+    def _forget_styles(self) -> None:
         self._resolved.clear()
         self._strips = [None] * len(self._strips)
+        self.refresh()
 
     def _style(self, names: str) -> Style:
         style = self._resolved.get(names)
@@ -169,7 +181,7 @@ class Painted(Widget):
         foreground = self.styles.color
         attributes = Style()
         for name in names.split("+"):
-            styles = self.get_component_styles(f"ui--{name}")
+            styles = self.screen.get_component_styles(f"ui--{name}")
             if styles.has_rule("background") and styles.background.a:
                 background = background + styles.background
             if styles.has_rule("color"):

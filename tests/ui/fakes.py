@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from mpstui.actions.registry import ACTIONS
+from mpstui.actions.registry import ACTIONS as REGISTRY
+from mpstui.actions.rescue import targets
 from mpstui.actions.types import Action, Danger, ExitStatus, Preview, Request, Result
 from mpstui.model import ProcessKey, Snapshot
+
+
+ACTIONS = tuple(action for action in REGISTRY if not action.finds_clients)
+"""Those that are for the clients the user chose, or for none."""
 
 
 class FakeCollector:
@@ -52,8 +57,10 @@ class FakeRunner:
         if self.read_only:
             return "mpstui runs read-only"
         daemon = snapshot.daemon(pipe_dir)
-        if daemon is None or daemon.health != "ok":
+        if daemon is None or (daemon.health != "ok" and not action.finds_clients):
             return "the daemon does not answer"
+        if action.finds_clients:
+            return None if targets(action.id, daemon) else "nobody to end"
         return "choose a client first" if action.danger is Danger.HARM and not clients else None
 
     def preview(self, request: Request, snapshot: Snapshot) -> Preview:

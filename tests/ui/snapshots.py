@@ -206,7 +206,10 @@ def unhealthy(health: Health) -> Snapshot:
             "health_detail": "alice keeps a control session open on pts/3 (process 4242).",
             "remedy": "Ask alice to end it (Ctrl-D), or end process 4242.",
         },
-        "blocked": {"health_detail": "No answer for 5 s: terminate_client was sent twice for client 2028."},
+        "blocked": {
+            "blocked_by": clients()[4].key,
+            "health_detail": "No answer for 5 s: terminate_client was sent twice for client 2028.",
+        },
         "stale": {"servers": (), "key": None, "version": None},
         "absent": {"servers": (), "key": None, "version": None},
     }

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from textual.pilot import Pilot
 
-from mpstui.model import ProcessKey, Snapshot
+from mpstui.model import ProcessKey, ServerFault, Snapshot
 from mpstui.ui.app import MpsTuiApp
 from mpstui.ui.dialogs import ChangeForm, DetailsScreen, HarmConfirm, HelpScreen
 from mpstui.ui.overview import Overview
@@ -17,6 +17,8 @@ from .screen import make_app, text_of
 from .snapshots import OTHER_PIPE, PIPE, client, clients, daemon, one_daemon, rich, server, unhealthy
 
 SIZE = (160, 48)
+CHOSEN = tuple(action for action in ACTIONS if not action.finds_clients)
+"""The actions that work on what the cursor is on; the others show only where there is something to rescue."""
 
 
 def with_clients(*series) -> Snapshot:
@@ -200,13 +202,28 @@ async def test_tabs_switch_daemons_and_drop_the_choice() -> None:
         assert app.overview.daemon.pipe_dir == PIPE, "a daemon that has gone leaves its tab"
 
 
-@pytest.mark.parametrize("action", ACTIONS, ids=lambda action: action.id)
+@pytest.mark.parametrize("action", CHOSEN, ids=lambda action: action.id)
 async def test_the_key_of_each_action_opens_its_dialog(action) -> None:
     app = make_app(one_daemon())
     async with app.run_test(size=SIZE) as pilot:
         await press(pilot, action.key)
         assert isinstance(app.screen, HarmConfirm | ChangeForm)
         assert app.screen.action is action
+
+
+@pytest.mark.parametrize("key", ["u", "e"])
+async def test_a_rescue_names_the_processes_that_it_would_end(key) -> None:
+    hit = client(5)
+    fault = ServerFault(1.0, (hit.pid,), (hit.key,))
+    broken = server(clients=(hit, client(6)), fault=fault, status="FAULT")
+    blocked = {"health": "blocked", "blocked_by": hit.key, "health_detail": "blocked"} if key == "u" else {}
+    made = one_daemon()
+    app = make_app(replace(made, daemons=(replace(made.daemons[0], servers=(broken,), **blocked),)))
+    async with app.run_test(size=SIZE) as pilot:
+        await press(pilot, key)
+        assert isinstance(app.screen, HarmConfirm)
+        assert app.screen.clients == (hit.key,)
+        assert str(hit.pid) in text_of(app)
 
 
 async def test_a_dialog_keeps_the_clients_it_was_opened_for() -> None:
@@ -229,8 +246,8 @@ async def test_read_only_dims_all_actions_says_why_and_opens_nothing() -> None:
     async with app.run_test(size=SIZE) as pilot:
         assert "READ-ONLY" in text_of(app)
         off = [text.strip() for text, style in app.overview.keys.lines(160, 1)[0] if style == "key-off"]
-        assert [hint for hint in off if hint in {a.title for a in ACTIONS}] == [a.title for a in ACTIONS]
-        for action in ACTIONS:
+        assert [hint for hint in off if hint in {a.title for a in CHOSEN}] == [a.title for a in CHOSEN]
+        for action in CHOSEN:
             await press(pilot, action.key)
             assert isinstance(app.screen, Overview)
         assert any("read-only" in n.message for n in app._notifications)
