@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Callable
 
 from mpstui.actions.audit import AuditLog
 from mpstui.actions.check import client_line
+from mpstui.actions.killing import end_process
 from mpstui.actions.types import STATUS, ExitStatus, Request, Result
 from mpstui.blast import server_of
 from mpstui.control.answer import Answer, Outcome
 from mpstui.control.mps import MpsControl
 from mpstui.model import Client, Daemon, ProcessKey
 from mpstui.observe.processes import PidFd, open_pidfd
-
-_AFTER_KILL = 5.0
-"""Seconds that a process may take to go after SIGKILL: the driver frees its memory first."""
 
 
 class Ending:
@@ -73,7 +70,7 @@ class Ending:
                 status, text = await self._terminate(request, client, server)
                 if status is not ExitStatus.DONE or not kill:
                     return status, text
-            status, text = await self._kill(client, process)
+            status, text = await self._kill(process)
             self._write(request, client, f"kill {client.pid}", None, status, text)
             return status, text
 
@@ -112,15 +109,9 @@ class Ending:
             self._write(request, client, answer.command, None, None, "not taken", sent=False)
         return self._done(request, client, answer.command, answer, STATUS[answer.outcome], text)
 
-    async def _kill(self, client: Client, process: PidFd) -> tuple[ExitStatus, str]:
-        for number, patience in ((signal.SIGTERM, self._grace), (signal.SIGKILL, _AFTER_KILL)):
-            self._progress(f"{number.name} {client.pid}")
-            if trouble := process.send(number):
-                status = ExitStatus.NOT_PERMITTED if trouble.not_permitted else ExitStatus.REFUSED_BY_SAFETY_RULE
-                return status, f"terminated, but the process lives: {trouble.message}"
-            if await process.wait(patience):
-                return ExitStatus.DONE, f"terminated, then ended by {number.name}"
-        return ExitStatus.NO_ANSWER, f"terminated, but the process is still there {_AFTER_KILL:.0f} s after SIGKILL"
+    async def _kill(self, process: PidFd) -> tuple[ExitStatus, str]:
+        status, text = await end_process(process, self._grace, self._progress)
+        return status, f"terminated, {'then' if status is ExitStatus.DONE else 'but'} {text}"
 
     def _done(
         self, request: Request, client: Client, command: str, answer: Answer[None] | None, status: ExitStatus, text: str

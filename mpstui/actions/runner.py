@@ -20,7 +20,8 @@ from mpstui.actions.check import (
     reachable_daemon,
 )
 from mpstui.actions.ending import Ending
-from mpstui.actions.registry import ACTIONS
+from mpstui.actions.registry import ACTIONS, action
+from mpstui.actions.rescue import Rescue, preview_rescue
 from mpstui.actions.types import STATUS, Action, Danger, ExitStatus, Preview, Request, Result
 from mpstui.control.answer import Answer, Outcome
 from mpstui.control.mps import MpsControl
@@ -65,6 +66,8 @@ class Runner:
             return READ_ONLY
         if snapshot is None:
             return "the node has not been read yet"
+        if action.finds_clients:
+            return self.preview(Request(action.id, pipe_dir), snapshot).error
         if action.danger is Danger.HARM:
             if not clients:
                 return "choose a client first"
@@ -77,7 +80,8 @@ class Runner:
 
     def preview(self, request: Request, snapshot: Snapshot) -> Preview:
         """What the request would do; instant, sends nothing."""
-        shown = preview(request, snapshot)
+        rescue = action(request.action).finds_clients
+        shown = preview_rescue(request, snapshot) if rescue else preview(request, snapshot)
         if self.read_only:
             return Preview(shown.title, shown.facts, error=READ_ONLY, error_status=ExitStatus.REFUSED_BY_SAFETY_RULE)
         return shown
@@ -90,9 +94,11 @@ class Runner:
             result = Result(request, shown.error_status, shown.error, ("nothing was sent",))
             self._write(request, "", None, result)
             return result
-        daemon = reachable_daemon(request, snapshot)
-        control = self._node.control_for(request.pipe_dir)
         try:
+            if action(request.action).finds_clients and (blocked := snapshot.daemon(request.pipe_dir)) is not None:
+                return await Rescue(self._audit, self._boot_id, self.grace, progress).run(request, blocked)
+            daemon = reachable_daemon(request, snapshot)
+            control = self._node.control_for(request.pipe_dir)
             if request.clients:
                 ending = Ending(control, self._audit, self._boot_id, self._terminated, self.grace, progress)
                 return await ending.run(request, daemon)

@@ -20,6 +20,8 @@ ActionId = Literal[
     "start_server",
     "terminate_client",
     "terminate_and_kill",
+    "end_lost_clients",
+    "unblock",
 ]
 
 
@@ -77,6 +79,8 @@ class Action:
     danger: Danger
     help: str
     arguments: tuple[Argument, ...] = ()
+    finds_clients: bool = False
+    """Its clients follow from the daemon's state (``mpstui.actions.rescue.targets``) instead of being chosen."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,25 @@
+"""Ends one process for good: SIGTERM, grace, SIGKILL, through a pidfd so that no other process can be hit."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+
+from mpstui.actions.types import ExitStatus
+from mpstui.observe.processes import PidFd
+
+AFTER_KILL = 5.0
+"""Seconds that a process may take to go after SIGKILL: the driver frees its memory first."""
+
+
+async def end_process(process: PidFd, grace: float, progress: Callable[[str], None]) -> tuple[ExitStatus, str]:
+    """``grace`` is in seconds. The text says how it ended, or why it has not."""
+    pid = process.key.pid
+    for number, patience in ((signal.SIGTERM, grace), (signal.SIGKILL, AFTER_KILL)):
+        progress(f"{number.name} {pid}")
+        if trouble := process.send(number):
+            status = ExitStatus.NOT_PERMITTED if trouble.not_permitted else ExitStatus.REFUSED_BY_SAFETY_RULE
+            return status, f"the process lives: {trouble.message}"
+        if await process.wait(patience):
+            return ExitStatus.DONE, f"ended by {number.name}"
+    return ExitStatus.NO_ANSWER, f"the process is still there {AFTER_KILL:.0f} s after SIGKILL"

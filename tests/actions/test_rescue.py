@@ -1,0 +1,163 @@
+"""The two rescues: whom they end, whom they never end, and what the audit log keeps of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from mpstui.actions.audit import AuditLog
+from mpstui.actions.registry import action
+from mpstui.actions.rescue import preview_rescue, targets
+from mpstui.actions.runner import Runner
+from mpstui.actions.types import ExitStatus, Request
+from mpstui.model import ProcessKey, ServerFault
+from mpstui.observe.procfs import process_key
+from tests.actions.fakes import PIPE, FakeNode, client, node
+
+DEAF = "import signal, sys; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); sys.stdin.read()"
+MEEK = "import sys; print(flush=True); sys.stdin.read()"
+
+
+@pytest.fixture
+def start():
+    """Starts processes that are ready and end with the test; gives the process and its identity."""
+    running = []
+
+    def start(code=MEEK):
+        process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        running.append(process)
+        process.stdout.readline()
+        return process, process_key(process.pid)
+
+    yield start
+    for process in running:
+        process.kill()
+        process.communicate()
+
+
+def faulty(*hit, others=()):
+    """A node whose server is in FAULT and has ``hit`` still to end."""
+    snapshot = node(*(replace(client(key.pid), key=key, uid=os.geteuid()) for key in (*hit, *others)))
+    daemon = snapshot.daemons[0]
+    fault = ServerFault(1.0, (hit[0].pid,), tuple(hit), refused=2)
+    server = replace(daemon.servers[0], status="FAULT", fault=fault)
+    return replace(snapshot, daemons=(replace(daemon, servers=(server,)),))
+
+
+def blocked(key):
+    return node(
+        replace(client(key.pid), key=key, uid=os.geteuid(), state="TERMINATED"), health="blocked", blocked_by=key
+    )
+
+
+def runner(snapshot, folder, grace=5.0, **options):
+    return Runner(FakeNode(snapshot), AuditLog(folder / "audit.jsonl"), grace=grace, **options)
+
+
+async def test_those_hit_are_ended_and_nobody_else(start, tmp_path):
+    (one, first), (two, second), (bystander, third) = start(), start(), start()
+    snapshot = faulty(first, second, others=(third,))
+    shown = preview_rescue(Request("end_lost_clients", PIPE), snapshot)
+    assert [line.split()[0] for line in shown.hits] == [str(one.pid), str(two.pid)]
+    assert [line.split()[0] for line in shown.not_reached] == [str(bystander.pid)]
+    result = await runner(snapshot, tmp_path).execute(Request("end_lost_clients", PIPE), snapshot)
+    assert result.done, result
+    assert (one.wait(5), two.wait(5)) == (-signal.SIGTERM, -signal.SIGTERM)
+    assert bystander.poll() is None
+    entries = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
+    assert {(e["action"], e["client"][0], e["status"]) for e in entries} == {
+        ("end_lost_clients", one.pid, 0),
+        ("end_lost_clients", two.pid, 0),
+    }
+
+
+async def test_one_of_them_can_be_chosen_and_what_is_left_is_said(start, tmp_path):
+    (one, first), (two, second) = start(), start()
+    snapshot = faulty(first, second)
+    request = Request("end_lost_clients", PIPE, clients=(second,))
+    assert ("then", "1 more are left to end before it does") in preview_rescue(request, snapshot).facts
+    assert (await runner(snapshot, tmp_path).execute(request, snapshot)).done
+    assert two.wait(5) == -signal.SIGTERM
+    assert one.poll() is None
+
+
+async def test_one_that_ignores_sigterm_is_killed(start, tmp_path):
+    process, key = start(DEAF)
+    snapshot = blocked(key)
+    result = await runner(snapshot, tmp_path, grace=0.05).execute(Request("unblock", PIPE), snapshot)
+    assert result.done, result
+    assert process.wait(5) == -signal.SIGKILL
+    assert "SIGKILL" in result.details[0]
+
+
+async def test_a_successor_of_the_pid_is_never_hit(start, tmp_path):
+    process, key = start()
+    snapshot = blocked(ProcessKey(key.pid, key.start_ticks - 1))
+    result = await runner(snapshot, tmp_path).execute(Request("unblock", PIPE), snapshot)
+    assert "ended already" in result.details[0]
+    assert process.poll() is None
+
+
+async def test_without_a_start_time_nothing_is_sent(start, tmp_path):
+    process, key = start()
+    snapshot = faulty(ProcessKey(key.pid))
+    result = await runner(snapshot, tmp_path).execute(Request("end_lost_clients", PIPE), snapshot)
+    assert result.status is ExitStatus.REFUSED_BY_SAFETY_RULE
+    assert "nothing was sent" in result.message
+    assert process.poll() is None
+
+
+async def test_a_client_that_is_not_to_be_ended_is_refused(start, tmp_path):
+    (hit, first), (bystander, second) = start(), start()
+    snapshot = faulty(first, others=(second,))
+    request = Request("end_lost_clients", PIPE, clients=(first, second))
+    result = await runner(snapshot, tmp_path).execute(request, snapshot)
+    assert result.status is ExitStatus.REFUSED_BY_SAFETY_RULE
+    assert hit.poll() is None
+    assert bystander.poll() is None
+
+
+async def test_the_newest_picture_decides(start, tmp_path):
+    """The question was put while the server was in FAULT; by the time of the answer it has recovered."""
+    process, key = start()
+    old = faulty(key)
+    request = Request("end_lost_clients", PIPE)
+    result = await runner(node(client(key.pid)), tmp_path).execute(request, old)
+    assert result.status is ExitStatus.REFUSED_BY_SAFETY_RULE
+    assert process.poll() is None
+
+
+async def test_read_only_ends_nobody(start, tmp_path):
+    process, key = start()
+    snapshot = blocked(key)
+    made = runner(snapshot, tmp_path, read_only=True)
+    assert made.unavailable(action("unblock"), snapshot, PIPE)
+    result = await made.execute(Request("unblock", PIPE), snapshot)
+    assert result.status is ExitStatus.REFUSED_BY_SAFETY_RULE
+    assert process.poll() is None
+
+
+def test_offered_only_where_there_is_something_to_end(tmp_path):
+    well = node(client(643))
+    made = runner(well, tmp_path)
+    for name in ("end_lost_clients", "unblock"):
+        assert made.unavailable(action(name), well, PIPE, (ProcessKey(643, 1),))
+        assert targets(name, well.daemons[0]) == ()
+    key = ProcessKey(643, 1)
+    assert made.unavailable(action("unblock"), blocked(key), PIPE) is None
+    assert made.unavailable(action("end_lost_clients"), faulty(key), PIPE) is None
+    assert targets("unblock", replace(blocked(key).daemons[0], health="ok")) == ()
+
+
+def test_another_users_process_is_refused_before_anything_is_sent(monkeypatch):
+    snapshot = faulty(ProcessKey(643, 1))
+    monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    shown = preview_rescue(Request("end_lost_clients", PIPE), snapshot)
+    assert shown.error_status is ExitStatus.NOT_PERMITTED
+    assert "643" in shown.error
