@@ -209,6 +209,14 @@ class KeyBar(Painted):
             x += cells
 
 
+class TooSmall(Painted):
+    """What is shown where nothing else fits."""
+
+    def lines(self, width: int, height: int) -> list[Line]:
+        lines: list[Line] = [((" mpstui", "brand"),), ((" terminal too small", "warn"),), ((" q quits", "dim"),)]
+        return lines[:height]
+
+
 def last_event(snapshot: Snapshot, pipe_dir: Path, kinds: set[str]) -> Event | None:
     """The newest event of these kinds of a daemon."""
     return next((e for e in reversed(snapshot.events) if e.pipe_dir == pipe_dir and e.kind in kinds), None)

@@ -1,13 +1,13 @@
-"""What the screen needs of the collector and of the action runner."""
+"""What the screen needs of the collector and of the action runner, and the overview of the application."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
 from typing import Protocol
 
 from mpstui.actions.types import Action, Preview, Request, Result
-from mpstui.model import ProcessKey, Snapshot
+from mpstui.model import ProcessKey, Server, Snapshot
 
 
 class Collector(Protocol):
@@ -44,3 +44,23 @@ class Runner(Protocol):
     def preview(self, request: Request, snapshot: Snapshot, /) -> Preview: ...
 
     async def execute(self, request: Request, snapshot: Snapshot, progress: Callable[[str], None], /) -> Result: ...
+
+
+class Host(Protocol):
+    """What the overview asks of the application."""
+
+    def catch_up(self) -> None: ...
+
+    def refresh_now(self, pipe_dir: Path | None) -> None: ...
+
+    def open_details(self, kind: str, identity: Hashable) -> None: ...
+
+    def open_action(
+        self,
+        action: Action,
+        pipe_dir: Path,
+        snapshot: Snapshot,
+        clients: tuple[ProcessKey, ...],
+        server: Server | None,
+        device: str | None,
+    ) -> None: ...

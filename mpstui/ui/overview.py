@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from textual import events, on
 from textual.app import ComposeResult
@@ -13,12 +12,12 @@ from textual.containers import Container
 
 from mpstui.actions.rescue import targets as rescue_targets
 from mpstui.actions.types import Action, Danger
-from mpstui.model import Daemon, Device, Problem, ProcessKey, Server, Snapshot
-from mpstui.ui.bars import DaemonTabs, Header, KeyBar, KeyHint, ProblemBar
+from mpstui.model import Daemon, Device, Problem, Server, Snapshot
+from mpstui.ui.bars import DaemonTabs, Header, KeyBar, KeyHint, ProblemBar, TooSmall
 from mpstui.ui.card import ExplanationCard
-from mpstui.ui.contract import Runner
+from mpstui.ui.contract import Host, Runner
 from mpstui.ui.layout import Needs, Plan, plan
-from mpstui.ui.painted import InkScreen, Line, Painted
+from mpstui.ui.painted import InkScreen, Painted
 from mpstui.ui.panel import Panel
 from mpstui.ui.panels import ClientsPanel, DevicesPanel, EventsPanel, LimitsPanel, ServersPanel
 from mpstui.ui.panels.limits import LimitRow
@@ -27,34 +26,6 @@ if TYPE_CHECKING:
     from textual.widgets import Input
 
 PANELS = ("devices", "limits", "servers", "clients", "events")
-
-
-class Host(Protocol):
-    """What the overview asks of the application."""
-
-    def catch_up(self) -> None: ...
-
-    def refresh_now(self, pipe_dir: Path | None) -> None: ...
-
-    def open_details(self, kind: str, identity: Hashable) -> None: ...
-
-    def open_action(
-        self,
-        action: Action,
-        pipe_dir: Path,
-        snapshot: Snapshot,
-        clients: tuple[ProcessKey, ...],
-        server: Server | None,
-        device: str | None,
-    ) -> None: ...
-
-
-class TooSmall(Painted):
-    """What is shown where nothing else fits."""
-
-    def lines(self, width: int, height: int) -> list[Line]:
-        lines: list[Line] = [((" mpstui", "brand"),), ((" terminal too small", "warn"),), ((" q quits", "dim"),)]
-        return lines[:height]
 
 
 class Overview(InkScreen):
@@ -255,8 +226,6 @@ class Overview(InkScreen):
         for action in self._runner.actions:
             harm = action.danger is Danger.HARM
             available = self._refusal(action) is None
-            if action.finds_clients and not available:
-                continue
             if action.finds_clients and not available:
                 continue  # a rescue shows when there is something to rescue
             hints.append(KeyHint(action.key, action.title, f"act('{action.id}')", 5 if harm else 4, available))

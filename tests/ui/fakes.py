@@ -5,14 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from mpstui.actions.registry import ACTIONS as REGISTRY
+from mpstui.actions.registry import ACTIONS
 from mpstui.actions.rescue import targets
 from mpstui.actions.types import Action, Danger, ExitStatus, Preview, Request, Result
 from mpstui.model import ProcessKey, Snapshot
-
-
-ACTIONS = tuple(action for action in REGISTRY if not action.finds_clients)
-"""Those that are for the clients the user chose, or for none."""
 
 
 class FakeCollector:
