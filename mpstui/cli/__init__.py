@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from mpstui.cli import planning
 from mpstui.cli.parser import build_parser
 
 NO_DAEMON = "no MPS control daemon found: none is running, and none was named"
@@ -23,6 +24,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from mpstui.sim import serve
 
             return serve(options.directory, options.scenario)
+        if options.command in planning.COMMANDS:
+            return planning.dispatch(options, _node)
         with _node(options) as pipe_dirs:
             if options.command is None:
                 from mpstui.cli.screen import run_screen

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from mpstui import __version__
+from mpstui.cli.planning import add_commands
 
 _EPILOG = """\
 exit status: 0 done · 1 the daemon refused, or the value read back is not the one set · 2 usage · 3 no daemon there ·
@@ -84,6 +85,8 @@ def build_parser() -> argparse.ArgumentParser:
     terminate.add_argument("--kill", action="store_true", help="then end its process: SIGTERM, grace, SIGKILL")
     terminate.add_argument("--yes", action="store_true", help="do not ask")
     terminate.add_argument("--json", action="store_true", help="print the result as JSON")
+
+    add_commands(commands, node)
 
     sim = commands.add_parser("sim", help="the simulated node")
     simulations = sim.add_subparsers(dest="simulation", metavar="COMMAND", required=True)

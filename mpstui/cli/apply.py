@@ -1,0 +1,232 @@
+"""Applies profiles to running daemons and shows their drift: for ``plan --apply``, ``profile`` and ``daemon start``."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from mpstui.actions.audit import AuditLog, default_path
+from mpstui.actions.runner import Runner
+from mpstui.actions.types import ExitStatus
+from mpstui.cli import NO_DAEMON, complain
+from mpstui.model import Daemon, Snapshot
+from mpstui.node import MixedNode, open_node
+from mpstui.observe.collector import Collector
+from mpstui.plan.amounts import PlanError
+from mpstui.plan.apply import Report, apply, go_back
+from mpstui.plan.profile import DaemonProfile, Profile
+from mpstui.plan.settings import Difference, Step, drift, steps, waits_for_a_server
+
+_WAITS = "no server runs: limits that are for servers alone are set once one does; apply again then"
+
+
+def apply_profile(options: argparse.Namespace, profile: Profile, pipe_dirs: tuple[Path, ...]) -> int:
+    """Bring each daemon of the profile to what it says; the exit status of what failed first."""
+    return asyncio.run(_apply_all(options, profile, pipe_dirs))
+
+
+def diff_profile(options: argparse.Namespace, profile: Profile, pipe_dirs: tuple[Path, ...]) -> int:
+    """Print the drift; 0 where there is none, 1 where there is some."""
+
+    async def read() -> int:
+        try:
+            async with _Node(profile_dirs(profile, pipe_dirs)) as node:
+                return _diff(options, node.snapshot, matched(profile, node.snapshot, pipe_dirs))
+        except Unusable as error:
+            return complain(str(error), error.status)
+
+    return asyncio.run(read())
+
+
+def read_snapshot(pipe_dirs: tuple[Path, ...]) -> Snapshot:
+    """One complete reading. Raises Unusable."""
+
+    async def read() -> Snapshot:
+        async with _Node(pipe_dirs) as node:
+            return node.snapshot
+
+    return asyncio.run(read())
+
+
+class Unusable(Exception):
+    """Why there is no daemon to work on, and the exit status that says so."""
+
+    def __init__(self, message: str, status: ExitStatus) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class _Node:
+    """A collector with one complete reading, as a context."""
+
+    snapshot: Snapshot
+
+    def __init__(self, pipe_dirs: tuple[Path, ...]) -> None:
+        try:
+            sources, dirs = open_node(pipe_dirs)
+        except MixedNode as error:
+            raise Unusable(str(error), ExitStatus.USAGE) from None
+        self.collector = Collector(dirs, sources)
+
+    async def __aenter__(self) -> _Node:
+        self.snapshot = await self.collector.once()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.collector.stop()
+
+
+def profile_dirs(profile: Profile, pipe_dirs: tuple[Path, ...]) -> tuple[Path, ...]:
+    """The pipe directories to read: those asked for, otherwise the profile's own."""
+    return pipe_dirs or tuple(d.pipe_dir for d in profile.daemons if d.pipe_dir is not None)
+
+
+def matched(profile: Profile, snapshot: Snapshot, pipe_dirs: tuple[Path, ...]) -> list[tuple[Daemon, DaemonProfile]]:
+    """Each daemon of the profile with the one that runs. Raises Unusable where one is not there or does not answer."""
+    wanted = profile.daemons
+    if len(wanted) == 1 and (pipe_dirs or wanted[0].pipe_dir is None):
+        if len(snapshot.daemons) > 1:
+            names = ", ".join(str(d.pipe_dir) for d in snapshot.daemons)
+            raise Unusable(f"there are several daemons; choose one with --pipe-dir: {names}", ExitStatus.USAGE)
+        if not snapshot.daemons:
+            raise Unusable(NO_DAEMON, ExitStatus.NO_DAEMON)
+        wanted = (replace(wanted[0], pipe_dir=snapshot.daemons[0].pipe_dir),)
+    found = []
+    for one in wanted:
+        daemon = snapshot.daemon(one.pipe_dir) if one.pipe_dir is not None else None
+        if daemon is None or daemon.health != "ok":
+            state, detail = (daemon.health, daemon.health_detail or "") if daemon else ("absent", "not asked for")
+            status = ExitStatus.NO_ANSWER if state in {"held", "blocked"} else ExitStatus.NO_DAEMON
+            raise Unusable(f"{one.pipe_dir}: {state}: {detail}", status)
+        found.append((daemon, one))
+    return found
+
+
+async def _apply_all(options: argparse.Namespace, profile: Profile, pipe_dirs: tuple[Path, ...]) -> int:
+    reports: list[tuple[Path, Report]] = []
+    try:
+        async with _Node(profile_dirs(profile, pipe_dirs)) as node:
+            runner = Runner(node.collector, AuditLog(default_path()), read_only=getattr(options, "read_only", False))
+            pairs = matched(profile, node.snapshot, pipe_dirs)
+            todo = [(daemon, one, steps(node.snapshot, daemon.pipe_dir, one)) for daemon, one in pairs]
+            if getattr(options, "dry_run", False):
+                return _dry_run(options, [(daemon, planned) for daemon, _, planned in todo])
+            for daemon, one, planned in todo:
+                report = await apply(runner, node.snapshot, planned, _tell)
+                reports.append((daemon.pipe_dir, report))
+                if waits_for_a_server(daemon, one):
+                    _tell(_WAITS)
+                if not report.complete:
+                    await _offer_way_back(options, runner, node.snapshot, report)
+                    break
+    except (Unusable, PlanError) as error:
+        status = error.status if isinstance(error, Unusable) else ExitStatus.USAGE
+        if getattr(options, "json", False):
+            _print_json(done=False, exit_status=int(status), message=str(error))
+        return complain(str(error), status)
+    return _finish(options, reports)
+
+
+def _finish(options: argparse.Namespace, reports: Sequence[tuple[Path, Report]]) -> int:
+    status = next((report.status for _, report in reports if not report.complete), ExitStatus.DONE)
+    if getattr(options, "json", False):
+        _print_json(
+            done=status is ExitStatus.DONE,
+            exit_status=int(status),
+            daemons=[
+                {"pipe_dir": str(pipe_dir), "done": report.complete, "steps": len(report.done), "lines": report.lines()}
+                for pipe_dir, report in reports
+            ],
+        )
+        return status
+    for pipe_dir, report in reports:
+        stream = sys.stdout if report.complete else sys.stderr
+        print(f"{pipe_dir}: {'as it should be' if report.complete else 'only in part'}", file=stream)
+        for line in report.lines() or ("nothing had to be changed",):
+            print(f"  {line}", file=stream)
+    return status
+
+
+async def _offer_way_back(options: argparse.Namespace, runner: Runner, snapshot: Snapshot, report: Report) -> None:
+    if not report.can_go_back:
+        return
+    if not getattr(options, "go_back", False):
+        for line in report.lines():
+            _tell(line)
+        if not sys.stdin.isatty():
+            _tell("to go back:")
+            for step in reversed(report.done):
+                _tell(f"  {_command(step)}")
+            return
+        print("go back to what was before? [y/N] ", end="", file=sys.stderr, flush=True)
+        if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
+            return
+    for line in (await go_back(runner, snapshot, report, _tell)).lines():
+        _tell(line)
+
+
+def _command(step: Step) -> str:
+    """The command line that takes a step back."""
+    request = step.undo
+    if request is None:
+        return f"{step.difference.what}: {step.undo_note}"
+    name = {
+        "set_active_thread_percentage": "active-thread-percentage",
+        "set_pinned_mem_limit": "pinned-mem-limit",
+    }.get(request.action, "client-priority")
+    scope = (
+        "" if name == "client-priority" else f" --server {request.server_pid}" if request.server_pid else " --default"
+    )
+    device = f" --device {request.device}" if request.device is not None else ""
+    return f"mpstui set {name} {request.value}{device}{scope} --pipe-dir {request.pipe_dir}"
+
+
+def _dry_run(options: argparse.Namespace, planned: Sequence[tuple[Daemon, Sequence[Step]]]) -> int:
+    differences = [(daemon.pipe_dir, [step.difference for step in plan]) for daemon, plan in planned]
+    _print_differences(options, differences, "would be set")
+    return ExitStatus.DONE
+
+
+def _diff(options: argparse.Namespace, snapshot: Snapshot, pairs: Sequence[tuple[Daemon, DaemonProfile]]) -> int:
+    try:
+        found = [(daemon.pipe_dir, list(drift(daemon, one))) for daemon, one in pairs]
+    except PlanError as error:
+        return complain(str(error), ExitStatus.USAGE)
+    waits = [daemon.pipe_dir for daemon, one in pairs if waits_for_a_server(daemon, one)]
+    _print_differences(options, found, "should be", waits)
+    return ExitStatus.REFUSED_BY_DAEMON if any(differences for _, differences in found) or waits else ExitStatus.DONE
+
+
+def _print_differences(
+    options: argparse.Namespace,
+    found: Sequence[tuple[Path, Sequence[Difference]]],
+    verb: str,
+    waits: Sequence[Path] = (),
+) -> None:
+    if getattr(options, "json", False):
+        entries = [
+            {"pipe_dir": str(pipe_dir), "what": d.what, "wanted": d.wanted, "found": d.found}
+            for pipe_dir, differences in found
+            for d in differences
+        ]
+        _print_json(differences=entries, waits_for_a_server=[str(path) for path in waits])
+        return
+    for pipe_dir, differences in found:
+        print(f"{pipe_dir}: {'' if differences else 'no difference'}".rstrip())
+        for difference in differences:
+            print(f"  {difference.what}: is {difference.found}, {verb} {difference.wanted}")
+        if pipe_dir in waits:
+            print(f"  {_WAITS}")
+
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr)
+
+
+def _print_json(**fields: object) -> None:
+    print(json.dumps({"schema": 1, **fields}, ensure_ascii=False))

@@ -1,0 +1,215 @@
+"""``mpstui daemon``: starts and stops control daemons, prints units."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from mpstui.actions.audit import AuditLog, default_path
+from mpstui.actions.types import ExitStatus
+from mpstui.cli import NO_DAEMON, complain
+from mpstui.cli.apply import apply_profile
+from mpstui.daemons.spec import DaemonSpec, Wish, spec_of_profile, specs_of
+from mpstui.daemons.stale import clean
+from mpstui.daemons.start import Started, start
+from mpstui.daemons.stop import Stopped, StopPreview, preview_stop, stop
+from mpstui.daemons.units import unit_text
+from mpstui.model import Daemon, Device
+from mpstui.node import MixedNode, open_node
+from mpstui.observe.collector import Collector
+from mpstui.observe.daemons import DEFAULT_PIPE_DIR
+from mpstui.plan import store
+from mpstui.plan.amounts import PlanError
+from mpstui.plan.cpus import cpu_list
+from mpstui.plan.profile import DaemonProfile, Profile, ProfileError
+
+
+def daemon(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
+    """Carry it out; returns the exit status."""
+    if getattr(options, "demo", False) and options.daemon_action != "stop":
+        return complain("a demo has its own daemon; leave out --demo", ExitStatus.USAGE)
+    try:
+        if options.daemon_action == "unit":
+            _, specs, _, _ = _wanted(options, pipe_dirs)
+            print(unit_text(options.kind, specs), end="")
+            return ExitStatus.DONE
+        if options.daemon_action == "start":
+            return _start(options, pipe_dirs)
+        return asyncio.run(_stop(options, pipe_dirs))
+    except (PlanError, ProfileError, MixedNode) as error:
+        return complain(str(error), ExitStatus.USAGE)
+
+
+def _wanted(
+    options: argparse.Namespace, pipe_dirs: tuple[Path, ...]
+) -> tuple[Profile | None, tuple[DaemonSpec, ...], tuple[Device, ...], tuple[str, ...]]:
+    """The profile, the daemons asked for, the node's devices, and the control binary."""
+    if len(pipe_dirs) > 1:
+        raise PlanError("one --pipe-dir only; --per-gpu makes one for each GPU from it")
+    sources, _ = open_node(pipe_dirs or (Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY") or DEFAULT_PIPE_DIR),))
+    try:
+        devices = sources.nvml.sample().devices
+    finally:
+        sources.nvml.close()
+    log_dirs = tuple(getattr(options, "log_dir", None) or ())
+    wish = Wish(
+        tuple(options.device),
+        options.per_gpu,
+        options.multi_user,
+        None if options.cpu is None else cpu_list(options.cpu),
+        pipe_dirs[0] if pipe_dirs else None,
+        log_dirs[0] if log_dirs else None,
+    )
+    if options.profile is None:
+        return None, specs_of(wish, devices, os.environ, root=os.geteuid() == 0), devices, sources.control_binary
+    if wish.devices or wish.per_gpu or wish.multi_user or wish.cpus or wish.log_dir:
+        raise PlanError("--profile says everything itself; leave the other options out")
+    profile, _ = store.read(options.profile)
+    if pipe_dirs and len(profile.daemons) > 1:
+        raise PlanError("the profile has several daemons with their own directories; leave out --pipe-dir")
+    fallback = pipe_dirs[0] if pipe_dirs else DEFAULT_PIPE_DIR
+    specs = tuple(spec_of_profile(_at(one, pipe_dirs), fallback) for one in profile.daemons)
+    return profile, specs, devices, sources.control_binary
+
+
+def _at(one: DaemonProfile, pipe_dirs: tuple[Path, ...]) -> DaemonProfile:
+    """A directory that was asked for comes before the profile's."""
+    return replace(one, pipe_dir=pipe_dirs[0], log_dir=None) if pipe_dirs else one
+
+
+def _start(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
+    profile, specs, devices, binary = _wanted(options, pipe_dirs)
+    audit, read_only = AuditLog(default_path()), getattr(options, "read_only", False)
+
+    async def start_all() -> list[Started]:
+        # One after the other: each failure is told before the next daemon is there.
+        return [await start(spec, binary, audit, read_only=read_only, progress=_tell) for spec in specs]
+
+    results = asyncio.run(start_all())
+    status = next((result.status for result in results if not result.done), ExitStatus.DONE)
+    modes = _compute_modes(specs, devices)
+    if options.json:
+        entries = [
+            {
+                "pipe_dir": str(r.spec.pipe_dir),
+                "log_dir": str(r.spec.log_dir),
+                "pid": r.pid,
+                "done": r.done,
+                "exit_status": int(r.status),
+                "message": r.message,
+                "details": list(r.details),
+            }
+            for r in results
+        ]
+        _print_json(done=status is ExitStatus.DONE, exit_status=int(status), daemons=entries, compute_mode=modes)
+    else:
+        for result in results:
+            stream = sys.stdout if result.done else sys.stderr
+            print(result.message, file=stream)
+            for line in result.details:
+                print(f"  {line}", file=stream)
+        for line in modes:
+            print(line)
+    if profile is not None and status is ExitStatus.DONE:
+        options.json = False  # what is applied is told on stderr and in the exit status
+        return apply_profile(options, profile, pipe_dirs)
+    return status
+
+
+def _compute_modes(specs: Sequence[DaemonSpec], devices: Sequence[Device]) -> list[str]:
+    """The compute mode of each device, and the command that changes it, which is for the admin to run."""
+    wanted = {uuid for spec in specs for uuid in spec.devices}
+    return [
+        f"GPU {device.index}: compute mode {device.compute_mode or 'not known'};"
+        f" so that only the MPS server may use it: nvidia-smi -i {device.uuid} -c EXCLUSIVE_PROCESS (not run)"
+        for device in devices
+        if device.compute_mode != "Exclusive_Process" and (not wanted or device.uuid in wanted)
+    ]
+
+
+async def _stop(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
+    sources, dirs = open_node(pipe_dirs)
+    collector = Collector(dirs, sources)
+    try:
+        snapshot = await collector.once()
+        running = [d for d in snapshot.daemons if d.health not in {"absent", "stale"}]
+        if not running:
+            return _nothing_runs(options, snapshot.daemons)
+        if len(running) > max(1, len(pipe_dirs)):
+            names = ", ".join(str(d.pipe_dir) for d in running)
+            raise PlanError(f"there are several daemons; choose with --pipe-dir: {names}")
+        status = ExitStatus.DONE
+        for one in running:
+            shown = preview_stop(snapshot, one.pipe_dir, options.timeout, options.force)
+            if shown.error is not None:
+                result = Stopped(shown.error_status, shown.error)
+            elif not options.yes and not _confirmed(one, shown):
+                result = Stopped(ExitStatus.REFUSED_BY_SAFETY_RULE, "nothing was sent")
+            else:
+                result = await stop(
+                    one,
+                    collector.control_for(one.pipe_dir),
+                    AuditLog(default_path()),
+                    timeout=options.timeout,
+                    force=options.force,
+                    read_only=getattr(options, "read_only", False),
+                    progress=_tell,
+                )
+            _report(options, one.pipe_dir, result)
+            status = result.status if status is ExitStatus.DONE else status
+        return status
+    finally:
+        await collector.stop()
+
+
+def _nothing_runs(options: argparse.Namespace, daemons: Sequence[Daemon]) -> int:
+    """No daemon to stop; what one left behind is removed where nobody owns it."""
+    status = ExitStatus.NO_DAEMON
+    for one in daemons:
+        lines = clean(one.pipe_dir) if one.health == "stale" and not getattr(options, "read_only", False) else ()
+        message = f"{one.pipe_dir}: no daemon runs there"
+        status = ExitStatus.DONE if lines else status
+        _report(options, one.pipe_dir, Stopped(status, message, lines))
+    return status if daemons else complain(NO_DAEMON, status)
+
+
+def _report(options: argparse.Namespace, pipe_dir: Path, result: Stopped) -> None:
+    if options.json:
+        _print_json(
+            done=result.done,
+            exit_status=int(result.status),
+            pipe_dir=str(pipe_dir),
+            message=result.message,
+            details=list(result.details),
+        )
+        return
+    stream = sys.stdout if result.done else sys.stderr
+    print(result.message, file=stream)
+    for line in result.details:
+        print(f"  {line}", file=stream)
+
+
+def _confirmed(one: Daemon, shown: StopPreview) -> bool:
+    """Ask on the terminal, with no as the default; without a terminal the answer is no."""
+    _tell(f"Stop the daemon in {one.pipe_dir} (PID {one.pid}): {shown.effect}")
+    for hit in shown.hits:
+        _tell(f"  hits: {hit}")
+    if not sys.stdin.isatty():
+        _tell("this stops a daemon: add --yes, or answer at a terminal")
+        return False
+    print("stop it? [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in {"y", "yes"}
+
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr)
+
+
+def _print_json(**fields: object) -> None:
+    print(json.dumps({"schema": 1, **fields}, ensure_ascii=False))

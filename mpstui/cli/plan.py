@@ -1,0 +1,226 @@
+"""``mpstui plan``: divides a device, prints, exports, keeps or applies what comes of it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from mpstui.cli import complain
+from mpstui.model import Device
+from mpstui.plan import amounts
+from mpstui.plan.amounts import PlanError, limit_text
+from mpstui.plan.planner import MemoryRule, make_plan
+from mpstui.plan.profile import NAME, DaemonProfile, Profile, ProfileError
+from mpstui.plan.types import Plan, Strategy, Target, target_from, target_of
+from mpstui.text import format_percentage, format_size, printable
+
+USAGE = 2
+
+
+def plan(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
+    """Carry it out; returns the exit status. With ``--sm-count-total`` it looks at no GPU and no daemon."""
+    try:
+        if options.sm_count_total is None:
+            target, simulated = _target_here(options, pipe_dirs)
+        else:
+            target, simulated = _target_given(options), False
+        made = plan_of(options, target)
+        pipe_dir = _pipe_dir(pipe_dirs)
+        if options.save is not None:
+            print(f"kept as {_save(options, made, pipe_dir)}", file=sys.stderr)
+        if options.export is not None:
+            from mpstui.cli.shares import export
+
+            return export(options, settings_of(made), pipe_dir, ("0",), options.save)
+    except (PlanError, ProfileError) as error:
+        return complain(str(error), USAGE)
+    if not (options.apply and options.json):
+        _print(options, made, simulated)
+    if options.apply:
+        return _apply(options, made, pipe_dirs)
+    return 0
+
+
+def plan_of(options: argparse.Namespace, target: Target) -> Plan:
+    """The plan that the options ask for. Raises PlanError."""
+    weights = () if options.weights is None else amounts.weights(options.weights, "--weights")
+    counts = () if options.sm_count is None else amounts.counts(options.sm_count, "--sm-count")
+    given: Strategy = "weighted" if weights else "exact" if counts else "uniform"
+    rule = options.mem.strip()
+    memory: MemoryRule | Sequence[int] = (
+        rule if rule in {"even", "weight", "none"} else amounts.sizes(options.mem, "--mem")
+    )
+    names = tuple(name.strip() for name in options.names.split(",")) if options.names else ()
+    if wrong := next((name for name in names if not NAME.fullmatch(name)), None):
+        raise PlanError(f"--names: “{printable(wrong, 40)}” must be letters, digits, . _ and - only")
+    return make_plan(
+        target,
+        options.strategy or given,
+        clients=None if options.clients is None else amounts.count(options.clients, "--clients"),
+        weights=weights,
+        sm_counts=counts,
+        memory=memory,
+        contexts=amounts.count(options.contexts, "--contexts"),
+        names=names,
+    )
+
+
+def to_json(made: Plan, simulated: bool = False) -> dict[str, Any]:
+    """Schema 1: bytes and percentages as numbers, what is not known or not set is null."""
+    target, left = made.target, made.left
+    return {
+        "schema": 1,
+        "source": "simulated" if simulated else "real",
+        "strategy": made.strategy,
+        "device": {
+            "name": target.name,
+            "uuid": target.uuid,
+            "sm_count": target.sm_count,
+            "memory_total": target.memory_total,
+            "context_limit": target.context_limit,
+            "sm_step": target.rounding.step,
+            "sm_floor": target.rounding.floor,
+            "rounding_measured": target.rounding.measured,
+        },
+        "clients": [
+            {
+                "name": share.name,
+                "active_thread_percentage": share.percentage,
+                "sm_count": share.sm_count,
+                "sm_count_wanted": round(share.wanted_sms, 3),
+                "sm_count_estimated": not target.rounding.measured,
+                "execution_affinity_sm_count": share.affinity_sms,
+                "pinned_mem_limit": share.memory,
+                "context_memory": share.context_memory,
+                "warnings": list(share.warnings),
+            }
+            for share in made.shares
+        ],
+        "left": {
+            "sm_count": left.sm_count,
+            "memory": left.memory,
+            "contexts": left.contexts,
+            "over_committed_sm_count": left.over_sm_count,
+            "over_committed_memory": left.over_memory,
+        },
+        "warnings": list(made.warnings),
+    }
+
+
+def settings_of(made: Plan) -> tuple[Any, ...]:
+    """The shares as a client's environment can say them."""
+    from mpstui.plan.exports import ShareSettings
+
+    return tuple(ShareSettings(share.name, share.percentage, share.memory) for share in made.shares)
+
+
+def choose_device(devices: Sequence[Device], wanted: str | None) -> Device:
+    """The device asked for, otherwise the only one, or the first of several that are alike. Raises PlanError."""
+    known = ", ".join(f"{device.index} ({device.uuid})" for device in devices)
+    if wanted is not None:
+        found = next((d for d in devices if wanted.strip() in {d.uuid, str(d.index)}), None)
+        if found is None:
+            raise PlanError(f"there is no GPU “{printable(wanted, 60)}”; there are: {known or 'none'}")
+        return found
+    if not devices:
+        raise PlanError("no GPU is known here; give its size: --sm-count-total 132 --memory-total 80GiB")
+    if len({(d.sm_count, d.memory_total, d.compute_capability) for d in devices}) > 1:
+        raise PlanError(f"the GPUs differ; choose one with --device: {known}")
+    return devices[0]
+
+
+def _target_given(options: argparse.Namespace) -> Target:
+    if options.device is not None:
+        raise PlanError("--device and --sm-count-total exclude each other")
+    memory = None if options.memory_total is None else amounts.size(options.memory_total, "--memory-total")
+    return target_from(amounts.count(options.sm_count_total, "--sm-count-total"), memory)
+
+
+def _target_here(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> tuple[Target, bool]:
+    if options.memory_total is not None:
+        raise PlanError("--memory-total needs --sm-count-total")
+    from mpstui.node import MixedNode, open_node
+
+    try:
+        sources, _ = open_node(pipe_dirs)
+    except MixedNode as error:
+        raise PlanError(str(error)) from None
+    try:
+        sample = sources.nvml.sample()
+    finally:
+        sources.nvml.close()
+    if sample.error is not None and not sample.devices:
+        raise PlanError(f"{sample.error}; without it give the size: --sm-count-total 132 --memory-total 80GiB")
+    target = target_of(choose_device(sample.devices, options.device))
+    if target is None:
+        raise PlanError("how many SMs the GPU has is not known; give --sm-count-total")
+    return target, sources.simulated
+
+
+def _pipe_dir(pipe_dirs: tuple[Path, ...]) -> Path | None:
+    if pipe_dirs:
+        return pipe_dirs[0]
+    return Path(variable) if (variable := os.environ.get("CUDA_MPS_PIPE_DIRECTORY")) else None
+
+
+def _save(options: argparse.Namespace, made: Plan, pipe_dir: Path | None) -> Path:
+    from mpstui.plan import store
+    from mpstui.plan.settings import limits_of_plan
+
+    devices = (made.target.uuid,) if made.target.uuid is not None else ()
+    daemon = DaemonProfile(pipe_dir, devices=devices, limits=limits_of_plan(made), shares=settings_of(made))
+    what = f"plan {made.strategy} for {len(made.shares)} clients on {made.target.sm_count} SMs"
+    return store.write(options.save, Profile((daemon,), what), replace=options.replace)
+
+
+def _apply(options: argparse.Namespace, made: Plan, pipe_dirs: tuple[Path, ...]) -> int:
+    from mpstui.cli.apply import apply_profile
+    from mpstui.plan.settings import limits_of_plan
+
+    if made.target.uuid is None:
+        return complain("a plan is applied to a GPU of this node: leave out --sm-count-total", USAGE)
+    if not options.json:
+        print("The daemon must allow the largest share; smaller ones go into the clients' environment: --export")
+    return apply_profile(options, Profile((DaemonProfile(limits=limits_of_plan(made)),)), pipe_dirs)
+
+
+def _print(options: argparse.Namespace, made: Plan, simulated: bool) -> None:
+    if options.json:
+        print(json.dumps(to_json(made, simulated), ensure_ascii=False))
+        return
+    target, left = made.target, made.left
+    print(
+        f"{'SIMULATED ' if simulated else ''}{target.name or 'device'}: {target.sm_count} SMs,"
+        f" {format_size(target.memory_total)}, {made.strategy}"
+    )
+    width = max(4, *(len(share.name) for share in made.shares))
+    print(f"  {'NAME':{width}}  {'THREADS':>8}  {'SMS':>5}  {'MEMORY':>9}  LIMIT")
+    mark = "" if target.rounding.measured else "≈"
+    for share in made.shares:
+        print(
+            f"  {share.name:{width}}  {format_percentage(share.percentage):>8}  {mark + str(share.sm_count):>5}"
+            f"  {format_size(share.memory) if share.memory else 'none':>9}"
+            f"  {limit_text(share.memory) if share.memory else ''}".rstrip()
+        )
+    over = f", {left.over_sm_count} SMs over-committed" if left.over_sm_count else ""
+    memory = "" if left.memory is None else f", {format_size(left.memory)}"
+    print(f"  left: {left.sm_count} SMs{memory}, {left.contexts} contexts{over}")
+    for text, names in _grouped(made):
+        print(f"  ! {names}{text}")
+    for warning in made.warnings:
+        print(f"  ! {warning}")
+
+
+def _grouped(made: Plan) -> list[tuple[str, str]]:
+    """Each warning once, with the clients that it is about."""
+    found: dict[str, list[str]] = {}
+    for share in made.shares:
+        for warning in share.warnings:
+            found.setdefault(warning, []).append(share.name)
+    every = len(made.shares)
+    return [(text, f"{'each client' if len(who) == every > 1 else ', '.join(who)}: ") for text, who in found.items()]

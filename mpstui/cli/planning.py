@@ -1,0 +1,124 @@
+"""The options of ``plan``, ``profile``, ``daemon`` and ``run``, and the way to what carries them out."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, Final
+
+COMMANDS: Final = frozenset({"plan", "profile", "daemon", "run"})
+EXPORTS: Final = ("shell", "wrapper", "systemd", "slurm", "kubernetes")
+STRATEGIES: Final = ("uniform", "half", "weighted", "exact")
+OpenNode = Callable[[argparse.Namespace], AbstractContextManager[tuple[Path, ...]]]
+
+
+def add_commands(commands: Any, node: argparse.ArgumentParser) -> None:
+    """Add them to the command line. ``node``: the options that every command takes."""
+    _add_plan(commands.add_parser("plan", parents=[node], help="divide a GPU among clients: SMs, memory, contexts"))
+    _add_profile(commands.add_parser("profile", help="daemon settings and shares kept as files"), node)
+    _add_daemon(commands.add_parser("daemon", help="start and stop control daemons"), node)
+    run = commands.add_parser("run", help="run a command with its share of the GPU")
+    run.add_argument("--share", required=True, metavar="NAME", help="a share of a profile")
+    run.add_argument("--profile", metavar="NAME", help="the profile; needed where several have such a share")
+    run.add_argument("argv", nargs=argparse.REMAINDER, metavar="-- COMMAND")
+
+
+def dispatch(options: argparse.Namespace, open_node: OpenNode) -> int:
+    """Carry out one of ``COMMANDS``; the exit status."""
+    if options.command == "run":
+        from mpstui.cli.run import run
+
+        return run(options)
+    if options.command == "plan" and options.sm_count_total is not None and not options.apply:
+        from mpstui.cli.plan import plan
+
+        return plan(options, ())
+    with open_node(options) as pipe_dirs:
+        if options.command == "plan":
+            from mpstui.cli.plan import plan
+
+            return plan(options, pipe_dirs)
+        if options.command == "profile":
+            from mpstui.cli.profile import profile
+
+            return profile(options, pipe_dirs)
+        from mpstui.cli.daemon import daemon
+
+        return daemon(options, pipe_dirs)
+
+
+def _add_plan(plan: argparse.ArgumentParser) -> None:
+    plan.add_argument("--clients", metavar="N", help="how many")
+    plan.add_argument("--strategy", choices=STRATEGIES, help="default: by what is given; half: 100 %% / 0.5 N")
+    plan.add_argument("--weights", metavar="W,W…", help="for weighted: 30,70")
+    plan.add_argument("--sm-count", metavar="N,N…", help="for exact: SMs of each client, 24,60")
+    plan.add_argument("--mem", metavar="HOW", default="even", help="even, weight, none, or a limit: 10G or 10G,20G")
+    plan.add_argument("--contexts", metavar="N", default="1", help="contexts of each client on the device (default 1)")
+    plan.add_argument("--names", metavar="A,B…", help="names of the clients' shares")
+    device = plan.add_argument_group("device")
+    device.add_argument("--device", metavar="DEV", help="an index or a UUID; default: the only one")
+    device.add_argument("--sm-count-total", metavar="N", help="its SMs, for a plan that needs no GPU")
+    device.add_argument("--memory-total", metavar="SIZE", help="its memory, 80GiB")
+    plan.add_argument("--json", action="store_true", help="print JSON")
+    _add_exports(plan)
+    plan.add_argument("--save", metavar="NAME", help="keep the plan as a profile")
+    plan.add_argument("--replace", action="store_true", help="overwrite a profile that is there")
+    plan.add_argument("--apply", action="store_true", help="set what the daemon and its servers need for the plan")
+    _add_apply(plan)
+
+
+def _add_exports(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--export", choices=EXPORTS, help="print the clients' shares for another program")
+    parser.add_argument("--share", metavar="NAME", help="of one client only")
+
+
+def _add_apply(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--dry-run", action="store_true", help="only show what would be sent")
+    parser.add_argument("--go-back", action="store_true", help="where a step fails, take the others back unasked")
+
+
+def _add_profile(profile: argparse.ArgumentParser, node: argparse.ArgumentParser) -> None:
+    actions = profile.add_subparsers(dest="profile_action", metavar="COMMAND", required=True)
+    listing = actions.add_parser("list", parents=[node], help="the profiles that are there")
+    show = actions.add_parser("show", parents=[node], help="one profile, checked")
+    apply = actions.add_parser("apply", parents=[node], help="bring the daemons to what a profile says")
+    save = actions.add_parser("save", parents=[node], help="keep what is in force as a profile")
+    diff = actions.add_parser("diff", parents=[node], help="what is not as a profile says; exit status 1 if anything")
+    for command in (show, apply, save, diff):
+        command.add_argument("name", metavar="NAME")
+    for command in (listing, apply, save, diff):
+        command.add_argument("--json", action="store_true", help="print JSON")
+    _add_exports(show)
+    _add_apply(apply)
+    save.add_argument("--replace", action="store_true", help="overwrite one that is there; its shares are kept")
+    save.add_argument("--description", metavar="TEXT", default="", help="one line about it")
+
+
+def _add_daemon(daemon: argparse.ArgumentParser, node: argparse.ArgumentParser) -> None:
+    actions = daemon.add_subparsers(dest="daemon_action", metavar="COMMAND", required=True)
+    start = actions.add_parser("start", parents=[node], help="start a control daemon, or one for each GPU")
+    stop = actions.add_parser("stop", parents=[node], help="stop a control daemon")
+    unit = actions.add_parser("unit", parents=[node], help="print a unit or a job script that starts and stops it")
+    unit.add_argument("kind", choices=("systemd", "slurm", "pbs"))
+    for command in (start, unit):
+        command.add_argument(
+            "--device", action="append", default=[], metavar="DEV", help="a UUID or an index; repeatable"
+        )
+        command.add_argument("--per-gpu", action="store_true", help="one daemon a GPU, each with its own directories")
+        command.add_argument("--multi-user", action="store_true", help="serve several users at the same time")
+        command.add_argument("--cpu", metavar="LIST", help="its CPUs, 0-3,8; with --per-gpu one for each daemon")
+        command.add_argument("--profile", metavar="NAME", help="as a profile says, limits included")
+    stop.add_argument("--timeout", type=_seconds, metavar="S", help="end the clients' work after S seconds")
+    stop.add_argument("--force", action="store_true", help="after 1 s; and end a daemon that does not answer")
+    stop.add_argument("--yes", action="store_true", help="do not ask")
+    for command in (start, stop):
+        command.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _seconds(text: str) -> int:
+    value = int(text)
+    if not 0 <= value <= 86400:
+        raise argparse.ArgumentTypeError("0 to 86400 seconds")
+    return value

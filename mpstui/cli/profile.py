@@ -1,0 +1,119 @@
+"""``mpstui profile``: lists, shows, keeps, applies and compares profiles."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from mpstui.actions.types import ExitStatus
+from mpstui.cli import NO_DAEMON, complain
+from mpstui.cli.apply import Unusable, apply_profile, diff_profile, read_snapshot
+from mpstui.cli.shares import export
+from mpstui.model import Daemon, Snapshot
+from mpstui.plan import store
+from mpstui.plan.amounts import PlanError
+from mpstui.plan.profile import DaemonProfile, Profile, ProfileError
+from mpstui.plan.settings import drift, in_force
+
+
+def profile(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
+    """Carry it out; returns the exit status."""
+    try:
+        if options.profile_action == "list":
+            return _list(options)
+        if options.profile_action == "save":
+            return _save(options, pipe_dirs)
+        found, text = store.read(options.name)
+        if options.profile_action == "show":
+            if options.export is not None:
+                return _export(options, found)
+            print(text, end="" if text.endswith("\n") else "\n")
+            return ExitStatus.DONE
+    except (ProfileError, PlanError) as error:
+        return complain(str(error), ExitStatus.USAGE)
+    except Unusable as error:
+        return complain(str(error), error.status)
+    return (apply_profile if options.profile_action == "apply" else diff_profile)(options, found, pipe_dirs)
+
+
+def _list(options: argparse.Namespace) -> int:
+    entries: list[tuple[str, int, list[str], str, str | None]] = []
+    for name in store.names():
+        try:
+            found, _ = store.read(name)
+            shares = [share.name for daemon in found.daemons for share in daemon.shares]
+            entries.append((name, len(found.daemons), shares, found.description, None))
+        except ProfileError as error:
+            entries.append((name, 0, [], "", str(error)))
+    if options.json:
+        keys = ("name", "daemons", "shares", "description", "error")
+        print(json.dumps({"schema": 1, "profiles": [dict(zip(keys, e, strict=True)) for e in entries]}))
+        return ExitStatus.DONE
+    for name, daemons, shares, description, problem in entries:
+        if problem is not None:
+            print(f"{name}: {problem}", file=sys.stderr)
+            continue
+        what = f"{daemons} daemon{'s' if daemons > 1 else ''}" + (f", shares {', '.join(shares)}" if shares else "")
+        print(f"{name}: {what}{f' — {description}' if description else ''}")
+    if not entries:
+        print(f"no profiles in {store.profiles_dir()}", file=sys.stderr)
+    return ExitStatus.DONE
+
+
+def _export(options: argparse.Namespace, found: Profile) -> int:
+    status = 0
+    shares = [share for daemon in found.daemons for share in daemon.shares]
+    if options.share is not None and options.share not in {share.name for share in shares}:
+        raise PlanError(
+            f"there is no share {options.share!r}; there are: {', '.join(s.name for s in shares) or 'none'}"
+        )
+    for daemon in found.daemons:
+        if any(options.share in {None, share.name} for share in daemon.shares):
+            ordinals = tuple(str(i) for i in range(len(daemon.devices))) or ("0",)
+            status = export(options, daemon.shares, daemon.pipe_dir, ordinals, options.name)
+    return status
+
+
+def _save(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
+    path = store.path_of(options.name)
+    old: Profile | None = None
+    if path.exists() and options.replace:
+        old, _ = store.read(options.name)
+    snapshot = read_snapshot(pipe_dirs)
+    daemons = [daemon for daemon in snapshot.daemons if daemon.health == "ok"]
+    if not daemons:
+        states = "; ".join(f"{d.pipe_dir}: {d.health}: {d.health_detail or ''}" for d in snapshot.daemons)
+        held = any(d.health in {"held", "blocked"} for d in snapshot.daemons)
+        raise Unusable(states or NO_DAEMON, ExitStatus.NO_ANSWER if held else ExitStatus.NO_DAEMON)
+    made = Profile(tuple(_as_it_runs(daemon, snapshot, old) for daemon in daemons), options.description)
+    path = store.write(options.name, made, replace=options.replace)
+    unsaid = [d for daemon, one in zip(daemons, made.daemons, strict=True) for d in drift(daemon, one)]
+    notes = [f"{d.what} is {d.found}, which a profile cannot say" for d in unsaid]
+    if options.json:
+        print(json.dumps({"schema": 1, "done": True, "path": str(path), "notes": notes}, ensure_ascii=False))
+    else:
+        print(f"kept as {path}")
+        for note in notes:
+            print(f"  {note}", file=sys.stderr)
+    return ExitStatus.DONE
+
+
+def _as_it_runs(daemon: Daemon, snapshot: Snapshot, old: Profile | None) -> DaemonProfile:
+    """The daemon with its limits, devices and CPUs where they are not all, and the shares that it had."""
+    found = in_force(daemon)
+    uuids = tuple(daemon.ordinals.values())
+    if len(uuids) < len(snapshot.devices):
+        found = replace(found, devices=uuids)
+    if daemon.pid is not None:
+        try:
+            cpus = frozenset(os.sched_getaffinity(daemon.pid))
+        except OSError:
+            cpus = frozenset()
+        if cpus and len(cpus) < (os.cpu_count() or 1):
+            found = replace(found, cpus=cpus)
+    before = next((d for d in old.daemons if d.pipe_dir in {None, daemon.pipe_dir}), None) if old else None
+    return replace(found, shares=before.shares) if before else found

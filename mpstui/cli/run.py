@@ -1,0 +1,74 @@
+"""``mpstui run``: becomes a command with the environment of a share."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from mpstui.cli import complain
+from mpstui.plan import store
+from mpstui.plan.exports import ShareSettings, environment
+from mpstui.plan.profile import DaemonProfile, ProfileError
+from mpstui.text import printable
+
+USAGE = 2
+NOT_EXECUTABLE, NOT_FOUND = 126, 127
+"""As a shell says it."""
+
+
+def run(options: argparse.Namespace) -> int:
+    """Replace this process by the command; returns only where that cannot be."""
+    argv = options.argv[1:] if options.argv[:1] == ["--"] else options.argv
+    if not argv:
+        return complain("run what? mpstui run --share NAME -- COMMAND", USAGE)
+    try:
+        daemon, share = _find(options.share, options.profile)
+    except ProfileError as error:
+        return complain(str(error), USAGE)
+    variables = environment(share, daemon.pipe_dir, _ordinals(daemon, share))
+    try:
+        os.execvpe(argv[0], argv, {**os.environ, **variables})  # noqa: S606 - the command is what the user typed
+    except OSError as error:
+        status = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
+        return complain(f"{printable(argv[0])}: {error.strerror}", status)
+
+
+def _find(name: str, profile: str | None) -> tuple[DaemonProfile, ShareSettings]:
+    """Raises ProfileError where there is no such share, or more than one."""
+    if profile is not None:
+        found = store.read(profile)[0].share(name)
+        if found is None:
+            raise ProfileError(f"profile “{profile}” has no share “{printable(name, 60)}”")
+        return found
+    matches = {}
+    for candidate in store.names():
+        try:
+            found = store.read(candidate)[0].share(name)
+        except ProfileError as error:
+            print(f"mpstui: {error}", file=sys.stderr)
+            continue
+        if found is not None:
+            matches[candidate] = found
+    if len(matches) != 1:
+        which = f"several profiles have it, choose with --profile: {', '.join(matches)}" if matches else "none has it"
+        raise ProfileError(f"share “{printable(name, 60)}”: {which}")
+    return next(iter(matches.values()))
+
+
+def _ordinals(daemon: DaemonProfile, share: ShareSettings) -> tuple[str, ...]:
+    """The daemon's devices; without a word about them in the profile all that the node has."""
+    if share.pinned_mem_limit is None or daemon.devices:
+        return tuple(str(index) for index in range(len(daemon.devices)))
+    from mpstui.node import MixedNode, open_node
+
+    try:
+        sources, _ = open_node((daemon.pipe_dir,) if daemon.pipe_dir is not None else (Path("/nonexistent"),))
+    except MixedNode:
+        return ("0",)
+    try:
+        count = len(sources.nvml.sample().devices)
+    finally:
+        sources.nvml.close()
+    return tuple(str(index) for index in range(count)) or ("0",)
