@@ -15,7 +15,17 @@ from rich.console import Console
 from rich.table import Table
 
 from mpstui.actions.types import ExitStatus
-from mpstui.cli.load import LoadRefused, find_device, make_supervisor, output, seconds, shared_daemon, words
+from mpstui.cli.load import (
+    LoadRefused,
+    cannot_write,
+    complain,
+    find_device,
+    make_supervisor,
+    output,
+    seconds,
+    shared_daemon,
+    words,
+)
 from mpstui.load.experiments import Outcome, command, interference, nbody, sweep
 from mpstui.load.measure import ExperimentError, Lab
 from mpstui.load.private import PrivateDaemon, PrivateDaemonError
@@ -86,17 +96,23 @@ async def run(options: argparse.Namespace, sources: NodeSources, pipe_dirs: Sequ
         sample = await asyncio.to_thread(sources.nvml.sample)
         outcome = await _run(options, sources, pipe_dirs, device)
     except PrivateDaemonError as error:
-        return _complain(str(error), "check nvidia-cuda-mps-control by hand, and free disk", ExitStatus.NO_DAEMON)
+        return _told(str(error), "check nvidia-cuda-mps-control by hand, and free disk", ExitStatus.NO_DAEMON)
     except LoadRefused as refused:
-        return _complain(str(refused), refused.remedy, refused.status)
+        return _told(str(refused), refused.remedy, refused.status)
     except ExperimentError as error:
-        return _complain(str(error), error.remedy, ExitStatus.REFUSED_BY_DAEMON)
+        return _told(str(error), error.remedy, ExitStatus.REFUSED_BY_DAEMON)
     _clear()
     about = describe(sample, device, sources.simulated)
-    if options.json:
-        print(json.dumps(to_json(outcome, about), ensure_ascii=False))
-    else:
-        print_table(outcome, about, output())
+    try:
+        if options.json:
+            print(json.dumps(to_json(outcome, about), ensure_ascii=False))
+        else:
+            print_table(outcome, about, output())
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        return cannot_write(error)
     return ExitStatus.DONE
 
 
@@ -192,9 +208,6 @@ def _clear() -> None:
         print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
 
-def _complain(text: str, remedy: str, status: ExitStatus) -> int:
+def _told(text: str, remedy: str, status: ExitStatus) -> ExitStatus:
     _clear()
-    print(f"mpstui: {text}", file=sys.stderr)
-    if remedy:
-        print(f"  → {remedy}", file=sys.stderr)
-    return status
+    return complain(text, remedy, status)

@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import contextlib
 import json
+import os
 import shlex
 import sys
 import time
@@ -127,9 +128,29 @@ async def run(options: argparse.Namespace, sources: NodeSources, pipe_dirs: Sequ
             spec = await spec_from(options, sources, pipe_dir)
             return await _run(options, spec, make_supervisor(sources, pipe_dir, pipe_dirs))
     except LoadRefused as refused:
-        print(f"mpstui: {refused}", file=sys.stderr)
-        print(f"  → {refused.remedy}", file=sys.stderr)
-        return refused.status
+        return complain(str(refused), refused.remedy, refused.status)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        return cannot_write(error)
+
+
+def complain(text: str, remedy: str, status: ExitStatus) -> ExitStatus:
+    """What is the matter and what to do, on stderr; hands the exit status through."""
+    print(f"mpstui: {text}", file=sys.stderr)
+    if remedy:
+        print(f"  → {remedy}", file=sys.stderr)
+    return status
+
+
+def cannot_write(error: OSError) -> ExitStatus:
+    """For a full disk behind standard output: what is still in its buffer is let go, or it would fail again at exit."""
+    with contextlib.suppress(OSError, ValueError):
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+        os.close(null)
+    remedy = "free some space; the load was ended"
+    return complain(f"the result cannot be written: {error.strerror or error}", remedy, ExitStatus.REFUSED_BY_DAEMON)
 
 
 def check(options: argparse.Namespace) -> None:
@@ -272,11 +293,10 @@ async def _run(options: argparse.Namespace, spec: LoadSpec, supervisor: Supervis
         print(json.dumps(to_json(spec, reports, final=True), ensure_ascii=False), flush=True)
     else:
         print_table(spec, reports, output(), time.monotonic() - started)
+    sys.stdout.flush()
     failed = [report for report in reports if report.state == "failed"]
-    for error in {report.error for report in failed if report.error}:
-        print(f"mpstui: {error.text}", file=sys.stderr)
-        if error.remedy:
-            print(f"  → {error.remedy}", file=sys.stderr)
+    for error in dict.fromkeys(report.error for report in failed if report.error):
+        complain(error.text, error.remedy, ExitStatus.REFUSED_BY_DAEMON)
     return ExitStatus.REFUSED_BY_DAEMON if failed else ExitStatus.DONE
 
 

@@ -130,7 +130,10 @@ class Supervisor:
             )
             numbers.append(number)
         for number in numbers:
-            await self._launch(self._slots[number])
+            if self._slots[number].stopped:
+                self._slots[number].process.give_up()
+            else:
+                await self._launch(self._slots[number])
         self._go_together(numbers)
         if spec.kernel == COMMAND and self._nvml is not None and self._memory_task is None:
             self._memory_task = asyncio.create_task(self._watch_memory(self._nvml))
@@ -140,10 +143,12 @@ class Supervisor:
         """Move the worker to ``sms`` SMs: at its next launch, on the level of its pool that is nearest.
 
         Without a pool (no affinity, or one context) it is restarted under a percentage, which takes a second; its
-        report says so.
+        report says so. Without MPS there are no shares: nothing happens.
         """
         slot = self._slots[worker]
         report = slot.process.report
+        if not slot.spec.mps:
+            return
         if len(report.levels) > 1:
             slot.sms = min(report.levels, key=lambda level: (abs(level - sms), -level))
             slot.process.send("share", sms=slot.sms, asked=time.monotonic())
@@ -272,7 +277,7 @@ class Supervisor:
         if self._nvml is not None:
             sample = await asyncio.to_thread(self._nvml.sample)
             for device in sample.devices:
-                if device.uuid == report.device_uuid and device.sm_count:
+                if report.device_uuid in (None, device.uuid) and device.sm_count:
                     return device.sm_count
         return report.device_sms
 

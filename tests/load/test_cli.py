@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import pytest
 
@@ -13,6 +14,8 @@ from mpstui.cli import experiment, load
 from mpstui.node import open_node
 from mpstui.observe.sources import NodeSources
 from mpstui.sim import SimNode
+
+from .conftest import processes_with
 
 
 def parse(module: Any, *words: str) -> argparse.Namespace:
@@ -170,3 +173,30 @@ async def test_experiments_that_make_no_sense_are_refused(
     sources: NodeSources, node: SimNode, words: tuple[str, ...], status: int
 ) -> None:
     assert await run(experiment, sources, node, *words) == status
+
+
+@pytest.fixture
+def full_disk() -> Iterator[TextIO]:
+    with open("/dev/full", "w") as file:
+        yield file
+
+
+async def test_a_full_disk_is_told_and_nothing_is_left(
+    sources: NodeSources,
+    node: SimNode,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    full_disk: TextIO,
+) -> None:
+    monkeypatch.setattr("sys.stdout", full_disk)
+    assert await run(load, sources, node, "fma", "--clients", "2", "--json") == 1
+    assert "No space left on device" in capsys.readouterr().err
+    assert not processes_with(f"mpstui.sim.load\0{node.pipe_dir}")
+
+
+async def test_programs_that_cannot_be_started_are_told_for_each_reason(
+    sources: NodeSources, node: SimNode, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert await run(load, sources, node, "--command", "/nonexistent/train --x", "--clients", "2") == 1
+    err = capsys.readouterr().err
+    assert err.count("cannot be started: No such file or directory") == 1

@@ -261,3 +261,15 @@ def test_memory_of_a_program_is_that_of_all_its_processes() -> None:
     assert memory_of(sample, (1, 2)) == 15
     assert memory_of(sample, (7,)) is None
     assert memory_of(replace(sample, processes={}), (1,)) == 10
+
+
+async def test_without_mps_there_are_no_shares_to_move(node: SimNode, supervisor: Supervisor) -> None:
+    try:
+        [worker] = await supervisor.start(LoadSpec("fma", mps=False))
+        await until(supervisor, all_measured)
+        pid = supervisor.report(worker).pid
+        await supervisor.set_share(worker, 8)
+        assert supervisor.report(worker).pid == pid
+        assert supervisor.report(worker).levels == (132,)
+    finally:
+        await supervisor.stop()
