@@ -131,8 +131,9 @@ def cost_table(cost: dict[str, Any]) -> str:
     """The costs as a Markdown table."""
     lines = ["| watched by | control.log | commands | daemon's CPU |", "|---|---|---|---|"]
     for name, entry in cost.items():
+        escaped = name.replace("|", "\\|")
         lines.append(
-            f"| `{name}` | {entry['log_bytes']:,} B in {entry['seconds']:.0f} s | {entry['commands']} "
+            f"| `{escaped}` | {entry['log_bytes']:,} B in {entry['seconds']:.0f} s | {entry['commands']} "
             f"| {entry['daemon_cpu_percent']:.2f} % |"
         )
     return "\n".join(lines)

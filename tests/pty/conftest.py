@@ -1,4 +1,4 @@
-"""The simulated node that the tests in a real terminal watch."""
+"""The simulated node that the tests in a real terminal watch; none of them changes it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from program import Node, simulated_node
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def node() -> Iterator[Node]:
     with simulated_node() as node:
         yield node
