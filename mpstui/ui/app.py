@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
@@ -116,9 +117,15 @@ class MpsTuiApp(App[int]):
         if self.collector.snapshot is not None:
             self._show(self.collector.snapshot)
         self._starting = asyncio.create_task(self.collector.start())
-        self.overview.call_after_refresh(self._tell)
+        self.overview.call_after_refresh(self._painted)
 
-    def _tell(self) -> None:
+    def _painted(self) -> None:
+        """The first screen is there: keep what was imported out of later garbage collections, and tell the messages.
+
+        Collections are switched on here for a caller who switched them off to start sooner (by a fifth).
+        """
+        gc.freeze()
+        gc.enable()
         for text in self._messages:
             self.notify(text, title="Configuration", severity="warning", timeout=15, markup=False)
 
