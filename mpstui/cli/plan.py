@@ -119,8 +119,11 @@ def settings_of(made: Plan) -> tuple[Any, ...]:
     return tuple(ShareSettings(share.name, share.percentage, share.memory) for share in made.shares)
 
 
-def choose_device(devices: Sequence[Device], wanted: str | None) -> Device:
-    """The device asked for, otherwise the only one, or the first of several that are alike. Raises PlanError."""
+def choose_device(devices: Sequence[Device], wanted: str | None, binding: bool = False) -> Device:
+    """The device asked for, otherwise the only one, or the first of several that are alike. Raises PlanError.
+
+    ``binding``: the plan is to be set or kept, so that which one it is must be said.
+    """
     known = ", ".join(f"{device.index} ({device.uuid})" for device in devices)
     if wanted is not None:
         found = next((d for d in devices if wanted.strip() in {d.uuid, str(d.index)}), None)
@@ -129,6 +132,8 @@ def choose_device(devices: Sequence[Device], wanted: str | None) -> Device:
         return found
     if not devices:
         raise PlanError("no GPU is known here; give its size: --sm-count-total 132 --memory-total 80GiB")
+    if binding and len(devices) > 1:
+        raise PlanError(f"a plan is for one GPU; choose it with --device: {known}")
     if len({(d.sm_count, d.memory_total, d.compute_capability) for d in devices}) > 1:
         raise PlanError(f"the GPUs differ; choose one with --device: {known}")
     return devices[0]
@@ -156,7 +161,8 @@ def _target_here(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> tu
         sources.nvml.close()
     if sample.error is not None and not sample.devices:
         raise PlanError(f"{sample.error}; without it give the size: --sm-count-total 132 --memory-total 80GiB")
-    target = target_of(choose_device(sample.devices, options.device))
+    binding = options.apply or options.save is not None
+    target = target_of(choose_device(sample.devices, options.device, binding))
     if target is None:
         raise PlanError("how many SMs the GPU has is not known; give --sm-count-total")
     return target, sources.simulated

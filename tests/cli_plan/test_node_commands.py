@@ -1,0 +1,160 @@
+"""``daemon``, ``profile`` and ``plan --apply`` on the simulated stand-in, from start to stop."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from cli_plan.conftest import Run
+from mpstui.sim import SimClient
+
+
+@pytest.fixture
+def started(mpstui: Run, place: Path) -> Path:
+    pipe_dir = place / "mps_0"
+    status, _, err = mpstui("daemon", "start", "--pipe-dir", pipe_dir)
+    assert status == 0, err
+    return pipe_dir
+
+
+def pid_of(pipe_dir: Path) -> int:
+    return int((pipe_dir / "nvidia-cuda-mps-control.pid").read_text())
+
+
+def test_a_profile_restores_what_quit_lost(mpstui: Run, place: Path, started: Path) -> None:
+    here = ("--pipe-dir", started)
+    plan = ("plan", *here, "--device", 0, "--sm-count", "24,60", "--mem", "10G,20G", "--names", "a,b")
+    status, out, err = mpstui(*plan, "--apply", "--save", "two")
+    assert status == 0, err
+    assert "SIMULATED" in out
+    assert "in force: default active thread percentage 45.5 %" in out
+    assert mpstui("profile", "save", "now", *here)[0] == 0
+    assert mpstui("profile", "diff", "now")[0] == 0
+    assert mpstui("daemon", "stop", *here, "--yes")[0] == 0
+    assert mpstui("profile", "diff", "now")[0] == 3  # no daemon there
+    assert mpstui("daemon", "start", *here)[0] == 0
+    status, out, _ = mpstui("profile", "diff", "now")
+    assert (status, out.count("should be")) == (1, 2)
+    status, out, _ = mpstui("profile", "apply", "now", "--dry-run", "--json")
+    assert (status, len(json.loads(out)["differences"])) == (0, 2)
+    assert mpstui("profile", "diff", "now")[0] == 1
+    status, out, _ = mpstui("profile", "apply", "now", "--json")
+    assert (status, json.loads(out)["daemons"][0]["steps"]) == (0, 2)
+    assert mpstui("profile", "diff", "now")[0] == 0
+    assert "nothing had to be changed" in mpstui("profile", "apply", "now")[1]
+    # Saving over the plan's profile keeps its shares.
+    assert mpstui("profile", "save", "two", "--replace", *here)[0] == 0
+    assert [p["shares"] for p in json.loads(mpstui("profile", "list", "--json")[1])["profiles"]] == [[], ["a", "b"]]
+
+
+def test_start_with_a_profile_sets_its_limits(mpstui: Run, place: Path) -> None:
+    folder = place / "config" / "mpstui" / "profiles"
+    folder.mkdir(parents=True)
+    cpu = min(os.sched_getaffinity(0))
+    text = (
+        f'schema = 1\n[[daemon]]\npipe_dir = "{place}/a"\ncpu = "{cpu}"\n[daemon.limits]\nclient_priority = 1\n'
+        f'[[daemon]]\npipe_dir = "{place}/b"\nmulti_user = true\n[daemon.limits]\nactive_thread_percentage = 50\n'
+    )
+    (folder / "both.toml").write_text(text)
+    status, _, err = mpstui("daemon", "start", "--profile", "both")
+    assert status == 0, err
+    assert os.sched_getaffinity(pid_of(place / "a")) == {cpu}
+    assert mpstui("profile", "diff", "both")[0] == 0
+    status, out, _ = mpstui("daemon", "unit", "slurm", "--profile", "both")
+    assert (status, out.count("start nvidia-cuda-mps-control")) == (0, 2)
+    assert mpstui("daemon", "start", "--profile", "both", "--multi-user")[0] == 2
+    assert mpstui("daemon", "start", "--profile", "none")[0] == 2
+
+
+def test_start_refuses_in_words(mpstui: Run, place: Path, started: Path) -> None:
+    status, out, err = mpstui("daemon", "start", "--pipe-dir", started, "--json")
+    entry = json.loads(out)["daemons"][0]
+    assert (status, entry["exit_status"]) == (6, 6)
+    assert f"as process {pid_of(started)}" in entry["message"]
+    for words, expected in [
+        (("--pipe-dir", place / ("x" * 90)), 2),
+        (("--pipe-dir", started, "--device", "7"), 2),
+        (("--pipe-dir", started, "--cpu", "9-1"), 2),
+        (("--pipe-dir", started, "--cpu", "4095"), 6),  # it runs already, which is found first
+        (("--pipe-dir", place / "other", "--cpu", "4095"), 2),
+        (("--pipe-dir", started, "--demo"), 2),
+    ]:
+        status, out, err = mpstui("daemon", "start", *words)
+        assert status == expected, err
+        assert "Traceback" not in err
+        assert err
+    assert mpstui("--read-only", "daemon", "start", "--pipe-dir", place / "ro")[0] == 6
+    assert not (place / "ro").exists()
+
+
+def test_stop_asks_and_names_who_is_hit(mpstui: Run, started: Path) -> None:
+    client = SimClient(started, "busy", argv0=b"python train.py")
+    try:
+        assert client.wait_settled() == "connected"
+        status, _, err = mpstui("daemon", "stop", "--pipe-dir", started)
+        assert status == 6
+        assert f"hits: {client.pid} root " in err
+        assert "waits until 1 client has ended" in err
+        assert mpstui("--read-only", "daemon", "stop", "--pipe-dir", started, "--yes")[0] == 6
+        status, out, _ = mpstui("daemon", "stop", "--pipe-dir", started, "--yes", "--timeout", 0, "--json")
+        assert (status, json.loads(out)["done"]) == (0, True)
+        assert client.wait_status("lost")
+    finally:
+        client.close()
+
+
+def test_stop_where_nothing_runs_cleans_what_is_stale(mpstui: Run, place: Path, started: Path) -> None:
+    os.kill(pid_of(started), signal.SIGKILL)
+    while mpstui("status", "--pipe-dir", started)[0] != 3:
+        pass  # each look takes its time; pytest's time limit ends it
+    status, out, _ = mpstui("daemon", "stop", "--pipe-dir", started, "--yes")
+    assert (status, "stale files were removed" in out) == (0, True)
+    assert mpstui("daemon", "stop", "--pipe-dir", started, "--yes")[0] == 3
+    assert mpstui("daemon", "stop", "--pipe-dir", place / "never", "--yes")[0] == 3
+
+
+def test_a_daemon_that_dies_between_two_commands(
+    mpstui: Run, place: Path, started: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The control binary ends the daemon when the second setting comes: what is in force stays known."""
+    real = os.environ["MPSTUI_CONTROL_BINARY"]
+    wrapper = place / "nvidia-cuda-mps-control"
+    wrapper.write_text(
+        '#!/bin/sh\nread -r line\ncase "$line" in\n'
+        f'set_default_device*) kill -9 "$(cat {started}/nvidia-cuda-mps-control.pid)"; sleep 0.1 ;;\nesac\n'
+        f'printf "%s\\n" "$line" | exec {real}\n'
+    )
+    wrapper.chmod(0o755)
+    monkeypatch.setenv("MPSTUI_CONTROL_BINARY", str(wrapper))
+    for marker in started.glob("mpstui-simulated"):  # without it this binary is used
+        marker.unlink()
+    folder = place / "config" / "mpstui" / "profiles"
+    folder.mkdir(parents=True)
+    (folder / "p.toml").write_text(
+        "schema = 1\n[[daemon]]\n[daemon.limits]\nactive_thread_percentage = 40\nclient_priority = 1\n"
+        '[daemon.limits.pinned_mem_limit]\n0 = "4G"\n'
+    )
+    status, _, err = mpstui("profile", "apply", "p", "--pipe-dir", started)
+    assert status == 3
+    assert "only in part" in err
+    assert "in force: default active thread percentage 40 %" in err
+    assert "not in force: default memory limit on device 0 4.0 GiB: " in err
+    assert "not tried: default client priority below normal" in err
+    assert "mpstui set active-thread-percentage 100 --default --pipe-dir" in err
+    assert "Traceback" not in err
+
+
+def test_a_plan_is_for_one_gpu_and_a_node_that_is_there(mpstui: Run, place: Path, started: Path) -> None:
+    status, _, err = mpstui("plan", "--clients", 2, "--pipe-dir", started, "--apply")
+    assert (status, "choose it with --device" in err) == (2, True)
+    status, _, err = mpstui("plan", "--clients", 2, "--pipe-dir", started, "--device", "9")
+    assert (status, "no GPU “9”" in err) == (2, True)
+    assert mpstui("plan", "--clients", 2, "--sm-count-total", 132, "--pipe-dir", started, "--apply")[0] == 2
+    status, out, _ = mpstui("--read-only", "plan", "--clients", 2, "--pipe-dir", started, "--device", 0, "--apply")
+    assert status == 6
+    status, out, _ = mpstui("plan", "--clients", 2, "--pipe-dir", started, "--device", 0, "--json")
+    assert (status, json.loads(out)["source"]) == (0, "simulated")

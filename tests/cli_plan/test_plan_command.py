@@ -1,0 +1,154 @@
+"""``mpstui plan`` and ``mpstui run`` where no GPU and no daemon are needed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cli_plan.conftest import Run
+
+SIZE = ("--sm-count-total", 132, "--memory-total", "80GiB")
+
+
+def test_the_plan_of_the_design_needs_no_gpu(mpstui: Run) -> None:
+    status, out, err = mpstui("plan", "--clients", 4, "--strategy", "uniform", *SIZE, "--json")
+    plan = json.loads(out)
+    assert (status, err) == (0, "")
+    assert [c["active_thread_percentage"] for c in plan["clients"]] == [25.0] * 4
+    assert [c["sm_count"] for c in plan["clients"]] == [32] * 4
+    assert all(isinstance(c["pinned_mem_limit"], int) for c in plan["clients"])
+    assert plan["left"]["sm_count"] == 4
+    assert plan["warnings"]
+    assert all(isinstance(c["warnings"], list) for c in plan["clients"])
+
+
+def test_it_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; from mpstui.cli import main;"
+        "main(['plan','--clients','2','--sm-count-total','132','--json']);"
+        "print([m for m in ('textual','rich','psutil','pynvml','mpstui.sim','mpstui.observe.collector')"
+        " if m in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr.strip() == "[]"
+
+
+def test_as_text(mpstui: Run) -> None:
+    status, out, _ = mpstui("plan", "--sm-count", "24,60", "--names", "train,serve", "--mem", "10G,20G", *SIZE)
+    assert status == 0
+    assert "train    18.2 %     24   10.0 GiB  10G" in " ".join(out.splitlines()[2].split(" "))
+    assert "left: 48 SMs" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--clients", 0), "--clients: “0” is no whole number above 0"),
+        (("--clients", "four"), "--clients: “four”"),
+        (("--clients", 49), "more than the 48 contexts"),
+        (("--clients", 4, "--contexts", 13), "more than the 48 contexts"),
+        (("--weights", "0,1"), "--weights: “0” is no number above 0"),
+        (("--weights", "30,x"), "--weights: “x”"),
+        (("--weights", "1,2", "--clients", 3), "2 weights were given for 3 clients"),
+        (("--sm-count", "24,133"), "133 SMs are more than the 132"),
+        (("--sm-count", "0"), "--sm-count: “0”"),
+        (("--sm-count", "24", "--strategy", "half"), "takes neither"),
+        (("--clients", 2, "--mem", "512MB"), "is no size"),
+        (("--clients", 2, "--mem", "0G"), "less than 1M"),
+        (("--clients", 2, "--mem", "10G,10G,10G"), "3 were given for 2"),
+        (("--clients", 2, "--mem", "81G"), "more than the 80.0 GiB"),
+        (("--clients", 2, "--names", "a"), "different names"),
+        (("--clients", 2, "--names", "a,../b"), "letters, digits"),
+        (("--clients", 2, "--device", "0"), "exclude each other"),
+        (("--clients", 2, "--export", "wrapper"), "save the plan"),
+        (("--clients", 2, "--export", "shell", "--share", "x"), "no share 'x'"),
+        (("--clients", 2, "--strategy", "best"), "invalid choice"),
+        ((), "how many clients"),
+    ],
+)
+def test_bad_input_is_a_message_and_status_2(mpstui: Run, words: tuple[object, ...], message: str) -> None:
+    status, out, err = mpstui("plan", *words, *SIZE)
+    assert (status, out) == (2, "")
+    assert message in err
+    assert "Traceback" not in err
+
+
+def test_wrong_sizes_of_the_device(mpstui: Run) -> None:
+    for words in (
+        ("--sm-count-total", "x"),
+        ("--sm-count-total", 0),
+        ("--sm-count-total", 132, "--memory-total", "80 GB"),
+        ("--memory-total", "80GiB"),
+    ):
+        status, out, err = mpstui("plan", "--clients", 2, *words)
+        assert (status, out) == (2, "")
+        assert err
+
+
+def test_exports_and_a_profile(mpstui: Run, place: Path) -> None:
+    plan = ("plan", "--sm-count", "24,60", "--names", "train,serve", "--mem", "10G", *SIZE)
+    status, out, err = mpstui(*plan, "--save", "two", "--export", "wrapper", "--share", "train")
+    assert status == 0
+    assert "exec mpstui run --profile two --share train" in out
+    assert str(place / "config" / "mpstui" / "profiles" / "two.toml") in err
+    assert mpstui(*plan, "--save", "two")[0] == 2  # it is there
+    assert mpstui(*plan, "--save", "two", "--replace")[0] == 0
+    status, out, _ = mpstui("profile", "show", "two", "--export", "shell", "--share", "serve")
+    assert out.splitlines()[0] == "export CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=45.5"
+    assert mpstui("profile", "show", "two", "--export", "shell", "--share", "none")[0] == 2
+    status, out, _ = mpstui("profile", "list", "--json")
+    assert [p["shares"] for p in json.loads(out)["profiles"]] == [["train", "serve"]]
+
+
+def run_mpstui(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "mpstui", *words], capture_output=True, text=True, check=False)
+
+
+def test_run_becomes_the_command(mpstui: Run, place: Path) -> None:
+    mpstui("plan", "--sm-count", "24,60", "--names", "train,serve", "--mem", "none", *SIZE, "--save", "two")
+    program = "import os, sys; print(os.getpid(), os.environ['CUDA_MPS_ACTIVE_THREAD_PERCENTAGE'], sys.argv[1:])"
+    with subprocess.Popen(
+        [
+            sys.executable,
+            "-m",
+            "mpstui",
+            "run",
+            "--share",
+            "train",
+            "--",
+            sys.executable,
+            "-c",
+            program,
+            "-x",
+            "--",
+            "y z",
+        ],
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        out, _ = process.communicate(timeout=30)
+    # The same process: no parent lingers, and the command's status is the status.
+    assert out == f"{process.pid} 18.2 ['-x', '--', 'y z']\n"
+    done = run_mpstui("run", "--share", "serve", "--", "sh", "-c", "exit 7")
+    assert done.returncode == 7
+
+
+def test_run_says_what_is_wrong(mpstui: Run, place: Path) -> None:
+    assert mpstui("run", "--share", "a", "--", "true")[::2] == (2, "mpstui: share “a”: none has it\n")
+    for name in ("one", "two"):
+        mpstui("plan", "--clients", 1, "--names", "a", *SIZE, "--mem", "none", "--save", name)
+    status, _, err = mpstui("run", "--share", "a", "--", "true")
+    assert (status, "one, two" in err) == (2, True)
+    assert mpstui("run", "--share", "a")[0] == 2
+    assert mpstui("run", "--share", "b", "--profile", "one", "--", "true")[0] == 2
+    assert mpstui("run", "--share", "a", "--profile", "../one", "--", "true")[0] == 2
+    assert mpstui("run", "--share", "a", "--profile", "one", "--", "/nonexistent")[0] == 127
+    assert mpstui("run", "--share", "a", "--profile", "one", "--", "/etc/passwd")[0] == 126
+    (place / "config" / "mpstui" / "profiles" / "half.toml").write_text('schema = 1\n[[daemon]]\npipe_dir = "/tm')
+    status, _, err = mpstui("profile", "show", "half")
+    assert (status, "half.toml: is not TOML: " in err, "line 3" in err) == (2, True, True)
+    assert "half.toml" in mpstui("profile", "list")[2]
