@@ -53,7 +53,11 @@ class Arguments:
 
 @dataclass(frozen=True, slots=True)
 class DeviceFacts:
-    """The device as this client sees it: ``sms`` is what its thread percentage leaves it (fact 22)."""
+    """The device as this client sees it: ``sms`` is what its thread percentage leaves it (fact 22).
+
+    ``mps`` is None where the driver does not say, or says one thing and offers another: contexts have shares of their
+    own under MPS alone.
+    """
 
     uuid: str
     name: str
@@ -130,14 +134,15 @@ class Driver:
         """What the device is and which share of it there is."""
         kind = self._cu.CUexecAffinityType.CU_EXEC_AFFINITY_TYPE_SM_COUNT
         mps = self._attribute("CU_DEVICE_ATTRIBUTE_MPS_ENABLED")
+        affinity = bool(self._call("cuDeviceGetExecAffinitySupport", kind, self._device))
         name = self._call("cuDeviceGetName", 96, self._device)
         return DeviceFacts(
             uuid=f"GPU-{uuid.UUID(bytes=bytes(self._call('cuDeviceGetUuid', self._device).bytes))}",
             name=bytes(name).split(b"\0")[0].decode("utf-8", "replace"),
             sms=self._attribute("CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT") or 1,
             memory=int(self._call("cuDeviceTotalMem", self._device)),
-            mps=None if mps is None else bool(mps),
-            affinity=bool(self._call("cuDeviceGetExecAffinitySupport", kind, self._device)),
+            mps=None if mps is None or bool(mps) != affinity else affinity,
+            affinity=affinity,
         )
 
     def create_context(self, sms: int | None) -> tuple[Handle, int | None]:

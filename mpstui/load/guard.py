@@ -19,7 +19,7 @@ from typing import Final
 from mpstui.load.process import adopt_orphans
 from mpstui.load.runner import descendants, end_all
 
-PIPE, LOG = "pipe", "log"
+PIPE, LOG, OUTPUT = "pipe", "log", "output"
 READY: Final = b"ready\n"
 _START_SECONDS: Final = 20.0
 _QUIT: Final = b"quit -t 2\n"
@@ -43,7 +43,7 @@ def main() -> int:
         "LC_ALL": "C",
     }
     try:
-        reason = start(binary, environment)
+        reason = start(binary, environment, folder / LOG / OUTPUT)
         os.write(1, reason or READY)
         if not reason:
             wait_for_the_end(wakeup)
@@ -65,18 +65,26 @@ def wait_for_the_end(wakeup: int) -> None:
             return
 
 
-def start(binary: list[str], environment: dict[str, str]) -> bytes:
-    """Start the daemon; empty, or why it did not start."""
+def start(binary: list[str], environment: dict[str, str], output: Path) -> bytes:
+    """Start the daemon; empty, or why it did not start. It may keep its outputs open: they are a file, not a pipe."""
     try:
-        done = subprocess.run(
-            [*binary, "-d"], env=environment, stdin=subprocess.DEVNULL, timeout=_START_SECONDS, capture_output=True
-        )
+        with open(output, "w+b") as said:
+            done = subprocess.run(
+                [*binary, "-d"],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=said,
+                timeout=_START_SECONDS,
+            )
+            said.seek(0)
+            words = said.read(2000).split()
     except subprocess.TimeoutExpired:
         return b"it does not come up\n"
     except OSError as error:
         return f"{binary[0]} cannot be executed: {error.strerror}\n".encode()
     if done.returncode:
-        return (done.stderr + done.stdout).strip()[-500:] + b"\n"
+        return b" ".join(words) + b"\n" if words else f"exit status {done.returncode}\n".encode()
     return b""
 
 

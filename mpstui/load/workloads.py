@@ -90,7 +90,8 @@ class Triad:
 
     LARGEST: Final = 1024 * MIB
     SMALLEST: Final = 2 * MIB
-    BLOCKS_PER_SM: Final = 16
+    CHUNK: Final = 256 * 4 * 16
+    """Bytes that a block takes at a time; as many blocks as chunks, so that the last ones to run leave no gap."""
 
     def __init__(self, driver: Driver, budget: int) -> None:
         self._driver = driver
@@ -105,7 +106,7 @@ class Triad:
         one = struct.unpack("<i", struct.pack("<f", 1.0))[0]
         for pointer in self._arrays[1:]:
             self._driver.fill(pointer, one, self._size // 4)
-        self._blocks = self.BLOCKS_PER_SM * share.sms
+        self._blocks = -(-self._size // self.CHUNK)
         self._function = share.functions["triad"]
         self._arguments = Arguments(
             *(ctypes.c_void_p(pointer) for pointer in self._arrays),
