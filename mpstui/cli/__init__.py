@@ -12,6 +12,7 @@ from pathlib import Path
 
 from mpstui.cli import planning
 from mpstui.cli.parser import build_parser
+from mpstui.cli.past import wants_past
 
 NO_DAEMON = "no MPS control daemon found: none is running, and none was named"
 
@@ -31,6 +32,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 from mpstui.cli.screen import run_screen
 
                 return run_screen(options, pipe_dirs)
+            if options.command == "events":
+                from mpstui.cli.events import print_events
+
+                return print_events(options, pipe_dirs)
+            if wants_past(options):
+                from mpstui.cli.events import print_past
+
+                return print_past(options, pipe_dirs)
             return asyncio.run(_headless(options, pipe_dirs))
     except KeyboardInterrupt:
         return 130
@@ -54,7 +63,7 @@ def _node(options: argparse.Namespace) -> Iterator[tuple[Path, ...]]:
     from mpstui.sim import SimNode
 
     with tempfile.TemporaryDirectory(prefix="mpstui-demo-", ignore_cleanup_errors=True) as folder:
-        node = SimNode.start(Path(folder), scenario="demo")
+        node = SimNode.start(Path(folder), scenario=options.demo)
         try:
             yield (Path(folder),)
         finally:

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from mpstui import __version__
+from mpstui.cli.past import add_demo, add_doctor, add_events, add_past
 from mpstui.cli.planning import add_commands
 
 _EPILOG = """\
@@ -42,9 +43,7 @@ def _node_options() -> argparse.ArgumentParser:
     group.add_argument(
         "--log-dir", action="append", type=Path, metavar="DIR", help="its log directory, where it cannot be found out"
     )
-    group.add_argument(
-        "--demo", action="store_true", help="work on a simulated node, started for this and ended with it"
-    )
+    add_demo(group)
     return options
 
 
@@ -65,6 +64,9 @@ def build_parser() -> argparse.ArgumentParser:
 
     status = commands.add_parser("status", parents=[node], help="one snapshot of the node")
     status.add_argument("--json", action="store_true", help="print JSON, schema 1")
+    add_past(status)
+    add_events(commands, node)
+    add_doctor(commands, node)
 
     setter = commands.add_parser("set", help="set a limit of new clients")
     limits = setter.add_subparsers(dest="limit", metavar="LIMIT", required=True)

@@ -18,6 +18,8 @@ _NOISE: Final = (
     b"Control will try shutting down server",
     b"quit command issued",
 )
+_SERVED: Final = b": Server already exists"
+_ENDS_PS: Final = (b"UI closed", b"Cmd:", b"Accepting connection")
 _CLIENT: Final = re.compile(rb"NEW CLIENT (\d{1,10}) from user (\d{1,10}): (.*)")
 _STARTING: Final = re.compile(rb"Starting new server (\d{1,10}) for user (\d{1,10})")
 _READY: Final = re.compile(rb"NEW SERVER (\d{1,10}): Ready")
@@ -56,6 +58,12 @@ class ControlLines:
         self._read_at = 0.0
         self._session = False
         self._waiting: int | None = None
+
+    def skips(self, raw: bytes, text: int) -> bool:
+        """Whether the line, whose text begins at ``text``, changes nothing whatever its time and tag are."""
+        if self._command is not None and self._command.untrusted:
+            return not raw.startswith(_ENDS_PS, text)
+        return raw.startswith(_NOISE, text) or raw.endswith(_SERVED)
 
     def bare(self, raw: bytes) -> list[Event]:
         """A line without a time: always the rest of an answer or of a client's name, never an event of its own."""
@@ -133,7 +141,10 @@ class ControlLines:
             return [make_event(line, "server_shutdown_waiting", detail, server=int(found[1]), values={"force": "1"})]
         if text.startswith(b"Starting control daemon"):
             self._waiting, self._command, self._session = None, None, False
-            return [make_event(line, "daemon_started", f"control daemon {line.pid} started", pid=line.pid)]
+            place, _, name = raw_text(text.rpartition(b" ")[2]).rpartition("/")
+            values = {"pipe_dir": place} if place and name == "control" else {}
+            detail = f"control daemon {line.pid} started"
+            return [make_event(line, "daemon_started", detail, pid=line.pid, values=values)]
         if text.startswith(b"CUDA MPS Control binary version:"):
             self.version = raw_text(text.partition(b":")[2].strip())
             return []

@@ -42,10 +42,14 @@ class EventLog:
     def add(self, event: Event, origin: Origin) -> None:
         if event.kind in _HIDDEN or (event.kind == "command" and not event.values.keys() & {"changes", "refused"}):
             return
-        if event.kind in _TWICE and self._confirms(event, origin):
+        if self.repeats(event, origin):
             return
         self._told.append(_Told(event, origin))
         self._shown = None
+
+    def repeats(self, event: Event, origin: Origin) -> bool:
+        """Whether the other log has told it; ask once for each event, as what was told once is repeated once."""
+        return event.kind in _TWICE and self._confirms(event, origin)
 
     @property
     def events(self) -> tuple[Event, ...]:

@@ -64,6 +64,9 @@ class LogParser:
 
     def feed(self, raw: bytes) -> list[Event]:
         """Events that ``raw``, one line without its line break, completes."""
+        text = raw.find(b"] ", 30, 64) + 2
+        if text > 1 and (self._control or self._server).skips(raw, text):  # type: ignore[union-attr]
+            return []  # four lines of five: not worth taking apart
         line = self._split(raw)
         if self._control is not None:
             return self._control.feed(line) if line else self._control.bare(raw)

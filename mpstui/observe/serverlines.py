@@ -95,6 +95,10 @@ class ServerLines:
             b"Exiting": self._exiting,
         }
 
+    def skips(self, raw: bytes, text: int) -> bool:
+        """Whether the line, whose text begins at ``text``, changes nothing whatever its time is."""
+        return raw.startswith(_NOISE, text)
+
     def bare(self, raw: bytes) -> list[Event]:
         """A line without a time."""
         return [Event("unknown", detail=raw_text(raw), raw=raw_text(raw))] if raw.strip() else []

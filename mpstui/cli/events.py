@@ -1,0 +1,145 @@
+"""``events``: what the logs tell, from a daemon's or from a directory of logs alone; and a past state from them."""
+
+from __future__ import annotations
+
+import argparse
+import heapq
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from mpstui.actions.types import ExitStatus
+from mpstui.cli import complain
+from mpstui.cli.past import logs_alone
+from mpstui.history.files import UnreadableLogError
+from mpstui.history.postmortem import state_at
+from mpstui.history.reader import LogHistory
+from mpstui.history.when import local_text
+from mpstui.model import Event
+from mpstui.observe.discovery import discover
+from mpstui.text import UNKNOWN
+
+_LOOK = 0.2
+"""Seconds between two looks at logs in which nothing happens."""
+
+
+def print_past(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
+    """``status`` of the past; returns the exit status."""
+    from mpstui.cli.status import exit_status, print_text, to_json
+
+    places = [log_dir for log_dir, _ in _places(options, pipe_dirs)]
+    if not places:
+        return complain("no log directory is known; give one with --log-dir", ExitStatus.NO_DAEMON)
+    try:
+        snapshots = [state_at(log_dir, options.at) for log_dir in places]
+    except UnreadableLogError as error:
+        return complain(str(error), ExitStatus.NOT_PERMITTED if error.not_permitted else ExitStatus.NO_DAEMON)
+    for snapshot in snapshots:
+        if options.json:
+            print(json.dumps(to_json(snapshot), ensure_ascii=False))
+            continue
+        from rich.console import Console
+
+        print(f"{local_text(snapshot.time)}, from the logs alone")
+        print_text(snapshot, Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else 10_000))
+    return max(exit_status(snapshot) for snapshot in snapshots)
+
+
+def print_events(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
+    """``events``; returns the exit status."""
+    histories: list[LogHistory] = []
+    failures: list[UnreadableLogError] = []
+    for log_dir, pipe_dir in _places(options, pipe_dirs):
+        try:
+            histories.append(LogHistory(log_dir, pipe_dir))
+        except UnreadableLogError as error:
+            failures.append(error)
+    for text in (*failures, *(trouble for history in histories for trouble in history.trouble)):
+        complain(str(text), 0)
+    if not histories:
+        if not failures:
+            complain("no log directory is known; give one with --log-dir", ExitStatus.NO_DAEMON)
+        denied = any(error.not_permitted for error in failures)
+        return ExitStatus.NOT_PERMITTED if denied else ExitStatus.NO_DAEMON
+    write = _json_line if options.json else _text_line
+    wanted = _filter(options)
+    # Without --since what was there before is not of interest to who follows, but it explains what comes.
+    since = options.since if options.since is not None or not options.follow else time.time()
+    try:
+        streams = [_named(history, since) for history in histories]
+        for event, daemon in heapq.merge(*streams, key=lambda told: told[0].time or 0.0):
+            if wanted(event):
+                sys.stdout.write(write(event, daemon))
+        sys.stdout.flush()
+        if options.follow:
+            _follow(histories, write, wanted)
+    finally:
+        for history in histories:
+            history.close()
+    return ExitStatus.DONE
+
+
+def to_json(event: Event, daemon: str) -> dict[str, Any]:
+    """The stable keys of ``events --json``; what is not known is None."""
+    when = event.time
+    text = None if when is None else datetime.fromtimestamp(when, timezone.utc).isoformat(timespec="milliseconds")
+    return {
+        "time": text,
+        "kind": event.kind,
+        "daemon": daemon,
+        "server_pid": event.server_pid,
+        "pid": event.pid,
+        "context_id": event.context_id,
+        "devices": list(event.devices),
+        "detail": event.detail,
+        "raw": event.raw,
+    }
+
+
+def _places(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> list[tuple[Path, Path | None]]:
+    """Log directories, each with the pipe directory of its daemon where that is known."""
+    if alone := logs_alone(options):
+        return [(path, None) for path in alone]
+    log_dirs = [Path(path).absolute() for path in getattr(options, "log_dir", None) or ()]
+    return [(place.log_dir, place.pipe_dir) for place in discover(pipe_dirs, log_dirs) if place.log_dir is not None]
+
+
+def _named(history: LogHistory, since: float | None) -> Iterator[tuple[Event, str]]:
+    for event in history.events(since):
+        yield event, str(history.daemon)
+
+
+def _follow(histories: list[LogHistory], write: Callable[[Event, str], str], wanted: Callable[[Event], bool]) -> None:
+    tails = [(history, history.follow()) for history in histories]
+    while True:
+        for history, tail in tails:
+            for event in tail:
+                if event is None:
+                    break
+                if wanted(event):
+                    sys.stdout.write(write(event, str(history.daemon)))
+        sys.stdout.flush()
+        time.sleep(_LOOK)
+
+
+def _filter(options: argparse.Namespace) -> Callable[[Event], bool]:
+    kinds, client = frozenset(options.kind or ()), options.client
+
+    def wanted(event: Event) -> bool:
+        if kinds and event.kind not in kinds:
+            return False
+        return client is None or event.pid == client or str(client) in event.values.get("clients", "").split()
+
+    return wanted
+
+
+def _json_line(event: Event, daemon: str) -> str:
+    return json.dumps(to_json(event, daemon), ensure_ascii=False) + "\n"
+
+
+def _text_line(event: Event, daemon: str) -> str:
+    return f"{local_text(event.time)}  {event.kind:<24} {event.detail or event.raw or UNKNOWN}\n"

@@ -1,0 +1,81 @@
+"""The options of ``events``, ``doctor`` and ``status --at``, and whether logs alone are to be read."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+from typing import Any, Final, get_args
+
+from mpstui.history.when import parse_time
+from mpstui.model import EventKind
+
+DRILLS: Final = ("fault", "blocked", "held", "pending", "full", "stale")
+"""Scenarios of the simulated node in which something is wrong."""
+
+
+def add_events(commands: Any, node: argparse.ArgumentParser) -> None:
+    """The options of ``events``."""
+    events = commands.add_parser(
+        "events",
+        parents=[node],
+        help="what happened, from the logs",
+        description="What happened, from the logs, oldest first. With --log-dir and without --pipe-dir no daemon is "
+        "needed: logs of a dead or distant node will do.",
+    )
+    events.add_argument("--json", action="store_true", help="print one JSON object a line")
+    events.add_argument("--follow", action="store_true", help="go on with what is written, until interrupted")
+    events.add_argument("--since", type=_time, metavar="T", help="10m, 21:29:12, 2026-11-20T21:29:12; default: all")
+    events.add_argument("--kind", action="append", choices=get_args(EventKind), metavar="KIND", help="only this kind")
+    events.add_argument("--client", type=int, metavar="PID", help="only what this process did or suffered")
+
+
+def add_past(status: argparse.ArgumentParser) -> None:
+    """The option of ``status`` that asks for a past state."""
+    status.add_argument(
+        "--at", type=_time, metavar="T", help="the state that the logs come to at that time: 10m, 2026-11-20T21:29:12"
+    )
+
+
+def add_doctor(commands: Any, node: argparse.ArgumentParser) -> None:
+    """The options of ``doctor``."""
+    doctor = commands.add_parser(
+        "doctor",
+        parents=[node],
+        help="check the node's MPS set-up",
+        description="Checks the set-up of MPS on this node and says what to do about it; changes nothing.",
+        epilog="exit status: 0 every check is ok or could not be made \u00b7 1 a warning or an error \u00b7 2 usage",
+    )
+    doctor.add_argument("--json", action="store_true", help="print JSON")
+
+
+def add_demo(group: Any) -> None:
+    """``--demo`` and ``--demo=NAME``; a name apart from it would be taken for the command."""
+    group.add_argument(
+        "--demo",
+        action="store_const",
+        const="demo",
+        help="work on a simulated node, started for this and ended with it; --demo=NAME for one on which something is "
+        f"wrong: {', '.join(DRILLS)}",
+    )
+    for name in ("demo", "crowd", *DRILLS):
+        group.add_argument(f"--demo={name}", dest="demo", action="store_const", const=name, help=argparse.SUPPRESS)
+
+
+def logs_alone(options: argparse.Namespace) -> list[Path]:
+    """The log directories to read without a daemon; empty where one is meant."""
+    if getattr(options, "demo", None) or getattr(options, "pipe_dir", None):
+        return []
+    return [Path(path).absolute() for path in getattr(options, "log_dir", None) or ()]
+
+
+def wants_past(options: argparse.Namespace) -> bool:
+    """Whether ``status`` is asked for a state from logs."""
+    return options.command == "status" and (options.at is not None or bool(logs_alone(options)))
+
+
+def _time(text: str) -> float:
+    try:
+        return parse_time(text, time.time())
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None

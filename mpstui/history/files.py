@@ -1,0 +1,173 @@
+"""A log and its rotated predecessors as one file that is read in blocks: never more than a block is in memory."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from mpstui.observe.logparse import Clock
+from mpstui.observe.logtail import LINE_BYTES
+
+BLOCK: Final = 1 << 20
+_ROTATED: Final = re.compile(r"\.([0-9]{1,4})")
+_MANY: Final = 64
+_PROBE: Final = 1 << 16
+
+
+class UnreadableLogError(Exception):
+    """A log that is not there or may not be read; the text is one line for a person."""
+
+    def __init__(self, path: Path, error: OSError | str) -> None:
+        super().__init__(f"{path}: {error if isinstance(error, str) else error.strerror or error}")
+        self.not_permitted = isinstance(error, PermissionError)
+
+
+class LogFile:
+    """``control.log`` with ``control.log.1``, ``.2``, … before it, oldest first. To be closed.
+
+    Raises UnreadableLogError where the newest cannot be read; a predecessor that cannot be is left out. Offsets count
+    through all of them, in bytes.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._parts: list[tuple[int, int]] = []
+        self.size = 0
+        older = sorted(_predecessors(path), reverse=True)[-_MANY:]
+        for number, part in (*older, (0, path)):
+            try:
+                fd = _open(part)
+            except UnreadableLogError:
+                if number == 0:
+                    self.close()
+                    raise
+                continue
+            length = os.fstat(fd).st_size
+            self._parts.append((fd, length))
+            self.size += length
+        self.newest_size = self._parts[-1][1]
+
+    def close(self) -> None:
+        """Gives the descriptors back."""
+        for fd, _ in self._parts:
+            os.close(fd)
+        self._parts = []
+
+    def read(self, offset: int, length: int) -> bytes:
+        """At most ``length`` bytes, not beyond the part that ``offset`` lies in; empty behind the end."""
+        for fd, size in self._parts:
+            if offset < size:
+                return os.pread(fd, min(length, size - offset), offset)
+            offset -= size
+        return b""
+
+    def blocks(self, start: int) -> Iterator[list[bytes]]:
+        """The whole lines from ``start`` on, without their line breaks, a block's at a time; long ones are cut.
+
+        A last line without a line break is left to whoever follows the file: it may be half a line.
+        """
+        rest, overlong = b"", False
+        while data := self.read(start, BLOCK):
+            start += len(data)
+            if overlong:
+                _, found, data = data.partition(b"\n")
+                if not found:
+                    continue
+                overlong = False
+            lines = (rest + data).split(b"\n")
+            rest = lines.pop()
+            if len(rest) > LINE_BYTES:
+                lines.append(rest)
+                rest, overlong = b"", True
+            yield [line if len(line) <= LINE_BYTES else line[:LINE_BYTES] for line in lines]
+
+    def whole_lines_end(self) -> int:
+        """Where, in the newest part, the last line break is, plus one."""
+        fd, size = self._parts[-1]
+        end = size
+        while end > 0:
+            begin = max(0, end - _PROBE)
+            at = os.pread(fd, end - begin, begin).rfind(b"\n")
+            if at >= 0:
+                return begin + at + 1
+            end = begin
+        return 0
+
+    def offset_of(self, time: float) -> int:
+        """Where the first line that is not before ``time`` (seconds since the epoch) begins, by bisection."""
+        clock, low, high = Clock(), 0, self.size
+        while low < high:
+            middle = (low + high) // 2
+            begin, found = self._stamp(clock, middle, high)
+            if found is None:
+                high = middle
+            elif found < time:
+                low = begin + 1
+            else:
+                high = middle
+        begin, found = self._stamp(clock, low, self.size)
+        return self.size if found is None else begin
+
+    def last_line_with(self, marker: bytes, before: int) -> int | None:
+        """Where the last line that holds ``marker`` and begins before ``before`` begins; None without one."""
+        end, overlap = before, b""
+        while end > 0:
+            begin = max(0, end - BLOCK)
+            block = self._span(begin, end) + overlap
+            at = block.rfind(marker)
+            if at >= 0:
+                return begin + block.rfind(b"\n", 0, at) + 1
+            overlap, end = block[: len(marker) + 256], begin
+        return None
+
+    def _span(self, begin: int, end: int) -> bytes:
+        pieces = []
+        while begin < end and (data := self.read(begin, end - begin)):
+            pieces.append(data)
+            begin += len(data)
+        return b"".join(pieces)
+
+    def _stamp(self, clock: Clock, offset: int, limit: int) -> tuple[int, float | None]:
+        """The first line that begins at or behind ``offset``, before ``limit``, and has a time."""
+        position = offset
+        data = self._span(max(0, position - 1), min(self.size, position + _PROBE))
+        if position > 0:
+            skipped = data.find(b"\n") + 1
+            if not skipped:
+                return self._stamp(clock, position + _PROBE, limit) if position + _PROBE < limit else (limit, None)
+            data, position = data[skipped:], position - 1 + skipped
+        for line in data.split(b"\n"):
+            if position >= limit:
+                break
+            if line[:1] == b"[" and line[24:25] == b" ":
+                try:
+                    return position, clock.read(line[1:24])
+                except (ValueError, OverflowError):
+                    pass
+            position += len(line) + 1
+        return limit, None
+
+
+def _predecessors(path: Path) -> Iterator[tuple[int, Path]]:
+    try:
+        names = os.listdir(path.parent)
+    except OSError:
+        return
+    for name in names:
+        if name.startswith(path.name) and (found := _ROTATED.fullmatch(name[len(path.name) :])):
+            yield int(found[1]), path.parent / name
+
+
+def _open(path: Path) -> int:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    except OSError as error:
+        raise UnreadableLogError(path, error) from None
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise UnreadableLogError(path, "not a regular file")
+    return fd

@@ -1,0 +1,54 @@
+"""The state of a node that its logs come to at a given time, without a daemon, NVML or /proc."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import replace
+from pathlib import Path
+
+from mpstui.history.reader import LogHistory
+from mpstui.model import Event, ProcessKey, Snapshot
+from mpstui.observe.discovery import Place
+from mpstui.observe.reducer import NodeState
+
+_EVENTS = 500
+
+
+def state_at(log_dir: Path, at: float | None = None) -> Snapshot:
+    """The snapshot at ``at``, seconds since the epoch; None: where the logs end. ``time`` is that of the last event.
+
+    A daemon that was killed leaves no word of it (fact 3): it is shown as running until another one starts. Devices,
+    users and commands are not in the logs and stay unknown. Raises UnreadableLogError.
+    """
+    history = LogHistory(log_dir)
+    latest: deque[Event] = deque(maxlen=_EVENTS)
+    last, started = at, None
+    try:
+        for event in history.replay(at):
+            if event.kind not in {"session_opened", "session_closed"}:
+                latest.append(event)
+            if event.kind == "daemon_started":
+                started = event.time
+            if at is None and event.time is not None:
+                last = event.time
+    finally:
+        history.close()
+    state = history.state
+    end = "" if state.daemon_pid is not None else "the daemon had ended, "
+    detail = f"{end}as its logs tell, in {log_dir}" + "".join(f"; {text}" for text in history.trouble)
+    running = state.daemon_pid is not None
+    node = NodeState()
+    watched = node.watch(state.pipe_dir)
+    watched.state, watched.version = state, history.version
+    watched.place = Place(
+        state.pipe_dir,
+        "running" if running else "absent",
+        log_dir,
+        ProcessKey(state.daemon_pid) if state.daemon_pid is not None else None,
+        start_time=started,
+        protocol="legacy",
+        detail=detail,
+        remedy="" if running else "These are logs of the past; nothing can be done there.",
+    )
+    shown = node.snapshot(last or 0.0)
+    return replace(shown, events=tuple(replace(event, pipe_dir=state.pipe_dir) for event in latest))

@@ -1,0 +1,177 @@
+"""The events of a log directory in the order of time, each told once, in bounded memory; and those to come."""
+
+from __future__ import annotations
+
+import heapq
+import math
+import time as system
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from mpstui.history.files import LogFile, UnreadableLogError
+from mpstui.model import Event
+from mpstui.observe.eventlog import EventLog
+from mpstui.observe.logparse import LogKind, LogParser
+from mpstui.observe.logtail import LogTail
+from mpstui.observe.state import DaemonState
+from mpstui.observe.watching import CONTROL_MARKER
+
+_LEAD: Final = 256 << 10
+"""Bytes read before the time asked for: what is told of a client there explains what follows."""
+_LATE: Final = 60.0
+"""Seconds behind the time asked for after which a log is left alone; its clock may have been set meanwhile."""
+_MEMORY: Final = 200
+KINDS: Final[tuple[LogKind, ...]] = ("control", "server")
+
+
+class LogHistory:
+    """control.log and server.log of one directory. Raises UnreadableLogError where neither can be read; to be closed.
+
+    ``pipe_dir`` is what the events are given as their daemon's; without it, what control.log says.
+    """
+
+    def __init__(self, log_dir: Path, pipe_dir: Path | None = None) -> None:
+        self.log_dir = log_dir
+        self.pipe_dir = pipe_dir
+        self.state = DaemonState(pipe_dir or log_dir)
+        self._files: dict[LogKind, LogFile] = {}
+        self._parsers = {kind: LogParser(kind) for kind in KINDS}
+        self._told = EventLog(_MEMORY)
+        self.trouble: list[str] = []
+        """Why one of the two logs could not be read."""
+        errors: list[UnreadableLogError] = []
+        for kind in KINDS:
+            try:
+                self._files[kind] = LogFile(log_dir / f"{kind}.log")
+            except UnreadableLogError as error:
+                self.trouble.append(str(error))
+                errors.append(error)
+        if not self._files:
+            raise errors[0]
+
+    def close(self) -> None:
+        """Gives the files back."""
+        for file in self._files.values():
+            file.close()
+
+    @property
+    def daemon(self) -> Path:
+        """The pipe directory of the events' daemon; the log directory where no log has told it yet."""
+        return self.pipe_dir or self.state.pipe_dir
+
+    @property
+    def version(self) -> str | None:
+        """The control binary's version, once its line has been read."""
+        return self._parsers["control"].version
+
+    def events(self, since: float | None = None, until: float | None = None) -> Iterator[Event]:
+        """Events from ``since`` to ``until``, seconds since the epoch. May be used once."""
+        starts = dict.fromkeys(self._files, 0)
+        if since is not None:
+            starts = {
+                kind: self._line_before(file, file.offset_of(since) - _LEAD) for kind, file in self._files.items()
+            }
+        yield from self._fold(starts, since, until)
+
+    def replay(self, until: float | None = None) -> Iterator[Event]:
+        """Events from the start of the daemon that ran at ``until`` (None: the last one) up to that time."""
+        end = math.inf if until is None else until
+        starts = dict.fromkeys(self._files, 0)
+        control = self._files.get("control")
+        if control is not None:
+            limit = control.size if until is None else control.offset_of(until)
+            begin = control.last_line_with(CONTROL_MARKER, limit)
+            first = next((e.time for e in self._first_events(control, begin)), None) if begin is not None else None
+            if begin is not None and first is not None:
+                starts["control"] = begin
+                if "server" in self._files:
+                    starts["server"] = self._files["server"].offset_of(min(first, end))
+        yield from self._fold(starts, None, until)
+
+    def follow(self) -> Iterator[Event | None]:
+        """Events as they are written, after :meth:`events` has been read; None when there is no more at present."""
+        tails = {kind: _Continued(self.log_dir / f"{kind}.log", file) for kind, file in self._files.items()}
+        for kind in KINDS:
+            tails.setdefault(kind, _Continued(self.log_dir / f"{kind}.log", None))
+        for parser in self._parsers.values():
+            parser.live(system.monotonic)
+        try:
+            while True:
+                written = {kind: tail.poll() for kind, tail in tails.items()}
+                streams = (self._written(kind, written[kind]) for kind in KINDS)
+                for _, kind, event in heapq.merge(*streams, key=lambda told: told[0]):
+                    yield from self._tell(kind, event)
+                if not any(written.values()):
+                    yield None
+        finally:
+            for tail in tails.values():
+                tail.close()
+
+    def _fold(self, starts: dict[LogKind, int], since: float | None, until: float | None) -> Iterator[Event]:
+        streams = [self._stream(kind, starts[kind], until) for kind in KINDS if kind in self._files]
+        end = math.inf if until is None else until
+        begin = -math.inf if since is None else since
+        for time, kind, event in heapq.merge(*streams, key=lambda told: told[0]):
+            if time > end:
+                continue
+            for told in self._tell(kind, event):
+                if time >= begin:
+                    yield told
+
+    def _tell(self, kind: LogKind, event: Event) -> Iterator[Event]:
+        """The event, unless the other log has told it, and what follows from it."""
+        if event.kind == "daemon_started" and self.pipe_dir is None and (place := event.values.get("pipe_dir")):
+            self.state.pipe_dir = Path(place)
+        derived = self.state.apply(event, event.time or 0.0)
+        if not self._told.repeats(event, kind):
+            self._told.add(event, kind)
+            yield event
+        yield from derived
+
+    def _stream(self, kind: LogKind, start: int, until: float | None) -> Iterator[tuple[float, LogKind, Event]]:
+        """Events with their times; one without a time has that of the one before."""
+        parser, time = self._parsers[kind], 0.0
+        feed = parser.feed
+        late = math.inf if until is None else until + _LATE
+        for lines in self._files[kind].blocks(start):
+            for line in lines:
+                for event in feed(line):
+                    time = event.time if event.time is not None else time
+                    yield time, kind, event
+            if time > late:
+                return
+        for event in parser.flush():
+            yield (event.time if event.time is not None else time), kind, event
+
+    def _written(self, kind: LogKind, lines: list[bytes]) -> Iterator[tuple[float, LogKind, Event]]:
+        """Events of lines just written; a group that nothing has followed for one look is over."""
+        parser, time = self._parsers[kind], 0.0
+        for event in (event for line in lines for event in parser.feed(line)) if lines else parser.flush():
+            time = event.time if event.time is not None else time
+            yield time, kind, event
+
+    @staticmethod
+    def _line_before(file: LogFile, offset: int) -> int:
+        if offset <= 0:
+            return 0
+        found = file.last_line_with(b"\n", offset)
+        return 0 if found is None else found
+
+    @staticmethod
+    def _first_events(file: LogFile, start: int) -> Iterator[Event]:
+        parser = LogParser("control")
+        for lines in file.blocks(start):
+            for line in lines:
+                yield from parser.feed(line)
+
+
+class _Continued(LogTail):
+    """A tail that goes on where the history that was read ended."""
+
+    def __init__(self, path: Path, file: LogFile | None) -> None:
+        super().__init__(path)
+        self._from = 0 if file is None else file.whole_lines_end()
+
+    def _start(self, fd: int, size: int, history: int) -> int:
+        return min(self._from, size)

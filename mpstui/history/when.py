@@ -1,0 +1,48 @@
+"""Times as people write them on a command line."""
+
+from __future__ import annotations
+
+import re
+import time as system
+from datetime import datetime, timedelta
+from typing import Final
+
+_AGO: Final = re.compile(r"(\d{1,9})\s*([smhd])")
+_CLOCK: Final = re.compile(r"(\d{1,2}):(\d\d)(?::(\d\d(?:\.\d{1,6})?))?")
+_UNIT: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def parse_time(text: str, now: float) -> float:
+    """Seconds since the epoch of ``10m`` (ago), ``21:29[:12.195]`` (the last time it was that), ``2026-11-20 21:29``,
+    ISO 8601 with or without a zone (without one: local time, as the logs are), or ``@1795210142``.
+
+    Raises ValueError for anything else.
+    """
+    text = text.strip()
+    if found := _AGO.fullmatch(text):
+        return now - int(found[1]) * _UNIT[found[2]]
+    if text.startswith("@"):
+        return float(text[1:])
+    try:
+        if found := _CLOCK.fullmatch(text):
+            today = datetime.fromtimestamp(now)
+            seconds = float(found[3] or 0)
+            moment = today.replace(hour=int(found[1]), minute=int(found[2]), second=0, microsecond=0)
+            moment += timedelta(seconds=seconds)
+            return (moment if moment <= today else moment - timedelta(days=1)).timestamp()
+        # Python 3.10 does not know Z and takes three or six digits of a second only.
+        plain = re.sub(r"\.(\d{1,6})", lambda m: "." + m[1].ljust(6, "0"), text.replace("Z", "+00:00"))
+        return datetime.fromisoformat(plain).timestamp()
+    except (ValueError, OverflowError):
+        pass
+    raise ValueError(f"{text!r} is no time: 10m, 21:29:12, 2026-11-20T21:29:12 or @SECONDS is needed")
+
+
+def local_text(time: float | None) -> str:
+    """``2026-11-20 21:29:12.195`` in local time, as the logs write it; blanks where it is not known."""
+    if time is None:
+        return " " * 23
+    whole = int(time // 1)
+    return (
+        f"{system.strftime('%Y-%m-%d %H:%M:%S', system.localtime(whole))}.{int((time - whole) * 1000 + 0.5) % 1000:03d}"
+    )

@@ -1,0 +1,119 @@
+"""``mpstui events`` and ``mpstui status --at`` on logs alone and on a simulated node."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from mpstui.cli import main
+from tests.observe.replay import DATA
+
+KEYS = ["time", "kind", "daemon", "server_pid", "pid", "context_id", "devices", "detail", "raw"]
+
+
+@pytest.fixture
+def logs(tmp_path):
+    for kind in ("control", "server"):
+        shutil.copy(DATA / f"h100/faults-{kind}.log", tmp_path / f"{kind}.log")
+    return tmp_path
+
+
+def run(capsys, *arguments):
+    status = main([str(argument) for argument in arguments])
+    said = capsys.readouterr()
+    return status, said.out, said.err
+
+
+def test_json_has_the_promised_keys_and_nothing_else(capsys, logs):
+    status, out, err = run(capsys, "events", "--json", "--log-dir", logs)
+    assert (status, err) == (0, "")
+    told = [json.loads(line) for line in out.splitlines()]
+    assert all(list(event) == KEYS for event in told)
+    assert {event["daemon"] for event in told[5:]} == {"/tmp/mps_0"}
+    fault = next(event for event in told if event["kind"] == "fatal_fault")
+    assert (fault["server_pid"], fault["pid"], fault["devices"]) == (1073, 1067, ["0"])
+    assert "encountered a fatal GPU error" in fault["raw"]
+    assert re.fullmatch(r"2026-11-20T\d\d:29:05\.514\+00:00", fault["time"])
+
+
+def test_since_kind_and_client(capsys, logs):
+    _, out, _ = run(capsys, "events", "--log-dir", logs, "--since", "2026-11-20 21:29:12", "--client", "1134")
+    told = [line.split()[2] for line in out.splitlines()]
+    assert told[0] == "fatal_fault", "it was hit, though it is not the one that the log blames"
+    assert told[-1] == "client_disconnected"
+    _, out, _ = run(capsys, "events", "--log-dir", logs, "--kind", "client_refused")
+    assert len(out.splitlines()) == 2
+
+
+def test_no_logs_no_traceback(capsys, tmp_path):
+    status, out, err = run(capsys, "events", "--log-dir", tmp_path / "none")
+    assert (status, out) == (3, "")
+    assert err.count("\n") == 1
+    status, out, err = run(capsys, "status", "--log-dir", tmp_path / "none")
+    assert (status, out) == (3, "")
+
+
+def test_a_time_that_is_none_is_a_matter_of_usage(capsys, logs):
+    with pytest.raises(SystemExit) as end:
+        main(["events", "--log-dir", str(logs), "--since", "tomorrow"])
+    assert end.value.code == 2
+    assert "is no time" in capsys.readouterr().err
+
+
+def test_the_past_has_the_schema_of_the_present(capsys, logs):
+    status, out, _ = run(capsys, "status", "--json", "--log-dir", logs, "--at", "2026-11-20 21:29:13")
+    said = json.loads(out)
+    assert (status, said["schema"]) == (0, 1)
+    (daemon,) = said["daemons"]
+    assert daemon["servers"][0]["status"] == "FAULT"
+    assert [client["pid"] for client in daemon["servers"][0]["clients"]] == [1133, 1134]
+    assert said["problems"][0]["code"] == "fault"
+    status, out, _ = run(capsys, "status", "--log-dir", logs, "--at", "2026-11-20 21:28:46.390")
+    assert status == 4
+    assert "blocked" in out
+    assert "from the logs alone" in out
+
+
+def test_follow_goes_on_until_it_is_interrupted(logs):
+    command = [sys.executable, "-m", "mpstui", "events", "--json", "--follow", "--log-dir", str(logs)]
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(
+        [sys.executable, "-c", "from mpstui.cli import main; raise SystemExit(main())", *command[3:]],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment,
+    ) as process:
+        try:
+            line = b"[2099-11-20 21:29:12.195 Server  1140] Client {PID: 77, Context ID: 0} connected\n"
+            found = b""
+            while not found:  # until it has got as far as following, each line that is written is history to it
+                with (logs / "server.log").open("ab") as out:
+                    out.write(line)
+                found = process.stdout.readline()
+            assert json.loads(found)["pid"] == 77
+            process.send_signal(2)
+            process.stdout.read()
+            assert process.wait(20) == 130
+            assert b"Traceback" not in process.stderr.read()
+        finally:
+            process.kill()
+
+
+
+def test_an_unknown_drill_is_refused(capsys):
+    with pytest.raises(SystemExit) as end:
+        main(["--demo=nonsense", "status"])
+    assert end.value.code == 2
+
+
+def test_what_the_demo_has_done(capsys):
+    status, out, _ = run(capsys, "--demo", "events", "--json")
+    told = [json.loads(line)["kind"] for line in out.splitlines()]
+    assert status == 0
+    assert {"daemon_started", "client_connected", "limit_set"} <= set(told)

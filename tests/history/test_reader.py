@@ -1,0 +1,232 @@
+"""Logs read from their first line: every event once, in order, from any time on, rotated or not, live or dead."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections import Counter
+
+import pytest
+
+from mpstui.history.files import BLOCK, LogFile, UnreadableLogError
+from mpstui.history.postmortem import state_at
+from mpstui.history.reader import LogHistory
+from mpstui.history.when import local_text, parse_time
+from mpstui.observe.controllines import ControlLines
+from mpstui.observe.logparse import LogParser
+from mpstui.observe.serverlines import ServerLines
+from tests.observe.replay import DATA, at, events, lines
+
+RUNS = ("commands", "faults", "users")
+
+
+@pytest.fixture
+def logs(tmp_path):
+    """The logs of the recording with the faults, where a dead node left them."""
+    for kind in ("control", "server"):
+        shutil.copy(DATA / f"h100/faults-{kind}.log", tmp_path / f"{kind}.log")
+    return tmp_path
+
+
+def read(folder, since=None, until=None):
+    history = LogHistory(folder)
+    try:
+        return list(history.events(since, until))
+    finally:
+        history.close()
+
+
+@pytest.mark.parametrize("run", RUNS)
+@pytest.mark.parametrize("kind", ["control", "server"])
+def test_lines_that_are_skipped_early_would_have_told_nothing(run, kind, monkeypatch):
+    raw = lines(DATA / f"h100/{run}-{kind}.log")
+    quickly = events(kind, raw)
+    for parser in (ControlLines, ServerLines):
+        monkeypatch.setattr(parser, "skips", lambda self, line, text: False)
+    assert quickly == events(kind, raw)
+    assert quickly
+
+
+def test_a_dead_nodes_logs_tell_everything_once_and_whose_they_are(logs):
+    history = LogHistory(logs)
+    found = list(history.events())
+    kinds = Counter(event.kind for event in found)
+    assert (kinds["daemon_started"], kinds["server_starting"], kinds["fatal_fault"], kinds["server_recovered"]) == (
+        3,
+        3,
+        2,
+        2,
+    )
+    assert kinds["client_connected"] == kinds["client_disconnected"] == 12
+    assert kinds["session_opened"] > 100
+    assert [e.time for e in found] == sorted(e.time for e in found)
+    assert str(history.daemon) == "/tmp/mps_0"
+    assert history.version == "13000"
+    assert history.trouble == []
+    history.close()
+
+
+@pytest.mark.parametrize("clock", ["21:27:31.460", "21:29:05.514", "21:29:12.196", "21:31:00"])
+def test_from_a_time_on_it_tells_what_the_whole_history_tells_from_there(logs, clock):
+    everything, since = read(logs), at(clock)
+    assert read(logs, since) == [event for event in everything if event.time >= since]
+
+
+def test_from_a_time_on_in_a_log_of_many_blocks(tmp_path):
+    """Bisection finds the line, whatever the blocks cut."""
+    base = at("00:00:00")
+    with (tmp_path / "server.log").open("w") as out:
+        for number in range(60_000):
+            out.write(
+                f"[{local_text(base + number)} Server   910] Client {{PID: {number + 10}, Context ID: 0}} connected\n"
+            )
+    assert (tmp_path / "server.log").stat().st_size > 3 * BLOCK
+    for number in (0, 1, 31_234, 59_999):
+        first = next(iter(LogHistory(tmp_path).events(base + number)))
+        assert first.pid == number + 10
+    assert read(tmp_path, base + 60_000) == []
+    assert [e.pid for e in read(tmp_path, base + 500, base + 502)] == [510, 511, 512]
+
+
+def test_rotated_logs_are_read_before_the_newest(logs):
+    whole = read(logs)
+    for kind in ("control", "server"):
+        raw = (logs / f"{kind}.log").read_bytes().splitlines(keepends=True)
+        third = len(raw) // 3
+        for name, part in ((f"{kind}.log.2", raw[:third]), (f"{kind}.log.1", raw[third : 2 * third])):
+            (logs / name).write_bytes(b"".join(part))
+        (logs / f"{kind}.log").write_bytes(b"".join(raw[2 * third :]))
+    (logs / "control.log.bak").write_bytes(b"not one of them\n")
+    assert read(logs) == whole
+    assert read(logs, at("21:29:12")) == [event for event in whole if event.time >= at("21:29:12")]
+
+
+@pytest.mark.parametrize(
+    ("clock", "health", "status", "clients"),
+    [
+        ("21:28:46.390", "blocked", "ACTIVE", {992}),
+        ("21:29:13.000", "ok", "FAULT", {1133, 1134}),
+        ("21:29:18.700", "ok", "ACTIVE", set()),
+        ("21:29:08.000", "absent", None, set()),
+    ],
+)
+def test_the_state_that_the_logs_come_to(logs, clock, health, status, clients):
+    snapshot = state_at(logs, at(clock))
+    (daemon,) = snapshot.daemons
+    assert daemon.health == health
+    assert str(daemon.pipe_dir) == "/tmp/mps_0"
+    assert [server.status for server in daemon.servers] == ([status] if status else [])
+    assert {client.pid for client in daemon.clients()} == clients
+    assert snapshot.time == at(clock)
+    assert all(event.time <= at(clock) for event in snapshot.events)
+
+
+def test_the_state_at_the_end_is_of_the_last_line(logs):
+    assert state_at(logs).time == pytest.approx(read(logs)[-1].time)
+
+
+def test_one_log_is_better_than_none(logs):
+    (logs / "control.log").unlink()
+    history = LogHistory(logs)
+    assert "fatal_fault" in {event.kind for event in history.events()}
+    assert "control.log" in history.trouble[0]
+    assert state_at(logs, at("21:29:13")).daemons[0].servers[0].status == "FAULT"
+
+
+@pytest.mark.parametrize("make", [lambda p: p.mkdir(), os.mkfifo, lambda p: None])
+def test_what_is_no_log_is_said_and_not_waited_for(tmp_path, make):
+    make(tmp_path / "control.log")
+    with pytest.raises(UnreadableLogError, match=r"control\.log"):
+        LogHistory(tmp_path)
+
+
+def test_garbage_is_told_as_unknown_and_stops_nothing(tmp_path):
+    (tmp_path / "control.log").write_bytes(
+        b"\x00\xff\xfe\n[9999-99-99 99:99:99.999 Control     1] NEW UI\n" + b"x" * (3 * BLOCK) + b"\n"
+        b"[2026-11-20 21:24:28.598 Control   480] Starting control daemon using socket /tmp/mps_0/control\n"
+        b"[2026-11-20 21:24:29.598 Control   480] something nobody has seen\n"
+    )
+    found = read(tmp_path)
+    assert [event.kind for event in found][-2:] == ["daemon_started", "unknown"]
+    assert all(len(event.raw) <= 300 for event in found)
+    assert "unknown" in {event.kind for event in found[:2]}
+
+
+def test_what_is_written_later_follows_without_a_gap_or_a_repetition(logs):
+    whole = [event for event in read(logs) if event.kind != "unknown"]
+    cut = {kind: (logs / f"{kind}.log").read_bytes() for kind in ("control", "server")}
+    for kind, raw in cut.items():
+        half = raw.find(b"21:29:07.4") + 30
+        (logs / f"{kind}.log").write_bytes(raw[:half])  # in the middle of a line
+        cut[kind] = raw[half:]
+    history = LogHistory(logs)
+    found = list(history.events())
+    tail = history.follow()
+    assert next(tail) is None
+    for kind, raw in cut.items():
+        with (logs / f"{kind}.log").open("ab") as out:
+            out.write(raw)
+    while (event := next(tail)) is not None:
+        found.append(event)
+    history.close()
+
+    def told(them):
+        return Counter((e.kind, e.pid, e.time) for e in them if e.kind not in {"command", "unknown"})
+
+    assert told(found) == told(whole)
+
+
+def test_a_log_that_comes_later_is_followed(logs):
+    (logs / "server.log").rename(logs / "later")
+    history = LogHistory(logs)
+    list(history.events())
+    tail = history.follow()
+    assert next(tail) is None
+    (logs / "later").rename(logs / "server.log")
+    found = []
+    while (event := next(tail)) is not None:
+        found.append(event.kind)
+    assert "fatal_fault" in found
+
+
+def test_a_log_of_the_past_has_a_place_for_every_line(tmp_path):
+    path = tmp_path / "control.log"
+    path.write_bytes(b"[2026-11-20 21:24:28.598 Control   480] NEW UI\nhalf")
+    file = LogFile(path)
+    assert [line for block in file.blocks(0) for line in block] == [b"[2026-11-20 21:24:28.598 Control   480] NEW UI"]
+    assert file.whole_lines_end() == path.stat().st_size - 4
+    file.close()
+
+
+def test_a_daemons_place_is_what_its_own_line_says():
+    parser = LogParser("control")
+    (event,) = parser.feed(
+        b"[2026-11-20 21:24:28.598 Control   480] Starting control daemon using socket /run/x y/\x1b[2J/control"
+    )
+    assert "\x1b" not in event.values.get("pipe_dir", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "ago"),
+    [("10m", 600), ("2h", 7200), ("30s", 30), ("1d", 86400), ("@1795210000", 352)],
+)
+def test_times_as_people_write_them(text, ago):
+    assert parse_time(text, 1795210352.0) == 1795210352.0 - ago
+
+
+def test_times_of_the_clock_and_of_the_calendar():
+    now = at("22:00:00")
+    assert parse_time("21:29:12.195", now) == pytest.approx(at("21:29:12.195"))
+    assert parse_time("23:00", now) == at("23:00:00", "2026-11-19")
+    assert parse_time("2026-11-20 21:29:12.195", now) == pytest.approx(at("21:29:12.195"))
+    assert parse_time("2026-11-20T21:29:12Z", now) == 1795210152.0
+    for text in ("", "yesterday", "25:00", "2026-13-01", "10x", "@x", "9" * 40 + "d"):
+        with pytest.raises(ValueError):
+            parse_time(text, now)
+
+
+def test_local_time_is_the_logs_own():
+    assert local_text(at("21:29:12.195")) == "2026-11-20 21:29:12.195"
+    assert local_text(None).isspace()
+    assert time.strftime("%Y", time.localtime(0)) in local_text(0.0)
