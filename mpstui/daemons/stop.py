@@ -76,7 +76,7 @@ def preview_stop(snapshot: Snapshot, pipe_dir: Path, timeout: int | None, force:
     if not hits:
         effect = "no client is connected: it ends at once"
     elif limit is None:
-        effect = f"it waits until {_clients(len(hits))} ended by themselves, and serves nobody else meanwhile"
+        effect = f"it waits until {_clients(len(hits))} ended, and serves nobody else meanwhile"
     else:
         effect = f"{_clients(len(hits))} at most {limit} s to end; then their GPU work is ended with error 806"
     return StopPreview(hits, effect, error, status)
