@@ -78,6 +78,7 @@ def _siblings(pipe_dir: Path) -> Iterator[Path]:
     yield from (parent / other for other in (*names, f"{name}-log", f"{name}_log"))
     # In the pipe directory itself ``log`` is a FIFO of the daemon's, elsewhere it may be a directory.
     yield pipe_dir / "log"
+    yield pipe_dir / "logs"
     yield pipe_dir
 
 

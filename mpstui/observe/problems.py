@@ -49,9 +49,8 @@ def _of_daemon(daemon: Daemon) -> Iterable[Problem]:
     for pending in daemon.pending:
         yield _of_pending(pending)
     if daemon.lost:
-        text = (
-            f"{_clients([c.pid for c in daemon.lost])} have lost their server; every CUDA call there gives error 806."
-        )
+        who = _clients([client.pid for client in daemon.lost]).capitalize()
+        text = f"{who} lost the server; each CUDA call of theirs gives error 806."
         yield Problem("warning", "lost", subject, text, "Let their owners end them and start them again.")
     for server in daemon.servers:
         yield from _of_server(server)

@@ -27,6 +27,8 @@ class Job:
     memory: int = GIB
     container: str | None = None
     env: Mapping[str, str] = field(default_factory=dict)
+    linger: float | None = 4.0
+    """Seconds that its process lives on when its contexts are lost; None: until somebody ends it."""
 
     def spawn(self, node: SimNode) -> SimClient:
         """Starts it without waiting for it; ``ps`` shows the first word of its command."""
@@ -42,7 +44,7 @@ class Job:
             container=self.container,
             namespace=None if self.container is None else 4026532000 + self.uid % 100,
             env=self.env,
-            linger=4.0,
+            linger=self.linger,
         )
 
 
@@ -50,6 +52,8 @@ class Scenario(Protocol):
     """What happens on a node."""
 
     gpus: int
+    multiuser: bool
+    """Whether one server serves all users."""
 
     def begin(self, node: SimNode, now: float) -> None:
         """Brings the node to its first state."""
@@ -90,7 +94,7 @@ _GUESTS: Final = (
 
 
 @dataclass
-class _Place:
+class Place:
     """A job's place on the node; ``due`` is when it ends or, while it is not there, when it comes."""
 
     job: Job
@@ -102,22 +106,23 @@ class Demo:
     """Five users on two GPUs: about 14 clients, some of which come and go, and limits that not all of them have."""
 
     gpus = 2
+    multiuser = True
 
     def __init__(self, seed: int = 7) -> None:
         self._random = random.Random(seed)  # noqa: S311  the same show each time
-        self._places = [_Place(job) for job in (*_RESIDENTS, *_LATER, *_GUESTS)]
+        self._places = [Place(job) for job in (*_RESIDENTS, *_LATER, *_GUESTS)]
 
     def begin(self, node: SimNode, now: float) -> None:
         """Residents, then the limits, then those who get them."""
         first = len(_RESIDENTS)
-        _spawn_all(node, self._places[:first])
+        spawn_all(node, self._places[:first])
         server = node.control("get_server_list").strip()
         node.control(
             f"set_default_active_thread_percentage 50\nset_default_device_pinned_mem_limit 0 20G\n"
             f"set_active_thread_percentage {server} 25\nset_device_pinned_mem_limit {server} 0 16G\n"
             f"set_device_pinned_mem_limit {server} 1 24G"
         )
-        _spawn_all(node, self._places[first:-2])
+        spawn_all(node, self._places[first:-2])
         for place in self._places:
             if place.job in _GUESTS:
                 place.due = now + self._pause()
@@ -145,6 +150,7 @@ class Crowd:
     """46 clients of four users on one GPU, that stay."""
 
     gpus = 1
+    multiuser = True
     clients = 46
 
     def begin(self, node: SimNode, now: float) -> None:
@@ -159,14 +165,14 @@ class Crowd:
             )
             for i in range(self.clients)
         )
-        _spawn_all(node, [_Place(job) for job in jobs])
+        spawn_all(node, [Place(job) for job in jobs])
 
     def step(self, node: SimNode, now: float) -> float:
         """Only those leave that somebody ends."""
         return 3600.0
 
 
-def _spawn_all(node: SimNode, places: Sequence[_Place]) -> None:
+def spawn_all(node: SimNode, places: Sequence[Place]) -> None:
     """Starts their clients at the same time and waits until all are connected."""
     clients = [place.job.spawn(node) for place in places]
     for place, client in zip(places, clients, strict=True):

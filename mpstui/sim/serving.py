@@ -7,12 +7,15 @@ import select
 import signal
 import sys
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from mpstui.sim.drills import DRILLS
 from mpstui.sim.marker import is_simulated
 from mpstui.sim.node import SimError, SimNode
 from mpstui.sim.scenario import SCENARIOS, Scenario
 
+ALL: Mapping[str, Callable[[], Scenario]] = {**SCENARIOS, **DRILLS}
 _ENDING = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
 _OWN_FILES = frozenset({"control", "control_lock", "control_privileged", "log", "nvidia-cuda-mps-control.pid", "logs"})
 
@@ -56,8 +59,8 @@ def serve(directory: Path, scenario: str | None) -> int:
 
 
 def _start(directory: Path, scenario: str | None) -> tuple[SimNode, Scenario | None]:
-    if scenario is not None and scenario not in SCENARIOS:
-        raise SimError(f"there is no scenario {scenario!r}; there are {', '.join(sorted(SCENARIOS))}")
+    if scenario is not None and scenario not in ALL:
+        raise SimError(f"there is no scenario {scenario!r}; there are {', '.join(sorted(ALL))}")
     try:
         others = [name for name in os.listdir(directory) if name not in _OWN_FILES] if directory.exists() else []
     except OSError as error:
@@ -66,8 +69,8 @@ def _start(directory: Path, scenario: str | None) -> tuple[SimNode, Scenario | N
         raise SimError(f"{directory} holds other files; give an empty or a new directory")
     if scenario is None:
         return SimNode.start(directory), None
-    play = SCENARIOS[scenario]()
-    node = SimNode.start(directory, gpus=play.gpus, multiuser=True)
+    play = ALL[scenario]()
+    node = SimNode.start(directory, gpus=play.gpus, multiuser=play.multiuser)
     try:
         play.begin(node, time.monotonic())
     except BaseException:

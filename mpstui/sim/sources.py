@@ -66,8 +66,8 @@ class _States:
         self.dirs = (pipe_dirs,) if isinstance(pipe_dirs, Path) else tuple(pipe_dirs)
         self._readers = [_StateReader(directory) for directory in self.dirs]
 
-    def read(self) -> _State:
-        states = [reader.read() for reader in self._readers]
+    def read(self, orphans: bool = False) -> _State:
+        states = [reader.read(orphans) for reader in self._readers]
         if len(states) == 1:
             return states[0]
         servers = {pid: uid for state in states for pid, uid in state.servers.items()}
@@ -83,8 +83,11 @@ class _StateReader:
         self._state = _NOTHING
         self._daemon: tuple[int, int | None] = (0, None)
 
-    def read(self) -> _State:
-        """The present state, empty where there is none that can be believed."""
+    def read(self, orphans: bool = False) -> _State:
+        """The present state, empty where there is none that can be believed.
+
+        ``orphans``: of a daemon that is gone, too; its clients' processes may live on.
+        """
         try:
             found = self._path.lstat()
             stamp = (found.st_mtime_ns, found.st_ino, found.st_size)
@@ -95,7 +98,7 @@ class _StateReader:
             self._stamp = None
             return _NOTHING
         pid, ticks = self._daemon
-        return self._state if ticks is not None and start_ticks(pid) == ticks else _NOTHING
+        return self._state if orphans or (ticks is not None and start_ticks(pid) == ticks) else _NOTHING
 
 
 def _parse(raw: Any) -> tuple[_State, tuple[int, int | None]]:
@@ -231,7 +234,7 @@ class SimProcesses:
 
     def facts(self, pids: Iterable[int]) -> dict[int, ProcessFacts]:
         """Facts by PID; a process that is gone is missing."""
-        state = self._state.read()
+        state = self._state.read(orphans=True)
         now = self._clock()
         return {pid: self._overlaid(facts, state, now) for pid, facts in self._real.facts(pids).items()}
 

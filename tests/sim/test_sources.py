@@ -77,7 +77,8 @@ def test_a_node_without_daemon_has_devices_and_no_processes(start: Callable[...,
     assert sample.error is None
     assert len(sample.devices) == 2
     assert not any(sample.processes.values())
-    assert SimProcesses(node.pipe_dir, Proc()).facts([client.pid])[client.pid].command == "real"
+    facts = SimProcesses(node.pipe_dir, Proc()).facts([client.pid])[client.pid]
+    assert facts.command == "/tmp/client", "its process lives on and keeps its name"
 
 
 def test_a_node_that_is_gone_is_an_error_in_the_sample(pipe_dir: Path) -> None:

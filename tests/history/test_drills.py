@@ -1,0 +1,164 @@
+"""Each drill of the simulated node is seen for what it is and put right with what mpstui offers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import tempfile
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from mpstui.actions.audit import AuditLog
+from mpstui.actions.runner import Runner
+from mpstui.actions.types import Request
+from mpstui.cli.past import DRILLS
+from mpstui.faults import fault_reports
+from mpstui.node import open_node
+from mpstui.observe.collector import Collector
+from mpstui.observe.procfs import process_key
+from mpstui.sim import SimNode, drills, serving
+from mpstui.standstill import standstill
+
+PATIENCE = 45.0
+
+
+class Drill:
+    """A collector and a runner on a drill's node."""
+
+    def __init__(self, folder: Path, collector: Collector) -> None:
+        self.pipe_dir = folder
+        self.collector = collector
+        self.runner = Runner(collector, AuditLog(folder / "audit.jsonl"), grace=2.0)
+
+    async def until(self, condition):
+        """Waits until the newest snapshot has what is asked for, and gives it."""
+        found: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+
+        def look(snapshot):
+            if snapshot.daemons and not found.done() and (value := condition(snapshot, snapshot.daemons[0])):
+                found.set_result(value)
+
+        unsubscribe = self.collector.subscribe(look)
+        try:
+            if self.collector.snapshot is not None:
+                look(self.collector.snapshot)
+            return await asyncio.wait_for(found, PATIENCE)
+        finally:
+            unsubscribe()
+
+    async def act(self, action, *clients):
+        snapshot = self.collector.snapshot
+        return await self.runner.execute(Request(action, self.pipe_dir, clients=clients), snapshot)
+
+
+@asynccontextmanager
+async def drill(name):
+    folder = Path(tempfile.mkdtemp(prefix="mpstui-"))
+    node = await asyncio.to_thread(SimNode.start, folder, scenario=name)
+    try:
+        sources, dirs = open_node([folder])
+        collector = Collector(dirs, sources)
+        await collector.start()
+        try:
+            yield Drill(folder, collector)
+        finally:
+            await collector.stop()
+    finally:
+        await asyncio.to_thread(node.stop)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def test_the_command_line_offers_each_of_them():
+    assert set(DRILLS) == set(drills.DRILLS)
+    assert set(serving.ALL) == {"demo", "crowd", *DRILLS}
+
+
+async def test_fault_is_ended_with_its_clients():
+    async with drill("fault") as node:
+        (report,) = await node.until(lambda s, d: fault_reports(d, s))
+        users = {client.user for client in report.left}
+        assert users == {"alice", "bob", "carol"}
+        assert {client.user for client in report.unhurt} == {"dave"}
+        assert {note.user for note in report.notes} == users
+        await node.until(lambda s, d: d.servers[0].fault and d.servers[0].fault.refused)
+        await node.until(lambda s, d: all(key.start_ticks for key in d.servers[0].fault.affected))
+        result = await node.act("end_lost_clients")
+        assert result.done, result
+        await node.until(lambda s, d: d.servers and d.servers[0].status == "ACTIVE")
+        recovered = await node.until(lambda s, d: [e for e in s.events if e.kind == "server_recovered"])
+        assert recovered
+        users = {client.user for client in node.collector.snapshot.daemons[0].clients()}
+        assert "dave" in users
+        assert not users & {"alice", "bob", "carol"}
+
+
+async def test_blocked_is_freed_by_ending_one_process():
+    async with drill("blocked") as node:
+        found = await node.until(lambda s, d: d.blocked_by and d.blocked_by.start_ticks and standstill(d, s))
+        assert found.by_action
+        result = await node.act("unblock")
+        assert result.done, result
+        await node.until(lambda s, d: d.health == "ok" and d.find_client(found.end[0]) is None)
+
+
+async def test_held_names_the_process_that_has_to_end():
+    async with drill("held") as node:
+        holder = await node.until(lambda s, d: d.health == "held" and d.holder)
+        os.kill(holder.pid, signal.SIGTERM)
+        await node.until(lambda s, d: d.health == "ok")
+
+
+async def test_pending_gets_in_when_the_others_have_ended():
+    async with drill("pending") as node:
+        waiting = await node.until(
+            lambda s, d: d.pending and d.pending[0].waits_for and d.pending[0].user and d.pending[0]
+        )
+        assert waiting.user == "bob"
+        keys = await node.until(
+            lambda s, d: [c.key for c in d.clients() if c.key.start_ticks and c.pid in waiting.waits_for]
+        )
+        result = await node.act("terminate_and_kill", *keys)
+        assert result.done, result
+        await node.until(lambda s, d: not d.pending and d.find_client(waiting.key))
+
+
+async def test_full_takes_the_next_one_when_one_has_ended():
+    async with drill("full") as node:
+        await node.until(lambda s, d: [e for e in s.events if e.kind == "client_refused"])
+        assert "device_full" in {problem.code for problem in node.collector.snapshot.problems}
+        key = await node.until(lambda s, d: next((c.key for c in d.clients() if c.key.start_ticks), None))
+        result = await node.act("terminate_and_kill", key)
+        assert result.done, result
+        await node.until(lambda s, d: any(c.user == "erin" for c in d.clients()))
+
+
+async def test_stale_names_those_who_lost_their_server_and_a_new_daemon_is_seen():
+    async with drill("stale") as node:
+        found = await node.until(
+            lambda s, d: d.health == "stale" and len(d.lost) == 3 and all(c.user for c in d.lost) and standstill(d, s)
+        )
+        assert found.cause == "gone"
+        assert {client.user for client in found.lost} == {"alice", "carol", "dave"}
+        assert "control" in found.stale_files
+        again = SimNode(node.pipe_dir, node.pipe_dir / "logs")
+        await asyncio.to_thread(again.start_daemon)
+        try:
+            await node.until(lambda s, d: d.health == "ok")
+        finally:
+            await asyncio.to_thread(again.stop)
+
+
+@pytest.mark.parametrize("name", ["fault", "stale"])
+async def test_nothing_of_a_drill_outlives_it(name):
+    async with drill(name) as node:
+        pids = await node.until(
+            lambda s, d: {c.pid for c in d.clients()} | {c.pid for c in d.lost} | {d.pid} - {None} or None
+        )
+    deadline = asyncio.get_running_loop().time() + 10
+    while any(process_key(pid) for pid in pids):
+        assert asyncio.get_running_loop().time() < deadline
+        await asyncio.sleep(0.01)
