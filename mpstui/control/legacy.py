@@ -113,7 +113,7 @@ def judge(command: str, stdout: bytes, stderr: bytes, exit_status: int | None) -
     if _REFUSED.fullmatch(first):
         return Outcome.REFUSED, _sentence(first)
     if command.startswith("terminate_client ") and _NOT_TERMINATED.fullmatch(stdout.strip()):
-        # 1, or a CUDA error: 201 came for a client that had ended a moment before.
+        # 1, or a CUDA error: 201 is the answer for a process that lives and is no client (fact 28).
         return (
             Outcome.REFUSED,
             f"The daemon did not terminate the client: it answered {stdout.strip().decode('ascii')}.",

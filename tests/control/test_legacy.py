@@ -122,8 +122,8 @@ def test_judged_by_the_text(stdout: bytes, stderr: bytes, exit_status: int, outc
     assert bool(message) == (outcome is not Outcome.OK)
 
 
-def test_terminate_of_a_client_that_has_just_ended_is_a_refusal() -> None:
-    """Seen on an H100: the daemon knew the process still and answered CUDA error 201 alone, with exit status 0."""
+def test_terminate_of_a_process_that_is_no_client_is_a_refusal() -> None:
+    """Seen on an H100: CUDA error 201 alone, with exit status 0 (fact 28)."""
     outcome, message = legacy.judge("terminate_client 634 409", b"201\n", b"", 0)
     assert (outcome, message) == (Outcome.REFUSED, "The daemon did not terminate the client: it answered 201.")
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from .clients import parse_percentage
 from .logs import Logs
 from .memlimit import limit_text, read_limit
+from .process import start_ticks
 from .server import NO_CONTEXT, Server
 
 if TYPE_CHECKING:
@@ -254,7 +255,7 @@ class Commands:
         server = self._server(session, args)
         pid = atoi(args[1]) if len(args) > 1 else 0
         client = next((c for c in server.listed() if c.pid == pid), None) if server else None
-        if server is not None and client is None and server.just_ended(pid):
+        if server is not None and client is None and start_ticks(pid) is not None:
             session.say(str(NO_CONTEXT))
             return False
         if server is None or client is None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -21,8 +20,6 @@ SERVER_NOT_READY: Final = 807
 CLIENT_TERMINATED: Final = 810
 OUT_OF_MEMORY: Final = 2
 NO_CONTEXT: Final = 201
-_REMEMBERED_S: Final = 1.0
-"""A guess: the recordings say only that it is short."""
 
 
 def start_process(
@@ -101,7 +98,6 @@ class Server:
         self.on_process_end: dict[Client, Callable[[], None]] = {}
         """Whom a second terminate_client waits for (fact 16)."""
         self._logs = logs
-        self._ended: dict[int, float] = {}
         self._numbers = 0
         self._previous: tuple[int, int] = (-1333654781, 0)
         self._affected: set[Client] = set()
@@ -126,11 +122,6 @@ class Server:
     def device_key(self, device: str) -> str:
         """The ordinal of a device given by ordinal or UUID."""
         return ordinal(self.gpus, device)
-
-    def just_ended(self, pid: int) -> bool:
-        """Whether a client of that PID ended so short a time ago that the server still knows it (fact 28)."""
-        self._ended = {p: t for p, t in self._ended.items() if t > time.monotonic() - _REMEMBERED_S}
-        return pid in self._ended
 
     def count(self, device: int) -> int:
         return sum(x.device == device for c in self.clients for x in c.contexts)
@@ -206,7 +197,6 @@ class Server:
         self.log(f"Server failed to recevie command with status 806, assuming client {self._name(client.pid, 0)} exit")
         self.log(f"Client process {client.pid} disconnected")
         self.clients.remove(client)
-        self._ended[client.pid] = time.monotonic()
         self._affected.discard(client)
 
     def close_contexts(self, client: Client) -> None:
