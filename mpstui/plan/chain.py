@@ -1,0 +1,198 @@
+"""Where a client's limits come from: default, server when it connected, its own environment, execution affinity."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from mpstui.model import Client, Daemon, Device, Event, ProcessKey
+from mpstui.observe.limits import MEMORY_VARIABLE, PERCENTAGE_VARIABLE, own_memory, own_percentage
+from mpstui.observe.procfs import process_key, read_environment
+from mpstui.partition import sm_share
+from mpstui.plan.exports import PRIORITY
+from mpstui.text import UNKNOWN, format_percentage, format_size
+
+Limit = Literal["active_thread_percentage", "sm_count", "pinned_mem_limit", "client_priority"]
+NOT_SET = "not set"
+_PRIORITIES = {"0": "normal", "1": "below normal"}
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One place that has a say."""
+
+    label: str
+    value: str
+    """``—`` where it is not known, ``not set`` where it is known to say nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """One limit of a client with everything that had a say, the earliest first."""
+
+    limit: Limit
+    effective: str
+    links: tuple[Link, ...]
+
+
+def environment_of_client(key: ProcessKey) -> Mapping[str, str] | None:
+    """The CUDA_* variables that the process was started with; None where /proc does not permit or it has ended.
+
+    Reads /proc: a few tens of microseconds.
+    """
+    found = read_environment(key.pid)
+    return found if process_key(key.pid) == key else None
+
+
+def limit_chains(
+    client: Client,
+    daemon: Daemon,
+    events: Iterable[Event],
+    environment: Mapping[str, str] | None,
+    devices: Iterable[Device] = (),
+) -> tuple[Chain, ...]:
+    """The chains of ``client``: thread percentage, SMs, the memory limit of each device, priority.
+
+    ``events``: the snapshot's; what was set before they begin is not known. ``environment``: the client's own, None
+    where it could not be read. ``devices``: the node's. Pure.
+    """
+    history = _History(client, daemon, tuple(events))
+    here = [device for device in devices if device.uuid in client.device_uuids]
+    percentage = Chain(
+        "active_thread_percentage",
+        format_percentage(client.active_thread_percentage),
+        (
+            *history.links("active_thread_percentage", None, _percent, "100 %", _of_server(client, "percentage")),
+            _own(environment, PERCENTAGE_VARIABLE, lambda text: format_percentage(own_percentage(text))),
+        ),
+    )
+    memory = [
+        Chain(
+            "pinned_mem_limit",
+            f"{format_size(client.pinned_mem_limits.get(ordinal))} on device {ordinal}",
+            (
+                *history.links(
+                    "pinned_mem_limit", (ordinal, uuid), _bytes, "none", _of_server(client, "memory", ordinal)
+                ),
+                _own(environment, MEMORY_VARIABLE, _own_limit(ordinal, uuid)),
+            ),
+        )
+        for ordinal, uuid in daemon.ordinals.items()
+        if uuid in client.device_uuids
+    ]
+    priority = Chain(
+        "client_priority",
+        UNKNOWN if client.client_priority is None else _priority(str(client.client_priority)),
+        (
+            *history.links("client_priority", None, _priority, "normal"),
+            _own(environment, PRIORITY, _priority),
+        ),
+    )
+    return percentage, _sms(client, here), *memory, priority
+
+
+def _sms(client: Client, devices: Iterable[Device]) -> Chain:
+    shares = [s for d in devices if (s := sm_share(client.active_thread_percentage, d))]
+    comes_to = " / ".join(dict.fromkeys(f"{'≈' if share.estimated else ''}{share.count} SM" for share in shares))
+    effective = UNKNOWN
+    if client.sm_count is not None:
+        effective = f"{'≈' if client.sm_count_estimated else ''}{client.sm_count} SM"
+    # A context's affinity is the program's own secret: nothing outside shows it.
+    links = (Link("percentage of the device", comes_to or UNKNOWN), Link("execution affinity", UNKNOWN))
+    return Chain("sm_count", effective if effective != UNKNOWN else comes_to or UNKNOWN, links)
+
+
+class _History:
+    """What was set when, as far as the events tell."""
+
+    def __init__(self, client: Client, daemon: Daemon, events: tuple[Event, ...]) -> None:
+        self._events = events
+        self._server = client.server_pid
+        server = daemon.find_server(client.server_pid) if client.server_pid is not None else None
+        self._started = server.start_time if server else None
+        connected = [e.time for e in events if e.kind == "client_connected" and e.pid == client.pid]
+        self._connected = connected[-1] if connected else None
+        # A daemon whose own start was seen began with MPS's defaults.
+        births = [e.time for e in events if e.kind == "daemon_started" and e.time is not None]
+        self._born = births[-1] if births else None
+
+    def links(
+        self,
+        what: str,
+        device: tuple[str, str] | None,
+        words: Callable[[str], str],
+        initial: str,
+        from_server: str | None = None,
+    ) -> tuple[Link, Link]:
+        """The default when the server started, and the server's setting when the client connected.
+
+        ``from_server``: what the client has, where that is known to be the server's; it comes before the history.
+        """
+        default = self._last("default", what, device, words, self._started)
+        if default is None and self._born is not None and self._started is not None and self._born <= self._started:
+            default = initial
+        at_connect = from_server or self._last("server", what, device, words, self._connected)
+        if at_connect is None and self._connected is not None:
+            at_connect = default  # a server begins with the default
+        return (
+            Link("default when the server started", default or UNKNOWN),
+            Link("server when it connected", at_connect or UNKNOWN),
+        )
+
+    def _last(
+        self,
+        scope: str,
+        what: str,
+        device: tuple[str, str] | None,
+        words: Callable[[str], str],
+        until: float | None,
+    ) -> str | None:
+        if until is None:
+            return None
+        found = None
+        for event in self._events:
+            values = event.values
+            if event.kind != "limit_set" or event.time is None or event.time > until or values.get("what") != what:
+                continue
+            mine = event.server_pid == self._server if scope == "server" else True
+            if values.get("scope") == scope and mine and (device is None or values.get("device") in device):
+                found = words(values.get("value", ""))
+        return found
+
+
+def _of_server(client: Client, what: Literal["percentage", "memory"], ordinal: str = "") -> str | None:
+    """What the client has, where its server gave it."""
+    if what == "percentage":
+        mine = client.limit_source.get("active_thread_percentage") == "server"
+        return format_percentage(client.active_thread_percentage) if mine else None
+    mine = client.limit_source.get("pinned_mem_limits") == "server"
+    return format_size(client.pinned_mem_limits[ordinal]) if mine and ordinal in client.pinned_mem_limits else None
+
+
+def _own(environment: Mapping[str, str] | None, name: str, words: Callable[[str], str]) -> Link:
+    label = f"its environment ({name})"
+    if environment is None:
+        return Link(label, UNKNOWN)
+    return Link(label, words(environment[name]) if name in environment else NOT_SET)
+
+
+def _own_limit(ordinal: str, uuid: str) -> Callable[[str], str]:
+    def words(text: str) -> str:
+        limits = own_memory(text)
+        found = limits.get(ordinal, limits.get(uuid))
+        return NOT_SET if found is None else format_size(found)
+
+    return words
+
+
+def _percent(text: str) -> str:
+    return format_percentage(own_percentage(text))
+
+
+def _bytes(text: str) -> str:
+    return format_size(int(text)) if text.isdecimal() else text or UNKNOWN
+
+
+def _priority(text: str) -> str:
+    return _PRIORITIES.get(text, UNKNOWN)
