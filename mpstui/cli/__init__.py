@@ -40,6 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 from mpstui.cli.events import print_past
 
                 return print_past(options, pipe_dirs)
+            if options.command in {"load", "experiment"}:
+                return asyncio.run(_load(options, pipe_dirs))
             return asyncio.run(_headless(options, pipe_dirs))
     except KeyboardInterrupt:
         return 130
@@ -68,6 +70,22 @@ def _node(options: argparse.Namespace) -> Iterator[tuple[Path, ...]]:
             yield (Path(folder),)
         finally:
             node.stop()
+
+
+async def _load(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
+    """``load`` and ``experiment``: CUDA clients of our own."""
+    from mpstui.actions.types import ExitStatus
+    from mpstui.node import MixedNode, open_node
+
+    try:
+        sources, dirs = open_node(pipe_dirs)
+    except MixedNode as error:
+        return complain(str(error), ExitStatus.USAGE)
+    if options.command == "load":
+        from mpstui.cli.load import run
+    else:
+        from mpstui.cli.experiment import run
+    return await run(options, sources, dirs)
 
 
 async def _headless(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from mpstui import __version__
 from mpstui.cli.past import add_demo, add_doctor, add_events, add_past
@@ -29,9 +31,25 @@ def _pid(text: str) -> int:
     return value
 
 
-def _node_options() -> argparse.ArgumentParser:
+class LateParser(argparse.ArgumentParser):
+    """A parser that gets its own arguments when it is chosen: what they are imported from costs the others nothing."""
+
+    def __init__(
+        self, *arguments: Any, fill: Callable[[argparse.ArgumentParser], None] | None = None, **rest: Any
+    ) -> None:
+        super().__init__(*arguments, **rest)
+        self._fill = fill
+
+    def parse_known_args(self, *arguments: Any, **rest: Any) -> Any:
+        fill, self._fill = self._fill, None
+        if fill is not None:
+            fill(self)
+        return super().parse_known_args(*arguments, **rest)
+
+
+def _node_options() -> LateParser:
     """Options that every command takes, before or behind its name."""
-    options = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
+    options = LateParser(add_help=False, argument_default=argparse.SUPPRESS)
     group = options.add_argument_group("node")
     group.add_argument(
         "--pipe-dir",
@@ -47,6 +65,18 @@ def _node_options() -> argparse.ArgumentParser:
     return options
 
 
+def _fill_load(parser: argparse.ArgumentParser) -> None:
+    from mpstui.cli.load import add_arguments
+
+    add_arguments(parser)
+
+
+def _fill_experiment(parser: argparse.ArgumentParser) -> None:
+    from mpstui.cli.experiment import add_arguments
+
+    add_arguments(parser)
+
+
 def build_parser() -> argparse.ArgumentParser:
     """The whole command line."""
     node = _node_options()
@@ -60,7 +90,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--read-only", action="store_true", help="show everything, change nothing")
     parser.add_argument("--refresh", type=_positive, metavar="S", help="seconds between readings (default 1)")
     parser.add_argument("--theme", metavar="NAME", help="a theme of the package or of the config folder")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=LateParser)
 
     status = commands.add_parser("status", parents=[node], help="one snapshot of the node")
     status.add_argument("--json", action="store_true", help="print JSON, schema 1")
@@ -89,6 +119,11 @@ def build_parser() -> argparse.ArgumentParser:
     terminate.add_argument("--json", action="store_true", help="print the result as JSON")
 
     add_commands(commands, node)
+
+    commands.add_parser("load", parents=[node], fill=_fill_load, help="run CUDA test kernels, or a program, as clients")
+    commands.add_parser(
+        "experiment", parents=[node], fill=_fill_experiment, help="compare: does MPS help, and how much"
+    )
 
     sim = commands.add_parser("sim", help="the simulated node")
     simulations = sim.add_subparsers(dest="simulation", metavar="COMMAND", required=True)
