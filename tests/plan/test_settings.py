@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from actions.fakes import GPU, OTHER_GPU, PIPE, FakeControl, FakeNode, client, node
+from actions import fakes
+from actions.fakes import GPU, OTHER_GPU, PIPE, FakeControl, FakeNode, client
 
 from mpstui.actions.audit import AuditLog
 from mpstui.actions.runner import Runner
 from mpstui.actions.types import ExitStatus
 from mpstui.control.answer import Outcome
-from mpstui.model import Snapshot
+from mpstui.model import Client, Snapshot
 from mpstui.plan.amounts import PlanError
 from mpstui.plan.apply import apply, go_back
 from mpstui.plan.planner import make_plan
@@ -22,6 +24,11 @@ from mpstui.plan.types import target_of
 
 GIB = 1 << 30
 WANTED = DaemonProfile(limits=Limits(50.0, 1, {GPU: 20 * GIB}), server_limits=Limits(25.0))
+
+
+def node(*clients: Client, **daemon: object) -> Snapshot:
+    """The fakes' node with a daemon of whoever runs the tests: others may not change it."""
+    return fakes.node(*clients, **{"uid": os.geteuid(), **daemon})
 
 
 def one(snapshot: Snapshot) -> DaemonProfile:
