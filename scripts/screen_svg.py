@@ -136,7 +136,12 @@ def _attributes(cell: Char) -> str:
 
 
 def _is_drawn(char: str) -> bool:
-    return char in _ARMS or char in _CORNERS or char in _SHADES or (len(char) == 1 and "▀" <= char <= "▐")
+    return (
+        char in _ARMS
+        or char in _CORNERS
+        or char in _SHADES
+        or (len(char) == 1 and ("▀" <= char <= "▐" or "⠀" <= char <= "⣿"))
+    )
 
 
 def _line(x: int, y: int, count: int, colour: str, thick: float) -> str:
@@ -162,6 +167,12 @@ def _shape(char: str, x: int, y: int, colour: str) -> Iterator[str]:
             )
             if arms:
                 yield f'<path d="{arms}" stroke="{colour}" stroke-width="{2.6 if heavy else 1.2}"/>'
+    elif "⠀" <= char <= "⣿":
+        for number in range(8):
+            if (ord(char) - ord("⠀")) >> number & 1:
+                column, line = (number // 3, number % 3) if number < 6 else (number - 6, 3)
+                across, down = left + (column + 0.5) * WIDTH / 2, top + (line + 0.5) * HEIGHT / 4
+                yield f'<circle cx="{across:g}" cy="{down:g}" r="1.5" fill="{colour}"/>'
     elif char == "▀":
         yield _rect(x, y, 1, 0.5, colour)
     elif char == "▐":

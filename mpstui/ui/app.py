@@ -8,7 +8,7 @@ import signal
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from rich.console import RenderableType
 from textual import events
@@ -27,6 +27,10 @@ from mpstui.ui.diff import ScreenDiff, WrittenUpdate
 from mpstui.ui.overview import Overview
 from mpstui.ui.terminal import TerminalDriver
 from mpstui.ui.theme import variable_defaults
+
+if TYPE_CHECKING:
+    from mpstui.ui.load.contract import LoadBackend
+    from mpstui.ui.load.session import LoadSession
 
 _STOP_S = 5.0
 """Longest wait for the collector at the end."""
@@ -72,9 +76,10 @@ class MpsTuiApp(App[int]):
         refresh: float = 1.0,
         messages: Sequence[str] = (),
         keys: Mapping[str, str] | None = None,
+        load: LoadBackend | None = None,
     ) -> None:
         """``refresh`` is the collector's interval in seconds. ``messages`` are told at the start, e.g. about a broken
-        theme. ``keys`` maps ids of bindings to the user's keys.
+        theme. ``keys`` maps ids of bindings to the user's keys. ``load`` starts test clients.
         """
         # Textual chooses at construction how NO_COLOR is obeyed: without any colour only where the theme is ``ansi``.
         super().__init__(driver_class=TerminalDriver, ansi_color=any(t.ansi and t.name == theme for t in themes))
@@ -85,6 +90,8 @@ class MpsTuiApp(App[int]):
         self.read_only = read_only or runner.read_only
         self.refresh_interval = refresh
         self._messages = tuple(messages)
+        self._load_backend = load
+        self.load: LoadSession | None = None
         self._diff = ScreenDiff()
         self._paused_at: float | None = None
         self._unsubscribe: Callable[[], None] | None = None
@@ -136,6 +143,8 @@ class MpsTuiApp(App[int]):
             asyncio.get_running_loop().remove_signal_handler(number)
         if self._starting is not None and not self._starting.done():
             self._starting.cancel()
+        if self.load is not None:
+            await self.load.close()
         with suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self.collector.stop(), _STOP_S)
 
@@ -147,7 +156,13 @@ class MpsTuiApp(App[int]):
         self._on_signal(signal.SIGHUP)
 
     def action_quit_app(self) -> None:
-        self.exit(0)
+        if self.load is None or not self.load.busy:
+            self.exit(0)
+            return
+        from mpstui.ui.load.dialogs import LeaveDialog
+
+        if not isinstance(self.screen, LeaveDialog):
+            self.push_screen(LeaveDialog(self.load, lambda: self.exit(0)))
 
     # Snapshots.
 
@@ -210,6 +225,24 @@ class MpsTuiApp(App[int]):
 
         if self.snapshot is not None:
             self.push_screen(DetailsScreen(self.snapshot, kind, identity))
+
+    def open_load(self, pipe_dir: Path | None) -> None:
+        if self._load_backend is None:
+            return
+        from mpstui.ui.load.screen import LoadScreen
+        from mpstui.ui.load.session import LoadSession
+
+        if self.load is None:
+            self.load = LoadSession(self._load_backend)
+            self.install_screen(LoadScreen(self.load, self.runner), "load")
+        screen = cast("LoadScreen", self.get_screen("load"))
+        screen.open_for(self.snapshot, pipe_dir)
+        self.push_screen(screen)
+
+    @property
+    def load_keys(self) -> Mapping[ProcessKey, int]:
+        """The load's own clients, with their numbers."""
+        return self.load.keys if self.load is not None else {}
 
     def action_show_help(self) -> None:
         from mpstui.ui.dialogs import HelpScreen

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -54,6 +54,13 @@ class Host(Protocol):
     def refresh_now(self, pipe_dir: Path | None) -> None: ...
 
     def open_details(self, kind: str, identity: Hashable) -> None: ...
+
+    def open_load(self, pipe_dir: Path | None) -> None:
+        """The panel of test clients, for the daemon in ``pipe_dir``."""
+
+    @property
+    def load_keys(self) -> Mapping[ProcessKey, int]:
+        """Test clients that this program runs, with their numbers."""
 
     def open_action(
         self,

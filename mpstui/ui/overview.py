@@ -44,6 +44,7 @@ class Overview(InkScreen):
         Binding("left_square_bracket,ctrl+left", "daemon(-1)", "Previous daemon", show=False, id="daemon.previous"),
         Binding("right_square_bracket,ctrl+right", "daemon(1)", "Next daemon", show=False, id="daemon.next"),
         Binding("y", "copy", "Copy the row", show=False, id="copy"),
+        Binding("L", "load", "Load: test clients", show=False, id="load"),
         Binding("question_mark,f1", "app.show_help", "Help", id="help"),
         Binding("q", "app.quit_app", "Quit", id="quit"),
     ]
@@ -140,7 +141,7 @@ class Overview(InkScreen):
         if snapshot is not None and daemon is not None and daemon.health == "ok":
             self.limits.show(snapshot, daemon)
             self.servers.show(snapshot, daemon, with_limits="limits" not in shown)
-            self.clients.show(snapshot, daemon)
+            self.clients.show(snapshot, daemon, self._host.load_keys)
         if "card" in shown:
             self.card.show(snapshot, daemon)
         self._show_keys()
@@ -232,6 +233,7 @@ class Overview(InkScreen):
         ready = snapshot is not None and daemon is not None and daemon.health == "ok"
         hints += [
             KeyHint("/", "Filter", "filter", 6, ready),
+            KeyHint("L", "Load", "load", 4, snapshot is not None),
             KeyHint("s", "Sort", "sort", 2, ready),
             KeyHint("v", "Choose", "choose", 2, ready),
             KeyHint("space", "Resume" if self._paused else "Pause", "pause", 3),
@@ -302,6 +304,9 @@ class Overview(InkScreen):
     def action_refresh_now(self) -> None:
         daemon = self.daemon
         self._host.refresh_now(daemon.pipe_dir if daemon else None)
+
+    def action_load(self) -> None:
+        self._host.open_load(self.daemon.pipe_dir if self.daemon else None)
 
     def action_copy(self) -> None:
         """Copy the row under the cursor as text (OSC 52, so it works over SSH)."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 from textual import events
@@ -76,6 +77,7 @@ class ClientsPanel(Panel[Client]):
         self.filter = ClientFilter()
         self.chosen: frozenset[ProcessKey] = frozenset()
         self._all: Sequence[Client] = ()
+        self._own: Mapping[ProcessKey, int] = {}
         self._now = 0.0
         self._ordinals: Mapping[str, str] = {}
         self._indices: Mapping[str, int | None] = {}
@@ -83,7 +85,9 @@ class ClientsPanel(Panel[Client]):
         self._reverse = False
         self._anchor: Hashable | None = None
 
-    def show(self, snapshot: Snapshot, daemon: Daemon) -> None:
+    def show(self, snapshot: Snapshot, daemon: Daemon, own: Mapping[ProcessKey, int] = MappingProxyType({})) -> None:
+        """``own``: test clients of this program, which are marked with their numbers."""
+        self._own = own
         self._now = snapshot.time
         self._ordinals = daemon.ordinals
         self._indices = {device.uuid: device.index for device in snapshot.devices}
@@ -257,7 +261,9 @@ def _cell(panel: ClientsPanel, column: str, client: Client, cells: int, plain: s
             where: Line = (
                 ((f"{fit(client.container, min(20, len(client.container)))} ", "label"),) if client.container else ()
             )
-            return fit_line((*where, (command, plain)), cells)
+            own = panel._own.get(client.key)
+            mine: Line = ((f"◆ load {own} ", "accent"),) if own is not None else ()
+            return fit_line((*mine, *where, (command, plain)), cells)
 
 
 def _memory_cell(client: Client, ordinals: Mapping[str, str], cells: int, plain: str) -> Line:

@@ -1,0 +1,245 @@
+"""The clients of the load, each a bar of SMs with its throughput and its last minute."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Final
+
+from textual.binding import Binding, BindingType
+
+from mpstui.load.types import WorkerReport
+from mpstui.model import ProcessKey
+from mpstui.text import UNKNOWN, printable
+from mpstui.ui.cells import OUTDATED, meter
+from mpstui.ui.load.box import upper_border
+from mpstui.ui.load.plot import COLUMNS, plot, round_up
+from mpstui.ui.load.session import BIG_STEP, LoadSession, Member
+from mpstui.ui.load.setup import Setup
+from mpstui.ui.painted import Line, fit, fit_line, justify, width_of
+from mpstui.ui.panel import Panel
+
+STATE: Final = {
+    "starting": ("◌ starting", "dim"),
+    "ready": ("◌ ready", "dim"),
+    "running": ("● running", "good"),
+    "restarting": ("◌ restarting", "warn"),
+    "stopping": ("◌ stopping", "warn"),
+    "ended": ("○ ended", "dim"),
+    "failed": ("✕ failed", "bad"),
+}
+MOST_LINES: Final = 6
+"""For a client: its name, its bar, where the bar can go, a plot as high as there is room, and air."""
+_SMS: Final = 15
+"""Cells of ``132 → 100 SM``."""
+
+
+def figure_text(value: float | None) -> str:
+    """Three digits or more: ``3.59``, ``57.2``, ``2,723``."""
+    if value is None:
+        return UNKNOWN
+    return f"{value:,.0f}" if value >= 200 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+class BarsPanel(Panel[Member]):
+    """One to three lines for a client, as there is room. Keys grow and shrink the share of the one under the cursor."""
+
+    KIND: ClassVar[str] = "load"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("right,plus,equals_sign", "screen.nudge(1)", "Grow the share", show=False, id="load.grow"),
+        Binding("left,minus", "screen.nudge(-1)", "Shrink the share", show=False, id="load.shrink"),
+        Binding("shift+right", f"screen.nudge({BIG_STEP})", "Grow in a bigger step", show=False, id="load.grow_more"),
+        Binding(
+            "shift+left", f"screen.nudge({-BIG_STEP})", "Shrink in a bigger step", show=False, id="load.shrink_more"
+        ),
+    ]
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._session: LoadSession | None = None
+        self._now = 0.0
+        self._tops: dict[str, float] = {}
+        self._outdated: frozenset[ProcessKey] = frozenset()
+        self._plan: tuple[Setup, Sequence[int], int | None] = (Setup(), (), None)
+
+    def show(self, session: LoadSession, outdated: frozenset[ProcessKey]) -> None:
+        """``outdated`` connected before their server's present limits."""
+        self._session, self._outdated = session, outdated
+        self._now = session.clock()
+        highest: dict[str, float] = {}
+        for member in session.members:
+            unit = member.report.unit
+            highest[unit] = max(highest.get(unit, 0.0), member.history.highest)
+        # One scale for all that measure the same, so that they can be compared by eye.
+        self._tops = {unit: round_up(top) for unit, top in highest.items()}
+        room = max(1, self.size.height - 2)
+        self.set_rows(session.members, max(1, min(MOST_LINES, room // max(1, len(session.members)))))
+
+    def show_plan(self, setup: Setup, counts: Sequence[int], total: int | None) -> None:
+        """What Enter would start, as long as there is nothing else to show."""
+        self._plan = (setup, counts, total)
+        if not self.rows:
+            self.repaint()
+
+    # What the list needs.
+
+    def key(self, row: Member) -> int:
+        return row.number
+
+    def title(self) -> Line:
+        running = sum(member.report.state == "running" for member in self.rows)
+        failed = sum(member.report.state == "failed" for member in self.rows)
+        line: Line = (("Clients", "title"), (f" {len(self.rows)}", "dim")) if self.rows else (("Clients", "title"),)
+        if self.rows:
+            line = (*line, (f"  {running} running", "good" if running else "dim"))
+        return (*line, (f"  {failed} failed", "bad")) if failed else line
+
+    def corner(self) -> Line:
+        if not self.rows:
+            return ()
+        badge: Line = (
+            ((" SIMULATED ", "badge-loud"), (" ", "border"))
+            if self._session and self._session.backend.simulated
+            else ()
+        )
+        return (*badge, ("last minute", "dim"))
+
+    def empty(self) -> str:
+        return ""
+
+    def _upper_border(self, width: int, edge: str) -> Line:
+        return upper_border(self.title(), self.corner(), width, edge)
+
+    # Painting.
+
+    def lines(self, width: int, height: int) -> list[Line]:
+        lines = super().lines(width, height)
+        if self.rows or len(lines) < 3:
+            return lines
+        edge = lines[1][0][1]
+        for y, line in enumerate(self._preview(width - 2, height - 2), 1):
+            lines[y] = (("│", edge), *fit_line(line, width - 2), ("│", edge))
+        return lines
+
+    def _preview(self, width: int, height: int) -> list[Line]:
+        """The bars of the clients that would be started."""
+        setup, counts, total = self._plan
+        out: list[Line] = [(), ((" Nothing runs. Enter would start:", "dim"),), ()]
+        each = 2 if height >= 2 * setup.clients + 4 else 1
+        for index in range(setup.clients):
+            sms = counts[index] if index < len(counts) and setup.where != "off" else total
+            cells = max(4, width - self._columns(width) - 8 - _SMS)
+            text = fit(UNKNOWN if sms is None else f"{sms} SM", _SMS, ">")
+            share = sms / total * 100 if sms and total else None
+            bar = (*_thick(share, cells, "track"), (text, "dim"), (f"   {setup.kernel_of(index)}", "user"))
+            out += [((f" {index + 1:>2}  ", "dim"), *bar)] + [()] * (each - 1)
+        return out[:height]
+
+    def row_lines(self, row: Member, width: int) -> list[Line]:
+        lines = self._lines_per_row
+        report = row.report
+        columns = self._columns(width)
+        charts = self._chart(row, columns, lines - (lines > 3))
+        left = width - columns - 3
+        name: Line = ((f" {report.worker:>2}", "bold"), (f"  {report.pid or UNKNOWN:<8}", "text"))
+        if lines == 1:
+            body = self._short(row, left - width_of(name))
+            return [(*fit_line((*name, *body), left), *charts[0])]
+        figure = self._figure(report)
+        state, note = (*name, *self._state(row)), self._note(row)
+        if width_of(state) + width_of(note) + width_of(figure) <= left:
+            state = (*state, *note)
+        first = justify(state, figure, left)
+        out: list[Line] = [first, ((" " * 5, "text"), *self._bar(row, left - 5, thick=lines > 2))]
+        if lines > 2:
+            out.append(((" " * 5, "text"), *self._below(row, left - 5)))
+        out += [()] * (lines - len(out))
+        charts += [()] * (lines - len(charts))
+        return [(*fit_line(line, left), *chart) for line, chart in zip(out, charts, strict=True)]
+
+    @staticmethod
+    def _columns(width: int) -> int:
+        """Cells of a plot."""
+        return max(8, min(COLUMNS, width * 36 // 100))
+
+    def _chart(self, member: Member, columns: int, height: int) -> list[Line]:
+        unit = member.report.unit
+        if not unit:
+            return [((" " * (columns + 3), "text"),)] * height
+        points = member.history.points(self._now, columns)
+        rows = plot(points, self._tops.get(unit, 1.0), height)
+        style = "track" if member.report.over else "meter-memory"
+        return [(("  ", "text"), (row, style), (" ", "text")) for row in rows]
+
+    def _state(self, member: Member) -> Line:
+        report = member.report
+        word, style = STATE[report.state]
+        return ((word, style), (f"  {report.kernel}", "user"))
+
+    def _note(self, member: Member) -> Line:
+        report = member.report
+        if report.error is not None:
+            return ()
+        if report.key in self._outdated:
+            return ((f"  {OUTDATED} older than its server's limit: r restarts it", "warn"),)
+        if report.affinity is False and member.spec.mps and report.state == "running":
+            return (("  no affinity here: choose with ←→, r restarts", "warn"),)
+        if report.switch_seconds is not None and report.state == "running":
+            return ((f"  moved in {report.switch_seconds * 1000:.0f} ms", "dim"),)
+        return ((f"  {printable(report.notes[-1], 120)}", "dim"),) if report.notes else ()
+
+    def _figure(self, report: WorkerReport) -> Line:
+        if not report.unit or report.over:
+            return ()
+        return ((f"  {figure_text(report.figure)}", "bold"), (f" {report.unit}", "dim"))
+
+    def _short(self, member: Member, width: int) -> Line:
+        """One line: what went wrong, or the bar with its figure."""
+        report = member.report
+        if report.error is not None:
+            return ((fit(f"✕ {printable(report.error.text, 200)}", width), "bad"),)
+        if report.state != "running":
+            word, style = STATE[report.state]
+            return ((fit(word, width), style),)
+        figure = self._figure(report)
+        spare = 24 - width_of(figure)
+        return (*self._bar(member, width - 24, thick=False), (" " * max(0, spare), "text"), *figure)
+
+    def _bar(self, member: Member, width: int, *, thick: bool) -> Line:
+        report = member.report
+        if report.error is not None:
+            return ((fit(printable(report.error.text, 300), width), "bad"),)
+        total = self._total(member)
+        cells = max(4, width - _SMS)
+        if report.sms is None or not total:
+            return ()
+        wanted = member.target
+        moved = f"{report.sms} → {wanted}" if wanted is not None and wanted != report.sms else str(report.sms)
+        style = "track" if report.over else "meter" if member.spec.mps else "meter-high"
+        bar = (_thick if thick else meter)(report.sms / total * 100, cells, style)
+        return (*bar, (fit(f"{moved} SM", _SMS, ">"), "bold"))
+
+    def _below(self, member: Member, width: int) -> Line:
+        """Under the bar: where its share can go, or what to do about an error."""
+        report = member.report
+        if report.error is not None:
+            return ((fit(f"→ {printable(report.error.remedy, 200)}" if report.error.remedy else "", width), "warn"),)
+        total = self._total(member)
+        cells = max(4, width - _SMS)
+        if not total or report.sms is None or report.over:
+            return ()
+        marks = [" "] * cells
+        for level in report.levels if member.pooled else ():
+            marks[max(0, min(cells - 1, round(level / total * cells) - 1))] = "╵"
+        if member.target is not None:
+            marks[max(0, min(cells - 1, round(member.target / total * cells) - 1))] = "▴"
+        share = f"{report.sms / total * 100:.0f} % of {total}"
+        return (("".join(marks), "dim"), (fit(share, _SMS, ">"), "dim"))
+
+    def _total(self, member: Member) -> int | None:
+        return self._session.total_sms(member.report.device_uuid) if self._session else None
+
+
+def _thick(percent: float | None, width: int, style: str) -> Line:
+    """A bar that stands on its track."""
+    filled = 0 if percent is None else max(1, min(width, round(percent / 100 * width)))
+    return (("▆" * filled, style), ("▁" * (width - filled), "track"))

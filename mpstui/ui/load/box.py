@@ -1,0 +1,51 @@
+"""A bordered box with lines in it, and the upper border that all boxes of the panel have."""
+
+from __future__ import annotations
+
+import textwrap
+
+from mpstui.ui.painted import Line, Painted, fit_line, width_of
+
+
+def upper_border(title: Line, corner: Line, width: int, edge: str) -> Line:
+    """``╭─ title ───── corner ─╮``; the corner goes where there is no room for it."""
+    left: Line = (("╭─ ", edge), *title, (" ", edge))
+    right: Line = ((" ", edge), *corner, (" ─╮", edge)) if corner else (("╮", edge),)
+    if width_of(left) + width_of(right) > width:
+        right = (("╮", edge),)
+    gap = width - width_of(left) - width_of(right)
+    return (*fit_line((*left, ("─" * max(0, gap), edge)), width - width_of(right), edge), *right)
+
+
+def wrapped(text: str, width: int, style: str, first: str = "", indent: str = " ") -> list[Line]:
+    """The text in lines of ``width`` cells at most; ``first`` is a mark before it, under which nothing is written."""
+    room = max(8, width - len(indent) - len(first) - 1)
+    lines = textwrap.wrap(text, room)
+    return [((indent + (first if n == 0 else " " * len(first)) + line, style),) for n, line in enumerate(lines)]
+
+
+class Box(Painted):
+    """Subclasses give title, corner and body; the keyboard never goes here."""
+
+    def title(self) -> Line:
+        raise NotImplementedError
+
+    def corner(self) -> Line:
+        """What stands at the right of the upper border."""
+        return ()
+
+    def body(self, width: int, height: int) -> list[Line]:
+        """What is inside, at most ``height`` lines of ``width`` cells."""
+        raise NotImplementedError
+
+    def lines(self, width: int, height: int) -> list[Line]:
+        inner = width - 2
+        if inner < 8 or height < 3:
+            return []
+        body = self.body(inner, height - 2)[: height - 2]
+        body += [()] * (height - 2 - len(body))
+        return [
+            upper_border(self.title(), self.corner(), width, "border"),
+            *((("│", "border"), *fit_line(line, inner), ("│", "border")) for line in body),
+            (("╰" + "─" * inner + "╯", "border"),),
+        ]

@@ -1,0 +1,53 @@
+"""What the panel needs of whoever starts workers: a supervisor, a private daemon, and the shares of a pool."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Protocol
+
+from mpstui.load.types import LoadSpec, WorkerReport
+
+
+class LoadUnavailable(Exception):
+    """It cannot be had; the message says why, and ``remedy`` what to do."""
+
+    def __init__(self, text: str, remedy: str = "") -> None:
+        super().__init__(text)
+        self.remedy = remedy
+
+
+class LoadSupervisor(Protocol):
+    """Starts workers, keeps their reports, leaves none behind; see ``mpstui.load.supervisor``."""
+
+    @property
+    def workers(self) -> tuple[WorkerReport, ...]: ...
+
+    def subscribe(self, callback: Callable[[WorkerReport], None], /) -> Callable[[], None]: ...
+
+    async def start(self, spec: LoadSpec, contexts_in_use: int = 0) -> tuple[int, ...]: ...
+
+    async def set_share(self, worker: int, sms: int) -> None: ...
+
+    async def restart(self, worker: int, percentage: float | None = None) -> None: ...
+
+    def fault(self, worker: int) -> None: ...
+
+    async def stop(self, workers: Iterable[int] | None = None) -> None: ...
+
+
+class LoadBackend(Protocol):
+    """Real workers, or simulated ones on a simulated node."""
+
+    @property
+    def simulated(self) -> bool: ...
+
+    def supervisor(self, pipe_dir: Path | None, /) -> LoadSupervisor:
+        """A fresh one for workers of the daemon in ``pipe_dir``; None: without MPS."""
+
+    def private_daemon(self) -> AbstractAsyncContextManager[Path]:
+        """A daemon of its own, by its pipe directory, gone at the end. Raises LoadUnavailable."""
+
+    def levels(self, sm_count: int, count: int, step: int, floor: int, /) -> tuple[int, ...]:
+        """``count`` shares of a pool from the smallest to all SMs, rounded as the hardware rounds (fact 22)."""

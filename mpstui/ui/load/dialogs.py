@@ -1,0 +1,138 @@
+"""Two questions: leave with a load running, and start one that endangers others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.content import Content
+from textual.widgets import Button, Input, Static
+
+from mpstui.model import Snapshot
+from mpstui.ui.dialogs.base import Dialog
+from mpstui.ui.dialogs.parts import Lines, Push, marked, plain
+from mpstui.ui.load.session import LoadSession
+from mpstui.ui.load.setup import WORD
+
+
+class LeaveDialog(Dialog):
+    """Stops the load while it is in front, and then leaves; without a yes nothing ends."""
+
+    AUTO_FOCUS: ClassVar[str] = "#cancel"
+    BINDINGS: ClassVar[list[BindingType]] = []
+
+    def __init__(self, session: LoadSession, leave: Callable[[], None]) -> None:
+        super().__init__(Snapshot(0.0))
+        self._session = session
+        self._leave = leave
+        self._stopping = False
+        self._unsubscribe: Callable[[], None] | None = None
+
+    def compose(self) -> ComposeResult:
+        yield self.frame(
+            "Quit",
+            "Enter presses the marked button · Tab move · Esc stay",
+            Lines(id="what"),
+            foot=(Push("Stay", id="cancel"), Push("Stop all and quit", id="apply", classes="-go")),
+        )
+
+    def on_mount(self) -> None:
+        self._unsubscribe = self._session.subscribe(lambda at_once: self.show() if at_once else None)
+        super().on_mount()
+
+    def on_unmount(self) -> None:
+        if self._unsubscribe is not None:
+            self._unsubscribe()
+
+    def show(self) -> None:
+        live = len(self._session.live)
+        clients = f"{live} client{'' if live == 1 else 's'} of the load"
+        lines = [marked("·", f"{clients} {'are' if live != 1 else 'is'} running. Nothing may be left behind.")]
+        if self._session.private_dir is not None:
+            lines.append(marked("·", "The private daemon ends with them."))
+        if self._stopping:
+            lines = [marked("…", f"stopping: {clients} left")]
+        self.query_one("#what", Lines).show(*lines)
+
+    def on_button_pressed(self, event: Button.Pressed) -> None:
+        event.stop()
+        if event.button.id == "cancel":
+            self.action_close()
+        elif not self._stopping:
+            self._stopping = True
+            self.query_one("#apply", Push).disabled = True
+            self.show()
+            self.app.run_worker(self._end(), group="load", exit_on_error=False)
+
+    async def _end(self) -> None:
+        await self._session.close()
+        self._leave()
+
+    def action_close(self) -> None:
+        if not self._stopping:
+            self.dismiss(None)
+
+
+class EndangerDialog(Dialog):
+    """Names the harm; the way on is to type the word."""
+
+    AUTO_FOCUS: ClassVar[str] = "#word"
+    DEFAULT_CSS = """
+    EndangerDialog {
+        #word { width: 24; height: 1; border: none; padding: 0 1; background: $panel; margin: 1 0 0 2; }
+        #how { margin-top: 1; height: auto; color: $text-muted; }
+    }
+    """
+
+    def __init__(self, text: str, hits: str, start: Callable[[], None]) -> None:
+        super().__init__(Snapshot(0.0))
+        self._text = text
+        self._hits = hits
+        self._start = start
+
+    def compose(self) -> ComposeResult:
+        word = Input(id="word", max_length=32, placeholder=WORD)
+        word.cursor_blink = False
+        yield self.frame(
+            "This endangers others",
+            "Esc cancel",
+            Lines(id="what"),
+            Static(Content(plain(f"Type {WORD} to start it all the same. Better: MPS ‹private daemon›.")), id="how"),
+            word,
+            foot=(Push("Cancel", id="cancel"), Push("Start", id="apply", classes="-harm")),
+            harm=True,
+        )
+
+    def show(self) -> None:
+        lines = [marked("▲", self._text, "$text-warning")]
+        if self._hits:
+            lines.append(marked("✕", self._hits))
+        self.query_one("#what", Lines).show(*lines)
+        self._check()
+
+    @property
+    def _typed(self) -> bool:
+        return self.query_one("#word", Input).value.strip() == WORD
+
+    @on(Input.Changed)
+    def _check(self) -> None:
+        self.query_one("#apply", Push).disabled = not self._typed
+
+    @on(Input.Submitted)
+    def _submitted(self) -> None:
+        if self._typed:
+            self._go()
+
+    def on_button_pressed(self, event: Button.Pressed) -> None:
+        event.stop()
+        if event.button.id == "cancel":
+            self.action_close()
+        elif self._typed:
+            self._go()
+
+    def _go(self) -> None:
+        self.dismiss(None)
+        self._start()

@@ -1,0 +1,302 @@
+"""The fields of a load: chosen with the arrow keys, or typed where they are numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Final
+
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.message import Message
+
+from mpstui.load.types import KERNELS
+from mpstui.model import Device
+from mpstui.ui.load.box import upper_border
+from mpstui.ui.load.presets import PRESETS, Preset, apply
+from mpstui.ui.load.setup import MOST_CLIENTS, Setup
+from mpstui.ui.painted import Line, fit, fit_line
+from mpstui.ui.panel import Panel
+
+LABEL: Final = 11
+_TIMES: Final = (None, 10.0, 30.0, 60.0, 300.0, 3600.0)
+_MEMORY: Final = ("", "1G", "2G", "4G", "8G", "16G")
+_WHERE: Final = ("on", "private", "off")
+_HOLD: Final = ("affinity", "percentage")
+_PRIORITY: Final = (None, 0, 1)
+_TEXT_LIMIT: Final = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One line of the form. ``typed``: the characters that can be typed into it."""
+
+    id: str
+    label: str
+    about: str
+    typed: str = ""
+
+
+FIELDS: Final = (
+    Field("preset", "preset", "Values for all the fields below; each can be changed afterwards."),
+    Field("kernel", "kernel", ""),
+    Field("clients", "clients", "Processes, each a client of MPS of its own. They begin together.", "0123456789"),
+    Field("device", "device", "The GPU of the clients; several are taken in turn."),
+    Field(
+        "shares",
+        "shares",
+        "Percent of the SMs: none, one for all, or one for each client: 30,70. The hardware rounds them.",
+        "0123456789.,",
+    ),
+    Field("hold", "held by", ""),
+    Field(
+        "memory",
+        "memory",
+        "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT of each client: 900M, 2G. The context itself counts too.",
+        "0123456789KMGT",
+    ),
+    Field("priority", "priority", "CUDA_MPS_CLIENT_PRIORITY: which client's kernels are placed first."),
+    Field("seconds", "time", "How long each client runs; stopped earlier with x or X.", "0123456789."),
+    Field("where", "MPS", ""),
+)
+_ABOUT_HOLD: Final = {
+    "affinity": "Execution affinity of a context. A client makes a pool of contexts ahead and changes between them "
+    "at its next launch, so its share moves while it runs.",
+    "percentage": "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE. It is read when a client starts: a change restarts the client.",
+}
+_ABOUT_WHERE: Final = {
+    "on": "Clients of the daemon on this screen, beside those of everybody else.",
+    "private": "A control daemon of its own, started for these clients and ended with the last of them: faults hit "
+    "nobody else's clients.",
+    "off": "Without MPS: processes take turns on the whole GPU, and no limit reaches them.",
+}
+
+
+class FieldsPanel(Panel[Field]):
+    """Holds the :class:`Setup`. ←→ choose, Shift in bigger steps, digits are typed, Enter starts."""
+
+    KIND: ClassVar[str] = "field"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("right,plus,equals_sign", "change(1)", "Next value", show=False, id="load.next"),
+        Binding("left,minus", "change(-1)", "Previous value", show=False, id="load.previous"),
+        Binding("shift+right", "change(10)", "Ten values on", show=False, id="load.next10"),
+        Binding("shift+left", "change(-10)", "Ten values back", show=False, id="load.previous10"),
+        Binding("backspace", "erase", "Erase", show=False, id="load.erase"),
+    ]
+
+    @dataclass
+    class Changed(Message):
+        """A field has another value, or the cursor is on another field."""
+
+        setup: Setup
+
+    class Started(Message):
+        """Enter was pressed."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.setup = Setup()
+        self.chosen: Preset | None = None
+        self._devices: Sequence[Device] = ()
+        self._has_daemon = True
+        self._typing: str | None = None
+        """What has been typed into the field under the cursor so far."""
+        self.rows = FIELDS
+        self._cursor = FIELDS[0].id
+
+    def show(self, devices: Sequence[Device], *, has_daemon: bool) -> None:
+        """The devices to choose from. A device that has gone gives way to the first one."""
+        self._devices, self._has_daemon = devices, has_daemon
+        known = [device.uuid for device in devices]
+        kept = tuple(uuid for uuid in self.setup.devices if uuid in known) or tuple(known[:1])
+        if kept != self.setup.devices:
+            self.setup = replace(self.setup, devices=kept)
+        self.repaint()
+
+    def take(self, chosen: Preset) -> None:
+        """Fill in a preset."""
+        self.chosen = chosen
+        self._set(apply(chosen, self.setup, [d.uuid for d in self._devices], has_daemon=self._has_daemon))
+
+    @property
+    def field(self) -> Field:
+        return self.cursor_row or FIELDS[0]
+
+    @property
+    def about(self) -> str:
+        """What the field under the cursor is for."""
+        match self.field.id:
+            case "preset" if self.chosen is not None:
+                return self.chosen.text
+            case "hold":
+                return _ABOUT_HOLD[self.setup.hold]
+            case "where":
+                return _ABOUT_WHERE[self.setup.where]
+            case _:
+                return self.field.about
+
+    # Values.
+
+    def action_change(self, step: int) -> None:
+        """The next or previous value; numbers move by ``step``."""
+        self._typing = None
+        setup = self.setup
+        match self.field.id:
+            case "preset":
+                at = PRESETS.index(self.chosen) if self.chosen else -1 if step > 0 else 0
+                self.take(PRESETS[(at + (1 if step > 0 else -1)) % len(PRESETS)])
+            case "kernel":
+                kernels = [(name,) for name in KERNELS]
+                self._own(kernels=_after(kernels, setup.kernels, step))
+            case "clients":
+                self._set_clients(max(1, min(MOST_CLIENTS, setup.clients + step)))
+            case "device":
+                choices = [(d.uuid,) for d in self._devices]
+                if len(choices) > 1:
+                    choices.append(tuple(d.uuid for d in self._devices))  # type: ignore[arg-type]
+                self._own(devices=_after(choices, setup.devices, step))
+            case "shares":
+                moved = tuple(max(1.0, min(100.0, share + step)) for share in setup.shares or (100.0,))
+                self._own(shares=moved)
+            case "hold":
+                self._own(hold=_after(_HOLD, setup.hold, step))
+            case "memory":
+                self._own(memory_limit=_after(_MEMORY, setup.memory_limit, step))
+            case "priority":
+                self._own(priority=_after(_PRIORITY, setup.priority, step))
+            case "seconds":
+                self._own(seconds=_after(_TIMES, setup.seconds, step))
+            case _:
+                self._own(where=_after(_WHERE, setup.where, step))
+
+    def _set_clients(self, clients: int) -> None:
+        """A preset's shares follow the number of clients; shares of one's own stay."""
+        shares = self.chosen.shares(clients) if self.chosen else self.setup.shares
+        self._set(replace(self.setup, clients=clients, shares=shares))
+
+    def _own(self, **changes: Any) -> None:
+        """A value of the user's own: from here on it is no preset, where it would be one of its values."""
+        if changes.keys() & {"kernels", "shares", "hold"}:
+            self.chosen = None
+        self._set(replace(self.setup, **changes))
+
+    def _set(self, setup: Setup) -> None:
+        self.setup = setup
+        self.repaint()
+        self.post_message(self.Changed(setup))
+
+    # Typing.
+
+    async def _on_key(self, event: events.Key) -> None:
+        """Characters of a field that is typed go into it before they are anything else."""
+        char = (event.character or "").upper()
+        wanted = bool(char) and char in self.field.typed and (not char.isalpha() or bool(self._typing))
+        if wanted:
+            event.stop()
+            event.prevent_default()
+            self._type((self._typing or "") + char)
+            return
+        await super()._on_key(event)
+
+    def action_erase(self) -> None:
+        """The last character; of a value that was not typed, all of it."""
+        if self.field.typed:
+            self._type(self._typing[:-1] if self._typing else "")
+
+    def _type(self, text: str) -> None:
+        text = text[:_TEXT_LIMIT]
+        readers: dict[str, Callable[[str], None]] = {
+            "clients": lambda t: self._set_clients(int(t or 0)),
+            "shares": lambda t: self._own(shares=tuple(_number(word) for word in t.split(",") if word)),
+            "memory": lambda t: self._own(memory_limit=t),
+            "seconds": lambda t: self._own(seconds=_number(t) if t else None),
+        }
+        self._typing = text
+        readers[self.field.id](text)
+
+    def move_to(self, index: int) -> None:
+        self._typing = None
+        super().move_to(index)
+        self.post_message(self.Changed(self.setup))
+
+    def action_open(self) -> None:
+        self._typing = None
+        self.post_message(self.Started())
+
+    # Painting.
+
+    def key(self, row: Field) -> str:
+        return row.id
+
+    def title(self) -> Line:
+        return (("Set up", "title"),)
+
+    def _upper_border(self, width: int, edge: str) -> Line:
+        return upper_border(self.title(), self.corner(), width, edge)
+
+    def row_lines(self, row: Field, width: int) -> list[Line]:
+        value, style = self._value(row)
+        here = row.id == self.field.id and self.has_focus
+        label = (fit(f" {row.label}", LABEL), "label")
+        if here and self._typing is not None:
+            return [fit_line((label, ("  ", "text"), (self._typing, "bold"), ("▏", "accent")), width)]
+        left, right = ("‹ ", " ›") if here and (not row.typed or row.id == "clients") else ("  ", "  ")
+        return [fit_line((label, (left, "key"), (value, style), (right, "key")), width)]
+
+    def _value(self, row: Field) -> tuple[str, str]:
+        setup = self.setup
+        free = setup.where != "off"
+        match row.id:
+            case "preset":
+                return (self.chosen.title, "accent+bold") if self.chosen else ("your own", "dim")
+            case "kernel":
+                return setup.kernel_names, "bold"
+            case "clients":
+                return str(setup.clients), "bold"
+            case "device":
+                return self._device_text(), "text" if self._devices else "dim"
+            case "shares":
+                text = " : ".join(f"{share:g}" for share in setup.shares)
+                each = " each" if len(setup.shares) == 1 and setup.clients > 1 else ""
+                return (f"{text} %{each}" if text else "all SMs for each", _style(free and bool(text)))
+            case "hold":
+                text = "affinity: moves live" if setup.hold == "affinity" else "percentage: fixed"
+                return text, _style(free)
+            case "memory":
+                return (setup.memory_limit or "no limit", _style(free and bool(setup.memory_limit)))
+            case "priority":
+                words = {None: "the server's", 0: "0 normal", 1: "1 below normal"}
+                return words[setup.priority], _style(free and setup.priority is not None)
+            case "seconds":
+                return ("until stopped" if setup.seconds is None else f"{setup.seconds:g} s", "text")
+            case _:
+                return {"on": "on", "private": "private daemon", "off": "off"}[setup.where], "bold"
+
+    def _device_text(self) -> str:
+        chosen = [d for d in self._devices if d.uuid in self.setup.devices]
+        if not chosen:
+            return "none known"
+        if len(chosen) > 1:
+            return f"GPU {', '.join(str(d.index) for d in chosen)} in turn"
+        device = chosen[0]
+        return f"GPU {device.index if device.index is not None else '?'} {(device.name or '').removeprefix('NVIDIA ')}"
+
+
+def _style(on: bool) -> str:
+    return "text" if on else "dim"
+
+
+def _number(text: str) -> float:
+    """A number that is being typed; what is none yet is 0, which no field accepts."""
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0
+
+
+def _after(choices: Sequence[Any], value: Any, step: int) -> Any:
+    """The next or previous one, round the end; from a value that is none of them, the first or last."""
+    if not choices:
+        return value
+    at = choices.index(value) if value in choices else (-1 if step > 0 else 0)
+    return choices[(at + (1 if step > 0 else -1)) % len(choices)]

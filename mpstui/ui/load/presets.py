@@ -1,0 +1,118 @@
+"""Partitionings that are worth seeing, each as values of the fields and a sentence on what to look at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from mpstui.load.types import KernelName
+from mpstui.ui.load.setup import Setup
+
+Shares = Callable[[int], tuple[float, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """``shares`` follow the number of clients when that is changed."""
+
+    id: str
+    title: str
+    text: str
+    kernels: tuple[KernelName, ...]
+    clients: int
+    shares: Shares
+    private: bool = False
+    all_devices: bool = False
+
+
+def _none(_clients: int) -> tuple[float, ...]:
+    return ()
+
+
+def _even(clients: int) -> tuple[float, ...]:
+    return (round(100 / max(1, clients), 1),)
+
+
+def _half(clients: int) -> tuple[float, ...]:
+    return (min(100.0, round(100 / (0.5 * max(1, clients)), 1)),)
+
+
+def _thirty_seventy(_clients: int) -> tuple[float, ...]:
+    return (30.0, 70.0)
+
+
+def _fifty(_clients: int) -> tuple[float, ...]:
+    return (50.0,)
+
+
+def _noisy(clients: int) -> tuple[float, ...]:
+    return (25.0, *[100.0] * (clients - 1))
+
+
+_WRITE_UP = "The n-body comparison: look at the sum for 1, 2 and 4 clients, with MPS on and off."
+PRESETS: Final = (
+    Preset("even", "even shares", "Every client gets as many SMs, and none disturbs another.", ("fma",), 4, _even),
+    Preset("30-70", "30 : 70", "Throughput follows the SMs. Move one share and see.", ("fma",), 2, _thirty_seventy),
+    Preset(
+        "half",
+        "half the clients",
+        "100 / 0.5 n percent each, for n clients of which half are busy at a time: shares overlap, idle SMs are used.",
+        ("fma",),
+        4,
+        _half,
+    ),
+    Preset(
+        "beside",
+        "bandwidth | compute",
+        "Triad fills the memory's bandwidth with a third of the SMs: shrink client 1 and it loses nothing for long.",
+        ("triad", "fma"),
+        2,
+        _fifty,
+    ),
+    Preset("one", "1 client", _WRITE_UP, ("nbody",), 1, _none),
+    Preset("two", "2 clients", _WRITE_UP, ("nbody",), 2, _none),
+    Preset("four", "4 clients", _WRITE_UP, ("nbody",), 4, _none),
+    Preset(
+        "noisy",
+        "noisy neighbour",
+        "Client 1 may use 25 % and gets less: a limit keeps nothing free. Shrink the others and it comes back.",
+        ("fma",),
+        4,
+        _noisy,
+    ),
+    Preset(
+        "fault",
+        "fault containment",
+        "Client 1 makes an illegal store after 3 s: who shares its GPU is lost too, on another GPU they run on.",
+        ("illegal", "fma"),
+        4,
+        _none,
+        private=True,
+        all_devices=True,
+    ),
+)
+
+
+def preset(id: str) -> Preset:
+    """The preset of this id. Raises StopIteration where there is none."""
+    return next(p for p in PRESETS if p.id == id)
+
+
+def apply(chosen: Preset, setup: Setup, devices: Sequence[str], *, has_daemon: bool = True) -> Setup:
+    """The fields as the preset has them. Limits, time and MPS off stay as they were chosen."""
+    where = setup.where
+    if chosen.private or not has_daemon:
+        where = "private"
+    elif where == "private":
+        where = "on"
+    kept = tuple(devices) if chosen.all_devices else setup.devices[:1] or tuple(devices[:1])
+    return replace(
+        setup,
+        kernels=chosen.kernels,
+        clients=chosen.clients,
+        shares=chosen.shares(chosen.clients),
+        hold="affinity",
+        devices=kept,
+        where=where,
+    )

@@ -1,0 +1,398 @@
+"""The screen of the load: fields at the left, running clients at the right, and what the device says below them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar, cast
+
+from textual import events, on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Container
+
+from mpstui.load.types import WorkerReport
+from mpstui.model import Daemon, Device, Server, Snapshot
+from mpstui.ui.bars import Header, KeyBar, KeyHint, TooSmall
+from mpstui.ui.cells import count, devices_of
+from mpstui.ui.contract import Host, Runner
+from mpstui.ui.layout import MIN_HEIGHT, MIN_WIDTH, WIDE
+from mpstui.ui.load.bars import BarsPanel
+from mpstui.ui.load.boxes import AboutBox, DeviceBox, TogetherBox
+from mpstui.ui.load.dialogs import EndangerDialog
+from mpstui.ui.load.fields import FieldsPanel
+from mpstui.ui.load.presets import PRESETS
+from mpstui.ui.load.session import LoadSession, Member
+from mpstui.ui.load.setup import harm, held_back, problem, server_limit, sm_counts
+from mpstui.ui.painted import InkScreen, Painted
+
+TICK_SECONDS = 0.25
+"""Figures are painted this often; a change of state or share at once."""
+_TALL = 44
+"""Lines from which a narrow screen shows fields and clients together."""
+_ROOMY = 32
+"""Lines from which each meter has a line of its own."""
+_READ_ONLY = "mpstui runs read-only: it starts no load"
+
+
+class LoadScreen(InkScreen):
+    """Shows a :class:`LoadSession`; the session outlives it, so that the overview can be looked at meanwhile."""
+
+    AUTO_FOCUS = "#fields"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("tab,shift+tab", "other", "Fields or clients", show=False, id="load.other"),
+        Binding("r", "restart", "Restart the client under the present limits", show=False, id="load.restart"),
+        Binding("x", "stop_one", "Stop the client", show=False, id="load.stop"),
+        Binding("X", "stop_all", "Stop all clients", show=False, id="load.stop_all"),
+        Binding("f", "fault", "Make the illegal store now", show=False, id="load.fault"),
+        Binding("l", "limit", "Change the server's percentage", show=False, id="load.limit"),
+        Binding("escape", "back", "Back; the load goes on", show=False, id="load.back"),
+        Binding("question_mark,f1", "app.show_help", "Help", id="help"),
+        Binding("q", "app.quit_app", "Quit", id="quit"),
+    ]
+    DEFAULT_CSS = """
+    LoadScreen {
+        layout: vertical; overflow: hidden; background: $background;
+        & #load { height: 1fr; layout: horizontal; }
+        & #left { width: 46; height: 100%; layout: vertical; }
+        & #right { width: 1fr; height: 100%; layout: vertical; }
+        & #fields { height: 12; }
+        & #about { height: 1fr; }
+        & #bars { height: 1fr; }
+        & #together { height: 6; }
+        & #device { height: 7; }
+        &.-short #together { height: 5; }
+        &.-short #device { height: 5; }
+        &.-narrow #load { layout: vertical; }
+        &.-narrow #left { width: 100%; }
+        &.-narrow #right { width: 100%; }
+        &.-stacked #left { height: 12; }
+        &.-stacked #about { display: none; }
+        &.-stacked #right { height: 1fr; }
+        & #too-small { display: none; height: 1fr; }
+    }
+    """
+
+    def __init__(self, session: LoadSession, runner: Runner) -> None:
+        super().__init__()
+        self.session = session
+        self._runner = runner
+        self._snapshot: Snapshot | None = None
+        self._pipe_dir: Path | None = None
+        self._due = self._stale = False
+        self.header = Header(read_only=runner.read_only)
+        self.fields = FieldsPanel(id="fields")
+        self.about = AboutBox(id="about")
+        self.bars = BarsPanel(id="bars")
+        self.together = TogetherBox(id="together")
+        self.device_box = DeviceBox(id="device")
+        self.keys = KeyBar()
+
+    def compose(self) -> ComposeResult:
+        yield self.header
+        with Container(id="load"):
+            with Container(id="left"):
+                yield self.fields
+                yield self.about
+            with Container(id="right"):
+                yield self.bars
+                yield self.together
+                yield self.device_box
+        yield TooSmall(id="too-small")
+        yield self.keys
+
+    def on_mount(self) -> None:
+        self.session.subscribe(self._changed)
+        self.set_interval(TICK_SECONDS, self.tick)
+
+    # What it shows.
+
+    def open_for(self, snapshot: Snapshot | None, pipe_dir: Path | None) -> None:
+        """The node and the daemon whose clients the load is to be. Before it is pushed."""
+        self._snapshot, self._pipe_dir = snapshot, pipe_dir
+        self._know()
+        if self.fields.chosen is None and not self.session.members:
+            self.fields.take(PRESETS[0])
+
+    def update_snapshot(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._know()
+        self.show()
+
+    def on_screen_resume(self) -> None:
+        cast("Host", self.app).catch_up()
+        self._arrange()
+        self.show()
+
+    def _know(self) -> None:
+        self.session.know(self._snapshot.devices if self._snapshot else ())
+        self.fields.show(self.devices, has_daemon=self._answers)
+
+    @property
+    def daemon(self) -> Daemon | None:
+        """The daemon whose clients the load is."""
+        if self._snapshot is None or not self._snapshot.daemons:
+            return None
+        found = self._snapshot.daemon(self._pipe_dir) if self._pipe_dir else None
+        return found or self._snapshot.daemons[0]
+
+    @property
+    def _answers(self) -> bool:
+        return self.daemon is not None and self.daemon.health == "ok"
+
+    @property
+    def devices(self) -> Sequence[Device]:
+        """Those that can be chosen."""
+        snapshot, daemon = self._snapshot, self.daemon
+        if snapshot is None:
+            return ()
+        return devices_of(daemon, snapshot) if daemon else snapshot.devices
+
+    def _server(self) -> Server | None:
+        """The server that has the load's clients, otherwise the daemon's first."""
+        servers = self.daemon.servers if self.daemon else ()
+        own = self.session.keys
+        mine = (s for s in servers if any(client.key in own for client in s.clients))
+        return next(mine, servers[0] if servers else None)
+
+    def _device(self) -> Device | None:
+        """The device of the client under the cursor, otherwise the chosen one."""
+        row = self.bars.cursor_row
+        uuid = row.report.device_uuid if row is not None and not row.report.over else None
+        uuid = uuid or next(iter(self.fields.setup.devices), None)
+        return next((d for d in self.devices if d.uuid == uuid), None) or next(iter(self.devices), None)
+
+    def _changed(self, at_once: bool) -> None:
+        """The session has something new."""
+        self._stale = True
+        if at_once and not self._due and self.is_current:
+            self._due = True
+            self.call_later(self._catch_up)
+
+    def _catch_up(self) -> None:
+        self._due = False
+        self.show()
+
+    def tick(self) -> None:
+        """Paint new figures, and let the plots go on."""
+        if self.is_current and (self._stale or self.session.live):
+            self._stale = False
+            self.show()
+
+    def show(self) -> None:
+        """Bring every widget up to date; each paints only what differs."""
+        if not self.is_mounted:
+            return
+        session, daemon = self.session, self.daemon
+        own = session.keys
+        outdated = frozenset(
+            client.key
+            for d in (self._snapshot.daemons if self._snapshot else ())
+            for client in d.clients()
+            if client.outdated_limits and client.key in own
+        )
+        simulated = session.backend.simulated
+        with self.app.batch_update():
+            self.header.show(self._snapshot, daemon, None)
+            self.bars.show(session, outdated)
+            server = self._server() if session.private_dir is None else None
+            self.together.show(session, server, len(outdated))
+            self.device_box.show(self._device(), simulated=simulated)
+            self._show_about()
+            self._show_keys()
+
+    def _show_about(self) -> None:
+        setup = self.fields.setup
+        counts = sm_counts(setup, self.devices)
+        device = next((d for d in self.devices if d.uuid in setup.devices), None)
+        in_use = (device.contexts or 0) if device and setup.where == "on" else 0
+        levels = self.session.backend.levels
+        limit = server_limit(setup, self.daemon)
+        self.about.show(setup, self.fields.about, counts, self.devices, in_use, limit, levels, self._verdict())
+        self.bars.show_plan(setup, counts, device.sm_count if device else None)
+
+    def _verdict(self) -> tuple[str, str, str]:
+        setup = self.fields.setup
+        wrong = _READ_ONLY if self._runner.read_only else problem(setup, self.daemon, self.devices)
+        if wrong is not None:
+            return "✕", wrong, "bad"
+        danger = harm(setup)
+        if danger is not None:
+            return "▲", f"{danger} Enter asks first.", "warn"
+        held = held_back(setup, self.daemon)
+        if held is not None:
+            return "▲", held, "warn"
+        more = "adds" if self.session.live else "starts"
+        return "⏎", f"Enter {more} {count(setup.clients, 'client')}", "good"
+
+    def _show_keys(self) -> None:
+        live = bool(self.session.live)
+        row = self.bars.cursor_row
+        there = row is not None and not row.report.over
+        in_fields = self.focused is self.fields
+        illegal = any(m.report.kernel == "illegal" for m in self.session.live)
+        hints = [KeyHint("Enter", "Start", "begin", 9, self._verdict()[0] != "✕")] if in_fields else []
+        if in_fields:
+            hints.append(KeyHint("←→", "Change", "none", 8))
+        else:
+            hints.append(KeyHint("←→", "Share", "none", 9, there and row is not None and row.spec.mps))
+            hints.append(KeyHint("⇧←→", "More", "none", 4, there and row is not None and row.spec.mps))
+        hints += [
+            KeyHint("r", "Restart", "restart", 6, row is not None and not row.stopped),
+            KeyHint("x", "Stop", "stop_one", 6, there),
+            KeyHint("X", "Stop all", "stop_all", 7, live),
+            *([KeyHint("f", "Fault", "fault", 6)] if illegal else []),
+            KeyHint("l", "Server's threads", "limit", 3, self._answers),
+            KeyHint("Tab", "Clients" if in_fields else "Fields", "other", 7),
+            KeyHint("Esc", "Back", "back", 7),
+            KeyHint("?", "Help", "show_help", 5),
+            KeyHint("q", "Quit", "quit_app", 5),
+        ]
+        self.keys.show(hints)
+
+    # Layout.
+
+    def _arrange(self) -> None:
+        width, height = self.app.size
+        small = width < MIN_WIDTH or height < MIN_HEIGHT
+        narrow = width < WIDE
+        stacked = narrow and height >= _TALL
+        self.set_class(narrow, "-narrow")
+        self.set_class(stacked, "-stacked")
+        self.set_class(height < _ROOMY, "-short")
+        in_fields = self.focused is not self.bars
+        self.query_one("#left").display = not narrow or stacked or in_fields
+        self.query_one("#right").display = not narrow or stacked or not in_fields
+        self.query_one("#load").display = self.header.display = self.keys.display = not small
+        self.query_one("#too-small").display = small
+
+    def on_resize(self, event: events.Resize) -> None:
+        self._arrange()
+        self.call_after_refresh(self._repaint)
+
+    def _repaint(self) -> None:
+        for painted in self.query(Painted):
+            painted.repaint()
+        self.show()
+
+    def action_other(self) -> None:
+        """To the clients, or back to the fields."""
+        self._go_to(self.bars if self.focused is not self.bars else self.fields)
+
+    def _go_to(self, panel: FieldsPanel | BarsPanel) -> None:
+        # A panel that is not shown takes no focus.
+        self.query_one("#left" if panel is self.fields else "#right").display = True
+        self.set_focus(panel, scroll_visible=False)
+        self._arrange()
+        self.show()
+        self.call_after_refresh(self._repaint)
+
+    # What is done.
+
+    @on(FieldsPanel.Started)
+    def action_begin(self) -> None:
+        """Start what the fields say; what endangers others, once the word is typed."""
+        setup = self.fields.setup
+        wrong = _READ_ONLY if self._runner.read_only else problem(setup, self.daemon, self.devices)
+        if wrong is not None:
+            self.app.notify(wrong, title="Load", severity="warning", markup=False)
+            return
+        danger = harm(setup)
+        if danger is None:
+            self._start()
+        else:
+            self.app.push_screen(EndangerDialog(danger, self._hits(), self._start))
+
+    def _hits(self) -> str:
+        """Whose work is on the devices."""
+        own, chosen = self.session.keys, set(self.fields.setup.devices)
+        others = [
+            client
+            for daemon in (self._snapshot.daemons if self._snapshot else ())
+            for client in daemon.clients()
+            if client.key not in own and client.device_uuids & chosen
+        ]
+        users = sorted({client.user for client in others if client.user})
+        return f"{count(len(others), 'client')} there now, of {', '.join(users)}" if others and users else ""
+
+    def _start(self) -> None:
+        if self._snapshot is None:
+            return
+        self.session.start(self.fields.setup, self._snapshot, self.daemon, self.devices)
+        self._go_to(self.bars)
+
+    @property
+    def _row(self) -> Member | None:
+        return self.bars.cursor_row
+
+    def action_nudge(self, steps: int) -> None:
+        """Grow or shrink the share of the client under the cursor."""
+        if (row := self._row) is not None:
+            self.session.nudge(row.number, steps)
+
+    def action_restart(self) -> None:
+        if (row := self._row) is not None:
+            self.session.restart(row.number)
+
+    def action_stop_one(self) -> None:
+        if (row := self._row) is not None and not row.report.over:
+            self.session.stop([row.number])
+
+    def action_stop_all(self) -> None:
+        if self.session.live:
+            self.session.stop([member.number for member in self.session.live])
+
+    def action_fault(self) -> None:
+        """The illegal store of the client under the cursor, or of the first that has one."""
+        rows = [self._row, *self.session.live]
+        report = next((r.report for r in rows if r is not None and _can_fault(r.report)), None)
+        if report is not None:
+            self.session.fault(report.worker)
+
+    def action_limit(self) -> None:
+        """The form for the server's percentage, as from the overview."""
+        action = next(a for a in self._runner.actions if a.id == "set_active_thread_percentage")
+        daemon, snapshot = self.daemon, self._snapshot
+        if daemon is None or snapshot is None:
+            return
+        refusal = self._runner.unavailable(action, snapshot, daemon.pipe_dir, ())
+        if refusal is not None:
+            self.app.notify(refusal, title=action.title, severity="warning", markup=False)
+            return
+        cast("Host", self.app).open_action(action, daemon.pipe_dir, snapshot, (), self._server(), None)
+
+    def action_back(self) -> None:
+        """The overview again; the load goes on."""
+        self.app.pop_screen()
+
+    # Messages of the widgets.
+
+    @on(FieldsPanel.Changed)
+    def _field_changed(self) -> None:
+        self._show_about()
+        self._show_keys()
+        self.device_box.show(self._device(), simulated=self.session.backend.simulated)
+
+    @on(BarsPanel.Moved)
+    def _moved(self) -> None:
+        self.show()
+
+    @on(BarsPanel.Opened)
+    def _opened(self, message: BarsPanel.Opened) -> None:
+        """The details of the client as the daemon knows it."""
+        row = self._row
+        key = row.report.key if row is not None else None
+        known = self._snapshot is not None and any(d.find_client(key) for d in self._snapshot.daemons if key)
+        if message.kind == BarsPanel.KIND and known and key is not None:
+            cast("Host", self.app).open_details("client", key)
+
+    @on(KeyBar.Pressed)
+    async def _pressed(self, message: KeyBar.Pressed) -> None:
+        if message.action in {"show_help", "quit_app"}:
+            await self.app.run_action(message.action, self.app)
+        elif message.action != "none":
+            await self.run_action(message.action)
+
+
+def _can_fault(report: WorkerReport) -> bool:
+    return report.kernel == "illegal" and not report.over

@@ -1,0 +1,207 @@
+"""What the panel asks a load to be: the fields, their checks, and the groups of clients that come of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+from mpstui.load.types import INFO, KernelName, LoadSpec, value_for
+from mpstui.model import Daemon, Device
+from mpstui.partition import rounding_of, sms_of
+from mpstui.text import parse_size
+
+Hold = Literal["affinity", "percentage"]
+"""``affinity``: of the context, so that it moves live (fact 23). ``percentage``: fixed when a client starts."""
+Where = Literal["on", "private", "off"]
+
+MOST_CLIENTS: Final = 64
+"""A device takes 48 (fact 13); a few more show what the others are told."""
+LEVELS: Final = 12
+"""Contexts of a pool at most."""
+LEFT_TO_OTHERS: Final = 8
+"""Contexts of a device that pools leave free: a device that is full turns every new client away (fact 13)."""
+WORD: Final = "endanger"
+_MOVABLE: Final = frozenset({"nbody", "fma", "triad", "small", "illegal"})
+"""Kernels that are launched again and again, so that the next launch can have another share."""
+_CONTEXT_SECONDS: Final = 0.105
+_CONTEXT_BASE, _CONTEXT_PER_SM = 58 << 20, 3.5 * (1 << 20)
+"""What a context took (fact 23): 105 ms, and 70 to 520 MiB from 8 to 132 SMs."""
+
+Levels = Callable[[int, int, int, int], tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """All that can be chosen. A sequence that is shorter than the clients goes on with its last value."""
+
+    kernels: tuple[KernelName, ...] = ("fma",)
+    clients: int = 4
+    devices: tuple[str, ...] = ()
+    """UUIDs, taken in turn."""
+    shares: tuple[float, ...] = ()
+    """Percent of the SMs: none, one for all, or one for each client."""
+    hold: Hold = "affinity"
+    memory_limit: str = ""
+    priority: int | None = None
+    seconds: float | None = None
+    where: Where = "on"
+
+    def kernel_of(self, index: int) -> KernelName:
+        return self.kernels[min(index, len(self.kernels) - 1)]
+
+    def device_of(self, index: int) -> str | None:
+        return self.devices[index % len(self.devices)] if self.devices else None
+
+    @property
+    def kernel_names(self) -> str:
+        """``fma``, or ``triad + fma``."""
+        return " + ".join(self.kernels)
+
+
+@dataclass(frozen=True, slots=True)
+class PoolCost:
+    """What the pools of all clients take; worked out from fact 23, not measured."""
+
+    contexts: int
+    """Of each client."""
+    size: int
+    """Bytes, of all clients."""
+    seconds: float
+    """For each client; clients make theirs at the same time."""
+
+
+def problem(setup: Setup, daemon: Daemon | None, devices: Sequence[Device]) -> str | None:
+    """Why it cannot be started as it stands, in one sentence."""
+    if not 1 <= setup.clients <= MOST_CLIENTS:
+        return f"1 to {MOST_CLIENTS} clients"
+    if not all(math.isfinite(share) and 0 < share <= 100 for share in setup.shares):
+        return "a share is above 0 and at most 100 percent"
+    if len(setup.shares) not in {0, 1, setup.clients}:
+        return f"{len(setup.shares)} shares for {setup.clients} clients: give one, or one for each"
+    if setup.memory_limit and parse_size(setup.memory_limit) is None:
+        return "a memory limit is written 900M or 10G"
+    if setup.seconds is not None and not 0.1 <= setup.seconds <= 86400:
+        return "0.1 to 86400 seconds, or nothing: until stopped"
+    if setup.where == "on" and (daemon is None or daemon.health != "ok"):
+        return "no daemon answers here: choose MPS ‹private› for one of its own, or ‹off›"
+    if setup.where != "off" and setup.shares and setup.hold == "affinity":
+        chosen = [d for d in devices if d.uuid in setup.devices] or list(devices)[:1]
+        if not chosen or any(device.sm_count is None for device in chosen):
+            return "how many SMs the device has is not known: hold the shares by percentage"
+    return None
+
+
+def harm(setup: Setup) -> str | None:
+    """Whom it endangers, where it does: to be started only by somebody who has typed the word."""
+    if "illegal" in setup.kernels and setup.where == "on":
+        return "The illegal store takes down every client on the device, whoever's it is."
+    if "memory" in setup.kernels and not setup.memory_limit:
+        return "Without a memory limit the filler takes all memory of the device, and other programs get none."
+    return None
+
+
+def server_limit(setup: Setup, daemon: Daemon | None) -> float | None:
+    """The percentage under which a client that starts now would be, whatever it asks for itself."""
+    if daemon is None or setup.where != "on":
+        return None
+    return daemon.servers[0].active_thread_percentage if daemon.servers else daemon.default_active_thread_percentage
+
+
+def held_back(setup: Setup, daemon: Daemon | None) -> str | None:
+    """That the server's limit is lower than a share, where it is."""
+    limit = server_limit(setup, daemon)
+    if limit is None or limit >= max(setup.shares or (100.0,)):
+        return None
+    return f"The server's limit is {limit:g} %: no share gets above that. l changes it for clients to come."
+
+
+def sm_counts(setup: Setup, devices: Sequence[Device]) -> tuple[int, ...]:
+    """SMs that each client's share comes to, as the hardware rounds (fact 22); empty where that is not known."""
+    counts = []
+    for index in range(setup.clients):
+        device = device_for(setup, index, devices)
+        if device is None or device.sm_count is None or len(setup.shares) not in {0, 1, setup.clients}:
+            return ()
+        share = value_for(setup.shares, index)
+        if share is not None and not 0 < share <= 100:
+            return ()
+        counts.append(device.sm_count if share is None else sms_of(share, device.sm_count, rounding_of(device)))
+    return tuple(counts)
+
+
+def device_for(setup: Setup, index: int, devices: Sequence[Device]) -> Device | None:
+    """The device of one client."""
+    uuid = setup.device_of(index)
+    return next((d for d in devices if d.uuid == uuid), None) if uuid else next(iter(devices), None)
+
+
+def pool_of(kernel: str, device: Device | None, limit: float | None, levels: Levels) -> tuple[int, ...]:
+    """The shares that a client can move between, up to what its server's ``limit`` leaves; empty where it cannot."""
+    if kernel not in _MOVABLE or device is None or not device.sm_count:
+        return ()
+    rounding = rounding_of(device)
+    most = device.sm_count if limit is None else sms_of(limit, device.sm_count, rounding)
+    return levels(most, LEVELS, rounding.step, rounding.floor)
+
+
+def live(setup: Setup) -> bool:
+    """Whether shares are to move while it runs."""
+    return setup.where != "off" and setup.hold == "affinity"
+
+
+def pool_cost(
+    setup: Setup, devices: Sequence[Device], in_use: int, limit: float | None, levels: Levels
+) -> PoolCost | None:
+    """What the pools will take on the first client's device, where others hold ``in_use`` contexts; None without."""
+    device = device_for(setup, 0, devices)
+    pool = pool_of(setup.kernel_of(0), device, limit, levels)
+    if not live(setup) or device is None or not pool or not 1 <= setup.clients <= MOST_CLIENTS:
+        return None
+    here = len(range(0, setup.clients, max(1, len(setup.devices))))
+    room = max(1, ((device.context_limit or 0) - in_use - LEFT_TO_OTHERS) // here)
+    count = min(len(pool), room)
+    mean = sum(pool) / len(pool)
+    extra = max(0, count - 1)
+    size = int((_CONTEXT_BASE + _CONTEXT_PER_SM * mean) * extra * setup.clients)
+    return PoolCost(count, size, count * _CONTEXT_SECONDS)
+
+
+def groups(
+    setup: Setup, pipe_dir: Path | None, devices: Sequence[Device], limit: float | None, levels: Levels
+) -> tuple[LoadSpec, ...]:
+    """One group for each kernel and device, in the order of the clients."""
+    members: dict[tuple[KernelName, str | None], list[int]] = {}
+    for index in range(setup.clients):
+        members.setdefault((setup.kernel_of(index), setup.device_of(index)), []).append(index)
+    counts = sm_counts(setup, devices)
+    specs = []
+    for (kernel, uuid), indices in members.items():
+        device = device_for(setup, indices[0], devices)
+        shares = tuple(s for i in indices if (s := value_for(setup.shares, i)) is not None)
+        mps = setup.where != "off"
+        by_context = live(setup)
+        specs.append(
+            LoadSpec(
+                kernel=kernel,
+                clients=len(indices),
+                device_uuid=uuid or (device.uuid if device else None),
+                percentages=shares if mps and not by_context else (),
+                sm_counts=tuple(counts[i] for i in indices) if by_context and shares and counts else (),
+                memory_limit=(setup.memory_limit or None) if mps else None,
+                priority=setup.priority if mps else None,
+                seconds=setup.seconds,
+                mps=mps,
+                pipe_dir=pipe_dir if mps else None,
+                pool=pool_of(kernel, device, limit, levels) if by_context else (),
+            )
+        )
+    return tuple(specs)
+
+
+def about_kernel(kernel: str) -> str:
+    """What a kernel is bound by, and the unit of its figure."""
+    info = INFO[kernel]
+    return f"{info.text}; in {info.unit}" if info.unit else info.text
