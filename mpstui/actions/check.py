@@ -40,16 +40,27 @@ def parse_percentage(text: str) -> float:
     return float(text)
 
 
-def parse_memory(text: str) -> int:
-    """Bytes of a limit as MPS takes it, ``900M`` or ``10G``. The daemon ignores other forms in silence (fact 5)."""
+def parse_memory(text: str) -> int | None:
+    """Bytes of a limit as MPS takes it, ``900M`` or ``10G``; None for ``none``.
+
+    The daemon makes another limit, or none, of every other form, in silence (fact 26).
+    """
     text = text.strip().upper()
+    if text == "NONE":
+        return None
     size = parse_size(text) if _MEMORY.fullmatch(text) else None
     if size is None:
         raise Refused(
-            f"{text or 'nothing'!r} is no memory limit: a whole number above 0 with M or G is needed, as 900M or 10G",
+            f"{text or 'nothing'!r} is no memory limit: "
+            "a whole number above 0 with M or G is needed, as 900M or 10G; or none",
             ExitStatus.USAGE,
         )
     return size
+
+
+def memory_text(size: int | None) -> str:
+    """What is sent for a limit: ``0`` takes it away (fact 26)."""
+    return "0" if size is None else f"{size >> 30}G" if size % (1 << 30) == 0 else f"{size >> 20}M"
 
 
 def parse_priority(text: str) -> int:
@@ -193,6 +204,9 @@ def _memory(request: Request, snapshot: Snapshot, daemon: Daemon) -> Preview:
         size = parse_memory(request.value)
     except Refused as refused:
         return Preview(title, tuple(facts), not_reached, error=str(refused), error_status=refused.status)
+    if size is None:
+        facts += [("becomes", f"none on device {ordinal}"), reaches]
+        return Preview(title, tuple(facts), not_reached)
     device = snapshot.device(daemon.ordinals[ordinal])
     of = f" of {format_size(device.memory_total)}" if device and device.memory_total else ""
     facts += [("becomes", f"{format_size(size)}{of} a client on device {ordinal}"), reaches]

@@ -57,7 +57,7 @@ ACTIONS: tuple[Action, ...] = (
         "m",
         Danger.CHANGE,
         "Set the pinned device memory limit of new clients on one device",
-        (_SCOPE, _DEVICE, Argument("value", "memory", "Limit", "900M or 10G")),
+        (_SCOPE, _DEVICE, Argument("value", "memory", "Limit", "900M, 10G or none")),
     ),
     Action(
         "set_client_priority",

@@ -12,6 +12,7 @@ from mpstui.actions.check import (
     PRIORITIES,
     Refused,
     device_ordinal,
+    memory_text,
     parse_memory,
     parse_percentage,
     parse_priority,
@@ -126,7 +127,8 @@ class Runner:
             same = isinstance(read.value, float) and abs(read.value - value) <= _SETTLED
             return sent, read, _judge(request, sent, read, same, format_percentage(value), format_percentage)
         if request.action == "set_pinned_mem_limit":
-            size, text = parse_memory(request.value), request.value.strip().upper()
+            size = parse_memory(request.value)
+            text = memory_text(size)
             ordinal = device_ordinal(daemon, request.device)
             if server is None:
                 sent = await control.set_default_device_pinned_mem_limit(ordinal, text)
@@ -134,7 +136,7 @@ class Runner:
             else:
                 sent = await control.set_device_pinned_mem_limit(server, ordinal, text)
                 read = await control.get_device_pinned_mem_limit(server, ordinal)
-            return sent, read, _judge(request, sent, read, read.value == size, format_size(size), format_size)
+            return sent, read, _judge(request, sent, read, read.value == size, _limit_words(size), _limit_words)
         if request.action == "set_client_priority":
             priority = parse_priority(request.value)
             sent = await control.set_default_client_priority(priority)
@@ -177,6 +179,10 @@ class Runner:
         if trouble:
             return Result(request, result.status, result.message, (*result.details, trouble), result.remedy)
         return result
+
+
+def _limit_words(size: int | None) -> str:
+    return "none" if size is None else format_size(size)
 
 
 def _failed(request: Request, answer: Answer[object]) -> Result:

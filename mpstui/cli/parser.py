@@ -101,7 +101,7 @@ def build_parser() -> argparse.ArgumentParser:
     setter = commands.add_parser("set", help="set a limit of new clients")
     limits = setter.add_subparsers(dest="limit", metavar="LIMIT", required=True)
     threads = limits.add_parser("active-thread-percentage", parents=[node], help="share of the SMs of a client")
-    memory = limits.add_parser("pinned-mem-limit", parents=[node], help="device memory of a client: 900M, 10G")
+    memory = limits.add_parser("pinned-mem-limit", parents=[node], help="device memory of a client: 900M, 10G, none")
     priority = limits.add_parser("client-priority", parents=[node], help="0 normal, 1 below normal")
     for command in (threads, memory, priority):
         command.add_argument("value", metavar="VALUE")

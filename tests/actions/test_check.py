@@ -7,7 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from mpstui.actions.check import Refused, parse_memory, parse_percentage, parse_priority, parse_uid, preview
+from mpstui.actions.check import (
+    Refused,
+    memory_text,
+    parse_memory,
+    parse_percentage,
+    parse_priority,
+    parse_uid,
+    preview,
+)
 from mpstui.actions.types import ExitStatus, Request
 from mpstui.model import ProcessKey
 
@@ -37,6 +45,14 @@ def test_a_wrong_memory_limit_is_refused(text: str) -> None:
 @pytest.mark.parametrize(("text", "size"), [("900M", 900 << 20), ("10G", 10 << 30), ("2g", 2 << 30)])
 def test_a_right_memory_limit_is_taken(text: str, size: int) -> None:
     assert parse_memory(text) == size
+
+
+def test_none_takes_a_memory_limit_away() -> None:
+    assert parse_memory("None") is None
+    assert [memory_text(size) for size in (None, 10 << 30, 900 << 20)] == ["0", "10G", "900M"]
+    shown = preview(Request("set_pinned_mem_limit", PIPE, "none", 634, "0"), node())
+    assert ("becomes", "none on device 0") in shown.facts
+    assert shown.error is None
 
 
 @pytest.mark.parametrize("text", ["2", "7", "-1", "", "high", "²"])

@@ -37,6 +37,8 @@ def test_memory_limit_and_priority(node: SimNode, mpstui: Mpstui) -> None:
     at = ("--pipe-dir", node.pipe_dir)
     assert mpstui("set", "pinned-mem-limit", "900M", "--device", "0", "--default", *at).status == 0
     assert node.control("get_default_device_pinned_mem_limit 0").strip() == "900M"
+    assert mpstui("set", "pinned-mem-limit", "none", "--device", "0", "--default", *at).status == 0
+    assert node.control("get_default_device_pinned_mem_limit 0") == ""
     assert mpstui("set", "client-priority", "1", *at).status == 0
     assert node.control("get_default_client_priority").strip() == "1"
     assert mpstui("set", "client-priority", "0", *at).status == 0

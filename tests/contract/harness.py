@@ -50,6 +50,14 @@ class NodeClient(Protocol):
     @property
     def running(self) -> bool: ...
 
+    @property
+    def sm_count(self) -> int:
+        """SMs that CUDA reported to it."""
+
+    @property
+    def free_memory(self) -> int:
+        """Bytes that CUDA reported as free when it was ready."""
+
     async def fault(self) -> None:
         """Make a ``fault`` client write where it may not."""
 

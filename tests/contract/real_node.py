@@ -43,6 +43,8 @@ class RealClient:
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
+        self.sm_count = 0
+        self.free_memory = 0
 
     @property
     def pid(self) -> int:
@@ -128,6 +130,8 @@ class RealNode:
             await asyncio.wait_for(process.wait(), WAIT)
             raise ClientRefused(int(words[1]))
         assert words[:1] == ["ready"], words
+        told = dict(zip(words[1::2], map(int, words[2::2]), strict=False))
+        client.sm_count, client.free_memory = told["sm"], told["free"] << 20
         return client
 
     async def start_daemon(self) -> tuple[int, str]:

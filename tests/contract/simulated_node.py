@@ -31,6 +31,14 @@ class SimulatedClient:
     def running(self) -> bool:
         return self._client.status() != "exited"
 
+    @property
+    def sm_count(self) -> int:
+        return self._client.sm_count or 0
+
+    @property
+    def free_memory(self) -> int:
+        return self._client.free_memory or 0
+
     async def fault(self) -> None:
         self._client.tell("fault")
 

@@ -134,6 +134,22 @@ async def test_a_wrong_memory_limit_becomes_something_else_in_silence(
     assert (read.outcome, read.stdout.strip()) == (Outcome.OK, printed)
 
 
+async def test_new_clients_see_the_limits_and_zero_takes_a_memory_limit_away(node: Node, control: MpsControl) -> None:
+    server = await started(control)
+    before = await node.spawn()
+    assert (await control.set_active_thread_percentage(server, 25)).ok
+    assert (await control.set_device_pinned_mem_limit(server, 0, "2G")).ok
+    limited = await node.spawn()
+    assert limited.sm_count < before.sm_count / 2
+    assert limited.free_memory < 2 * GIB < before.free_memory
+    assert (await control.set_device_pinned_mem_limit(server, 0, "0")).ok
+    assert (await control.get_device_pinned_mem_limit(server, 0)).value is None
+    freed = await node.spawn()
+    assert freed.free_memory > 2 * GIB
+    for client in (before, limited, freed):
+        await client.stop()
+
+
 async def test_a_device_that_is_not_there_is_accepted(node: Node, control: MpsControl) -> None:
     assert (await control.set_default_device_pinned_mem_limit(17, "1G")).ok
     assert (await control.get_default_device_pinned_mem_limit(17)).value == GIB
