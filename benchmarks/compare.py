@@ -38,6 +38,12 @@ def mpstui(name: str, node: Node, program: Sequence[str] = MPSTUI) -> Program:
     return Program(name, (*program, "--pipe-dir", str(node.pipe_dir)), showing(node.client_pids()))
 
 
+def restless(node: Node) -> Program:
+    """The screen on a node where every row changes each second."""
+    command = (sys.executable, str(Path(__file__).with_name("churn.py")))
+    return mpstui(f"mpstui, all {CLIENTS} rows change each second", node, command)
+
+
 def other(name: str, ready: re.Pattern[str], command: str | None = None) -> Program | None:
     """Another monitor, where it is installed: on PATH, or at the path that was given."""
     found = shutil.which(command or name)
@@ -54,11 +60,10 @@ def process_line() -> re.Pattern[str]:
 
 def simulated(options: argparse.Namespace) -> dict[str, Any]:
     """The comparison that needs no GPU."""
-    churn = (sys.executable, str(Path(__file__).with_name("churn.py")))
     with simulated_node("--scenario", "crowd", clients=CLIENTS) as crowd:
         programs = [
             mpstui(f"mpstui, {CLIENTS} clients", crowd),
-            mpstui(f"mpstui, all {CLIENTS} rows change each second", crowd, churn),
+            restless(crowd),
             other("htop", process_line(), options.htop),
             other("glances", process_line(), options.glances),
         ]

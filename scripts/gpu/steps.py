@@ -191,7 +191,7 @@ def bench(report: Report, setting: Setting) -> None:
     """46 clients: mpstui beside nvitop, and what the daemon pays in a quiet minute."""
     sys.path.insert(0, str(ROOT / "benchmarks"))
     import compare
-    from pty_bench import Settings, table
+    from pty_bench import Settings, measure, table
 
     window = 5.0 if setting.quick else 60.0
     with setting.node("bench") as node:
@@ -213,8 +213,11 @@ def bench(report: Report, setting: Setting) -> None:
             "benchmark", lambda: compare.real(watched, settings, 1 if setting.quick else 4, 1, setting.nvitop)
         )
         report.value("benchmark", result)
-        if result:
-            print(table({name: entry["median"] for name, entry in result["programs"].items()}), flush=True)
+        restless = Settings(window=window / 2, keys=10)
+        worst = report.attempt("worst case", lambda: measure([compare.restless(watched)], restless, 0, 1))
+        report.value("worst case", worst)
+        for found in filter(None, (result, worst)):
+            print(table({name: entry["median"] for name, entry in found["programs"].items()}), flush=True)
 
 
 def shots(report: Report, setting: Setting) -> None:
