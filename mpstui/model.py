@@ -290,6 +290,8 @@ class Device:
     memory_used: int | None = None
     compute_mode: str | None = None
     mig: bool | None = None
+    persistence: bool | None = None
+    """Whether the driver stays loaded without a process."""
     contexts: int | None = None
     context_limit: int | None = CONTEXT_LIMIT
     sm_utilization: float | None = None

@@ -120,6 +120,10 @@ async def _headless(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) ->
                 if not snapshot.daemons:
                     complain(NO_DAEMON, status)
             return status
+        if options.command == "doctor":
+            from mpstui.cli.doctor import doctor
+
+            return await asyncio.to_thread(doctor, options, snapshot, sources, dirs)
         from mpstui.cli.change import change
 
         return await change(options, collector)

@@ -200,6 +200,7 @@ class RealNvml:
         memory = self._try(lambda: lib.nvmlDeviceGetMemoryInfo(handle))
         mode = self._try(lambda: lib.nvmlDeviceGetComputeMode(handle))
         mig = self._try(lambda: lib.nvmlDeviceGetMigMode(handle)[0])
+        persistence = self._try(lambda: lib.nvmlDeviceGetPersistenceMode(handle))
         rates = self._try(lambda: lib.nvmlDeviceGetUtilizationRates(handle))
         milliwatts = self._try(lambda: lib.nvmlDeviceGetPowerUsage(handle))
         celsius = self._try(lambda: lib.nvmlDeviceGetTemperature(handle, lib.NVML_TEMPERATURE_GPU))
@@ -210,6 +211,7 @@ class RealNvml:
             memory_used=None if memory is None else int(memory.used),
             compute_mode=None if mode is None else _COMPUTE_MODES.get(mode, f"mode {mode}"),
             mig=None if mig is None else bool(mig),
+            persistence=None if persistence is None else bool(persistence),
             sm_utilization=sm,
             sm_occupancy=occupancy,
             dram_utilization=dram,

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from mpstui.blast import bridges
 from mpstui.faults import caveat_text
 from mpstui.model import Daemon, Device, OutsideClient, PendingClient, Problem, Server, Severity
+from mpstui.observe.overlap import shared_devices
 
 _NEARLY = 0.9
 _SEVERITY: dict[str, Severity] = {"held": "error", "blocked": "error", "stale": "warning", "absent": "warning"}
@@ -24,6 +25,7 @@ def find_problems(
         found += _of_daemon(daemon)
     found += _of_devices(devices)
     found += _of_outside(outside)
+    found += shared_devices(daemons)
     if nvml_detail is not None:
         remedy = "Install the NVIDIA driver's libnvidia-ml, or run mpstui where the GPUs are visible."
         found.append(Problem("warning", "nvml", "NVML", f"No device readings: {nvml_detail}", remedy))

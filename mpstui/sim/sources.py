@@ -201,6 +201,7 @@ def _device(gpu: Gpu, state: _State, used: int, now: float) -> Device:
         memory_used=min(gpu.memory_total, _DRIVER_RESERVED + used),
         compute_mode="Default",
         mig=False,
+        persistence=True,
         sm_utilization=round(sm, 1),
         sm_occupancy=round(occupancy, 1),
         dram_utilization=round(dram, 1),

@@ -1,0 +1,67 @@
+"""``doctor``: every check of the set-up, as text or JSON; the exit status is by the worst finding."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Final
+
+from mpstui.actions.types import ExitStatus
+from mpstui.doctor.checkup import examine, gather, worst
+from mpstui.doctor.types import Finding, Verdict
+from mpstui.model import Snapshot
+from mpstui.observe.discovery import discover
+from mpstui.observe.sources import NodeSources
+
+_MARK: Final[dict[Verdict, str]] = {"ok": "ok", "unknown": "?", "warning": "warning", "error": "ERROR"}
+TROUBLE: Final = 1
+"""Exit status where a finding is a warning or an error."""
+
+
+def doctor(options: argparse.Namespace, snapshot: Snapshot, sources: NodeSources, pipe_dirs: Sequence[Path]) -> int:
+    """Check and print; 0 where nothing is worse than unknown, 1 where a warning or an error is among the findings."""
+    log_dirs = tuple(getattr(options, "log_dir", None) or ())
+    findings = examine(gather(snapshot, discover(pipe_dirs, log_dirs), sources.control_binary))
+    verdict = worst(findings)
+    if options.json:
+        print(json.dumps(to_json(snapshot, findings), ensure_ascii=False))
+    else:
+        _print_text(snapshot, findings)
+    return TROUBLE if verdict in {"warning", "error"} else ExitStatus.DONE
+
+
+def to_json(snapshot: Snapshot, findings: Sequence[Finding]) -> dict[str, object]:
+    """``schema`` 1."""
+    time = datetime.fromtimestamp(snapshot.time, timezone.utc).isoformat(timespec="milliseconds")
+    return {
+        "schema": 1,
+        "time": time,
+        "source": snapshot.source,
+        "host": snapshot.host,
+        "verdict": worst(findings),
+        "findings": [
+            {
+                "check": finding.check,
+                "verdict": finding.verdict,
+                "subject": finding.subject,
+                "evidence": finding.evidence,
+                "remedy": finding.remedy or None,
+            }
+            for finding in findings
+        ],
+    }
+
+
+def _print_text(snapshot: Snapshot, findings: Sequence[Finding]) -> None:
+    if snapshot.source == "simulated":
+        print("SIMULATED — no GPU, no real daemon")
+    for finding in findings:
+        print(f"{_MARK[finding.verdict]:<8} {finding.check:<16} {finding.subject}: {finding.evidence}")
+        if finding.remedy and finding.verdict != "ok":
+            print(f"{'':<8} {'':<16} → {finding.remedy}")
+    counts = [f"{sum(f.verdict == v for f in findings)} {v}" for v in ("error", "warning", "unknown", "ok")]
+    print(", ".join(counts), file=sys.stdout)

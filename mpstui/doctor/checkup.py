@@ -1,0 +1,230 @@
+"""Gathers the facts, runs every check, and says how bad it is."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import stat
+import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from mpstui.doctor import setup, sharing
+from mpstui.doctor.types import (
+    SHM,
+    BinaryFacts,
+    DirectoryFacts,
+    Facts,
+    Finding,
+    LogFacts,
+    ProcessLimits,
+    ShmFacts,
+    Stray,
+    Verdict,
+)
+from mpstui.model import Snapshot
+from mpstui.observe.daemons import running_daemons
+from mpstui.observe.discovery import Place
+from mpstui.observe.logparse import Clock
+from mpstui.observe.procfs import HiddenProcessError, read_arguments, read_environment, read_proc, read_stat
+from mpstui.text import printable
+
+CHECKS: Final[tuple[Callable[[Facts], Iterator[Finding]], ...]] = (
+    setup.driver,
+    setup.binary,
+    setup.pipe_directory,
+    setup.logs,
+    sharing.from_status,
+    sharing.users,
+    setup.compute_mode,
+    setup.persistence,
+    setup.mig,
+    sharing.visible_devices,
+    setup.shared_memory,
+    setup.open_files,
+    sharing.memory_limits,
+    sharing.percentages,
+    sharing.one_daemon_a_device,
+    setup.stray_processes,
+)
+_RANK: Final[Mapping[Verdict, int]] = {"ok": 0, "unknown": 1, "warning": 2, "error": 3}
+_TAIL: Final = 1 << 16
+_VERSION: Final = re.compile(rb"Binary version: (\d{1,9})")
+_VERSION_SECONDS: Final = 5.0
+_SERVER: Final = "nvidia-cuda-mps-server"
+_CONTROL: Final = "nvidia-cuda-mps-control"
+_COMM: Final = b"nvidia-cuda-mps"
+"""The kernel cuts names at 15 bytes, so it is both the server's and the daemon's."""
+
+
+def examine(facts: Facts) -> tuple[Finding, ...]:
+    """What every check says, the worst first; pure."""
+    found = [finding for check in CHECKS for finding in check(facts)]
+    return tuple(sorted(found, key=lambda finding: -_RANK[finding.verdict]))
+
+
+def worst(findings: Sequence[Finding]) -> Verdict:
+    """The worst verdict; a check that could not be made is no trouble in itself."""
+    return max((finding.verdict for finding in findings), key=_RANK.__getitem__, default="ok")
+
+
+def gather(snapshot: Snapshot, places: Sequence[Place], binary: Sequence[str]) -> Facts:
+    """Reads /proc, the directories and the logs of ``snapshot``'s daemons; sets nothing, sends no command.
+
+    Runs ``binary -v`` under a deadline of 5 s. Takes some milliseconds otherwise; it may block on a slow file system.
+    """
+    clients = [client.pid for daemon in snapshot.daemons for client in daemon.clients()]
+    return Facts(
+        snapshot=snapshot,
+        binary=_binary(binary),
+        directories=tuple(_directory(place) for place in places),
+        logs=tuple(
+            _log(log_dir / name)
+            for log_dir in dict.fromkeys(place.log_dir for place in places if place.log_dir is not None)
+            for name in ("control.log", "server.log")
+        ),
+        processes=tuple(_processes(snapshot)),
+        client_environments={pid: read_environment(pid) for pid in clients},
+        strays=tuple(_strays()),
+        shm=_shm(),
+    )
+
+
+def _binary(command: Sequence[str]) -> BinaryFacts:
+    path = shutil.which(command[0]) if command else None
+    if path is None:
+        return BinaryFacts(None, trouble=f"{command[0] if command else _CONTROL} is not on PATH")
+    shown = printable(command[-1] if len(command) > 1 else path)
+    try:
+        done = subprocess.run(
+            [*command, "-v"], capture_output=True, timeout=_VERSION_SECONDS, stdin=subprocess.DEVNULL, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return BinaryFacts(shown, trouble=f"it has not said its version in {_VERSION_SECONDS:g} s")
+    except OSError as error:
+        return BinaryFacts(None, trouble=f"{shown}: {error.strerror}")
+    found = _VERSION.search(done.stdout[:_TAIL])
+    return BinaryFacts(shown, found[1].decode() if found else None)
+
+
+def _directory(place: Place) -> DirectoryFacts:
+    owner = mode = None
+    try:
+        found = os.stat(place.pipe_dir)
+        owner, mode = found.st_uid, stat.S_IMODE(found.st_mode)
+    except (OSError, ValueError):
+        pass  # the place's own detail says why
+    return DirectoryFacts(
+        pipe_dir=place.pipe_dir,
+        state=place.state,
+        detail=place.detail,
+        remedy=place.remedy,
+        owner=owner,
+        daemon_uid=place.uid if place.state == "running" else None,
+        mode=mode,
+        filesystem=filesystem_of(place.pipe_dir, read_proc("/proc/self/mountinfo") or b""),
+        length=len(os.fsencode(place.pipe_dir)),
+    )
+
+
+def filesystem_of(path: Path, mountinfo: bytes) -> str | None:
+    """The type of the file system that ``path`` is on, by the longest mount point that leads to it."""
+    best, kind = -1, None
+    real = os.fsencode(os.path.realpath(path))
+    for line in mountinfo.splitlines():
+        fields, _, rest = line.partition(b" - ")
+        words = fields.split()
+        if len(words) < 5 or not rest:
+            continue
+        point = re.sub(rb"\\([0-7]{3})", lambda m: bytes([int(m[1], 8) & 0xFF]), words[4])
+        under = real == point or real.startswith(point.rstrip(b"/") + b"/")
+        if under and len(point) >= best:  # of two on one point the later one is on top
+            best, kind = len(point), rest.split()[0].decode("ascii", "replace")
+    return kind
+
+
+def _log(path: Path) -> LogFacts:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    except OSError as error:
+        return LogFacts(path, f"{printable(str(path))}: {error.strerror}")
+    try:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode):
+            return LogFacts(path, f"{printable(str(path))}: not a regular file")
+        tail = os.pread(fd, _TAIL, max(0, found.st_size - _TAIL))
+        space = os.fstatvfs(fd)
+        return LogFacts(path, None, found.st_size, growth(tail), space.f_bavail * space.f_frsize)
+    except OSError as error:
+        return LogFacts(path, f"{printable(str(path))}: {error.strerror}")
+    finally:
+        os.close(fd)
+
+
+def growth(tail: bytes) -> float | None:
+    """Bytes an hour of a log whose end is ``tail``; None where it spans less than a minute or has no times."""
+    clock, times = Clock(), []
+    for line in tail.split(b"\n"):
+        if line[:1] == b"[" and line[24:25] == b" ":
+            try:
+                times.append(clock.read(line[1:24]))
+            except (ValueError, OverflowError):
+                continue
+    if len(times) < 2 or times[-1] - times[0] < 60:
+        return None
+    return len(tail) * 3600 / (times[-1] - times[0])
+
+
+def _processes(snapshot: Snapshot) -> Iterator[ProcessLimits]:
+    for daemon in snapshot.daemons:
+        if daemon.pid is not None:
+            yield ProcessLimits(daemon.pid, "daemon", _open_files(daemon.pid), read_environment(daemon.pid))
+        for server in daemon.servers:
+            yield ProcessLimits(server.pid, "server", _open_files(server.pid), read_environment(server.pid))
+
+
+def _open_files(pid: int) -> int | None:
+    for line in (read_proc(f"/proc/{pid}/limits", 1 << 14) or b"").splitlines():
+        if line.startswith(b"Max open files"):
+            words = line.split()
+            return int(words[3]) if len(words) > 3 and words[3].isdigit() else None
+    return None
+
+
+def _strays() -> Iterator[Stray]:
+    """Dead MPS processes that nobody has collected, and servers whose parent is no control daemon."""
+    daemons = {daemon.key.pid for daemon in running_daemons()}
+    for name in os.listdir("/proc"):
+        if not name.isdigit() or not (read_proc(f"/proc/{name}/comm", 16) or b"").startswith(_COMM):
+            continue
+        pid = int(name)
+        try:
+            found = read_stat(pid)
+        except HiddenProcessError:
+            continue
+        if found is None:
+            continue
+        parent = _parent(pid)
+        if found.gone:
+            yield Stray(pid, "process", True, parent)
+            continue
+        arguments = read_arguments(pid) or []
+        if arguments and os.path.basename(os.fsdecode(arguments[0])) == _SERVER and parent not in daemons:
+            yield Stray(pid, "server", False, parent)
+
+
+def _parent(pid: int) -> int | None:
+    for line in (read_proc(f"/proc/{pid}/status", 1 << 14) or b"").splitlines():
+        if line.startswith(b"PPid:"):
+            return int(line.split()[1])
+    return None
+
+
+def _shm() -> ShmFacts:
+    try:
+        found, space = os.stat(SHM), os.statvfs(SHM)
+    except OSError:
+        return ShmFacts(False)
+    return ShmFacts(True, stat.S_IMODE(found.st_mode), space.f_bavail * space.f_frsize)

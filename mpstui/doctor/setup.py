@@ -1,0 +1,222 @@
+"""Checks of what MPS stands on: driver, binary, directories, logs, memory, limits of processes, device modes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from mpstui.doctor.types import SHM, DirectoryFacts, Facts, Finding
+from mpstui.model import Device
+from mpstui.observe.discovery import PATH_LIMIT
+from mpstui.text import format_size, printable
+
+OPEN_FILES: Final = 16384
+"""Recommended: each client takes several descriptors of daemon and server."""
+_LARGE_LOG: Final = 1 << 30
+_FAST_LOG: Final = 10 << 20
+"""Bytes an hour: a ``ps`` each second writes about 1 MB an hour without a client, and 15 with 46 (fact 8)."""
+_SHM: Final = 64 << 20
+_SHARED: Final = (
+    "nfs",
+    "lustre",
+    "gpfs",
+    "cifs",
+    "smb",
+    "beegfs",
+    "ceph",
+    "glusterfs",
+    "afs",
+    "9p",
+    "orangefs",
+    "fuse.",
+)
+
+
+def driver(facts: Facts) -> Iterator[Finding]:
+    """Whether the driver and NVML answer, with one version."""
+    snapshot = facts.snapshot
+    if snapshot.nvml_detail is not None:
+        yield Finding(
+            "driver", "error", "NVML", snapshot.nvml_detail, "See the reason; nvidia-smi has the same trouble."
+        )
+    elif snapshot.driver_version is None:
+        yield Finding("driver", "unknown", "NVML", "no reading of the driver was taken")
+    else:
+        text = f"driver {snapshot.driver_version}, {len(snapshot.devices)} device(s)"
+        yield Finding("driver", "ok", "NVML", text)
+
+
+def binary(facts: Facts) -> Iterator[Finding]:
+    """Whether the control binary is there and of the daemons' version."""
+    found = facts.binary
+    if found.path is None:
+        remedy = "Install the MPS binaries, put them on PATH, or set MPSTUI_CONTROL_BINARY."
+        yield Finding("binary", "error", "nvidia-cuda-mps-control", found.trouble or "it is not on PATH", remedy)
+        return
+    if found.version is None:
+        text = f"{found.path}: {found.trouble or 'it does not say its version'}"
+        yield Finding("binary", "unknown", "nvidia-cuda-mps-control", text)
+        return
+    yield Finding("binary", "ok", "nvidia-cuda-mps-control", f"{found.path}, version {found.version}")
+    for daemon in facts.snapshot.daemons:
+        if daemon.version is None or daemon.pid is None:
+            continue
+        if daemon.version == found.version:
+            text = f"the daemon is of the same version, {daemon.version}"
+            yield Finding("binary", "ok", f"daemon {daemon.pid}", text)
+        else:
+            text = f"the daemon is of version {daemon.version}, the binary of {found.version}"
+            yield Finding(
+                "binary", "warning", f"daemon {daemon.pid}", text, "Restart the daemon when its clients have ended."
+            )
+
+
+def pipe_directory(facts: Facts) -> Iterator[Finding]:
+    """Whether each directory can be what it is for: reachable, short, local, not open to everybody, not left over."""
+    for place in facts.directories:
+        subject = printable(str(place.pipe_dir))
+        found = list(_directory(place, subject))
+        if facts.snapshot.source == "real" and place.daemon_uid == 0 and place.mode is not None:
+            found += _closed(place.mode, subject)
+        yield from found or [Finding("pipe_dir", "ok", subject, _about(place))]
+
+
+def _directory(place: DirectoryFacts, subject: str) -> Iterator[Finding]:
+    if place.length > PATH_LIMIT:
+        text = f"its path has {place.length} bytes; beyond {PATH_LIMIT} a daemon fails to start, without a word"
+        yield Finding("pipe_dir", "error", subject, text, "Use a shorter path.")
+    if place.state in {"absent", "unusable"}:
+        yield Finding("pipe_dir", "error", subject, place.detail or "no daemon runs there", place.remedy)
+    elif place.state == "stale":
+        yield Finding("pipe_dir", "warning", subject, place.detail or "files of a daemon that is gone", place.remedy)
+    if place.filesystem is not None and place.filesystem.startswith(_SHARED):
+        text = f"it is on {place.filesystem}, which other hosts share; its sockets work on this one alone"
+        yield Finding("pipe_dir", "warning", subject, text, "Use a local directory, as in /tmp or /run.")
+    if place.mode is not None and place.mode & 0o002 and not place.mode & 0o1000:
+        text = f"its mode is {place.mode:04o}: everybody can put other sockets in the place of the daemon's"
+        yield Finding("pipe_dir", "warning", subject, text, f"chmod 755 {subject}")
+    if place.owner is not None and place.daemon_uid is not None and place.owner not in {0, place.daemon_uid}:
+        text = f"it belongs to UID {place.owner}, the daemon to UID {place.daemon_uid}"
+        yield Finding("pipe_dir", "warning", subject, text, "Give the directory to the daemon's user.")
+
+
+def _closed(mode: int, subject: str) -> Iterator[Finding]:
+    if not mode & 0o001:
+        text = f"its mode is {mode:04o}: only its owner's clients reach the daemon; others run without MPS, in silence"
+        yield Finding("pipe_dir", "warning", subject, text, f"chmod 755 {subject}, unless that is meant.")
+
+
+def _about(place: DirectoryFacts) -> str:
+    mode = "" if place.mode is None else f", mode {place.mode:04o}"
+    return f"{place.state}, {place.length} bytes long{mode}, on {place.filesystem or 'a file system not known'}"
+
+
+def logs(facts: Facts) -> Iterator[Finding]:
+    """Whether the logs can be read, and how they grow."""
+    for log in facts.logs:
+        subject = printable(str(log.path))
+        if log.trouble is not None:
+            remedy = "Let this user read it: mpstui then sees changes without asking the daemon."
+            yield Finding("logs", "warning", subject, log.trouble, remedy)
+            continue
+        rate = "" if log.bytes_per_hour is None else f", {format_size(int(log.bytes_per_hour))} an hour lately"
+        text = f"{format_size(log.size)}{rate}, {format_size(log.free)} left on its file system"
+        slow = "Find who asks the daemon so often (events --kind command), and rotate the log (copytruncate)."
+        if log.free is not None and log.bytes_per_hour and log.free < log.bytes_per_hour * 24:
+            yield Finding("logs", "error", subject, f"{text}: full in less than a day", slow)
+        elif (log.size or 0) > _LARGE_LOG or (log.bytes_per_hour or 0) > _FAST_LOG:
+            yield Finding("logs", "warning", subject, text, slow)
+        else:
+            yield Finding("logs", "ok", subject, text)
+
+
+def shared_memory(facts: Facts) -> Iterator[Finding]:
+    """What a server and its clients share."""
+    shm = facts.shm
+    remedy = "Mount a tmpfs of 1 GiB or more there, mode 1777; for a container --shm-size or --ipc=host."
+    if not shm.exists:
+        yield Finding("shm", "error", SHM, "it is not there", remedy)
+    elif shm.mode is not None and shm.mode & 0o1777 != 0o1777:
+        yield Finding("shm", "warning", SHM, f"its mode is {shm.mode:04o}, not 1777", remedy)
+    elif shm.free is not None and shm.free < _SHM:
+        yield Finding("shm", "warning", SHM, f"{format_size(shm.free)} left", remedy)
+    else:
+        yield Finding("shm", "ok", SHM, f"{format_size(shm.free)} left")
+
+
+def open_files(facts: Facts) -> Iterator[Finding]:
+    """File descriptor limits of daemons and servers."""
+    for process in facts.processes:
+        subject = f"{process.name} {process.pid}"
+        if process.open_files is None:
+            yield Finding("open_files", "unknown", subject, "its limits may not be read", "Run mpstui as root.")
+        elif process.open_files < OPEN_FILES:
+            text = f"it may open {process.open_files} files; {OPEN_FILES} are recommended"
+            yield Finding(
+                "open_files", "warning", subject, text, f"ulimit -n {OPEN_FILES} before the daemon is started."
+            )
+        else:
+            yield Finding("open_files", "ok", subject, f"it may open {process.open_files} files")
+
+
+def stray_processes(facts: Facts) -> Iterator[Finding]:
+    """Servers and daemons that have ended and were not collected, or whose daemon is gone."""
+    for stray in facts.strays:
+        subject = f"{stray.name} {stray.pid}"
+        if stray.zombie:
+            text = f"it has ended and waits for its parent, process {stray.parent}, to take note"
+            remedy = "It holds no GPU. It goes when its parent does; in a container, run an init as PID 1."
+            yield Finding("stray", "warning", subject, text, remedy)
+        else:
+            text = f"no control daemon is its parent (process {stray.parent} is)"
+            yield Finding("stray", "error", subject, text, f"Its daemon is gone; end it: kill {stray.pid}")
+    if not facts.strays:
+        yield Finding("stray", "ok", "servers", "each belongs to a running daemon")
+
+
+def compute_mode(facts: Facts) -> Iterator[Finding]:
+    """EXCLUSIVE_PROCESS lets nobody compute past MPS. Only told, never set."""
+    for device in facts.snapshot.devices:
+        mode, subject = device.compute_mode, _name(device)
+        if mode is None:
+            yield Finding("compute_mode", "unknown", subject, "NVML does not tell its compute mode")
+        elif mode == "Prohibited":
+            remedy = f"nvidia-smi -i {device.index} -c EXCLUSIVE_PROCESS"
+            yield Finding("compute_mode", "error", subject, "its compute mode is Prohibited", remedy)
+        elif mode != "Exclusive_Process":
+            text = f"its compute mode is {mode}: whoever misses the daemon computes past it, in silence"
+            remedy = f"With one daemon for it: nvidia-smi -i {device.index} -c EXCLUSIVE_PROCESS (reaches all users)"
+            yield Finding("compute_mode", "warning", subject, text, remedy)
+        else:
+            yield Finding("compute_mode", "ok", subject, "its compute mode is Exclusive_Process")
+
+
+def persistence(facts: Facts) -> Iterator[Finding]:
+    """Without it the driver unloads when the last process ends, and the next start takes seconds."""
+    for device in facts.snapshot.devices:
+        subject = _name(device)
+        if device.persistence is None:
+            yield Finding("persistence", "unknown", subject, "NVML does not tell its persistence mode")
+        elif device.persistence:
+            yield Finding("persistence", "ok", subject, "persistence mode is on")
+        else:
+            remedy = "Run nvidia-persistenced, or nvidia-smi -pm 1."
+            yield Finding("persistence", "warning", subject, "persistence mode is off", remedy)
+
+
+def mig(facts: Facts) -> Iterator[Finding]:
+    """A daemon sees one MIG instance at most."""
+    for device in facts.snapshot.devices:
+        if device.mig is None:
+            yield Finding("mig", "unknown", _name(device), "NVML does not tell whether it is divided (MIG)")
+        elif device.mig:
+            text = "it is divided (MIG): a daemon serves the one instance that its CUDA_VISIBLE_DEVICES names"
+            yield Finding(
+                "mig", "warning", _name(device), text, "Run one daemon for each instance, each in its directory."
+            )
+        else:
+            yield Finding("mig", "ok", _name(device), "it is not divided (MIG)")
+
+
+def _name(device: Device) -> str:
+    return f"device {device.uuid if device.index is None else device.index}"

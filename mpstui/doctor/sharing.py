@@ -1,0 +1,184 @@
+"""Checks of how the node is shared: users, numbering of devices, limits that fit, processes past MPS."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from mpstui.doctor.types import Facts, Finding, Verdict
+from mpstui.model import Daemon, Device, Problem
+from mpstui.observe.overlap import shared_devices
+from mpstui.text import format_size, printable
+
+_CONTEXT: Final = 600 << 20
+"""A context on all SMs of an H100 took 520 MiB (fact 23) and counts against the limit (fact 25)."""
+_MUCH: Final = 200.0
+"""Percent in all, of clients that are all limited, from which on the limits divide little."""
+_LITTLE: Final = 50.0
+_ORDINALS: Final = re.compile(r"\s*\d+(?:\s*,\s*\d+)*\s*,?\s*")
+_VERDICT: Final[Mapping[str, Verdict]] = {"error": "error", "warning": "warning", "info": "warning"}
+_FROM_STATUS: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
+    "answering": (
+        ("daemon_held", "daemon_blocked", "daemon_stale", "daemon_absent", "daemon_unread"),
+        "daemons answer",
+    ),
+    "faults": (("fault", "lost", "terminated"), "no client has lost its contexts"),
+    "contexts": (("device_full", "device_nearly_full"), "each device has contexts left"),
+    "outside": (("outside",), "no process computes past MPS"),
+    "watching": (("polling",), "changes are seen in the logs"),
+}
+"""Checks that are problems of the status: their codes, and what is so where there is none."""
+
+
+def from_status(facts: Facts) -> Iterator[Finding]:
+    """The status' own problems, in the words of the status."""
+    problems = facts.snapshot.problems
+    for check, (codes, well) in _FROM_STATUS.items():
+        found = [problem for problem in problems if problem.code in codes]
+        yield from (_finding(check, problem) for problem in found)
+        if found:
+            continue
+        if facts.snapshot.daemons:
+            yield Finding(check, "ok", "node", well)
+        else:
+            yield Finding(check, "unknown", "node", "there is no daemon")
+
+
+def users(facts: Facts) -> Iterator[Finding]:
+    """Whether those who are there can be served: one user at a time, unless multi-user mode is on (fact 21)."""
+    for daemon in facts.snapshot.daemons:
+        if daemon.pid is None:
+            continue
+        subject = f"daemon {daemon.pid}"
+        waiting = {pending.uid for pending in daemon.pending if pending.uid is not None}
+        served = {client.uid for client in daemon.clients() if client.uid is not None}
+        if daemon.multiuser:
+            yield Finding("users", "ok", subject, "multi-user mode is on: one server for the clients of all users")
+        elif daemon.uid not in {0, None} and (others := (waiting | served) - {daemon.uid}):
+            text = f"it runs as UID {daemon.uid} and has clients of UID {_list(others)}"
+            yield Finding("users", "warning", subject, text, "Run it as root, or one daemon for each user.")
+        elif waiting - served:
+            text = f"UID {_list(waiting - served)} waits until the clients of UID {_list(served)} have ended"
+            remedy = "To serve them together: nvidia-cuda-mps-control -d -M (they then share one server's faults)."
+            yield Finding("users", "warning", subject, text, remedy)
+        elif daemon.multiuser is None:
+            yield Finding("users", "unknown", subject, "whether multi-user mode is on is not known")
+        else:
+            yield Finding("users", "ok", subject, "multi-user mode is off: one user at a time, and nobody waits")
+
+
+def visible_devices(facts: Facts) -> Iterator[Finding]:
+    """CUDA_VISIBLE_DEVICES of a client counts the daemon's devices, not the machine's (fact 11)."""
+    environments = {process.pid: process.environment for process in facts.processes}
+    for daemon in facts.snapshot.daemons:
+        if daemon.pid is None:
+            continue
+        subject, own = f"daemon {daemon.pid}", environments.get(daemon.pid)
+        if own is None:
+            yield Finding(
+                "visible_devices", "unknown", subject, "its environment may not be read", "Run mpstui as root."
+            )
+            continue
+        set_to = own.get("CUDA_VISIBLE_DEVICES")
+        found = list(_confused(facts, daemon, set_to))
+        yield from found
+        if not found:
+            text = "it has no CUDA_VISIBLE_DEVICES" if set_to is None else f"its devices are {printable(set_to, 120)}"
+            yield Finding("visible_devices", "ok", subject, f"{text}; no client's contradicts it")
+
+
+def _confused(facts: Facts, daemon: Daemon, set_to: str | None) -> Iterator[Finding]:
+    count = len(daemon.ordinals)
+    by_uuid = "Name devices by UUID for the daemon, and leave CUDA_VISIBLE_DEVICES of clients unset, or by UUID too."
+    for client in daemon.clients():
+        wanted = (facts.client_environments.get(client.pid) or {}).get("CUDA_VISIBLE_DEVICES")
+        if wanted is None or not _ORDINALS.fullmatch(wanted):
+            continue
+        numbers = [int(word) for word in wanted.split(",") if word.strip()]
+        subject, shown = f"client {client.pid}", printable(wanted, 60)
+        if count and any(number >= count for number in numbers):
+            text = f"its CUDA_VISIBLE_DEVICES is {shown}, and the daemon has {count} device(s)"
+            yield Finding("visible_devices", "error", subject, text, by_uuid)
+        elif set_to is not None and set_to != wanted:
+            text = f"its CUDA_VISIBLE_DEVICES is {shown}, counted among the daemon's {printable(set_to, 60)}"
+            yield Finding("visible_devices", "warning", subject, text, by_uuid)
+
+
+def memory_limits(facts: Facts) -> Iterator[Finding]:
+    """Limits that are smaller than a context, or that promise more than the device has."""
+    found = list(_small_limits(facts)) + list(_promised(facts))
+    yield from found or [Finding("memory_limits", "ok", "limits", "they fit, as far as there are any")]
+
+
+def _small_limits(facts: Facts) -> Iterator[Finding]:
+    for daemon in facts.snapshot.daemons:
+        scopes = [("default", daemon.default_pinned_mem_limits)]
+        scopes += [(f"server {server.pid}", server.pinned_mem_limits) for server in daemon.servers]
+        for subject, limits in scopes:
+            for device, size in limits.items():
+                if size < _CONTEXT:
+                    text = f"{format_size(size)} on device {device} is hardly more than a CUDA context takes, or less"
+                    yield Finding("memory_limits", "warning", subject, text, "Set 1G or more.")
+
+
+def _promised(facts: Facts) -> Iterator[Finding]:
+    for device in facts.snapshot.devices:
+        promised = _limits_on(device, facts)
+        if device.memory_total is not None and sum(promised) > device.memory_total:
+            text = (
+                f"the limits of {len(promised)} clients come to {format_size(sum(promised))}, "
+                f"and it has {format_size(device.memory_total)}"
+            )
+            remedy = "Lower the limit for new clients, or put some of them elsewhere; plan works it out."
+            yield Finding("memory_limits", "warning", _name(device), text, remedy)
+
+
+def _limits_on(device: Device, facts: Facts) -> list[int]:
+    found = []
+    for daemon in facts.snapshot.daemons:
+        ordinal = next((number for number, uuid in daemon.ordinals.items() if uuid == device.uuid), None)
+        if ordinal is None:
+            continue
+        for client in daemon.clients():
+            if ordinal in client.pinned_mem_limits and device.uuid in client.device_uuids:
+                found.append(client.pinned_mem_limits[ordinal])
+    return found
+
+
+def percentages(facts: Facts) -> Iterator[Finding]:
+    """Shares of the SMs that leave much of a device idle, or that overlap so far that they divide nothing."""
+    for device in facts.snapshot.devices:
+        clients = [c for d in facts.snapshot.daemons for c in d.clients() if device.uuid in c.device_uuids]
+        shares = [c.active_thread_percentage for c in clients if c.active_thread_percentage is not None]
+        if not shares or len(shares) < len(clients):
+            continue
+        total, subject = sum(shares), _name(device)
+        text = f"{len(shares)} client(s) may use {total:g} % of its SMs in all"
+        limited = all(share < 100 for share in shares)
+        if limited and total > _MUCH:
+            remedy = "They take turns. Lower the percentage for new clients to about 100 divided by their number."
+            yield Finding("percentages", "warning", subject, text, remedy)
+        elif limited and len(shares) > 1 and total < _LITTLE:
+            remedy = "The rest of the device stays idle. Raise the percentage for new clients."
+            yield Finding("percentages", "warning", subject, text, remedy)
+        else:
+            yield Finding("percentages", "ok", subject, text)
+
+
+def one_daemon_a_device(facts: Facts) -> Iterator[Finding]:
+    """Two daemons on one device take turns on it, as if there were no MPS."""
+    found = [_finding("shared_device", problem) for problem in shared_devices(facts.snapshot.daemons)]
+    yield from found or [Finding("shared_device", "ok", "devices", "no device is served by two daemons")]
+
+
+def _finding(check: str, problem: Problem) -> Finding:
+    return Finding(check, _VERDICT[problem.severity], problem.subject, problem.text, problem.remedy)
+
+
+def _list(uids: set[int | None] | set[int]) -> str:
+    return ", ".join(str(uid) for uid in sorted(uid for uid in uids if uid is not None)) or "somebody"
+
+
+def _name(device: Device) -> str:
+    return f"device {device.uuid if device.index is None else device.index}"

@@ -1,0 +1,115 @@
+"""What the checks look at and what they say; frozen values, no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Literal
+
+from mpstui.model import Snapshot
+
+SHM: Final = "/dev/shm"  # noqa: S108 - the kernel's name for it
+Verdict = Literal["ok", "warning", "error", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One answer of one check."""
+
+    check: str
+    verdict: Verdict
+    subject: str
+    evidence: str
+    """What was seen, one sentence."""
+    remedy: str = ""
+    """What to do; empty where nothing is to be done."""
+
+
+@dataclass(frozen=True, slots=True)
+class BinaryFacts:
+    """The control binary that commands are sent with."""
+
+    path: str | None
+    version: str | None = None
+    """``13000``."""
+    trouble: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryFacts:
+    """A pipe directory; None for what could not be read."""
+
+    pipe_dir: Path
+    state: str
+    """``running``, ``stale``, ``absent`` or ``unusable``."""
+    detail: str = ""
+    remedy: str = ""
+    owner: int | None = None
+    daemon_uid: int | None = None
+    mode: int | None = None
+    """Permission bits."""
+    filesystem: str | None = None
+    """The type of its file system, ``tmpfs``."""
+    length: int = 0
+    """Bytes of the path."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogFacts:
+    """One log file."""
+
+    path: Path
+    trouble: str | None = None
+    """Why it cannot be read."""
+    size: int | None = None
+    bytes_per_hour: float | None = None
+    """Between the first and the last time in its last 64 KiB; None where that says nothing."""
+    free: int | None = None
+    """Bytes left on its file system."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessLimits:
+    """A daemon or a server."""
+
+    pid: int
+    name: str
+    """``daemon`` or ``server``."""
+    open_files: int | None = None
+    """The soft limit; None where it may not be read."""
+    environment: Mapping[str, str] | None = None
+    """Its CUDA_* variables; None where they may not be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stray:
+    """An MPS process that belongs to no running daemon."""
+
+    pid: int
+    name: str
+    zombie: bool
+    parent: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ShmFacts:
+    """The file system of shared memory."""
+
+    exists: bool
+    mode: int | None = None
+    free: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Everything that the checks look at."""
+
+    snapshot: Snapshot
+    binary: BinaryFacts
+    directories: tuple[DirectoryFacts, ...] = ()
+    logs: tuple[LogFacts, ...] = ()
+    processes: tuple[ProcessLimits, ...] = ()
+    client_environments: Mapping[int, Mapping[str, str] | None] = field(default_factory=dict)
+    strays: tuple[Stray, ...] = ()
+    shm: ShmFacts = field(default_factory=lambda: ShmFacts(False))

@@ -1,0 +1,254 @@
+"""Each check over facts made by hand: what it says where all is well, and where it is not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mpstui.doctor import setup, sharing
+from mpstui.doctor.checkup import CHECKS, examine, filesystem_of, growth, worst
+from mpstui.doctor.types import (
+    BinaryFacts,
+    DirectoryFacts,
+    Facts,
+    Finding,
+    LogFacts,
+    ProcessLimits,
+    ShmFacts,
+    Stray,
+)
+from mpstui.model import (
+    Client,
+    Context,
+    Daemon,
+    Device,
+    PendingClient,
+    Problem,
+    ProcessKey,
+    Server,
+    Snapshot,
+)
+
+PIPE = Path("/tmp/mps_0")
+GPU, OTHER = "GPU-0", "GPU-1"
+GIB = 1 << 30
+
+
+def client(pid=643, *gpus, **fields):
+    contexts = tuple(Context(number, gpu) for number, gpu in enumerate(gpus or (GPU,), 1))
+    return Client(ProcessKey(pid, 1), 634, uid=fields.pop("uid", 0), contexts=contexts, **fields)
+
+
+def daemon(*clients, **fields):
+    server = Server(ProcessKey(634, 1), uid=0, clients=clients, **fields.pop("server", {}))
+    values = {
+        "key": ProcessKey(480, 1),
+        "uid": 0,
+        "health": "ok",
+        "version": "13000",
+        "multiuser": False,
+        "ordinals": {"0": GPU, "1": OTHER},
+        "servers": (server,),
+    }
+    return Daemon(fields.pop("pipe_dir", PIPE), **(values | fields))
+
+
+def device(uuid=GPU, index=0, **fields):
+    values = {"memory_total": 80 * GIB, "compute_mode": "Exclusive_Process", "mig": False, "persistence": True}
+    return Device(uuid, index, "H100", 132, **(values | fields))
+
+
+def facts(*daemons, devices=None, problems=(), nvml=None, **fields):
+    snapshot = Snapshot(
+        1.0,
+        driver_version="580.1",
+        nvml_detail=nvml,
+        daemons=daemons or (daemon(client()),),
+        devices=(device(),) if devices is None else devices,
+        problems=problems,
+    )
+    values = {
+        "binary": BinaryFacts("/usr/bin/nvidia-cuda-mps-control", "13000"),
+        "directories": (place(),),
+        "logs": (LogFacts(Path("/var/log/nvidia-mps/control.log"), None, 1 << 20, 1000.0, 10 * GIB),),
+        "processes": (ProcessLimits(480, "daemon", 16384, {}), ProcessLimits(634, "server", 65536, {})),
+        "shm": ShmFacts(True, 0o1777, GIB),
+    }
+    return Facts(snapshot, **(values | fields))
+
+
+def place(**fields):
+    values = {"owner": 0, "daemon_uid": 0, "mode": 0o755, "filesystem": "tmpfs", "length": 10}
+    return DirectoryFacts(PIPE, **({"state": "running"} | values | fields))
+
+
+def verdicts(check, given):
+    return [finding.verdict for finding in check(given)]
+
+
+def test_a_node_in_order_gives_no_cause_for_complaint():
+    found = examine(facts())
+    assert {finding.verdict for finding in found} == {"ok"}, [f for f in found if f.verdict != "ok"]
+    assert worst(found) == "ok"
+    assert {finding.check for finding in found} >= {"driver", "binary", "pipe_dir", "logs", "users", "shm", "mig"}
+
+
+SETUP = [
+    (setup.driver, {"nvml": "no device readings: the driver is not loaded"}, ["error"]),
+    (setup.binary, {"binary": BinaryFacts(None)}, ["error"]),
+    (setup.binary, {"binary": BinaryFacts("/bin/x", None, "it hung")}, ["unknown"]),
+    (setup.binary, {"binary": BinaryFacts("/bin/x", "12090")}, ["ok", "warning"]),
+    (setup.pipe_directory, {"directories": (place(length=84),)}, ["error"]),
+    (setup.pipe_directory, {"directories": (place(state="stale"),)}, ["warning"]),
+    (setup.pipe_directory, {"directories": (place(state="unusable", detail="not a directory"),)}, ["error"]),
+    (setup.pipe_directory, {"directories": (place(filesystem="nfs4"),)}, ["warning"]),
+    (setup.pipe_directory, {"directories": (place(filesystem="fuse.sshfs"),)}, ["warning"]),
+    (setup.pipe_directory, {"directories": (place(mode=0o777),)}, ["warning"]),
+    (setup.pipe_directory, {"directories": (place(mode=0o1777),)}, ["ok"]),
+    (setup.pipe_directory, {"directories": (place(mode=0o700),)}, ["warning"]),
+    (setup.pipe_directory, {"directories": (place(mode=0o700, daemon_uid=2001, owner=2001),)}, ["ok"]),
+    (setup.pipe_directory, {"directories": (place(owner=2001),)}, ["warning"]),
+    (setup.logs, {"logs": (LogFacts(PIPE, "no permission"),)}, ["warning"]),
+    (setup.logs, {"logs": (LogFacts(PIPE, None, 2 * GIB, None, 10 * GIB),)}, ["warning"]),
+    (setup.logs, {"logs": (LogFacts(PIPE, None, 1, 20 * (1 << 20), 10 * GIB),)}, ["warning"]),
+    (setup.logs, {"logs": (LogFacts(PIPE, None, 1, 1 << 20, 20 << 20),)}, ["error"]),
+    (setup.shared_memory, {"shm": ShmFacts(False)}, ["error"]),
+    (setup.shared_memory, {"shm": ShmFacts(True, 0o755, GIB)}, ["warning"]),
+    (setup.shared_memory, {"shm": ShmFacts(True, 0o1777, 1 << 20)}, ["warning"]),
+    (setup.open_files, {"processes": (ProcessLimits(480, "daemon", 1024),)}, ["warning"]),
+    (setup.open_files, {"processes": (ProcessLimits(480, "daemon", None),)}, ["unknown"]),
+    (setup.stray_processes, {"strays": (Stray(9, "process", True, 1),)}, ["warning"]),
+    (setup.stray_processes, {"strays": (Stray(9, "server", False, 1),)}, ["error"]),
+    (setup.compute_mode, {"devices": (device(compute_mode="Default"),)}, ["warning"]),
+    (setup.compute_mode, {"devices": (device(compute_mode="Prohibited"),)}, ["error"]),
+    (setup.compute_mode, {"devices": (device(compute_mode=None),)}, ["unknown"]),
+    (setup.persistence, {"devices": (device(persistence=False),)}, ["warning"]),
+    (setup.persistence, {"devices": (device(persistence=None),)}, ["unknown"]),
+    (setup.mig, {"devices": (device(mig=True),)}, ["warning"]),
+    (setup.mig, {"devices": (device(mig=None),)}, ["unknown"]),
+]
+
+
+@pytest.mark.parametrize(("check", "given", "expected"), SETUP)
+def test_setup(check, given, expected):
+    assert verdicts(check, facts(**given)) == expected
+
+
+def waiting(uid):
+    return PendingClient(ProcessKey(99, 1), uid)
+
+
+SHARING = [
+    (sharing.users, [daemon(client(), multiuser=True)], {}, ["ok"]),
+    (sharing.users, [daemon(client(), multiuser=None)], {}, ["unknown"]),
+    (sharing.users, [daemon(client(), pending=(waiting(2001),))], {}, ["warning"]),
+    (sharing.users, [daemon(client(), pending=(waiting(0),))], {}, ["ok"]),
+    (sharing.users, [daemon(uid=2001, pending=(waiting(2002),))], {}, ["warning"]),
+    (sharing.memory_limits, [daemon(default_pinned_mem_limits={"0": 1 << 20})], {}, ["warning"]),
+    (sharing.memory_limits, [daemon(server={"pinned_mem_limits": {"0": 512 << 20}})], {}, ["warning"]),
+    (
+        sharing.memory_limits,
+        [daemon(client(1, pinned_mem_limits={"0": 50 * GIB}), client(2, pinned_mem_limits={"0": 50 * GIB}))],
+        {},
+        ["warning"],
+    ),
+    (
+        sharing.memory_limits,
+        [daemon(client(1, pinned_mem_limits={"0": 50 * GIB}), client(2, OTHER, pinned_mem_limits={"0": 50 * GIB}))],
+        {},
+        ["ok"],
+    ),
+    (sharing.percentages, [daemon(*(client(n, active_thread_percentage=60.0) for n in range(4)))], {}, ["warning"]),
+    (sharing.percentages, [daemon(*(client(n, active_thread_percentage=10.0) for n in range(4)))], {}, ["warning"]),
+    (sharing.percentages, [daemon(*(client(n, active_thread_percentage=25.0) for n in range(4)))], {}, ["ok"]),
+    (sharing.percentages, [daemon(*(client(n, active_thread_percentage=100.0) for n in range(9)))], {}, ["ok"]),
+    (sharing.percentages, [daemon(client(1, active_thread_percentage=10.0), client(2))], {}, []),
+    (sharing.one_daemon_a_device, [daemon(client()), daemon(pipe_dir=Path("/tmp/mps_1"))], {}, ["warning"]),
+    (sharing.one_daemon_a_device, [daemon(client(), ordinals={"0": GPU}), daemon(ordinals={"0": OTHER})], {}, ["ok"]),
+]
+
+
+@pytest.mark.parametrize(("check", "daemons", "given", "expected"), SHARING)
+def test_sharing(check, daemons, given, expected):
+    assert verdicts(check, facts(*daemons, **given)) == expected
+
+
+@pytest.mark.parametrize(
+    ("own", "wanted", "expected"),
+    [
+        ({}, "0", ["ok"]),
+        ({}, "0,2", ["error"]),
+        ({"CUDA_VISIBLE_DEVICES": "2,3"}, "0", ["warning"]),
+        ({"CUDA_VISIBLE_DEVICES": "2,3"}, "2,3", ["error"]),
+        ({"CUDA_VISIBLE_DEVICES": "GPU-0"}, "GPU-0", ["ok"]),
+        ({}, None, ["ok"]),
+        (None, "0", ["unknown"]),
+    ],
+)
+def test_numbers_of_devices_are_the_daemons(own, wanted, expected):
+    environment = {} if wanted is None else {"CUDA_VISIBLE_DEVICES": wanted}
+    given = facts(processes=(ProcessLimits(480, "daemon", 16384, own),), client_environments={643: environment})
+    assert verdicts(sharing.visible_devices, given) == expected
+
+
+def test_a_clients_words_are_shown_as_text():
+    given = facts(
+        processes=(ProcessLimits(480, "daemon", 1, {"CUDA_VISIBLE_DEVICES": "\x1b[2J"}),),
+        client_environments={643: {"CUDA_VISIBLE_DEVICES": "1"}},
+    )
+    (finding,) = sharing.visible_devices(given)
+    assert "\x1b" not in finding.evidence
+
+
+def test_problems_of_the_status_are_findings_in_the_same_words():
+    problem = Problem("error", "device_full", "device 0", "It holds 48 of 48 contexts.", "Wait.")
+    found = {f.check: f for f in sharing.from_status(facts(problems=(problem,)))}
+    assert found["contexts"] == Finding("contexts", "error", "device 0", problem.text, problem.remedy)
+    assert found["outside"].verdict == "ok"
+
+
+def test_the_worst_comes_first_and_decides():
+    found = examine(facts(shm=ShmFacts(False), processes=(ProcessLimits(480, "daemon", 1024, {}),)))
+    ranks = [finding.verdict for finding in found]
+    assert ranks[0] == "error"
+    assert ranks == sorted(ranks, key=["error", "warning", "unknown", "ok"].index)
+    assert worst(found) == "error"
+    assert worst([Finding("x", "unknown", "", ""), Finding("x", "ok", "", "")]) == "unknown"
+
+
+def test_every_complaint_says_what_to_do():
+    for check, given, _ in SETUP:
+        for finding in check(facts(**given)):
+            assert finding.verdict in {"ok", "unknown"} or finding.remedy or check in {setup.pipe_directory}, finding
+
+
+def test_a_node_without_anything_is_no_crash():
+    bare = Facts(Snapshot(0.0), BinaryFacts(None))
+    assert worst(examine(bare)) == "error"
+    assert len(CHECKS) == 16
+
+
+MOUNTS = b"""\
+22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
+30 22 0:25 / /mnt/with\\040space rw shared:9 - nfs4 host:/x rw
+31 22 0:26 / /run rw - tmpfs tmpfs rw
+garbage
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [("/mnt/with space/mps", "nfs4"), ("/run/nvidia-mps", "tmpfs"), ("/runner/mps", "ext4"), ("/", "ext4")],
+)
+def test_the_file_system_of_a_path(path, kind):
+    assert filesystem_of(Path(path), MOUNTS) == kind
+    assert filesystem_of(Path(path), b"") is None
+
+
+def test_growth_is_by_the_times_in_the_log():
+    line = b"[2026-11-20 21:%02d:28.598 Control   480] NEW UI\n"
+    tail = b"".join(line % minute for minute in range(11))
+    assert growth(b"half a line\n" + tail) == pytest.approx((len(tail) + 12) * 6)
+    assert growth(line % 1 * 5) is None
+    assert growth(b"no times") is None

@@ -1,0 +1,77 @@
+"""Facts of this machine and of a simulated node; binaries that hang, lie or are not there."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+
+import pytest
+
+from mpstui.cli import main
+from mpstui.doctor import checkup
+from mpstui.doctor.checkup import gather
+from mpstui.model import Snapshot
+from mpstui.observe.discovery import Place
+
+
+def binary(folder, text):
+    path = folder / "nvidia-cuda-mps-control"
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return str(path)
+
+
+def test_the_version_is_what_the_binary_says(tmp_path):
+    text = 'echo "CUDA MPS Control for Linux/Unix/QNX. Binary version: 13000"'
+    assert gather(Snapshot(0.0), (), (binary(tmp_path, text),)).binary.version == "13000"
+
+
+@pytest.mark.parametrize("text", ["exit 3", "echo nonsense", "head -c 100000 /dev/zero"])
+def test_a_binary_that_says_something_else_has_no_version(tmp_path, text):
+    found = gather(Snapshot(0.0), (), (binary(tmp_path, text),)).binary
+    assert found.version is None
+    assert found.path
+
+
+def test_a_binary_that_hangs_is_not_waited_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(checkup, "_VERSION_SECONDS", 0.05)
+    found = gather(Snapshot(0.0), (), (binary(tmp_path, "exec sleep 60"),)).binary
+    assert "not said its version" in found.trouble
+
+
+def test_no_binary_and_a_directory_that_is_not_there(tmp_path):
+    found = gather(Snapshot(0.0), (Place(tmp_path / "none", "absent", tmp_path / "logs"),), ("no-such-binary",))
+    assert found.binary.path is None
+    (place,) = found.directories
+    assert (place.mode, place.owner) == (None, None)
+    assert place.filesystem
+    assert all(log.trouble for log in found.logs)
+
+
+def test_a_log_that_is_a_fifo_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "control.log")
+    found = gather(Snapshot(0.0), (Place(tmp_path, "running", tmp_path),), ("true",))
+    assert "not a regular file" in found.logs[0].trouble
+
+
+def test_on_a_simulated_node_it_is_complete_and_sets_nothing(capsys):
+    status = main(["--demo", "doctor", "--json"])
+    said = json.loads(capsys.readouterr().out)
+    assert (said["schema"], said["source"]) == (1, "simulated")
+    found = {finding["check"]: finding["verdict"] for finding in said["findings"]}
+    assert found.keys() >= {
+        *("driver", "binary", "pipe_dir", "logs", "answering", "faults", "contexts", "outside", "users", "mig"),
+        *("compute_mode", "persistence", "visible_devices", "shm", "open_files", "memory_limits", "percentages"),
+        *("shared_device", "stray"),
+    }
+    assert list(said["findings"][0]) == ["check", "verdict", "subject", "evidence", "remedy"]
+    assert status == (1 if said["verdict"] in {"warning", "error"} else 0)
+    assert found["binary"] == "ok"
+
+
+def test_a_drill_is_found(capsys):
+    assert main(["--demo=stale", "doctor"]) == 1
+    out = capsys.readouterr().out
+    assert "SIMULATED" in out
+    assert "lost the server" in out
