@@ -77,7 +77,7 @@ class WayBack:
     def lines(self) -> tuple[str, ...]:
         """One line for each step."""
         return (
-            *(f"taken back: {_says(s)}" + (f" ({s.undo_note})" if s.undo_note else "") for s in self.undone),
+            *(f"taken back: {_says(s)}" for s in self.undone),
             *(f"still in force: {_says(step)}: {why}" for step, why in self.stays),
         )
 

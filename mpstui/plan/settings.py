@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mpstui.actions.types import ActionId, Request
-from mpstui.model import Daemon, Device, Server, Snapshot
+from mpstui.model import Daemon, Server, Snapshot
 from mpstui.plan.amounts import PlanError, limit_text
 from mpstui.plan.profile import DaemonProfile, Limits
 from mpstui.plan.types import Plan
@@ -114,7 +114,7 @@ def steps(snapshot: Snapshot, pipe_dir: Path, wanted: DaemonProfile) -> tuple[St
     daemon = snapshot.daemon(pipe_dir)
     if daemon is None:
         raise PlanError(f"no daemon at {pipe_dir}")
-    return tuple(_step(snapshot, daemon, difference) for difference in drift(daemon, wanted))
+    return tuple(_step(daemon, difference) for difference in drift(daemon, wanted))
 
 
 def _differences(daemon: Daemon, server: Server | None, wanted: Limits) -> list[Difference]:
@@ -172,13 +172,12 @@ def ordinal_of(daemon: Daemon, device: str) -> str:
     return ordinal
 
 
-def _step(snapshot: Snapshot, daemon: Daemon, difference: Difference) -> Step:
+def _step(daemon: Daemon, difference: Difference) -> Step:
     request = difference.request
     server = None if request.server_pid is None else daemon.find_server(request.server_pid)
 
-    def back(value: str, note: str = "") -> Step:
-        undo = Request(request.action, request.pipe_dir, value, request.server_pid, request.device)
-        return Step(difference, undo, note)
+    def back(value: str) -> Step:
+        return Step(difference, Request(request.action, request.pipe_dir, value, request.server_pid, request.device))
 
     if request.action == "set_active_thread_percentage":
         before = server.active_thread_percentage if server else daemon.default_active_thread_percentage
@@ -188,13 +187,7 @@ def _step(snapshot: Snapshot, daemon: Daemon, difference: Difference) -> Step:
         return Step(difference, None, "what it was is not known") if priority is None else back(str(priority))
     limits = server.pinned_mem_limits if server else daemon.default_pinned_mem_limits
     ordinal = request.device or ""
-    if ordinal in limits:
-        return back(limit_text(limits[ordinal]))
-    device: Device | None = snapshot.device(daemon.ordinals.get(ordinal, ""))
-    if device is None or device.memory_total is None:
-        return Step(difference, None, "MPS has no command that takes a memory limit away")
-    note = "MPS has no command that takes a memory limit away: it is set to all of the device's memory"
-    return back(limit_text(device.memory_total), note)
+    return back(limit_text(limits[ordinal]) if ordinal in limits else "none")
 
 
 def _same(one: float, other: float | None) -> bool:

@@ -78,7 +78,9 @@ class FakeControl:
 
     async def set_default_device_pinned_mem_limit(self, device: str, text: str) -> Answer:
         if not self.deaf:
-            self.limits[device] = int(text[:-1]) << {"M": 20, "G": 30}[text[-1]]
+            self.limits.pop(device, None)
+            if text != "0":
+                self.limits[device] = int(text[:-1]) << {"M": 20, "G": 30}[text[-1]]
         return self._say(f"set_default_device_pinned_mem_limit {device} {text}")
 
     async def get_default_device_pinned_mem_limit(self, device: str) -> Answer:
