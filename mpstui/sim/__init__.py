@@ -1,11 +1,19 @@
-"""The simulated node: a stand-in control executable, a daemon behind it, and real processes as clients."""
+"""The simulated node: a stand-in control executable, a daemon behind it, and real processes as clients.
 
-from mpstui.sim.client import SimClient
+Only what tells a simulated node from a real one is imported at once: the start on a real node pays for nothing else.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from mpstui.sim.marker import control_binary, is_simulated
-from mpstui.sim.node import SimError, SimNode
-from mpstui.sim.serving import serve
-from mpstui.sim.simd.config import MARKER, Gpu
-from mpstui.sim.sources import SimNvml, SimProcesses
+
+if TYPE_CHECKING:
+    from mpstui.sim.client import SimClient
+    from mpstui.sim.node import SimError, SimNode
+    from mpstui.sim.serving import serve
+    from mpstui.sim.simd.config import MARKER, Gpu
+    from mpstui.sim.sources import SimNvml, SimProcesses
 
 __all__ = [
     "MARKER",
@@ -19,3 +27,20 @@ __all__ = [
     "is_simulated",
     "serve",
 ]
+
+_LATE = {
+    "MARKER": "simd.config",
+    "Gpu": "simd.config",
+    "SimClient": "client",
+    "SimError": "node",
+    "SimNode": "node",
+    "SimNvml": "sources",
+    "SimProcesses": "sources",
+    "serve": "serving",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATE:
+        raise AttributeError(name)
+    return getattr(import_module(f"mpstui.sim.{_LATE[name]}"), name)
