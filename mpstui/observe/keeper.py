@@ -16,7 +16,7 @@ from mpstui.observe.watching import LogWatch
 from mpstui.observe.worker import Worker
 
 Clock = Callable[[], float]
-SESSION = 0.25
+SESSION = 0.1
 """Seconds after which an open control session is looked into; a command takes 2–11 ms (facts 1 and 15)."""
 _NOTHING: frozenset[EventKind] = frozenset()
 
