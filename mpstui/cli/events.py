@@ -12,9 +12,11 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from mpstui.actions.audit import default_path
 from mpstui.actions.types import ExitStatus
 from mpstui.cli import complain
 from mpstui.cli.past import logs_alone
+from mpstui.history.bywhom import AuditTrail
 from mpstui.history.files import UnreadableLogError
 from mpstui.history.postmortem import state_at
 from mpstui.history.reader import LogHistory
@@ -67,16 +69,17 @@ def print_events(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
         return ExitStatus.NOT_PERMITTED if denied else ExitStatus.NO_DAEMON
     write = _json_line if options.json else _text_line
     wanted = _filter(options)
+    trail = AuditTrail(default_path())
     # Without --since what was there before is not of interest to who follows, but it explains what comes.
     since = options.since if options.since is not None or not options.follow else time.time()
     try:
         streams = [_named(history, since) for history in histories]
         for event, daemon in heapq.merge(*streams, key=lambda told: told[0].time or 0.0):
             if wanted(event):
-                sys.stdout.write(write(event, daemon))
+                sys.stdout.write(write(trail.named(event), daemon))
         sys.stdout.flush()
         if options.follow:
-            _follow(histories, write, wanted)
+            _follow(histories, lambda event, daemon: write(trail.named(event), daemon), wanted)
     finally:
         for history in histories:
             history.close()
