@@ -105,7 +105,6 @@ def test_follow_goes_on_until_it_is_interrupted(logs):
             process.kill()
 
 
-
 def test_an_unknown_drill_is_refused(capsys):
     with pytest.raises(SystemExit) as end:
         main(["--demo=nonsense", "status"])
