@@ -163,7 +163,7 @@ def cpu_seconds(pid: int, *, children: bool = True) -> float:
     total = 0
     for process in family(pid) if children else [psutil.Process(pid)]:
         try:
-            fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+            fields = Path(f"/proc/{process.pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
         except OSError:
             continue
         total += sum(int(value) for value in fields[11 : 15 if children else 13])  # utime, stime, cutime, cstime
@@ -175,7 +175,7 @@ def memory(pid: int) -> tuple[int, int, int]:
     rss = pss = count = 0
     for process in family(pid):
         try:
-            rollup = Path(f"/proc/{process.pid}/smaps_rollup").read_text()
+            rollup = Path(f"/proc/{process.pid}/smaps_rollup").read_text(errors="replace")
         except OSError:
             continue
         sizes = {name: int(size) * 1024 for name, size in re.findall(r"^(\w+):\s+(\d+) kB", rollup, re.MULTILINE)}

@@ -148,7 +148,7 @@ def leftovers(directory: Path) -> list[int]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():
             with contextlib.suppress(OSError):
-                state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
+                state = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()[0]
                 if state != "Z" and any(v.startswith(needle) for v in (entry / "environ").read_bytes().split(b"\0")):
                     found.append(int(entry.name))
     return found
