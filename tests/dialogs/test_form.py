@@ -305,7 +305,7 @@ async def test_a_screen_of_five_rows_does_not_crash():
         await pilot.press("1", "G")
         await pilot.resize_terminal(160, 48)
         await pilot.pause()
-        assert "900M or 10G" in seen(host)
+        assert "900M, 10G or none" in seen(host)
 
 
 async def test_every_action_has_its_dialog():

@@ -69,7 +69,7 @@ def processes_with(needle: str) -> list[int]:
         if entry.name.isdigit() and int(entry.name) != os.getpid():
             try:
                 text = (entry / "cmdline").read_bytes() + (entry / "environ").read_bytes()
-                state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
+                state = (entry / "stat").read_bytes().rpartition(b")")[2].split()[0].decode()
             except OSError:
                 continue
             if needle.encode() in text and state != "Z":

@@ -103,6 +103,21 @@ class FakeNvml:
         pass
 
 
+class AtOnce:
+    """Calls without a thread."""
+
+    def call(self, function):
+        future = asyncio.get_running_loop().create_future()
+        try:
+            future.set_result(function())
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+    def close(self, last=None):
+        pass
+
+
 class FakeProcesses:
     """Whoever is in ``living`` lives; None: nothing is known of anybody."""
 
@@ -136,6 +151,8 @@ class Node:
             monotonic=self.clock,
             sleep=self.clock.sleep,
         )
+        # /proc answers at once: the clock of the tests does not wait for a thread.
+        self.collector._files = AtOnce()
         self.seen = []
         self.places: tuple[Place, ...] | None = None
         self.collector.subscribe(self.seen.append)
@@ -177,4 +194,5 @@ class Node:
         """Waits until the first complete reading is over."""
         await self.until(lambda: self.collector.snapshot and self.collector.snapshot.daemons)
         await self.until(lambda: "get_device_pinned_mem_limit" in self.control.sent)
+        await self.until(lambda: self.collector.snapshot.devices or not self.nvml.gate.is_set())
         await self.pass_time(2)

@@ -10,6 +10,7 @@ import pytest
 
 from mpstui.control.answer import Outcome
 from mpstui.model import ProcessKey
+from mpstui.observe.worker import Worker
 from tests.observe.fakes import UUID, Node
 
 
@@ -279,6 +280,7 @@ async def test_a_client_is_never_shown_under_two_identities(tmp_path):
 
 async def test_a_slow_user_directory_does_not_hold_the_screen_up(node):
     await node.settled()
+    node.collector._files = Worker("slow")
     released = threading.Event()
     read = node.processes.facts
     node.processes.facts = lambda pids: (released.wait(20), read(pids))[1]
