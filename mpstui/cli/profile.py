@@ -89,7 +89,7 @@ def _save(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
         states = "; ".join(f"{d.pipe_dir}: {d.health}: {d.health_detail or ''}" for d in snapshot.daemons)
         held = any(d.health in {"held", "blocked"} for d in snapshot.daemons)
         raise Unusable(states or NO_DAEMON, ExitStatus.NO_ANSWER if held else ExitStatus.NO_DAEMON)
-    made = Profile(tuple(_as_it_runs(daemon, snapshot, old) for daemon in daemons), options.description)
+    made = Profile(tuple(as_it_runs(daemon, snapshot, old) for daemon in daemons), options.description)
     path = store.write(options.name, made, replace=options.replace)
     unsaid = [d for daemon, one in zip(daemons, made.daemons, strict=True) for d in drift(daemon, one)]
     notes = [f"{d.what} is {d.found}, which a profile cannot say" for d in unsaid]
@@ -102,7 +102,7 @@ def _save(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
     return ExitStatus.DONE
 
 
-def _as_it_runs(daemon: Daemon, snapshot: Snapshot, old: Profile | None) -> DaemonProfile:
+def as_it_runs(daemon: Daemon, snapshot: Snapshot, old: Profile | None) -> DaemonProfile:
     """The daemon with its limits, devices and CPUs where they are not all, and the shares that it had."""
     found = in_force(daemon)
     uuids = tuple(daemon.ordinals.values())

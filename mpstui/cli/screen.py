@@ -25,6 +25,7 @@ def run_screen(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
     from mpstui.actions.audit import AuditLog, default_path
     from mpstui.actions.runner import Runner
     from mpstui.cli.backend import NodeLoad
+    from mpstui.cli.settings import NodeDaemons, NodePlans
     from mpstui.node import MixedNode, open_node
     from mpstui.observe.collector import Collector
     from mpstui.ui.app import MpsTuiApp
@@ -46,7 +47,9 @@ def run_screen(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
         dirs, sources, log_dirs=tuple(getattr(options, "log_dir", ())), refresh=refresh, reconcile=config.reconcile
     )
     read_only = options.read_only or config.read_only
-    runner = Runner(collector, AuditLog(default_path()), read_only=read_only)
+    audit = AuditLog(default_path())
+    runner = Runner(collector, audit, read_only=read_only)
+    demo = bool(getattr(options, "demo", False))
     app = MpsTuiApp(
         collector,
         runner,
@@ -57,5 +60,7 @@ def run_screen(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
         messages=messages,
         keys=config.keys,
         load=NodeLoad(sources, dirs),
+        plans=NodePlans(),
+        daemons=NodeDaemons(sources.control_binary, collector.control_for, audit, dirs, read_only=read_only, demo=demo),
     )
     return app.run() or 0

@@ -29,8 +29,10 @@ from mpstui.ui.terminal import TerminalDriver
 from mpstui.ui.theme import variable_defaults
 
 if TYPE_CHECKING:
+    from mpstui.ui.daemons.contract import DaemonBackend
     from mpstui.ui.load.contract import LoadBackend
     from mpstui.ui.load.session import LoadSession
+    from mpstui.ui.plan.contract import PlanBackend
 
 _STOP_S = 5.0
 """Longest wait for the collector at the end."""
@@ -77,9 +79,12 @@ class MpsTuiApp(App[int]):
         messages: Sequence[str] = (),
         keys: Mapping[str, str] | None = None,
         load: LoadBackend | None = None,
+        plans: PlanBackend | None = None,
+        daemons: DaemonBackend | None = None,
     ) -> None:
         """``refresh`` is the collector's interval in seconds. ``messages`` are told at the start, e.g. about a broken
-        theme. ``keys`` maps ids of bindings to the user's keys. ``load`` starts test clients.
+        theme. ``keys`` maps ids of bindings to the user's keys. ``load`` starts test clients,
+        ``plans`` keeps profiles, ``daemons`` starts and stops control daemons.
         """
         # Textual chooses at construction how NO_COLOR is obeyed: without any colour only where the theme is ``ansi``.
         super().__init__(driver_class=TerminalDriver, ansi_color=any(t.ansi and t.name == theme for t in themes))
@@ -91,6 +96,8 @@ class MpsTuiApp(App[int]):
         self.refresh_interval = refresh
         self._messages = tuple(messages)
         self._load_backend = load
+        self.plans = plans
+        self._daemon_backend = daemons
         self.load: LoadSession | None = None
         self._diff = ScreenDiff()
         self._paused_at: float | None = None
@@ -238,6 +245,24 @@ class MpsTuiApp(App[int]):
         screen = cast("LoadScreen", self.get_screen("load"))
         screen.open_for(self.snapshot, pipe_dir)
         self.push_screen(screen)
+
+    def open_plan(self, pipe_dir: Path | None) -> None:
+        if self.plans is None:
+            return
+        from mpstui.ui.plan.screen import PlanScreen
+
+        if not self.is_screen_installed("plan"):
+            self.install_screen(PlanScreen(self.plans, self.runner), "plan")
+        screen = cast("PlanScreen", self.get_screen("plan"))
+        screen.open_for(self.snapshot, pipe_dir)
+        self.push_screen(screen)
+
+    def open_daemons(self, pipe_dir: Path | None) -> None:
+        if self._daemon_backend is None or self.plans is None:
+            return
+        from mpstui.ui.daemons.screen import DaemonScreen
+
+        self.push_screen(DaemonScreen(self._daemon_backend, self.plans, self.runner, self.snapshot, pipe_dir))
 
     @property
     def load_keys(self) -> Mapping[ProcessKey, int]:

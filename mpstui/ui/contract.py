@@ -58,6 +58,12 @@ class Host(Protocol):
     def open_load(self, pipe_dir: Path | None) -> None:
         """The panel of test clients, for the daemon in ``pipe_dir``."""
 
+    def open_plan(self, pipe_dir: Path | None) -> None:
+        """The plan screen, for the daemon in ``pipe_dir``."""
+
+    def open_daemons(self, pipe_dir: Path | None) -> None:
+        """The screen of the control daemons."""
+
     @property
     def load_keys(self) -> Mapping[ProcessKey, int]:
         """Test clients that this program runs, with their numbers."""

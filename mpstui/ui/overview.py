@@ -44,6 +44,8 @@ class Overview(InkScreen):
         Binding("left_square_bracket,ctrl+left", "daemon(-1)", "Previous daemon", show=False, id="daemon.previous"),
         Binding("right_square_bracket,ctrl+right", "daemon(1)", "Next daemon", show=False, id="daemon.next"),
         Binding("y", "copy", "Copy the row", show=False, id="copy"),
+        Binding("d", "daemons", "Daemons: start and stop", show=False, id="daemons"),
+        Binding("p", "plan", "Plan: divide a GPU", show=False, id="plan"),
         Binding("L", "load", "Load: test clients", show=False, id="load"),
         Binding("question_mark,f1", "app.show_help", "Help", id="help"),
         Binding("q", "app.quit_app", "Quit", id="quit"),
@@ -233,6 +235,8 @@ class Overview(InkScreen):
         ready = snapshot is not None and daemon is not None and daemon.health == "ok"
         hints += [
             KeyHint("/", "Filter", "filter", 6, ready),
+            KeyHint("d", "Daemon", "daemons", 4, snapshot is not None),
+            KeyHint("p", "Plan", "plan", 4, snapshot is not None),
             KeyHint("L", "Load", "load", 4, snapshot is not None),
             KeyHint("s", "Sort", "sort", 2, ready),
             KeyHint("v", "Choose", "choose", 2, ready),
@@ -307,6 +311,12 @@ class Overview(InkScreen):
 
     def action_load(self) -> None:
         self._host.open_load(self.daemon.pipe_dir if self.daemon else None)
+
+    def action_plan(self) -> None:
+        self._host.open_plan(self.daemon.pipe_dir if self.daemon else None)
+
+    def action_daemons(self) -> None:
+        self._host.open_daemons(self.daemon.pipe_dir if self.daemon else None)
 
     def action_copy(self) -> None:
         """Copy the row under the cursor as text (OSC 52, so it works over SSH)."""

@@ -1,0 +1,159 @@
+"""What the plan and daemon screens run on: the profiles' folder, /proc, and daemons started and stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+# Imported when a screen needs them: the overview is painted without.
+if TYPE_CHECKING:
+    from mpstui.actions.audit import AuditLog
+    from mpstui.control.mps import MpsControl
+    from mpstui.daemons.spec import DaemonSpec, Wish
+    from mpstui.daemons.start import Started
+    from mpstui.daemons.stop import Stopped
+    from mpstui.model import Daemon, Device, ProcessKey, Snapshot
+    from mpstui.plan.profile import Profile
+    from mpstui.ui.plan.contract import Entry
+
+Progress = Callable[[str], None]
+
+
+class NodePlans:
+    """See ``mpstui.ui.plan.contract.PlanBackend``."""
+
+    async def profiles(self) -> Sequence[Entry]:
+        """All that are there, broken ones with what is wrong."""
+        return await asyncio.to_thread(_entries)
+
+    async def save(self, name: str, profile: Profile, *, replace: bool) -> Path:
+        """Keep a profile. Raises ProfileError."""
+        from mpstui.plan import store
+
+        return await asyncio.to_thread(lambda: store.write(name, profile, replace=replace))
+
+    async def in_force(self, snapshot: Snapshot, pipe_dir: Path, old: Profile | None) -> Profile:
+        """What a daemon has now. Raises ProfileError."""
+        from mpstui.cli.profile import as_it_runs
+        from mpstui.plan.profile import Profile, ProfileError
+
+        daemon = snapshot.daemon(pipe_dir)
+        if daemon is None:
+            raise ProfileError(f"the daemon in {pipe_dir} is gone")
+        return Profile((await asyncio.to_thread(as_it_runs, daemon, snapshot, old),))
+
+    async def environment(self, key: ProcessKey) -> Mapping[str, str] | None:
+        """The CUDA_* variables of a client."""
+        from mpstui.plan.chain import environment_of_client
+
+        return await asyncio.to_thread(environment_of_client, key)
+
+
+def _entries() -> tuple[Entry, ...]:
+    from mpstui.plan import store
+    from mpstui.plan.profile import ProfileError
+    from mpstui.ui.plan.contract import Entry
+
+    found = []
+    for name in store.names():
+        try:
+            found.append(Entry(name, store.read(name)[0]))
+        except ProfileError as error:
+            found.append(Entry(name, problem=str(error)))
+    return tuple(found)
+
+
+class NodeDaemons:
+    """See ``mpstui.ui.daemons.contract.DaemonBackend``."""
+
+    def __init__(
+        self,
+        binary: tuple[str, ...],
+        control_for: Callable[[Path], MpsControl],
+        audit: AuditLog,
+        pipe_dirs: Sequence[Path],
+        *,
+        read_only: bool,
+        demo: bool,
+    ) -> None:
+        """``pipe_dirs``: those that are watched; empty where daemons are found by themselves."""
+        self._binary = binary
+        self._control_for = control_for
+        self._audit = audit
+        self._pipe_dirs = tuple(pipe_dirs)
+        self._read_only = read_only
+        self._demo = demo
+
+    @property
+    def cannot_start(self) -> str | None:
+        """A daemon outlives mpstui, and a demo's node does not."""
+        if self._read_only:
+            from mpstui.daemons.start import READ_ONLY
+
+            return READ_ONLY
+        return "a demo has its own daemon, and no other can be started in it" if self._demo else None
+
+    def specs(self, wish: Wish, devices: Sequence[Device]) -> tuple[DaemonSpec, ...]:
+        """The daemons that a wish comes to. Raises PlanError."""
+        from mpstui.daemons.spec import specs_of
+
+        return specs_of(wish, devices, os.environ, root=os.geteuid() == 0)
+
+    def specs_of_profile(self, profile: Profile) -> tuple[DaemonSpec, ...]:
+        """The daemons that a profile describes."""
+        from mpstui.daemons.spec import spec_of_profile
+        from mpstui.observe.daemons import DEFAULT_PIPE_DIR
+
+        return tuple(spec_of_profile(one, DEFAULT_PIPE_DIR) for one in profile.daemons)
+
+    def command(self, spec: DaemonSpec) -> str:
+        """As one would type it."""
+        import shlex
+
+        from mpstui.plan.cpus import cpu_text
+
+        words = [f"CUDA_MPS_PIPE_DIRECTORY={spec.pipe_dir}", f"CUDA_MPS_LOG_DIRECTORY={spec.log_dir}"]
+        if spec.devices:
+            words.append(f"CUDA_VISIBLE_DEVICES={','.join(spec.devices)}")
+        if spec.cpus is not None:
+            words += ["taskset", "-c", cpu_text(spec.cpus)]
+        words += [*(os.path.basename(word) for word in self._binary[-1:]), "-d", *(["-M"] if spec.multi_user else [])]
+        return " ".join(shlex.quote(word) for word in words)
+
+    async def start(self, spec: DaemonSpec, progress: Progress) -> Started:
+        """In a thread of its own: directories and logs may be on a slow file system."""
+        from mpstui.actions.types import ExitStatus
+        from mpstui.daemons.start import Started, start
+
+        loop = asyncio.get_running_loop()
+        if self.cannot_start is not None:
+            return Started(spec, ExitStatus.REFUSED_BY_SAFETY_RULE, self.cannot_start)
+
+        def tell(text: str) -> None:
+            loop.call_soon_threadsafe(progress, text)
+
+        def run() -> Started:
+            return asyncio.run(start(spec, self._binary, self._audit, read_only=self._read_only, progress=tell))
+
+        return await asyncio.to_thread(run)
+
+    async def stop(self, daemon: Daemon, *, timeout: int | None, force: bool, progress: Progress) -> Stopped:
+        """Through the daemon's one control channel, which is the collector's."""
+        from mpstui.daemons.stop import stop
+
+        return await stop(
+            daemon,
+            self._control_for(daemon.pipe_dir),
+            self._audit,
+            timeout=timeout,
+            force=force,
+            read_only=self._read_only,
+            progress=progress,
+        )
+
+    def watched(self, pipe_dir: Path) -> bool:
+        """Whether a daemon there comes onto the screen."""
+        return not self._pipe_dirs or pipe_dir in self._pipe_dirs

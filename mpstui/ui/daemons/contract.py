@@ -1,0 +1,39 @@
+"""What the daemon screen needs of whoever runs commands: what a wish comes to, start and stop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from mpstui.daemons.spec import DaemonSpec, Wish
+from mpstui.daemons.start import Started
+from mpstui.daemons.stop import Stopped
+from mpstui.model import Daemon, Device
+from mpstui.plan.profile import Profile
+
+Progress = Callable[[str], None]
+
+
+class DaemonBackend(Protocol):
+    """Starts and stops daemons; refuses where mpstui is read-only, whatever the screen offers."""
+
+    @property
+    def cannot_start(self) -> str | None:
+        """Why no daemon can be started from here, in words."""
+
+    def specs(self, wish: Wish, devices: Sequence[Device]) -> tuple[DaemonSpec, ...]:
+        """The daemons that a wish comes to. Raises PlanError."""
+
+    def specs_of_profile(self, profile: Profile) -> tuple[DaemonSpec, ...]:
+        """The daemons that a profile describes."""
+
+    def command(self, spec: DaemonSpec) -> str:
+        """What would be run, for a person to read."""
+
+    async def start(self, spec: DaemonSpec, progress: Progress) -> Started: ...
+
+    async def stop(self, daemon: Daemon, *, timeout: int | None, force: bool, progress: Progress) -> Stopped: ...
+
+    def watched(self, pipe_dir: Path) -> bool:
+        """Whether a daemon there would come onto the screen by itself."""

@@ -1,0 +1,356 @@
+"""The control daemons: what runs, where, with which devices; starting another one, stopping one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar, Final, cast
+
+from textual import events, on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+
+from mpstui.model import Daemon, Device, Snapshot
+from mpstui.text import UNKNOWN, format_age, format_percentage, format_size, printable
+from mpstui.ui.bars import Header, KeyBar, KeyHint, TooSmall
+from mpstui.ui.cells import HEALTH, devices_of
+from mpstui.ui.contract import Host, Runner
+from mpstui.ui.daemons.contract import DaemonBackend
+from mpstui.ui.layout import MIN_HEIGHT, MIN_WIDTH
+from mpstui.ui.load.box import Box, upper_border, wrapped
+from mpstui.ui.painted import InkScreen, Line, Painted, fit
+from mpstui.ui.panel import Panel
+from mpstui.ui.plan.contract import PlanBackend
+
+_LABEL: Final = 16
+EXCLUSIVE: Final = "Exclusive_Process"
+READ_ONLY: Final = "mpstui runs read-only: no daemon is started or stopped"
+
+
+class DaemonsPanel(Panel[Daemon]):
+    """One line for a daemon, or for the place where one was."""
+
+    KIND: ClassVar[str] = "daemon"
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._time = 0.0
+
+    def show(self, snapshot: Snapshot | None) -> None:
+        self._time = snapshot.time if snapshot else 0.0
+        self.set_rows(snapshot.daemons if snapshot else ())
+
+    def key(self, row: Daemon) -> Path:
+        return row.pipe_dir
+
+    def title(self) -> Line:
+        return (("Control daemons", "title"), (f" {len(self.rows)}", "dim"))
+
+    def empty(self) -> str:
+        return "no daemon is known here; n starts one"
+
+    def _upper_border(self, width: int, edge: str) -> Line:
+        return upper_border(self.title(), self.corner(), width, edge)
+
+    def head(self, width: int) -> Line | None:
+        return ((fit(" DIRECTORY", max(12, width - 54)) + "HEALTH      PID       USER        UP   CLIENTS", "head"),)
+
+    def row_lines(self, row: Daemon, width: int) -> list[Line]:
+        word, style = HEALTH[row.health]
+        up = format_age(self._time - row.start_time if row.start_time is not None else None)
+        clients = sum(len(server.clients) for server in row.servers)
+        return [
+            (
+                (fit(f" {printable(str(row.pipe_dir), 200)}", max(12, width - 54)), "text"),
+                (fit(word, 12), style),
+                (fit(UNKNOWN if row.pid is None else str(row.pid), 10), "text"),
+                (fit(row.user or UNKNOWN, 12), "user"),
+                (fit(up, 5), "text"),
+                (f"{clients:>7}", "text"),
+            )
+        ]
+
+
+class AboutDaemon(Box):
+    """All of the daemon under the cursor, and the compute mode of its devices with the command that changes it."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._daemon: Daemon | None = None
+        self._devices: Sequence[Device] = ()
+
+    def show(self, daemon: Daemon | None, snapshot: Snapshot | None) -> None:
+        self._daemon = daemon
+        self._devices = devices_of(daemon, snapshot) if daemon and snapshot else snapshot.devices if snapshot else ()
+        self.repaint()
+
+    def title(self) -> Line:
+        where = printable(str(self._daemon.pipe_dir), 100) if self._daemon else "No daemon"
+        return ((where, "title"),)
+
+    def corner(self) -> Line:
+        return ((" SIMULATED ", "badge-loud"),) if self._daemon is not None and self._daemon.simulated else ()
+
+    def needs(self, width: int) -> int:
+        """Lines for everything."""
+        return max(1, len(self.body(width, 0)))
+
+    def body(self, width: int, height: int) -> list[Line]:
+        lines = self._facts(width) if self._daemon is not None else []
+        return [*lines, *self._modes(width)]
+
+    def _facts(self, width: int) -> list[Line]:
+        daemon = self._daemon
+        assert daemon is not None  # noqa: S101
+        word, style = HEALTH[daemon.health]
+        found: list[Line] = [((fit(" health", _LABEL), "label"), (word, style))]
+        if daemon.health_detail:
+            found += wrapped(daemon.health_detail, width, "text", indent=" " * _LABEL)
+        if daemon.remedy:
+            found += wrapped(daemon.remedy, width, "warn", "→ ", indent=" " * _LABEL)
+        several = {True: "several at once (-M)", False: "one user's clients at a time", None: UNKNOWN}[daemon.multiuser]
+        rows = [
+            ("pipe directory", str(daemon.pipe_dir)),
+            ("log directory", str(daemon.log_dir) if daemon.log_dir else UNKNOWN),
+            ("process", f"{daemon.pid or UNKNOWN}  {daemon.user or UNKNOWN}  MPS {daemon.version or UNKNOWN}"),
+            ("serves", several),
+            ("defaults", _defaults(daemon)),
+        ]
+        return found + [((fit(f" {label}", _LABEL), "label"), (printable(value, 300), "text")) for label, value in rows]
+
+    def _modes(self, width: int) -> list[Line]:
+        lines: list[Line] = []
+        for device in self._devices:
+            index = "?" if device.index is None else str(device.index)
+            mode = device.compute_mode or UNKNOWN
+            good = mode == EXCLUSIVE
+            name = f"{(device.name or '').removeprefix('NVIDIA ')}  {device.uuid}"
+            lines.append(
+                (
+                    (fit(f" GPU {index}", _LABEL), "label"),
+                    (f"{name}  ", "text"),
+                    (f"compute mode {mode}", "good" if good else "warn"),
+                )
+            )
+            if not good:
+                lines.append(
+                    (
+                        (" " * _LABEL, "text"),
+                        (f"nvidia-smi -i {device.uuid} -c EXCLUSIVE_PROCESS", "bold"),
+                        ("  only the MPS server may use it then; not run by mpstui", "dim"),
+                    )
+                )
+        return lines
+
+
+class LogBox(Box):
+    """The last lines that the logs told of a daemon."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._lines_of_log: list[tuple[float | None, str]] = []
+        self._where = UNKNOWN
+
+    def show(self, daemon: Daemon | None, snapshot: Snapshot | None) -> None:
+        happened = snapshot.events if snapshot and daemon else ()
+        mine = [e for e in happened if daemon is not None and e.pipe_dir == daemon.pipe_dir]
+        self._lines_of_log = [(e.time, e.raw or e.detail) for e in mine]
+        self._where = str(daemon.log_dir) if daemon and daemon.log_dir else UNKNOWN
+        self.repaint()
+
+    def title(self) -> Line:
+        return (("Log", "title"), (f"  {printable(self._where, 100)}", "dim"))
+
+    def body(self, width: int, height: int) -> list[Line]:
+        lines: list[Line] = []
+        for moment, text in self._lines_of_log[-height:]:
+            clock = ""
+            if not text.startswith("["):  # a line of a log has its own
+                clock = f"{UNKNOWN if moment is None else time.strftime('%H:%M:%S', time.localtime(moment))}  "
+            lines.append(((f" {clock}", "dim"), (fit(printable(text, 400), width - len(clock) - 2), "text")))
+        return lines or [((" nothing yet", "dim"),)]
+
+
+def _defaults(daemon: Daemon) -> str:
+    limits = ", ".join(f"{o}: {format_size(size)}" for o, size in sorted(daemon.default_pinned_mem_limits.items()))
+    return f"{format_percentage(daemon.default_active_thread_percentage)}  memory {limits or 'no limit'}"
+
+
+class DaemonScreen(InkScreen):
+    """n starts, x stops; both ask, and both are refused below the screen where mpstui is read-only."""
+
+    OFFERS_ACTIONS: ClassVar[bool] = False
+    AUTO_FOCUS = "#daemons"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("n", "start", "Start a new daemon", show=False, id="daemon.start"),
+        Binding("x", "stop", "Stop the daemon", show=False, id="daemon.stop"),
+        Binding("y", "copy", "Copy the command for the compute mode", show=False, id="daemon.copy"),
+        Binding("r", "read_again", "Look again", show=False, id="refresh"),
+        Binding("escape", "back", "Back", show=False, id="daemon.back"),
+        Binding("question_mark,f1", "app.show_help", "Help", id="help"),
+        Binding("q", "app.quit_app", "Quit", id="quit"),
+    ]
+    DEFAULT_CSS = """
+    DaemonScreen {
+        layout: vertical; overflow: hidden; background: $background;
+        & #daemons { height: 6; }
+        & #log { height: 1fr; }
+        & #too-small { display: none; height: 1fr; }
+    }
+    """
+
+    def __init__(
+        self,
+        backend: DaemonBackend,
+        plans: PlanBackend,
+        runner: Runner,
+        snapshot: Snapshot | None,
+        pipe_dir: Path | None,
+    ) -> None:
+        super().__init__()
+        self._backend = backend
+        self._plans = plans
+        self._runner = runner
+        self._snapshot = snapshot
+        self.header = Header(read_only=runner.read_only)
+        self.panel = DaemonsPanel(id="daemons")
+        self.about = AboutDaemon(id="about")
+        self.log_box = LogBox(id="log")
+        self.keys = KeyBar()
+        places = [daemon.pipe_dir for daemon in snapshot.daemons] if snapshot else []
+        self._begin = places.index(pipe_dir) if pipe_dir in places else 0
+
+    def compose(self) -> ComposeResult:
+        yield self.header
+        yield self.panel
+        yield self.about
+        yield self.log_box
+        yield TooSmall(id="too-small")
+        yield self.keys
+
+    def on_mount(self) -> None:
+        self.show()
+        self.panel.move_to(self._begin)
+
+    def update_snapshot(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self.show()
+
+    def on_screen_resume(self) -> None:
+        cast("Host", self.app).catch_up()
+        self._arrange()
+        self.show()
+
+    @property
+    def daemon(self) -> Daemon | None:
+        """The one under the cursor."""
+        return self.panel.cursor_row
+
+    def show(self) -> None:
+        """Bring every widget up to date; each paints only what differs."""
+        if not self.is_mounted:
+            return
+        snapshot = self._snapshot
+        with self.app.batch_update():
+            self.panel.show(snapshot)
+            self.header.show(snapshot, self.daemon, None)
+            self.about.show(self.daemon, snapshot)
+            self.log_box.show(self.daemon, snapshot)
+            self._arrange()
+            self._show_keys()
+
+    def _show_keys(self) -> None:
+        runs = self.daemon is not None and self.daemon.health not in {"absent", "stale"}
+        self.keys.show(
+            [
+                KeyHint("n", "Start new", "start", 9, self._backend.cannot_start is None),
+                KeyHint("x", "Stop", "stop", 9, runs and not self._runner.read_only),
+                KeyHint("⏎", "Details", "none", 4, self.daemon is not None),
+                KeyHint("y", "Copy command", "copy", 4, self._command() is not None),
+                KeyHint("r", "Look again", "read_again", 3),
+                KeyHint("Esc", "Back", "back", 7),
+                KeyHint("?", "Help", "show_help", 5),
+                KeyHint("q", "Quit", "quit_app", 5),
+            ]
+        )
+
+    def _arrange(self) -> None:
+        width, height = self.app.size
+        small = width < MIN_WIDTH or height < MIN_HEIGHT
+        self.panel.styles.height = max(4, min(10, height // 4, 3 + len(self.panel.rows)))
+        self.about.styles.height = "1fr" if height < 20 else min(height * 3 // 5, 2 + self.about.needs(width - 2))
+        self.log_box.display = not small and height >= 20
+        for widget in (self.header, self.panel, self.about, self.keys):
+            widget.display = not small
+        self.query_one("#too-small").display = small
+
+    def on_resize(self, event: events.Resize) -> None:
+        self._arrange()
+        self.call_after_refresh(self._repaint)
+
+    def _repaint(self) -> None:
+        for painted in self.query(Painted):
+            painted.repaint()
+
+    # What is done.
+
+    def action_start(self) -> None:
+        if self._backend.cannot_start is not None:
+            self._say(self._backend.cannot_start)
+            return
+        from mpstui.ui.daemons.starting import StartDialog
+
+        if self._snapshot is not None:
+            self.app.push_screen(StartDialog(self._backend, self._plans, self._runner, self._snapshot))
+
+    def action_stop(self) -> None:
+        daemon = self.daemon
+        if self._runner.read_only:
+            self._say(READ_ONLY)
+        elif daemon is None or self._snapshot is None or daemon.health in {"absent", "stale"}:
+            self._say("no daemon runs there")
+        else:
+            from mpstui.ui.daemons.stopping import StopDialog
+
+            self.app.push_screen(StopDialog(self._backend, self._snapshot, daemon))
+
+    def _command(self) -> str | None:
+        """The commands that set the compute mode, for the admin to run."""
+        if self._snapshot is None:
+            return None
+        devices = devices_of(self.daemon, self._snapshot) if self.daemon else self._snapshot.devices
+        lines = [f"nvidia-smi -i {d.uuid} -c EXCLUSIVE_PROCESS" for d in devices if d.compute_mode != EXCLUSIVE]
+        return "\n".join(lines) or None
+
+    def action_copy(self) -> None:
+        command = self._command()
+        if command is not None:
+            self.app.copy_to_clipboard(command)
+            self.app.notify(command, title="Copied", markup=False)
+
+    def action_read_again(self) -> None:
+        cast("Host", self.app).refresh_now(None)
+
+    def action_back(self) -> None:
+        self.app.pop_screen()
+
+    def _say(self, text: str) -> None:
+        self.app.notify(text, title="Daemon", severity="warning", markup=False)
+
+    # Messages of the widgets.
+
+    @on(Panel.Moved)
+    def _moved(self) -> None:
+        self.show()
+
+    @on(Panel.Opened)
+    def _opened(self, message: Panel.Opened) -> None:
+        cast("Host", self.app).open_details(message.kind, message.identity)
+
+    @on(KeyBar.Pressed)
+    async def _pressed(self, message: KeyBar.Pressed) -> None:
+        if message.action in {"show_help", "quit_app"}:
+            await self.app.run_action(message.action, self.app)
+        elif message.action != "none":
+            await self.run_action(message.action)

@@ -1,0 +1,176 @@
+"""The form that starts a control daemon, or one for each GPU: what would be run is shown before anything is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.containers import Horizontal
+from textual.content import Content
+from textual.widgets import Input, Static
+
+from mpstui.daemons.spec import DaemonSpec, Wish
+from mpstui.model import Snapshot
+from mpstui.plan.amounts import PlanError
+from mpstui.plan.cpus import cpu_list
+from mpstui.plan.profile import Profile, ProfileError
+from mpstui.text import UNKNOWN
+from mpstui.ui.cells import count
+from mpstui.ui.contract import Host, Runner
+from mpstui.ui.daemons.contract import DaemonBackend
+from mpstui.ui.daemons.toggles import Toggles
+from mpstui.ui.dialogs.parts import Choice, Chooser, Lines, Listing, plain
+from mpstui.ui.plan.contract import Entry, PlanBackend
+from mpstui.ui.plan.work import Outcome, Progress, WorkDialog
+
+
+class StartDialog(WorkDialog):
+    """A profile says everything itself; without one the fields do."""
+
+    AUTO_FOCUS: ClassVar[str] = "#devices"
+    TITLE_OF_WORK = "Start a daemon"
+    DEFAULT_CSS = "StartDialog Listing { margin-top: 0; } StartDialog .-short .field { margin-bottom: 0; }"
+
+    def __init__(self, backend: DaemonBackend, plans: PlanBackend, runner: Runner, snapshot: Snapshot) -> None:
+        super().__init__(snapshot)
+        self._backend = backend
+        self._plans = plans
+        self._runner = runner
+        self._entries: dict[str, Entry] = {}
+        self._specs: tuple[DaemonSpec, ...] = ()
+        self._started: tuple[DaemonSpec, ...] = ()
+
+    def compose(self) -> ComposeResult:
+        devices = [
+            Choice(d.uuid, f"GPU {UNKNOWN if d.index is None else d.index}", f"{d.name or ''}  {d.uuid}")
+            for d in self.snapshot.devices
+        ]
+        modes = [
+            Choice("per_gpu", "one daemon for each GPU", "each with its own directories"),
+            Choice("multi_user", "several users at the same time", "-M"),
+        ]
+        cpus = Input(id="cpus", max_length=120, placeholder="any; 0-3,8 as taskset takes it; one each with per GPU")
+        where = Input(id="where", max_length=120, placeholder="the usual one, e.g. /tmp/mps_0")
+        for entry in (cpus, where):
+            entry.cursor_blink = False
+        yield self.frame(
+            "Start a control daemon",
+            "Space on/off · Tab move · Enter next · Esc close",
+            self._field("Profile", Chooser([Choice(None, "none", "the fields below")], id="profile")),
+            self._field("Devices", Toggles(devices, id="devices")),
+            self._field("", Toggles(modes, id="modes")),
+            self._field("CPUs", cpus),
+            self._field("Directory", where),
+            Listing(id="specs", classes="question"),
+            Lines(id="problem"),
+            *self.outcome_parts(),
+            foot=self.foot("Start"),
+        )
+
+    @staticmethod
+    def _field(label: str, widget: Chooser | Toggles | Input) -> Horizontal:
+        return Horizontal(Static(label, classes="label", markup=False), widget, classes="field question")
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        self.run_worker(self._look(), exit_on_error=False)
+
+    async def _look(self) -> None:
+        try:
+            found = await self._plans.profiles()
+        except ProfileError:
+            return  # without profiles the fields are enough; the plan screen tells what is wrong
+        if not self.is_attached:
+            return
+        self._entries = {entry.name: entry for entry in found if entry.profile is not None}
+        choices = [Choice(None, "none", "the fields below")]
+        choices += [Choice(e.name, e.name, e.profile.description if e.profile else "") for e in self._entries.values()]
+        self.query_one("#profile", Chooser).show(choices)
+        self.show()
+
+    @property
+    def profile(self) -> Profile | None:
+        """The chosen one."""
+        chosen = self.query_one("#profile", Chooser).chosen
+        entry = self._entries.get(str(chosen.value)) if chosen is not None and chosen.value is not None else None
+        return entry.profile if entry else None
+
+    def specs(self) -> tuple[DaemonSpec, ...]:
+        """The daemons as the fields stand. Raises PlanError."""
+        if (profile := self.profile) is not None:
+            return self._backend.specs_of_profile(profile)
+        modes = self.query_one("#modes", Toggles).on
+        cpus = self.query_one("#cpus", Input).value.strip()
+        where = self.query_one("#where", Input).value.strip()
+        if where and not where.startswith("/"):
+            raise PlanError("the directory must be an absolute path")
+        chosen = self.query_one("#devices", Toggles)
+        devices = tuple(str(choice.value) for choice in chosen.choices if choice.value in chosen.on)
+        wish = Wish(
+            devices,
+            "per_gpu" in modes,
+            "multi_user" in modes,
+            cpu_list(cpus) if cpus else None,
+            Path(where) if where else None,
+        )
+        return self._backend.specs(wish, self.snapshot.devices)
+
+    def show(self) -> None:
+        if self.state != "asking":
+            self.show_foot("Start", ready=False)
+            return
+        for name in ("devices", "modes", "cpus", "where"):
+            self.query_one(f"#{name}").disabled = self.profile is not None
+        problem = self._backend.cannot_start
+        try:
+            self._specs = self.specs()
+        except PlanError as error:
+            self._specs, problem = (), problem or str(error)
+        lines: list[Content] = []
+        for spec in self._specs:
+            there = self.snapshot.daemon(spec.pipe_dir)
+            if there is not None and there.health not in {"absent", "stale"}:
+                problem = problem or f"a daemon runs in {spec.pipe_dir} already"
+            lines.append(Content.styled(plain(self._backend.command(spec)), "bold"))
+        self.query_one("#specs", Listing).show(f"Would be run: {count(len(lines), 'daemon')}", lines)
+        self.show_problem(problem)
+        self.show_foot("Start", ready=problem is None and bool(self._specs))
+
+    @on(Input.Changed)
+    @on(Chooser.Changed)
+    @on(Toggles.Changed)
+    def _changed(self) -> None:
+        self.ask_again()
+        self.show()
+
+    @on(Input.Submitted)
+    def _next(self) -> None:
+        self.app.action_focus_next()
+
+    def pressed(self, button: str) -> None:
+        self.show()
+        if self.state == "asking" and self._specs and self._backend.cannot_start is None:
+            specs, profile = self._specs, self.profile
+            self.begin(lambda progress: self._start(specs, profile, progress))
+
+    async def _start(self, specs: Sequence[DaemonSpec], profile: Profile | None, progress: Progress) -> Outcome:
+        details: list[str] = []
+        for position, spec in enumerate(specs):
+            result = await self._backend.start(spec, progress)
+            if not result.done:
+                missing = [str(other.pipe_dir) for other in specs[position + 1 :]]
+                not_tried = (f"not tried: {', '.join(missing)}",) if missing else ()
+                return Outcome(False, result.message, (*details, *result.details, *not_tried))
+            details += [result.message, *result.details] if len(specs) > 1 else list(result.details)
+            if not self._backend.watched(spec.pipe_dir):
+                details.append(f"it is not on this screen, which was started for other directories: {spec.pipe_dir}")
+        host: Host = self.app  # type: ignore[assignment]
+        host.refresh_now(None)
+        message = result.message if len(specs) == 1 else f"{len(specs)} daemons run"
+        remedy = ""
+        if profile is not None and any(one.limits != type(one.limits)() for one in profile.daemons):
+            remedy = "Its limits are set next: o in the plan (p) opens the profile, shows what differs, applies it."
+        return Outcome(True, message, tuple(details), remedy)

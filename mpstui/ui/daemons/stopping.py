@@ -1,0 +1,191 @@
+"""The question before a control daemon is stopped: who is hit, how long it may wait, and the clients going."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.containers import Horizontal
+from textual.content import Content
+from textual.widgets import Static
+
+from mpstui.daemons.stop import FORCE_AFTER, StopPreview, preview_stop
+from mpstui.model import Client, Daemon, ProcessKey, Snapshot
+from mpstui.ui.cells import count
+from mpstui.ui.daemons.contract import DaemonBackend
+from mpstui.ui.dialogs.base import Dialog
+from mpstui.ui.dialogs.parts import Choice, Chooser, Lines, Listing, Push, marked, plain
+from mpstui.ui.plan.work import Outcome, Progress, WorkDialog
+
+FORCE = "force"
+WAITS = (
+    Choice(None, "as long as its clients take", "quit"),
+    Choice(10, "at most 10 s", "quit -t 10; then their GPU work is ended with error 806"),
+    Choice(60, "at most 60 s", "quit -t 60"),
+    Choice(600, "at most 10 min", "quit -t 600"),
+    Choice(FORCE, "force", f"quit -t {FORCE_AFTER}; a daemon that answers nobody is ended as a process"),
+)
+
+
+class StopDialog(WorkDialog):
+    """Names each client that is hit; while it waits, shows those that are left."""
+
+    TITLE_OF_WORK = "Stop the daemon"
+    DEFAULT_CSS = "StopDialog #effect { margin-top: 1; }"
+
+    def __init__(self, backend: DaemonBackend, snapshot: Snapshot, daemon: Daemon) -> None:
+        super().__init__(snapshot)
+        self._backend = backend
+        self._daemon = daemon
+        self._forced = False
+
+    def compose(self) -> ComposeResult:
+        yield self.frame(
+            f"Stop the daemon in {self._daemon.pipe_dir}",
+            "Enter presses the marked button · Tab move · ↑↓ choose · Esc cancel",
+            Horizontal(
+                Static("It may wait", classes="label", markup=False),
+                Chooser(WAITS, None, id="wait"),
+                classes="field question",
+            ),
+            Lines(id="effect", classes="question"),
+            Listing(id="hits"),
+            Lines(id="problem"),
+            *self.outcome_parts(),
+            foot=(*self.foot("Stop", "-harm"), Push("Force …", id="force", classes="-harm")),
+            harm=True,
+        )
+
+    @property
+    def daemon(self) -> Daemon | None:
+        """The same daemon, not another one in the same directory."""
+        found = self.snapshot.daemon(self._daemon.pipe_dir)
+        return found if found is not None and found.key == self._daemon.key else None
+
+    @property
+    def wait(self) -> int | None:
+        """Seconds; None: as long as it takes, or by force."""
+        chosen = self.query_one("#wait", Chooser).chosen
+        return chosen.value if chosen is not None and isinstance(chosen.value, int) else None
+
+    @property
+    def forcing(self) -> bool:
+        chosen = self.query_one("#wait", Chooser).chosen
+        return chosen is not None and chosen.value == FORCE
+
+    def preview(self) -> StopPreview:
+        """What the choice would do."""
+        return preview_stop(self.snapshot, self._daemon.pipe_dir, self.wait, self.forcing)
+
+    def show(self) -> None:
+        force = self.query_one("#force", Push)
+        force.display = self.state == "running" and not self._forced
+        self._show_clients()
+        if self.state != "asking":
+            self.show_foot("Stop", ready=False)
+            self.query_one("#apply").display = False
+            return
+        shown = self.preview()
+        problem = shown.error.replace("; --force ends its process", "; force ends its process") if shown.error else None
+        if self.daemon is None:
+            problem = "the daemon has ended, or another one is there now; nothing will be done"
+        self.query_one("#effect", Lines).show(
+            marked("▲" if shown.hits else "·", shown.effect, "$text-warning" if shown.hits else "")
+        )
+        self.show_problem(problem)
+        self.show_foot("Force …" if self.forcing else "Stop", ready=problem is None)
+
+    def _show_clients(self) -> None:
+        """Everybody who was there; who has gone is struck out."""
+        daemon = self.daemon
+        if self.state == "asking" and daemon is not None:
+            self._daemon = daemon
+        here = {client.key for client in daemon.clients()} if daemon is not None else set[ProcessKey]()
+        were = list(self._daemon.clients())
+        lines = [_client_line(client, here=client.key in here) for client in were]
+        left = sum(client.key in here for client in were)
+        title = f"Hit: {count(len(were), 'client')}" if self.state == "asking" else f"{left} of {len(were)} are left"
+        self.query_one("#hits", Listing).show(title, lines)
+
+    @on(Chooser.Changed)
+    def _changed(self) -> None:
+        self.show()
+
+    def pressed(self, button: str) -> None:
+        self.show()
+        daemon = self.daemon or self._daemon
+        if button == "force" or (self.state == "asking" and self.forcing):
+            hits = tuple(client for client in daemon.clients())
+            self.app.push_screen(ForceConfirm(self.snapshot, daemon, hits, self._force))
+        elif self.state == "asking" and not self.query_one("#apply", Push).disabled:
+            wait = self.wait
+            self.begin(lambda progress: self._stop(daemon, wait, False, progress))
+
+    def _force(self) -> None:
+        """After its own confirmation; a stop that still waits is given up first."""
+        daemon = self.daemon or self._daemon
+        if self.state == "ended":
+            return
+        self._forced = True
+        if self.worker is not None and self.worker.is_running:
+            self.worker.cancel()
+        self.begin(lambda progress: self._stop(daemon, None, True, progress))
+
+    async def _stop(self, daemon: Daemon, timeout: int | None, force: bool, progress: Progress) -> Outcome:
+        result = await self._backend.stop(daemon, timeout=timeout, force=force, progress=progress)
+        refresh = getattr(self.app, "refresh_now", None)
+        if refresh is not None:
+            refresh(daemon.pipe_dir)
+        return Outcome(result.done, result.message, result.details)
+
+
+def _client_line(client: Client, *, here: bool) -> Content:
+    text = plain(f"{client.pid:<8}{client.user or '—'}  {client.command or '—'}")
+    if here:
+        return Content.assemble(("● ", "$text-error"), text)
+    return Content.assemble(("– ", "$text-muted"), (f"{text}  gone", "$text-muted strike"))
+
+
+class ForceConfirm(Dialog):
+    """A second question: force ends everybody's GPU work."""
+
+    AUTO_FOCUS: ClassVar[str] = "#cancel"
+    DEFAULT_CSS = "ForceConfirm #hits { margin-top: 1; }"
+
+    def __init__(self, snapshot: Snapshot, daemon: Daemon, hits: tuple[Client, ...], go: Callable[[], None]) -> None:
+        super().__init__(snapshot)
+        self._daemon = daemon
+        self._hits = hits
+        self._go = go
+
+    def compose(self) -> ComposeResult:
+        yield self.frame(
+            "Force the daemon to end",
+            "Enter presses the marked button · Tab move · Esc cancel",
+            Lines(id="what"),
+            Listing(id="hits"),
+            foot=(Push("Cancel", id="cancel"), Push("Force", id="apply", classes="-harm")),
+            harm=True,
+        )
+
+    def show(self) -> None:
+        number = count(len(self._hits), "client")
+        self.query_one("#what", Lines).show(
+            marked("▲", f"After {FORCE_AFTER} s the GPU work of {number} is ended with error 806.", "$text-warning"),
+            marked(
+                "▲",
+                f"If the daemon (process {self._daemon.pid or '—'}) does not answer, it gets SIGTERM, then SIGKILL.",
+                "$text-warning",
+            ),
+        )
+        self.query_one("#hits", Listing).show(
+            f"Hit: {number}", [_client_line(client, here=True) for client in self._hits]
+        )
+
+    def on_button_pressed(self, event: Push.Pressed) -> None:
+        event.stop()
+        self.dismiss(None)
+        if event.button.id == "apply":
+            self._go()

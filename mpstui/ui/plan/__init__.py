@@ -1,0 +1,1 @@
+"""The plan screen: a GPU divided among tenants, beside what is, applied, handed over and kept."""

@@ -1,0 +1,161 @@
+"""The confirmation before a plan or a profile is applied: every command, the report, and the way back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from textual.app import ComposeResult
+from textual.content import Content
+
+from mpstui.actions.types import Request, Result
+from mpstui.model import Snapshot
+from mpstui.plan.amounts import PlanError
+from mpstui.plan.apply import Report, WayBack, apply, go_back
+from mpstui.plan.profile import DaemonProfile
+from mpstui.plan.settings import Step, steps, waits_for_a_server
+from mpstui.ui.cells import count
+from mpstui.ui.contract import Runner
+from mpstui.ui.dialogs.parts import Lines, Listing, Push, marked, plain
+from mpstui.ui.plan.work import Outcome, Progress, WorkDialog
+
+READ_ONLY = "mpstui runs read-only: nothing is set"
+WAITS = "no server runs: limits that are for servers alone are set once one does; apply again then"
+Targets = Sequence[tuple[Path, DaemonProfile]]
+
+
+class _Executes:
+    """The runner, as the steps call it."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+
+    async def execute(self, request: Request, snapshot: Snapshot, progress: Progress = lambda text: None) -> Result:
+        return await self._runner.execute(request, snapshot, progress)
+
+
+def command_text(request: Request) -> str:
+    """The control command of a step, for a person to read."""
+    server = "" if request.server_pid is None else f" {request.server_pid}"
+    default = "default_" if request.server_pid is None else ""
+    if request.action == "set_active_thread_percentage":
+        return f"set_{default}active_thread_percentage{server} {request.value}"
+    if request.action == "set_pinned_mem_limit":
+        value = "0" if request.value == "none" else request.value
+        return f"set_{default}device_pinned_mem_limit{server} {request.device} {value}"
+    return f"set_default_client_priority {request.value}"
+
+
+def steps_of(snapshot: Snapshot, targets: Targets) -> tuple[list[tuple[Path, tuple[Step, ...]]], str]:
+    """The commands for each daemon, and why there are none as asked; empty where there is nothing wrong."""
+    found: list[tuple[Path, tuple[Step, ...]]] = []
+    for pipe_dir, wanted in targets:
+        daemon = snapshot.daemon(pipe_dir)
+        if daemon is None or daemon.health != "ok":
+            state = daemon.health if daemon else "absent"
+            return [], f"the daemon in {pipe_dir} is {state}"
+        try:
+            found.append((pipe_dir, steps(snapshot, pipe_dir, wanted)))
+        except PlanError as error:
+            return [], str(error)
+    return found, ""
+
+
+class ApplyDialog(WorkDialog):
+    """Lists the commands; where one fails, says what is in force and offers to take it back."""
+
+    TITLE_OF_WORK = "Apply"
+    DEFAULT_CSS = "ApplyDialog #after { margin-top: 1; }"
+
+    def __init__(self, runner: Runner, what: str, targets: Targets, snapshot: Snapshot) -> None:
+        super().__init__(snapshot)
+        self._runner = runner
+        self._what = what
+        self._targets = tuple(targets)
+        self._reports: list[Report] = []
+        self._back: list[WayBack] | None = None
+
+    def compose(self) -> ComposeResult:
+        yield self.frame(
+            f"Apply {self._what}",
+            "Enter presses the marked button · Tab move · Esc cancel",
+            Listing(id="commands", classes="question"),
+            Lines(id="after", classes="question"),
+            Lines(id="problem"),
+            *self.outcome_parts(),
+            foot=(*self.foot("Apply"), Push("Go back", id="back", classes="-harm")),
+        )
+
+    def show(self) -> None:
+        back = self.query_one("#back", Push)
+        back.display = self.state == "ended" and self._back is None and any(r.can_go_back for r in self._reports)
+        if self.state != "asking":
+            self.show_foot("Apply", ready=False)
+            if back.display and self.focused is None:
+                self.query_one("#cancel").focus()
+            return
+        found, problem = steps_of(self.snapshot, self._targets)
+        lines: list[Content] = []
+        for pipe_dir, planned in found:
+            if len(found) > 1:
+                lines.append(Content.styled(plain(str(pipe_dir)), "$text-primary bold"))
+            for step in planned:
+                difference = step.difference
+                lines.append(
+                    Content.assemble(
+                        (f"{plain(command_text(difference.request))}  ", "bold"),
+                        (plain(f"{difference.what}: {difference.found} → {difference.wanted}"), "$text-muted"),
+                    )
+                )
+        number = sum(len(planned) for _, planned in found)
+        self.query_one("#commands", Listing).show(f"{count(number, 'command')}, each read back", lines)
+        notes = [marked("⟳", "Clients that are connected keep what they have until they start anew.")] if number else []
+        for pipe_dir, wanted in self._targets:
+            daemon = self.snapshot.daemon(pipe_dir)
+            if daemon is not None and waits_for_a_server(daemon, wanted):
+                notes.append(marked("▲", WAITS, "$text-warning"))
+        if not number and not problem:
+            notes.append(marked("✓", "Nothing differs: there is nothing to send.", "$text-success"))
+        self.query_one("#after", Lines).show(*notes)
+        requests = [step.difference.request for _, planned in found for step in planned]
+        refused = next((e for r in requests if (e := self._runner.preview(r, self.snapshot).error)), None)
+        refusal = READ_ONLY if self._runner.read_only else problem or refused
+        self.show_problem(refusal)
+        self.show_foot("Apply", ready=refusal is None and number > 0)
+
+    def pressed(self, button: str) -> None:
+        if button == "back" and self.state == "ended":
+            self.begin(self._go_back)
+            return
+        self.show()
+        if self.state == "asking" and not self.query_one("#apply", Push).disabled:
+            self.begin(self._apply)
+
+    async def _apply(self, progress: Progress) -> Outcome:
+        found, problem = steps_of(self.snapshot, self._targets)
+        if problem:
+            return Outcome(False, problem)
+        self._reports = []
+        for _, planned in found:
+            self._reports.append(await apply(_Executes(self._runner), self.snapshot, planned, progress))
+            if not self._reports[-1].complete:
+                break
+        lines = tuple(line for report in self._reports for line in report.lines())
+        if all(report.complete for report in self._reports):
+            return Outcome(True, f"{self._what}: all of it is in force", lines)
+        can = any(report.can_go_back for report in self._reports)
+        return Outcome(
+            False,
+            f"{self._what}: only a part is in force",
+            lines,
+            "Go back takes back what was set." if can else "",
+        )
+
+    async def _go_back(self, progress: Progress) -> Outcome:
+        self._back = [
+            await go_back(_Executes(self._runner), self.snapshot, report, progress)
+            for report in reversed(self._reports)
+        ]
+        lines = tuple(line for way in self._back for line in way.lines())
+        stays = any(way.stays for way in self._back)
+        return Outcome(not stays, "not all of it could be taken back" if stays else "it is as it was before", lines)

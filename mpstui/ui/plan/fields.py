@@ -1,0 +1,291 @@
+"""The fields of a plan: chosen with the arrow keys, or typed where they are amounts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Final
+
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.message import Message
+
+from mpstui.model import Daemon, Device
+from mpstui.plan import amounts
+from mpstui.plan.amounts import PlanError, limit_text
+from mpstui.plan.types import STRATEGIES, Strategy
+from mpstui.text import printable
+from mpstui.ui.load.box import upper_border
+from mpstui.ui.painted import Line, fit, fit_line
+from mpstui.ui.panel import Panel
+from mpstui.ui.plan.draft import Draft, MemoryChoice, picture, regroup, with_clients, with_memory, with_strategy
+
+LABEL: Final = 11
+_TEXT_LIMIT: Final = 200
+_BY: Final = ("user", "command", "client")
+_MEMORY: Final[tuple[MemoryChoice, ...]] = ("even", "weight", "none", "own")
+_MOST_CONTEXTS: Final = 16
+_AMOUNTS: Final = "0123456789.,KMGTkmgtiB "
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One line of the form. ``typed``: what can be typed into it at once; ``free``: anything, after Enter."""
+
+    id: str
+    label: str
+    about: str
+    typed: str = ""
+    free: bool = False
+
+
+FIELDS: Final = (
+    Field("device", "device", "The GPU that is divided."),
+    Field("by", "tenants", "Who gets a share: clients of one user, of one command, or each client alone."),
+    Field(
+        "patterns",
+        "patterns",
+        "Commands by shell patterns: Enter, then *train*,*vllm*. What matches none goes by its program.",
+        free=True,
+    ),
+    Field("strategy", "strategy", ""),
+    Field("clients", "shares", "How many; more than there are tenants are for clients to come.", "0123456789"),
+    Field("amounts", "amounts", "", _AMOUNTS),
+    Field("memory", "memory", "", _AMOUNTS),
+    Field("contexts", "contexts", "Of each client on this device; each one takes memory and one of the 48 places."),
+)
+_ABOUT_STRATEGY: Final[dict[Strategy, str]] = {
+    "uniform": "Each gets 100 % / n: nobody disturbs anybody.",
+    "half": "Each gets 100 % / (0.5 n), the vendor's advice where clients are not always busy.",
+    "weighted": "By weights, 30,70, that are typed below.",
+    "exact": "By SM counts, 24,60, typed below or moved as bars; the smallest percentage that gives them.",
+}
+_ABOUT_MEMORY: Final[dict[MemoryChoice, str]] = {
+    "even": "The same limit for each. The context itself counts in it.",
+    "weight": "Limits by the weights, otherwise by the SMs.",
+    "none": "No limits: one client can take all of the memory.",
+    "own": "Limits of your own: 10G for all or 10G,20G; moved as bars, too.",
+}
+
+
+class PlanFields(Panel[Field]):
+    """Holds the :class:`Draft`."""
+
+    KIND: ClassVar[str] = "field"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("right,plus,equals_sign", "change(1)", "Next value", show=False, id="plan.next"),
+        Binding("left,minus", "change(-1)", "Previous value", show=False, id="plan.previous"),
+        Binding("shift+right", "change(4)", "Four values on", show=False, id="plan.next4"),
+        Binding("shift+left", "change(-4)", "Four values back", show=False, id="plan.previous4"),
+        Binding("backspace", "erase", "Erase", show=False, id="plan.erase"),
+    ]
+
+    @dataclass
+    class Changed(Message):
+        """The draft, or the field under the cursor, is another one."""
+
+        draft: Draft
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.draft = Draft()
+        self._daemon: Daemon | None = None
+        self._devices: Sequence[Device] = ()
+        self._typing: str | None = None
+        self.rows = FIELDS
+        self._cursor = FIELDS[0].id
+
+    def show(self, daemon: Daemon | None, devices: Sequence[Device]) -> None:
+        """The node as it is. A device that has gone gives way to the first one."""
+        self._daemon, self._devices = daemon, devices
+        known = [device.uuid for device in devices]
+        if self.draft.device not in known and known:
+            self.draft = regroup(replace(self.draft, device=known[0]), daemon, devices)
+        self.repaint()
+
+    def take(self, draft: Draft) -> None:
+        """Another draft, from the bars or from a profile."""
+        self._typing = None
+        self._set(draft)
+
+    def read_again(self) -> None:
+        """Take in the tenants that there are now."""
+        self.take(regroup(self.draft, self._daemon, self._devices))
+
+    @property
+    def editing(self) -> bool:
+        """Whether every character goes into the field."""
+        return self._typing is not None and self.field.free
+
+    @property
+    def field(self) -> Field:
+        return self.cursor_row or FIELDS[0]
+
+    @property
+    def about(self) -> str:
+        """What the field under the cursor is for."""
+        match self.field.id:
+            case "strategy":
+                return _ABOUT_STRATEGY[self.draft.strategy]
+            case "memory":
+                return _ABOUT_MEMORY[self.draft.memory]
+            case "amounts":
+                words = {"weighted": "Weights: 30,70.", "exact": "SM counts: 24,60."}
+                return words.get(self.draft.strategy, "Weights and SM counts are for the other strategies.")
+            case _:
+                return self.field.about
+
+    # Values.
+
+    def action_change(self, step: int) -> None:
+        """The next or previous value; numbers move by ``step``."""
+        self._typing = None
+        draft, one = self.draft, 1 if step > 0 else -1
+        now = picture(draft, self._daemon, self._devices)
+        match self.field.id:
+            case "device":
+                chosen = _after([device.uuid for device in self._devices], draft.device, one)
+                self._set(regroup(replace(draft, device=chosen), self._daemon, self._devices))
+            case "by":
+                self._set(regroup(replace(draft, by=_after(_BY, draft.by, one)), self._daemon, self._devices))
+            case "strategy":
+                self._set(with_strategy(draft, _after(STRATEGIES, draft.strategy, one), now))
+            case "clients":
+                self._set(with_clients(draft, draft.clients + step, self._devices))
+            case "memory":
+                self._set(with_memory(draft, _after(_MEMORY, draft.memory, one), now))
+            case "contexts":
+                self._set(replace(draft, contexts=max(1, min(_MOST_CONTEXTS, draft.contexts + step)), problem=""))
+
+    def _set(self, draft: Draft) -> None:
+        self.draft = draft
+        self.repaint()
+        self.post_message(self.Changed(draft))
+
+    # Typing.
+
+    async def _on_key(self, event: events.Key) -> None:
+        """Characters of a field that is typed go into it before they are anything else."""
+        char = event.character or ""
+        digit = bool(char) and char in self.field.typed and (char.isdigit() or bool(self._typing))
+        if (self.editing and char.isprintable() and char) or digit:
+            event.stop()
+            event.prevent_default()
+            self._type((self._typing or "") + char)
+            return
+        await super()._on_key(event)
+
+    def action_erase(self) -> None:
+        """The last character; of a value that was not typed, all of it."""
+        if self.field.typed or self.editing:
+            self._type(self._typing[:-1] if self._typing else "")
+
+    def action_open(self) -> None:
+        """Enter: begin or end typing into a field that takes anything."""
+        if self.field.free and self.draft.by == "command" and self._typing is None:
+            self._typing = ",".join(self.draft.patterns)
+        else:
+            self._typing = None
+        self.repaint()
+        self.post_message(self.Changed(self.draft))
+
+    def end_typing(self) -> bool:
+        """Escape; False where nothing was being typed."""
+        if self._typing is None:
+            return False
+        self._typing = None
+        self.repaint()
+        return True
+
+    def _type(self, text: str) -> None:
+        self._typing = text = text[:_TEXT_LIMIT]
+        try:
+            self._set(self._read(self.field.id, text))
+        except PlanError as error:
+            self._set(replace(self.draft, problem=str(error)))
+
+    def _read(self, name: str, text: str) -> Draft:
+        """The draft with what was typed. Raises PlanError."""
+        draft = self.draft
+        match name:
+            case "patterns":
+                patterns = tuple(part.strip() for part in text.split(",") if part.strip())
+                return regroup(replace(draft, patterns=patterns), self._daemon, self._devices)
+            case "clients":
+                return with_clients(draft, amounts.count(text, "shares"), self._devices)
+            case "memory":
+                limits = amounts.sizes(text, "memory")
+                given = limits * draft.clients if len(limits) == 1 else limits
+                return replace(draft, memory="own", limits=given, problem="")
+            case _ if draft.strategy == "weighted":
+                weights = amounts.weights(text)
+                return replace(with_clients(draft, len(weights), self._devices), weights=weights)
+            case _:
+                counts = amounts.counts(text, "SM counts")
+                return replace(with_clients(draft, len(counts), self._devices), strategy="exact", sm_counts=counts)
+
+    def move_to(self, index: int) -> None:
+        self._typing = None
+        super().move_to(index)
+        self.post_message(self.Changed(self.draft))
+
+    # Painting.
+
+    def key(self, row: Field) -> str:
+        return row.id
+
+    def title(self) -> Line:
+        return (("Plan", "title"),)
+
+    def _upper_border(self, width: int, edge: str) -> Line:
+        return upper_border(self.title(), self.corner(), width, edge)
+
+    def row_lines(self, row: Field, width: int) -> list[Line]:
+        value, style = self._value(row)
+        here = row.id == self.field.id and self.has_focus
+        label = (fit(f" {row.label}", LABEL), "label")
+        if here and self._typing is not None:
+            shown = self._typing[-(width - LABEL - 4) :]
+            return [fit_line((label, ("  ", "text"), (shown, "bold"), ("▏", "accent")), width)]
+        left, right = ("‹ ", " ›") if here and row.id not in {"patterns", "amounts"} else ("  ", "  ")
+        return [fit_line((label, (left, "key"), (value, style), (right, "key")), width)]
+
+    def _value(self, row: Field) -> tuple[str, str]:
+        draft = self.draft
+        match row.id:
+            case "device":
+                device = next((d for d in self._devices if d.uuid == draft.device), None)
+                if device is None:
+                    return "none known", "dim"
+                return f"GPU {'?' if device.index is None else device.index} {device.name or ''}", "text"
+            case "by":
+                return {"user": "by user", "command": "by command", "client": "each client"}[draft.by], "bold"
+            case "patterns":
+                if draft.by != "command":
+                    return "for tenants by command", "dim"
+                return printable(",".join(draft.patterns), 100) or "none: by program", "text"
+            case "strategy":
+                return draft.strategy, "accent+bold"
+            case "clients":
+                come = draft.clients - len(draft.labels)
+                return f"{draft.clients}" + (f", {come} for clients to come" if come > 0 else ""), "bold"
+            case "amounts":
+                if draft.strategy == "weighted":
+                    return " : ".join(f"{float(weight):g}" for weight in draft.weights), "text"
+                if draft.strategy == "exact":
+                    return ", ".join(map(str, draft.sm_counts)) + " SM", "text"
+                return "the same for each", "dim"
+            case "memory":
+                if draft.memory != "own":
+                    return {"even": "even", "weight": "by weight", "none": "no limits"}[draft.memory], "text"
+                return ", ".join(limit_text(limit) for limit in draft.limits), "text"
+            case _:
+                return f"{draft.contexts} each", "text"
+
+
+def _after(choices: Sequence[Any], value: Any, step: int) -> Any:
+    """The next or previous one, round the end."""
+    if not choices:
+        return value
+    at = choices.index(value) if value in choices else (-1 if step > 0 else 0)
+    return choices[(at + step) % len(choices)]

@@ -1,0 +1,292 @@
+"""Profiles from the screen: keep a plan or what is in force, look at one, what differs, put it into the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.containers import Horizontal
+from textual.content import Content
+from textual.widgets import Input, Static
+
+from mpstui.model import Snapshot
+from mpstui.plan.amounts import PlanError
+from mpstui.plan.profile import NAME, DaemonProfile, Profile, ProfileError
+from mpstui.plan.settings import drift, waits_for_a_server
+from mpstui.ui.cells import count
+from mpstui.ui.dialogs.parts import Choice, Chooser, Lines, Listing, Push, Row, Sheet, marked, plain
+from mpstui.ui.plan.applying import WAITS, Targets
+from mpstui.ui.plan.contract import Entry, PlanBackend
+from mpstui.ui.plan.work import Outcome, Progress, WorkDialog
+
+
+class SaveDialog(WorkDialog):
+    """A name, and what is kept: the plan, or what the daemon has now. Replacing a profile is said beforehand."""
+
+    AUTO_FOCUS: ClassVar[str] = "#name"
+    TITLE_OF_WORK = "Save"
+
+    def __init__(
+        self,
+        backend: PlanBackend,
+        snapshot: Snapshot,
+        pipe_dir: Path | None,
+        plan: Profile | None,
+        name: str,
+        kept: Callable[[str], None],
+    ) -> None:
+        """``plan``: None where there is none to keep. ``kept``: told the name under which the plan is kept."""
+        super().__init__(snapshot)
+        self._backend = backend
+        self._pipe_dir = pipe_dir
+        self._plan = plan
+        self._name = name
+        self._kept = kept
+        self._entries: dict[str, Entry] | None = None
+        self._trouble: str | None = None
+
+    def compose(self) -> ComposeResult:
+        entry = Input(self._name, id="name", max_length=64, placeholder="letters, digits, . _ and -")
+        entry.cursor_blink = False
+        choices = [Choice("plan", "the plan", "the daemon's limits and the shares")] if self._plan else []
+        daemon = self.snapshot.daemon(self._pipe_dir) if self._pipe_dir else None
+        if daemon is not None and daemon.health == "ok":
+            choices.append(Choice("now", "what is in force", f"the limits of the daemon in {self._pipe_dir}"))
+        yield self.frame(
+            "Save as a profile",
+            "Enter next · Tab move · ↑↓ choose · Esc close",
+            Horizontal(Static("Name", classes="label", markup=False), entry, classes="field question"),
+            Horizontal(
+                Static("What", classes="label", markup=False), Chooser(choices, id="what"), classes="field question"
+            ),
+            Lines(id="note", classes="question"),
+            Lines(id="problem"),
+            *self.outcome_parts(),
+            foot=self.foot("Save"),
+        )
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        self.run_worker(self._look(), exit_on_error=False)
+
+    async def _look(self) -> None:
+        try:
+            self._entries = {entry.name: entry for entry in await self._backend.profiles()}
+        except ProfileError as error:
+            self._trouble = str(error)
+        if self.is_attached:
+            self.show()
+
+    def show(self) -> None:
+        name = self.query_one("#name", Input).value.strip()
+        there = name in (self._entries or {})
+        if self.state != "asking":
+            self.show_foot("Save", ready=False)
+            return
+        problem = self._trouble
+        if name and not NAME.fullmatch(name):
+            problem = "a name is letters, digits, . _ and - only, at most 64"
+        elif self.query_one("#what", Chooser).chosen is None:
+            problem = "there is neither a plan nor a daemon to keep"
+        note = [marked("▲", f"there is a profile “{name}” already; it would be replaced", "$text-warning")]
+        self.query_one("#note", Lines).show(*(note if there and not problem else []))
+        self.show_problem(problem)
+        self.show_foot("Replace" if there else "Save", ready=bool(name) and not problem and self._entries is not None)
+
+    @on(Input.Changed)
+    @on(Chooser.Changed)
+    def _changed(self) -> None:
+        self.ask_again()
+        self.show()
+
+    @on(Input.Submitted)
+    def _next(self) -> None:
+        apply = self.query_one("#apply", Push)
+        if not apply.disabled:
+            apply.focus()
+
+    def pressed(self, button: str) -> None:
+        self.show()
+        if self.state == "asking" and not self.query_one("#apply", Push).disabled:
+            self.begin(self._save)
+
+    async def _save(self, progress: Progress) -> Outcome:
+        name = self.query_one("#name", Input).value.strip()
+        chosen = self.query_one("#what", Chooser).chosen
+        old = (self._entries or {}).get(name)
+        plan = self._plan if chosen is not None and chosen.value == "plan" else None
+        try:
+            profile = plan
+            if profile is None:
+                assert self._pipe_dir is not None  # otherwise it cannot be chosen  # noqa: S101
+                profile = await self._backend.in_force(self.snapshot, self._pipe_dir, old.profile if old else None)
+            path = await self._backend.save(name, profile, replace=old is not None)
+        except ProfileError as error:
+            return Outcome(False, str(error))
+        self._kept(name if plan is not None else "")
+        return Outcome(True, f"kept as {path}", _unsaid(self.snapshot, profile) if plan is None else ())
+
+
+def _unsaid(snapshot: Snapshot, profile: Profile) -> tuple[str, ...]:
+    """What of a daemon a profile cannot say."""
+    found = []
+    for one in profile.daemons:
+        daemon = snapshot.daemon(one.pipe_dir) if one.pipe_dir else None
+        if daemon is not None:
+            found += [f"{d.what} is {d.found}, which a profile cannot say" for d in drift(daemon, one)]
+    return tuple(found)
+
+
+def targets_of(profile: Profile, pipe_dir: Path | None) -> Targets:
+    """The daemons that a profile is for; one without a directory is for the daemon on the screen."""
+    daemons = profile.daemons
+    if len(daemons) == 1 and daemons[0].pipe_dir is None:
+        return ((pipe_dir, daemons[0]),) if pipe_dir is not None else ()
+    return tuple((one.pipe_dir, one) for one in daemons if one.pipe_dir is not None)
+
+
+def differences(snapshot: Snapshot, targets: Targets) -> tuple[list[Content], str]:
+    """What is not as a profile says, one line each, and why that cannot be told."""
+    lines: list[Content] = []
+    for pipe_dir, one in targets:
+        daemon = snapshot.daemon(pipe_dir)
+        if daemon is None or daemon.health != "ok":
+            return [], f"its daemon in {pipe_dir} is {daemon.health if daemon else 'not on this screen'}"
+        try:
+            found = drift(daemon, one)
+        except PlanError as error:
+            return [], str(error)
+        head = f"{pipe_dir}: " if len(targets) > 1 else ""
+        lines += [marked("≠", f"{head}{d.what}: is {d.found}, should be {d.wanted}") for d in found]
+        if waits_for_a_server(daemon, one):
+            lines.append(marked("▲", WAITS, "$text-warning"))
+    return lines, ""
+
+
+class OpenDialog(WorkDialog):
+    """The profiles; for the chosen one what it says and what differs from what is in force."""
+
+    AUTO_FOCUS: ClassVar[str] = "#which"
+    TITLE_OF_WORK = "Open"
+
+    def __init__(
+        self,
+        backend: PlanBackend,
+        snapshot: Snapshot,
+        pipe_dir: Path | None,
+        into: Callable[[str, DaemonProfile], str | None] | None,
+        apply: Callable[[str, Targets], None],
+    ) -> None:
+        """``into``: takes a profile's shares into the plan, or answers why not. ``apply``: asks and applies."""
+        super().__init__(snapshot)
+        self._backend = backend
+        self._pipe_dir = pipe_dir
+        self._into = into
+        self._apply = apply
+        self._entries: Sequence[Entry] | None = None
+        self._trouble: str | None = None
+
+    def compose(self) -> ComposeResult:
+        yield self.frame(
+            "Profiles",
+            "↑↓ choose · Tab move · Esc close",
+            Horizontal(Static("Profile", classes="label", markup=False), Chooser((), id="which"), classes="field"),
+            Sheet(id="facts", label_width=13),
+            Listing(id="diff"),
+            Lines(id="same"),
+            Lines(id="problem"),
+            foot=(*self.foot("Into the plan"), Push("Apply …", id="set", classes="-go")),
+        )
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        self.run_worker(self._look(), exit_on_error=False)
+
+    async def _look(self) -> None:
+        try:
+            self._entries = await self._backend.profiles()
+        except ProfileError as error:
+            self._entries, self._trouble = (), str(error)
+        if not self.is_attached:
+            return
+        choices = [
+            Choice(e.name, e.name, e.profile.description if e.profile else "✗ cannot be read") for e in self._entries
+        ]
+        self.query_one("#which", Chooser).show(choices)
+        self.show()
+
+    @property
+    def entry(self) -> Entry | None:
+        """The chosen one."""
+        chosen = self.query_one("#which", Chooser).chosen
+        return next((e for e in self._entries or () if chosen is not None and e.name == chosen.value), None)
+
+    def show(self) -> None:
+        entry = self.entry
+        profile = entry.profile if entry else None
+        problem = self._trouble or (entry.problem if entry else None)
+        lines: list[Content] = []
+        if self._entries == () and problem is None:
+            problem = "there are no profiles yet; s in the plan keeps one"
+        rows: list[Row] = []
+        if profile is not None:
+            rows = _rows(profile)
+            lines, why = differences(self.snapshot, targets_of(profile, self._pipe_dir))
+            problem = problem or why or None
+        same = profile is not None and not lines and problem is None
+        self.query_one("#facts", Sheet).show(rows)
+        self.query_one("#diff", Listing).show(f"Not as it says: {count(len(lines), 'setting')}", lines)
+        self.query_one("#same", Lines).show(
+            *([marked("✓", "Everything is as it says.", "$text-success")] if same else [])
+        )
+        self.show_problem(problem)
+        shares = bool(profile and any(one.shares for one in profile.daemons))
+        self.show_foot("Into the plan", ready=shares and self._into is not None)
+        can_set = bool(lines) and problem is None
+        button = self.query_one("#set", Push)
+        if button.has_focus and not can_set:
+            self.query_one("#cancel").focus()
+        button.disabled = not can_set
+
+    @on(Chooser.Changed)
+    def _changed(self) -> None:
+        self.show()
+
+    def pressed(self, button: str) -> None:
+        entry = self.entry
+        if entry is None or entry.profile is None:
+            return
+        if button == "set":
+            targets = targets_of(entry.profile, self._pipe_dir)
+            self.dismiss(None)
+            self._apply(entry.name, targets)
+            return
+        with_shares = next(one for one in entry.profile.daemons if one.shares)
+        if self._into is not None:
+            refusal = self._into(entry.name, with_shares)
+            if refusal is not None:
+                self.show_problem(refusal)
+                return
+        self.dismiss(None)
+
+
+def _rows(profile: Profile) -> list[Row]:
+    rows = [Row("about", profile.description)] if profile.description else []
+    for one in profile.daemons:
+        limits = one.limits
+        text = [f"{limits.active_thread_percentage:g} %"] if limits.active_thread_percentage is not None else []
+        text += [f"{len(limits.pinned_mem_limits)} memory limits"] * bool(limits.pinned_mem_limits)
+        where = str(one.pipe_dir) if one.pipe_dir is not None else "whichever is on the screen"
+        rows.append(Row("daemon", f"{where}{'  ' if text else ''}{', '.join(text)}"))
+        if one.shares:
+            rows.append(Row("shares", plain(", ".join(share.name for share in one.shares))))
+    return rows
+
+
+def profile_of(daemon: DaemonProfile, pipe_dir: Path | None, description: str) -> Profile:
+    """A plan's daemon as a profile of its own."""
+    return Profile((replace(daemon, pipe_dir=pipe_dir),), description)

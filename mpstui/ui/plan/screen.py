@@ -1,0 +1,375 @@
+"""The plan screen: fields, bars of shares moved by keys, the device as a whole, and what it means for who is there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar, Final, cast
+
+from textual import events, on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Container
+
+from mpstui.model import Daemon, Device, Snapshot
+from mpstui.plan.amounts import PlanError
+from mpstui.plan.profile import DaemonProfile
+from mpstui.plan.settings import Step, ordinal_of
+from mpstui.ui.bars import Header, KeyBar, KeyHint, TooSmall
+from mpstui.ui.cells import count, devices_of
+from mpstui.ui.contract import Host, Runner
+from mpstui.ui.layout import MIN_HEIGHT, MIN_WIDTH
+from mpstui.ui.load.box import Box, wrapped
+from mpstui.ui.painted import InkScreen, Line, Painted
+from mpstui.ui.panel import Panel
+from mpstui.ui.plan.applying import READ_ONLY, ApplyDialog, Targets, steps_of
+from mpstui.ui.plan.bars import SharesPanel
+from mpstui.ui.plan.contract import PlanBackend
+from mpstui.ui.plan.draft import (
+    Draft,
+    Picture,
+    draft_of,
+    nudge_memory,
+    nudge_sms,
+    picture,
+    settings_of,
+    wanted,
+)
+from mpstui.ui.plan.exporting import ExportDialog
+from mpstui.ui.plan.fields import FIELDS, PlanFields
+from mpstui.ui.plan.keeping import OpenDialog, SaveDialog, profile_of
+from mpstui.ui.plan.notes import DeviceBar, NotesPanel, notes_of
+
+WIDE: Final = 118
+"""Cells from which fields and bars stand side by side."""
+
+
+class AboutField(Box):
+    """What the field under the cursor is for."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._text = ""
+
+    def show(self, text: str) -> None:
+        self._text = text
+        self.repaint()
+
+    def title(self) -> Line:
+        return (("About", "title"),)
+
+    def body(self, width: int, height: int) -> list[Line]:
+        return wrapped(self._text, width, "text")
+
+
+class PlanScreen(InkScreen):
+    """Numbers, warnings and what is left follow at each key; nothing is sent before it was asked."""
+
+    OFFERS_ACTIONS: ClassVar[bool] = False
+    AUTO_FOCUS = "#fields"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("tab", "other(1)", "Fields, bars, comparison", show=False, id="plan.other"),
+        Binding("shift+tab", "other(-1)", "Back through them", show=False, id="plan.other_back"),
+        Binding("a", "apply", "Apply the plan", show=False, id="plan.apply"),
+        Binding("e", "export", "Export the shares", show=False, id="plan.export"),
+        Binding("s", "save", "Save as a profile", show=False, id="plan.save"),
+        Binding("o", "open_profile", "Open a profile; what differs", show=False, id="plan.open"),
+        Binding("r", "read_again", "Take in the tenants there are now", show=False, id="plan.again"),
+        Binding("escape", "back", "Back", show=False, id="plan.back"),
+        Binding("question_mark,f1", "app.show_help", "Help", id="help"),
+        Binding("q", "app.quit_app", "Quit", id="quit"),
+    ]
+    DEFAULT_CSS = """
+    PlanScreen {
+        layout: vertical; overflow: hidden; background: $background;
+        & #plan { height: 1fr; layout: horizontal; }
+        & #left { width: 46; height: 100%; layout: vertical; }
+        & #right { width: 1fr; height: 100%; layout: vertical; }
+        & #fields { height: 10; }
+        & #about { height: 1fr; }
+        & #shares { height: 1fr; }
+        & #device { height: 7; }
+        & #notes { height: 11; }
+        &.-narrow #plan { layout: vertical; }
+        &.-narrow #left { width: 100%; height: auto; }
+        &.-narrow #right { width: 100%; height: 1fr; }
+        &.-narrow #about { display: none; }
+        &.-short #notes { height: 6; }
+        &.-short #device { height: 5; }
+        & #too-small { display: none; height: 1fr; }
+    }
+    """
+
+    def __init__(self, backend: PlanBackend, runner: Runner) -> None:
+        super().__init__()
+        self._backend = backend
+        self._runner = runner
+        self._snapshot: Snapshot | None = None
+        self._pipe_dir: Path | None = None
+        self._kept = ("", Draft())
+        """The profile under which a draft is kept."""
+        self._now = picture(PlanFields().draft, None, ())
+        self.header = Header(read_only=runner.read_only)
+        self.fields = PlanFields(id="fields")
+        self.about = AboutField(id="about")
+        self.shares = SharesPanel(id="shares")
+        self.device_bar = DeviceBar(id="device")
+        self.notes = NotesPanel(id="notes")
+        self.keys = KeyBar()
+
+    def compose(self) -> ComposeResult:
+        yield self.header
+        with Container(id="plan"):
+            with Container(id="left"):
+                yield self.fields
+                yield self.about
+            with Container(id="right"):
+                yield self.shares
+                yield self.device_bar
+                yield self.notes
+        yield TooSmall(id="too-small")
+        yield self.keys
+
+    # What it shows.
+
+    def open_for(self, snapshot: Snapshot | None, pipe_dir: Path | None) -> None:
+        """The node and the daemon that is planned for. Before it is pushed."""
+        if pipe_dir != self._pipe_dir:
+            self.fields.draft = Draft()
+        self._snapshot, self._pipe_dir = snapshot, pipe_dir
+        self.fields.show(self.daemon, self.devices)
+
+    def update_snapshot(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self.show()
+
+    def on_screen_resume(self) -> None:
+        cast("Host", self.app).catch_up()
+        self._arrange()
+        self.show()
+        self.call_after_refresh(self._repaint)  # how many lines a bar has follows from the size
+
+    @property
+    def daemon(self) -> Daemon | None:
+        """The daemon that is planned for."""
+        if self._snapshot is None or not self._snapshot.daemons:
+            return None
+        found = self._snapshot.daemon(self._pipe_dir) if self._pipe_dir else None
+        return found or self._snapshot.daemons[0]
+
+    @property
+    def devices(self) -> Sequence[Device]:
+        """Those that can be divided."""
+        snapshot, daemon = self._snapshot, self.daemon
+        if snapshot is None:
+            return ()
+        return devices_of(daemon, snapshot) if daemon else snapshot.devices
+
+    @property
+    def now(self) -> Picture:
+        """The plan on the node as it is."""
+        return self._now
+
+    def show(self) -> None:
+        """Bring every widget up to date; each paints only what differs."""
+        if not self.is_mounted:
+            return
+        daemon = self.daemon
+        self.fields.show(daemon, self.devices)
+        self._now = picture(self.fields.draft, daemon, self.devices)
+        steps, trouble = self._steps()
+        with self.app.batch_update():
+            self.header.show(self._snapshot, daemon, None)
+            self.about.show(self.fields.about)
+            self.shares.show(self._now)
+            self.device_bar.show(self._now, simulated=self._snapshot is not None and self._snapshot.source != "real")
+            self.notes.show(notes_of(self._now, steps, trouble))
+            self._show_keys(steps)
+
+    def _steps(self) -> tuple[list[Step] | None, str]:
+        """What an apply would send, or why it cannot."""
+        if self._runner.read_only:
+            return None, READ_ONLY
+        if self._snapshot is None or not (targets := self._targets()):
+            return None, "there is no daemon"
+        found, problem = steps_of(self._snapshot, targets)
+        return (None, problem) if problem else ([step for _, planned in found for step in planned], "")
+
+    def _targets(self) -> Targets:
+        daemon, plan = self.daemon, self._now.plan
+        return ((daemon.pipe_dir, wanted(plan)),) if daemon is not None and plan is not None else ()
+
+    def _show_keys(self, steps: Sequence[Step] | None) -> None:
+        planned = self._now.plan is not None
+        in_bars = self.focused is self.shares
+        hints = [
+            KeyHint("←→", "Move" if in_bars else "Change", "none", 9),
+            KeyHint("⇧←→", "More", "none", 3),
+            KeyHint("a", "Apply", "apply", 8, bool(steps)),
+            KeyHint("e", "Export", "export", 6, planned),
+            KeyHint("s", "Save", "save", 6),
+            KeyHint("o", "Open", "open_profile", 6),
+            KeyHint("r", "Read again", "read_again", 4),
+            KeyHint("Tab", "Fields" if self.focused is self.notes else "Bars" if not in_bars else "Notes", "other", 7),
+            KeyHint("Esc", "Back", "back", 7),
+            KeyHint("?", "Help", "show_help", 5),
+            KeyHint("q", "Quit", "quit_app", 5),
+        ]
+        self.keys.show(hints)
+
+    # Layout.
+
+    def _arrange(self) -> None:
+        width, height = self.app.size
+        small = width < MIN_WIDTH or height < MIN_HEIGHT
+        narrow = width < WIDE
+        in_fields = self.focused is None or self.focused is self.fields
+        roomy = height >= 40
+        self.set_class(narrow, "-narrow")
+        self.set_class(height < 34, "-short")
+        self.query_one("#left").display = not narrow or in_fields or roomy
+        # On a narrow and low screen the fields stand above the comparison, and the bars have a screen of their own.
+        cramped = narrow and not roomy
+        self.shares.display = not cramped or not in_fields
+        self.device_bar.display = not cramped or height >= 20
+        self.notes.display = not cramped or in_fields or self.focused is self.notes or height >= 24
+        self.fields.styles.height = min(len(FIELDS) + 2, max(4, height - 8)) if cramped else len(FIELDS) + 2
+        self.notes.styles.height = "1fr" if cramped and in_fields else 6 if height < 34 else 13
+        self.device_bar.styles.height = 7 if self._now.target is None or self._now.target.memory_total else 5
+        self.query_one("#plan").display = self.header.display = self.keys.display = not small
+        self.query_one("#too-small").display = small
+
+    def on_resize(self, event: events.Resize) -> None:
+        self._arrange()
+        self.call_after_refresh(self._repaint)
+
+    def _repaint(self) -> None:
+        for painted in self.query(Painted):
+            painted.repaint()
+        self.show()
+
+    def action_other(self, step: int = 1) -> None:
+        """To the bars, the comparison, and back to the fields."""
+        panels: tuple[Panel[object], ...] = (self.fields, self.shares, self.notes)  # type: ignore[assignment]
+        at = next((i for i, panel in enumerate(panels) if panel is self.focused), 0)
+        panel = panels[(at + step) % len(panels)]
+        # A panel that is not shown takes no focus.
+        panel.display = True
+        self.query_one("#left" if panel is self.fields else "#right").display = True
+        self.set_focus(panel, scroll_visible=False)
+        self._arrange()
+        self.show()
+        self.call_after_refresh(self._repaint)
+
+    # What is done.
+
+    def action_nudge(self, steps: int) -> None:
+        """Move the share under the cursor."""
+        row = self.shares.cursor_row
+        if row is None or row.share is None:
+            return
+        move = nudge_sms if row.kind == "sm" else nudge_memory
+        self.fields.take(move(self.fields.draft, self._now, row.index, steps))
+        self.show()
+
+    def action_read_again(self) -> None:
+        """The tenants that there are now, and the newest from the daemon."""
+        daemon = self.daemon
+        cast("Host", self.app).refresh_now(daemon.pipe_dir if daemon else None)
+        self.fields.read_again()
+
+    def action_apply(self) -> None:
+        steps, trouble = self._steps()
+        if self._now.plan is None:
+            trouble = self._now.problem
+        if not steps:
+            self._say(trouble or "the daemon allows the plan as it is: there is nothing to set")
+            return
+        self._ask_to_apply(f"the plan for {count(len(self._now.plan.shares if self._now.plan else ()), 'client')}")
+
+    def _ask_to_apply(self, what: str, targets: Targets | None = None) -> None:
+        if self._snapshot is not None:
+            self.app.push_screen(ApplyDialog(self._runner, what, targets or self._targets(), self._snapshot))
+
+    def action_export(self) -> None:
+        plan, daemon = self._now.plan, self.daemon
+        if plan is None:
+            self._say(self._now.problem)
+            return
+        ordinal = "0"
+        if daemon is not None and plan.target.uuid is not None:
+            try:
+                ordinal = ordinal_of(daemon, plan.target.uuid)
+            except PlanError:
+                ordinal = "0"  # of the client's one device
+        pipe_dir = daemon.pipe_dir if daemon else None
+        self.app.push_screen(ExportDialog(settings_of(plan), pipe_dir, (ordinal,), self.kept or None))
+
+    def action_save(self) -> None:
+        if self._snapshot is None:
+            return
+        plan, daemon = self._now.plan, self.daemon
+        pipe_dir = daemon.pipe_dir if daemon else None
+        profile = None
+        if plan is not None:
+            what = f"plan {plan.strategy} for {count(len(plan.shares), 'client')} on {plan.target.sm_count} SMs"
+            profile = profile_of(wanted(plan, with_device=True), pipe_dir, what)
+        self.app.push_screen(SaveDialog(self._backend, self._snapshot, pipe_dir, profile, self.kept, self._keep))
+
+    @property
+    def kept(self) -> str:
+        """The profile that holds the plan as it is on the screen; empty where none does."""
+        name, draft = self._kept
+        return name if draft == self.fields.draft else ""
+
+    def _keep(self, name: str) -> None:
+        if name:
+            self._kept = (name, self.fields.draft)
+
+    def action_open_profile(self) -> None:
+        if self._snapshot is None:
+            return
+        daemon = self.daemon
+        self.app.push_screen(
+            OpenDialog(
+                self._backend,
+                self._snapshot,
+                daemon.pipe_dir if daemon else None,
+                self._take_profile,
+                lambda name, targets: self._ask_to_apply(f"the profile {name}", targets),
+            )
+        )
+
+    def _take_profile(self, name: str, profile: DaemonProfile) -> str | None:
+        """The shares of a profile into the plan; answers why not."""
+        if self._now.target is None:
+            return self._now.problem
+        try:
+            draft = draft_of(profile, self.fields.draft, self._now.target)
+        except PlanError as error:
+            return str(error)
+        self._kept = (name, draft)
+        self.fields.take(draft)
+        return None
+
+    def action_back(self) -> None:
+        """The overview again; the plan stays as it is until the program ends."""
+        if not self.fields.end_typing():
+            self.app.pop_screen()
+
+    def _say(self, text: str) -> None:
+        self.app.notify(text, title="Plan", severity="warning", markup=False)
+
+    # Messages of the widgets.
+
+    @on(PlanFields.Changed)
+    @on(Panel.Moved)
+    def _changed(self) -> None:
+        self.show()
+
+    @on(KeyBar.Pressed)
+    async def _pressed(self, message: KeyBar.Pressed) -> None:
+        if message.action in {"show_help", "quit_app"}:
+            await self.app.run_action(message.action, self.app)
+        elif message.action != "none":
+            await self.run_action(message.action)
