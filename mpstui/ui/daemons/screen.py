@@ -126,21 +126,13 @@ class AboutDaemon(Box):
             mode = device.compute_mode or UNKNOWN
             good = mode == EXCLUSIVE
             name = f"{(device.name or '').removeprefix('NVIDIA ')}  {device.uuid}"
-            lines.append(
-                (
-                    (fit(f" GPU {index}", _LABEL), "label"),
-                    (f"{name}  ", "text"),
-                    (f"compute mode {mode}", "good" if good else "warn"),
-                )
-            )
+            mode_says = (f"compute mode {mode}", "good" if good else "warn")
+            lines.append(((fit(f" GPU {index}", _LABEL), "label"), mode_says, (f"  {name}", "dim")))
             if not good:
-                lines.append(
-                    (
-                        (" " * _LABEL, "text"),
-                        (f"nvidia-smi -i {device.uuid} -c EXCLUSIVE_PROCESS", "bold"),
-                        ("  only the MPS server may use it then; not run by mpstui", "dim"),
-                    )
-                )
+                command = f"nvidia-smi -i {device.uuid} -c EXCLUSIVE_PROCESS"
+                indent = _LABEL if width >= _LABEL + len(command) else 1
+                why = "  only the MPS server may use it then; not run by mpstui"
+                lines.append(((" " * indent, "text"), (command, "bold"), (why if width >= 140 else "", "dim")))
         return lines
 
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from typing import ClassVar
+from collections.abc import Hashable, Mapping
+from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
-from mpstui.model import Snapshot
+from mpstui.model import ProcessKey, Snapshot
 from mpstui.ui.dialogs.base import Dialog
 from mpstui.ui.dialogs.facts import rows_of
 from mpstui.ui.dialogs.parts import Lines, Sheet, marked
+
+if TYPE_CHECKING:
+    from mpstui.ui.plan.contract import PlanBackend
 
 SCROLLING: list[BindingType] = [
     Binding("j", "scroll(1)", "Down", show=False),
@@ -48,12 +51,26 @@ class DetailsScreen(Reader):
         super().__init__(snapshot)
         self.kind = kind
         self.identity = identity
+        self._environment: Mapping[str, str] | None = None
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        if self.kind == "client" and isinstance(self.identity, ProcessKey):
+            self.run_worker(self._read_environment(self.identity), exit_on_error=False)
+
+    async def _read_environment(self, key: ProcessKey) -> None:
+        """What the client was started with has a say in its limits."""
+        backend: PlanBackend | None = getattr(self.app, "plans", None)
+        if backend is not None:
+            self._environment = await backend.environment(key)
+            if self.is_attached:
+                self.show()
 
     def compose(self) -> ComposeResult:
         yield self.frame("Details", "↑↓ scroll · y copy · Esc close", Lines(id="gone"), Sheet(id="facts"))
 
     def show(self) -> None:
-        found = rows_of(self.snapshot, self.kind, self.identity)
+        found = rows_of(self.snapshot, self.kind, self.identity, self._environment)
         gone = self.query_one("#gone", Lines)
         if found is None:
             gone.show(marked("✕", "It is gone; this is what was last known.", "$text-warning"))

@@ -15,16 +15,18 @@ PRIORITY = {0: "normal (0)", 1: "below normal (1)"}
 HEALTH_STYLE = {"ok": "$text-success", "held": "$text-warning", "stale": "$text-warning"}
 
 
-def rows_of(snapshot: Snapshot, kind: str, identity: Hashable) -> tuple[str, Rows] | None:
+def rows_of(
+    snapshot: Snapshot, kind: str, identity: Hashable, environment: Mapping[str, str] | None = None
+) -> tuple[str, Rows] | None:
     """Title and rows of one thing; None where it is not in the snapshot.
 
     ``kind`` and ``identity``: ``client`` and ``server`` by ProcessKey, ``device`` by UUID, ``daemon`` by pipe
     directory, ``limit`` by server PID or None for the defaults, ``event`` by (time, kind, pid, server PID,
-    context id, raw line).
+    context id, raw line). ``environment``: a client's own CUDA_* variables, None where they are not known.
     """
     for daemon in snapshot.daemons:
         if kind == "client" and isinstance(identity, ProcessKey) and (client := daemon.find_client(identity)):
-            return f"Client {client.pid}", _client(snapshot, daemon, client)
+            return f"Client {client.pid}", _client(snapshot, daemon, client, environment)
         if kind == "server" and (server := next((s for s in daemon.servers if s.key == identity), None)):
             return f"Server {server.pid}", _server(snapshot, daemon, server)
         if kind == "limit" and isinstance(identity, int) and (server := daemon.find_server(identity)):
@@ -106,7 +108,9 @@ def _limit_rows(snapshot: Snapshot, daemon: Daemon, limits: Mapping[str, int], u
     return rows or [Row("memory", "none known")]
 
 
-def _client(snapshot: Snapshot, daemon: Daemon, client: Client) -> Rows:
+def _client(snapshot: Snapshot, daemon: Daemon, client: Client, environment: Mapping[str, str] | None) -> Rows:
+    from mpstui.ui.plan.chains import chain_rows  # imported when a client's details are opened
+
     source = client.limit_source
     sms = "" if client.sm_count is None else f"  {'≈ ' if client.sm_count_estimated else ''}{client.sm_count} SM"
     by = source.get("active_thread_percentage")
@@ -135,6 +139,7 @@ def _client(snapshot: Snapshot, daemon: Daemon, client: Client) -> Rows:
         rows.append(Row("terminate", "✕ asked for; a second one would block the daemon", "$text-error"))
     rows += [Row(), Heading("GPU memory, used of the limit")]
     rows += _limit_rows(snapshot, daemon, client.pinned_mem_limits, client.gpu_memory)
+    rows += chain_rows(snapshot, daemon, client, environment)
     rows += [Row(), Heading(f"Contexts: {len(client.contexts)}")]
     rows += [Row(str(context.id), _gpu(snapshot, context.device_uuid)) for context in client.contexts]
     return rows + _last_events(snapshot, [e for e in snapshot.events if e.pid == client.pid])

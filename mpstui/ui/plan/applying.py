@@ -91,11 +91,15 @@ class ApplyDialog(WorkDialog):
         back.display = self.state == "ended" and self._back is None and any(r.can_go_back for r in self._reports)
         if self.state != "asking":
             self.show_foot("Apply", ready=False)
+            self.query_one("#apply").display = False
+            self.say_hint("Esc close" if self.state == "ended" else "Esc close; it goes on")
             if back.display and self.focused is None:
                 self.query_one("#cancel").focus()
             return
         found, problem = steps_of(self.snapshot, self._targets)
         lines: list[Content] = []
+        commands = [command_text(step.difference.request) for _, planned in found for step in planned]
+        width = max(map(len, commands), default=0) + 2
         for pipe_dir, planned in found:
             if len(found) > 1:
                 lines.append(Content.styled(plain(str(pipe_dir)), "$text-primary bold"))
@@ -103,8 +107,8 @@ class ApplyDialog(WorkDialog):
                 difference = step.difference
                 lines.append(
                     Content.assemble(
-                        (f"{plain(command_text(difference.request))}  ", "bold"),
-                        (plain(f"{difference.what}: {difference.found} → {difference.wanted}"), "$text-muted"),
+                        (plain(command_text(difference.request)).ljust(width), "bold"),
+                        (plain(f"{difference.found} → {difference.wanted}"), "$text-muted"),
                     )
                 )
         number = sum(len(planned) for _, planned in found)

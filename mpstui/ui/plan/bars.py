@@ -21,7 +21,7 @@ Kind = Literal["sm", "memory"]
 _LABEL: Final = 26
 _NUMBERS: Final = 28
 _SHORT_LABEL: Final = 16
-_SHORT_NUMBERS: Final = 24
+_SHORT_NUMBERS: Final = 27
 _WIDE: Final = 84
 """Cells from which labels and numbers have all their room."""
 

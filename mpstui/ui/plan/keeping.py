@@ -279,7 +279,7 @@ def _rows(profile: Profile) -> list[Row]:
     for one in profile.daemons:
         limits = one.limits
         text = [f"{limits.active_thread_percentage:g} %"] if limits.active_thread_percentage is not None else []
-        text += [f"{len(limits.pinned_mem_limits)} memory limits"] * bool(limits.pinned_mem_limits)
+        text += [count(len(limits.pinned_mem_limits), "memory limit")] * bool(limits.pinned_mem_limits)
         where = str(one.pipe_dir) if one.pipe_dir is not None else "whichever is on the screen"
         rows.append(Row("daemon", f"{where}{'  ' if text else ''}{', '.join(text)}"))
         if one.shares:

@@ -1,0 +1,30 @@
+"""Where a client's limits come from, as rows of its details."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from mpstui.model import Client, Daemon, Snapshot
+from mpstui.plan.chain import Limit, limit_chains
+from mpstui.ui.dialogs.parts import Heading, Row
+
+_NAMES: Final[dict[Limit, str]] = {
+    "active_thread_percentage": "threads",
+    "sm_count": "SMs",
+    "pinned_mem_limit": "memory limit",
+    "client_priority": "priority",
+}
+
+
+def chain_rows(
+    snapshot: Snapshot, daemon: Daemon, client: Client, environment: Mapping[str, str] | None
+) -> list[Row | Heading]:
+    """Each limit in force, and below it everything that has a say, the earliest first. ``—`` is not known."""
+    events = [event for event in snapshot.events if event.pipe_dir in {None, daemon.pipe_dir}]
+    rows: list[Row | Heading] = [Row(), Heading("Where its limits come from; the lower one wins")]
+    for chain in limit_chains(client, daemon, events, environment, snapshot.devices):
+        rows.append(Row(_NAMES[chain.limit], chain.effective, "bold"))
+        width = max(len(link.value) for link in chain.links) + 2
+        rows += [Row("", f"{link.value:<{width}}{link.label}") for link in chain.links]
+    return rows
