@@ -185,11 +185,19 @@ def _limit_words(size: int | None) -> str:
     return "none" if size is None else format_size(size)
 
 
+_IN_FORCE = {
+    Outcome.BLOCKED: "it may still be carried out when the daemon wakes up: read the value again then",
+    Outcome.UNREADABLE: "whether it was carried out is not known: read the value again",
+    Outcome.NO_BINARY: "nothing was sent",
+    Outcome.HELD: "nothing reached the daemon",
+    Outcome.ABSENT: "nothing reached a daemon",
+}
+"""What is known of the value after a command that ended so; a daemon that refused has left it as it was."""
+
+
 def _failed(request: Request, answer: Answer[object]) -> Result:
-    details = ("the value is as it was",)
-    if answer.outcome is Outcome.BLOCKED:
-        details = ("it may still be carried out when the daemon wakes up: read the value again then",)
-    return Result(request, STATUS[answer.outcome], answer.message, details)
+    known = _IN_FORCE.get(answer.outcome, "the value is as it was")
+    return Result(request, STATUS[answer.outcome], answer.message, (known,))
 
 
 def _judge(

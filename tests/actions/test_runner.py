@@ -92,21 +92,26 @@ async def test_a_value_that_was_ignored_in_silence_is_an_error(
 
 
 @pytest.mark.parametrize(
-    ("outcome", "status"),
+    ("outcome", "status", "known"),
     [
-        (Outcome.ABSENT, ExitStatus.NO_DAEMON),
-        (Outcome.HELD, ExitStatus.NO_ANSWER),
-        (Outcome.BLOCKED, ExitStatus.NO_ANSWER),
-        (Outcome.NOT_PERMITTED, ExitStatus.NOT_PERMITTED),
-        (Outcome.REFUSED, ExitStatus.REFUSED_BY_DAEMON),
+        (Outcome.ABSENT, ExitStatus.NO_DAEMON, "nothing reached a daemon"),
+        (Outcome.HELD, ExitStatus.NO_ANSWER, "nothing reached the daemon"),
+        (Outcome.BLOCKED, ExitStatus.NO_ANSWER, "may still be carried out"),
+        (Outcome.NOT_PERMITTED, ExitStatus.NOT_PERMITTED, "as it was"),
+        (Outcome.REFUSED, ExitStatus.REFUSED_BY_DAEMON, "as it was"),
+        (Outcome.UNREADABLE, ExitStatus.REFUSED_BY_DAEMON, "not known"),
+        (Outcome.NO_BINARY, ExitStatus.NO_DAEMON, "nothing was sent"),
     ],
 )
-async def test_each_outcome_has_its_exit_status(audit: AuditLog, outcome: Outcome, status: ExitStatus) -> None:
+async def test_each_outcome_has_its_exit_status_and_claims_no_more_than_is_known(
+    audit: AuditLog, outcome: Outcome, status: ExitStatus, known: str
+) -> None:
     fake = FakeNode(node())
     fake.control.answers["set_default_active_thread_percentage"] = outcome
     result = await Runner(fake, audit).execute(Request("set_active_thread_percentage", PIPE, "25"), node())
     assert result.status is status
     assert result.message == f"it said {outcome.value}"
+    assert known in result.details[0]
 
 
 async def test_read_only_refuses_in_the_action_layer_too(audit: AuditLog) -> None:

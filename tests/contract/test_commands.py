@@ -206,9 +206,11 @@ async def test_another_user_may_ask_and_not_set(node: Node, control: MpsControl)
 
 
 async def test_a_session_of_somebody_else_is_named(node: Node, control: MpsControl) -> None:
+    earlier = (node.log_dir / "control.log").read_text().count("NEW UI\n")
     with raw_session(node) as session:
-        # Not before its session is open: control.log has lines of earlier ones.
-        answer = await eventually(control.get_server_list, lambda answer: answer.outcome is Outcome.HELD)
+        await logged(node, "NEW UI\n", earlier + 1)
+        answer = await control.get_server_list()
+        assert answer.outcome is Outcome.HELD
         assert (answer.exit_status, answer.stdout) == (1, b"")
         assert answer.stderr == b"Cannot send command to MPS control daemon process\n"
         assert answer.holder is not None
