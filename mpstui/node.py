@@ -6,7 +6,6 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from mpstui.observe.discovery import discover
 from mpstui.observe.nvml import RealNvml
 from mpstui.observe.processes import ProcProcesses
 from mpstui.observe.sources import NodeSources
@@ -24,19 +23,19 @@ def open_node(
 ) -> tuple[NodeSources, tuple[Path, ...]]:
     """The sources of the node and the pipe directories to watch; empty where they are to be discovered again and again.
 
-    A simulated node that discovery comes upon beside real daemons is left out; one that was asked for together with
-    a real one raises MixedNode.
+    A simulated node is shown to whoever names its directory: somebody else's demo on a GPU node, which discovery comes
+    upon, is left out. One that was asked for together with a real one raises MixedNode.
     """
     dirs = tuple(pipe_dirs)
-    asked = dirs or tuple(place.pipe_dir for place in discover((), env=environment) if place.state == "running")
-    simulated = tuple(d for d in asked if is_simulated(d))
-    if simulated and len(simulated) == len(asked):
+    if not dirs and (chosen := environment.get("CUDA_MPS_PIPE_DIRECTORY")):
+        dirs = (Path(chosen).absolute(),)
+    simulated = tuple(d for d in dirs if is_simulated(d))
+    if simulated and len(simulated) == len(dirs):
         return _simulated(simulated), simulated
-    if simulated and dirs:
+    if simulated:
         raise MixedNode(f"{simulated[0]} is a simulated node; it cannot be shown together with a real one")
-    real = RealNvml(), ProcProcesses()
     binary = environment.get("MPSTUI_CONTROL_BINARY", CONTROL_BINARY)
-    return NodeSources(False, (binary,), *real), dirs
+    return NodeSources(False, (binary,), RealNvml(), ProcProcesses(), is_simulated), dirs
 
 
 def _simulated(pipe_dirs: Sequence[Path]) -> NodeSources:

@@ -13,6 +13,7 @@ from pathlib import Path
 from mpstui.cli import planning
 from mpstui.cli.parser import build_parser
 from mpstui.cli.past import wants_past
+from mpstui.text import printable
 
 NO_DAEMON = "no MPS control daemon found: none is running, and none was named"
 
@@ -133,5 +134,5 @@ async def _headless(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) ->
 
 def complain(text: str, status: int) -> int:
     """One line on stderr; hands the exit status through."""
-    print(f"mpstui: {text}", file=sys.stderr)
+    print(f"mpstui: {printable(text, 2000)}", file=sys.stderr)
     return status

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from mpstui.actions.check import PRIORITIES
 from mpstui.actions.types import ExitStatus
 from mpstui.model import Client, Daemon, Device, Problem, Server, Snapshot
-from mpstui.text import UNKNOWN, format_age, format_percentage, format_size
+from mpstui.text import UNKNOWN, format_age, format_percentage, format_size, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -150,7 +150,7 @@ def print_text(snapshot: Snapshot, console: Console) -> None:
 
 
 def _headline(daemon: Daemon) -> str:
-    parts = [str(daemon.pipe_dir), daemon.health]
+    parts = [printable(str(daemon.pipe_dir)), daemon.health]
     if daemon.pid:
         parts.append(f"daemon {daemon.pid} of {daemon.user or UNKNOWN}")
         clients = sum(1 for _ in daemon.clients())

@@ -195,7 +195,7 @@ class Collector:
         self._jobs[name] = asyncio.get_running_loop().create_task(job())
 
     async def _discover(self) -> None:
-        places = await self._files.call(lambda: tuple(self._find(self._pipe_dirs, self._log_dirs)))
+        places = await self._files.call(self._look)
         changed = self._node.set_places(places)
         now = self._monotonic()
         left = [path for path in self._keepers if path not in self._node.watched]
@@ -226,6 +226,10 @@ class Collector:
             again = STARTING_INTERVAL if now < self._starting_until else EXPECTING_INTERVAL
             self._next["discovery"] = min(self._next.get("discovery", math.inf), now + again)
         self._touch()
+
+    def _look(self) -> tuple[Place, ...]:
+        found = self._find(self._pipe_dirs, self._log_dirs)
+        return tuple(found) if self._pipe_dirs else tuple(p for p in found if not self._sources.foreign(p.pipe_dir))
 
     async def _read_sample(self) -> None:
         reading = self._gpu.call(self._sources.nvml.sample)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
 
 from mpstui.model import Device, ProcessKey, empty
@@ -74,3 +75,5 @@ class NodeSources:
     """The command to run, e.g. ``("nvidia-cuda-mps-control",)``."""
     nvml: NvmlSource
     processes: ProcessSource
+    foreign: Callable[[Path], bool] = lambda pipe_dir: False
+    """Whether a discovered pipe directory belongs to the other kind of node, and so is none of this one's."""
