@@ -105,8 +105,8 @@ class StartDialog(WorkDialog):
         modes = self.query_one("#modes", Toggles).on
         cpus = self.query_one("#cpus", Input).value.strip()
         where = self.query_one("#where", Input).value.strip()
-        if where and not where.startswith("/"):
-            raise PlanError("the directory must be an absolute path")
+        if where and not (where.startswith("/") and Path(where).name):
+            raise PlanError("the directory must be an absolute path, as /tmp/mps_0")
         chosen = self.query_one("#devices", Toggles)
         devices = tuple(str(choice.value) for choice in chosen.choices if choice.value in chosen.on)
         wish = Wish(

@@ -230,7 +230,7 @@ class OpenDialog(WorkDialog):
         profile = entry.profile if entry else None
         problem = self._trouble or (entry.problem if entry else None)
         lines: list[Content] = []
-        if self._entries == () and problem is None:
+        if self._entries is not None and not self._entries and problem is None:
             problem = "there are no profiles yet; s in the plan keeps one"
         rows: list[Row] = []
         if profile is not None:

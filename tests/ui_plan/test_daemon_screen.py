@@ -1,0 +1,203 @@
+"""The screen of the daemons: what runs, start with everything a wish can say, stop with everybody it hits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ui.screen import text_of
+from ui.snapshots import GPU0, GPU1, OTHER_PIPE, PIPE, rich, unhealthy
+
+from mpstui.ui.daemons.screen import DaemonScreen
+from mpstui.ui.daemons.starting import StartDialog
+from mpstui.ui.daemons.stopping import ForceConfirm, StopDialog
+from mpstui.ui.dialogs import DetailsScreen
+from mpstui.ui.dialogs.parts import Push
+from mpstui.ui.overview import Overview
+
+from .fakes import CLIENTS, FakeDaemons, FakePlans, RecordingRunner, make_app, press, settle, small, text_in, typed
+from .test_plan_screen import PROFILE
+
+LARGE, SMALL = (160, 48), (80, 24)
+
+
+async def test_d_shows_what_runs_with_its_directories_and_compute_mode() -> None:
+    app = make_app(rich())
+    async with app.run_test(size=LARGE) as pilot:
+        await press(pilot, "d")
+        assert isinstance(app.screen, DaemonScreen)
+        text = text_of(app)
+        for words in (str(PIPE), str(OTHER_PIPE), "/var/log/nvidia-mps", "compute mode Default", "one user's clients"):
+            assert words in text
+        assert f"nvidia-smi -i {GPU0} -c EXCLUSIVE_PROCESS" in text
+        assert f"nvidia-smi -i {GPU1}" not in text  # it has that mode already
+        await press(pilot, "y")
+        assert app.copied == [f"nvidia-smi -i {GPU0} -c EXCLUSIVE_PROCESS"]
+        await press(pilot, "down")
+        assert app.screen.daemon.pipe_dir == OTHER_PIPE
+        await press(pilot, "enter")
+        assert isinstance(app.screen, DetailsScreen)
+        await press(pilot, "escape", "r", "escape")
+        assert isinstance(app.screen, Overview)
+        assert app.collector.refreshes == [None]
+
+
+async def test_a_daemon_is_started_as_the_fields_say() -> None:
+    daemons = FakeDaemons()
+    app = make_app(small(), daemons=daemons)
+    async with app.run_test(size=LARGE) as pilot:
+        await press(pilot, "d", "n")
+        assert isinstance(app.screen, StartDialog)
+        assert "/tmp/nvidia-mps" in text_in(app, "#specs")
+        await press(pilot, "down", "space", "tab", "down", "space", "tab")
+        await typed(pilot, "0,2")
+        await press(pilot, "tab")
+        await typed(pilot, "/tmp/mps_9")
+        assert f"start /tmp/mps_9 {GPU1} -M" in text_in(app, "#specs")
+        await press(pilot, "tab")
+        assert app.focused.id == "cancel"
+        await press(pilot, "tab", "enter")
+        (spec,) = daemons.started
+        assert (spec.pipe_dir, spec.log_dir) == (Path("/tmp/mps_9"), Path("/tmp/mps_log_9"))
+        assert (spec.devices, spec.multi_user, spec.cpus) == ((GPU1,), True, frozenset({0, 2}))
+        outcome = text_in(app, "#outcome")
+        assert "the daemon runs in /tmp/mps_9" in outcome
+        assert "not on this screen" in outcome
+        assert app.collector.refreshes == [None]
+
+
+async def test_one_for_each_gpu_stops_at_the_first_that_does_not_start_and_says_why() -> None:
+    daemons = FakeDaemons(fails=Path("/tmp/mps_0"))
+    app = make_app(unhealthy("absent"), daemons=daemons)
+    async with app.run_test(size=SMALL) as pilot:
+        await press(pilot, "d", "n", "tab", "space")
+        assert text_in(app, "#specs").count("start ") == 2
+        await press(pilot, "tab", "tab", "tab", "tab", "enter")
+        outcome = text_in(app, "#outcome")
+        assert "/tmp/mps_0 belongs to bob" in outcome
+        assert "not tried: /tmp/mps_1" in outcome
+        assert len(daemons.started) == 1
+
+
+async def test_what_cannot_be_started_is_said_and_not_tried() -> None:
+    daemons = FakeDaemons()
+    app = make_app(small(), daemons=daemons)
+    async with app.run_test(size=LARGE) as pilot:
+        await press(pilot, "d", "n", "tab", "tab")
+        await typed(pilot, "a")
+        assert "no list of CPUs" in text_in(app, "#problem")
+        await press(pilot, "backspace", "tab")
+        await typed(pilot, "mps")
+        assert "absolute path" in text_in(app, "#problem")
+        await press(pilot, *["backspace"] * 3)
+        await typed(pilot, str(PIPE))
+        assert f"a daemon runs in {PIPE} already" in text_in(app, "#problem")
+        assert app.screen.query_one("#apply", Push).disabled
+        assert daemons.started == []
+
+
+async def test_a_profile_says_everything_itself() -> None:
+    daemons = FakeDaemons()
+    plans = FakePlans({"two": PROFILE.replace("[[daemon]]", '[[daemon]]\npipe_dir = "/tmp/mps_7"', 1), "bad": "x"})
+    app = make_app(small(), daemons=daemons, plans=plans)
+    async with app.run_test(size=LARGE) as pilot:
+        await press(pilot, "d", "n", "shift+tab", "down")
+        assert app.screen.profile is not None
+        assert app.screen.query_one("#devices").disabled
+        assert "start /tmp/mps_7" in text_in(app, "#specs")
+        await press(pilot, "tab", "tab", "enter")
+        assert daemons.started[0].limits.active_thread_percentage == 50.0
+        assert "Its limits are set next" in text_in(app, "#outcome")
+
+
+async def test_stop_names_who_is_hit_waits_and_shows_the_clients_going() -> None:
+    daemons = FakeDaemons()
+    app = make_app(small(), daemons=daemons)
+    async with app.run_test(size=LARGE) as pilot:
+        await press(pilot, "d", "x")
+        assert isinstance(app.screen, StopDialog)
+        assert app.focused.id == "cancel"
+        hits = text_in(app, "#hits")
+        assert all(str(client.pid) in hits for client in CLIENTS)
+        assert "it waits until 3 clients have ended" in text_in(app, "#effect")
+        await press(pilot, "enter")
+        assert (isinstance(app.screen, DaemonScreen), daemons.stopped) == (True, [])
+        await press(pilot, "x", "shift+tab", "down")
+        assert "at most 10 s" in text_in(app, "#effect")
+        await press(pilot, "tab", "tab", "enter")
+        assert daemons.stopped == [(10, False)]
+        app.collector.push(small(CLIENTS[0]))
+        await settle(pilot)
+        assert text_in(app, "#hits").count("gone") == 2
+        daemons.gate.set()
+        await settle(pilot)
+        assert f"the daemon in {PIPE} has ended" in text_in(app, "#outcome")
+
+
+async def test_force_only_after_its_own_confirmation() -> None:
+    daemons = FakeDaemons()
+    app = make_app(small(), daemons=daemons)
+    async with app.run_test(size=LARGE) as pilot:
+        await press(pilot, "d", "x", "shift+tab", "end", "tab", "tab", "enter")
+        assert isinstance(app.screen, ForceConfirm)
+        assert app.focused.id == "cancel"
+        assert "error 806" in text_in(app, "#what")
+        await press(pilot, "enter")
+        assert (isinstance(app.screen, StopDialog), daemons.stopped) == (True, [])
+        await press(pilot, "enter", "tab", "enter")
+        assert daemons.stopped == [(None, True)]
+        assert "has ended" in text_in(app, "#outcome")
+
+
+async def test_a_stop_that_waits_too_long_can_be_forced() -> None:
+    daemons = FakeDaemons()
+    app = make_app(small(), daemons=daemons)
+    async with app.run_test(size=LARGE) as pilot:
+        await press(pilot, "d", "x", "tab", "enter")
+        assert daemons.stopped == [(None, False)]
+        assert app.focused.id == "cancel"
+        await press(pilot, "tab", "enter")
+        assert isinstance(app.screen, ForceConfirm)
+        await press(pilot, "tab", "enter")
+        assert daemons.stopped == [(None, False), (None, True)]
+        assert "has ended" in text_in(app, "#outcome")
+
+
+async def test_another_daemon_in_the_same_directory_is_left_alone() -> None:
+    daemons = FakeDaemons()
+    app = make_app(small(), daemons=daemons)
+    async with app.run_test(size=LARGE) as pilot:
+        await press(pilot, "d", "x")
+        app.collector.push(unhealthy("absent"))
+        await settle(pilot)
+        assert "nothing will be done" in text_in(app, "#problem")
+        assert app.screen.query_one("#apply", Push).disabled
+
+
+async def test_one_that_does_not_answer_can_only_be_forced() -> None:
+    app = make_app(unhealthy("held"))
+    async with app.run_test(size=SMALL) as pilot:
+        await press(pilot, "d", "x")
+        assert "force ends its process" in text_in(app, "#problem")
+        assert app.screen.query_one("#apply", Push).disabled
+        await press(pilot, "shift+tab", "shift+tab", "end")  # 46 clients: their list takes the keyboard too
+        assert not app.screen.query_one("#apply", Push).disabled
+
+
+async def test_read_only_and_demo_dim_and_refuse() -> None:
+    daemons = FakeDaemons(cannot_start="mpstui was started with --read-only")
+    app = make_app(small(), daemons=daemons, runner=RecordingRunner(read_only=True))
+    async with app.run_test(size=LARGE) as pilot:
+        await press(pilot, "d")
+        styles = {text.strip(): style for text, style in app.screen.keys._lines[0]}
+        assert styles["Start new"] == styles["Stop"] == "key-off"
+        await press(pilot, "n", "x")
+        assert isinstance(app.screen, DaemonScreen)
+        assert sum("read-only" in note.message for note in app._notifications) == 2
+
+
+async def test_nothing_there_is_nothing_to_stop() -> None:
+    app = make_app(unhealthy("stale"))
+    async with app.run_test(size=SMALL) as pilot:
+        await press(pilot, "d", "x")
+        assert isinstance(app.screen, DaemonScreen)
+        assert any("no daemon runs" in note.message for note in app._notifications)
