@@ -93,10 +93,18 @@ async def exchange(
     if not argv:
         return RawReply(command, failure=Outcome.NO_BINARY, message="No control binary is configured.")
     loop = asyncio.get_running_loop()
+    starting = asyncio.ensure_future(
+        loop.subprocess_exec(lambda: _Exchange(stdin), *argv, env=dict(environment), start_new_session=True)
+    )
     try:
-        transport, protocol = await loop.subprocess_exec(
-            lambda: _Exchange(stdin), *argv, env=dict(environment), start_new_session=True
-        )
+        # Not cancelled half-way: asyncio would reap the child twice then, and say so on the user's terminal.
+        transport, protocol = await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        with contextlib.suppress(OSError, ValueError):
+            transport, protocol = await starting
+            await _kill(transport, protocol)
+            transport.close()
+        raise
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         message = f"{printable(argv[0])} cannot be executed: {printable(why)}."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import time
 from collections.abc import Callable
@@ -294,3 +295,18 @@ async def test_the_version_needs_no_daemon(script: Script) -> None:
     assert (await binary_version(binary)).value == "13000"
     assert (await binary_version(script("exec sleep 300"), deadline=0.2)).outcome is Outcome.BLOCKED
     assert (await binary_version(script("echo hello"))).outcome is Outcome.UNREADABLE
+
+
+async def test_a_command_cancelled_while_it_starts_is_reaped_once(
+    tmp_path: Path, script: Script, caplog: pytest.LogCaptureFixture
+) -> None:
+    """`Unknown child process pid N, will report returncode 255` came on the terminal of whoever left at that moment."""
+    channel = ControlChannel(tmp_path, script("exit 3"))
+    for turns in range(40):
+        running = asyncio.ensure_future(channel.run("get_server_list"))
+        for _ in range(turns % 8):
+            await asyncio.sleep(0)
+        running.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await running
+    assert "Unknown child process" not in caplog.text
