@@ -32,37 +32,40 @@ def effective(
     ordinals: Mapping[str, str],
     environment: Mapping[str, str] | None,
 ) -> Effective:
-    """The lower one wins, the server's or the client's own, of percentages and of memory limits."""
+    """The lower one wins, the server's or the client's own, of percentages and of memory limits.
+
+    A client is outdated where it would get other limits if it connected now; where history does not tell, it is not.
+    """
     environment = environment or {}
-    source: dict[str, str] = {}
-    percentage = at_connect.percentage
-    if percentage is not None:
-        source["active_thread_percentage"] = "server"
     own = own_percentage(environment.get(PERCENTAGE_VARIABLE))
-    if own is not None and percentage is not None and own < percentage:
-        percentage = own
-        source["active_thread_percentage"] = "client"
-    memory = by_ordinal(at_connect.memory, ordinals)
+    own_sizes = {
+        next((ordinal for ordinal, uuid in ordinals.items() if uuid == device), device): size
+        for device, size in own_memory(environment.get(MEMORY_VARIABLE)).items()
+    }
+    source: dict[str, str] = {}
+    percentage = _lower(at_connect.percentage, own)
+    if percentage is not None:
+        source["active_thread_percentage"] = "server" if percentage == at_connect.percentage else "client"
+    served = by_ordinal(at_connect.memory, ordinals)
+    memory = _lower_sizes(served, own_sizes)
     if memory:
-        source["pinned_mem_limits"] = "server"
-    for device, size in own_memory(environment.get(MEMORY_VARIABLE)).items():
-        device = next((ordinal for ordinal, uuid in ordinals.items() if uuid == device), device)
-        if size < memory.get(device, size + 1):
-            memory[device] = size
-            source["pinned_mem_limits"] = "client"
+        source["pinned_mem_limits"] = "server" if memory == served else "client"
     if at_connect.priority is not None:
         source["client_priority"] = "default"
-    return Effective(percentage, memory, at_connect.priority, source, _outdated(at_connect, present, ordinals))
+    again = _lower(present.percentage, own)
+    outdated = percentage is not None and again is not None and percentage != again
+    if at_connect.memory_known and present.memory_known:
+        outdated = outdated or memory != _lower_sizes(by_ordinal(present.memory, ordinals), own_sizes)
+    return Effective(percentage, memory, at_connect.priority, source, outdated)
 
 
-def _outdated(at_connect: LimitsInForce, present: LimitsInForce, ordinals: Mapping[str, str]) -> bool:
-    """False where history does not tell."""
-    old, new = at_connect.percentage, present.percentage
-    if old is not None and new is not None and old != new:
-        return True
-    if not (at_connect.memory_known and present.memory_known):
-        return False
-    return by_ordinal(at_connect.memory, ordinals) != by_ordinal(present.memory, ordinals)
+def _lower(served: float | None, own: float | None) -> float | None:
+    """None where the server's is not known: the client's own may then be the higher one."""
+    return own if served is not None and own is not None and own < served else served
+
+
+def _lower_sizes(served: Mapping[str, int], own: Mapping[str, int]) -> dict[str, int]:
+    return dict(served) | {device: size for device, size in own.items() if size < served.get(device, size + 1)}
 
 
 def own_percentage(text: str | None) -> float | None:

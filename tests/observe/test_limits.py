@@ -1,0 +1,38 @@
+"""Which limits a client has, and whether it would get others now."""
+
+from __future__ import annotations
+
+import pytest
+
+from mpstui.observe.limits import MEMORY_VARIABLE, PERCENTAGE_VARIABLE, effective
+from mpstui.observe.state import LimitsInForce
+
+GIB = 1 << 30
+
+
+def limits(percentage: float | None, **memory: int) -> LimitsInForce:
+    sizes = {name.removeprefix("d"): size for name, size in memory.items()}
+    return LimitsInForce(percentage, memory=sizes, memory_known=True)
+
+
+@pytest.mark.parametrize(
+    ("own", "then", "now", "outdated"),
+    [
+        (None, limits(100.0), limits(25.0), True),
+        ("10", limits(100.0), limits(25.0), False),
+        ("10", limits(100.0), limits(5.0), True),
+        ("10", limits(5.0), limits(100.0), True),
+        ("10", limits(None), limits(100.0), False),
+        (None, limits(100.0), limits(None), False),
+    ],
+)
+def test_outdated_is_who_would_get_another_percentage_now(own, then, now, outdated) -> None:
+    environment = {} if own is None else {PERCENTAGE_VARIABLE: own}
+    assert effective(then, now, {}, environment).outdated is outdated
+
+
+@pytest.mark.parametrize(("own", "outdated"), [(None, True), ("0=1G", False), ("0=3G", True)])
+def test_outdated_is_who_would_get_another_memory_limit_now(own, outdated) -> None:
+    environment = {} if own is None else {MEMORY_VARIABLE: own}
+    told = effective(limits(100.0, d0=4 * GIB), limits(100.0, d0=2 * GIB), {"0": "GPU-a"}, environment)
+    assert told.outdated is outdated
