@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from typing import NamedTuple
 
 from mpstui.model import Client, Daemon, Device, Health, Server, Severity, Snapshot
 from mpstui.partition import sm_share
@@ -19,6 +21,7 @@ HEALTH: Mapping[Health, tuple[str, str]] = {
 }
 SEVERITY: Mapping[Severity, tuple[str, str]] = {"info": ("·", "dim"), "warning": ("▲", "warn"), "error": ("✕", "bad")}
 OUTDATED = "⟳"
+_UUID = re.compile(r"\b(?:GPU|MIG)-[0-9A-Za-z/-]+")
 
 
 @lru_cache(maxsize=4096)
@@ -73,44 +76,64 @@ def gpu_label(device_uuid: str, indices: Mapping[str, int | None]) -> str:
     return "?" if index is None else str(index)
 
 
+def with_indices(text: str, indices: Mapping[str, int | None]) -> str:
+    """``GPU 0`` in place of each UUID that NVML knows; nothing else of the text is touched."""
+    return _UUID.sub(lambda m: m[0] if indices.get(m[0]) is None else f"GPU {indices[m[0]]}", text)
+
+
 def gpus_text(client: Client, indices: Mapping[str, int | None]) -> str:
     """``0,1``; ``—`` where no device of the client is known."""
     return ",".join(sorted({gpu_label(u, indices) for u in client.device_uuids})) or UNKNOWN
 
 
-def memory_of(client: Client, ordinals: Mapping[str, str]) -> tuple[int | None, int | None, float | None]:
-    """Bytes used, the limit and the share of it in percent, of the device that is nearest to its limit.
+class Memory(NamedTuple):
+    """GPU memory of a client: bytes on all its devices, and how full the device is that is nearest to its limit."""
 
-    Where no limit is known, the bytes on all devices.
-    """
-    fullest: tuple[int, int, float] | None = None
-    for ordinal, limit in client.pinned_mem_limits.items():
-        used = client.gpu_memory.get(ordinals.get(ordinal, ordinal))
-        if used is not None and limit and (fullest is None or used / limit * 100 > fullest[2]):
-            fullest = (used, limit, used / limit * 100)
-    if fullest is not None:
-        return fullest
-    limit_only = min(client.pinned_mem_limits.values(), default=None)
-    return (sum(client.gpu_memory.values()) if client.gpu_memory else None), limit_only, None
+    total: int | None
+    limit: int | None = None
+    """Bytes, of that one device; None where none of its devices has a limit."""
+    percent: float | None = None
+    device: str | None = None
+    """That device's UUID where the client is on several, so that ``total`` is not what the limit is held against."""
 
 
-def limits_text(limits: Mapping[str, int], known: bool, width: int) -> str:
-    """``2.0 GiB``, or ``0: 2.0 GiB  1: 4.0 GiB`` where devices differ; ``none`` where no limit is set (fact 6).
+def memory_of(client: Client, ordinals: Mapping[str, str]) -> Memory:
+    """What a client uses, and of the limit what the fullest of its devices does."""
+    devices = client.device_uuids
+    limits = {ordinals.get(ordinal, ordinal): limit for ordinal, limit in client.pinned_mem_limits.items() if limit}
+    held = {uuid: limit for uuid, limit in limits.items() if uuid in devices or not devices}
+    total = sum(client.gpu_memory.values()) if client.gpu_memory else None
+    if not held:
+        return Memory(total)
+    shares = {uuid: 100 * client.gpu_memory[uuid] / held[uuid] for uuid in held if uuid in client.gpu_memory}
+    if not shares:
+        return Memory(total, min(held.values()))
+    fullest = max(shares, key=lambda uuid: shares[uuid])
+    return Memory(total, held[fullest], shares[fullest], fullest if len(client.gpu_memory) > 1 else None)
 
-    ``by device`` where that is longer than ``width``: the details tell.
+
+def limits_text(limits: Mapping[str, int], known: bool, width: int, devices: int) -> str:
+    """``2.0 GiB`` of the only one of ``devices``, ``2.0 GiB each`` where all have it, otherwise ``0: 2.0 GiB  1: …``.
+
+    ``none`` where no limit is set (fact 6); ``by device`` where it is longer than ``width``: the details tell.
     """
     if not limits:
         return "none" if known else UNKNOWN
-    if len(limits) > 1 and len(set(limits.values())) == 1:
-        return f"{format_size(next(iter(limits.values())))} each"
-    if len(limits) == 1 and "0" in limits:
-        return format_size(limits["0"])
-    text = "  ".join(f"{device}: {format_size(size)}" for device, size in sorted(limits.items()))
+    if len(limits) == devices and len(set(limits.values())) == 1:
+        return format_size(next(iter(limits.values()))) + (" each" if devices > 1 else "")
+    text = "  ".join(f"{device}: {format_size(size)}" for device, size in by_device(limits))
     return text if len(text) <= width else "by device"
 
 
-def state_mark(client: Client) -> tuple[str, str]:
-    """Symbol, word and style of a client's state."""
+def by_device(limits: Mapping[str, int]) -> list[tuple[str, int]]:
+    """In the order of the ordinals, UUIDs after them."""
+    return sorted(limits.items(), key=lambda item: (not item[0].isdecimal(), len(item[0]), item[0]))
+
+
+def state_mark(client: Client, *, lost: bool = False) -> tuple[str, str]:
+    """Symbol, word and style of a client's state; ``lost``: a fault took its contexts (fact 18)."""
+    if lost:
+        return "✕ LOST", "bad"
     if client.state == "TERMINATED":
         return "✕ TERMINATED", "bad"
     if client.terminate_requested:

@@ -6,7 +6,18 @@ from dataclasses import replace
 
 import pytest
 
-from mpstui.ui.cells import gpus_text, limits_text, memory_of, meter, sm_text, state_mark, status_mark, threads_text
+from mpstui.ui.cells import (
+    by_device,
+    gpus_text,
+    limits_text,
+    memory_of,
+    meter,
+    sm_text,
+    state_mark,
+    status_mark,
+    threads_text,
+    with_indices,
+)
 from mpstui.ui.filter import ClientFilter
 from mpstui.ui.painted import fit, fit_line, justify, width_of
 
@@ -38,28 +49,43 @@ def test_percent_comes_to_sms_of_a_measured_device() -> None:
     assert threads_text(None, "") == "     —"
 
 
-def test_memory_is_that_of_the_device_nearest_to_its_limit() -> None:
+def test_memory_is_the_sum_and_the_limit_that_of_the_fullest_device() -> None:
+    ordinals = {"0": GPU0, "1": GPU1}
     both = client(0, gpu_memory={GPU0: 1 * GIB, GPU1: 3 * GIB}, pinned_mem_limits={"0": 8 * GIB, "1": 4 * GIB})
-    assert memory_of(both, {"0": GPU0, "1": GPU1}) == (3 * GIB, 4 * GIB, 75.0)
-    assert memory_of(replace(both, pinned_mem_limits={}), {}) == (4 * GIB, None, None)
-    assert memory_of(replace(both, gpu_memory={}, pinned_mem_limits={"0": GIB}), {"0": GPU0}) == (None, GIB, None)
-    assert memory_of(replace(both, gpu_memory={}, pinned_mem_limits={}), {}) == (None, None, None)
+    assert memory_of(both, ordinals) == (4 * GIB, 4 * GIB, 75.0, GPU1)
+    assert memory_of(replace(both, pinned_mem_limits={"0": 8 * GIB}), ordinals) == (4 * GIB, 8 * GIB, 12.5, GPU0)
+    assert memory_of(replace(both, pinned_mem_limits={}), {}) == (4 * GIB, None, None, None)
+    one = replace(both, gpu_memory={GPU0: GIB})
+    assert memory_of(one, ordinals) == (GIB, 8 * GIB, 12.5, None)
+    assert memory_of(replace(one, pinned_mem_limits={"1": GIB}), ordinals) == (GIB, None, None, None), "another's limit"
+    assert memory_of(replace(both, gpu_memory={}, pinned_mem_limits={"0": GIB}), ordinals)[:2] == (None, GIB)
+    assert memory_of(replace(both, gpu_memory={}, pinned_mem_limits={}), {}) == (None, None, None, None)
 
 
-def test_limits_are_never_cut() -> None:
-    assert limits_text({}, True, 20) == "none"
-    assert limits_text({}, False, 20) == "—"
-    assert limits_text({"0": 2 * GIB}, True, 20) == "2.0 GiB"
-    assert limits_text({"1": 2 * GIB}, True, 20) == "1: 2.0 GiB"
-    assert limits_text({"0": GIB, "1": GIB}, True, 20) == "1.0 GiB each"
-    assert limits_text({"0": GIB, "1": 2 * GIB}, True, 30) == "0: 1.0 GiB  1: 2.0 GiB"
-    assert limits_text({"0": GIB, "1": 2 * GIB}, True, 12) == "by device"
+def test_limits_are_never_cut_and_say_whose_they_are() -> None:
+    assert limits_text({}, True, 20, 2) == "none"
+    assert limits_text({}, False, 20, 2) == "—"
+    assert limits_text({"0": 2 * GIB}, True, 20, 1) == "2.0 GiB"
+    assert limits_text({"0": 2 * GIB}, True, 20, 2) == "0: 2.0 GiB", "device 1 has none"
+    assert limits_text({"1": 2 * GIB}, True, 20, 2) == "1: 2.0 GiB"
+    assert limits_text({"0": GIB, "1": GIB}, True, 20, 2) == "1.0 GiB each"
+    assert limits_text({"0": GIB, "1": GIB}, True, 30, 3) == "0: 1.0 GiB  1: 1.0 GiB"
+    assert limits_text({"1": GIB, "0": 2 * GIB}, True, 30, 2) == "0: 2.0 GiB  1: 1.0 GiB"
+    assert limits_text({"0": GIB, "1": 2 * GIB}, True, 12, 2) == "by device"
+    assert [device for device, _ in by_device({"10": 1, "GPU-a": 1, "2": 1})] == ["2", "10", "GPU-a"]
+
+
+def test_only_uuids_become_indices() -> None:
+    text = f"fatal fault in client 2900 on {GPU0}; it takes clients 2001, 1000 with it"
+    assert with_indices(text, {GPU0: 0, "0": 1}) == text.replace(GPU0, "GPU 0")
+    assert with_indices(text, {}) == text
 
 
 def test_every_state_has_a_symbol_and_a_word() -> None:
     states = {state_mark(client(0, state=state))[0] for state in ("ACTIVE", "INACTIVE", "TERMINATED")}
     assert states == {"● ACTIVE", "○ INACTIVE", "✕ TERMINATED"}
     assert state_mark(client(0, terminate_requested=True))[0] == "◌ ENDING"
+    assert state_mark(client(0), lost=True) == ("✕ LOST", "bad")
     assert status_mark(server(status="FAULT")) == ("✕ FAULT", "bad")
     assert status_mark(server(status="INITIALIZING"))[0] == "◌ INITIALIZING"
     assert status_mark(server(status=None))[0] == "—"

@@ -13,7 +13,7 @@ from textual.message import Message
 
 from mpstui.model import Client, Daemon, ProcessKey, Snapshot
 from mpstui.text import UNKNOWN, format_age, format_size
-from mpstui.ui.cells import OUTDATED, gpus_text, memory_of, number, state_mark, threads_text
+from mpstui.ui.cells import OUTDATED, gpu_label, gpus_text, memory_of, number, state_mark, threads_text
 from mpstui.ui.filter import ClientFilter
 from mpstui.ui.painted import Line, fit, fit_line
 from mpstui.ui.panel import Panel
@@ -81,6 +81,7 @@ class ClientsPanel(Panel[Client]):
         self._now = 0.0
         self._ordinals: Mapping[str, str] = {}
         self._indices: Mapping[str, int | None] = {}
+        self._lost: frozenset[ProcessKey] = frozenset()
         self._sort = COLUMNS[0]
         self._reverse = False
         self._anchor: Hashable | None = None
@@ -91,6 +92,7 @@ class ClientsPanel(Panel[Client]):
         self._now = snapshot.time
         self._ordinals = daemon.ordinals
         self._indices = {device.uuid: device.index for device in snapshot.devices}
+        self._lost = frozenset(key for server in daemon.servers if server.fault for key in server.fault.affected)
         self._all = tuple(daemon.clients())
         alive = frozenset(client.key for client in self._all)
         if not self.chosen <= alive:
@@ -213,11 +215,15 @@ class ClientsPanel(Panel[Client]):
 
     def row_lines(self, row: Client, width: int) -> list[Line]:
         chosen = row.key in self.chosen
-        gone = row.state == "TERMINATED"
+        gone = row.state == "TERMINATED" or row.key in self._lost
         plain = "dim" if gone else "text"
         line: list[tuple[str, str]] = [(" ", "text"), ("✓ " if chosen else "  ", "chosen")]
-        for column, cells in self._columns(width):
+        columns = self._columns(width)
+        threads = any(column.id == "threads" for column, _ in columns)
+        for column, cells in columns:
             line += _cell(self, column.id, row, cells, plain)
+            if column.id == "state" and row.outdated_limits and not threads:
+                line[-1] = (fit(f"{line[-1][0].rstrip()} {OUTDATED}", cells), line[-1][1])
         if chosen:
             return [tuple((text, f"{name}+marked") for text, name in fit_line(tuple(line), width))]
         return [tuple(line)]
@@ -240,10 +246,10 @@ def _cell(panel: ClientsPanel, column: str, client: Client, cells: int, plain: s
         case "gpu":
             return ((fit(gpus_text(client, panel._indices), room) + " ", plain),)
         case "state":
-            word, style = state_mark(client)
+            word, style = state_mark(client, lost=client.key in panel._lost)
             return ((fit(word, cells), style),)
         case "mem":
-            return _memory_cell(client, panel._ordinals, cells, plain)
+            return _memory_cell(panel, client, cells, plain)
         case "threads":
             sms = "" if client.sm_count is None else f"{'≈ ' if client.sm_count_estimated else ''}{client.sm_count} SM"
             text = fit(threads_text(client.active_thread_percentage, sms), cells - 2)
@@ -259,17 +265,20 @@ def _cell(panel: ClientsPanel, column: str, client: Client, cells: int, plain: s
         case _:
             command = client.command or UNKNOWN
             where: Line = (
-                ((f"{fit(client.container, min(20, len(client.container)))} ", "label"),) if client.container else ()
+                ((f"[{fit(client.container, min(20, len(client.container)))}] ", "label"),) if client.container else ()
             )
             own = panel._own.get(client.key)
             mine: Line = ((f"◆ load {own} ", "accent"),) if own is not None else ()
             return fit_line((*mine, *where, (command, plain)), cells)
 
 
-def _memory_cell(client: Client, ordinals: Mapping[str, str], cells: int, plain: str) -> Line:
-    used, limit, percent = memory_of(client, ordinals)
-    text = f"{format_size(used):>9}"
+def _memory_cell(panel: ClientsPanel, client: Client, cells: int, plain: str) -> Line:
+    """What it uses in all, and of what; on several devices how full the fullest is, because a limit is a device's."""
+    total, limit, percent, device = memory_of(client, panel._ordinals)
+    text = f"{format_size(total):>9}"
     if limit is None:
         return ((fit(text, cells), plain),)
     style, mark = ("warn", " ▲") if percent is not None and percent >= NEAR_LIMIT else (plain, "")
+    if device is not None and percent is not None:
+        return ((fit(f"{text} GPU{gpu_label(device, panel._indices)} {percent:.0f} %{mark}", cells), style),)
     return ((fit(f"{text} / {format_size(limit)}{mark}", cells), style),)

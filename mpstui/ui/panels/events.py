@@ -8,7 +8,7 @@ from typing import ClassVar, Final
 
 from mpstui.model import Client, Daemon, Event, EventKind, Severity, Snapshot
 from mpstui.text import printable
-from mpstui.ui.cells import SEVERITY, gpu_label
+from mpstui.ui.cells import SEVERITY, with_indices
 from mpstui.ui.painted import Line
 from mpstui.ui.panel import Panel
 
@@ -78,6 +78,4 @@ class EventsPanel(Panel[Event]):
         text = printable(event.detail or event.kind.replace("_", " "))
         if client is not None and client.user:
             text = text.replace(f"client {client.pid}", f"client {client.pid} ({client.user})", 1)
-        for uuid in event.devices:
-            text = text.replace(uuid, f"GPU {gpu_label(uuid, self._indices)}")
-        return _SEVERITY.get(event.kind, "info"), text
+        return _SEVERITY.get(event.kind, "info"), with_indices(text, self._indices)

@@ -41,7 +41,7 @@ class LimitsPanel(Panel[LimitRow]):
             LimitRow(
                 None,
                 threads_text(default, sm_text(default, devices)),
-                limits_text(daemon.default_pinned_mem_limits, default is not None, cells),
+                limits_text(daemon.default_pinned_mem_limits, default is not None, cells, len(daemon.ordinals)),
                 UNKNOWN if priority is None else _PRIORITY.get(priority, str(priority)),
                 0,
             )
@@ -52,7 +52,7 @@ class LimitsPanel(Panel[LimitRow]):
                 LimitRow(
                     server.pid,
                     threads_text(percentage, sm_text(percentage, devices)),
-                    limits_text(server.pinned_mem_limits, percentage is not None, cells),
+                    limits_text(server.pinned_mem_limits, percentage is not None, cells, len(daemon.ordinals)),
                     "",
                     sum(client.outdated_limits for client in server.clients),
                 )

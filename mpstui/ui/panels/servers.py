@@ -24,11 +24,13 @@ class ServersPanel(Panel[Server]):
         self._now = 0.0
         self._indices: Mapping[str, int | None] = {}
         self._with_limits = False
+        self._devices = 0
 
     def show(self, snapshot: Snapshot, daemon: Daemon, *, with_limits: bool) -> None:
         self._now = snapshot.time
         self._indices = {device.uuid: device.index for device in snapshot.devices}
         self._with_limits = with_limits
+        self._devices = len(daemon.ordinals)
         self.set_rows(daemon.servers)
 
     def key(self, row: Server) -> ProcessKey:
@@ -56,7 +58,7 @@ class ServersPanel(Panel[Server]):
         if self._with_limits:
             known = row.active_thread_percentage is not None
             line.append((fit(format_percentage(row.active_thread_percentage), 9), "text"))
-            line.append((fit(limits_text(row.pinned_mem_limits, known, 12), 13), "text"))
+            line.append((fit(limits_text(row.pinned_mem_limits, known, 12, self._devices), 13), "text"))
         else:
             line.append((fit(",".join(gpus) or UNKNOWN, 9) + " ", "text"))
         age = None if row.start_time is None else self._now - row.start_time

@@ -1,0 +1,59 @@
+"""What the rows of the panels say of faults, limits and memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from mpstui.model import Event, ServerFault, Snapshot
+
+from .screen import make_app, text_of
+from .snapshots import GIB, GPU0, GPU1, NOW, PIPE, client, daemon, rich, server
+
+LARGE = (160, 48)
+
+
+def node(*series, **changes) -> Snapshot:
+    return rich(daemons=(daemon(servers=(server(clients=series, **changes),)),))
+
+
+def line_of(app, pid: int) -> str:
+    return next(line for line in text_of(app).splitlines() if f" {pid} " in line and "python" in line)
+
+
+async def test_a_fault_on_devices_named_by_ordinal_leaves_the_pids_as_they_are() -> None:
+    detail = "fatal GPU fault in client 29150; it takes clients 20556, 10101 with it"
+    event = Event("fatal_fault", NOW - 1, PIPE, 1402, 29150, devices=("0", "1"), detail=detail, raw="fault")
+    app = make_app(replace(node(client(0)), events=(event,)))
+    async with app.run_test(size=LARGE):
+        assert detail in text_of(app)
+
+
+async def test_clients_that_a_fault_hit_are_lost_and_no_longer_green() -> None:
+    hit, unhurt = client(0), client(3)
+    app = make_app(node(hit, unhurt, status="FAULT", fault=ServerFault(NOW - 5, (hit.pid,), (hit.key,))))
+    async with app.run_test(size=LARGE):
+        assert "✕ LOST" in line_of(app, hit.pid)
+        assert "● ACTIVE" in line_of(app, unhurt.pid)
+
+
+async def test_memory_on_several_devices_is_the_sum_and_how_full_the_fullest_is() -> None:
+    both = client(0, gpu_memory={GPU0: 2 * GIB, GPU1: 2 * GIB}, pinned_mem_limits={"0": 20 * GIB, "1": 4 * GIB})
+    app = make_app(node(both))
+    async with app.run_test(size=LARGE):
+        assert "4.0 GiB GPU1 50 %" in line_of(app, both.pid)
+
+
+@pytest.mark.parametrize("size", [LARGE, (80, 24), (60, 15)])
+async def test_outdated_limits_are_marked_at_every_size(size) -> None:
+    app = make_app(node(client(0, outdated_limits=True), client(5)))
+    async with app.run_test(size=size):
+        assert line_of(app, 2000).count("⟳") == 1
+        assert "⟳" not in line_of(app, 2035)
+
+
+async def test_the_container_is_told_from_the_command() -> None:
+    app = make_app(node(client(0, container="embed", command="python embed.py")))
+    async with app.run_test(size=LARGE):
+        assert "[embed] python embed.py" in text_of(app)
