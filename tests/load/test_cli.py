@@ -153,7 +153,12 @@ async def test_stop_tells_the_safe_ways_from_the_others(
     monkeypatch.setattr("mpstui.load.stopping._BEFORE_SECONDS", 0.3)
     assert await run(experiment, sources, node, "stop", "--repeats", "1") == 0
     out = capsys.readouterr().out
-    assert "SIMULATED · Safe for the neighbours: graceful, terminate_client; not safe: kill -9, illegal store." in out
+    said = " ".join(out.split())
+    assert (
+        "SIMULATED · The neighbours ran on after: graceful; terminate_client; terminate_client, in a long kernel."
+        in said
+    )
+    assert "kill -9, in a long kernel; illegal store." in said.partition("Not after: ")[2]
     assert "error 810" in out
 
 
