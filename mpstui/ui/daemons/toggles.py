@@ -17,7 +17,7 @@ from mpstui.ui.dialogs.parts import Choice, plain
 
 
 class Toggles(Widget, can_focus=True):
-    """What is on is marked by a word's sign, not by its colour alone."""
+    """What is on has a cross, so that it reads without colour."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,k", "move(-1)", "Previous", show=False),
@@ -77,6 +77,6 @@ class Toggles(Widget, can_focus=True):
             style = "$text-primary bold" if chosen else ""
             if index == self._at and self.has_focus:
                 style += " reverse"
-            label = Content.styled(f"{'■' if chosen else '□'} {plain(choice.label)}", style)
+            label = Content.styled(f"{'[x]' if chosen else '[ ]'} {plain(choice.label)}", style)
             lines.append(Content.assemble(label, (f"  {plain(choice.detail)}", "$text-muted")))
         return Content("\n").join(line.truncate(self.content_size.width, ellipsis=True) for line in lines)

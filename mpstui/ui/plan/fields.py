@@ -190,12 +190,11 @@ class PlanFields(Panel[Field]):
         self.post_message(self.Changed(self.draft))
 
     def end_typing(self) -> bool:
-        """Escape; False where nothing was being typed."""
-        if self._typing is None:
-            return False
+        """Escape; False where not every character was going into the field."""
+        ends = self.editing
         self._typing = None
         self.repaint()
-        return True
+        return ends
 
     def _type(self, text: str) -> None:
         self._typing = text = text[:_TEXT_LIMIT]

@@ -285,7 +285,7 @@ class PlanScreen(InkScreen):
         if not steps:
             self._say(trouble or "the daemon allows the plan as it is: there is nothing to set")
             return
-        self._ask_to_apply(f"the plan for {count(len(self._now.plan.shares if self._now.plan else ()), 'client')}")
+        self._ask_to_apply(f"the plan of {count(len(self._now.plan.shares if self._now.plan else ()), 'share')}")
 
     def _ask_to_apply(self, what: str, targets: Targets | None = None) -> None:
         if self._snapshot is not None:

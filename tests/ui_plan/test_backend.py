@@ -1,0 +1,127 @@
+"""What the screens run on, with a stand-in daemon: files, /proc, start and stop for real."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from ui.snapshots import PIPE
+
+from mpstui.actions.audit import AuditLog
+from mpstui.actions.types import ExitStatus
+from mpstui.cli.settings import NodeDaemons, NodePlans
+from mpstui.control.channel import ControlChannel
+from mpstui.control.mps import MpsControl
+from mpstui.daemons.spec import Wish
+from mpstui.model import Daemon
+from mpstui.observe.daemons import running_daemons
+from mpstui.observe.procfs import process_key
+from mpstui.plan.profile import ProfileError, parse
+from mpstui.sim import control_binary
+
+from .fakes import small
+from .test_plan_screen import PROFILE
+
+BINARY = control_binary()
+
+
+@pytest.fixture
+def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="mpu-", dir="/tmp"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / "config"))
+    for name in ("CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY", "CUDA_VISIBLE_DEVICES"):
+        monkeypatch.delenv(name, raising=False)
+    try:
+        yield folder
+    finally:
+        for daemon in running_daemons():
+            if daemon.pipe_dir is not None and folder in daemon.pipe_dir.parents:
+                os.kill(daemon.key.pid, signal.SIGKILL)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def backend(place: Path, *, read_only: bool = False, demo: bool = False) -> NodeDaemons:
+    def control_for(pipe_dir: Path) -> MpsControl:
+        return MpsControl(ControlChannel(pipe_dir, BINARY))
+
+    audit = AuditLog(place / "audit.jsonl")
+    return NodeDaemons(BINARY, control_for, audit, (place / "mps_0",), read_only=read_only, demo=demo)
+
+
+async def test_profiles_are_written_listed_and_replaced_on_purpose(place: Path) -> None:
+    plans = NodePlans()
+    assert await plans.profiles() == ()
+    path = await plans.save("two", parse(PROFILE), replace=False)
+    (path.parent / "bad.toml").write_text("schema = 2")
+    broken, good = await plans.profiles()
+    assert (broken.name, broken.profile) == ("bad", None)
+    assert "line 1: schema must be 1" in broken.problem
+    assert good.profile == parse(PROFILE)
+    with pytest.raises(ProfileError, match="already"):
+        await plans.save("two", parse(PROFILE), replace=False)
+    await plans.save("two", parse(PROFILE), replace=True)
+
+
+async def test_in_force_keeps_the_shares_of_the_profile_that_it_replaces() -> None:
+    found = await NodePlans().in_force(small(), PIPE, parse(PROFILE))
+    assert found.daemons[0].limits.active_thread_percentage == 100.0
+    assert [share.name for share in found.daemons[0].shares] == ["alice", "bob"]
+    with pytest.raises(ProfileError, match="gone"):
+        await NodePlans().in_force(small(), Path("/nowhere"), None)
+
+
+async def test_the_environment_is_of_that_very_process() -> None:
+    key = process_key(os.getpid())
+    assert key is not None
+    assert await NodePlans().environment(key) is not None
+    assert await NodePlans().environment(type(key)(key.pid, 1)) is None
+
+
+async def test_a_daemon_is_started_off_the_loop_and_stopped(place: Path) -> None:
+    daemons = backend(place)
+    (spec,) = daemons.specs(Wish(multi_user=True, pipe_dir=place / "mps_0"), ())
+    assert daemons.command(spec).startswith(f"CUDA_MPS_PIPE_DIRECTORY={place}/mps_0 CUDA_MPS_LOG_DIRECTORY={place}/")
+    assert daemons.command(spec).endswith(" -d -M")
+    told: list[str] = []
+    started = await daemons.start(spec, told.append)
+    assert started.done, started.message
+    assert told[-1] == "waiting until it answers"
+    again = await daemons.start(spec, told.append)
+    assert "already" in again.message
+    daemon = Daemon(spec.pipe_dir, key=process_key(started.pid), uid=os.geteuid(), health="ok")
+    stopped = await daemons.stop(daemon, timeout=None, force=False, progress=told.append)
+    assert stopped.done, stopped.message
+    assert process_key(started.pid) is None
+
+
+@pytest.mark.parametrize(("options", "says"), [({"read_only": True}, "read-only"), ({"demo": True}, "demo")])
+async def test_read_only_and_a_demo_start_nothing(place: Path, options, says) -> None:
+    daemons = backend(place, **options)
+    (spec,) = daemons.specs(Wish(pipe_dir=place / "mps_0"), ())
+    started = await daemons.start(spec, lambda text: None)
+    assert started.status is ExitStatus.REFUSED_BY_SAFETY_RULE
+    assert says in started.message
+    assert not spec.pipe_dir.exists()
+
+
+async def test_read_only_stops_nothing(place: Path) -> None:
+    daemon = Daemon(place / "mps_0", key=process_key(os.getpid()), uid=os.geteuid(), health="ok")
+    stopped = await backend(place, read_only=True).stop(daemon, timeout=1, force=True, progress=lambda text: None)
+    assert stopped.status is ExitStatus.REFUSED_BY_SAFETY_RULE
+
+
+def test_what_is_watched_comes_onto_the_screen(place: Path) -> None:
+    assert backend(place).watched(place / "mps_0")
+    assert not backend(place).watched(place / "mps_1")
+
+
+def test_the_command_names_devices_and_cpus(place: Path) -> None:
+    daemons = backend(place)
+    profile = parse('schema = 1\n[[daemon]]\npipe_dir = "/tmp/mps_7"\ndevices = ["GPU-1"]\ncpu = "0-2"\n')
+    (spec,) = daemons.specs_of_profile(profile)
+    assert daemons.command(spec).split()[2:6] == ["CUDA_VISIBLE_DEVICES=GPU-1", "taskset", "-c", "0-2"]

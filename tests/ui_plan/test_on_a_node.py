@@ -1,0 +1,90 @@
+"""From the keys to a daemon and back: a plan applied and a daemon stopped on a simulated node."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from textual.pilot import Pilot
+
+from mpstui.actions.audit import AuditLog
+from mpstui.actions.runner import Runner
+from mpstui.cli.settings import NodeDaemons, NodePlans
+from mpstui.config import load_themes
+from mpstui.node import open_node
+from mpstui.observe.collector import Collector
+from mpstui.sim import SimNode
+from mpstui.ui.app import MpsTuiApp
+from mpstui.ui.theme import build_themes
+
+from .fakes import press, text_in, typed
+
+
+@pytest.fixture
+def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    place = Path(tempfile.mkdtemp(prefix="mpu-", dir="/tmp"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(place / "config"))
+    node = SimNode.start(place / "node", scenario="demo")
+    try:
+        yield place
+    finally:
+        node.stop()
+        shutil.rmtree(place, ignore_errors=True)
+
+
+async def until(pilot: Pilot, true: Callable[[], bool], seconds: float = 20.0) -> None:
+    ends = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < ends, "it did not come to that"
+        await pilot.pause()
+
+
+async def test_a_plan_is_applied_kept_and_seen_and_the_daemon_stopped(folder: Path) -> None:
+    sources, dirs = open_node((folder / "node",))
+    collector = Collector(dirs, sources)
+    audit = AuditLog(folder / "audit.jsonl")
+    daemons = NodeDaemons(sources.control_binary, collector.control_for, audit, dirs, read_only=False, demo=True)
+    app = MpsTuiApp(
+        collector,
+        Runner(collector, audit),
+        themes=build_themes(load_themes()[0]),
+        theme="mpstui-dark",
+        plans=NodePlans(),
+        daemons=daemons,
+    )
+
+    def server():
+        found = collector.snapshot.daemons[0].servers if collector.snapshot and collector.snapshot.daemons else ()
+        return found[0] if found else None
+
+    async with app.run_test(size=(160, 48)) as pilot:
+        await until(pilot, lambda: server() is not None and len(server().clients) > 3)
+        await until(pilot, lambda: bool(collector.snapshot.devices))
+        await press(pilot, "p", *["down"] * 5)
+        await typed(pilot, "24,60")
+        await press(pilot, "a", "tab", "enter")
+        await until(pilot, lambda: app.screen.state == "ended")
+        assert "all of it is in force" in text_in(app, "#outcome")
+        await until(pilot, lambda: server().active_thread_percentage == 45.5)
+        await press(pilot, "escape")
+        await until(pilot, lambda: any("nothing to set" in row.text for row in app.screen.notes.rows))
+        await press(pilot, "a")
+        assert any("nothing to set" in note.message for note in app._notifications)
+        await press(pilot, "s", "n", "i", "t", "e", "enter", "enter")
+        await until(pilot, lambda: app.screen.state == "ended")
+        await press(pilot, "escape", "o")
+        await until(pilot, lambda: "Everything is as it says" in text_in(app, "#same"))
+        await press(pilot, "escape", "escape", "d", "n")
+        assert any("a demo has its own daemon" in note.message for note in app._notifications)
+        await press(pilot, "x")
+        app.screen.query_one("#wait").focus()
+        await press(pilot, "end")
+        app.screen.query_one("#apply").focus()
+        await press(pilot, "enter", "tab", "enter")
+        await until(pilot, lambda: app.screen.state == "ended")
+        assert "has ended" in text_in(app, "#outcome")
+    assert '"command": "quit -t 1"' in (folder / "audit.jsonl").read_text()
