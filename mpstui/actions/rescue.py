@@ -9,7 +9,7 @@ from collections.abc import Callable
 from mpstui.actions.audit import AuditLog
 from mpstui.actions.check import client_line
 from mpstui.actions.killing import end_process
-from mpstui.actions.types import ActionId, ExitStatus, Preview, Request, Result
+from mpstui.actions.types import ActionId, ExitStatus, Others, Preview, Request, Result
 from mpstui.model import Client, Daemon, ProcessKey, Snapshot
 from mpstui.observe.processes import PidFd, open_pidfd
 from mpstui.text import UNKNOWN
@@ -70,7 +70,9 @@ def preview_rescue(request: Request, snapshot: Snapshot) -> Preview:
         for client in server.clients
         if client.key not in wanted
     )
-    return Preview(title, facts, spared, hits, ("what they hold outside the GPU, such as unsaved results, is lost",))
+    others = (Others("Not hit by the fault, and run on", spared),) if spared else ()
+    warnings = ("what they hold outside the GPU, such as unsaved results, is lost",)
+    return Preview(title, facts, hits=hits, others=others, warnings=warnings)
 
 
 class Rescue:

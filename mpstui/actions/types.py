@@ -98,6 +98,16 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
+class Others:
+    """Clients that an action does not mean, and what they have to do with it."""
+
+    title: str
+    """``Share a GPU with it, and run on``."""
+    clients: tuple[str, ...]
+    """One line each."""
+
+
+@dataclass(frozen=True, slots=True)
 class Preview:
     """What a request would do, worked out from a snapshot without asking the daemon."""
 
@@ -108,6 +118,8 @@ class Preview:
     """Clients that keep what they have, one line each."""
     hits: tuple[str, ...] = ()
     """Whose work it ends or endangers, one line each."""
+    others: tuple[Others, ...] = ()
+    """Who runs on; at most three groups, none of them empty."""
     warnings: tuple[str, ...] = ()
     error: str | None = None
     """Why it cannot be done as asked; nothing is sent while this is set."""

@@ -75,7 +75,11 @@ def _set_request(options: argparse.Namespace, pipe_dir: Path) -> Request:
 
 def _confirmed(shown: Preview) -> bool:
     """Ask on the terminal, with no as the default; without a terminal the answer is no."""
-    for line in (shown.title, *(f"  ends: {hit}" for hit in shown.hits), *(f"  {w}" for w in shown.warnings)):
+    lines = [shown.title, *(f"  ends: {hit}" for hit in shown.hits)]
+    for group in shown.others:
+        lines.append(f"  {group.title}: {len(group.clients)}")
+        lines += (f"    {client}" for client in group.clients)
+    for line in (*lines, *(f"  ▲ {warning}" for warning in shown.warnings)):
         print(line, file=sys.stderr)
     if not sys.stdin.isatty():
         print("this ends work: add --yes, or answer at a terminal", file=sys.stderr)

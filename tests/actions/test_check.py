@@ -155,14 +155,34 @@ def end(*keys: ProcessKey, kill: bool = False) -> Request:
     return Request("terminate_and_kill" if kill else "terminate_client", PIPE, clients=keys)
 
 
-def test_ending_a_client_names_it_and_the_others_on_its_gpus() -> None:
+THIRD_GPU = "GPU-30bc6a1c-3e3c-c13e-bb27-81232f82b77d"
+
+
+def test_ending_a_client_names_it_those_on_its_gpus_and_those_reached_through_them() -> None:
     """The graph of the containment recording: A{0} B{0,1} C{1}; D, on a GPU of its own, is not concerned (fact 18)."""
-    third = "GPU-30bc6a1c-3e3c-c13e-bb27-81232f82b77d"
-    snapshot = node(client(901), client(902, GPU, OTHER_GPU), client(903, OTHER_GPU), client(904, third))
+    snapshot = node(client(901), client(902, GPU, OTHER_GPU), client(903, OTHER_GPU), client(904, THIRD_GPU))
     shown = preview(end(ProcessKey(901, 1), kill=True), snapshot)
     assert shown.hits == ("901 alice python job901.py",)
-    assert shown.not_reached == ("902 alice python job902.py", "903 alice python job903.py")
+    beside, further = shown.others
+    assert (beside.title, beside.clients) == ("Share a GPU with it, and run on", ("902 alice python job902.py",))
+    assert further.clients == ("903 alice python job903.py",)
+    assert further.title.startswith("Share no GPU with it")
     assert "without it 2 others would be lost" in shown.warnings[0]
+    assert dict(shown.facts)["others"].startswith("1 share a GPU with it, and run on; 1 share no GPU with it")
+
+
+def test_who_shares_a_gpu_with_one_of_the_chosen_is_not_said_to_share_none() -> None:
+    snapshot = node(client(901), client(902, GPU, OTHER_GPU), client(903, OTHER_GPU), client(904, OTHER_GPU))
+    (beside,) = preview(end(ProcessKey(901, 1), ProcessKey(903, 1)), snapshot).others
+    assert [line.split()[0] for line in beside.clients] == ["902", "904"]
+    assert beside.title == "Share a GPU with them, and run on"
+
+
+def test_a_client_alone_has_no_others_and_one_of_unknown_gpus_may_have() -> None:
+    assert preview(end(ProcessKey(901, 1)), node(client(901), client(902, OTHER_GPU))).others == ()
+    lost = client(901, contexts=())
+    (group,) = preview(end(lost.key), node(lost, client(902))).others
+    assert group.title.startswith("May share a GPU with it")
 
 
 @pytest.mark.parametrize("key", [ProcessKey(999, 1), ProcessKey(643, 2)])

@@ -65,7 +65,9 @@ async def test_those_hit_are_ended_and_nobody_else(start, tmp_path):
     snapshot = faulty(first, second, others=(third,))
     shown = preview_rescue(Request("end_lost_clients", PIPE), snapshot)
     assert [line.split()[0] for line in shown.hits] == [str(one.pid), str(two.pid)]
-    assert [line.split()[0] for line in shown.not_reached] == [str(bystander.pid)]
+    (spared,) = shown.others
+    assert [line.split()[0] for line in spared.clients] == [str(bystander.pid)]
+    assert spared.title == "Not hit by the fault, and run on"
     result = await runner(snapshot, tmp_path).execute(Request("end_lost_clients", PIPE), snapshot)
     assert result.done, result
     assert (one.wait(5), two.wait(5)) == (-signal.SIGTERM, -signal.SIGTERM)

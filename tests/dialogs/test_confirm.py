@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from dialog_host import HOSTILE, PIPE, FakeRunner, Host, client, node, seen, until
+from dialog_host import HOSTILE, PIPE, UUIDS, FakeRunner, Host, client, node, seen, until
 from textual.widgets import Button
 
 from mpstui.actions.registry import action
 from mpstui.actions.types import ExitStatus, Preview
-from mpstui.model import ProcessKey
+from mpstui.model import Context, ProcessKey
 from mpstui.ui.dialogs import HarmConfirm
 from mpstui.ui.dialogs.parts import Lines, Listing, Push
 
@@ -63,7 +63,7 @@ async def test_each_client_is_named_and_the_others_too(size):
             assert user in listing(host, "targets")
         assert "python train.py" in shown
         assert "Terminate + kill 2 clients" in shown
-        assert "4013 bob" in listing(host, "spared")
+        assert "4013 bob" in listing(host, "others-0")
         assert listing(host, "hits") == ""
         await pilot.press("tab", "enter")
         await until(pilot, lambda: runner.requests)
@@ -177,6 +177,32 @@ async def test_hostile_names_are_text(size):
         assert "\u202e" not in shown
         assert all("\x1b" not in listing(host, name) for name in ("targets", "progress"))
         assert len(listing(host, "targets").splitlines()) == 2
+
+
+async def test_those_beside_it_and_those_reached_through_them_are_told_apart():
+    wide = client(4012, contexts=(Context(1, UUIDS[0]), Context(2, UUIDS[1])))
+    far = client(4013, contexts=(Context(1, UUIDS[1]),), gpu_memory={})
+    _runner, host = opened(snapshot=node((client(4011), wide, far)))
+    async with host.run_test(size=(100, 30)):
+        shown = seen(host)
+        assert "Share a GPU with it, and run on: 1" in shown
+        assert "Share no GPU with it, but a fault of its would reach them: 1" in shown
+        assert listing(host, "others-1").startswith("4013")
+
+
+async def test_arrows_scroll_the_lists_while_cancel_keeps_the_focus():
+    _runner, host = opened(20, snapshot=node(tuple(client(4001 + n) for n in range(40))))
+    async with host.run_test(size=(100, 48)) as pilot:
+        assert "↑↓ scroll lists" in seen(host)
+        assert "4020" not in seen(host)
+        await pilot.press(*["pagedown"] * 3)
+        assert "4020" in seen(host)
+        assert "4040" not in seen(host)
+        await pilot.press(*["pagedown"] * 4)
+        assert "4040" in seen(host), "the next list"
+        await pilot.press(*["pageup"] * 8)
+        assert "4001" in seen(host)
+        assert host.focused is host.screen.query_one("#cancel")
 
 
 async def test_forty_eight_clients_leave_the_buttons_on_the_screen():

@@ -110,6 +110,12 @@ class ActionDialog(Dialog):
     """
 
     AUTO_FOCUS: ClassVar[str] = "#cancel"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up", "scroll_lists(-1)", "Up", show=False),
+        Binding("down", "scroll_lists(1)", "Down", show=False),
+        Binding("pageup", "scroll_lists(-6)", "Page up", show=False),
+        Binding("pagedown", "scroll_lists(6)", "Page down", show=False),
+    ]
     DEFAULT_CSS = """
     ActionDialog {
         #help { height: auto; color: $text-muted; margin-bottom: 1; }
@@ -139,6 +145,17 @@ class ActionDialog(Dialog):
     def unavailable(self, clients: Sequence[ProcessKey]) -> str | None:
         """Why the action cannot be used now, for example because the program is read-only."""
         return self.runner.unavailable(self.action, self.snapshot, self.pipe_dir, clients)
+
+    def action_scroll_lists(self, step: int) -> None:
+        """One list after the other, and then the body, without leaving the marked button."""
+        parts = [listing for listing in self.query(Listing) if listing.display] + [
+            self.query_one("#body", VerticalScroll)
+        ]
+        for part in parts if step > 0 else reversed(parts):
+            if part.scroll_y < part.max_scroll_y if step > 0 else part.scroll_y > 0:
+                part.scroll_visible(animate=False)
+                part.scroll_relative(y=step, animate=False)
+                return
 
     def begin(self, request: Request) -> None:
         """Have the request carried out; the dialog may be closed meanwhile."""

@@ -9,12 +9,16 @@ from rich.cells import cell_len, set_cell_size
 from textual.app import ComposeResult
 from textual.content import Content
 
-from mpstui.actions.types import Action, Preview, Request
+from mpstui.actions.types import Action, Others, Preview, Request
 from mpstui.model import Client, ProcessKey, Snapshot
 from mpstui.text import UNKNOWN, format_age, format_size
 from mpstui.ui.contract import Runner
 from mpstui.ui.dialogs.base import ActionDialog
 from mpstui.ui.dialogs.parts import Lines, Listing, Row, Sheet, marked, plain
+
+_HINT = "Enter marked button · Tab move · Esc cancel"
+_OTHERS = 3
+"""Groups of clients beside those meant, at most (``Preview.others``)."""
 
 
 class HarmConfirm(ActionDialog):
@@ -40,13 +44,13 @@ class HarmConfirm(ActionDialog):
     def compose(self) -> ComposeResult:
         yield self.frame(
             self.action.title,
-            "Enter presses the marked button · Tab move · Esc cancel",
+            _HINT,
             self.help_line(),
             Listing(id="targets"),
             Sheet(id="facts"),
             Lines(id="warnings", classes="question"),
             Listing(id="hits", classes="question"),
-            Listing(id="spared", classes="question"),
+            *(Listing(id=f"others-{number}", classes="question") for number in range(_OTHERS)),
             Lines(id="problem"),
             *self.outcome_parts(),
             foot=self.foot(self._label(), "-harm"),
@@ -80,16 +84,18 @@ class HarmConfirm(ActionDialog):
             self.query_one("#warnings", Lines).show(*(marked("▲", line, "$text-warning") for line in preview.warnings))
             self._show_others(preview)
         self.show_foot(self._label(), ready=self._problem is None)
+        self.say_hint(f"↑↓ scroll lists · {_HINT}" if any(listing.long for listing in self.query(Listing)) else _HINT)
 
     def _show_others(self, preview: Preview) -> None:
         """Who else is on it: the chosen ones are named above already."""
         chosen = {str(key.pid) for key in self.clients}
         hits = [line for line in preview.hits if line.partition(" ")[0] not in chosen]
         self.query_one("#hits", Listing).show(f"Also hit: {len(hits)}", [marked("✕", line) for line in hits])
-        spared = preview.not_reached
-        self.query_one("#spared", Listing).show(
-            f"On the same GPU, and run on: {len(spared)}", [Content(plain(line)) for line in spared]
-        )
+        for number in range(_OTHERS):
+            group = preview.others[number] if number < len(preview.others) else Others("", ())
+            self.query_one(f"#others-{number}", Listing).show(
+                f"{group.title}: {len(group.clients)}", [Content(plain(line)) for line in group.clients]
+            )
 
     def _show_targets(self, present: Sequence[ProcessKey]) -> None:
         daemon = self.snapshot.daemon(self.pipe_dir)
@@ -122,7 +128,9 @@ class HarmConfirm(ActionDialog):
 
     def _label(self) -> str:
         count = len(self.present()) if self.state == "asking" else len(self.clients)
-        return self.action.title if count <= 1 else f"{self.action.title} {count} clients"
+        if count <= 1:
+            return self.action.title
+        return f"{self.action.title}{f': {count}' if self.action.finds_clients else f' {count} clients'}"
 
     def apply(self) -> None:
         self.show()

@@ -159,6 +159,11 @@ class Listing(VerticalScroll):
             self.scroll_end(animate=False)
 
     @property
+    def long(self) -> bool:
+        """Whether not all of it is in view at once."""
+        return len(self._lines) > self.ROOM
+
+    @property
     def text(self) -> str:
         return "\n".join(line.plain for line in self._lines)
 
