@@ -97,17 +97,21 @@ class Node:
         return asyncio.run_coroutine_threadsafe(start(), self._loop)
 
     def control(self, command: str, deadline: float = 10.0) -> str:
-        """One plain one-shot command, past mpstui: the check from outside."""
+        """One plain command, past mpstui: the check from outside. Sent again where another session is in its way."""
         environment = {**os.environ, "CUDA_MPS_PIPE_DIRECTORY": str(self.pipe_dir)}
-        done = subprocess.run(
-            self.binary,
-            input=command + "\n",
-            env=environment,
-            timeout=deadline,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        for _ in range(20):
+            done = subprocess.run(
+                self.binary,
+                input=command + "\n",
+                env=environment,
+                timeout=deadline,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            if not done.stderr.startswith("Cannot send command"):
+                break
+            select.select([], [], [], 0.05)
         return (done.stdout + done.stderr).strip()
 
     def server(self) -> int:

@@ -90,14 +90,19 @@ class Watched:
         return process
 
     async def control(self, command: str) -> str:
-        """One plain command, past mpstui."""
-        process = await asyncio.create_subprocess_exec(
-            *self.node.binary,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, "CUDA_MPS_PIPE_DIRECTORY": str(self.node.pipe_dir)},
-        )
-        out, _ = await asyncio.wait_for(process.communicate(command.encode() + b"\n"), 15)
+        """One plain command, past mpstui; sent again where another one is in its way (fact 2)."""
+        for _ in range(20):
+            process = await asyncio.create_subprocess_exec(
+                *self.node.binary,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env={**os.environ, "CUDA_MPS_PIPE_DIRECTORY": str(self.node.pipe_dir)},
+            )
+            out, err = await asyncio.wait_for(process.communicate(command.encode() + b"\n"), 15)
+            if not err.startswith(b"Cannot send command"):
+                break
+            await asyncio.sleep(0.05)
         return out.decode().strip()
 
 
