@@ -19,6 +19,7 @@ from mpstui.actions.check import (
     parse_uid,
     preview,
     reachable_daemon,
+    refusal,
 )
 from mpstui.actions.ending import Ending
 from mpstui.actions.registry import ACTIONS, action
@@ -72,7 +73,7 @@ class Runner:
         if action.danger is Danger.HARM:
             if not clients:
                 return "choose a client first"
-            return self.preview(Request(action.id, pipe_dir, clients=tuple(clients)), snapshot).error
+            return refusal(Request(action.id, pipe_dir, clients=tuple(clients)), snapshot)
         try:
             reachable_daemon(Request(action.id, pipe_dir), snapshot)
         except Refused as refused:

@@ -37,6 +37,8 @@ STARTING_TIME = 5.0
 """Seconds that a daemon may take from the first line of its log to being there."""
 IDENTITY_PATIENCE = 0.5
 """Seconds that a snapshot waits for /proc's word on processes that are new; a user directory may be slow."""
+TOGETHER = 0.05
+"""Seconds that NVML and /proc wait for each other: one snapshot tells of both, and the screen is painted once."""
 DAEMON_CHANGED = frozenset(("daemon_started", "daemon_exited"))
 
 
@@ -162,8 +164,7 @@ class Collector:
         if self._due("discovery", DISCOVERY_INTERVAL):
             self._job("discovery", self._discover)
         if self._due("reading", self._refresh):
-            self._job("sample", self._read_sample)
-            self._job("facts", self._read_facts)
+            self._job("reading", self._read)
         blind = any(keeper.schedule.polling for keeper in self._keepers.values())
         if blind and self._membership is not None and self._due("members", MEMBERSHIP_INTERVAL):
             self._job("members", self._read_members)
@@ -185,14 +186,15 @@ class Collector:
         self._next[name] = now + interval
         return True
 
-    def _job(self, name: str, job: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Starts ``job`` unless the one before is still under way."""
+    def _job(self, name: str, job: Callable[[], Coroutine[Any, Any, None]]) -> asyncio.Task[None]:
+        """Starts ``job`` unless the one before is still under way; answers the one that is."""
         running = self._jobs.get(name)
         if running is not None and not running.done():
-            return
+            return running
         if running is not None and not running.cancelled():
             running.exception()  # a reading that failed is taken again; what it said is in the snapshot
-        self._jobs[name] = asyncio.get_running_loop().create_task(job())
+        started = self._jobs[name] = asyncio.get_running_loop().create_task(job())
+        return started
 
     async def _discover(self) -> None:
         places = await self._files.call(self._look)
@@ -230,6 +232,12 @@ class Collector:
     def _look(self) -> tuple[Place, ...]:
         found = self._find(self._pipe_dirs, self._log_dirs)
         return tuple(found) if self._pipe_dirs else tuple(p for p in found if not self._sources.foreign(p.pipe_dir))
+
+    async def _read(self) -> None:
+        """NVML and /proc; neither is kept waiting for long by the other."""
+        both = self._job("sample", self._read_sample), self._job("facts", self._read_facts)
+        await asyncio.wait(both, timeout=TOGETHER)
+        self._touch()
 
     async def _read_sample(self) -> None:
         reading = self._gpu.call(self._sources.nvml.sample)
@@ -285,8 +293,13 @@ class Collector:
         asyncio.get_running_loop().call_soon(self._emit_if_dirty)
 
     def _emit_if_dirty(self) -> None:
-        if self._dirty and not self._awaits_identities():
+        if self._dirty and not self._awaits_reading() and not self._awaits_identities():
             self._emit()
+
+    def _awaits_reading(self) -> bool:
+        """Whether a reading is under way whose end is a snapshot; the very first snapshot does not wait for NVML."""
+        reading = self._jobs.get("reading")
+        return self._snapshot is not None and reading is not None and not reading.done()
 
     def _awaits_identities(self) -> bool:
         """A process is shown once its start time is known, not before: a selection that was made without it would hold
