@@ -57,7 +57,7 @@ class ActionCommands(Provider):
     def commands(self) -> Iterator[Command]:
         """All entries: actions first, then the keys of the screen, then the themes."""
         runner: Runner | None = getattr(self.app, "runner", None)
-        actions = runner.actions if runner else ()
+        actions = runner.actions if runner and getattr(self.screen, "OFFERS_ACTIONS", True) else ()
         for action in actions:
             reason = self._unavailable(action)
             help_line = f"not now: {reason}" if reason else f"{action.key}  {action.help}"

@@ -55,17 +55,17 @@ class HelpScreen(Reader):
     def _rows(self, below: Screen[object], actions: tuple[Action, ...]) -> Iterator[Row | Heading]:
         active = below.active_bindings
         keys = {b.binding.id: self.app.get_key_display(b.binding) for b in active.values() if b.binding.id}
-        yield Heading("Actions")
-        for action in actions:
-            yield Row(
-                keys.get(ACTION_PREFIX + action.id, action.key), f"{action.title}: {action.help}", label_style=KEY
-            )
+        sections: list[tuple[str, list[Row]]] = []
+        if getattr(below, "OFFERS_ACTIONS", True):
+            named = [(keys.get(ACTION_PREFIX + a.id, a.key), f"{a.title}: {a.help}") for a in actions]
+            sections.append(("Actions", [Row(key, text, label_style=KEY) for key, text in named]))
         for title, wanted in (("Rows and panels", True), ("Program", False)):
-            rows = self._keys([b for b in active.values() if _about_rows(b) is wanted], actions)
-            if rows:
+            sections.append((title, self._keys([b for b in active.values() if _about_rows(b) is wanted], actions)))
+        for number, (title, rows) in enumerate(section for section in sections if section[1]):
+            if number:
                 yield Row()
-                yield Heading(title)
-                yield from rows
+            yield Heading(title)
+            yield from rows
         for title, fixed in (("Marks", MARKS), ("Safety", SAFETY)):
             yield Row()
             yield Heading(title)

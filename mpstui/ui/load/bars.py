@@ -7,11 +7,11 @@ from typing import ClassVar, Final
 
 from textual.binding import Binding, BindingType
 
-from mpstui.load.types import WorkerReport
+from mpstui.load.types import WorkerError, WorkerReport
 from mpstui.model import ProcessKey
 from mpstui.text import UNKNOWN, printable
 from mpstui.ui.cells import OUTDATED, meter
-from mpstui.ui.load.box import upper_border
+from mpstui.ui.load.box import upper_border, wrapped
 from mpstui.ui.load.plot import COLUMNS, plot, round_up
 from mpstui.ui.load.session import BIG_STEP, LoadSession, Member
 from mpstui.ui.load.setup import Setup
@@ -29,6 +29,7 @@ STATE: Final = {
 }
 MOST_LINES: Final = 6
 """For a client: its name, its bar, where the bar can go, a plot as high as there is room, and air."""
+_BLANK: Final[Line] = (("", "text"),)
 _SMS: Final = 15
 """Cells of ``132 → 100 SM``."""
 
@@ -134,6 +135,11 @@ class BarsPanel(Panel[Member]):
             out += [((f" {index + 1:>2}  ", "dim"), *bar)] + [()] * (each - 1)
         return out[:height]
 
+    def _decorated(self, index: int, inner: int) -> list[Line]:
+        """Only the first line is marked: a bar keeps its colours, and a whole block would be all that one sees."""
+        marked, plain = super()._decorated(index, inner), self.row_lines(self.rows[index], inner)
+        return [*marked[:1], *plain[1:]]
+
     def row_lines(self, row: Member, width: int) -> list[Line]:
         lines = self._lines_per_row
         report = row.report
@@ -149,12 +155,22 @@ class BarsPanel(Panel[Member]):
         if width_of(state) + width_of(note) + width_of(figure) <= left:
             state = (*state, *note)
         first = justify(state, figure, left)
+        if report.error is not None:
+            return self._failure(first, report.error, width, lines)
         out: list[Line] = [first, ((" " * 5, "text"), *self._bar(row, left - 5, thick=lines > 2))]
         if lines > 2:
             out.append(((" " * 5, "text"), *self._below(row, left - 5)))
-        out += [()] * (lines - len(out))
-        charts += [()] * (lines - len(charts))
+        out += [_BLANK] * (lines - len(out))
+        charts += [_BLANK] * (lines - len(charts))
         return [(*fit_line(line, left), *chart) for line, chart in zip(out, charts, strict=True)]
+
+    @staticmethod
+    def _failure(first: Line, error: WorkerError, width: int, lines: int) -> list[Line]:
+        """Name and state, then the CUDA error in words and the remedy, over the whole width."""
+        out = [first, *wrapped(printable(error.text, 300), width - 4, "bad", indent=" " * 5)]
+        if error.remedy:
+            out += wrapped(printable(error.remedy, 300), width - 4, "warn", "→ ", indent=" " * 5)
+        return (out + [_BLANK] * lines)[:lines]
 
     @staticmethod
     def _columns(width: int) -> int:
@@ -173,7 +189,10 @@ class BarsPanel(Panel[Member]):
     def _state(self, member: Member) -> Line:
         report = member.report
         word, style = STATE[report.state]
-        return ((word, style), (f"  {report.kernel}", "user"))
+        line: Line = ((word, style), (f"  {report.kernel}", "user"))
+        if len({m.report.device_uuid for m in self.rows}) > 1 and self._session is not None:
+            line = (*line, (f"  GPU {self._session.index(report.device_uuid)}", "text"))
+        return line
 
     def _note(self, member: Member) -> Line:
         report = member.report
@@ -206,8 +225,6 @@ class BarsPanel(Panel[Member]):
 
     def _bar(self, member: Member, width: int, *, thick: bool) -> Line:
         report = member.report
-        if report.error is not None:
-            return ((fit(printable(report.error.text, 300), width), "bad"),)
         total = self._total(member)
         cells = max(4, width - _SMS)
         if report.sms is None or not total:
@@ -219,12 +236,12 @@ class BarsPanel(Panel[Member]):
         return (*bar, (fit(f"{moved} SM", _SMS, ">"), "bold"))
 
     def _below(self, member: Member, width: int) -> Line:
-        """Under the bar: where its share can go, or what to do about an error."""
+        """Under the bar: where its share can go."""
         report = member.report
-        if report.error is not None:
-            return ((fit(f"→ {printable(report.error.remedy, 200)}" if report.error.remedy else "", width), "warn"),)
         total = self._total(member)
         cells = max(4, width - _SMS)
+        if not member.spec.mps:
+            return ((" " * cells, "text"), (fit("takes turns", _SMS, ">"), "dim")) if not report.over else ()
         if not total or report.sms is None or report.over:
             return ()
         marks = [" "] * cells

@@ -136,6 +136,9 @@ class TogetherBox(Box):
 
     def _limit(self, width: int) -> Line:
         server = self._server
+        live = self._session.live if self._session else ()
+        if live and not any(member.spec.mps for member in live):
+            return ((" MPS off", "label"), (": no limit reaches these clients, they take turns on the GPU", "dim"))
         if server is None:
             return ((" server", "label"), (" a change of its limits reaches new clients only; r restarts one", "dim"))
         now = format_percentage(server.active_thread_percentage)

@@ -39,6 +39,8 @@ class LoadScreen(InkScreen):
     """Shows a :class:`LoadSession`; the session outlives it, so that the overview can be looked at meanwhile."""
 
     AUTO_FOCUS = "#fields"
+    OFFERS_ACTIONS = False
+    """The registry's actions are the overview's: palette and help leave them out here."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("tab,shift+tab", "other", "Fields or clients", show=False, id="load.other"),
         Binding("r", "restart", "Restart the client under the present limits", show=False, id="load.restart"),

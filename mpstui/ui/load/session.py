@@ -63,7 +63,7 @@ class LoadSession:
         self._stack = AsyncExitStack()
         self._tasks: set[asyncio.Task[None]] = set()
         self._listeners: list[Callable[[bool], None]] = []
-        self._sm_counts: Mapping[str | None, int | None] = {}
+        self._devices: Mapping[str | None, Device] = {}
 
     # What there is to see.
 
@@ -98,7 +98,13 @@ class LoadSession:
     def total_sms(self, uuid: str | None) -> int | None:
         """SMs of the whole device: a client under a percentage sees only its part of them."""
         seen = [m.report.device_sms for m in self.members if m.report.device_uuid == uuid]
-        return max((sms for sms in (*seen, self._sm_counts.get(uuid)) if sms), default=None)
+        known = self._devices.get(uuid)
+        return max((sms for sms in (*seen, known.sm_count if known else None) if sms), default=None)
+
+    def index(self, uuid: str | None) -> str:
+        """NVML's index of a device; ``?`` where it is not known."""
+        device = self._devices.get(uuid)
+        return "?" if device is None or device.index is None else str(device.index)
 
     def subscribe(self, callback: Callable[[bool], None]) -> Callable[[], None]:
         """Have ``callback(at_once)`` called after each change; ``at_once`` is False for a mere new figure."""
@@ -246,8 +252,8 @@ class LoadSession:
         self._say(f"client {member.number}: {why}, so r restarts it with {wanted} SM" if member.target else "")
 
     def know(self, devices: Sequence[Device]) -> None:
-        """Take over how many SMs the devices have."""
-        self._sm_counts = {device.uuid: device.sm_count for device in devices}
+        """Take over what NVML says of the devices."""
+        self._devices = {device.uuid: device for device in devices}
 
     async def _set_share(self, number: int, sms: int) -> None:
         if self._supervisor is not None:
@@ -265,6 +271,7 @@ class LoadSession:
         if member.target is not None and not member.pooled and (total := self.total_sms(member.report.device_uuid)):
             percentage = smallest_percentage(member.target, total, rounding_for(total, None))
         member.target = None
+        self._say("")
         self._run(self._restart(number, percentage))
 
     async def _restart(self, number: int, percentage: float | None) -> None:
@@ -282,6 +289,7 @@ class LoadSession:
         """End these clients gracefully."""
         for number in numbers:
             self._members[number].stopped = True
+        self._say("")
         self._run(self._stop(numbers))
 
     async def _stop(self, numbers: Sequence[int]) -> None:

@@ -1,0 +1,154 @@
+"""A supervisor without processes, a backend that makes it, and the app with the panel open on them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from textual.pilot import Pilot
+from ui.screen import make_app, text_of
+from ui.snapshots import GPU0, one_daemon
+
+from mpstui.load.supervisor import even_levels
+from mpstui.load.types import INFO, LoadSpec, PooledContext, WorkerReport
+from mpstui.model import ProcessKey, Snapshot
+from mpstui.ui.app import MpsTuiApp
+from mpstui.ui.load.contract import LoadUnavailable
+
+NOW = 1000.0
+SIZE = (160, 48)
+FIGURES = {"fma": 57.2, "triad": 2723.0, "nbody": 1200.0, "small": 200_000.0, "illegal": 3.0, "memory": 2.0}
+PRIVATE = Path("/tmp/mpstui-load-x/pipe")
+
+
+class FakeSupervisor:
+    """Workers run as soon as they are started, and follow each command at once unless ``lazy``."""
+
+    def __init__(self, pipe_dir: Path | None, *, affinity: bool = True, sms: int = 132, lazy: bool = False) -> None:
+        self.pipe_dir = pipe_dir
+        self.affinity, self.sms, self.lazy = affinity, sms, lazy
+        self.specs: list[tuple[LoadSpec, int]] = []
+        self.calls: list[tuple] = []
+        self._reports: dict[int, WorkerReport] = {}
+        self._callbacks: list[Callable[[WorkerReport], None]] = []
+
+    @property
+    def workers(self) -> tuple[WorkerReport, ...]:
+        return tuple(self._reports.values())
+
+    def subscribe(self, callback):
+        self._callbacks.append(callback)
+        return lambda: self._callbacks.remove(callback)
+
+    def say(self, number: int, **changes) -> None:
+        """A report of a worker."""
+        report = self._reports[number] = replace(self._reports[number], **changes)
+        for callback in tuple(self._callbacks):
+            callback(report)
+
+    async def start(self, spec: LoadSpec, contexts_in_use: int = 0) -> tuple[int, ...]:
+        self.specs.append((spec, contexts_in_use))
+        numbers = []
+        for index in range(spec.clients):
+            number = len(self._reports) + 1
+            shares = spec.sm_counts or (self.sms,)
+            sms = shares[min(index, len(shares) - 1)]
+            levels = tuple(sorted({*spec.pool, sms})) if spec.pool and self.affinity and spec.mps else (sms,)
+            self._reports[number] = WorkerReport(
+                number,
+                spec.kernel,
+                "running",
+                NOW,
+                key=ProcessKey(7000 + number, 500 + number),
+                figure=FIGURES.get(spec.kernel, 0.0) * sms / 132,
+                unit=INFO[spec.kernel].unit,
+                sms=sms,
+                levels=levels,
+                affinity=self.affinity and spec.mps,
+                pool=tuple(PooledContext(level, 0.105, (58 + 3 * level) << 20) for level in levels),
+                device_uuid=spec.device_uuid or GPU0,
+                device_sms=self.sms,
+                mps=spec.mps,
+            )
+            numbers.append(number)
+        return tuple(numbers)
+
+    async def set_share(self, worker: int, sms: int) -> None:
+        self.calls.append(("share", worker, sms))
+        if not self.lazy:
+            self.say(worker, sms=sms, switch_seconds=0.012, figure=57.2 * sms / 132)
+
+    async def restart(self, worker: int, percentage: float | None = None) -> None:
+        self.calls.append(("restart", worker, percentage))
+        self.say(worker, state="restarting", notes=("restarted: a change of limits reaches new clients only",))
+
+    def fault(self, worker: int) -> None:
+        self.calls.append(("fault", worker))
+
+    async def stop(self, workers: Iterable[int] | None = None) -> None:
+        chosen = tuple(self._reports if workers is None else workers)
+        self.calls.append(("stop", chosen if workers is not None else None))
+        for number in chosen:
+            if not self._reports[number].over:
+                self.say(number, state="ended")
+
+
+class FakeBackend:
+    """Remembers its supervisors, the newest last, and whether the private daemon lives."""
+
+    def __init__(self, *, simulated: bool = False, unavailable: str = "", **options) -> None:
+        self.simulated = simulated
+        self.unavailable = unavailable
+        self.supervisors: list[FakeSupervisor] = []
+        self.private: list[str] = []
+        self._options = options
+
+    def supervisor(self, pipe_dir: Path | None) -> FakeSupervisor:
+        self.supervisors.append(FakeSupervisor(pipe_dir, **self._options))
+        return self.supervisors[-1]
+
+    @asynccontextmanager
+    async def private_daemon(self):
+        if self.unavailable:
+            raise LoadUnavailable(self.unavailable, "free some disk")
+        self.private.append("up")
+        try:
+            yield PRIVATE
+        finally:
+            self.private.append("down")
+
+    def levels(self, sm_count: int, count: int, step: int, floor: int) -> tuple[int, ...]:
+        return even_levels(sm_count, count, step, floor)
+
+
+def load_app(backend: FakeBackend | None = None, snapshot: Snapshot | None = None, **options) -> MpsTuiApp:
+    return make_app(one_daemon() if snapshot is None else snapshot, load=backend or FakeBackend(), **options)
+
+
+async def until(pilot: Pilot, condition: Callable[[], object], seconds: float = 10.0) -> None:
+    """Let the app work until the condition holds. Raises TimeoutError with what is on the screen."""
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            raise TimeoutError(text_of(pilot.app))
+        await pilot.pause()
+
+
+async def opened(pilot: Pilot, *keys: str) -> FakeBackend:
+    """Open the panel and press some keys on it; figures stand still."""
+    await pilot.press("L")
+    pilot.app.load.clock = lambda: NOW
+    await pilot.press(*keys)
+    await pilot.pause()
+    return pilot.app.load.backend
+
+
+async def running(pilot: Pilot, *keys: str) -> FakeSupervisor:
+    """The panel with what the fields say, after ``keys``, running."""
+    backend = await opened(pilot, *keys, "enter")
+    await until(pilot, lambda: pilot.app.load.live and not pilot.app.load.starting)
+    await pilot.pause()
+    return backend.supervisors[-1]

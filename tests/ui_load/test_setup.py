@@ -1,0 +1,180 @@
+"""Fields, presets and the groups of clients that come of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from ui.snapshots import GPU0, GPU1, PIPE, daemon, device, server, unhealthy
+
+from mpstui.load.supervisor import even_levels
+from mpstui.ui.load.presets import PRESETS, apply, preset
+from mpstui.ui.load.setup import (
+    Setup,
+    groups,
+    harm,
+    held_back,
+    pool_cost,
+    problem,
+    server_limit,
+    sm_counts,
+)
+
+DEVICES = (device(0, 10), device(1, 0))
+UUIDS = [GPU0, GPU1]
+OPEN = daemon(servers=(server(active_thread_percentage=100.0),))
+
+
+def made(name: str, **changes) -> Setup:
+    return replace(apply(preset(name), Setup(), UUIDS), **changes)
+
+
+def specs(setup: Setup, limit: float | None = None):
+    return groups(setup, PIPE, DEVICES, limit, even_levels)
+
+
+@pytest.mark.parametrize(
+    ("name", "kernels", "clients", "counts"),
+    [
+        ("even", ("fma",), 4, (32, 32, 32, 32)),
+        ("30-70", ("fma",), 2, (38, 92)),
+        ("half", ("fma",), 4, (66, 66, 66, 66)),
+        ("beside", ("triad", "fma"), 2, (66, 66)),
+        ("one", ("nbody",), 1, (132,)),
+        ("two", ("nbody",), 2, (132, 132)),
+        ("four", ("nbody",), 4, (132, 132, 132, 132)),
+        ("noisy", ("fma",), 4, (32, 132, 132, 132)),
+        ("fault", ("illegal", "fma"), 4, (132, 132, 132, 132)),
+    ],
+)
+def test_presets(name, kernels, clients, counts):
+    setup = made(name)
+    assert (setup.kernels, setup.clients) == (kernels, clients)
+    assert sm_counts(setup, DEVICES) == counts
+    assert problem(setup, OPEN, DEVICES) is None
+    assert setup.where == ("private" if name == "fault" else "on")
+
+
+def test_every_preset_is_tested_and_says_what_to_look_at():
+    assert len(PRESETS) == 9
+    assert len({p.id for p in PRESETS}) == 9
+    assert all(p.text.endswith(".") for p in PRESETS)
+
+
+def test_half_is_100_by_half_the_clients_and_never_over_100():
+    assert preset("half").shares(8) == (25.0,)
+    assert preset("half").shares(1) == (100.0,)
+
+
+def test_a_preset_keeps_what_the_user_chose_besides():
+    chosen = Setup(devices=(GPU1,), memory_limit="2G", priority=1, seconds=30.0, where="off")
+    setup = apply(preset("30-70"), chosen, UUIDS)
+    assert (setup.devices, setup.memory_limit, setup.priority, setup.seconds) == ((GPU1,), "2G", 1, 30.0)
+    assert setup.where == "off"
+
+
+def test_after_fault_containment_the_private_daemon_is_not_kept():
+    assert apply(preset("even"), made("fault"), UUIDS).where == "on"
+
+
+def test_without_a_daemon_a_private_one_is_offered():
+    assert apply(preset("even"), Setup(), UUIDS, has_daemon=False).where == "private"
+    assert "private" in problem(Setup(), None, DEVICES)
+    assert "private" in problem(Setup(), unhealthy("blocked").daemons[0], DEVICES)
+    assert problem(Setup(where="private"), None, DEVICES) is None
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"clients": 0},
+        {"clients": 65},
+        {"shares": (0.0,)},
+        {"shares": (101.0,)},
+        {"shares": (float("nan"),)},
+        {"shares": (50.0, 50.0, 50.0)},
+        {"memory_limit": "512MB"},
+        {"memory_limit": "0G"},
+        {"seconds": 0.0},
+        {"seconds": 1e9},
+    ],
+)
+def test_what_cannot_be_started(changes):
+    assert problem(replace(Setup(), **changes), OPEN, DEVICES)
+
+
+def test_affinity_needs_to_know_the_sms():
+    unknown = (device(0, 10, sm_count=None),)
+    setup = Setup(shares=(25.0,), devices=(GPU0,))
+    assert "by percentage" in problem(setup, OPEN, unknown)
+    assert problem(replace(setup, hold="percentage"), OPEN, unknown) is None
+
+
+def test_harm():
+    assert harm(made("fault")) is None
+    assert harm(made("fault", where="off")) is None
+    assert "every client" in harm(made("fault", where="on"))
+    assert "all memory" in harm(Setup(kernels=("memory",)))
+    assert harm(Setup(kernels=("memory",), memory_limit="1G")) is None
+
+
+def test_shares_by_affinity_come_with_a_pool():
+    (spec,) = specs(made("30-70"))
+    assert spec.sm_counts == (38, 92)
+    assert spec.percentages == ()
+    assert spec.pool[0] == 8
+    assert spec.pool[-1] == 132
+    assert len(spec.pool) == 12
+    assert spec.pipe_dir == PIPE
+
+
+def test_shares_by_percentage_have_none():
+    (spec,) = specs(made("30-70", hold="percentage"))
+    assert (spec.percentages, spec.sm_counts, spec.pool) == ((30.0, 70.0), (), ())
+
+
+def test_without_mps_there_are_no_limits():
+    (spec,) = specs(made("30-70", where="off", memory_limit="2G", priority=1))
+    assert (spec.mps, spec.percentages, spec.sm_counts, spec.pool) == (False, (), (), ())
+    assert (spec.memory_limit, spec.priority, spec.pipe_dir) == (None, None, None)
+
+
+def test_limits_reach_the_clients():
+    (spec,) = specs(made("even", memory_limit="2G", priority=1, seconds=30.0))
+    assert (spec.memory_limit, spec.priority, spec.seconds) == ("2G", 1, 30.0)
+
+
+def test_kernels_and_devices_are_groups():
+    found = [(s.kernel, s.device_uuid, s.clients) for s in specs(made("fault"))]
+    assert found == [("illegal", GPU0, 1), ("fma", GPU1, 2), ("fma", GPU0, 1)]
+
+
+def test_kernels_that_cannot_move_get_no_pool():
+    assert [s.pool for s in specs(Setup(kernels=("endless", "memory"), clients=2))] == [(), ()]
+
+
+def test_the_pool_ends_at_the_servers_limit():
+    limited = daemon()
+    assert server_limit(made("even"), limited) == 25.0
+    (spec,) = specs(made("even"), 25.0)
+    assert spec.pool[-1] == 32
+    assert "25 %" in held_back(made("30-70"), limited)
+    assert held_back(made("even"), limited) is None
+    assert held_back(made("fault"), limited) is None
+    assert server_limit(Setup(), daemon(servers=())) == 100.0
+
+
+def test_the_pool_leaves_contexts_to_others():
+    cost = pool_cost(made("even"), DEVICES, 10, None, even_levels)
+    assert cost.contexts == (48 - 10 - 8) // 4
+    assert cost.seconds == pytest.approx(0.105 * 7)
+    assert pool_cost(made("even"), DEVICES, 46, None, even_levels).contexts == 1
+    assert pool_cost(made("even", hold="percentage"), DEVICES, 0, None, even_levels) is None
+    assert pool_cost(made("even", clients=0), DEVICES, 0, None, even_levels) is None
+
+
+def test_counts_of_nonsense_are_none():
+    assert sm_counts(Setup(shares=(0.0,)), DEVICES) == ()
+    assert sm_counts(Setup(), ()) == ()
+    assert groups(Setup(), Path("/x"), (), None, even_levels)[0].device_uuid is None
