@@ -36,6 +36,13 @@ def parse_size(text: str) -> int | None:
     return int(match["number"]) * _FACTOR[match["unit"]]
 
 
+def same_limit(limit: int | None, read: int | None) -> bool:
+    """Whether a daemon that has ``limit`` prints ``read``: from 1 GiB on it prints whole GiB only (fact 26)."""
+    if limit is None or read is None or limit < 1 << 30:
+        return limit == read
+    return limit >> 30 << 30 == read or limit == read
+
+
 def format_size(size: int | None) -> str:
     """Bytes in binary units with three significant digits, ``2.0 GiB``; ``—`` where not known."""
     if size is None:

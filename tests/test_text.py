@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mpstui.text import format_age, format_percentage, format_size, parse_size, printable
+from mpstui.text import format_age, format_percentage, format_size, parse_size, printable, same_limit
 
 
 @pytest.mark.parametrize(
@@ -39,6 +39,16 @@ def test_limits_are_binary_sizes(text: str, size: int) -> None:
 @pytest.mark.parametrize("text", ["512MB", "-1G", "0G", "abc", "", "1.5G", "G", "10"])
 def test_what_mps_does_not_take_is_no_size(text: str) -> None:
     assert parse_size(text) is None
+
+
+def test_a_daemon_prints_whole_gib() -> None:
+    """56704M was sent to an H100's daemon, and it printed 55G (fact 26)."""
+    assert same_limit(56704 << 20, 55 << 30)
+    assert same_limit(900 << 20, 900 << 20)
+    assert same_limit(None, None)
+    assert not same_limit(56704 << 20, 56 << 30)
+    assert not same_limit(900 << 20, None)
+    assert not same_limit(None, 1 << 30)
 
 
 def test_numbers_for_people() -> None:

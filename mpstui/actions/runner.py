@@ -28,7 +28,7 @@ from mpstui.actions.types import STATUS, Action, Danger, ExitStatus, Preview, Re
 from mpstui.control.answer import Answer, Outcome
 from mpstui.control.mps import MpsControl
 from mpstui.model import ProcessKey, Snapshot
-from mpstui.text import format_percentage, format_size
+from mpstui.text import format_percentage, format_size, same_limit
 
 Progress = Callable[[str], None]
 _SETTLED = 0.05
@@ -137,7 +137,11 @@ class Runner:
             else:
                 sent = await control.set_device_pinned_mem_limit(server, ordinal, text)
                 read = await control.get_device_pinned_mem_limit(server, ordinal)
-            return sent, read, _judge(request, sent, read, read.value == size, _limit_words(size), _limit_words)
+            return (
+                sent,
+                read,
+                _judge(request, sent, read, _same_limit(size, read.value), _limit_words(size), _limit_words),
+            )
         if request.action == "set_client_priority":
             priority = parse_priority(request.value)
             sent = await control.set_default_client_priority(priority)
@@ -180,6 +184,10 @@ class Runner:
         if trouble:
             return Result(request, result.status, result.message, (*result.details, trouble), result.remedy)
         return result
+
+
+def _same_limit(size: int | None, read: object) -> bool:
+    return same_limit(size, read) if read is None or isinstance(read, int) else False
 
 
 def _limit_words(size: int | None) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from mpstui.control.legacy import DeviceClients, DeviceQuery, PsRow
 from mpstui.model import Event
 from mpstui.observe.state import ClientRecord, DaemonState, LimitsInForce, ServerRecord
+from mpstui.text import same_limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +123,7 @@ def fold_limits(state: DaemonState, reading: LimitReading, logged: bool) -> None
         for server in state.servers.values():
             _take_priority(server, reading.priority, state.control_from if logged else None)
     if reading.memory is not None:
-        defaults.memory = {device: size for device, size in reading.memory.items() if size is not None}
+        defaults.memory = _exact(reading.memory, by_ordinal(defaults.memory, state.ordinals))
         defaults.memory_known = True
     for server in state.servers.values():
         percentage = reading.server_percentage.get(server.pid)
@@ -168,7 +169,7 @@ def _take_memory(
         return
     old = by_ordinal(server.limits.memory, ordinals)
     known = server.limits.memory_known
-    new = {device: size for device, size in found.items() if size is not None}
+    new = _exact(found, old)
     kept = {device: size for device, size in old.items() if device not in found}  # devices that nobody has (fact 5)
     server.limits.memory, server.limits.memory_known = {**new, **kept}, True
     if known and server.limits.memory == old:
@@ -178,6 +179,12 @@ def _take_memory(
             sure = logged and client.connected is not None and server.started is not None
             client.limits.memory = dict(server.limits.memory) if sure else {}
             client.limits.memory_known = sure
+
+
+def _exact(found: Mapping[str, int | None], told: Mapping[str, int]) -> dict[str, int]:
+    """What was read, with the whole size where the logs told it: a daemon prints whole GiB from 1 GiB on (fact 26)."""
+    sizes = ((device, size) for device, size in found.items() if size is not None)
+    return {device: told[device] if same_limit(told.get(device), size) else size for device, size in sizes}
 
 
 def by_ordinal(memory: Mapping[str, int], ordinals: Mapping[str, str]) -> dict[str, int]:

@@ -346,7 +346,8 @@ def set_limit(limits: LimitsInForce, values: Mapping[str, str]) -> None:
     elif what == "pinned_mem_limit":
         device = values.get("device", "")
         limits.memory.pop(device, None)
-        limits.memory[device] = int(value)
+        if int(value):  # 0 takes the limit away (fact 26)
+            limits.memory[device] = int(value)
 
 
 def _pids(values: Mapping[str, str], name: str) -> set[int]:

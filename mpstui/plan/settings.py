@@ -14,7 +14,7 @@ from mpstui.model import Daemon, Server, Snapshot
 from mpstui.plan.amounts import PlanError, limit_text
 from mpstui.plan.profile import DaemonProfile, Limits
 from mpstui.plan.types import Plan
-from mpstui.text import UNKNOWN, format_percentage, format_size
+from mpstui.text import UNKNOWN, format_percentage, format_size, same_limit
 
 _SETTLED = 0.05
 """Percent: the daemon prints a percentage with one decimal."""
@@ -139,7 +139,7 @@ def _differences(daemon: Daemon, server: Server | None, wanted: Limits) -> list[
     limits = server.pinned_mem_limits if server else daemon.default_pinned_mem_limits
     for device, limit in wanted.pinned_mem_limits.items():
         ordinal = ordinal_of(daemon, device)
-        if limits.get(ordinal) != limit:
+        if not same_limit(limit, limits.get(ordinal)):
             add(
                 "set_pinned_mem_limit",
                 f"memory limit on device {ordinal}",

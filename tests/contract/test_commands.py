@@ -112,6 +112,7 @@ async def test_the_percentage_of_a_server(node: Node, control: MpsControl) -> No
         ("900M", b"900M"),
         ("2g", b"2G"),
         ("1024M", b"1G"),
+        ("56704M", b"55G"),
         ("512MB", b"512M"),
         ("512K", b"512M"),
         ("1.5G", b"1M"),

@@ -20,5 +20,5 @@ def read_limit(text: str) -> int:
 
 
 def limit_text(size: int) -> str:
-    """In G where it is a whole number of them, otherwise in M: ``1024M`` reads back as ``1G``."""
-    return f"{size >> 20}M" if size % (1 << 30) else f"{size >> 30}G"
+    """In whole G from 1G on, rounded down, below in M: ``1024M`` reads back as ``1G``, ``56704M`` as ``55G``."""
+    return f"{size >> 20}M" if size < 1 << 30 else f"{size >> 30}G"
