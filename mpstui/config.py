@@ -6,7 +6,7 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -237,14 +237,23 @@ def _keys(value: object) -> tuple[Mapping[str, str], str | None]:
         return _NOTHING, "must be a table, [keys]"
     keys: dict[str, str] = {}
     wrong: list[str] = []
-    for name, key in value.items():
-        if not _ID.fullmatch(name) or not _matches(_KEY, key):
+    for name, key in _flat(value):
+        if not _ID.fullmatch(name) or not isinstance(key, str) or not _matches(_KEY, key):
             wrong.append(f'{_quoted(name)} must name one key, as "t" or "ctrl+t"')
         elif key in keys.values():
             wrong.append(f"{_quoted(name)}: the key {_quoted(key)} is given twice")
         else:
             keys[name] = key
     return MappingProxyType(keys), "; ".join(wrong[:5]) or None
+
+
+def _flat(table: Mapping[str, object]) -> Iterator[tuple[str, object]]:
+    """``action.unblock = "u"`` without quotes is a table in a table to TOML."""
+    for name, value in table.items():
+        if isinstance(value, dict) and value:
+            yield from ((f"{name}.{inner}", key) for inner, key in value.items())
+        else:
+            yield name, value
 
 
 def _read_toml(path: Path) -> dict[str, Any]:

@@ -6,11 +6,12 @@ import argparse
 import gc
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from mpstui.actions.types import ExitStatus
 from mpstui.cli import complain
-from mpstui.config import load_config, load_themes, terminal_problem
+from mpstui.config import config_dir, load_config, load_themes, terminal_problem
 
 
 def run_screen(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
@@ -32,12 +33,16 @@ def run_screen(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
     from mpstui.ui.theme import build_themes, choose_theme
 
     config, messages = load_config()
-    specs, more = load_themes()
-    messages += more
+    specs, broken = load_themes()
+    names = [spec.name for spec in specs]
+    if options.theme and options.theme not in names:
+        for text in broken:
+            complain(text, ExitStatus.USAGE)
+        return complain(_no_theme(options.theme, names), ExitStatus.USAGE)
+    wanted, more = theme_wish(options.theme, config.theme, names)
+    messages += [*broken, *more]
     themes = build_themes(specs)
-    theme = choose_theme(options.theme or config.theme, os.environ)
-    if theme not in {t.name for t in themes}:
-        return complain(f"no theme {theme!r}; there are: {', '.join(t.name for t in themes)}", ExitStatus.USAGE)
+    theme = choose_theme(wanted, os.environ)
     try:
         sources, dirs = open_node(pipe_dirs)
     except MixedNode as error:
@@ -46,6 +51,12 @@ def run_screen(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
     collector = Collector(
         dirs, sources, log_dirs=tuple(getattr(options, "log_dir", ())), refresh=refresh, reconcile=config.reconcile
     )
+    keys = dict(config.keys)
+    if keys:
+        from mpstui.ui.keys import places, resolve
+
+        keys, unheeded = resolve(keys, places())
+        messages += unheeded
     read_only = options.read_only or config.read_only
     audit = AuditLog(default_path())
     runner = Runner(collector, audit, read_only=read_only)
@@ -58,9 +69,20 @@ def run_screen(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
         read_only=read_only,
         refresh=refresh,
         messages=messages,
-        keys=config.keys,
+        keys=keys,
         load=NodeLoad(sources, dirs),
         plans=NodePlans(),
         daemons=NodeDaemons(sources.control_binary, collector.control_for, audit, dirs, read_only=read_only, demo=demo),
     )
     return app.run() or 0
+
+
+def theme_wish(asked: str | None, configured: str | None, names: Sequence[str]) -> tuple[str | None, list[str]]:
+    """The theme that is wanted and there, and what is to be said: one in config.toml that is missing stops nobody."""
+    if asked or configured is None or configured in names:
+        return asked or configured, []
+    return None, [f"{config_dir() / 'config.toml'}: {_no_theme(configured, names)}"]
+
+
+def _no_theme(name: str, names: Sequence[str]) -> str:
+    return f"no theme {name!r}; there are: {', '.join(names)}"

@@ -83,8 +83,8 @@ class MpsTuiApp(App[int]):
         daemons: DaemonBackend | None = None,
     ) -> None:
         """``refresh`` is the collector's interval in seconds. ``messages`` are told at the start, e.g. about a broken
-        theme. ``keys`` maps ids of bindings to the user's keys. ``load`` starts test clients,
-        ``plans`` keeps profiles, ``daemons`` starts and stops control daemons.
+        theme. ``keys`` maps ids of bindings to the user's keys, settled by ``mpstui.ui.keys.resolve``. ``load`` starts
+        test clients, ``plans`` keeps profiles, ``daemons`` starts and stops control daemons.
         """
         # Textual chooses at construction how NO_COLOR is obeyed: without any colour only where the theme is ``ansi``.
         super().__init__(driver_class=TerminalDriver, ansi_color=any(t.ansi and t.name == theme for t in themes))
@@ -108,14 +108,15 @@ class MpsTuiApp(App[int]):
             self.register_theme(each)
         if theme in self.available_themes:
             self.theme = theme
+        self._user_keys = dict(keys or {})
         if keys:
-            self.set_keymap(dict(keys))
+            self.set_keymap(self._user_keys)
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         return variable_defaults(self.current_theme)
 
     def get_default_screen(self) -> Screen[None]:
-        self.overview = Overview(self.runner)
+        self.overview = Overview(self.runner, self._user_keys)
         return self.overview
 
     # Beginning and end.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -16,6 +17,7 @@ from mpstui.model import Daemon, Device, Problem, Server, Snapshot
 from mpstui.ui.bars import DaemonTabs, Header, KeyBar, KeyHint, ProblemBar, TooSmall
 from mpstui.ui.card import ExplanationCard
 from mpstui.ui.contract import Host, Runner
+from mpstui.ui.keys import ACTION_PREFIX, action_binding, shown_key
 from mpstui.ui.layout import Needs, Plan, plan
 from mpstui.ui.painted import InkScreen, Painted
 from mpstui.ui.panel import Panel
@@ -63,7 +65,8 @@ class Overview(InkScreen):
     }
     """
 
-    def __init__(self, runner: Runner) -> None:
+    def __init__(self, runner: Runner, keymap: Mapping[str, str] | None = None) -> None:
+        """``keymap``: the user's keys by id of a binding."""
         super().__init__()
         self._runner = runner
         self._snapshot: Snapshot | None = None
@@ -83,12 +86,10 @@ class Overview(InkScreen):
         self.card = ExplanationCard()
         self.problems = ProblemBar()
         self.keys = KeyBar()
+        self._keymap = keymap or {}
         for action in runner.actions:
-            binding = Binding(
-                action.key, f"act('{action.id}')", action.title, id=f"action.{action.id}", tooltip=action.help
-            )
             known = self._bindings.key_to_bindings
-            known[action.key] = [*known.get(action.key, []), binding]
+            known[action.key] = [*known.get(action.key, []), action_binding(action)]
 
     def compose(self) -> ComposeResult:
         yield self.header
@@ -231,21 +232,26 @@ class Overview(InkScreen):
             available = self._refusal(action) is None
             if action.finds_clients and not available:
                 continue  # a rescue shows when there is something to rescue
-            hints.append(KeyHint(action.key, action.title, f"act('{action.id}')", 5 if harm else 4, available))
-        ready = snapshot is not None and daemon is not None and daemon.health == "ok"
+            key = self._key(f"{ACTION_PREFIX}{action.id}", action.key)
+            hints.append(KeyHint(key, action.title, f"act('{action.id}')", 5 if harm else 4, available))
+        known = snapshot is not None
+        ready = known and daemon is not None and daemon.health == "ok"
         hints += [
-            KeyHint("/", "Filter", "filter", 6, ready),
-            KeyHint("d", "Daemon", "daemons", 4, snapshot is not None),
-            KeyHint("p", "Plan", "plan", 4, snapshot is not None),
-            KeyHint("L", "Load", "load", 4, snapshot is not None),
-            KeyHint("s", "Sort", "sort", 2, ready),
-            KeyHint("v", "Choose", "choose", 2, ready),
-            KeyHint("space", "Resume" if self._paused else "Pause", "pause", 3),
-            KeyHint("?", "Help", "show_help", 9),
+            KeyHint(self._key("filter", "/"), "Filter", "filter", 6, ready),
+            KeyHint(self._key("daemons", "d"), "Daemon", "daemons", 4, known),
+            KeyHint(self._key("plan", "p"), "Plan", "plan", 4, known),
+            KeyHint(self._key("load", "L"), "Load", "load", 4, known),
+            KeyHint(self._key("clients.sort", "s"), "Sort", "sort", 2, ready),
+            KeyHint(self._key("clients.choose", "v"), "Choose", "choose", 2, ready),
+            KeyHint(self._key("pause", "space"), "Resume" if self._paused else "Pause", "pause", 3),
+            KeyHint(self._key("help", "?"), "Help", "show_help", 9),
             KeyHint("^p", "Palette", "command_palette", 3),
-            KeyHint("q", "Quit", "quit_app", 8),
+            KeyHint(self._key("quit", "q"), "Quit", "quit_app", 8),
         ]
         self.keys.show(hints)
+
+    def _key(self, name: str, default: str) -> str:
+        return shown_key(self._keymap, name, default)
 
     def _refusal(self, action: Action) -> str | None:
         """Why an action cannot be used now."""

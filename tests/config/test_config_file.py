@@ -55,6 +55,23 @@ def test_a_wrong_value_keeps_the_default(file, text, said):
     assert (config.refresh, config.reconcile, config.theme, config.read_only) == (1.0, 60.0, None, False)
 
 
+@pytest.mark.parametrize(
+    "text", ['[keys]\naction.unblock = "U"', '[keys.action]\nunblock = "U"', '[keys]\n"action.unblock" = "U"']
+)
+def test_an_id_with_a_dot_needs_no_quotes(file, text):
+    file.write_text(text)
+    config, messages = load_config(file)
+    assert (dict(config.keys), messages) == ({"action.unblock": "U"}, [])
+
+
+@pytest.mark.parametrize("text", ["[keys.action]", '[keys.a.b]\nc = "x"', "[keys.a]\nb = 1"])
+def test_a_table_without_keys_is_named(file, text):
+    file.write_text(text)
+    config, (message,) = load_config(file)
+    assert not config.keys
+    assert "must name one key" in message
+
+
 def test_one_wrong_key_does_not_cost_the_others(file):
     file.write_text('refresh = "x"\ntheme = "mpstui-light"\n[keys]\nBad = "q"\nquit = "x"\n')
     config, messages = load_config(file)

@@ -1,0 +1,100 @@
+"""Keys that the user chose: ids checked, clashes settled, and the names that the key bar shows for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from textual.binding import Binding, BindingType
+from textual.keys import key_to_character
+
+from mpstui.actions.registry import ACTIONS
+from mpstui.actions.types import Action
+
+ACTION_PREFIX = "action."
+Places = Mapping[str, Mapping[str, tuple[str, ...]]]
+"""A screen, or a part of one that takes keys of its own, to id of a binding to its keys."""
+
+
+def action_binding(action: Action) -> Binding:
+    """The binding of an action of the registry."""
+    return Binding(
+        action.key, f"act('{action.id}')", action.title, id=f"{ACTION_PREFIX}{action.id}", tooltip=action.help
+    )
+
+
+def places() -> Places:
+    """Every binding that can be given another key, by the screen that it is on. Imports all screens."""
+    from mpstui.ui.app import MpsTuiApp
+    from mpstui.ui.daemons.screen import DaemonScreen
+    from mpstui.ui.load.bars import BarsPanel
+    from mpstui.ui.load.fields import FieldsPanel
+    from mpstui.ui.load.screen import LoadScreen
+    from mpstui.ui.overview import Overview
+    from mpstui.ui.panel import Panel
+    from mpstui.ui.panels import ClientsPanel
+    from mpstui.ui.plan.bars import SharesPanel
+    from mpstui.ui.plan.fields import PlanFields
+    from mpstui.ui.plan.screen import PlanScreen
+
+    always = [*MpsTuiApp.BINDINGS, *Panel.BINDINGS]
+    actions = [action_binding(action) for action in ACTIONS]
+    return {
+        "overview": _keys([*always, *Overview.BINDINGS, *ClientsPanel.BINDINGS, *actions]),
+        "plan: fields": _keys([*always, *PlanScreen.BINDINGS, *PlanFields.BINDINGS]),
+        "plan: bars": _keys([*always, *PlanScreen.BINDINGS, *SharesPanel.BINDINGS]),
+        "daemons": _keys([*always, *DaemonScreen.BINDINGS]),
+        "load: fields": _keys([*always, *LoadScreen.BINDINGS, *FieldsPanel.BINDINGS]),
+        "load: clients": _keys([*always, *LoadScreen.BINDINGS, *BarsPanel.BINDINGS]),
+    }
+
+
+def _keys(bindings: Iterable[BindingType]) -> dict[str, tuple[str, ...]]:
+    return {b.id: tuple(b.key.split(",")) for b in bindings if isinstance(b, Binding) and b.id}
+
+
+def resolve(wanted: Mapping[str, str], where: Places) -> tuple[dict[str, str], list[str]]:
+    """Textual's keymap of what the user wants, and a message for each wish that is not or not wholly granted.
+
+    A key that another binding of the same screen has is taken from it, unless it is that one's only key: then the wish
+    is refused, so that nothing becomes unreachable. An action's id may be written without ``action.``.
+    """
+    from difflib import get_close_matches
+
+    known = {name for bindings in where.values() for name in bindings}
+    keymap: dict[str, str] = {}
+    messages: list[str] = []
+    for name, key in wanted.items():
+        full = name if name in known else ACTION_PREFIX + name
+        if full in known:
+            keymap[full] = key
+        else:
+            near = get_close_matches(name, known, 3, 0.5)
+            hint = f"did you mean {' or '.join(near)}? " if near else ""
+            messages.append(f"keys: there is no {name}; {hint}docs/keys.md lists all")
+    for name, key in list(keymap.items()):
+        owners = {
+            other: keys
+            for bindings in where.values()
+            if name in bindings
+            for other, keys in bindings.items()
+            if other != name and other not in keymap and key in keys
+        }
+        if only := [other for other, keys in owners.items() if len(keys) == 1]:
+            del keymap[name]
+            messages.append(
+                f"keys: {key} is the only key of {only[0]}, so {name} keeps its own; give {only[0]} another"
+            )
+            continue
+        for other, keys in owners.items():
+            keymap[other] = ",".join(k for k in keys if k != key)
+            messages.append(f"keys: {key} is now {name}; {other} keeps {keymap[other].replace(',', ', ')}")
+    return keymap, messages
+
+
+def shown_key(keymap: Mapping[str, str], name: str, default: str) -> str:
+    """How the key bar writes the key of a binding; ``default`` where the user has not changed it."""
+    if name not in keymap:
+        return default
+    key = keymap[name].split(",")[0]
+    character = key_to_character(key)
+    return character if character and character.isprintable() and character != " " else key.replace("ctrl+", "^")

@@ -1,0 +1,77 @@
+"""Keys that the user chose: what is granted, what is said about the rest, and what the key bar shows."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from mpstui.ui.dialogs import HarmConfirm
+from mpstui.ui.keys import places, resolve, shown_key
+
+from .screen import make_app, text_of
+from .snapshots import one_daemon
+
+PROJECT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("name", ["terminate_client", "action.terminate_client"])
+def test_an_action_goes_by_its_id(name: str) -> None:
+    assert resolve({name: "T"}, places()) == ({"action.terminate_client": "T"}, [])
+
+
+def test_an_unknown_id_is_named_with_those_like_it() -> None:
+    keymap, (message,) = resolve({"action.terminate": "T", "quit": "Q"}, places())
+    assert keymap == {"quit": "Q"}
+    assert "no action.terminate;" in message
+    assert "action.terminate_client" in message
+    assert "docs/keys.md" in resolve({"zzzzzzz": "T"}, places())[1][0]
+
+
+def test_a_key_is_taken_from_who_has_others() -> None:
+    keymap, (message,) = resolve({"action.terminate_client": "x"}, places())
+    assert keymap == {"action.terminate_client": "x", "clients.choose": "v,insert"}
+    assert message == "keys: x is now action.terminate_client; clients.choose keeps v, insert"
+
+
+def test_the_only_key_of_another_is_refused_unless_that_one_gets_another() -> None:
+    keymap, (message,) = resolve({"pause": "p"}, places())
+    assert keymap == {}
+    assert "p is the only key of plan" in message
+    assert resolve({"pause": "p", "plan": "P"}, places()) == ({"pause": "p", "plan": "P"}, [])
+    assert resolve({"pause": "p", "plan": "space"}, places()) == ({"pause": "p", "plan": "space"}, [])
+
+
+def test_the_same_key_on_different_screens_is_no_clash() -> None:
+    assert resolve({"action.unblock": "X"}, places()) == ({"action.unblock": "X"}, [])
+
+
+@pytest.mark.parametrize(
+    ("key", "shown"), [("ctrl+x", "^x"), ("question_mark", "?"), ("space", "space"), ("X,y", "X"), ("f5", "f5")]
+)
+def test_how_a_key_is_written(key: str, shown: str) -> None:
+    assert shown_key({"quit": key}, "quit", "q") == shown
+    assert shown_key({}, "quit", "q") == "q"
+
+
+async def test_the_key_bar_shows_the_users_keys_and_they_work() -> None:
+    keymap, _ = resolve({"quit": "Q", "pause": "z", "terminate_client": "x"}, places())
+    app = make_app(one_daemon(), keys=keymap)
+    async with app.run_test(size=(240, 48)) as pilot:
+        bar = text_of(app).splitlines()[-1]
+        for shown in ("x Terminate", "z Pause", "Q Quit"):
+            assert shown in bar
+        await pilot.press("t")
+        assert app.screen is app.overview
+        await pilot.press("x")
+        assert isinstance(app.screen, HarmConfirm)
+
+
+def test_every_id_is_documented_with_its_keys() -> None:
+    known = {name: keys for bindings in places().values() for name, keys in bindings.items()}
+    rows = dict(
+        re.findall(r"^\| `([a-z0-9_.]+)` \| (.*?) \|", (PROJECT / "docs" / "keys.md").read_text(), re.MULTILINE)
+    )
+    told = {name: tuple(re.findall(r"`(.*?)`", keys)) for name, keys in rows.items()}
+    assert told == known, "docs/keys.md"
