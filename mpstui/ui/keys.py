@@ -9,6 +9,7 @@ from textual.keys import key_to_character
 
 from mpstui.actions.registry import ACTIONS
 from mpstui.actions.types import Action
+from mpstui.ui.bars import KeyHint
 
 ACTION_PREFIX = "action."
 Places = Mapping[str, Mapping[str, tuple[str, ...]]]
@@ -98,3 +99,23 @@ def shown_key(keymap: Mapping[str, str], name: str, default: str) -> str:
     key = keymap[name].split(",")[0]
     character = key_to_character(key)
     return character if character and character.isprintable() and character != " " else key.replace("ctrl+", "^")
+
+
+def program_hints(keymap: Mapping[str, str], *, known: bool, ready: bool, paused: bool) -> list[KeyHint]:
+    """The key bar's entries beside the actions. ``known``: the node was read; ``ready``: its daemon answers."""
+
+    def key(name: str, default: str) -> str:
+        return shown_key(keymap, name, default)
+
+    return [
+        KeyHint(key("filter", "/"), "Filter", "filter", 6, ready),
+        KeyHint(key("daemons", "d"), "Daemon", "daemons", 4, known),
+        KeyHint(key("plan", "p"), "Plan", "plan", 4, known),
+        KeyHint(key("load", "L"), "Load", "load", 4, known),
+        KeyHint(key("clients.sort", "s"), "Sort", "sort", 2, ready),
+        KeyHint(key("clients.choose", "v"), "Choose", "choose", 2, ready),
+        KeyHint(key("pause", "space"), "Resume" if paused else "Pause", "pause", 3),
+        KeyHint(key("help", "?"), "Help", "show_help", 9),
+        KeyHint("^p", "Palette", "command_palette", 3),
+        KeyHint(key("quit", "q"), "Quit", "quit_app", 8),
+    ]

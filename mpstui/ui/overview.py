@@ -17,12 +17,13 @@ from mpstui.model import Daemon, Device, Problem, Server, Snapshot
 from mpstui.ui.bars import DaemonTabs, Header, KeyBar, KeyHint, ProblemBar, TooSmall
 from mpstui.ui.card import ExplanationCard
 from mpstui.ui.contract import Host, Runner
-from mpstui.ui.keys import ACTION_PREFIX, action_binding, shown_key
+from mpstui.ui.keys import ACTION_PREFIX, action_binding, program_hints, shown_key
 from mpstui.ui.layout import Needs, Plan, plan
 from mpstui.ui.painted import InkScreen, Painted
 from mpstui.ui.panel import Panel
 from mpstui.ui.panels import ClientsPanel, DevicesPanel, EventsPanel, LimitsPanel, ServersPanel
 from mpstui.ui.panels.limits import LimitRow
+from mpstui.ui.slip import Slip
 
 if TYPE_CHECKING:
     from textual.widgets import Input
@@ -86,6 +87,7 @@ class Overview(InkScreen):
         self.card = ExplanationCard()
         self.problems = ProblemBar()
         self.keys = KeyBar()
+        self.slip = Slip()
         self._keymap = keymap or {}
         for action in runner.actions:
             known = self._bindings.key_to_bindings
@@ -144,7 +146,9 @@ class Overview(InkScreen):
         if snapshot is not None and daemon is not None and daemon.health == "ok":
             self.limits.show(snapshot, daemon)
             self.servers.show(snapshot, daemon, with_limits="limits" not in shown)
+            meant = self.clients.targets()
             self.clients.show(snapshot, daemon, self._host.load_keys)
+            self.slip.watch(meant, daemon)
         if "card" in shown:
             self.card.show(snapshot, daemon)
         self._show_keys()
@@ -232,26 +236,11 @@ class Overview(InkScreen):
             available = self._refusal(action) is None
             if action.finds_clients and not available:
                 continue  # a rescue shows when there is something to rescue
-            key = self._key(f"{ACTION_PREFIX}{action.id}", action.key)
+            key = shown_key(self._keymap, f"{ACTION_PREFIX}{action.id}", action.key)
             hints.append(KeyHint(key, action.title, f"act('{action.id}')", 5 if harm else 4, available))
-        known = snapshot is not None
-        ready = known and daemon is not None and daemon.health == "ok"
-        hints += [
-            KeyHint(self._key("filter", "/"), "Filter", "filter", 6, ready),
-            KeyHint(self._key("daemons", "d"), "Daemon", "daemons", 4, known),
-            KeyHint(self._key("plan", "p"), "Plan", "plan", 4, known),
-            KeyHint(self._key("load", "L"), "Load", "load", 4, known),
-            KeyHint(self._key("clients.sort", "s"), "Sort", "sort", 2, ready),
-            KeyHint(self._key("clients.choose", "v"), "Choose", "choose", 2, ready),
-            KeyHint(self._key("pause", "space"), "Resume" if self._paused else "Pause", "pause", 3),
-            KeyHint(self._key("help", "?"), "Help", "show_help", 9),
-            KeyHint("^p", "Palette", "command_palette", 3),
-            KeyHint(self._key("quit", "q"), "Quit", "quit_app", 8),
-        ]
+        ready = daemon is not None and daemon.health == "ok"
+        hints += program_hints(self._keymap, known=snapshot is not None, ready=ready, paused=self._paused is not None)
         self.keys.show(hints)
-
-    def _key(self, name: str, default: str) -> str:
-        return shown_key(self._keymap, name, default)
 
     def _refusal(self, action: Action) -> str | None:
         """Why an action cannot be used now."""
@@ -264,7 +253,8 @@ class Overview(InkScreen):
         """Open an action's dialog, for the clients that are chosen now: nothing changes its mind while it is open."""
         action = next(a for a in self._runner.actions if a.id == action_id)
         daemon, snapshot = self.daemon, self._snapshot
-        refusal = self._refusal(action)
+        chosen = action.danger is Danger.HARM and not action.finds_clients
+        refusal = (self.slip.refusal() if chosen else None) or self._refusal(action)
         if refusal is not None or daemon is None or snapshot is None:
             self.app.notify(refusal or "", title=action.title, severity="warning", markup=False)
             return

@@ -1,0 +1,62 @@
+"""A key pressed for a client that has just ended does not reach its neighbour."""
+
+from __future__ import annotations
+
+import pytest
+
+from mpstui.ui.dialogs import HarmConfirm
+from mpstui.ui.slip import HOLD
+
+from .screen import make_app
+from .snapshots import OTHER_PIPE, client, daemon, rich, server
+
+SIZE = (160, 48)
+ONE, TWO, THREE = client(0), client(1), client(2)
+
+
+def node(*clients, other=()):
+    second = daemon(pipe_dir=OTHER_PIPE, servers=(server(clients=other),))
+    return rich(daemons=(daemon(servers=(server(clients=clients),)), second))
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.mark.parametrize("choose", [False, True])
+async def test_an_action_is_held_back_where_the_client_meant_has_ended(choose: bool) -> None:
+    app = make_app(node(ONE, TWO, THREE))
+    async with app.run_test(size=SIZE) as pilot:
+        clock = app.overview.slip.clock = Clock()
+        if choose:
+            await pilot.press("v")
+        app.collector.push(node(TWO, THREE))
+        await pilot.pause()
+        clock.now += HOLD / 2
+        await pilot.press("K")
+        assert app.screen is app.overview
+        assert [n.message for n in app._notifications][-1].startswith(f"{ONE.pid} has ended; nothing was done")
+        clock.now += HOLD
+        await pilot.press("K")
+        assert isinstance(app.screen, HarmConfirm), "by then the user has seen where the cursor is"
+
+
+@pytest.mark.parametrize("left", [(ONE, THREE), (ONE, TWO)])
+async def test_the_end_of_another_holds_nothing_back(left) -> None:
+    app = make_app(node(ONE, TWO, THREE))
+    async with app.run_test(size=SIZE) as pilot:
+        app.collector.push(node(*left))
+        await pilot.pause()
+        await pilot.press("t")
+        assert isinstance(app.screen, HarmConfirm)
+
+
+async def test_another_daemons_table_is_not_a_client_that_ended() -> None:
+    app = make_app(node(ONE, other=(TWO,)))
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("right_square_bracket", "t")
+        assert isinstance(app.screen, HarmConfirm)
+        assert app.screen.clients == (TWO.key,)
