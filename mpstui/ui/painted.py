@@ -132,14 +132,19 @@ class Painted(Widget):
         width, height = self.size
         if not width or not height or not self.is_attached:
             return
-        fresh = [fit_line(line, width) for line in self.lines(width, height)[:height]]
+        fresh = self.lines(width, height)[:height]
         fresh += [((" " * width, "text"),)] * (height - len(fresh))
-        shown, self._lines = self._lines, fresh
+        shown = self._lines
         if len(shown) != height:
+            self._lines = [fit_line(line, width) for line in fresh]
             self._strips = [None] * height
             self.refresh()
             return
-        changed = [y for y in range(height) if shown[y] != fresh[y]]
+        changed: list[int] = []
+        for y, line in enumerate(fresh):
+            if line is not shown[y] and (fitted := fit_line(line, width)) != shown[y]:
+                shown[y] = fitted
+                changed.append(y)
         for y in changed:
             self._strips[y] = None
         if changed:

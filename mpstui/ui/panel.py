@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, ClassVar, Generic, TypeVar
 
 from textual import events
@@ -14,6 +15,12 @@ from mpstui.ui.painted import Line, Painted, fit_line, width_of
 
 Row = TypeVar("Row")
 _SUPERSCRIPT = "⁰¹²³⁴⁵⁶⁷⁸⁹"
+
+
+@lru_cache(maxsize=16)
+def _blank(width: int) -> Line:
+    """One and the same empty line for each width."""
+    return ((" " * width, "text"),)
 
 
 class Panel(Painted, Generic[Row], can_focus=True):
@@ -52,6 +59,9 @@ class Panel(Painted, Generic[Row], can_focus=True):
         self._index = 0
         self._top = 0
         self._lines_per_row = 1
+        self._drawn_with: object = None
+        self._drawn: dict[Hashable, tuple[Row, Hashable, list[Line]]] = {}
+        self._framed: list[tuple[Line, str, str, Line]] = []
 
     # What a subclass gives.
 
@@ -62,6 +72,13 @@ class Panel(Painted, Generic[Row], can_focus=True):
     def row_lines(self, row: Row, width: int) -> list[Line]:
         """The lines of one row."""
         raise NotImplementedError
+
+    def stamp(self, row: Row) -> Hashable:
+        """What of a row's lines may change while the row is the same object and its panel's context the same.
+
+        None, where that is not known: its lines are made again each time.
+        """
+        return None
 
     def head(self, width: int) -> Line | None:
         """The line with the column names, if there is one."""
@@ -84,8 +101,14 @@ class Panel(Painted, Generic[Row], can_focus=True):
     def cursor_row(self) -> Row | None:
         return self.rows[self._index] if self.rows else None
 
-    def set_rows(self, rows: Sequence[Row], lines_per_row: int = 1) -> None:
-        """Show these rows. The cursor stays on its row; if that is gone, it goes to the nearest one."""
+    def set_rows(self, rows: Sequence[Row], lines_per_row: int = 1, context: object = None) -> None:
+        """Show these rows. The cursor stays on its row; if that is gone, it goes to the nearest one.
+
+        ``context`` is what all rows are drawn with: where it differs from the one before, all are drawn again.
+        """
+        if (lines_per_row, context) != (self._lines_per_row, self._drawn_with):
+            self._drawn_with = context
+            self._drawn.clear()
         self.rows, self._lines_per_row = rows, lines_per_row
         last = max(0, len(rows) - 1)
         index = min(self._index, last)
@@ -136,24 +159,48 @@ class Panel(Painted, Generic[Row], can_focus=True):
         visible = self._visible_rows()
         self._top = max(0, min(self._top, len(self.rows) - visible, self._index))
         self._top = max(self._top, self._index - visible + 1)
-        body: list[Line] = [] if head is None else [head]
-        for index in range(self._top, min(self._top + visible, len(self.rows))):
-            body += self._decorated(index, inner)
+        body: list[Line] = [] if head is None else [fit_line(head, inner)]
+        body += self._visible(range(self._top, min(self._top + visible, len(self.rows))), inner)
         if not self.rows and self.empty():
-            body.append((("  " + self.empty(), "dim"),))
+            body.append(fit_line((("  " + self.empty(), "dim"),), inner))
+        body += [_blank(inner)] * (height - 2 - len(body))
         track = self._scrollbar(height - 2, len(body), visible, head is not None)
         out = [self._upper_border(width, edge)]
-        for y in range(height - 2):
-            line = fit_line(body[y], inner) if y < len(body) else ((" " * inner, "text"),)
-            out.append((("│", edge), *line, (track[y], edge)))
+        before, self._framed = self._framed, []
+        for y, line in enumerate(body[: height - 2]):
+            frame = before[y] if y < len(before) else None
+            if frame is None or frame[0] is not line or frame[1:3] != (edge, track[y]):
+                frame = line, edge, track[y], (("│", edge), *line, (track[y], edge))
+            self._framed.append(frame)
+            out.append(frame[3])
         out.append((("╰" + "─" * inner + "╯", edge),))
         return out
 
-    def _decorated(self, index: int, inner: int) -> list[Line]:
-        lines = self.row_lines(self.rows[index], inner)
+    def _visible(self, indices: range, inner: int) -> list[Line]:
+        """The lines of these rows; the same objects as before where nothing that they are made of has changed."""
+        before, self._drawn = self._drawn, {}
+        lines: list[Line] = []
+        for index in indices:
+            row = self.rows[index]
+            changing = self.stamp(row)
+            stamp = changing, inner, self._band(index)
+            drawn = before.get(self.key(row)) if changing is not None else None
+            if drawn is None or drawn[0] is not row or drawn[1] != stamp:
+                drawn = row, stamp, [fit_line(line, inner) for line in self._decorated(index, inner)]
+            self._drawn[self.key(row)] = drawn
+            lines += drawn[2]
+        return lines
+
+    def _band(self, index: int) -> str | None:
+        """The style of the cursor, if it is seen on this row."""
         if index != self._index or not (self.has_focus or self.KIND == "client"):
+            return None
+        return "cursor" if self.has_focus else "cursor-blur"
+
+    def _decorated(self, index: int, inner: int) -> list[Line]:
+        lines, band = self.row_lines(self.rows[index], inner), self._band(index)
+        if band is None:
             return lines
-        band = "cursor" if self.has_focus else "cursor-blur"
         marked: list[Line] = []
         for number, line in enumerate(lines):
             text, name = line[0]

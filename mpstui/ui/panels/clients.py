@@ -106,7 +106,7 @@ class ClientsPanel(Panel[Client]):
         )
         ordered = sorted(shown, key=lambda c: c.pid)
         ordered.sort(key=self._sort.sort, reverse=self._reverse)
-        self.set_rows(ordered)
+        self.set_rows(ordered, context=(self._ordinals, self._indices))
 
     # What actions are for.
 
@@ -181,6 +181,12 @@ class ClientsPanel(Panel[Client]):
 
     def key(self, row: Client) -> ProcessKey:
         return row.key
+
+    def stamp(self, row: Client) -> Hashable:
+        return self._age(row), row.key in self.chosen, self._own.get(row.key)
+
+    def _age(self, row: Client) -> str:
+        return format_age(None if row.start_time is None else self._now - row.start_time)
 
     def title(self) -> Line:
         total = len(self._all)
@@ -260,8 +266,7 @@ def _cell(panel: ClientsPanel, column: str, client: Client, cells: int, plain: s
             cpu = UNKNOWN if client.cpu_percent is None else f"{client.cpu_percent:.0f} %"
             return ((f"{cpu:>{cells - 2}}  ", plain),)
         case "age":
-            age = None if client.start_time is None else panel._now - client.start_time
-            return ((f"{format_age(age):>{cells - 2}}  ", plain),)
+            return ((f"{panel._age(client):>{cells - 2}}  ", plain),)
         case _:
             command = client.command or UNKNOWN
             where: Line = (

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Hashable, Mapping
+from pathlib import Path
 from typing import ClassVar, Final
 
-from mpstui.model import Client, Daemon, Event, EventKind, Severity, Snapshot
+from mpstui.model import Daemon, Event, EventKind, Severity, Snapshot
 from mpstui.text import printable
 from mpstui.ui.cells import SEVERITY, with_indices
 from mpstui.ui.painted import Line
@@ -37,16 +38,18 @@ class EventsPanel(Panel[Event]):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._source: tuple[Event, ...] = ()
-        self._daemon: Daemon | None = None
-        self._clients: dict[int, Client] = {}
+        self._pipe_dir: Path | None = None
+        self._users: dict[int, str] = {}
         self._indices: Mapping[str, int | None] = {}
 
     def show(self, snapshot: Snapshot, daemon: Daemon | None) -> None:
+        before = self._source, self._pipe_dir, self._users, self._indices
+        self._pipe_dir = daemon.pipe_dir if daemon else None
+        self._users = {client.pid: client.user for client in daemon.clients() if client.user} if daemon else {}
         self._indices = {device.uuid: device.index for device in snapshot.devices}
-        self._clients = {client.pid: client for client in daemon.clients()} if daemon else {}
-        if snapshot.events is self._source and daemon is self._daemon:
+        if snapshot.events is before[0] and (self._pipe_dir, self._users, self._indices) == before[1:]:
             return
-        self._source, self._daemon = snapshot.events, daemon
+        self._source = snapshot.events
         follows = self._index >= len(self.rows) - 1
         rows = [
             event
@@ -56,10 +59,13 @@ class EventsPanel(Panel[Event]):
         if follows:
             self._index = max(0, len(rows) - 1)
             self._cursor = self.key(rows[-1]) if rows else None
-        self.set_rows(rows)
+        self.set_rows(rows, context=(self._users, self._indices))
 
     def key(self, row: Event) -> Hashable:
         return (row.time, row.kind, row.pid, row.server_pid, row.context_id, row.raw)
+
+    def stamp(self, row: Event) -> tuple[()]:
+        return ()
 
     def empty(self) -> str:
         return "nothing has happened yet"
@@ -74,8 +80,8 @@ class EventsPanel(Panel[Event]):
 
     def describe(self, event: Event) -> tuple[Severity, str]:
         """How bad it is, and the log's sentence with the user's name and with indices in place of UUIDs."""
-        client = self._clients.get(event.pid) if event.pid is not None else None
+        user = self._users.get(event.pid) if event.pid is not None else None
         text = printable(event.detail or event.kind.replace("_", " "))
-        if client is not None and client.user:
-            text = text.replace(f"client {client.pid}", f"client {client.pid} ({client.user})", 1)
+        if user is not None:
+            text = text.replace(f"client {event.pid}", f"client {event.pid} ({user})", 1)
         return _SEVERITY.get(event.kind, "info"), with_indices(text, self._indices)

@@ -62,6 +62,9 @@ class LimitsPanel(Panel[LimitRow]):
     def key(self, row: LimitRow) -> int | None:
         return row.server_pid
 
+    def stamp(self, row: LimitRow) -> tuple[()]:
+        return ()
+
     def head(self, width: int) -> Line:
         memory = fit("MEMORY/DEVICE", _memory_cells(width))
         return ((" " + fit("", 15) + fit("THREADS", 18) + memory + "PRIORITY", "head"),)

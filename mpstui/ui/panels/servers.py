@@ -31,10 +31,13 @@ class ServersPanel(Panel[Server]):
         self._indices = {device.uuid: device.index for device in snapshot.devices}
         self._with_limits = with_limits
         self._devices = len(daemon.ordinals)
-        self.set_rows(daemon.servers)
+        self.set_rows(daemon.servers, context=(self._indices, with_limits))
 
     def key(self, row: Server) -> ProcessKey:
         return row.key
+
+    def stamp(self, row: Server) -> str:
+        return format_age(None if row.start_time is None else self._now - row.start_time)
 
     def empty(self) -> str:
         return "no server: the daemon starts one with the first client"
@@ -61,8 +64,7 @@ class ServersPanel(Panel[Server]):
             line.append((fit(limits_text(row.pinned_mem_limits, known, 12, self._devices), 13), "text"))
         else:
             line.append((fit(",".join(gpus) or UNKNOWN, 9) + " ", "text"))
-        age = None if row.start_time is None else self._now - row.start_time
-        line.append((fit(format_age(age), 6), "text"))
+        line.append((fit(self.stamp(row), 6), "text"))
         notes: list[tuple[str, str]] = []
         if terminated:
             notes.append((f"  {terminated} ✕ terminated", "bad"))
