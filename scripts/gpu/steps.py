@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import panel
 from contract.harness import End
 from drive import Screen
 from node import Client, Node, log_time
@@ -221,7 +222,7 @@ def bench(report: Report, setting: Setting) -> None:
 
 
 def shots(report: Report, setting: Setting) -> None:
-    """Pictures of the screen on this node, as SVG."""
+    """Pictures of the screen and of the load panel on this node, as SVG, and a recording of the panel."""
     folder = setting.out / "shots"
     folder.mkdir(exist_ok=True)
     with setting.node("shots") as node:
@@ -233,6 +234,8 @@ def shots(report: Report, setting: Setting) -> None:
         done = subprocess.run(
             [*script, "--out", str(folder), "--prefix", "real-", "--svg-only"], check=False, timeout=240
         )
+    with setting.node("panel") as node:
+        report.attempt("the load panel from its keys", lambda: panel.tour(report, node, folder))
     pictures = sorted(path.name for path in folder.iterdir())
     report.check("pictures were made", done.returncode == 0 and bool(pictures), pictures)
 
