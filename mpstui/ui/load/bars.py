@@ -147,19 +147,25 @@ class BarsPanel(Panel[Member]):
         charts = self._chart(row, columns, lines - (lines > 3))
         left = width - columns - 3
         name: Line = ((f" {report.worker:>2}", "bold"), (f"  {report.pid or UNKNOWN:<8}", "text"))
+        if lines == 1 and report.key in self._outdated:
+            name = (*name, (f"{OUTDATED} ", "warn"))
+        if lines == 1 and report.error is not None:
+            return [fit_line((*name, (f"✕ {printable(report.error.text, 300)}", "bad")), width)]
         if lines == 1:
             body = self._short(row, left - width_of(name))
             return [(*fit_line((*name, *body), left), *charts[0])]
         figure = self._figure(report)
-        state, note = (*name, *self._state(row)), self._note(row)
-        if width_of(state) + width_of(note) + width_of(figure) <= left:
-            state = (*state, *note)
-        first = justify(state, figure, left)
+        state, (note, short, style) = (*name, *self._state(row)), self._note(row)
+        room = left - width_of(state) - width_of(figure) - 2
+        shown = next((text for text in (note, short) if text and len(text) <= room), "")
+        first = justify((*state, (f"  {shown}", style)), figure, left)
         if report.error is not None:
             return self._failure(first, report.error, width, lines)
         out: list[Line] = [first, ((" " * 5, "text"), *self._bar(row, left - 5, thick=lines > 2))]
         if lines > 2:
             out.append(((" " * 5, "text"), *self._below(row, left - 5)))
+        if lines > 3 and shown != note:
+            out.append(((fit(f"     {note}", left), style),))
         out += [_BLANK] * (lines - len(out))
         charts += [_BLANK] * (lines - len(charts))
         return [(*fit_line(line, left), *chart) for line, chart in zip(out, charts, strict=True)]
@@ -194,17 +200,19 @@ class BarsPanel(Panel[Member]):
             line = (*line, (f"  GPU {self._session.index(report.device_uuid)}", "text"))
         return line
 
-    def _note(self, member: Member) -> Line:
+    def _note(self, member: Member) -> tuple[str, str, str]:
+        """What else there is to say of it: in full, in short, and the style."""
         report = member.report
         if report.error is not None:
-            return ()
+            return "", "", "dim"
         if report.key in self._outdated:
-            return ((f"  {OUTDATED} older than its server's limit: r restarts it", "warn"),)
+            return f"{OUTDATED} older than its server's limit: r restarts it", f"{OUTDATED} r", "warn"
         if report.affinity is False and member.spec.mps and report.state == "running":
-            return (("  no affinity here: choose with ←→, r restarts", "warn"),)
+            return "no affinity here: choose with ←→, r restarts", "no affinity", "warn"
         if report.switch_seconds is not None and report.state == "running":
-            return ((f"  moved in {report.switch_seconds * 1000:.0f} ms", "dim"),)
-        return ((f"  {printable(report.notes[-1], 120)}", "dim"),) if report.notes else ()
+            moved = f"moved in {report.switch_seconds * 1000:.0f} ms"
+            return moved, moved.removeprefix("moved in "), "dim"
+        return (printable(report.notes[-1], 160), "", "dim") if report.notes else ("", "", "dim")
 
     def _figure(self, report: WorkerReport) -> Line:
         if not report.unit or report.over:
@@ -212,10 +220,8 @@ class BarsPanel(Panel[Member]):
         return ((f"  {figure_text(report.figure)}", "bold"), (f" {report.unit}", "dim"))
 
     def _short(self, member: Member, width: int) -> Line:
-        """One line: what went wrong, or the bar with its figure."""
+        """One line: the bar with its figure, or its state."""
         report = member.report
-        if report.error is not None:
-            return ((fit(f"✕ {printable(report.error.text, 200)}", width), "bad"),)
         if report.state != "running":
             word, style = STATE[report.state]
             return ((fit(word, width), style),)

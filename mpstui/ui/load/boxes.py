@@ -129,10 +129,8 @@ class TogetherBox(Box):
         contexts = sum(len(m.report.pool) for m in pooled)
         size = sum(m.report.pool_bytes for m in pooled)
         seconds = max(m.report.pool_seconds for m in pooled)
-        text = (
-            f"   {count(contexts, 'context')} in {len(pooled)} clients · {format_size(size)} · made in {seconds:.1f} s"
-        )
-        return ((" pool", "label"), (text, "text"))
+        made = f"{count(contexts, 'context')} in {count(len(pooled), 'client')}"
+        return ((" pool", "label"), (f"   {made} · {format_size(size)} · made in {seconds:.1f} s", "text"))
 
     def _limit(self, width: int) -> Line:
         server = self._server

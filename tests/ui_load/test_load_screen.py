@@ -1,0 +1,509 @@
+"""Every key of the panel, what it says, and that nothing is left behind."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from textual.widgets import Input
+from ui.screen import make_app, text_of
+from ui.snapshots import (
+    GPU0,
+    GPU1,
+    OTHER_PIPE,
+    PIPE,
+    client,
+    daemon,
+    device,
+    no_daemon,
+    one_daemon,
+    rich,
+    server,
+    unhealthy,
+)
+from ui.snapshots import NOW as SNAPSHOT_TIME
+
+from mpstui.load.types import WorkerError
+from mpstui.model import ProcessKey
+from mpstui.ui.dialogs import ChangeForm, DetailsScreen, HelpScreen
+from mpstui.ui.dialogs.commands import ActionCommands
+from mpstui.ui.load.dialogs import EndangerDialog, LeaveDialog
+from mpstui.ui.load.presets import PRESETS
+from mpstui.ui.load.screen import LoadScreen
+from mpstui.ui.overview import Overview
+
+from .fakes import SIZE, FakeBackend, load_app, opened, running, until
+
+DOWN = {field: ["down"] * n for n, field in enumerate(
+    ("preset", "kernel", "clients", "device", "shares", "hold", "memory", "priority", "seconds", "where")
+)}  # fmt: skip
+ATTRIBUTE = {"kernel": "kernels", "device": "devices", "memory": "memory_limit", "preset": "kernel_names"}
+FREE = rich(daemons=(daemon(servers=(server(active_thread_percentage=100.0),)),), devices=(device(0, 4), device(1, 0)))
+
+
+def setup_of(app):
+    return app.screen.fields.setup
+
+
+def said(app) -> str:
+    """The words of the box that explains, without its borders."""
+    lines = ("".join(text for text, _ in line) for line in app.screen.about._lines)
+    return " ".join(" ".join(lines).replace("│", " ").split())
+
+
+async def test_l_opens_it_and_escape_goes_back():
+    app = load_app()
+    async with app.run_test(size=SIZE) as pilot:
+        await opened(pilot)
+        assert isinstance(app.screen, LoadScreen)
+        assert app.focused.id == "fields"
+        await pilot.press("escape")
+        assert isinstance(app.screen, Overview)
+
+
+async def test_without_a_backend_there_is_no_panel():
+    app = make_app(one_daemon())
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("L")
+        assert isinstance(app.screen, Overview)
+
+
+@pytest.mark.parametrize("number", range(len(PRESETS)))
+async def test_each_preset_starts_what_it_says(number):
+    app = load_app(snapshot=FREE)
+    async with app.run_test(size=SIZE) as pilot:
+        supervisor = await running(pilot, *["right"] * number)
+        chosen = PRESETS[number]
+        assert app.screen.fields.chosen is chosen
+        assert len(app.load.live) == chosen.clients
+        assert {spec.kernel for spec, _ in supervisor.specs} == set(chosen.kernels)
+        assert app.load.backend.private == (["up"] if chosen.private else [])
+        assert app.focused.id == "bars"
+        assert chosen.title in text_of(app)
+
+
+@pytest.mark.parametrize(
+    ("field", "keys", "value"),
+    [
+        ("preset", ["left"], "illegal + fma"),
+        ("kernel", ["right"], ("triad",)),
+        ("kernel", ["left"], ("nbody",)),
+        ("clients", ["plus", "plus", "minus"], 5),
+        ("clients", ["shift+right"], 14),
+        ("clients", ["shift+left"], 1),
+        ("clients", ["8"], 8),
+        ("clients", ["1", "2", "backspace"], 1),
+        ("device", ["right"], (GPU1,)),
+        ("device", ["left"], (GPU0, GPU1)),
+        ("shares", ["left"], (24.0,)),
+        ("shares", ["shift+right"], (35.0,)),
+        ("shares", [*"10", "comma", *"20", "comma", *"30", "comma", *"40"], (10.0, 20.0, 30.0, 40.0)),
+        ("shares", [*"12", "full_stop", *"5"], (12.5,)),
+        ("shares", ["backspace"], ()),
+        ("hold", ["equals_sign"], "percentage"),
+        ("memory", ["right", "right"], "2G"),
+        ("memory", [*"900", "m"], "900M"),
+        ("memory", [*"10", "G"], "10G"),
+        ("priority", ["right"], 0),
+        ("priority", ["left"], 1),
+        ("seconds", ["right"], 10.0),
+        ("seconds", [*"90"], 90.0),
+        ("seconds", ["9", "backspace"], None),
+        ("where", ["right"], "private"),
+        ("where", ["left"], "off"),
+    ],
+)
+async def test_each_field(field, keys, value):
+    app = load_app(snapshot=FREE)
+    async with app.run_test(size=SIZE) as pilot:
+        await opened(pilot, *DOWN[field], *keys)
+        setup = setup_of(app)
+        name = {"kernel": "kernels", "device": "devices", "memory": "memory_limit", "preset": "kernel_names"}.get(
+            field, field
+        )
+        assert getattr(setup, name) == value
+
+
+async def test_typing_ends_with_the_field_and_letters_stay_keys():
+    app = load_app(snapshot=FREE)
+    async with app.run_test(size=SIZE) as pilot:
+        await opened(pilot, *DOWN["memory"], "G")  # nothing typed yet: the last field
+        assert app.screen.fields.field.id == "where"
+        await pilot.press("g", *DOWN["clients"], "3", "down", "up", "7")
+        assert setup_of(app).clients == 7
+
+
+async def test_a_presets_shares_follow_the_clients_and_own_shares_do_not():
+    app = load_app(snapshot=FREE)
+    async with app.run_test(size=SIZE) as pilot:
+        await opened(pilot, *DOWN["clients"], "5")
+        assert setup_of(app).shares == (20.0,)
+        await pilot.press("down", "down", "left", "up", "up", "2")
+        assert setup_of(app).shares == (19.0,)
+        assert "your own" in text_of(app)
+
+
+@pytest.mark.parametrize("key", ["right", "plus", "equals_sign"])
+async def test_grow(key):
+    app = load_app(snapshot=FREE)
+    async with app.run_test(size=SIZE) as pilot:
+        supervisor = await running(pilot)
+        before = app.load.members[0].report
+        await pilot.press(key)
+        await until(pilot, lambda: supervisor.calls)
+        levels = before.levels
+        assert supervisor.calls == [("share", 1, levels[levels.index(32) + 1])]
+        await until(pilot, lambda: "moved in 12 ms" in text_of(app))
+
+
+@pytest.mark.parametrize(("key", "step"), [("left", -1), ("minus", -1), ("shift+left", -4), ("shift+right", 4)])
+async def test_shrink_and_bigger_steps(key, step):
+    app = load_app(snapshot=FREE)
+    async with app.run_test(size=SIZE) as pilot:
+        supervisor = await running(pilot, *["right"] * 4, *DOWN["clients"], "1")
+        levels = app.load.members[0].report.levels
+        middle = levels[6]
+        supervisor.say(1, sms=middle)
+        await pilot.press(key)
+        await until(pilot, lambda: supervisor.calls)
+        assert supervisor.calls == [("share", 1, levels[6 + step])]
+
+
+async def test_the_bar_follows_the_report_and_the_wish_is_beside_it():
+    app = load_app(FakeBackend(lazy=True), FREE)
+    async with app.run_test(size=SIZE) as pilot:
+        supervisor = await running(pilot)
+        await pilot.press("j", "right")
+        wanted = app.load.members[1].target
+        await until(pilot, lambda: f"32 → {wanted} SM" in text_of(app))
+        supervisor.say(2, sms=wanted)
+        await until(
+            pilot, lambda: f"{wanted} SM" in text_of(app) and "→" not in text_of(app).split("Together")[0][-900:]
+        )
+
+
+async def test_stop_one_restart_and_stop_all():
+    app = load_app(snapshot=FREE)
+    async with app.run_test(size=SIZE) as pilot:
+        supervisor = await running(pilot)
+        await pilot.press("j", "x")
+        await until(pilot, lambda: ("stop", (2,)) in supervisor.calls)
+        await pilot.press("j", "r")
+        await until(pilot, lambda: ("restart", 3, None) in supervisor.calls)
+        await pilot.press("X")
+        await until(pilot, lambda: ("stop", (1, 3, 4)) in supervisor.calls)
+        await until(pilot, lambda: "nothing runs" in text_of(app))
+        await pilot.press("x", "X", "r")  # nothing to do is no error
+        assert len(supervisor.calls) == 3
+
+
+async def test_fault_key():
+    app = load_app(snapshot=FREE)
+    async with app.run_test(size=SIZE) as pilot:
+        supervisor = await running(pilot, "left")
+        await pilot.press("down", "f")
+        assert supervisor.calls == [("fault", 1)]
+
+
+async def test_tab_walks_between_fields_and_clients():
+    app = load_app(snapshot=FREE)
+    async with app.run_test(size=SIZE) as pilot:
+        await opened(pilot, "tab")
+        assert app.focused.id == "bars"
+        await pilot.press("shift+tab")
+        assert app.focused.id == "fields"
+
+
+@pytest.mark.parametrize(("size", "shown"), [((80, 24), False), ((100, 50), True), ((160, 24), True)])
+async def test_a_small_screen_shows_one_of_them_at_a_time(size, shown):
+    app = load_app(snapshot=FREE)
+    async with app.run_test(size=size) as pilot:
+        await running(pilot)
+        assert ("Set up" in text_of(app)) is shown
+        assert "TFLOP/s" in text_of(app)
+        assert "GPU-Util" in text_of(app)
+        await pilot.press("tab")
+        await pilot.pause()
+        assert "Set up" in text_of(app)
+        assert ("GPU-Util" in text_of(app)) is shown
+
+
+async def test_shrinking_to_nothing_and_back():
+    app = load_app(snapshot=FREE)
+    async with app.run_test(size=SIZE) as pilot:
+        await running(pilot)
+        for size in ((20, 5), (40, 10), (1, 1), (80, 24), SIZE):
+            await pilot.resize_terminal(*size)
+            await pilot.pause()
+        await until(pilot, lambda: "4 running" in text_of(app))
+
+
+async def test_a_wrong_field_is_said_and_nothing_starts():
+    app = load_app(snapshot=FREE)
+    async with app.run_test(size=SIZE) as pilot:
+        backend = await opened(pilot, *DOWN["shares"], *"101")
+        assert "a share is above 0 and at most 100 percent" in said(app)
+        await pilot.press("enter")
+        await pilot.pause()
+        assert backend.supervisors == []
+        assert app.focused.id == "fields"
+
+
+async def test_read_only_starts_nothing():
+    app = load_app(snapshot=FREE, read_only=True)
+    async with app.run_test(size=SIZE) as pilot:
+        backend = await opened(pilot, "enter")
+        assert backend.supervisors == []
+        assert "read-only" in text_of(app)
+
+
+@pytest.mark.parametrize("snapshot", [no_daemon(), unhealthy("absent"), unhealthy("blocked")])
+async def test_without_a_daemon_a_private_one_is_offered(snapshot):
+    app = load_app(snapshot=snapshot)
+    async with app.run_test(size=SIZE) as pilot:
+        await opened(pilot)
+        assert setup_of(app).where == "private"
+        await pilot.press("end", "left")
+        assert "no daemon answers here" in said(app)
+
+
+async def test_what_endangers_others_needs_the_word():
+    app = load_app(snapshot=FREE)
+    async with app.run_test(size=SIZE) as pilot:
+        backend = await opened(pilot, "left", "end", "left", "enter")
+        assert isinstance(app.screen, EndangerDialog)
+        await pilot.pause()
+        assert "takes down every client" in text_of(app)
+        assert "of alice, bob" in text_of(app)
+        await pilot.press("enter", *"endange", "enter")
+        assert isinstance(app.screen, EndangerDialog)
+        assert backend.supervisors == []
+        await pilot.press("escape")
+        assert isinstance(app.screen, LoadScreen)
+        await pilot.press("enter", *"endanger", "enter")
+        await until(pilot, lambda: app.load.live)
+        assert backend.private == []
+
+
+async def test_the_words_button_is_dead_until_it_is_typed():
+    app = load_app(snapshot=FREE)
+    async with app.run_test(size=SIZE) as pilot:
+        backend = await opened(pilot, "left", "end", "left", "enter")
+        await pilot.pause()
+        assert app.screen.query_one("#apply").disabled
+        app.screen.query_one("#word", Input).value = "endanger"
+        await pilot.pause()
+        await pilot.click("#apply")
+        await until(pilot, lambda: app.load.live)
+        assert len(backend.supervisors) == 1
+
+
+async def test_quitting_with_a_load_asks_and_stops_all():
+    app = load_app(snapshot=FREE)
+    async with app.run_test(size=SIZE) as pilot:
+        supervisor = await running(pilot)
+        await pilot.press("q")
+        await pilot.pause()
+        assert isinstance(app.screen, LeaveDialog)
+        assert "4 clients of the load are running" in text_of(app)
+        await pilot.press("enter")  # the button that is marked: stay
+        assert isinstance(app.screen, LoadScreen)
+        assert supervisor.calls == []
+        await pilot.press("ctrl+c", "ctrl+c", "tab", "enter")
+        await until(pilot, lambda: app.return_code is not None or not app.is_running)
+        assert ("stop", None) in supervisor.calls
+    assert app.return_value == 0
+
+
+async def test_a_signal_stops_all_without_asking():
+    app = load_app(snapshot=FREE)
+    async with app.run_test(size=SIZE) as pilot:
+        supervisor = await running(pilot, "left")
+        app.exit(129)
+    assert ("stop", None) in supervisor.calls
+    assert app.load.backend.private == ["up", "down"]
+
+
+async def test_quitting_without_a_load_does_not_ask():
+    app = load_app(snapshot=FREE)
+    async with app.run_test(size=SIZE) as pilot:
+        await opened(pilot, "q")
+    assert app.return_value == 0
+
+
+async def test_own_clients_are_marked_in_the_overview_and_the_load_goes_on():
+    app = load_app(snapshot=FREE)
+    async with app.run_test(size=SIZE) as pilot:
+        supervisor = await running(pilot, *["right"] * 4)
+        mine = client(0, key=ProcessKey(7001, 501), command="mpstui-load nbody")
+        reused = client(1, key=ProcessKey(7001, 999), command="somebody else")
+        await pilot.press("escape")
+        app.collector.push(rich(daemons=(daemon(servers=(server(clients=(mine, reused)),)),)))
+        await pilot.pause()
+        assert "◆ load 1 mpstui-load nbody" in text_of(app)
+        assert text_of(app).count("◆") == 1
+        assert supervisor.calls == []
+        supervisor.say(1, state="ended")
+        app.collector.push(rich(daemons=(daemon(servers=(server(clients=(mine,)),)),), time=SNAPSHOT_TIME + 1))
+        await pilot.pause()
+        assert "◆" not in text_of(app)
+
+
+async def test_clients_older_than_the_servers_limit_are_marked():
+    app = load_app(snapshot=FREE)
+    async with app.run_test(size=SIZE) as pilot:
+        await running(pilot, *["right"] * 4)
+        mine = client(0, key=ProcessKey(7001, 501), outdated_limits=True)
+        app.collector.push(rich(daemons=(daemon(servers=(server(clients=(mine,)),)),)))
+        await until(pilot, lambda: "older than its server's limit: r restarts it" in text_of(app))
+        assert "25 % for clients that start now; 1 started before" in text_of(app)
+
+
+async def test_the_servers_percentage_is_changed_from_here():
+    app = load_app(snapshot=FREE)
+    async with app.run_test(size=SIZE) as pilot:
+        await opened(pilot, "l")
+        assert isinstance(app.screen, ChangeForm)
+        assert app.screen.action.id == "set_active_thread_percentage"
+
+
+async def test_details_of_a_client_that_the_daemon_knows():
+    app = load_app(snapshot=FREE)
+    async with app.run_test(size=SIZE) as pilot:
+        await running(pilot, *["right"] * 4)
+        await pilot.press("enter")
+        await pilot.pause()
+        assert isinstance(app.screen, LoadScreen)
+        mine = client(0, key=ProcessKey(7001, 501))
+        app.collector.push(rich(daemons=(daemon(servers=(server(clients=(mine,)),)),)))
+        await pilot.pause()
+        await pilot.press("enter")
+        await pilot.pause()
+        assert isinstance(app.screen, DetailsScreen)
+
+
+async def test_help_and_palette_list_the_panels_keys_and_no_actions():
+    app = load_app(snapshot=FREE)
+    async with app.run_test(size=(160, 60)) as pilot:
+        await running(pilot)
+        titles = {command.title for command in ActionCommands(app.screen).commands()}
+        assert {"Grow the share", "Stop all clients"} <= titles
+        assert not titles & {action.title for action in app.runner.actions}
+        await pilot.press("question_mark")
+        await pilot.pause()
+        assert isinstance(app.screen, HelpScreen)
+        assert "Grow the share" in text_of(app)
+        assert "Terminate + kill" not in text_of(app)
+
+
+async def test_the_overviews_help_names_the_key():
+    app = load_app(snapshot=FREE)
+    async with app.run_test(size=(160, 70)) as pilot:
+        await pilot.press("question_mark")
+        await pilot.pause()
+        assert "Load: test clients" in text_of(app)
+
+
+@pytest.mark.parametrize("clients", ["2", "20"])
+async def test_a_dead_client_says_why_in_words(clients):
+    app = load_app(snapshot=FREE)
+    async with app.run_test(size=SIZE) as pilot:
+        supervisor = await running(pilot, *DOWN["clients"], *clients)
+        error = WorkerError(
+            "CUDA error 807: the MPS server takes no clients now [bold]\x1b[2J", "end the affected", 807
+        )
+        supervisor.say(1, state="failed", error=error)
+        supervisor.say(2, state="failed", error=error, figure=None, unit="")
+        await until(pilot, lambda: "2 failed" in text_of(app))
+        assert "the MPS server takes no clients now [bold]\\x1b" in text_of(app)
+        assert ("→ end the affected" in text_of(app)) is (clients == "2")
+
+
+async def test_without_affinity_it_says_so_and_offers_the_restart():
+    app = load_app(FakeBackend(affinity=False), FREE)
+    async with app.run_test(size=SIZE) as pilot:
+        supervisor = await running(pilot, *["right"] * 4)
+        assert "no affinity here: choose with ←→, r restarts" in text_of(app)
+        await pilot.press("left", "left")
+        await until(pilot, lambda: "132 → 128 SM" in text_of(app))
+        assert "so r restarts it with 128 SM" in text_of(app)
+        await pilot.press("r")
+        await until(pilot, lambda: supervisor.calls)
+        assert supervisor.calls == [("restart", 1, 97.0)]
+
+
+async def test_without_mps():
+    app = load_app(snapshot=FREE)
+    async with app.run_test(size=SIZE) as pilot:
+        supervisor = await running(pilot, *["right"] * 5, *DOWN["where"], "left")
+        assert supervisor.specs[0][0].mps is False
+        assert "takes turns" in text_of(app)
+        assert "no limit reaches these clients" in text_of(app)
+        await pilot.press("right")
+        await until(pilot, lambda: "without MPS there are no shares" in text_of(app))
+
+
+async def test_the_pool_says_what_it_costs():
+    app = load_app(snapshot=FREE)
+    async with app.run_test(size=SIZE) as pilot:
+        await opened(pilot)
+        assert "9 contexts a client" in said(app)
+        await pilot.press("enter")
+        await until(pilot, lambda: "48 contexts in 4 clients" in text_of(app))
+        assert "made in 1.3 s" in text_of(app)
+
+
+async def test_figures_are_added_and_painted_by_the_tick():
+    app = load_app(snapshot=FREE)
+    async with app.run_test(size=SIZE) as pilot:
+        supervisor = await running(pilot, *["right"] * 5)
+        for number in (1, 2):
+            supervisor.say(number, figure=600.0 + number)
+        app.screen.tick()
+        await pilot.pause()
+        assert "1,203 Ginteractions/s" in text_of(app)
+        assert "601 Ginteractions/s" in text_of(app)
+        assert "shares 264 of 132 SM, overlapping" in text_of(app)
+
+
+@pytest.mark.parametrize(
+    ("readings", "words"),
+    [
+        ({"gpu_utilization": 100.0, "sm_utilization": 8.0}, "GPU-Util says 100 %, yet only 8 % of the SMs had work"),
+        ({"gpu_utilization": 100.0, "sm_utilization": 97.0}, "with one small kernel as with this load"),
+        ({"gpu_utilization": 0.0, "sm_utilization": 0.0}, "as soon as any kernel runs"),
+        ({"gpu_utilization": 100.0, "sm_utilization": None}, "this device measures no more"),
+    ],
+)
+async def test_the_lesson(readings, words):
+    app = load_app(snapshot=replace(FREE, devices=(device(0, 4, **readings),)))
+    async with app.run_test(size=SIZE) as pilot:
+        await opened(pilot)
+        assert words in text_of(app)
+
+
+async def test_a_device_that_goes_gives_way():
+    app = load_app(snapshot=FREE)
+    async with app.run_test(size=SIZE) as pilot:
+        await opened(pilot, *DOWN["device"], "right")
+        assert setup_of(app).devices == (GPU1,)
+        here = daemon(ordinals={"0": GPU0}, servers=())
+        app.collector.push(rich(daemons=(here,), devices=(device(0, 4),)))
+        await pilot.pause()
+        assert setup_of(app).devices == (GPU0,)
+
+
+async def test_the_panel_is_for_the_daemon_whose_tab_is_open():
+    app = load_app(snapshot=rich())
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("right_square_bracket")
+        supervisor = await running(pilot)
+        assert supervisor.pipe_dir == OTHER_PIPE
+        assert supervisor.pipe_dir != PIPE
+
+
+async def test_simulated_is_said():
+    app = load_app(FakeBackend(simulated=True), FREE)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await running(pilot)
+        assert "SIMULATED" in text_of(app)
