@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Mapping
 
 UNKNOWN = "—"
 _SIZE = re.compile(r"(?P<number>[0-9]+)(?P<unit>[KMGT])")
@@ -68,3 +69,8 @@ def format_age(seconds: float | None) -> str:
         if seconds >= size:
             return f"{int(seconds // size)}{unit}"
     return f"{max(0, int(seconds))}s"
+
+
+def by_device(limits: Mapping[str, int]) -> list[tuple[str, int]]:
+    """In the order of the ordinals, UUIDs after them."""
+    return sorted(limits.items(), key=lambda item: (not item[0].isdecimal(), len(item[0]), item[0]))

@@ -45,10 +45,10 @@ def parse_memory(text: str) -> int | None:
 
     The daemon makes another limit, or none, of every other form, in silence (fact 26).
     """
-    text = text.strip().upper()
-    if text == "NONE":
+    text = text.strip()
+    if text.upper() == "NONE":
         return None
-    size = parse_size(text) if _MEMORY.fullmatch(text) else None
+    size = parse_size(text.upper()) if _MEMORY.fullmatch(text.upper()) else None
     if size is None:
         raise Refused(
             f"{text or 'nothing'!r} is no memory limit: "
@@ -65,7 +65,7 @@ def memory_text(size: int | None) -> str:
 
 def parse_priority(text: str) -> int:
     """0 normal or 1 below normal; the words are taken too."""
-    words = {"normal": 0, "below normal": 1, "below_normal": 1, "low": 1}
+    words = {"normal": 0, "below normal": 1, "below_normal": 1, "below-normal": 1, "low": 1}
     text = text.strip().lower()
     if text not in words and text not in {"0", "1"}:
         raise Refused(

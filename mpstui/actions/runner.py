@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -27,7 +28,7 @@ from mpstui.actions.rescue import Rescue, preview_rescue
 from mpstui.actions.types import STATUS, Action, Danger, ExitStatus, Preview, Request, Result
 from mpstui.control.answer import Answer, Outcome
 from mpstui.control.mps import MpsControl
-from mpstui.model import ProcessKey, Snapshot
+from mpstui.model import Daemon, ProcessKey, Snapshot
 from mpstui.text import format_percentage, format_size, same_limit
 
 Progress = Callable[[str], None]
@@ -106,6 +107,8 @@ class Runner:
                 return await ending.run(request, daemon)
             progress("sending")
             sent, read, result = await self._change(request, snapshot, control)
+            if result.done and request.server_pid is None:
+                result = replace(result, details=(*result.details, *_keep_their_own(request, daemon)))
         finally:
             self._node.request_refresh(request.pipe_dir)
         return self._write(request, sent.command, sent, result, read)
@@ -188,6 +191,16 @@ class Runner:
 
 def _same_limit(size: int | None, read: object) -> bool:
     return same_limit(size, read) if read is None or isinstance(read, int) else False
+
+
+def _keep_their_own(request: Request, daemon: Daemon) -> Iterator[str]:
+    """The running servers, which a new default does not reach (``commands.txt`` of the recordings)."""
+    for server in daemon.servers:
+        if request.action == "set_active_thread_percentage":
+            yield f"server {server.pid} keeps its own: {format_percentage(server.active_thread_percentage)}"
+        elif request.action == "set_pinned_mem_limit":
+            limit = server.pinned_mem_limits.get(device_ordinal(daemon, request.device))
+            yield f"server {server.pid} keeps its own: {_limit_words(limit)}"
 
 
 def _limit_words(size: int | None) -> str:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import errno
+import io
 import json
+import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from mpstui.cli import planning
@@ -18,38 +21,58 @@ from mpstui.text import printable
 NO_DAEMON = "no MPS control daemon found: none is running, and none was named"
 
 
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run mpstui; returns the exit status. No traceback reaches the user for anything that can be foreseen."""
-    options = build_parser().parse_args(arguments)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal or a pipe that knows ASCII only gets the rest as escapes
+            stream.reconfigure(errors="backslashreplace")
     try:
-        if options.command == "sim":
-            from mpstui.sim import serve
-
-            return serve(options.directory, options.scenario)
-        if options.command in planning.COMMANDS:
-            return planning.dispatch(options, _node)
-        with _node(options) as pipe_dirs:
-            if options.command is None:
-                from mpstui.cli.screen import run_screen
-
-                return run_screen(options, pipe_dirs)
-            if options.command == "events":
-                from mpstui.cli.events import print_events
-
-                return print_events(options, pipe_dirs)
-            if wants_past(options):
-                from mpstui.cli.events import print_past
-
-                return print_past(options, pipe_dirs)
-            if options.command in {"load", "experiment"}:
-                return asyncio.run(_load(options, pipe_dirs))
-            return asyncio.run(_headless(options, pipe_dirs))
+        try:
+            return _run(arguments)
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
         # The reader of stdout has gone (`mpstui status | head`); nothing more can be said there.
         sys.stderr.close()
         return 1
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        with suppress(OSError):  # what is left in the buffer must not be tried again at the end
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return complain(f"the output could not be written: {error.strerror}", 1)
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    options = build_parser().parse_args(arguments)
+    if options.command == "sim":
+        from mpstui.sim import serve
+
+        return serve(options.directory, options.scenario)
+    if options.command in planning.COMMANDS:
+        return planning.dispatch(options, _node)
+    with _node(options) as pipe_dirs:
+        if options.command is None:
+            from mpstui.cli.screen import run_screen
+
+            return run_screen(options, pipe_dirs)
+        if options.command == "events":
+            from mpstui.cli.events import print_events
+
+            return print_events(options, pipe_dirs)
+        if wants_past(options):
+            from mpstui.cli.events import print_past
+
+            return print_past(options, pipe_dirs)
+        if options.command in {"load", "experiment"}:
+            return asyncio.run(_load(options, pipe_dirs))
+        return asyncio.run(_headless(options, pipe_dirs))
 
 
 @contextmanager

@@ -28,6 +28,8 @@ async def change(options: argparse.Namespace, collector: Collector) -> int:
             request = _set_request(options, _one_daemon(options, snapshot))
         runner = Runner(collector, AuditLog(default_path()), read_only=getattr(options, "read_only", False))
         shown = runner.preview(request, snapshot)
+        if shown.error is None and options.command == "set":
+            _tell(shown)
         if shown.error is None and options.command == "terminate" and not options.yes and not _confirmed(shown):
             raise Refused("nothing was sent", ExitStatus.REFUSED_BY_SAFETY_RULE)
     except Refused as refused:
@@ -71,6 +73,14 @@ def _set_request(options: argparse.Namespace, pipe_dir: Path) -> Request:
     if options.limit == "pinned-mem-limit":
         return Request("set_pinned_mem_limit", pipe_dir, options.value, options.server, options.device)
     return Request("set_client_priority", pipe_dir, options.value)
+
+
+def _tell(shown: Preview) -> None:
+    """What a new limit comes to, and what is odd about it."""
+    for label, text in shown.facts:
+        print(f"  {label:<8} {text}", file=sys.stderr)
+    for warning in shown.warnings:
+        print(f"  ▲ {warning}", file=sys.stderr)
 
 
 def _confirmed(shown: Preview) -> bool:

@@ -133,7 +133,7 @@ def _filter(options: argparse.Namespace) -> Callable[[Event], bool]:
     kinds, client = frozenset(options.kind or ()), options.client
 
     def wanted(event: Event) -> bool:
-        if kinds and event.kind not in kinds:
+        if event.kind not in kinds if kinds else event.kind == "command":
             return False
         return client is None or event.pid == client or str(client) in event.values.get("clients", "").split()
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from mpstui import __version__
-from mpstui.cli.past import add_demo, add_doctor, add_events, add_past
+from mpstui.cli.past import NODES, add_demo, add_doctor, add_events, add_past
 from mpstui.cli.planning import add_commands
 
 _EPILOG = """\
@@ -17,18 +18,20 @@ exit status: 0 done · 1 the daemon refused, or the value read back is not the o
 """
 
 
-def _positive(text: str) -> float:
-    value = float(text)
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
     if not 0.1 <= value <= 3600:
-        raise argparse.ArgumentTypeError("0.1 to 3600 seconds")
+        raise argparse.ArgumentTypeError(f"{text!r} is not 0.1 to 3600 seconds")
     return value
 
 
 def _pid(text: str) -> int:
-    value = int(text)
-    if value <= 0:
-        raise argparse.ArgumentTypeError("a process id above 0")
-    return value
+    if not (text.isascii() and text.isdecimal() and 0 < int(text[:20]) < 1 << 31):
+        raise argparse.ArgumentTypeError(f"{text!r} is no process id: a whole number above 0 is needed")
+    return int(text)
 
 
 class LateParser(argparse.ArgumentParser):
@@ -39,6 +42,12 @@ class LateParser(argparse.ArgumentParser):
     ) -> None:
         super().__init__(*arguments, **rest)
         self._fill = fill
+        self._negative_number_matcher = re.compile(r"-[0-9]")  # -1G is a value, and the action layer says what is wrong
+
+    def error(self, message: str) -> NoReturn:
+        """As argparse, in words where it has none of its own."""
+        name = re.search(r"--demo.*ignored explicit argument (.*)", message)
+        super().error(f"there is no simulated node {name[1]}; there are: {', '.join(NODES)}" if name else message)
 
     def parse_known_args(self, *arguments: Any, **rest: Any) -> Any:
         fill, self._fill = self._fill, None
@@ -80,7 +89,7 @@ def _fill_experiment(parser: argparse.ArgumentParser) -> None:
 def build_parser() -> argparse.ArgumentParser:
     """The whole command line."""
     node = _node_options()
-    parser = argparse.ArgumentParser(
+    parser = LateParser(
         prog="mpstui",
         description="Watch and run NVIDIA MPS on this node. Without a command: the screen.",
         epilog=_EPILOG,
@@ -88,7 +97,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"mpstui {__version__}")
     parser.add_argument("--read-only", action="store_true", help="show everything, change nothing")
-    parser.add_argument("--refresh", type=_positive, metavar="S", help="seconds between readings (default 1)")
+    parser.add_argument("--refresh", type=_seconds, metavar="S", help="seconds between readings (default 1)")
     parser.add_argument("--theme", metavar="NAME", help="a theme of the package or of the config folder")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=LateParser)
 
@@ -103,8 +112,12 @@ def build_parser() -> argparse.ArgumentParser:
     threads = limits.add_parser("active-thread-percentage", parents=[node], help="share of the SMs of a client")
     memory = limits.add_parser("pinned-mem-limit", parents=[node], help="device memory of a client: 900M, 10G, none")
     priority = limits.add_parser("client-priority", parents=[node], help="0 normal, 1 below normal")
-    for command in (threads, memory, priority):
-        command.add_argument("value", metavar="VALUE")
+    for command, values in (
+        (threads, "percent of the SMs: more than 0, at most 100"),
+        (memory, "900M or 10G, a whole number with M or G; none takes the limit away"),
+        (priority, "0 or normal, 1 or below-normal"),
+    ):
+        command.add_argument("value", metavar="VALUE", help=values)
         command.add_argument("--json", action="store_true", help="print the result as JSON")
     memory.add_argument("--device", required=True, metavar="DEV", help="an ordinal of the daemon or a UUID")
     for command in (threads, memory):

@@ -12,6 +12,8 @@ from mpstui.model import EventKind
 
 DRILLS: Final = ("fault", "blocked", "held", "pending", "full", "stale")
 """Scenarios of the simulated node in which something is wrong."""
+NODES: Final = ("demo", "crowd", *DRILLS)
+"""What ``--demo=`` takes."""
 
 
 def add_events(commands: Any, node: argparse.ArgumentParser) -> None:
@@ -26,7 +28,13 @@ def add_events(commands: Any, node: argparse.ArgumentParser) -> None:
     events.add_argument("--json", action="store_true", help="print one JSON object a line")
     events.add_argument("--follow", action="store_true", help="go on with what is written, until interrupted")
     events.add_argument("--since", type=_time, metavar="T", help="10m, 21:29:12, 2026-11-20T21:29:12; default: all")
-    events.add_argument("--kind", action="append", choices=get_args(EventKind), metavar="KIND", help="only this kind")
+    events.add_argument(
+        "--kind",
+        action="append",
+        choices=get_args(EventKind),
+        metavar="KIND",
+        help="only this kind; may be repeated. Commands are shown only where asked for: --kind command",
+    )
     events.add_argument("--client", type=int, metavar="PID", help="only what this process did or suffered")
 
 
@@ -58,7 +66,7 @@ def add_demo(group: Any) -> None:
         help="work on a simulated node, started for this and ended with it; --demo=NAME for one on which something is "
         f"wrong: {', '.join(DRILLS)}",
     )
-    for name in ("demo", "crowd", *DRILLS):
+    for name in NODES:
         group.add_argument(f"--demo={name}", dest="demo", action="store_const", const=name, help=argparse.SUPPRESS)
 
 

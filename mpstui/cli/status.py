@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from mpstui.actions.check import PRIORITIES
 from mpstui.actions.types import ExitStatus
 from mpstui.model import Client, Daemon, Device, Problem, Server, Snapshot
-from mpstui.text import UNKNOWN, format_age, format_percentage, format_size, printable
+from mpstui.text import UNKNOWN, by_device, format_age, format_percentage, format_size, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -211,11 +211,12 @@ def _limit_rows(daemon: Daemon) -> Iterator[tuple[str, ...]]:
 
 
 def _memory(limits: Mapping[str, int]) -> str:
-    return "  ".join(f"{ordinal}: {format_size(size)}" for ordinal, size in limits.items()) or "none"
+    return "  ".join(f"{ordinal}: {format_size(size)}" for ordinal, size in by_device(limits)) or "none"
 
 
 def _client_rows(daemon: Daemon, snapshot: Snapshot) -> Iterator[tuple[str, ...]]:
     yield "PID", "USER", "SERVER", "GPU", "STATE", "GPU MEM", "THREADS", "AGE", "COMMAND"
+    lost = {key for server in daemon.servers if server.fault for key in server.fault.affected}
     index = {d.uuid: UNKNOWN if d.index is None else str(d.index) for d in snapshot.devices}
     for client in daemon.clients():
         share = UNKNOWN if client.sm_count is None else f"{client.sm_count} SM"
@@ -226,7 +227,7 @@ def _client_rows(daemon: Daemon, snapshot: Snapshot) -> Iterator[tuple[str, ...]
             client.user or UNKNOWN,
             str(client.server_pid or UNKNOWN),
             ",".join(sorted(index.get(uuid, UNKNOWN) for uuid in client.device_uuids)) or UNKNOWN,
-            client.state + (" ⟳" if client.outdated_limits else ""),
+            ("LOST" if client.key in lost else client.state) + (" ⟳" if client.outdated_limits else ""),
             format_size(sum(client.gpu_memory.values()) if client.gpu_memory else None),
             f"{format_percentage(client.active_thread_percentage)}  {share}" if known else UNKNOWN,
             format_age(age),

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from mpstui.model import Client, Daemon, Device, Health, Server, Severity, Snapshot
 from mpstui.partition import sm_share
-from mpstui.text import UNKNOWN, format_percentage, format_size
+from mpstui.text import UNKNOWN, by_device, format_percentage, format_size
 from mpstui.ui.painted import Line
 
 HEALTH: Mapping[Health, tuple[str, str]] = {
@@ -123,11 +123,6 @@ def limits_text(limits: Mapping[str, int], known: bool, width: int, devices: int
         return format_size(next(iter(limits.values()))) + (" each" if devices > 1 else "")
     text = "  ".join(f"{device}: {format_size(size)}" for device, size in by_device(limits))
     return text if len(text) <= width else "by device"
-
-
-def by_device(limits: Mapping[str, int]) -> list[tuple[str, int]]:
-    """In the order of the ordinals, UUIDs after them."""
-    return sorted(limits.items(), key=lambda item: (not item[0].isdecimal(), len(item[0]), item[0]))
 
 
 def state_mark(client: Client, *, lost: bool = False) -> tuple[str, str]:

@@ -42,6 +42,11 @@ def test_a_wrong_memory_limit_is_refused(text: str) -> None:
         parse_memory(text)
 
 
+def test_what_was_typed_is_what_is_refused() -> None:
+    with pytest.raises(Refused, match="'abc' is no memory limit"):
+        parse_memory(" abc ")
+
+
 @pytest.mark.parametrize(("text", "size"), [("900M", 900 << 20), ("10G", 10 << 30), ("2g", 2 << 30)])
 def test_a_right_memory_limit_is_taken(text: str, size: int) -> None:
     assert parse_memory(text) == size

@@ -65,6 +65,7 @@ async def test_a_value_is_read_back_and_the_read_value_is_reported(audit: AuditL
     )
     assert result.status is ExitStatus.DONE
     assert result.message == "in force: 33.3 %"
+    assert "server 634 keeps its own: 100 %" in result.details
     assert fake.control.sent == ["set_default_active_thread_percentage 33.3", "get_default_active_thread_percentage"]
     assert fake.refreshed == 1
     (entry,) = entries(audit)

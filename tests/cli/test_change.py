@@ -72,6 +72,31 @@ def test_wrong_values_are_refused_and_change_nothing(
     assert node.control(ask) == before
 
 
+def test_a_new_limit_tells_what_it_comes_to_and_what_is_odd_about_it(node: SimNode, mpstui: Mpstui) -> None:
+    client = node.spawn("idle")
+    server = node.control("get_server_list").strip()
+    at = ("--default", "--pipe-dir", node.pipe_dir)
+    told = mpstui("set", "active-thread-percentage", "0.1", *at)
+    assert "becomes  0.1 %" in told.err
+    assert "less than the smallest share" in told.err
+    assert f"server {server} keeps its own:" in told.out
+    told = mpstui("set", "pinned-mem-limit", "1M", "--device", "0", *at)
+    assert "a CUDA context counts against the limit" in told.err
+    assert mpstui("set", "pinned-mem-limit", "none", "--device", "0", *at).status == 0
+    assert mpstui("set", "active-thread-percentage", "100", *at).status == 0
+    client.tell("exit")
+
+
+def test_terminate_names_who_shares_the_gpu(node: SimNode, mpstui: Mpstui) -> None:
+    victim, neighbour = node.spawn("busy"), node.spawn("busy")
+    told = mpstui("terminate", victim.pid, "--pipe-dir", node.pipe_dir)
+    shared = told.err.partition("Share a GPU with it, and run on: ")[2]
+    assert f" {neighbour.pid} " in shared
+    for client in (victim, neighbour):
+        assert client.status() == "connected"
+        client.tell("exit")
+
+
 def test_terminate_needs_a_yes(node: SimNode, mpstui: Mpstui) -> None:
     client = node.spawn("busy", user="bob")
     told = mpstui("terminate", client.pid, "--pipe-dir", node.pipe_dir)

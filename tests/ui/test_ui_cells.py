@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from mpstui.text import by_device
 from mpstui.ui.cells import (
-    by_device,
     gpus_text,
     limits_text,
     memory_of,
