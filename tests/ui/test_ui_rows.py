@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -19,7 +20,8 @@ def node(*series, **changes) -> Snapshot:
 
 
 def line_of(app, pid: int) -> str:
-    return next(line for line in text_of(app).splitlines() if f" {pid} " in line and "python" in line)
+    """The row of the clients' table."""
+    return next(line for line in text_of(app).splitlines() if re.match(rf"│[▸ ] +{pid} ", line))
 
 
 async def test_a_fault_on_devices_named_by_ordinal_leaves_the_pids_as_they_are() -> None:
@@ -43,6 +45,16 @@ async def test_memory_on_several_devices_is_the_sum_and_how_full_the_fullest_is(
     app = make_app(node(both))
     async with app.run_test(size=LARGE):
         assert "4.0 GiB GPU1 50 %" in line_of(app, both.pid)
+
+
+async def test_a_client_that_was_there_before_the_fault_is_lost_with_it() -> None:
+    hit = client(0)
+    app = make_app(node(hit))
+    async with app.run_test(size=LARGE) as pilot:
+        assert "● ACTIVE" in line_of(app, hit.pid)
+        app.collector.push(node(hit, status="FAULT", fault=ServerFault(NOW, (hit.pid,), (hit.key,))))
+        await pilot.pause()
+        assert "✕ LOST" in line_of(app, hit.pid)
 
 
 @pytest.mark.parametrize("size", [LARGE, (80, 24), (60, 15)])

@@ -183,7 +183,7 @@ class ClientsPanel(Panel[Client]):
         return row.key
 
     def stamp(self, row: Client) -> Hashable:
-        return self._age(row), row.key in self.chosen, self._own.get(row.key)
+        return self._age(row), row.key in self.chosen, row.key in self._lost, self._own.get(row.key)
 
     def _age(self, row: Client) -> str:
         return format_age(None if row.start_time is None else self._now - row.start_time)

@@ -31,7 +31,7 @@ class ServersPanel(Panel[Server]):
         self._indices = {device.uuid: device.index for device in snapshot.devices}
         self._with_limits = with_limits
         self._devices = len(daemon.ordinals)
-        self.set_rows(daemon.servers, context=(self._indices, with_limits))
+        self.set_rows(daemon.servers, context=(self._indices, with_limits, self._devices))
 
     def key(self, row: Server) -> ProcessKey:
         return row.key
