@@ -159,6 +159,17 @@ class Painted(Widget):
             strip = self._strips[y] = Strip(segments, self.size.width)
         return strip
 
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """The lines as they are: painted widgets draw their own borders, and Textual's would cost ten times as much."""
+        width = self.size.width
+        strips = [self.render_line(y) for y in crop.line_range]
+        strips = [s if s.cell_length == width else s.adjust_cell_length(width) for s in strips]
+        if filters := self.get_line_filters():
+            background = self.background_colors[1]
+            for each in filters:
+                strips = [strip.apply_filter(each, background) for strip in strips]
+        return strips if crop.column_span == (0, width) else [strip.crop(*crop.column_span) for strip in strips]
+
     def on_resize(self) -> None:
         self._lines = []
         self.repaint()

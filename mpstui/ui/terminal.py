@@ -14,7 +14,7 @@ from textual.app import App
 from textual.drivers.linux_driver import LinuxDriver
 
 _POLL_S = 0.1
-"""Longest wait for input; the parser tells an Escape key from the beginning of a sequence by it."""
+"""Longest wait for the rest of a sequence; the parser tells an Escape key from the beginning of one by it."""
 
 
 class _Output:
@@ -50,6 +50,7 @@ class TerminalDriver(LinuxDriver):
     def __init__(self, app: App[Any], **options: Any) -> None:
         super().__init__(app, **options)
         self._lost_told = False
+        self._woken, self._wake = os.pipe()
         self._file = cast("Any", _Output(cast("IO[str]", sys.__stderr__), self._tell_lost))
 
     def _tell_lost(self) -> None:
@@ -57,14 +58,21 @@ class TerminalDriver(LinuxDriver):
             self._lost_told = True
             self._app.call_later(cast("Any", self._app).terminal_lost)
 
+    def disable_input(self) -> None:
+        """Ends the thread that reads; it sleeps until there is something to read."""
+        os.write(self._wake, b"\0")
+        super().disable_input()
+        os.read(self._woken, 1)
+
     def run_input_thread(self) -> None:
         """Read until told to stop, or until there is nothing to read from."""
         parser = XTermParser(self._debug)
         decode = getincrementaldecoder("utf-8")("replace").decode
         while not self.exit_event.is_set():
+            patience = None if parser._timeout_time is None else _POLL_S  # nobody types: sleep, not ten looks a second
             try:
-                ready, _, _ = select.select([self.fileno], [], [], _POLL_S)
-                data = os.read(self.fileno, 4096) if ready else None
+                ready, _, _ = select.select([self.fileno, self._woken], [], [], patience)
+                data = os.read(self.fileno, 4096) if self.fileno in ready else None
             except (OSError, ValueError):
                 data = b""
             if data == b"":

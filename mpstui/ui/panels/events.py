@@ -64,7 +64,7 @@ class EventsPanel(Panel[Event]):
     def key(self, row: Event) -> Hashable:
         return (row.time, row.kind, row.pid, row.server_pid, row.context_id, row.raw)
 
-    def stamp(self, row: Event) -> tuple[()]:
+    def stamp(self, row: Event) -> Hashable:
         return ()
 
     def empty(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -62,7 +63,7 @@ class LimitsPanel(Panel[LimitRow]):
     def key(self, row: LimitRow) -> int | None:
         return row.server_pid
 
-    def stamp(self, row: LimitRow) -> tuple[()]:
+    def stamp(self, row: LimitRow) -> Hashable:
         return ()
 
     def head(self, width: int) -> Line:
