@@ -16,6 +16,7 @@ from pathlib import Path
 from mpstui.cli import planning
 from mpstui.cli.parser import build_parser
 from mpstui.cli.past import wants_past
+from mpstui.model import Daemon
 from mpstui.text import printable
 
 NO_DAEMON = "no MPS control daemon found: none is running, and none was named"
@@ -140,7 +141,7 @@ async def _headless(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) ->
             status = exit_status(snapshot)
             if status is not ExitStatus.DONE:
                 for daemon in (d for d in snapshot.daemons if d.health != "ok"):
-                    complain(f"{daemon.pipe_dir}: {daemon.health}: {daemon.health_detail or ''}", status)
+                    complain(state_text(daemon), status)
                 if not snapshot.daemons:
                     complain(NO_DAEMON, status)
             return status
@@ -153,6 +154,13 @@ async def _headless(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) ->
         return await change(options, collector)
     finally:
         await collector.stop()
+
+
+def state_text(daemon: Daemon) -> str:
+    """Where, how and why, the place once only: ``/tmp/x: stale: no daemon runs here``."""
+    detail = daemon.health_detail or ""
+    where = "" if detail.startswith(str(daemon.pipe_dir)) else f"{daemon.pipe_dir}: "
+    return f"{where}{daemon.health}: {detail}"
 
 
 def complain(text: str, status: int) -> int:

@@ -11,7 +11,7 @@ from mpstui.actions.audit import AuditLog, default_path
 from mpstui.actions.check import Refused
 from mpstui.actions.runner import Runner
 from mpstui.actions.types import ActionId, ExitStatus, Preview, Request, Result
-from mpstui.cli import NO_DAEMON, complain
+from mpstui.cli import NO_DAEMON, complain, state_text
 from mpstui.model import Snapshot
 from mpstui.observe.collector import Collector
 
@@ -50,7 +50,7 @@ def _terminate_request(options: argparse.Namespace, snapshot: Snapshot) -> Reque
     for daemon in snapshot.daemons:
         if daemon.health != "ok":
             status = ExitStatus.NO_ANSWER if daemon.health in {"held", "blocked"} else ExitStatus.NO_DAEMON
-            raise Refused(f"{daemon.pipe_dir}: {daemon.health}: {daemon.health_detail}", status)
+            raise Refused(state_text(daemon), status)
     places = ", ".join(str(d.pipe_dir) for d in snapshot.daemons)
     raise Refused(
         f"process {options.client_pid} is not a client of {places}; nothing was sent",

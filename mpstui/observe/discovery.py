@@ -7,6 +7,7 @@ import fnmatch
 import itertools
 import os
 import re
+import shlex
 import stat
 import struct
 import time
@@ -130,8 +131,14 @@ def _discovered(daemons: Sequence[DaemonProcess], well_known: Iterable[str]) -> 
     return unique
 
 
+def how_to_start(pipe_dir: Path) -> str:
+    """The two commands that start a daemon there, as a shell takes them."""
+    where = shlex.quote(_shown(pipe_dir))
+    return f"start one: mpstui daemon start --pipe-dir {where}, or CUDA_MPS_PIPE_DIRECTORY={where} {PROGRAM} -d"
+
+
 def _place(pipe_dir: Path, wanted_log_dir: Path | None, daemons: Sequence[DaemonProcess], elsewhere: str = "") -> Place:
-    start = f"start one: CUDA_MPS_PIPE_DIRECTORY={_shown(pipe_dir)} {PROGRAM} -d{elsewhere}"
+    start = how_to_start(pipe_dir) + elsewhere
     daemon = _daemon_of(pipe_dir, daemons)
     log_dir = find_log_dir(pipe_dir, daemon, wanted_log_dir)
     # A daemon that runs proves its path short enough.
@@ -214,11 +221,11 @@ def _without_daemon(pipe_dir: Path, log_dir: Path | None, start: str) -> Place:
     pid = _read_pid_file(pipe_dir)
     unseen = _unseen_daemon(pipe_dir, pid)
     if unseen is not None:
-        text = f"{shown}: a daemon runs that is hidden, in another container, or not called {PROGRAM}"
+        text = f"a daemon runs that is hidden, in another container, or not called {PROGRAM}"
         return Place(pipe_dir, "running", log_dir, unseen if unseen.pid else None, owner, detail=text, remedy=_AS_ROOT)
     if "control" not in present and _PID_FILE not in present:
         return Place(pipe_dir, "absent", log_dir, uid=owner, detail=f"{shown} holds nothing of MPS", remedy=start)
-    text = f"{shown}: no daemon runs here; {', '.join(present)} left behind"
+    text = f"no daemon runs here; {', '.join(present)} left behind"
     started = _modified(pipe_dir / "control") or _modified(pipe_dir / _PID_FILE)
     if started is not None:
         text += f" by one started {_clock(started)}"

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from mpstui.control.answer import Outcome
 from mpstui.model import Health, SessionHolder
-from mpstui.observe.discovery import Place
+from mpstui.observe.discovery import Place, how_to_start
 from mpstui.observe.state import DaemonState
-from mpstui.text import format_age, printable
+from mpstui.text import format_age
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,22 +31,19 @@ class Condition:
     holder: SessionHolder | None = None
 
 
-START = "Start one: CUDA_MPS_PIPE_DIRECTORY={} nvidia-cuda-mps-control -d"
-
-
 def condition(place: Place | None, probe: Probe | None, state: DaemonState, known_at: float | None) -> Condition:
     """``known_at``: when the daemon last answered; the detail then says from what time the rest of the screen is."""
-    where = printable(str(state.pipe_dir))
+    start = how_to_start(state.pipe_dir)
     if place is None or place.state in {"absent", "unusable"}:
         detail = place.detail if place and place.detail else "no control daemon there"
-        return Condition("absent", detail, place.remedy if place and place.remedy else START.format(where))
+        return Condition("absent", detail, place.remedy if place and place.remedy else start)
     if place.state == "stale":
         detail = place.detail or "the files of a control daemon that is gone"
-        return Condition("stale", detail, place.remedy or START.format(where))
+        return Condition("stale", detail, place.remedy or start)
     client = state.client(state.blocked_by) if state.blocked_by is not None else None
     if client is not None:
         detail = f"blocked by a second terminate_client for client {client.pid}, whose process still lives"
-        remedy = f"End that process: kill -9 {client.pid}. The daemon goes on at once."
+        remedy = f"End that process, with Unblock on the screen or kill -9 {client.pid}. The daemon goes on at once."
         return Condition("blocked", detail + _age(probe, known_at), remedy)
     if state.quitting_since is not None and (waits_for := clients_left(state)):
         answered = probe is not None and probe.outcome is Outcome.OK and probe.time > state.quitting_since
@@ -67,9 +64,11 @@ def condition(place: Place | None, probe: Probe | None, state: DaemonState, know
         detail = (probe.message or "it does not answer").rstrip(".")
         return Condition("blocked", detail + age, _blocked_remedy(state))
     if probe.outcome is Outcome.ABSENT:
-        return Condition("stale", probe.message or "the files of a control daemon that is gone", START.format(where))
+        return Condition("stale", probe.message or "the files of a control daemon that is gone", start)
     if probe.outcome in {Outcome.NO_BINARY, Outcome.UNREADABLE}:
         remedy = "Put nvidia-cuda-mps-control on PATH or its path in MPSTUI_CONTROL_BINARY."
+        if probe.outcome is Outcome.UNREADABLE:
+            remedy = "What was run is not this driver's nvidia-cuda-mps-control: see MPSTUI_CONTROL_BINARY and PATH."
         return Condition("ok", probe.message.rstrip(".") + age, remedy)
     return Condition("ok", place.detail or None)
 

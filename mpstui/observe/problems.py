@@ -26,9 +26,9 @@ def find_problems(
     found += _of_devices(devices)
     found += _of_outside(outside)
     found += shared_devices(daemons)
-    if nvml_detail is not None:
+    if nvml_detail:
         remedy = "Install the NVIDIA driver's libnvidia-ml, or run mpstui where the GPUs are visible."
-        found.append(Problem("warning", "nvml", "NVML", f"No device readings: {nvml_detail}", remedy))
+        found.append(Problem("warning", "nvml", "NVML", nvml_detail[0].upper() + nvml_detail[1:], remedy))
     order = {"error": 0, "warning": 1, "info": 2}
     return tuple(sorted(found, key=lambda problem: order[problem.severity]))
 
@@ -48,8 +48,7 @@ def _of_daemon(daemon: Daemon) -> Iterable[Problem]:
     if daemon.watch == "polling":
         remedy = "Let this user read control.log and server.log, or name their directory with --log-dir."
         yield Problem("info", "polling", subject, daemon.watch_detail or "The daemon is asked again and again.", remedy)
-    for pending in daemon.pending:
-        yield _of_pending(pending)
+    yield from _of_pending(daemon)
     if daemon.lost:
         who = _clients([client.pid for client in daemon.lost]).capitalize()
         text = f"{who} lost the server; each CUDA call of theirs gives error 806."
@@ -58,14 +57,23 @@ def _of_daemon(daemon: Daemon) -> Iterable[Problem]:
         yield from _of_server(server)
 
 
-def _of_pending(pending: PendingClient) -> Problem:
-    who = f"Client {pending.pid} of user {pending.user or pending.uid}"
-    remedy = "It gets one when the present server has no clients left, or the daemon runs with -multiuser-server."
-    if pending.server_pid is None:
-        return Problem("info", "pending", f"client {pending.pid}", f"{who} waits for a server.", remedy)
-    ahead = _clients(pending.waits_for) if pending.waits_for else "its last client"
-    text = f"{who} waits for server {pending.server_pid} to end, which waits for {ahead}."
-    return Problem("info", "pending", f"client {pending.pid}", text, remedy)
+def _of_pending(daemon: Daemon) -> Iterable[Problem]:
+    """One for all that wait for the same server: it is one stoppage, however many stand in it."""
+    remedy = "They get one when the present server has no clients left, or the daemon runs with -multiuser-server."
+    waiting: dict[int | None, list[PendingClient]] = {}
+    for pending in daemon.pending:
+        waiting.setdefault(pending.server_pid, []).append(pending)
+    for server, group in waiting.items():
+        users = ", ".join(dict.fromkeys(str(p.user or p.uid) for p in group))
+        many = len(group) > 1
+        who = f"{_clients([p.pid for p in group]).capitalize()} of user{'s' if ',' in users else ''} {users}"
+        subject = str(daemon.pipe_dir) if many else f"client {group[0].pid}"
+        if server is None:
+            yield Problem("info", "pending", subject, f"{who} wait{'' if many else 's'} for a server.", remedy)
+            continue
+        ahead = _clients(group[0].waits_for) if group[0].waits_for else "its last client"
+        text = f"{who} wait{'' if many else 's'} for server {server} to end, which waits for {ahead}."
+        yield Problem("warning", "pending", subject, text, remedy)
 
 
 def _of_outside(outside: Sequence[OutsideClient]) -> Iterable[Problem]:

@@ -38,8 +38,8 @@ _REMEDY: Final[Mapping[Health, str]] = {
     "held": "End that session: Ctrl-D in its terminal, or end the process.",
     "blocked": "Usual cause: terminate_client was sent twice for one client. It is free again when the process of "
     "that client ends.",
-    "stale": "Start the daemon again: nvidia-cuda-mps-control -d, with CUDA_MPS_PIPE_DIRECTORY set to this directory.",
-    "absent": "Start one: nvidia-cuda-mps-control -d, with CUDA_MPS_PIPE_DIRECTORY set to this directory.",
+    "stale": "Start the daemon again, on the screen Daemon or with mpstui daemon start.",
+    "absent": "Start one, on the screen Daemon or with mpstui daemon start.",
     "ok": "",
 }
 _WORKS: Final[Mapping[Health, str]] = {
@@ -107,7 +107,10 @@ class ExplanationCard(Painted):
                 ("what", "No MPS control daemon runs here, and no pipe directory was found in the well-known places.")
             ]
             fields.append(
-                ("remedy", "Start one with nvidia-cuda-mps-control -d, or name its directory with --pipe-dir DIR.")
+                (
+                    "remedy",
+                    "Start one, on the screen Daemon or with mpstui daemon start; or name its directory: --pipe-dir.",
+                )
             )
             fields.append(("still works", "Devices are live. A daemon that starts appears by itself."))
             return "No daemon", "dim", fields

@@ -45,7 +45,7 @@ def client(pid: int, **changes) -> Client:
         sm_count=32,
         pinned_mem_limits={"0": 2 << 30},
         client_priority=0,
-        limit_source={"active_thread_percentage": "server", "pinned_mem_limit": "default"},
+        limit_source={"active_thread_percentage": "server", "pinned_mem_limits": "default"},
     )
     return dataclasses.replace(base, **changes)
 

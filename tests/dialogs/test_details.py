@@ -30,7 +30,8 @@ def value(rows, label: str) -> str:
 
 def test_a_client_with_all_that_is_known():
     _title, rows = rows_of(node(), "client", ProcessKey(4013, 401300))
-    assert value(rows, "identity") == "4013, started at tick 401300"
+    assert value(rows, "PID") == "4013"
+    assert value(rows, "memory limit") == "set by default"
     assert value(rows, "user") == "bob (UID 1001)"
     assert value(rows, "threads") == "25 %  32 SM  set by server"
     assert value(rows, "priority") == "normal (0)"

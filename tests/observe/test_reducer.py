@@ -6,8 +6,9 @@ import pytest
 
 from mpstui.control.answer import Answer, Outcome
 from mpstui.control.legacy import ClientContext, DeviceClients, DeviceQuery, PsRow, QueriedDevice
-from mpstui.model import Device, ProcessKey, SessionHolder
+from mpstui.model import Daemon, Device, PendingClient, ProcessKey, SessionHolder
 from mpstui.observe.discovery import Place
+from mpstui.observe.problems import find_problems
 from mpstui.observe.readings import LimitReading, Membership
 from mpstui.observe.reducer import NodeState
 from mpstui.observe.sources import NvmlSample, ProcessFacts
@@ -159,6 +160,33 @@ def test_another_users_client_waits():
     snapshot, _ = shot(fold("21:31:10", **USERS), "21:31:10")
     (problem,) = [problem for problem in snapshot.problems if problem.code == "pending"]
     assert "2943" in problem.subject
+
+
+def test_many_that_wait_for_the_same_server_are_one_warning():
+    waiting = tuple(
+        PendingClient(ProcessKey(pid), user=user, server_pid=7, waits_for=(5,))
+        for pid, user in ((11, "bob"), (12, "carol"), (13, "bob"))
+    )
+    new = PendingClient(ProcessKey(14), user="eve")
+    found = find_problems([Daemon(PIPE, health="ok", watch="logs", pending=(*waiting, new))], [], None)
+    told = [(p.severity, p.text) for p in found if p.code == "pending"]
+    assert told == [
+        ("warning", "Clients 11, 12, 13 of users bob, carol wait for server 7 to end, which waits for client 5."),
+        ("info", "Client 14 of user eve waits for a server."),
+    ]
+
+
+def test_a_binary_that_prints_something_else_is_not_looked_for_on_the_path():
+    node = NodeState()
+    node.set_places([running()])
+    node.set_probe(PIPE, Answer("get_server_list", Outcome.UNREADABLE, message="it printed garbage."), 1.0)
+    (daemon,) = node.snapshot(2.0).daemons
+    assert daemon.remedy.startswith("What was run is not this driver's nvidia-cuda-mps-control")
+
+
+def test_no_readings_are_said_once():
+    (problem,) = find_problems([], [], "no device readings: NVML sees no device")
+    assert problem.text == "No device readings: NVML sees no device"
 
 
 def test_each_event_is_told_once_though_both_logs_tell_it():

@@ -19,7 +19,7 @@ import pytest
 from mpstui.model import ProcessKey
 from mpstui.observe import daemons, discovery
 from mpstui.observe.daemons import Options, daemon_process, parse_command_line, running_daemons
-from mpstui.observe.discovery import Place, discover
+from mpstui.observe.discovery import Place, discover, how_to_start
 from mpstui.observe.logdir import binary_version, find_log_dir
 from mpstui.observe.procfs import process_key
 
@@ -478,3 +478,9 @@ def test_a_pass_over_proc_is_cheap() -> None:
     running_daemons()
     count = sum(name.isdigit() for name in os.listdir("/proc"))
     assert (time.thread_time() - before) / count < 0.0003
+
+
+def test_the_command_that_starts_a_daemon_is_one_for_a_shell():
+    told = how_to_start(Path("/tmp/a b;c"))
+    assert "mpstui daemon start --pipe-dir '/tmp/a b;c'" in told
+    assert "CUDA_MPS_PIPE_DIRECTORY='/tmp/a b;c' nvidia-cuda-mps-control -d" in told

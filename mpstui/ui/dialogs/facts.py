@@ -7,6 +7,7 @@ from collections.abc import Hashable, Mapping, Sequence
 
 from mpstui.model import Client, Daemon, Device, Event, ProcessKey, Server, Snapshot
 from mpstui.text import UNKNOWN, format_age, format_percentage, format_size
+from mpstui.ui.cells import with_indices
 from mpstui.ui.dialogs.parts import Heading, Row
 
 Rows = list[Row | Heading]
@@ -40,6 +41,8 @@ def rows_of(
         for daemon in snapshot.daemons:
             rows += [Heading(str(daemon.pipe_dir)), *_defaults(snapshot, daemon)]
         return "Default limits", rows
+    if isinstance(identity, Event):
+        return "Event", _event(snapshot, identity)
     if kind == "event":
         found = next((e for e in reversed(snapshot.events) if _event_key(e) == identity), None)
         return ("Event", _event(snapshot, found)) if found else None
@@ -75,10 +78,8 @@ def _user(user: str | None, uid: int | None) -> str:
     return user if uid is None else f"{user} (UID {uid})"
 
 
-def _identity(key: ProcessKey | None) -> str:
-    if key is None:
-        return UNKNOWN
-    return f"{key.pid}, started at tick {_known(key.start_ticks)}"
+def _pid(key: ProcessKey | None) -> str:
+    return UNKNOWN if key is None else str(key.pid)
 
 
 def _priority(value: int | None) -> str:
@@ -118,7 +119,7 @@ def _client(snapshot: Snapshot, daemon: Daemon, client: Client, environment: Map
     rows: Rows = [
         Heading("Process"),
         Row("command", _known(client.command), "bold"),
-        Row("identity", _identity(client.key)),
+        Row("PID", _pid(client.key)),
         Row("user", _user(client.user, client.uid)),
         Row("started", _when(client.start_time, snapshot.time)),
         Row("container", _known(client.container)),
@@ -131,7 +132,7 @@ def _client(snapshot: Snapshot, daemon: Daemon, client: Client, environment: Map
         Row("number in ps", _known(client.id)),
         Row("threads", f"{format_percentage(client.active_thread_percentage)}{sms}{f'  set by {by}' if by else ''}"),
         Row("priority", _priority(client.client_priority)),
-        Row("memory limit", f"set by {source['pinned_mem_limit']}" if "pinned_mem_limit" in source else UNKNOWN),
+        Row("memory limit", f"set by {source['pinned_mem_limits']}" if "pinned_mem_limits" in source else UNKNOWN),
     ]
     if client.outdated_limits:
         rows.append(Row("outdated", f"⟳ {outdated}", "$text-warning"))
@@ -149,7 +150,7 @@ def _server(snapshot: Snapshot, daemon: Daemon, server: Server) -> Rows:
     outdated = sum(client.outdated_limits for client in server.clients)
     rows: Rows = [
         Heading("Server"),
-        Row("identity", _identity(server.key)),
+        Row("PID", _pid(server.key)),
         Row("user", _user(server.user, server.uid)),
         Row("status", _known(server.status), "bold" if server.status == "ACTIVE" else "$text-error bold"),
         Row("started", _when(server.start_time, snapshot.time)),
@@ -212,7 +213,7 @@ def _daemon(snapshot: Snapshot, daemon: Daemon) -> Rows:
         Row("session held by", held),
         Row("pipe directory", str(daemon.pipe_dir)),
         Row("log directory", _known(daemon.log_dir)),
-        Row("identity", _identity(daemon.key)),
+        Row("PID", _pid(daemon.key)),
         Row("user", _user(daemon.user, daemon.uid)),
         Row("started", _when(daemon.start_time, snapshot.time)),
         Row("version", _known(daemon.version)),
@@ -246,7 +247,7 @@ def _event(snapshot: Snapshot, event: Event) -> Rows:
     return [
         Row("time", _when(event.time, snapshot.time)),
         Row("kind", event.kind.replace("_", " "), "bold"),
-        Row("what", _known(event.detail)),
+        Row("what", _known(with_indices(event.detail, _indices(snapshot)))),
         Row("daemon", _known(event.pipe_dir)),
         Row("server", _known(event.server_pid)),
         Row("client", _known(event.pid)),
@@ -259,9 +260,17 @@ def _event(snapshot: Snapshot, event: Event) -> Rows:
     ]
 
 
+def _indices(snapshot: Snapshot) -> Mapping[str, int | None]:
+    return {device.uuid: device.index for device in snapshot.devices}
+
+
+def _named(snapshot: Snapshot, event: Event) -> str:
+    return with_indices(event.detail or event.raw, _indices(snapshot))
+
+
 def _last_events(snapshot: Snapshot, events: Sequence[Event]) -> Rows:
     rows: Rows = [Row(), Heading("Last events")]
     for event in events[-LAST_EVENTS:]:
         clock = UNKNOWN if event.time is None else time.strftime("%H:%M:%S", time.localtime(event.time))
-        rows.append(Row(clock, f"{event.kind.replace('_', ' ')}  {event.detail or event.raw}"))
+        rows.append(Row(clock, f"{event.kind.replace('_', ' ')}  {_named(snapshot, event)}"))
     return rows if len(rows) > 2 else [*rows, Row("", "none seen")]
