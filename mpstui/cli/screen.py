@@ -27,6 +27,7 @@ def run_screen(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
     from mpstui.actions.runner import Runner
     from mpstui.cli.backend import NodeLoad
     from mpstui.cli.settings import NodeDaemons, NodePlans
+    from mpstui.cli.trouble import NodeTrouble
     from mpstui.node import MixedNode, open_node
     from mpstui.observe.collector import Collector
     from mpstui.ui.app import MpsTuiApp
@@ -48,9 +49,8 @@ def run_screen(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
     except MixedNode as error:
         return complain(str(error), ExitStatus.USAGE)
     refresh = options.refresh or config.refresh
-    collector = Collector(
-        dirs, sources, log_dirs=tuple(getattr(options, "log_dir", ())), refresh=refresh, reconcile=config.reconcile
-    )
+    log_dirs = tuple(getattr(options, "log_dir", ()))
+    collector = Collector(dirs, sources, log_dirs=log_dirs, refresh=refresh, reconcile=config.reconcile)
     keys = dict(config.keys)
     if keys:
         from mpstui.ui.keys import places, resolve
@@ -73,6 +73,7 @@ def run_screen(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
         load=NodeLoad(sources, dirs),
         plans=NodePlans(),
         daemons=NodeDaemons(sources.control_binary, collector.control_for, audit, dirs, read_only=read_only, demo=demo),
+        trouble=NodeTrouble(sources, dirs, log_dirs),
     )
     return app.run() or 0
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from mpstui.ui.load.contract import LoadBackend
     from mpstui.ui.load.session import LoadSession
     from mpstui.ui.plan.contract import PlanBackend
+    from mpstui.ui.trouble.contract import TroubleBackend
 
 _STOP_S = 5.0
 """Longest wait for the collector at the end."""
@@ -81,10 +82,12 @@ class MpsTuiApp(App[int]):
         load: LoadBackend | None = None,
         plans: PlanBackend | None = None,
         daemons: DaemonBackend | None = None,
+        trouble: TroubleBackend | None = None,
     ) -> None:
         """``refresh`` is the collector's interval in seconds. ``messages`` are told at the start, e.g. about a broken
         theme. ``keys`` maps ids of bindings to the user's keys, settled by ``mpstui.ui.keys.resolve``. ``load`` starts
-        test clients, ``plans`` keeps profiles, ``daemons`` starts and stops control daemons.
+        test clients, ``plans`` keeps profiles, ``daemons`` starts and stops control daemons,
+        ``trouble`` reads older events and checks the set-up.
         """
         # Textual chooses at construction how NO_COLOR is obeyed: without any colour only where the theme is ``ansi``.
         super().__init__(driver_class=TerminalDriver, ansi_color=any(t.ansi and t.name == theme for t in themes))
@@ -98,6 +101,7 @@ class MpsTuiApp(App[int]):
         self._load_backend = load
         self.plans = plans
         self._daemon_backend = daemons
+        self._trouble_backend = trouble
         self.load: LoadSession | None = None
         self._diff = ScreenDiff()
         self._paused_at: float | None = None
@@ -264,6 +268,16 @@ class MpsTuiApp(App[int]):
         from mpstui.ui.daemons.screen import DaemonScreen
 
         self.push_screen(DaemonScreen(self._daemon_backend, self.plans, self.runner, self.snapshot, pipe_dir))
+
+    def open_trouble(self, name: str, pipe_dir: Path | None, identity: object) -> None:
+        from mpstui.ui.trouble.opening import open_screen
+
+        backend = self._trouble_backend
+        self.push_screen(open_screen(name, self.runner, backend, self.snapshot, pipe_dir, identity))
+
+    @property
+    def keymap(self) -> Mapping[str, str]:
+        return self._user_keys
 
     @property
     def load_keys(self) -> Mapping[ProcessKey, int]:

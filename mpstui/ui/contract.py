@@ -64,6 +64,13 @@ class Host(Protocol):
     def open_daemons(self, pipe_dir: Path | None) -> None:
         """The screen of the control daemons."""
 
+    def open_trouble(self, name: str, pipe_dir: Path | None, identity: object) -> None:
+        """One of the screens of ``mpstui.ui.trouble.opening``."""
+
+    @property
+    def keymap(self) -> Mapping[str, str]:
+        """The user's keys by id of a binding."""
+
     @property
     def load_keys(self) -> Mapping[ProcessKey, int]:
         """Test clients that this program runs, with their numbers."""

@@ -12,6 +12,7 @@ from mpstui.actions.types import Action
 from mpstui.ui.bars import KeyHint
 
 ACTION_PREFIX = "action."
+"""Bindings of the registry's actions have this before the action's id as their own id."""
 Places = Mapping[str, Mapping[str, tuple[str, ...]]]
 """A screen, or a part of one that takes keys of its own, to id of a binding to its keys."""
 
@@ -36,16 +37,32 @@ def places() -> Places:
     from mpstui.ui.plan.bars import SharesPanel
     from mpstui.ui.plan.fields import PlanFields
     from mpstui.ui.plan.screen import PlanScreen
+    from mpstui.ui.trouble.base import TextBox, TroubleScreen
+    from mpstui.ui.trouble.blast import BlastScreen
+    from mpstui.ui.trouble.eventlist import EventList, KindsPanel
+    from mpstui.ui.trouble.events import EventsScreen
+    from mpstui.ui.trouble.fault import FaultScreen
+    from mpstui.ui.trouble.offers import WithTrouble
+    from mpstui.ui.trouble.problems import ProblemsScreen
+    from mpstui.ui.trouble.users import UsersScreen
 
     always = [*MpsTuiApp.BINDINGS, *Panel.BINDINGS]
     actions = [action_binding(action) for action in ACTIONS]
+    aside = [*always, *TroubleScreen.BINDINGS]
     return {
-        "overview": _keys([*always, *Overview.BINDINGS, *ClientsPanel.BINDINGS, *actions]),
+        "overview": _keys([*always, *WithTrouble.BINDINGS, *Overview.BINDINGS, *ClientsPanel.BINDINGS, *actions]),
         "plan: fields": _keys([*always, *PlanScreen.BINDINGS, *PlanFields.BINDINGS]),
         "plan: bars": _keys([*always, *PlanScreen.BINDINGS, *SharesPanel.BINDINGS]),
         "daemons": _keys([*always, *DaemonScreen.BINDINGS]),
         "load: fields": _keys([*always, *LoadScreen.BINDINGS, *FieldsPanel.BINDINGS]),
         "load: clients": _keys([*always, *LoadScreen.BINDINGS, *BarsPanel.BINDINGS]),
+        "events": _keys([*aside, *EventsScreen.BINDINGS, *EventList.BINDINGS]),
+        "events: kinds": _keys([*aside, *EventsScreen.BINDINGS, *KindsPanel.BINDINGS]),
+        "blast radius": _keys([*aside, *BlastScreen.BINDINGS]),
+        "fault": _keys([*aside, *FaultScreen.BINDINGS]),
+        "waiting": _keys([*aside, *UsersScreen.BINDINGS]),
+        "problems": _keys([*aside, *ProblemsScreen.BINDINGS]),
+        "text": _keys([*MpsTuiApp.BINDINGS, *TroubleScreen.BINDINGS, *TextBox.BINDINGS]),
     }
 
 

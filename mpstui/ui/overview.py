@@ -19,11 +19,12 @@ from mpstui.ui.card import ExplanationCard
 from mpstui.ui.contract import Host, Runner
 from mpstui.ui.keys import ACTION_PREFIX, action_binding, program_hints, shown_key
 from mpstui.ui.layout import Needs, Plan, plan
-from mpstui.ui.painted import InkScreen, Painted
+from mpstui.ui.painted import Painted
 from mpstui.ui.panel import Panel
 from mpstui.ui.panels import ClientsPanel, DevicesPanel, EventsPanel, LimitsPanel, ServersPanel
 from mpstui.ui.panels.limits import LimitRow
 from mpstui.ui.slip import Slip
+from mpstui.ui.trouble.offers import WithTrouble
 
 if TYPE_CHECKING:
     from textual.widgets import Input
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 PANELS = ("devices", "limits", "servers", "clients", "events")
 
 
-class Overview(InkScreen):
+class Overview(WithTrouble):
     """Applies a snapshot to its panels; each repaints only the lines that differ."""
 
     AUTO_FOCUS = "#clients"
@@ -96,6 +97,7 @@ class Overview(InkScreen):
     def compose(self) -> ComposeResult:
         yield self.header
         yield self.tabs
+        yield self.alert
         with Container(id="top"):
             yield self.devices
             yield self.limits
@@ -174,6 +176,7 @@ class Overview(InkScreen):
         filtering = self._filter is not None and bool(self._filter.display)
         focused = self.focused.id if self.focused is not None and self.focused.id in PANELS else "clients"
         width, height = self.app.size
+        alert = self.arrange_alert(snapshot, daemon)
         fresh = plan(
             width,
             height,
@@ -182,12 +185,12 @@ class Overview(InkScreen):
                 limits=1 + len(daemon.servers) if daemon else 1,
                 servers=len(daemon.servers) if daemon else 0,
                 explained=daemon is None or daemon.health != "ok",
-                bars=tabs + problems + filtering,
+                bars=tabs + problems + filtering + alert,
                 focus=str(focused),
             ),
         )
         if fresh.too_small:
-            tabs = problems = False
+            tabs = problems = self.alert.display = False
         self.tabs.display = tabs
         self.problems.display = problems
         if fresh == self._plan:
@@ -239,6 +242,7 @@ class Overview(InkScreen):
             key = shown_key(self._keymap, f"{ACTION_PREFIX}{action.id}", action.key)
             hints.append(KeyHint(key, action.title, f"act('{action.id}')", 5 if harm else 4, available))
         ready = daemon is not None and daemon.health == "ok"
+        hints += self.trouble_hints(snapshot, daemon)
         hints += program_hints(self._keymap, known=snapshot is not None, ready=ready, paused=self._paused is not None)
         self.keys.show(hints)
 
@@ -376,6 +380,9 @@ class Overview(InkScreen):
 
     @on(Panel.Opened)
     def _opened(self, message: Panel.Opened) -> None:
+        if message.kind == EventsPanel.KIND:
+            self.open_trouble("events", self.daemon.pipe_dir if self.daemon else None, message.identity)
+            return
         self._host.open_details(message.kind, message.identity)
 
     @on(KeyBar.Pressed)

@@ -253,9 +253,7 @@ async def test_read_only_dims_all_actions_says_why_and_opens_nothing() -> None:
         assert any("read-only" in n.message for n in app._notifications)
 
 
-@pytest.mark.parametrize(
-    ("panel", "kind"), [("1", "device"), ("2", "limit"), ("3", "server"), ("4", "client"), ("5", "event")]
-)
+@pytest.mark.parametrize(("panel", "kind"), [("1", "device"), ("2", "limit"), ("3", "server"), ("4", "client")])
 async def test_enter_opens_the_details_of_the_row(panel: str, kind: str) -> None:
     app = make_app(one_daemon())
     async with app.run_test(size=SIZE) as pilot:

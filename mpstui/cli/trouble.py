@@ -1,0 +1,90 @@
+"""What the screens of trouble run on: the logs further back, and the doctor's check-up, each in a thread of its own."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from mpstui.observe.worker import Worker
+from mpstui.ui.trouble.contract import TroubleUnavailable
+
+# Imported when a screen needs them: the overview is painted without.
+if TYPE_CHECKING:
+    from mpstui.doctor.types import Finding
+    from mpstui.model import Daemon, Event, Snapshot
+    from mpstui.observe.sources import NodeSources
+
+_FIRST_SPAN: Final = 600.0
+"""Seconds of log that are read first; four times as many, again and again, until there are events enough."""
+_SPANS: Final = 9
+"""After so many spans, 1.2 years, the rest of the logs is read whole."""
+
+
+class NodeTrouble:
+    """See ``mpstui.ui.trouble.contract.TroubleBackend``."""
+
+    def __init__(self, sources: NodeSources, pipe_dirs: Sequence[Path], log_dirs: Sequence[Path]) -> None:
+        self._sources = sources
+        self._pipe_dirs = tuple(pipe_dirs)
+        self._log_dirs = tuple(log_dirs)
+        # Daemon threads: a file system that hangs holds up neither the screen nor its end.
+        self._logs = Worker("older events")
+        self._doctor = Worker("check-up")
+
+    async def older_events(self, daemon: Daemon, before: float, most: int) -> Sequence[Event]:
+        """See the contract. Reading stops when nobody waits for it any more."""
+        from mpstui.history.files import UnreadableLogError
+
+        if daemon.log_dir is None:
+            raise TroubleUnavailable("the daemon's log directory is not known; name it with --log-dir")
+        log_dir, pipe_dir, over = daemon.log_dir, daemon.pipe_dir, threading.Event()
+        try:
+            return await self._logs.call(lambda: last_events(log_dir, pipe_dir, before, most, over))
+        except (UnreadableLogError, OSError) as error:
+            raise TroubleUnavailable(str(error)) from None
+        finally:
+            over.set()
+
+    async def findings(self, snapshot: Snapshot) -> Sequence[Finding]:
+        """See the contract."""
+        try:
+            return await self._doctor.call(lambda: self._examine(snapshot))
+        except OSError as error:
+            raise TroubleUnavailable(f"the check-up stopped: {error}") from None
+
+    def _examine(self, snapshot: Snapshot) -> Sequence[Finding]:
+        from mpstui.doctor.checkup import examine, gather
+        from mpstui.observe.discovery import discover
+
+        return examine(gather(snapshot, discover(self._pipe_dirs, self._log_dirs), self._sources.control_binary))
+
+
+def last_events(log_dir: Path, pipe_dir: Path, before: float, most: int, over: threading.Event) -> list[Event]:
+    """The last ``most`` events up to ``before``, oldest first; looks back further and further until there are enough.
+
+    What is read grows with how far back they lie, not with the size of the logs. Fewer when ``over`` is set meanwhile.
+    Raises UnreadableLogError.
+    """
+    from mpstui.history.reader import LogHistory
+
+    span: float | None = _FIRST_SPAN
+    for number in range(_SPANS + 1):
+        if number == _SPANS:
+            span = None
+        history = LogHistory(log_dir, pipe_dir)
+        found: deque[Event] = deque(maxlen=most)
+        try:
+            for event in history.events(None if span is None else before - span, before):
+                if over.is_set():
+                    return []
+                found.append(replace(event, pipe_dir=pipe_dir))
+        finally:
+            history.close()
+        if span is None or len(found) == most:
+            break
+        span *= 4
+    return list(found)

@@ -1,0 +1,1 @@
+"""The alert and the screens for when something is wrong."""

@@ -1,0 +1,96 @@
+"""The alert over the panels while a fatal fault lasts, and the word that it is over."""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+from mpstui.faults import fault_reports
+from mpstui.model import Client, Daemon, Event, ServerFault, Snapshot
+from mpstui.text import format_age
+from mpstui.ui.painted import Line, Painted, justify
+
+RECOVERY_SHOWN: Final = 60.0
+"""Seconds for which a recovery is told."""
+_TALL: Final = 30
+"""Lines of the screen from which the alert has two."""
+
+
+def recovery(snapshot: Snapshot, daemon: Daemon) -> Event | None:
+    """The newest recovery of one of the daemon's servers, while it is news."""
+    for event in reversed(snapshot.events):
+        if event.time is not None and snapshot.time - event.time > RECOVERY_SHOWN:
+            return None
+        if event.kind == "server_recovered" and event.pipe_dir in {None, daemon.pipe_dir}:
+            return event
+    return None
+
+
+def recovery_text(snapshot: Snapshot, event: Event) -> str:
+    """``server 1881 takes new clients again, since 01:46:12, 22s after the fault``."""
+    text = f"server {event.server_pid} takes new clients again"
+    if event.time is None:
+        return text
+    fault = next(
+        (e for e in reversed(snapshot.events) if e.kind == "fatal_fault" and e.server_pid == event.server_pid), None
+    )
+    text += f", since {time.strftime('%H:%M:%S', time.localtime(event.time))}"
+    if fault is not None and fault.time is not None and fault.time <= event.time:
+        text += f", {format_age(event.time - fault.time)} after the fault"
+    return text
+
+
+def culprit(fault: ServerFault, clients: tuple[Client, ...]) -> str:
+    """Whom the log blames, with user and command where they are known."""
+    if not fault.blamed:
+        return "the log does not say in which client it was"
+    known = {client.pid: client for client in clients}
+    named = []
+    for pid in fault.blamed:
+        client = known.get(pid)
+        about = ", ".join(part for part in (client.user, client.command) if part) if client else ""
+        named.append(f"{pid} ({about})" if about else str(pid))
+    return f"the log saw it in client{'s' if len(named) > 1 else ''} {', '.join(named)}"
+
+
+def alert_lines(snapshot: Snapshot, daemon: Daemon, width: int, most: int, key: str = "!") -> list[Line]:
+    """At most ``most`` lines; none where there is nothing to say. ``key`` opens what to do."""
+    out: list[Line] = []
+    for report in fault_reports(daemon, snapshot):
+        left: Line = ((" ✕ FAULT ", "bad"), (report.summary, "bad"))
+        out.append(justify(left, ((" ", "text"), (key, "key"), (" what to do ", "text")), width))
+        why = culprit(report.fault, (*report.left, *report.unhurt))
+        if report.fault.ended_nearby:
+            why += "; it may be innocent"
+        out.append((("         ", "text"), (why, "warn")))
+    for server in daemon.servers:
+        if server.fault is None and "FAULT" in (server.status or ""):
+            text = f"server {server.pid} is in FAULT and takes no new clients; no log says since when or why"
+            out.append(((" ✕ FAULT ", "bad"), (text, "bad")))
+    if not out and (event := recovery(snapshot, daemon)) is not None:
+        out.append(((" ✓ RECOVERED ", "good"), (recovery_text(snapshot, event), "good")))
+    return out[:most]
+
+
+class Alert(Painted):
+    """Takes no room while there is nothing to say."""
+
+    DEFAULT_CSS = "Alert { height: 1; display: none; background: $surface; }"
+
+    def __init__(self) -> None:
+        super().__init__(id="alert")
+        self._snapshot: Snapshot | None = None
+        self._daemon: Daemon | None = None
+
+    def take(self, snapshot: Snapshot | None, daemon: Daemon | None) -> int:
+        """What to show from now on; returns how many lines it takes."""
+        self._snapshot, self._daemon = snapshot, daemon
+        width, height = self.app.size
+        if snapshot is None or daemon is None:
+            return 0
+        return len(alert_lines(snapshot, daemon, width, 2 if height >= _TALL else 1))
+
+    def lines(self, width: int, height: int) -> list[Line]:
+        if self._snapshot is None or self._daemon is None:
+            return []
+        return alert_lines(self._snapshot, self._daemon, width, height)

@@ -1,0 +1,341 @@
+"""The blast radius: clients and GPUs as a graph, and what a fault of the client under the cursor would take down."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Final, cast
+
+from textual.binding import Binding, BindingType
+
+from mpstui.blast import blast_of, blast_radius, bridges, groups, server_of
+from mpstui.model import Client, Daemon, ProcessKey, Server, Snapshot
+from mpstui.text import UNKNOWN
+from mpstui.ui.bars import KeyHint
+from mpstui.ui.cells import count, gpu_label
+from mpstui.ui.contract import Runner
+from mpstui.ui.load.box import upper_border
+from mpstui.ui.painted import Line, Span, fit
+from mpstui.ui.panel import Panel
+from mpstui.ui.trouble.base import Para, TroubleScreen, owner
+
+JOINS: Final = "⋈"
+_SHOWN: Final = 8
+"""Clients that a sentence names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One client of the graph."""
+
+    client: Client
+    server_pid: int
+    group: int
+    """Number of those that go down together; 0 where its devices are not known."""
+    joins: bool
+
+
+def nodes_of(daemon: Daemon) -> list[Node]:
+    """All clients, those that go down together beside each other."""
+    found: list[Node] = []
+    number = 0
+    for server in daemon.servers:
+        joining = {client.key for client in bridges(server)}
+        placed: set[ProcessKey] = set()
+        for group in groups(server):
+            number += 1
+            # Those on the same devices stand together, so that the lines of the graph are short.
+            for client in sorted(group, key=lambda c: (sorted(c.device_uuids), c.pid)):
+                found.append(Node(client, server.pid, number, client.key in joining))
+                placed.add(client.key)
+        found += (Node(client, server.pid, 0, False) for client in server.clients if client.key not in placed)
+    return found
+
+
+class GraphPanel(Panel[Node]):
+    """A row for a client, a column for a GPU; heavy lines and crosses are what would be lost."""
+
+    KIND: ClassVar[str] = "client"
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._devices: Sequence[str] = ()
+        self._indices: Mapping[str, int | None] = {}
+        self._lost: frozenset[ProcessKey] = frozenset()
+        self._hit: frozenset[str] = frozenset()
+
+    def take(self, daemon: Daemon | None, snapshot: Snapshot) -> None:
+        self._indices = {device.uuid: device.index for device in snapshot.devices}
+        rows = nodes_of(daemon) if daemon else []
+        used = {uuid for row in rows for uuid in row.client.device_uuids}
+        serves = set(daemon.ordinals.values()) if daemon else set()
+        last = len(self._indices)
+        self._devices = sorted(
+            used | serves, key=lambda u: (self._indices.get(u) or 0, u not in self._indices, last, u)
+        )
+        self.set_rows(rows)
+
+    def mark(self, lost: frozenset[ProcessKey], hit: frozenset[str]) -> None:
+        """What would be lost."""
+        if (lost, hit) != (self._lost, self._hit):
+            self._lost, self._hit = lost, hit
+            self.repaint()
+
+    def key(self, row: Node) -> ProcessKey:
+        return row.client.key
+
+    def title(self) -> Line:
+        return (("Clients × GPUs", "title"), (f" {len(self.rows)}", "dim"))
+
+    def empty(self) -> str:
+        return "no client: nothing can be lost"
+
+    def _upper_border(self, width: int, edge: str) -> Line:
+        return upper_border(self.title(), self.corner(), width, edge)
+
+    def _column(self, width: int) -> int:
+        """Cells of a GPU's column, odd so that its line is in the middle."""
+        room = (width - 24) // max(1, len(self._devices))
+        return max(3, min(9, room - (room + 1) % 2))
+
+    def head(self, width: int) -> Line | None:
+        cells = self._column(width)
+        spans: list[Span] = [(fit("    PID      USER      ", 24), "head")]
+        for uuid in self._devices:
+            hit = uuid in self._hit
+            label = gpu_label(uuid, self._indices)
+            text = f"GPU {label}" if cells >= 7 else label
+            spans.append((f"{text + ('✕' if hit else ''):^{cells}}", "bad" if hit else "head"))
+        return (*spans, ("  COMMAND", "head"))
+
+    def row_lines(self, row: Node, width: int) -> list[Line]:
+        client = row.client
+        lost = client.key in self._lost
+        style = "bad" if lost else "good"
+        mark = "✕" if lost else "✓"
+        spans: list[Span] = [
+            (" ", "text"),
+            (f" {mark} " if self._lost else "   ", style),
+            (fit(str(client.pid), 9), "bold"),
+            (fit(owner(client.user, client.uid), 10) + " ", "user"),
+        ]
+        return [
+            (
+                *spans,
+                *self._edges(row, width, lost),
+                ("  ", "text"),
+                self._tail(row),
+                (client.command or UNKNOWN, "text"),
+            )
+        ]
+
+    def _tail(self, row: Node) -> Span:
+        return (f"{JOINS} joins  ", "warn") if row.joins else ("", "text")
+
+    def _edges(self, row: Node, width: int, lost: bool) -> list[Span]:
+        """Its GPUs as dots on the columns' lines, joined by a line of its own."""
+        cells = self._column(width)
+        mine = [n for n, uuid in enumerate(self._devices) if uuid in row.client.device_uuids]
+        first, last = (mine[0], mine[-1]) if mine else (0, -1)
+        spans: list[Span] = []
+        side = cells // 2
+        for number, uuid in enumerate(self._devices):
+            hit = uuid in self._hit
+            own = "bad" if lost else "accent"
+            left = ("━" if lost else "─") if first < number <= last else " "
+            right = ("━" if lost else "─") if first <= number < last else " "
+            if number in mine:
+                dot, style = "●", own
+            elif not mine:
+                dot, style = "?", "warn"
+            elif first < number < last:
+                dot, style = "┿" if hit else "┼", own
+            else:
+                dot, style = ("┃", "bad") if hit else ("│", "track")
+            spans += [(left * side, own), (dot, style), (right * side, own)]
+        return spans
+
+
+class BlastScreen(TroubleScreen):
+    """The cursor asks: what if this one faults, or is killed while busy?"""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("n", "bridge", "Next client that joins groups", show=False, id="blast.bridge"),
+        Binding("t", "act('terminate_client')", "Terminate it", show=False, id="action.terminate_client"),
+        Binding("K", "act('terminate_and_kill')", "Terminate + kill it", show=False, id="action.terminate_and_kill"),
+        Binding("y", "copy", "Copy what is said of it", show=False, id="copy"),
+    ]
+    DEFAULT_CSS = """
+    BlastScreen {
+        & #list { width: 3fr; }
+        & #text { width: 2fr; }
+        &.-narrow #list { height: 1fr; }
+        &.-narrow #text { height: 1fr; }
+    }
+    """
+
+    def __init__(
+        self, runner: Runner, snapshot: Snapshot | None, pipe_dir: Path | None, start: ProcessKey | None = None
+    ) -> None:
+        """``start`` is the client to begin at."""
+        super().__init__(runner, snapshot, pipe_dir)
+        self._start = start
+
+    def make_list(self) -> Panel[Node]:
+        return GraphPanel(id="list")
+
+    @property
+    def graph(self) -> GraphPanel:
+        return cast("GraphPanel", self.list)
+
+    def fill(self, snapshot: Snapshot) -> None:
+        self.graph.take(self.daemon, snapshot)
+        if self._start is not None:
+            self._go_to(self._start)
+            self._start = None
+
+    def _go_to(self, key: ProcessKey) -> None:
+        index = next((n for n, row in enumerate(self.graph.rows) if row.client.key == key), None)
+        if index is not None:
+            self.graph.move_to(index)
+
+    @property
+    def client(self) -> Client | None:
+        """The one that is asked about."""
+        row = self.graph.cursor_row
+        return row.client if row is not None else None
+
+    def describe(self, snapshot: Snapshot) -> tuple[str, list[Para]]:
+        daemon, client = self.daemon, self.client
+        if daemon is None or client is None or (radius := blast_of(daemon, client.key)) is None:
+            self.graph.mark(frozenset(), frozenset())
+            return "What if", [Para("Nobody is there to fault.", "dim")]
+        hit = {client.key, *(other.key for other in radius.lost)}
+        self.graph.mark(frozenset(hit), radius.devices)
+        indices = {device.uuid: device.index for device in snapshot.devices}
+        server = server_of(daemon, client.key)
+        out = [Para(f"{client.pid} {owner(client.user, client.uid)} {client.command or UNKNOWN}", "bold"), Para()]
+        out += _lost(client, radius.lost, radius.devices, indices)
+        if radius.unhurt:
+            out += [
+                Para(
+                    f"{count(len(radius.unhurt), 'client')} of the server would run on: {_names(radius.unhurt)}.",
+                    "good",
+                    "✓",
+                )
+            ]
+        where = f"server {server.pid}" if server else "the server"
+        out.append(Para())
+        out.append(
+            Para(
+                f"Until {'the last of them' if radius.lost else 'it'} has ended, {where} would refuse new clients, "
+                f"on {'the other GPUs too' if radius.unhurt else 'whatever GPU'}.",
+                "warn",
+                "▲",
+            )
+        )
+        if radius.refused:
+            pids = ", ".join(f"{p.pid} ({owner(p.user, p.uid)})" for p in radius.refused[:_SHOWN])
+            out.append(Para(f"Waiting now, and refused then: {pids}.", "warn", "▲"))
+        if server is not None:
+            out += _joining(server, client, radius.bridges)
+        if server is not None and server.fault is not None:
+            out += [
+                Para(),
+                Para(f"Server {server.pid} is in FAULT now: ! in the overview says what to do.", "bad", "✕"),
+            ]
+        return f"If client {client.pid} faults", out
+
+    def hints(self) -> list[KeyHint]:
+        there = self.client is not None
+        joins = any(row.joins for row in self.graph.rows)
+        return [
+            KeyHint("↑↓", "What if", "none", 8, there),
+            KeyHint(self.k("blast.bridge", "n"), "Next that joins", "bridge", 6, joins),
+            KeyHint(
+                self.k("action.terminate_client", "t"),
+                "Terminate",
+                "act('terminate_client')",
+                5,
+                self._allowed("terminate_client"),
+            ),
+            KeyHint(
+                self.k("action.terminate_and_kill", "K"),
+                "Terminate + kill",
+                "act('terminate_and_kill')",
+                5,
+                self._allowed("terminate_and_kill"),
+            ),
+            KeyHint(self.k("copy", "y"), "Copy", "copy", 3, there),
+        ]
+
+    def _allowed(self, action_id: str) -> bool:
+        return self.client is not None and self.refusal(action_id, (self.client.key,)) is None
+
+    def action_act(self, action_id: str) -> None:
+        if (client := self.client) is not None:
+            self.act(action_id, (client.key,))
+
+    def action_bridge(self) -> None:
+        """To the next client that makes one group of two."""
+        rows, at = self.graph.rows, self.client
+        joining = [row.client.key for row in rows if row.joins]
+        if not joining:
+            self.app.notify("no client joins two groups", markup=False, timeout=3)
+            return
+        here = next((n for n, row in enumerate(rows) if at is not None and row.client.key == at.key), 0)
+        later = (row.client.key for row in (*rows[here + 1 :], *rows[: here + 1]) if row.joins)
+        self._go_to(next(later))
+        self.show_text()
+
+    def action_none(self) -> None:
+        """For a hint that no click does."""
+
+    def action_copy(self) -> None:
+        if self.snapshot is not None:
+            title, said = self.describe(self.snapshot)
+            self.copy("\n".join([title, *(para.text for para in said if para.text)]), title)
+
+
+def _lost(
+    client: Client, lost: Sequence[Client], devices: frozenset[str], indices: Mapping[str, int | None]
+) -> list[Para]:
+    gpus = ", ".join(sorted(gpu_label(uuid, indices) for uuid in devices))
+    out = []
+    if lost:
+        users = sorted({owner(c.user, c.uid) for c in lost})
+        text = f"{count(len(lost), 'other client')} would lose {'their' if len(lost) > 1 else 'its'} GPU work"
+        out.append(Para(f"{text}: {_names(lost)}. Of {', '.join(users)}.", "bad", "✕"))
+    else:
+        out.append(Para("No other client would lose its GPU work.", "good", "✓"))
+    if gpus:
+        out.append(Para(f"Torn down: GPU {gpus}.", "bad" if lost else "text", "✕"))
+    if not client.device_uuids:
+        text = "Its GPUs are not known, so that all clients of the server are counted in."
+        out.append(Para(text, "warn", "▲"))
+    return [*out, Para("The same holds when it is killed while busy, without terminate_client.", "dim", "·")]
+
+
+def _joining(server: Server, client: Client, joining: Sequence[Client]) -> list[Para]:
+    """How much smaller it would be without each client that joins what would be apart."""
+    out: list[Para] = []
+    for bridge in joining:
+        if not out:
+            out.append(Para())
+        if bridge.key == client.key:
+            rest = [c for c in server.clients if c.key != client.key and c.device_uuids & client.device_uuids]
+            text = f"It joins groups that are apart without it: {_names(rest)}."
+            text += " Keep it to one GPU, and a fault on one side stops there."
+        else:
+            others = tuple(c for c in server.clients if c.key != bridge.key)
+            without = blast_radius(Server(server.key, clients=others), [client.key])
+            left = f"only {_names(without)} would be lost with it" if without else f"{client.pid} would be lost alone"
+            text = f"Client {bridge.pid} joins groups: without that one {left}."
+        out.append(Para(text, "warn", JOINS))
+    return out
+
+
+def _names(clients: Sequence[Client]) -> str:
+    named = ", ".join(str(client.pid) for client in clients[:_SHOWN])
+    return named + (f" and {len(clients) - _SHOWN} more" if len(clients) > _SHOWN else "")

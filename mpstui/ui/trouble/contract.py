@@ -1,0 +1,25 @@
+"""What the screens of trouble need of whoever reads logs and checks the set-up; both may block, so both are awaited."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from mpstui.doctor.types import Finding
+from mpstui.model import Daemon, Event, Snapshot
+
+
+class TroubleUnavailable(Exception):
+    """It cannot be had; the message is one sentence that says why."""
+
+
+class TroubleBackend(Protocol):
+    """Reads what the snapshot does not hold."""
+
+    async def older_events(self, daemon: Daemon, before: float, most: int, /) -> Sequence[Event]:
+        """The last ``most`` events of the daemon's logs up to ``before`` (seconds since the epoch), oldest first; some
+        of them may be in the snapshot too. Empty where the logs begin later. Raises TroubleUnavailable.
+        """
+
+    async def findings(self, snapshot: Snapshot, /) -> Sequence[Finding]:
+        """The check-up of the set-up, the worst finding first. Raises TroubleUnavailable."""

@@ -1,0 +1,220 @@
+"""The two lists of the events screen: the events, and their kinds with a mark for those that are shown."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Final, get_args
+
+from textual.binding import Binding, BindingType
+from textual.message import Message
+
+from mpstui.model import Daemon, Event, EventKind, Snapshot
+from mpstui.ui.cells import SEVERITY
+from mpstui.ui.load.box import upper_border
+from mpstui.ui.painted import Line, Span, fit, justify
+from mpstui.ui.panel import Panel
+from mpstui.ui.panels.events import EventsPanel
+
+KINDS: Final[tuple[EventKind, ...]] = get_args(EventKind)
+_MARKED: Final = "chosen"
+
+
+class EventList(EventsPanel):
+    """Events with their day where it changes and what is looked for marked; follows its end until the user moves up."""
+
+    KIND: ClassVar[str] = "event"
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("F", "follow", "Follow", show=False, id="events.follow")]
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.follows = True
+        self.needle = ""
+        self.note: Line = ()
+        self._unseen = 0
+        self._dates: dict[Hashable, str] = {}
+        self._words: dict[Hashable, str] = {}
+
+    def know(self, snapshot: Snapshot, daemon: Daemon | None) -> None:
+        """Whose the clients are and which indices the devices have, as the lines tell it."""
+        users = {client.pid: client.user for client in daemon.clients() if client.user} if daemon else {}
+        indices = {device.uuid: device.index for device in snapshot.devices}
+        if (users, indices) != (self._users, self._indices):
+            self._users, self._indices = users, indices
+            self._words.clear()
+
+    def fill(self, events: Sequence[Event], today: str) -> None:
+        """Show these; a list that follows goes to its end."""
+        self._dates, day = {}, today
+        for event in events:
+            if event.time is not None and (date := time.strftime("%Y-%m-%d", time.localtime(event.time))) != day:
+                self._dates[self.key(event)], day = date, date
+        if self.follows:
+            self._unseen = 0
+            self._index = max(0, len(events) - 1)
+            self._cursor = self.key(events[-1]) if events else None
+        elif events and self.rows and self.key(events[-1]) != self.key(self.rows[-1]):
+            last = self.key(self.rows[-1])
+            new = next((n for n, event in enumerate(reversed(events)) if self.key(event) == last), 0)
+            self._unseen += new
+        self.set_rows(events, context=(self._users, self._indices))
+
+    def stamp(self, row: Event) -> Hashable:
+        """A row is drawn again when its day or what is looked for changes."""
+        return self.needle, self._dates.get(self.key(row))
+
+    def empty(self) -> str:
+        return "no event passes the filter"
+
+    def title(self) -> Line:
+        return (("Events", "title"), (f" {len(self.rows)}", "dim"), *self.note)
+
+    def corner(self) -> Line:
+        if self.follows:
+            return (("● follows", "good"),)
+        if self._unseen:
+            return ((f"↓ {self._unseen} new · F follows", "warn"),)
+        return (("‖ stands · F follows", "dim"),)
+
+    def _upper_border(self, width: int, edge: str) -> Line:
+        return upper_border(self.title(), self.corner(), width, edge)
+
+    def row_lines(self, row: Event, width: int) -> list[Line]:
+        severity, text = self.describe(row)
+        symbol, style = SEVERITY[severity]
+        clock = "—" if row.time is None else time.strftime("%H:%M:%S", time.localtime(row.time))
+        if row.time is not None and width >= 70:
+            clock += f".{int(row.time % 1 * 1000):03d}"
+        body: list[Span] = [(" ", "text"), (fit(clock, 12 if width >= 70 else 8), "dim"), (f"  {symbol} ", style)]
+        if width >= 100:
+            body.append((fit(row.kind.replace("_", " "), 22) + " ", "label"))
+        line: Line = (*body, *marked(text, self.needle, "text" if severity == "info" else style))
+        day = self._dates.get(self.key(row))
+        return [justify(line, ((f"  {day} ", "dim"),), width) if day else line]
+
+    def shown(self, event: Event) -> str:
+        """The words of its line, for filter and search."""
+        key = self.key(event)
+        words = self._words.get(key)
+        if words is None:
+            words = self._words[key] = f"{event.kind.replace('_', ' ')} {self.describe(event)[1]}"
+        return words
+
+    def move_to(self, index: int) -> None:
+        """Moving up stops following, and reaching the end goes on with it."""
+        super().move_to(index)
+        self.follows = bool(self.rows) and self._index == len(self.rows) - 1
+        if self.follows:
+            self._unseen = 0
+        self.repaint()
+
+    def action_follow(self) -> None:
+        if self.follows:
+            self.follows = False
+            self.repaint()
+        else:
+            self.action_edge(1)
+
+    def go_to(self, key: Hashable) -> None:
+        """Put the cursor on the event of that key, where it is shown."""
+        index = next((i for i, row in enumerate(self.rows) if self.key(row) == key), None)
+        if index is not None:
+            self.move_to(index)
+
+    def seek(self, step: int) -> bool:
+        """To the next (1) or previous (-1) event with what is looked for; False where there is none."""
+        count = len(self.rows)
+        for number in range(1, count + 1):
+            index = (self._index + step * number) % count
+            if self.needle.lower() in self.shown(self.rows[index]).lower():
+                self.move_to(index)
+                return True
+        return False
+
+
+def marked(text: str, needle: str, style: str) -> Line:
+    """The text with each ``needle`` in another style."""
+    if not needle:
+        return ((text, style),)
+    spans: list[Span] = []
+    low, at = text.lower(), 0
+    while (found := low.find(needle.lower(), at)) >= 0 and len(low) == len(text):
+        spans += [(text[at:found], style), (text[found : found + len(needle)], _MARKED)]
+        at = found + len(needle)
+    return (*spans, (text[at:], style))
+
+
+@dataclass(frozen=True, slots=True)
+class KindRow:
+    """One kind of event."""
+
+    kind: EventKind
+    count: int
+    on: bool
+
+
+class KindsPanel(Panel[KindRow]):
+    """Every kind with its number of events, none left out; those without a mark are not shown."""
+
+    KIND: ClassVar[str] = "kind"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("space,v", "mark", "Show or hide the kind", show=False, id="kinds.toggle"),
+        Binding("a,asterisk", "mark_all", "All kinds or none", show=False, id="kinds.all"),
+    ]
+
+    @dataclass
+    class Toggled(Message):
+        """Other kinds are shown now."""
+
+    def __init__(self, hidden: Iterable[EventKind], *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.shown: set[EventKind] = set(KINDS) - set(hidden)
+        self._counts: Mapping[EventKind, int] = {}
+
+    def count(self, events: Iterable[Event]) -> None:
+        """Count the kinds of all events, shown or not."""
+        self._counts = Counter(event.kind for event in events)
+        self._show()
+
+    def _show(self) -> None:
+        self.set_rows([KindRow(kind, self._counts.get(kind, 0), kind in self.shown) for kind in KINDS])
+
+    def key(self, row: KindRow) -> EventKind:
+        return row.kind
+
+    def title(self) -> Line:
+        return (("Kinds", "title"), (f" {len(self.shown)}/{len(KINDS)}", "dim"))
+
+    def _upper_border(self, width: int, edge: str) -> Line:
+        return upper_border(self.title(), (), width, edge)
+
+    def row_lines(self, row: KindRow, width: int) -> list[Line]:
+        style = "text" if row.count and row.on else "dim"
+        number = f"{row.count} " if row.count else ""
+        name = row.kind.replace("_", " ")
+        return [
+            justify((("  ", "text"), ("[×] " if row.on else "[ ] ", style), (name, style)), ((number, style),), width)
+        ]
+
+    def action_mark(self) -> None:
+        if (row := self.cursor_row) is not None:
+            self.shown ^= {row.kind}
+            self._tell()
+
+    def action_mark_all(self) -> None:
+        self.shown = set() if self.shown == set(KINDS) else set(KINDS)
+        self._tell()
+
+    def only(self, kinds: Iterable[EventKind]) -> None:
+        """Show these kinds alone."""
+        self.shown = set(kinds)
+        self._tell()
+
+    def action_open(self) -> None:
+        self.action_mark()
+
+    def _tell(self) -> None:
+        self._show()
+        self.post_message(self.Toggled())

@@ -1,0 +1,236 @@
+"""While a fatal fault lasts: what happened, who has to end, what to tell the owners; and the recovery when it comes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar, Literal, cast
+
+from textual.binding import Binding, BindingType
+
+from mpstui.faults import FaultReport, OwnerNote, fault_reports
+from mpstui.model import Client, ProcessKey, Snapshot
+from mpstui.text import UNKNOWN, format_age
+from mpstui.ui.bars import KeyHint
+from mpstui.ui.cells import count
+from mpstui.ui.contract import Runner
+from mpstui.ui.load.box import upper_border
+from mpstui.ui.painted import Line, fit
+from mpstui.ui.panel import Panel
+from mpstui.ui.trouble.alert import culprit, recovery, recovery_text
+from mpstui.ui.trouble.base import Para, TroubleScreen, owner
+
+State = Literal["left", "ended", "unhurt"]
+_STATE = {
+    "left": ("✕ has to end", "bad"),
+    "ended": ("✓ ended", "good"),
+    "unhurt": ("● runs on", "dim"),
+}
+_END = "end_lost_clients"
+
+
+@dataclass(frozen=True, slots=True)
+class Victim:
+    """One client of a server that had a fault."""
+
+    key: ProcessKey
+    state: State
+    server_pid: int
+    client: Client | None = None
+    blamed: bool = False
+
+
+class VictimsPanel(Panel[Victim]):
+    """Who has to end comes first."""
+
+    KIND: ClassVar[str] = "client"
+
+    def key(self, row: Victim) -> ProcessKey:
+        return row.key
+
+    def title(self) -> Line:
+        left = sum(row.state == "left" for row in self.rows)
+        return (("Clients", "title"), (f" {left} left to end" if left else "", "bad"))
+
+    def empty(self) -> str:
+        return "no client of a server in FAULT"
+
+    def _upper_border(self, width: int, edge: str) -> Line:
+        return upper_border(self.title(), (), width, edge)
+
+    def head(self, width: int) -> Line | None:
+        return (("   PID      USER       STATE           COMMAND", "head"),)
+
+    def row_lines(self, row: Victim, width: int) -> list[Line]:
+        word, style = _STATE[row.state]
+        client = row.client
+        user = owner(client.user, client.uid) if client else UNKNOWN
+        blamed = ("◀ blamed by the log  ", "warn") if row.blamed else ("", "text")
+        gone = "dim" if row.state == "ended" else "text"
+        return [
+            (
+                ("   ", "text"),
+                (fit(str(row.key.pid), 9), "bold" if row.state != "ended" else "dim"),
+                (fit(user, 10) + " ", "user"),
+                (fit(word, 16), style),
+                blamed,
+                ((client.command if client else None) or UNKNOWN, gone),
+            )
+        ]
+
+
+class FaultScreen(TroubleScreen):
+    """Offers in order: tell the owners, end one, end all. Keeps what it has seen, so that the recovery is told too."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("y", "copy", "Copy the note to its owner", show=False, id="copy"),
+        Binding("Y", "copy_all", "Copy the notes to all owners", show=False, id="fault.copy_all"),
+        Binding("x", "end_one", "End the process under the cursor", show=False, id="fault.end_one"),
+        Binding("e", "end_all", "End all that were hit", show=False, id="action.end_lost_clients"),
+    ]
+
+    def __init__(self, runner: Runner, snapshot: Snapshot | None, pipe_dir: Path | None) -> None:
+        super().__init__(runner, snapshot, pipe_dir)
+        self._reports: dict[int, FaultReport] = {}
+        """By server, the newest; kept when the fault is over."""
+        self._seen: dict[ProcessKey, Victim] = {}
+
+    def make_list(self) -> Panel[Victim]:
+        return VictimsPanel(id="list")
+
+    @property
+    def victims(self) -> VictimsPanel:
+        return cast("VictimsPanel", self.list)
+
+    def fill(self, snapshot: Snapshot) -> None:
+        daemon = self.daemon
+        present = fault_reports(daemon, snapshot) if daemon else ()
+        for report in present:
+            self._reports[report.server_pid] = report
+            for client in (*report.left, *report.unhurt):
+                state: State = "left" if client in report.left else "unhurt"
+                blamed = client.pid in report.fault.blamed
+                self._seen[client.key] = Victim(client.key, state, report.server_pid, client, blamed)
+            for key in report.fault.affected:
+                self._seen.setdefault(key, Victim(key, "left", report.server_pid))
+        left = {key for report in present for key in report.fault.affected}
+        for key, victim in self._seen.items():
+            if victim.state == "left" and key not in left:
+                self._seen[key] = replace(victim, state="ended")
+        order = ("left", "ended", "unhurt")
+        self.victims.set_rows(sorted(self._seen.values(), key=lambda v: (order.index(v.state), v.key.pid)))
+
+    @property
+    def _lasting(self) -> tuple[FaultReport, ...]:
+        daemon, snapshot = self.daemon, self.snapshot
+        return fault_reports(daemon, snapshot) if daemon is not None and snapshot is not None else ()
+
+    @property
+    def _report(self) -> FaultReport | None:
+        """Of the server of the client under the cursor."""
+        row = self.victims.cursor_row
+        servers = [row.server_pid] if row is not None else []
+        return next((self._reports[pid] for pid in (*servers, *self._reports)), None)
+
+    def _note(self, report: FaultReport) -> OwnerNote | None:
+        """To the owner of the client under the cursor, otherwise the first."""
+        row = self.victims.cursor_row
+        mine = next((note for note in report.notes if row is not None and row.key in note.clients), None)
+        return mine or next(iter(report.notes), None)
+
+    def _one(self) -> tuple[ProcessKey, ...]:
+        row = self.victims.cursor_row
+        return (row.key,) if row is not None and row.state == "left" else ()
+
+    def _all(self) -> tuple[ProcessKey, ...]:
+        return tuple(key for report in self._lasting for key in report.fault.affected)
+
+    def describe(self, snapshot: Snapshot) -> tuple[str, list[Para]]:
+        report, daemon = self._report, self.daemon
+        over = recovery(snapshot, daemon) if daemon is not None else None
+        if report is None:
+            said = [Para("No server is in FAULT.", "good", "✓")]
+            if over is not None:
+                said.append(Para(f"{recovery_text(snapshot, over).capitalize()}.", "good", "✓"))
+            return "Fault", said
+        if all(report.server_pid != lasting.server_pid for lasting in self._lasting):
+            return f"Server {report.server_pid} has recovered", list(self._recovered(report, snapshot))
+        return f"Server {report.server_pid} in FAULT", [*self._happened(report, snapshot), *self._offers(report)]
+
+    def _recovered(self, report: FaultReport, snapshot: Snapshot) -> Iterator[Para]:
+        daemon = self.daemon
+        over = recovery(snapshot, daemon) if daemon is not None else None
+        if over is not None:
+            yield Para(f"{recovery_text(snapshot, over).capitalize()}.", "good", "✓")
+        elif daemon is not None and daemon.find_server(report.server_pid) is not None:
+            yield Para(f"Server {report.server_pid} takes new clients again.", "good", "✓")
+        else:
+            yield Para(f"Server {report.server_pid} has ended; the next client gets a new one.", "good", "✓")
+        if report.fault.refused:
+            yield Para(
+                f"{count(report.fault.refused, 'connection')} had been refused: they have to be tried again.",
+                "text",
+                "·",
+            )
+        yield Para(
+            "Whoever was hit has to start again; the log says in whom the fault was: E shows the events.", "dim", "·"
+        )
+
+    def _happened(self, report: FaultReport, snapshot: Snapshot) -> Iterator[Para]:
+        fault = report.fault
+        since = "not known since when"
+        if fault.since is not None:
+            clock = time.strftime("%H:%M:%S", time.localtime(fault.since))
+            since = f"since {clock}, {format_age(snapshot.time - fault.since)}"
+        yield Para(f"A fatal fault, {since}. {count(fault.refused, 'new connection')} refused so far.", "bad", "✕")
+        named = culprit(fault, tuple(v.client for v in self._seen.values() if v.client is not None))
+        yield Para(f"{named[0].upper()}{named[1:]}.", "text", "·")
+        yield Para(report.caveat, "warn" if fault.ended_nearby else "dim", "▲" if fault.ended_nearby else "·")
+        if fault.affected:
+            pids = ", ".join(str(key.pid) for key in fault.affected)
+            yield Para(f"Still to end before the server takes new clients: {pids}.", "bold", "▸")
+        yield Para()
+
+    def _offers(self, report: FaultReport) -> Iterator[Para]:
+        note = self._note(report)
+        to = owner(note.user, note.uid) if note else UNKNOWN
+        yield Para(f"Tell the owners: y copies the note to {to}, Y those to all {len(report.notes)}.", "accent", "1")
+        one = self._one()
+        row = f"x ends process {one[0].pid}" if one else "put the cursor on a process that has to end, then x"
+        yield Para(f"End them one by one: {row} (SIGTERM, grace, SIGKILL).", "accent", "2")
+        yield Para(f"End all {len(self._all())}: e. Their GPU work is lost already.", "accent", "3")
+        if (refused := self.refusal(_END, self._all())) is not None:
+            yield Para(f"Not now: {refused}.", "warn", "▲")
+        if note is not None:
+            yield Para()
+            for line in note.text.split("\n"):
+                yield Para(line.strip(), "dim", "│")
+
+    def hints(self) -> list[KeyHint]:
+        report = self._report
+        allowed = bool(self._all()) and self.refusal(_END, self._all()) is None
+        return [
+            KeyHint(self.k("copy", "y"), "Copy note", "copy", 8, report is not None and bool(report.notes)),
+            KeyHint(
+                self.k("fault.copy_all", "Y"), "All notes", "copy_all", 5, report is not None and len(report.notes) > 1
+            ),
+            KeyHint(self.k("fault.end_one", "x"), "End this one", "end_one", 8, allowed and bool(self._one())),
+            KeyHint(self.k("action.end_lost_clients", "e"), "End all", "end_all", 9, allowed),
+        ]
+
+    def action_copy(self) -> None:
+        if (report := self._report) is not None and (note := self._note(report)) is not None:
+            self.copy(note.text, f"the note to {owner(note.user, note.uid)}")
+
+    def action_copy_all(self) -> None:
+        if (report := self._report) is not None and report.notes:
+            self.copy("\n\n".join(note.text for note in report.notes), f"{count(len(report.notes), 'note')}")
+
+    def action_end_one(self) -> None:
+        if one := self._one():
+            self.act(_END, one)
+
+    def action_end_all(self) -> None:
+        self.act(_END, self._all())

@@ -1,0 +1,83 @@
+"""What the overview has of trouble: the alert over its panels, and the keys that open the screens behind it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar, cast
+
+from textual import events
+from textual.binding import Binding, BindingType
+
+from mpstui.model import Daemon, Snapshot
+from mpstui.ui.bars import KeyHint, ProblemBar
+from mpstui.ui.contract import Host
+from mpstui.ui.keys import shown_key
+from mpstui.ui.painted import InkScreen
+from mpstui.ui.panels import ClientsPanel
+from mpstui.ui.trouble.alert import Alert
+
+
+class WithTrouble(InkScreen):
+    """A screen on one daemon that shows the alert and offers the screens of trouble."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("b", "trouble('blast')", "Blast radius: who goes down with whom", show=False, id="blast"),
+        Binding("E", "trouble('events')", "Events: filter, search, follow", show=False, id="events"),
+        Binding("D", "trouble('problems')", "Problems and the doctor's check-up", show=False, id="problems"),
+        Binding("W", "trouble('users')", "Waiting, past MPS, without a server: processes", show=False, id="users"),
+        Binding("exclamation_mark", "trouble('fault')", "Fault: what to do", show=False, id="fault"),
+    ]
+
+    clients: ClientsPanel
+    """The subclass's; its choice or its cursor is the client that the radius is shown of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.alert = Alert()
+
+    @property
+    def daemon(self) -> Daemon | None:
+        """The daemon that the screen shows."""
+        raise NotImplementedError
+
+    def arrange_alert(self, snapshot: Snapshot | None, daemon: Daemon | None) -> int:
+        """Give the alert its lines; returns how many."""
+        lines = self.alert.take(snapshot, daemon)
+        self.alert.display = lines > 0
+        if lines:
+            self.alert.styles.height = lines
+        self.alert.repaint()
+        return lines
+
+    def trouble_hints(self, snapshot: Snapshot | None, daemon: Daemon | None) -> list[KeyHint]:
+        """The keys as they matter now: what is wrong comes before what may be looked at any time."""
+        if snapshot is None:
+            return []
+
+        def key(name: str, default: str) -> str:
+            return shown_key(cast("Host", self.app).keymap, name, default)
+
+        clients = daemon is not None and any(True for _ in daemon.clients())
+        waiting = bool(snapshot.outside) or (daemon is not None and bool(daemon.pending or daemon.lost))
+        faulted = daemon is not None and any(server.fault for server in daemon.servers)
+        return [
+            *([KeyHint(key("fault", "!"), "What to do", "trouble('fault')", 9)] if faulted else []),
+            *([KeyHint(key("users", "W"), "Waiting", "trouble('users')", 7)] if waiting else []),
+            KeyHint(key("blast", "b"), "Blast radius", "trouble('blast')", 3, clients),
+            KeyHint(key("events", "E"), "Events", "trouble('events')", 2),
+            KeyHint(key("problems", "D"), "Problems", "trouble('problems')", 7 if snapshot.problems else 2),
+        ]
+
+    def action_trouble(self, name: str) -> None:
+        """Open one of the screens, for this daemon and, for the radius, the client under the cursor."""
+        targets = self.clients.targets()
+        self.open_trouble(name, self.daemon.pipe_dir if self.daemon else None, targets[0] if targets else None)
+
+    def open_trouble(self, name: str, pipe_dir: Path | None, identity: object = None) -> None:
+        cast("Host", self.app).open_trouble(name, pipe_dir, identity)
+
+    def on_click(self, event: events.Click) -> None:
+        if isinstance(event.widget, ProblemBar):
+            self.action_trouble("problems")
+        elif event.widget is self.alert:
+            self.action_trouble("fault")

@@ -1,0 +1,212 @@
+"""Everything that is wrong, or might be: the node's problems as they stand, and the doctor's check-up of the set-up."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Final, cast
+
+from textual.binding import Binding, BindingType
+
+from mpstui.doctor.types import Finding, Verdict
+from mpstui.model import Severity, Snapshot
+from mpstui.ui.bars import KeyHint
+from mpstui.ui.cells import SEVERITY, count
+from mpstui.ui.contract import Runner
+from mpstui.ui.load.box import upper_border
+from mpstui.ui.painted import Line, fit
+from mpstui.ui.panel import Panel
+from mpstui.ui.trouble.base import Para, TroubleScreen
+from mpstui.ui.trouble.contract import TroubleBackend, TroubleUnavailable
+
+_MARK: Final[dict[Severity | Verdict, tuple[str, str]]] = {
+    "error": SEVERITY["error"],
+    "warning": SEVERITY["warning"],
+    "info": SEVERITY["info"],
+    "ok": ("✓", "good"),
+    "unknown": ("?", "dim"),
+}
+_RANK: Final[dict[Severity | Verdict, int]] = {"error": 0, "warning": 1, "info": 2, "unknown": 3, "ok": 4}
+_WHERE: Final = {
+    "fault": "! in the overview says who has to end",
+    "bridge": "b in the overview draws who goes down with whom",
+    "pending": "W in the overview says who waits for whom",
+    "outside": "W in the overview says why",
+    "lost": "W in the overview names them",
+    "daemon_stale": "d in the overview starts a daemon",
+    "daemon_absent": "d in the overview starts a daemon",
+}
+"""Where a kind of problem can be put right."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A problem or a finding, as one thing."""
+
+    severity: Severity | Verdict
+    code: str
+    subject: str
+    text: str
+    remedy: str
+    checked: bool
+    """Found by the check-up, not by the watching."""
+
+
+def items_of(snapshot: Snapshot, findings: Sequence[Finding]) -> list[Item]:
+    """Problems as they are now, then findings; a finding that a problem tells already is left out. The worst first."""
+    items = [Item(p.severity, p.code, p.subject, p.text, p.remedy, False) for p in snapshot.problems]
+    told = {(p.subject, p.text) for p in snapshot.problems}
+    items += (
+        Item(f.verdict, f.check, f.subject, f.evidence, f.remedy, True)
+        for f in findings
+        if (f.subject, f.evidence) not in told
+    )
+    return sorted(items, key=lambda item: (_RANK[item.severity], item.checked))
+
+
+class ItemsPanel(Panel[Item]):
+    """One line for each."""
+
+    KIND: ClassVar[str] = "problem"
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.state: Line = ()
+
+    def key(self, row: Item) -> tuple[str, str, str]:
+        # The text may count seconds or clients; the row is the same one.
+        return row.code, row.subject, row.text if row.checked else ""
+
+    def title(self) -> Line:
+        bad = sum(item.severity in {"error", "warning"} for item in self.rows)
+        return (("Problems", "title"), (f" {bad}", "bad" if bad else "dim"))
+
+    def corner(self) -> Line:
+        return self.state
+
+    def empty(self) -> str:
+        return "nothing is wrong as far as can be seen"
+
+    def _upper_border(self, width: int, edge: str) -> Line:
+        return upper_border(self.title(), self.corner(), width, edge)
+
+    def row_lines(self, row: Item, width: int) -> list[Line]:
+        symbol, style = _MARK[row.severity]
+        room = 26 if width >= 60 else 16
+        return [
+            (
+                (f"  {symbol} ", style),
+                (fit(row.subject, room) + " ", "bold" if row.severity in {"error", "warning"} else "label"),
+                (row.text, "text" if row.severity in {"error", "warning"} else "dim"),
+            )
+        ]
+
+
+class ProblemsScreen(TroubleScreen):
+    """Runs the check-up when it is opened and again on ``r``; the problems are live."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("r", "check", "Check again", show=False, id="refresh"),
+        Binding("y", "copy", "Copy evidence and remedy", show=False, id="copy"),
+        Binding("Y", "copy_all", "Copy all of it", show=False, id="problems.copy_all"),
+    ]
+    DEFAULT_CSS = """
+    ProblemsScreen {
+        & #list { width: 3fr; }
+        & #text { width: 2fr; }
+        &.-narrow #list { height: 3fr; }
+        &.-narrow #text { height: 2fr; }
+    }
+    """
+
+    def __init__(
+        self, runner: Runner, backend: TroubleBackend | None, snapshot: Snapshot | None, pipe_dir: Path | None
+    ) -> None:
+        super().__init__(runner, snapshot, pipe_dir)
+        self._backend = backend
+        self._findings: tuple[Finding, ...] = ()
+        self._checking = False
+        self._checked_at: float | None = None
+        self._trouble = ""
+
+    def make_list(self) -> Panel[Item]:
+        return ItemsPanel(id="list")
+
+    @property
+    def items(self) -> ItemsPanel:
+        return cast("ItemsPanel", self.list)
+
+    def on_mount(self) -> None:
+        self.action_check()
+
+    def fill(self, snapshot: Snapshot) -> None:
+        self.items.state = self._state()
+        self.items.set_rows(items_of(snapshot, self._findings))
+
+    def _state(self) -> Line:
+        if self._backend is None:
+            return ()
+        if self._checking:
+            return (("checking the set-up …", "warn"),)
+        if self._trouble:
+            return ((self._trouble, "bad"),)
+        clock = time.strftime("%H:%M:%S", time.localtime(self._checked_at or 0))
+        well = sum(f.verdict == "ok" for f in self._findings)
+        return ((f"{well} of {count(len(self._findings), 'finding')} ok at {clock}", "dim"),)
+
+    def describe(self, snapshot: Snapshot) -> tuple[str, list[Para]]:
+        item = self.items.cursor_row
+        if item is None:
+            return "Nothing", [Para("Nothing is wrong as far as can be seen.", "good", "✓")]
+        symbol, style = _MARK[item.severity]
+        out = [Para(item.subject, "bold"), Para(), Para(item.text, "text" if style == "dim" else style, symbol)]
+        if item.remedy and item.severity != "ok":
+            out += [Para(), Para(item.remedy, "accent", "→")]
+        if not item.checked and item.code in _WHERE:
+            out.append(Para(_WHERE[item.code], "accent", "→"))
+        out += [
+            Para(),
+            Para("found by the check-up" if item.checked else "seen by watching; goes by itself", "dim", "·"),
+        ]
+        return item.code.replace("_", " "), out
+
+    def hints(self) -> list[KeyHint]:
+        return [
+            KeyHint(
+                self.k("refresh", "r"), "Check again", "check", 8, self._backend is not None and not self._checking
+            ),
+            KeyHint(self.k("copy", "y"), "Copy", "copy", 6, self.items.cursor_row is not None),
+            KeyHint(self.k("problems.copy_all", "Y"), "Copy all", "copy_all", 5, bool(self.items.rows)),
+        ]
+
+    def action_check(self) -> None:
+        """Have the set-up checked; it reads files and may take seconds."""
+        if self._backend is not None and not self._checking and self.snapshot is not None:
+            self._checking = True
+            self.show()
+            self.run_worker(self._check(self._backend, self.snapshot), exit_on_error=False)
+
+    async def _check(self, backend: TroubleBackend, snapshot: Snapshot) -> None:
+        try:
+            self._findings = tuple(await backend.findings(snapshot))
+            self._trouble, self._checked_at = "", snapshot.time
+        except TroubleUnavailable as error:
+            self._trouble = str(error)
+        finally:
+            self._checking = False
+            if self.is_attached:
+                self.show()
+
+    def action_copy(self) -> None:
+        if (item := self.items.cursor_row) is not None:
+            self.copy(_plain(item), item.subject)
+
+    def action_copy_all(self) -> None:
+        self.copy("\n".join(_plain(item) for item in self.items.rows), count(len(self.items.rows), "finding"))
+
+
+def _plain(item: Item) -> str:
+    remedy = f"\n    → {item.remedy}" if item.remedy and item.severity != "ok" else ""
+    return f"{item.severity:<8} {item.subject}: {item.text}{remedy}"

@@ -1,0 +1,204 @@
+"""Processes that do not get what they should: waiting for a server, computing past MPS, or with their server gone."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import ClassVar, Final, cast
+
+from textual.binding import Binding, BindingType
+
+from mpstui.model import Daemon, LostClient, OutsideClient, PendingClient, ProcessKey, Snapshot
+from mpstui.text import UNKNOWN, format_age, format_size
+from mpstui.ui.bars import KeyHint
+from mpstui.ui.cells import gpu_label
+from mpstui.ui.load.box import upper_border
+from mpstui.ui.painted import Line, fit
+from mpstui.ui.panel import Panel
+from mpstui.ui.trouble.base import Para, TroubleScreen, owner
+
+_KILL: Final = "terminate_and_kill"
+_WORD: Final = {
+    "PendingClient": ("◌ waits", "warn"),
+    "OutsideClient": ("▲ past MPS", "bad"),
+    "LostClient": ("✕ no server", "bad"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One process, and the daemon that it concerns."""
+
+    process: PendingClient | OutsideClient | LostClient
+    daemon: Daemon | None = None
+
+
+def cases_of(snapshot: Snapshot, daemon: Daemon | None) -> list[Case]:
+    """Those of one daemon, and those past MPS on the whole node."""
+    found: list[Case] = []
+    if daemon is not None:
+        found += (Case(pending, daemon) for pending in daemon.pending)
+        found += (Case(lost, daemon) for lost in daemon.lost)
+    return found + [Case(process) for process in snapshot.outside]
+
+
+class CasesPanel(Panel[Case]):
+    """One line for a process."""
+
+    KIND: ClassVar[str] = "client"
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._now = 0.0
+
+    def take(self, cases: list[Case], now: float) -> None:
+        self._now = now
+        self.set_rows(cases)
+
+    def key(self, row: Case) -> tuple[str, ProcessKey]:
+        return type(row.process).__name__, row.process.key
+
+    def title(self) -> Line:
+        return (("Waiting, past MPS, without a server", "title"), (f" {len(self.rows)}", "dim"))
+
+    def empty(self) -> str:
+        return "nobody waits, and nobody computes past MPS"
+
+    def _upper_border(self, width: int, edge: str) -> Line:
+        return upper_border(self.title(), (), width, edge)
+
+    def head(self, width: int) -> Line | None:
+        return (("   PID      USER       STATE         SINCE  COMMAND", "head"),)
+
+    def row_lines(self, row: Case, width: int) -> list[Line]:
+        process = row.process
+        word, style = _WORD[type(process).__name__]
+        since = process.start_time if isinstance(process, OutsideClient) else process.since
+        age = None if since is None else self._now - since
+        return [
+            (
+                ("   ", "text"),
+                (fit(str(process.pid), 9), "bold"),
+                (fit(owner(process.user, process.uid), 10) + " ", "user"),
+                (fit(word, 14), style),
+                (fit(format_age(age), 7), "text"),
+                (process.command or UNKNOWN, "text"),
+            )
+        ]
+
+
+class UsersScreen(TroubleScreen):
+    """Says of each process who waits for whom and since when, or the likely reason, and what would let it in."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("K", "let_in", "Terminate + kill those that it waits for", show=False, id="action.terminate_and_kill"),
+        Binding("y", "copy", "Copy what is said of it", show=False, id="copy"),
+    ]
+
+    def make_list(self) -> Panel[Case]:
+        return CasesPanel(id="list")
+
+    @property
+    def case(self) -> Case | None:
+        """The one under the cursor."""
+        return cast("CasesPanel", self.list).cursor_row
+
+    def fill(self, snapshot: Snapshot) -> None:
+        cast("CasesPanel", self.list).take(cases_of(snapshot, self.daemon), snapshot.time)
+
+    def _ahead(self) -> tuple[ProcessKey, ...]:
+        """The clients that the process under the cursor waits for."""
+        case = self.case
+        if case is None or case.daemon is None or not isinstance(case.process, PendingClient):
+            return ()
+        return tuple(c.key for c in case.daemon.clients() if c.pid in case.process.waits_for)
+
+    def describe(self, snapshot: Snapshot) -> tuple[str, list[Para]]:
+        case = self.case
+        if case is None:
+            return "Nobody", [
+                Para("Every process on the GPUs that is known is a client of a server, or there is none.", "good", "✓")
+            ]
+        process = case.process
+        head = [Para(f"{process.pid} {owner(process.user, process.uid)} {process.command or UNKNOWN}", "bold"), Para()]
+        if isinstance(process, PendingClient):
+            return f"Client {process.pid} waits", [*head, *self._waits(process, case.daemon, snapshot)]
+        if isinstance(process, OutsideClient):
+            return f"Process {process.pid} computes past MPS", [*head, *_outside(process, snapshot)]
+        return f"Process {process.pid} has lost its server", [*head, *_lost(process, snapshot)]
+
+    def _waits(self, process: PendingClient, daemon: Daemon | None, snapshot: Snapshot) -> list[Para]:
+        out = [Para(f"It has waited{_since(process.since, snapshot)}.", "text", "·")]
+        if process.server_pid is None or daemon is None:
+            return [*out, Para("A server is being started for it.", "text", "·")]
+        server = daemon.find_server(process.server_pid)
+        whose = f" (of {owner(server.user, server.uid)})" if server else ""
+        out.append(
+            Para(f"One server runs at a time: it waits for server {process.server_pid}{whose} to end.", "warn", "▲")
+        )
+        ahead = [c for c in daemon.clients() if c.pid in process.waits_for]
+        if ahead:
+            out.append(Para("That server waits for its clients:", "text", "·"))
+            out += [Para(f"{c.pid} {owner(c.user, c.uid)} {c.command or UNKNOWN}", "text", "  ·") for c in ahead]
+        out += [Para(), Para("What lets it in:", "bold")]
+        out.append(Para("their ends: wait, or ask their owners (y copies this)", "accent", "1"))
+        if ahead:
+            out.append(
+                Para(f"K terminates and kills {'them' if len(ahead) > 1 else 'it'}, after asking", "accent", "2")
+            )
+            if (refused := self.refusal(_KILL, self._ahead())) is not None:
+                out.append(Para(f"Not now: {refused}.", "warn", "▲"))
+        out.append(
+            Para("for good: a daemon started with -multiuser-server, where users share the faults too", "accent", "3")
+        )
+        return out
+
+    def hints(self) -> list[KeyHint]:
+        ahead = self._ahead()
+        allowed = bool(ahead) and self.refusal(_KILL, ahead) is None
+        return [
+            *(
+                [KeyHint(self.k("action.terminate_and_kill", "K"), "End whom it waits for", "let_in", 8, allowed)]
+                if ahead
+                else []
+            ),
+            KeyHint(self.k("copy", "y"), "Copy", "copy", 6, self.case is not None),
+        ]
+
+    def action_let_in(self) -> None:
+        if ahead := self._ahead():
+            self.act(_KILL, ahead)
+
+    def action_copy(self) -> None:
+        if self.snapshot is not None and self.case is not None:
+            title, said = self.describe(self.snapshot)
+            self.copy("\n".join([title, *(para.text for para in said if para.text)]), title)
+
+
+def _since(since: float | None, snapshot: Snapshot) -> str:
+    if since is None:
+        return ""
+    clock = time.strftime("%H:%M:%S", time.localtime(since))
+    return f" for {format_age(snapshot.time - since)}, since {clock}"
+
+
+def _outside(process: OutsideClient, snapshot: Snapshot) -> list[Para]:
+    indices = {device.uuid: device.index for device in snapshot.devices}
+    gpus = ", ".join(gpu_label(uuid, indices) for uuid in process.device_uuids)
+    started = "" if process.start_time is None else f", for {format_age(snapshot.time - process.start_time)}"
+    return [
+        Para(f"On GPU {gpus or UNKNOWN}, {format_size(process.gpu_memory)}{started}.", "text", "·"),
+        Para(f"Likely reason: {process.detail or process.reason}.", "warn", "▲"),
+        Para("It takes turns with the clients on the GPU: while it computes, they stand still.", "text", "·"),
+        Para(),
+        Para("Start it again with the daemon's CUDA_MPS_PIPE_DIRECTORY in its environment.", "accent", "→"),
+    ]
+
+
+def _lost(process: LostClient, snapshot: Snapshot) -> list[Para]:
+    return [
+        Para(f"Server {process.server_pid} has been gone{_since(process.since, snapshot)}.", "bad", "✕"),
+        Para("Each CUDA call of it gives error 806.", "text", "·"),
+        Para(),
+        Para("Let its owner start it again, once a daemon runs: d in the overview starts one.", "accent", "→"),
+    ]
