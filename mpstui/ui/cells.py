@@ -44,6 +44,11 @@ def number(value: float | int | None, unit: str = "") -> str:
     return UNKNOWN if value is None else f"{value:.0f}{unit}"
 
 
+def no_readings(detail: str) -> str:
+    """Why there are none, for a place that says already that there are none."""
+    return detail.removeprefix("no device readings: ")
+
+
 def count(value: int, noun: str) -> str:
     """``1 server``, ``2 servers``."""
     return f"{value} {noun}" if value == 1 else f"{value} {noun}s"

@@ -69,3 +69,9 @@ async def test_the_container_is_told_from_the_command() -> None:
     app = make_app(node(client(0, container="embed", command="python embed.py")))
     async with app.run_test(size=LARGE):
         assert "[embed] python embed.py" in text_of(app)
+
+
+async def test_that_there_are_no_readings_is_said_once() -> None:
+    app = make_app(replace(node(), devices=(), nvml_detail="no device readings: NVML sees no device"))
+    async with app.run_test(size=LARGE):
+        assert "no readings: NVML sees no device" in text_of(app)

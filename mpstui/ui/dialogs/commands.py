@@ -14,7 +14,7 @@ from textual.theme import BUILTIN_THEMES
 from mpstui.actions.types import Action
 from mpstui.model import Daemon, ProcessKey, Snapshot
 from mpstui.ui.contract import Runner
-from mpstui.ui.dialogs.help import ACTION_PREFIX
+from mpstui.ui.keys import ACTION_PREFIX
 
 
 class _Targets(Protocol):

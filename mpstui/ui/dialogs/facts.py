@@ -7,7 +7,7 @@ from collections.abc import Hashable, Mapping, Sequence
 
 from mpstui.model import Client, Daemon, Device, Event, ProcessKey, Server, Snapshot
 from mpstui.text import UNKNOWN, format_age, format_percentage, format_size
-from mpstui.ui.cells import with_indices
+from mpstui.ui.cells import no_readings, with_indices
 from mpstui.ui.dialogs.parts import Heading, Row
 
 Rows = list[Row | Heading]
@@ -22,7 +22,7 @@ def rows_of(
     """Title and rows of one thing; None where it is not in the snapshot.
 
     ``kind`` and ``identity``: ``client`` and ``server`` by ProcessKey, ``device`` by UUID, ``daemon`` by pipe
-    directory, ``limit`` by server PID or None for the defaults, ``event`` by (time, kind, pid, server PID,
+    directory, ``limit`` by server PID or None for the defaults, ``event`` by itself or by (time, kind, pid, server PID,
     context id, raw line). ``environment``: a client's own CUDA_* variables, None where they are not known.
     """
     for daemon in snapshot.daemons:
@@ -191,7 +191,7 @@ def _device(snapshot: Snapshot, device: Device) -> Rows:
         Row("GPU utilisation", _number(device.gpu_utilization, "%")),
         Row("power", _number(device.power_watts, "W")),
         Row("temperature", _number(device.temperature, "°C")),
-        *([Row("no readings", snapshot.nvml_detail)] if snapshot.nvml_detail else []),
+        *([Row("no readings", no_readings(snapshot.nvml_detail))] if snapshot.nvml_detail else []),
     ]
 
 

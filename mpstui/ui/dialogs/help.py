@@ -13,6 +13,7 @@ from mpstui.model import Snapshot
 from mpstui.ui.contract import Runner
 from mpstui.ui.dialogs.details import Reader
 from mpstui.ui.dialogs.parts import Heading, Row, Sheet
+from mpstui.ui.keys import ACTION_PREFIX
 
 MARKS = (
     Row("⟳", "connected before the present limit was set, and keeps the old one"),
@@ -31,8 +32,6 @@ SAFETY = (
 NOT_HERE = frozenset({"screen.copy_text"})
 """Textual's own keys that do nothing in this program."""
 KEY = "$text-accent bold"
-ACTION_PREFIX = "action."
-"""Bindings of the registry's actions have this before the action's id as their own id."""
 
 
 class HelpScreen(Reader):

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from mpstui.model import Device, Snapshot
 from mpstui.text import UNKNOWN
-from mpstui.ui.cells import meter, number, whole
+from mpstui.ui.cells import meter, no_readings, number, whole
 from mpstui.ui.painted import Line, fit, fit_line, justify, width_of
 from mpstui.ui.panel import Panel
 
@@ -35,7 +35,7 @@ class DevicesPanel(Panel[Device]):
         return row.uuid
 
     def empty(self) -> str:
-        return f"{UNKNOWN} no readings: {self._detail}" if self._detail else f"{UNKNOWN} no device found"
+        return f"{UNKNOWN} no readings: {no_readings(self._detail)}" if self._detail else f"{UNKNOWN} no device found"
 
     def title(self) -> Line:
         return (("Devices", "title"), (f" {len(self.rows)}", "dim")) if len(self.rows) > 1 else (("Devices", "title"),)
