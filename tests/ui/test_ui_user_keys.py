@@ -70,6 +70,9 @@ async def test_the_key_bar_shows_the_users_keys_and_they_work() -> None:
 
 def test_every_id_is_documented_with_its_keys() -> None:
     known = {name: keys for bindings in places().values() for name, keys in bindings.items()}
+    sources = "\n".join(file.read_text() for file in (PROJECT / "mpstui" / "ui").rglob("*.py"))
+    bound = set(re.findall(r'Binding\([^)]*?\bid="([a-z0-9_.]+)"', sources, re.DOTALL))
+    assert bound <= known.keys(), "a screen is missing in mpstui.ui.keys.places"
     rows = dict(
         re.findall(r"^\| `([a-z0-9_.]+)` \| (.*?) \|", (PROJECT / "docs" / "keys.md").read_text(), re.MULTILINE)
     )
