@@ -151,8 +151,9 @@ class Node:
             monotonic=self.clock,
             sleep=self.clock.sleep,
         )
-        # /proc answers at once: the clock of the tests does not wait for a thread.
+        # /proc and NVML answer at once: the clock of the tests does not wait for a thread.
         self.collector._files = AtOnce()
+        self.collector._gpu = AtOnce()
         self.seen = []
         self.places: tuple[Place, ...] | None = None
         self.collector.subscribe(self.seen.append)

@@ -149,6 +149,7 @@ async def test_a_daemon_that_goes_and_comes(node):
 
 
 async def test_hanging_nvml_stops_nothing(node):
+    node.collector._gpu = Worker("hung")
     node.nvml.gate.clear()
     node.connect(700)
     await node.settled()
@@ -158,6 +159,7 @@ async def test_hanging_nvml_stops_nothing(node):
 
 async def test_hanging_nvml_is_said_on_the_screen(tmp_path):
     node = Node(tmp_path, patience=0.05)
+    node.collector._gpu = Worker("hung")
     node.nvml.gate.clear()
     await node.collector.start()
     await node.until(lambda: node.collector.snapshot and "hung" in (node.collector.snapshot.nvml_detail or ""))
