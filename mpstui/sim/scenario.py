@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
@@ -102,6 +103,14 @@ class Place:
     due: float = math.inf
 
 
+def _told(node: SimNode, commands: str, patience: float = 5.0) -> str:
+    """The answer to commands that print something; again while a screen's own session is in the way (fact 2)."""
+    end = time.monotonic() + patience
+    while not (answer := node.control(commands)) and time.monotonic() < end:
+        time.sleep(0.02)
+    return answer
+
+
 class Demo:
     """Five users on two GPUs: about 14 clients, some of which come and go, and limits that not all of them have."""
 
@@ -116,11 +125,12 @@ class Demo:
         """Residents, then the limits, then those who get them."""
         first = len(_RESIDENTS)
         spawn_all(node, self._places[:first])
-        server = node.control("get_server_list").strip()
-        node.control(
+        server = _told(node, "get_server_list").strip()
+        _told(
+            node,
             f"set_default_active_thread_percentage 50\nset_default_device_pinned_mem_limit 0 20G\n"
             f"set_active_thread_percentage {server} 25\nset_device_pinned_mem_limit {server} 0 16G\n"
-            f"set_device_pinned_mem_limit {server} 1 24G"
+            f"set_device_pinned_mem_limit {server} 1 24G",
         )
         spawn_all(node, self._places[first:-2])
         for place in self._places:
