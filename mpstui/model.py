@@ -223,6 +223,11 @@ class SessionHolder:
     terminal: str | None = None
     certain: bool = True
     """False where its pipe directory could not be read and it is only the likely one."""
+    start_ticks: int | None = None
+
+    @property
+    def key(self) -> ProcessKey:
+        return ProcessKey(self.pid, self.start_ticks)
 
 
 @dataclass(frozen=True, slots=True)

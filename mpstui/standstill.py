@@ -67,6 +67,8 @@ def _held(daemon: Daemon) -> Standstill:
         f"Ask for it to be closed, or end {f'process {holder.pid}' if holder else 'that process'}.",
         "Clients run and connect as ever; devices, processes and logs are watched on.",
         known_at=daemon.answered_at,
+        end=(holder.key,) if holder is not None and holder.certain else (),
+        by_action=holder is not None and holder.certain,
         holder=holder,
     )
 

@@ -39,7 +39,7 @@ ACTIONS: tuple[Action, ...] = (
         "Unblock",
         "u",
         Danger.HARM,
-        "End the one process whose second terminate_client blocks the daemon: SIGTERM, grace, SIGKILL",
+        "End the process that keeps the daemon from answering: a client terminated twice, or an open session",
         (_CLIENTS,),
         finds_clients=True,
     ),

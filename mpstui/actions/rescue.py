@@ -21,13 +21,25 @@ def targets(action: ActionId, daemon: Daemon) -> tuple[ProcessKey, ...]:
     """The processes that the action is there to end, by the present state; empty where there is nothing to do.
 
     ``end_lost_clients``: what a fatal fault has hit; they have lost their contexts, and nobody can connect while one
-    of them lives (fact 18). ``unblock``: the client whose second terminate_client blocks the daemon (fact 16).
+    of them lives (fact 18). ``unblock``: the client whose second terminate_client blocks the daemon (fact 16), or the
+    process that surely is the one that holds its control session open (fact 2).
     """
     if action == "end_lost_clients":
         return tuple(key for server in daemon.servers if server.fault for key in server.fault.affected)
     if action == "unblock" and daemon.health == "blocked" and daemon.blocked_by is not None:
         return (daemon.blocked_by,)
+    if action == "unblock" and daemon.health == "held" and daemon.holder is not None and daemon.holder.certain:
+        return (daemon.holder.key,)
     return ()
+
+
+def processes(daemon: Daemon) -> dict[ProcessKey, Client]:
+    """All that a rescue can end, the holder of the control session described as a client is."""
+    found = {client.key: client for client in daemon.clients()}
+    if (holder := daemon.holder) is not None:
+        where = f" on {holder.terminal}" if holder.terminal else ""
+        found[holder.key] = Client(holder.key, user=holder.user, command=f"control session{where}")
+    return found
 
 
 def preview_rescue(request: Request, snapshot: Snapshot) -> Preview:
@@ -40,17 +52,25 @@ def preview_rescue(request: Request, snapshot: Snapshot) -> Preview:
     rule = ExitStatus.REFUSED_BY_SAFETY_RULE
     if not wanted:
         fault = request.action == "end_lost_clients"
-        why = "no client has been hit by a fault" if fault else "no client blocks the daemon"
+        why = (
+            "no client has been hit by a fault" if fault else "no process is known that keeps it from answering"
+        )
         return Preview(title, error=why, error_status=rule)
     chosen = request.clients or wanted
     if strangers := [key for key in chosen if key not in wanted]:
         why = f"process {strangers[0].pid} is not, or no longer, one of those to end: " + _pids(wanted)
         return Preview(title, error=why, error_status=rule)
-    clients = {client.key: client for client in daemon.clients()}
+    clients = processes(daemon)
     if closed := [key for key in chosen if not _permitted(clients.get(key), daemon)]:
         why = f"process {closed[0].pid} belongs to another user; only that user and root may end it"
         return Preview(title, error=why, error_status=ExitStatus.NOT_PERMITTED)
     hits = tuple(_line(key, clients.get(key)) for key in chosen)
+    if request.action == "unblock" and daemon.health == "held":
+        facts = (
+            ("ends", f"process {chosen[0].pid}, which holds a control session open; no client is touched"),
+            ("then", "the daemon answers again at once"),
+        )
+        return Preview(title, facts, hits=hits, warnings=("whoever works in that session loses it",))
     if request.action == "unblock":
         facts = (
             ("ends", f"process {chosen[0].pid}; its GPU work was ended by the first terminate_client"),
@@ -87,7 +107,7 @@ class Rescue:
     async def run(self, request: Request, daemon: Daemon) -> Result:
         """Ends all of them at the same time; one that cannot be ended does not save the others."""
         keys = request.clients or targets(request.action, daemon)
-        clients = {client.key: client for client in daemon.clients()}
+        clients = processes(daemon)
         ends = await asyncio.gather(*(self._end(request, key, clients.get(key)) for key in keys))
         details = tuple(f"{_line(key, clients.get(key))}: {text}" for key, (_, text) in zip(keys, ends, strict=True))
         failed = [(key, status, text) for key, (status, text) in zip(keys, ends, strict=True) if status]

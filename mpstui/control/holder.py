@@ -70,4 +70,14 @@ def _candidate(process: psutil.Process, wanted: str, binary: Sequence[str]) -> S
         user: str | None = printable(process.username())
     except (psutil.Error, KeyError):
         user = None
-    return SessionHolder(process.pid, user, process.terminal(), certain)
+    return SessionHolder(process.pid, user, process.terminal(), certain, _start_ticks(process.pid))
+
+
+def _start_ticks(pid: int) -> int | None:
+    """When the kernel says that it started, in clock ticks since boot; None where /proc does not show it."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            # The name in parentheses may hold blanks and parentheses itself.
+            return int(file.read(4096).rpartition(b")")[2].split()[19])
+    except (OSError, ValueError, IndexError):
+        return None

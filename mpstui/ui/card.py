@@ -5,13 +5,15 @@ from __future__ import annotations
 import textwrap
 import time
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, cast
 
 from mpstui.model import Daemon, Health, Snapshot
 from mpstui.text import UNKNOWN, format_age, printable
 from mpstui.ui.bars import last_event
 from mpstui.ui.cells import HEALTH
+from mpstui.ui.contract import Host
 from mpstui.ui.painted import Line, Painted, fit, fit_line
+from mpstui.ui.trouble.wayout import way_out
 
 _WHAT: Final[Mapping[Health, tuple[str, str]]] = {
     "held": (
@@ -56,13 +58,16 @@ _SINCE: Final[Mapping[Health, set[str]]] = {
     "absent": {"daemon_exited"},
     "ok": set(),
 }
+_GIVE_WAY: Final = ("", "still works", "before", "where", "since")
+"""Fields that go first where there is no room for all: the key that helps stays."""
 
 
 class ExplanationCard(Painted):
     """Takes the place of limits, servers and clients, and goes by itself when the daemon answers again."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, read_only: bool) -> None:
         super().__init__(id="card")
+        self._read_only = read_only
         self._snapshot: Snapshot | None = None
         self._daemon: Daemon | None = None
 
@@ -75,14 +80,12 @@ class ExplanationCard(Painted):
         inner = min(width - 4, 100)
         if inner < 20:
             return []
-        body: list[Line] = []
-        for label, text in fields:
-            wrapped = textwrap.wrap(text, inner - 20) or [""]
-            for number, part in enumerate(wrapped):
-                body.append(((fit(f"  {label}" if number == 0 else "", 16), "label"), (part, "text")))
-            if height > 3 * len(fields) + 4:
-                body.append(())
-        body = body[: max(0, height - 4)]
+        room = max(0, height - 4)
+        for spare in _GIVE_WAY:
+            if len(_body(fields, inner, airy=False)) <= room:
+                break
+            fields = [field for field in fields if field[0] != spare]
+        body = _body(fields, inner, airy=height > 3 * len(fields) + 4)[:room]
         margin = " " * ((width - inner) // 2)
         above = max(0, (height - len(body) - 4) // 3)
         head = f"─ {title} "
@@ -134,5 +137,20 @@ class ExplanationCard(Painted):
             clock = time.strftime("%H:%M:%S", time.localtime(event.time))
             fields.append(("since", f"{clock}, {format_age(snapshot.time - event.time)} ago"))
         fields.append(("remedy", printable(daemon.remedy) if daemon.remedy else _REMEDY[daemon.health]))
+        ways = way_out(snapshot, daemon, cast("Host", self.app).keymap, read_only=self._read_only)
+        fields[2:2] = [field for field in ways if field[0] == "key"]
+        fields += [field for field in ways if field[0] != "key"]
         fields.append(("still works", f"{_WORKS[daemon.health]} This comes back by itself."))
         return f"{word} · {title}", style, fields
+
+
+def _body(fields: list[tuple[str, str]], inner: int, *, airy: bool) -> list[Line]:
+    """Labels and folded texts; ``airy``: with a line between them."""
+    body: list[Line] = []
+    for label, text in fields:
+        style = "key" if label == "key" else "text"
+        for number, part in enumerate(textwrap.wrap(text, inner - 20) or [""]):
+            body.append(((fit(f"  {label}" if number == 0 else "", 16), "label"), (part, style)))
+        if airy:
+            body.append(())
+    return body

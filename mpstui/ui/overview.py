@@ -85,7 +85,7 @@ class Overview(WithTrouble):
         self.servers = ServersPanel(id="servers")
         self.clients = ClientsPanel(id="clients")
         self.log_panel = EventsPanel(id="events")
-        self.card = ExplanationCard()
+        self.card = ExplanationCard(read_only=runner.read_only)
         self.problems = ProblemBar()
         self.keys = KeyBar()
         self.slip = Slip()

@@ -16,7 +16,7 @@ from mpstui.actions.registry import action
 from mpstui.actions.rescue import preview_rescue, targets
 from mpstui.actions.runner import Runner
 from mpstui.actions.types import ExitStatus, Request
-from mpstui.model import ProcessKey, ServerFault
+from mpstui.model import ProcessKey, ServerFault, SessionHolder
 from mpstui.observe.procfs import process_key
 from tests.actions.fakes import PIPE, FakeNode, client, node
 
@@ -163,3 +163,30 @@ def test_another_users_process_is_refused_before_anything_is_sent(monkeypatch):
     shown = preview_rescue(Request("end_lost_clients", PIPE), snapshot)
     assert shown.error_status is ExitStatus.NOT_PERMITTED
     assert "643" in shown.error
+
+
+def held(holder):
+    return node(client(1), health="held", holder=holder)
+
+
+async def test_the_holder_of_the_control_session_is_ended_and_no_client(start, tmp_path):
+    process, key = start()
+    snapshot = held(SessionHolder(key.pid, "dave", "pts/3", start_ticks=key.start_ticks))
+    shown = preview_rescue(Request("unblock", PIPE), snapshot)
+    assert shown.hits == (f"{key.pid} dave control session on pts/3",)
+    result = await runner(snapshot, tmp_path).execute(Request("unblock", PIPE), snapshot)
+    assert result.done, result
+    assert process.wait(5) == -signal.SIGTERM
+
+
+@pytest.mark.parametrize("holder", [None, SessionHolder(4711, "dave", certain=False, start_ticks=1)])
+def test_a_holder_that_is_only_likely_is_not_ended(holder):
+    assert "no process is known" in preview_rescue(Request("unblock", PIPE), held(holder)).error
+
+
+async def test_a_holder_whose_start_is_not_known_is_not_signalled(start, tmp_path):
+    process, key = start()
+    snapshot = held(SessionHolder(key.pid, "dave"))
+    result = await runner(snapshot, tmp_path).execute(Request("unblock", PIPE), snapshot)
+    assert result.status is ExitStatus.REFUSED_BY_SAFETY_RULE
+    assert process.poll() is None

@@ -16,6 +16,7 @@ import pytest
 from mpstui.control.holder import control_arguments, find_holder
 from mpstui.control.mps import describe_holder
 from mpstui.model import SessionHolder
+from mpstui.observe.procfs import process_key
 
 Start = Callable[..., subprocess.Popen[bytes]]
 
@@ -71,7 +72,7 @@ def test_the_holder_of_this_directory_is_named(tmp_path: Path, start: Start) -> 
     session(start, tmp_path / "b")
     mine = session(start, tmp_path / "alias")
     assert find_holder(tmp_path / "a") == SessionHolder(
-        mine.pid, getpass.getuser(), psutil.Process(mine.pid).terminal(), certain=True
+        mine.pid, getpass.getuser(), psutil.Process(mine.pid).terminal(), True, process_key(mine.pid).start_ticks
     )
 
 

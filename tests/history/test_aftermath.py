@@ -142,7 +142,9 @@ def test_held_says_by_whom_and_from_when_the_picture_is():
     assert (found.cause, found.holder) == ("held", holder)
     assert "process 4711 of dave on pts/3" in found.title
     assert found.known_at == at("21:28:37")
-    assert not found.by_action
+    assert (found.by_action, found.end) == (True, (holder.key,))
+    likely = replace(daemon, holder=replace(holder, certain=False))
+    assert not standstill(likely, snapshot).by_action, "a likely one is not to be ended by a key"
 
 
 def test_silent_without_a_reason_in_the_logs():

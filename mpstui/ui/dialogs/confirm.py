@@ -9,6 +9,7 @@ from rich.cells import cell_len, set_cell_size
 from textual.app import ComposeResult
 from textual.content import Content
 
+from mpstui.actions.rescue import processes
 from mpstui.actions.types import Action, Others, Preview, Request
 from mpstui.model import Client, ProcessKey, Snapshot
 from mpstui.text import UNKNOWN, format_age, format_size
@@ -60,7 +61,8 @@ class HarmConfirm(ActionDialog):
     def present(self) -> tuple[ProcessKey, ...]:
         """The chosen clients that are still there: the same processes, not the same numbers."""
         daemon = self.snapshot.daemon(self.pipe_dir)
-        return tuple(key for key in self.clients if daemon is not None and daemon.find_client(key) is not None)
+        there = processes(daemon) if daemon is not None else {}
+        return tuple(key for key in self.clients if key in there)
 
     def request(self) -> Request:
         return Request(self.action.id, self.pipe_dir, clients=self.present())
@@ -99,13 +101,13 @@ class HarmConfirm(ActionDialog):
 
     def _show_targets(self, present: Sequence[ProcessKey]) -> None:
         daemon = self.snapshot.daemon(self.pipe_dir)
-        for key in self.clients:
-            if client := daemon.find_client(key) if daemon else None:
-                self._seen[key] = client
+        there = processes(daemon) if daemon is not None else {}
+        self._seen |= {key: there[key] for key in self.clients if key in there}
         width = max((cell_len(plain(c.user or UNKNOWN)) for c in self._seen.values()), default=1)
         lines = [self._target(key, width, here=key in present) for key in self.clients]
         gone = len(self.clients) - len(present)
-        title = f"{len(present)} client{'' if len(present) == 1 else 's'}" + (f" · {gone} gone" if gone else "")
+        what, many = ("process", "es") if self.action.finds_clients else ("client", "s")
+        title = f"{len(present)} {what}{'' if len(present) == 1 else many}" + (f" · {gone} gone" if gone else "")
         self.query_one("#targets", Listing).show(title, lines)
 
     def _target(self, key: ProcessKey, width: int, *, here: bool) -> Content:
