@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from mpstui.load.private import PrivateDaemon, PrivateDaemonError
-from mpstui.load.supervisor import Supervisor, even_levels
-from mpstui.observe.sources import NodeSources
-from mpstui.ui.load.contract import LoadUnavailable
+# Imported when the load panel needs them: the overview is painted without.
+if TYPE_CHECKING:
+    from mpstui.load.supervisor import Supervisor
+    from mpstui.observe.sources import NodeSources
 
 
 class NodeLoad:
@@ -25,6 +26,8 @@ class NodeLoad:
 
     def supervisor(self, pipe_dir: Path | None) -> Supervisor:
         """Workers of the daemon in ``pipe_dir``; None: without MPS."""
+        from mpstui.load.supervisor import Supervisor
+
         if not self._sources.simulated:
             return Supervisor(nvml=self._sources.nvml)
         from mpstui.sim.load import worker_command
@@ -35,6 +38,9 @@ class NodeLoad:
     @asynccontextmanager
     async def private_daemon(self) -> AsyncIterator[Path]:
         """A daemon of its own, by its pipe directory. Raises LoadUnavailable."""
+        from mpstui.load.private import PrivateDaemon, PrivateDaemonError
+        from mpstui.ui.load.contract import LoadUnavailable
+
         try:
             async with PrivateDaemon(self._sources.control_binary) as daemon:
                 yield daemon.pipe_dir
@@ -43,4 +49,6 @@ class NodeLoad:
 
     def levels(self, sm_count: int, count: int, step: int, floor: int) -> tuple[int, ...]:
         """See ``mpstui.load.supervisor.even_levels``."""
+        from mpstui.load.supervisor import even_levels
+
         return even_levels(sm_count, count, step, floor)

@@ -16,24 +16,22 @@ from mpstui.text import parse_size, printable
 
 _CANNOT_FIND = b"Cannot find MPS control daemon process"
 _NOT_PERMITTED = (b"Insufficient privileges", b"Not enough privilege")
-_NOT_TERMINATED = re.compile(rb"[1-9][0-9]{0,9}")
-_REFUSED = re.compile(
-    rb"Server(?: -?[0-9]{1,10})? not found!?|Unknown command \".*|Invalid .*|A user id \(UID\) is required.*", re.DOTALL
-)
-_NUMBER = re.compile(rb"[0-9]{1,10}")
-_PERCENTAGE = re.compile(rb"[0-9]{1,3}(?:\.[0-9]{1,10})?")
-_STATUS = re.compile(rb"[A-Z][A-Z_ ]{2,31}")
-_PS_ROW = re.compile(
-    rb"(?P<pid>[0-9]{1,10}) +(?P<id>[0-9]{1,10}) +(?P<server>[0-9]{1,10})"
+# Patterns that re compiles, once, when they are first needed: all at once they would be a fiftieth of the start.
+_NOT_TERMINATED = rb"[1-9][0-9]{0,9}"
+_REFUSED = rb"(?s)Server(?: -?[0-9]{1,10})? not found!?|Unknown command \".*|Invalid .*|A user id \(UID\) is required.*"
+_NUMBER = rb"[0-9]{1,10}"
+_PERCENTAGE = rb"[0-9]{1,3}(?:\.[0-9]{1,10})?"
+_STATUS = rb"[A-Z][A-Z_ ]{2,31}"
+_PS_ROW = (
+    rb"(?s)(?P<pid>[0-9]{1,10}) +(?P<id>[0-9]{1,10}) +(?P<server>[0-9]{1,10})"
     rb"(?: +(?P<device>[^ \n]*[^ 0-9\n][^ \n]*))?"
-    rb" +(?P<namespace>[0-9]{1,19})(?: +(?P<command>.*))?",
-    re.DOTALL,
+    rb" +(?P<namespace>[0-9]{1,19})(?: +(?P<command>.*))?"
 )
-_DEVICE_HEADING = re.compile(rb"\[(?P<ordinal>[0-9]{1,6})\] (?P<pci>[^,\n]*), (?P<name>.*)", re.DOTALL)
-_CONTEXT = re.compile(rb"(?P<pid>[0-9]{1,10})\.(?P<context>[0-9]{1,10})")
-_SECTION = re.compile(rb"Server (?P<server>[0-9]{1,10})")
-_QUERIED = re.compile(rb"(?P<ordinal>[0-9]{1,6}) +(?P<pci>[^ ]+) +(?P<uuid>[^ ]+) +(?P<rest>[^ ].*)", re.DOTALL)
-_VERSION = re.compile(rb"Binary version: ([0-9][0-9.]{0,30})")
+_DEVICE_HEADING = rb"(?s)\[(?P<ordinal>[0-9]{1,6})\] (?P<pci>[^,\n]*), (?P<name>.*)"
+_CONTEXT = rb"(?P<pid>[0-9]{1,10})\.(?P<context>[0-9]{1,10})"
+_SECTION = rb"Server (?P<server>[0-9]{1,10})"
+_QUERIED = rb"(?s)(?P<ordinal>[0-9]{1,6}) +(?P<pci>[^ ]+) +(?P<uuid>[^ ]+) +(?P<rest>[^ ].*)"
+_VERSION = rb"Binary version: ([0-9][0-9.]{0,30})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +108,9 @@ def judge(command: str, stdout: bytes, stderr: bytes, exit_status: int | None) -
         return Outcome.NOT_PERMITTED, _sentence(first)
     if command == "ps" and first == b"Server not found":
         return Outcome.OK, ""
-    if _REFUSED.fullmatch(first):
+    if re.fullmatch(_REFUSED, first):
         return Outcome.REFUSED, _sentence(first)
-    if command.startswith("terminate_client ") and _NOT_TERMINATED.fullmatch(stdout.strip()):
+    if command.startswith("terminate_client ") and re.fullmatch(_NOT_TERMINATED, stdout.strip()):
         # 1, or a CUDA error: 201 is the answer for a process that lives and is no client (fact 28).
         return (
             Outcome.REFUSED,
@@ -134,7 +132,7 @@ def parse_client_list(stdout: bytes) -> tuple[int, ...] | Unreadable:
 
 def parse_status(stdout: bytes) -> str | Unreadable:
     text = stdout.strip()
-    return text.decode("ascii") if _STATUS.fullmatch(text) else _unreadable(stdout)
+    return text.decode("ascii") if re.fullmatch(_STATUS, text) else _unreadable(stdout)
 
 
 def parse_ps(stdout: bytes) -> tuple[PsRow, ...] | Unreadable:
@@ -146,7 +144,7 @@ def parse_ps(stdout: bytes) -> tuple[PsRow, ...] | Unreadable:
         return _unreadable(stdout)
     rows: list[tuple[re.Match[bytes], list[bytes]]] = []
     for line in body.removesuffix(b"\n").split(b"\n") if body else []:
-        match = _PS_ROW.fullmatch(line)
+        match = re.fullmatch(_PS_ROW, line)
         if match is not None:
             rows.append((match, [match["command"] or b""]))
         elif rows:
@@ -170,7 +168,7 @@ def parse_device_client_list(stdout: bytes) -> tuple[DeviceClients, ...] | Unrea
     """One entry a heading, in the order printed."""
     found: list[tuple[re.Match[bytes], list[ClientContext]]] = []
     for line in _lines(stdout):
-        heading, context = _DEVICE_HEADING.fullmatch(line), _CONTEXT.fullmatch(line)
+        heading, context = re.fullmatch(_DEVICE_HEADING, line), re.fullmatch(_CONTEXT, line)
         if heading is not None:
             found.append((heading, []))
         elif context is not None and found:
@@ -188,7 +186,7 @@ def parse_device_query(stdout: bytes) -> DeviceQuery | Unreadable:
     sections: dict[int | None, list[QueriedDevice]] = {}
     rows: list[QueriedDevice] | None = None
     for line in _lines(stdout):
-        section, row = _SECTION.fullmatch(line), _QUERIED.fullmatch(line)
+        section, row = re.fullmatch(_SECTION, line), re.fullmatch(_QUERIED, line)
         if line == b"Default" or section is not None:
             rows = sections.setdefault(int(section["server"]) if section else None, [])
         elif rows is not None and row is not None:
@@ -204,7 +202,7 @@ def parse_device_query(stdout: bytes) -> DeviceQuery | Unreadable:
 def parse_percentage(stdout: bytes) -> float | Unreadable:
     """Percent. The daemon answers a value that it ignores with the old one (fact 5)."""
     text = stdout.strip()
-    return float(text) if _PERCENTAGE.fullmatch(text) else _unreadable(stdout)
+    return float(text) if re.fullmatch(_PERCENTAGE, text) else _unreadable(stdout)
 
 
 def parse_memory_limit(stdout: bytes) -> int | Unreadable | None:
@@ -218,7 +216,7 @@ def parse_memory_limit(stdout: bytes) -> int | Unreadable | None:
 
 def parse_priority(stdout: bytes) -> int | Unreadable:
     text = stdout.strip()
-    return int(text) if _NUMBER.fullmatch(text) else _unreadable(stdout)
+    return int(text) if re.fullmatch(_NUMBER, text) else _unreadable(stdout)
 
 
 def parse_nothing(stdout: bytes) -> Unreadable | None:
@@ -232,7 +230,7 @@ def parse_terminated(stdout: bytes) -> Unreadable | None:
 
 
 def parse_version(stdout: bytes) -> str | Unreadable:
-    match = _VERSION.search(stdout[:4096])
+    match = re.search(_VERSION, stdout[:4096])
     return match[1].decode("ascii") if match else _unreadable(stdout)
 
 
@@ -260,7 +258,7 @@ def _lines(stdout: bytes) -> list[bytes]:
 
 def _numbers(stdout: bytes) -> tuple[int, ...] | Unreadable:
     lines = _lines(stdout)
-    wrong = next((line for line in lines if not _NUMBER.fullmatch(line)), None)
+    wrong = next((line for line in lines if not re.fullmatch(_NUMBER, line)), None)
     return tuple(int(line) for line in lines) if wrong is None else _unreadable(wrong)
 
 

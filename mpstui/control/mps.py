@@ -12,7 +12,6 @@ from typing import TypeVar
 from mpstui.control import legacy
 from mpstui.control.answer import Answer, Outcome
 from mpstui.control.channel import ControlChannel, RawReply, exchange
-from mpstui.control.holder import find_holder
 from mpstui.control.legacy import DeviceClients, DeviceQuery, PsRow, Unreadable
 from mpstui.model import SessionHolder
 from mpstui.text import printable
@@ -127,6 +126,8 @@ class MpsControl:
         reply = await self.channel.run(command, deadline)
         answer = to_answer(reply, parser)
         if answer.outcome is Outcome.HELD:
+            from mpstui.control.holder import find_holder  # psutil is needed for nothing else
+
             holder = await asyncio.to_thread(
                 find_holder, self.channel.pipe_dir, {os.getpid()}, binary=self.channel.binary
             )
