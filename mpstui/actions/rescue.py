@@ -52,9 +52,7 @@ def preview_rescue(request: Request, snapshot: Snapshot) -> Preview:
     rule = ExitStatus.REFUSED_BY_SAFETY_RULE
     if not wanted:
         fault = request.action == "end_lost_clients"
-        why = (
-            "no client has been hit by a fault" if fault else "no process is known that keeps it from answering"
-        )
+        why = "no client has been hit by a fault" if fault else "no process is known that keeps it from answering"
         return Preview(title, error=why, error_status=rule)
     chosen = request.clients or wanted
     if strangers := [key for key in chosen if key not in wanted]:
