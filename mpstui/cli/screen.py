@@ -12,6 +12,7 @@ from pathlib import Path
 from mpstui.actions.types import ExitStatus
 from mpstui.cli import complain
 from mpstui.config import config_dir, load_config, load_themes, terminal_problem
+from mpstui.model import Snapshot
 
 
 def run_screen(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
@@ -72,10 +73,23 @@ def run_screen(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
         keys=keys,
         load=NodeLoad(sources, dirs),
         plans=NodePlans(),
-        daemons=NodeDaemons(sources.control_binary, collector.control_for, audit, dirs, read_only=read_only, demo=demo),
+        daemons=NodeDaemons(
+            sources.control_binary,
+            collector.control_for,
+            audit,
+            dirs,
+            read_only=read_only,
+            demo=demo,
+            gone=lambda: nobody_runs(collector.snapshot),
+        ),
         trouble=NodeTrouble(sources, dirs, log_dirs),
     )
     return app.run() or 0
+
+
+def nobody_runs(snapshot: Snapshot | None) -> bool:
+    """Whether the node has been read and no daemon is left on it."""
+    return snapshot is not None and all(daemon.health in {"absent", "stale"} for daemon in snapshot.daemons)
 
 
 def theme_wish(asked: str | None, configured: str | None, names: Sequence[str]) -> tuple[str | None, list[str]]:

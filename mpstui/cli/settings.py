@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from mpstui.ui.plan.contract import Entry
 
 Progress = Callable[[str], None]
+_OWN = "a demo has its own daemon, and no other can be started in it"
 
 
 class NodePlans:
@@ -78,14 +79,18 @@ class NodeDaemons:
         *,
         read_only: bool,
         demo: bool,
+        gone: Callable[[], bool] = lambda: False,
     ) -> None:
-        """``pipe_dirs``: those that are watched; empty where daemons are found by themselves."""
+        """``pipe_dirs``: those that are watched; empty where daemons are found by themselves. ``gone``: whether the
+        demo's own daemon is; that one may be started again.
+        """
         self._binary = binary
         self._control_for = control_for
         self._audit = audit
         self._pipe_dirs = tuple(pipe_dirs)
         self._read_only = read_only
         self._demo = demo
+        self._gone = gone
 
     @property
     def cannot_start(self) -> str | None:
@@ -94,7 +99,7 @@ class NodeDaemons:
             from mpstui.daemons.start import READ_ONLY
 
             return READ_ONLY
-        return "a demo has its own daemon, and no other can be started in it" if self._demo else None
+        return _OWN if self._demo and not self._gone() else None
 
     def specs(self, wish: Wish, devices: Sequence[Device]) -> tuple[DaemonSpec, ...]:
         """The daemons that a wish comes to. Raises PlanError."""
@@ -129,8 +134,9 @@ class NodeDaemons:
         from mpstui.daemons.start import Started, start
 
         loop = asyncio.get_running_loop()
-        if self.cannot_start is not None:
-            return Started(spec, ExitStatus.REFUSED_BY_SAFETY_RULE, self.cannot_start)
+        refused = self.cannot_start or (_OWN if self._demo and spec.pipe_dir not in self._pipe_dirs else None)
+        if refused is not None:
+            return Started(spec, ExitStatus.REFUSED_BY_SAFETY_RULE, refused)
 
         def tell(text: str) -> None:
             loop.call_soon_threadsafe(progress, text)

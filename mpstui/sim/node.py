@@ -173,13 +173,14 @@ class SimNode:
         self.reap()
 
     def stop(self) -> None:
-        """Ends everything that belongs to the node; its directory stays."""
+        """Ends everything that belongs to the node, and a daemon started in it by others; its directory stays."""
         for client in self.clients:
             client.close()
         self.clients.clear()
         for process in self._processes:
             _end(process)
         self._processes.clear()
+        self.kill_daemon()
 
     def __enter__(self) -> SimNode:
         return self

@@ -294,7 +294,8 @@ class DaemonScreen(InkScreen):
         from mpstui.ui.daemons.starting import StartDialog
 
         if self._snapshot is not None:
-            self.app.push_screen(StartDialog(self._backend, self._plans, self._runner, self._snapshot))
+            gone = self.daemon if self.daemon is not None and self.daemon.health in {"absent", "stale"} else None
+            self.app.push_screen(StartDialog(self._backend, self._plans, self._runner, self._snapshot, gone))
 
     def action_stop(self) -> None:
         daemon = self.daemon

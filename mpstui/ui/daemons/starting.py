@@ -13,7 +13,7 @@ from textual.content import Content
 from textual.widgets import Input, Static
 
 from mpstui.daemons.spec import DaemonSpec, Wish
-from mpstui.model import Snapshot
+from mpstui.model import Daemon, Snapshot
 from mpstui.plan.amounts import PlanError
 from mpstui.plan.cpus import cpu_list
 from mpstui.plan.profile import Profile, ProfileError
@@ -34,8 +34,17 @@ class StartDialog(WorkDialog):
     TITLE_OF_WORK = "Start a daemon"
     DEFAULT_CSS = "StartDialog Listing { margin-top: 0; } StartDialog .-short .field { margin-bottom: 0; }"
 
-    def __init__(self, backend: DaemonBackend, plans: PlanBackend, runner: Runner, snapshot: Snapshot) -> None:
+    def __init__(
+        self,
+        backend: DaemonBackend,
+        plans: PlanBackend,
+        runner: Runner,
+        snapshot: Snapshot,
+        gone: Daemon | None = None,
+    ) -> None:
+        """``gone``: a daemon that was there; its place is what an empty field for the directory means."""
         super().__init__(snapshot)
+        self._gone = gone
         self._backend = backend
         self._plans = plans
         self._runner = runner
@@ -53,7 +62,8 @@ class StartDialog(WorkDialog):
             Choice("multi_user", "several users at the same time", "-M"),
         ]
         cpus = Input(id="cpus", max_length=120, placeholder="any; 0-3,8 as taskset takes it; one each with per GPU")
-        where = Input(id="where", max_length=120, placeholder="the usual one, e.g. /tmp/mps_0")
+        usual = "the usual one, e.g. /tmp/mps_0" if self._gone is None else str(self._gone.pipe_dir)
+        where = Input(id="where", max_length=120, placeholder=usual)
         for entry in (cpus, where):
             entry.cursor_blink = False
         yield self.frame(
@@ -109,12 +119,14 @@ class StartDialog(WorkDialog):
             raise PlanError("the directory must be an absolute path, as /tmp/mps_0")
         chosen = self.query_one("#devices", Toggles)
         devices = tuple(str(choice.value) for choice in chosen.choices if choice.value in chosen.on)
+        again = None if where or "per_gpu" in modes else self._gone
         wish = Wish(
             devices,
             "per_gpu" in modes,
             "multi_user" in modes,
             cpu_list(cpus) if cpus else None,
-            Path(where) if where else None,
+            Path(where) if where else again.pipe_dir if again is not None else None,
+            again.log_dir if again is not None else None,
         )
         return self._backend.specs(wish, self.snapshot.devices)
 

@@ -23,12 +23,10 @@ def way_out(snapshot: Snapshot, daemon: Daemon, keymap: Mapping[str, str], *, re
     def key(name: str, default: str) -> str:
         return shown_key(keymap, name, default)
 
+    start = f"{key('daemons', 'd')}  then {key('daemon.start', 'n')} starts a daemon here"
     if found is None:
-        text = "shows the directories and starts a daemon"
-        return [("key", f"{key('daemons', 'd')}  {text}")] if daemon.health in {"absent", "stale"} else []
-    fields = [
-        ("key", text) for text in _keys(found, daemon, key("action.unblock", "u"), key("daemons", "d"), read_only)
-    ]
+        return [("key", start)] if daemon.health in {"absent", "stale"} and not read_only else []
+    fields = [("key", text) for text in _keys(found, daemon, key("action.unblock", "u"), start, read_only)]
     if found.cause == "quitting":
         lines = (f"{c.pid} {c.user or UNKNOWN} {c.command or UNKNOWN}" for c in found.clients)
         fields += _listed("waits for", lines, len(found.clients))
@@ -59,7 +57,7 @@ def _keys(found: Standstill, daemon: Daemon, unblock: str, start: str, read_only
         who = f" of {process.user}: {process.command}" if process and process.user else ""
         yield f"{unblock}  ends process {found.end[0].pid}{who}"
     elif found.cause == "gone":
-        yield f"{start}  starts a daemon here"
+        yield start
 
 
 def _listed(label: str, lines: Iterable[str], number: int) -> Iterator[tuple[str, str]]:
