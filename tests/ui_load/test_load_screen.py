@@ -507,3 +507,21 @@ async def test_simulated_is_said():
     async with app.run_test(size=(80, 24)) as pilot:
         await running(pilot)
         assert "SIMULATED" in text_of(app)
+
+
+async def test_the_users_keys_are_the_ones_that_are_shown_and_work():
+    app = load_app(snapshot=FREE, keys={"load.stop_all": "Z"})
+    async with app.run_test(size=SIZE) as pilot:
+        supervisor = await running(pilot)
+        assert "Z Stop all" in text_of(app)
+        await pilot.press("X")
+        assert supervisor.calls == []
+        await pilot.press("Z")
+        await until(pilot, lambda: supervisor.calls)
+
+
+async def test_the_device_is_named_where_there_are_several_also_on_a_small_screen():
+    app = load_app(snapshot=FREE)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await running(pilot, "left")
+        await until(pilot, lambda: "illegal  GPU 0 " in text_of(app) and text_of(app).count("fma  GPU 1 ") == 2)

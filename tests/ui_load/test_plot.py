@@ -55,11 +55,11 @@ def test_a_steady_figure_changes_no_cell():
     ],
 )
 def test_dots(points, rows):
-    assert plot(points, 10.0, 2) == rows
+    assert list(plot(points, 10.0, 2)) == rows
 
 
 def test_an_empty_scale_draws_nothing():
-    assert plot([1.0, 1.0], 0.0, 1) == [" "]
+    assert list(plot([1.0, 1.0], 0.0, 1)) == [" "]
 
 
 @pytest.mark.parametrize(("value", "top"), [(0, 1), (0.7, 0.8), (1, 1), (57.2, 60), (2723, 3000), (9.1, 10), (8, 8)])

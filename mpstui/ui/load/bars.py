@@ -156,6 +156,8 @@ class BarsPanel(Panel[Member]):
             return [(*fit_line((*name, *body), left), *charts[0])]
         figure = self._figure(report)
         state, (note, short, style) = (*name, *self._state(row)), self._note(row)
+        if width_of(state) + width_of(figure) > left:
+            state = (*name, *self._state(row, symbol_only=True))
         room = left - width_of(state) - width_of(figure) - 2
         shown = next((text for text in (note, short) if text and len(text) <= room), "")
         first = justify((*state, (f"  {shown}", style)), figure, left)
@@ -173,6 +175,8 @@ class BarsPanel(Panel[Member]):
     @staticmethod
     def _failure(first: Line, error: WorkerError, width: int, lines: int) -> list[Line]:
         """Name and state, then the CUDA error in words and the remedy, over the whole width."""
+        if lines == 2:
+            return [first, ((fit(f"     {printable(error.text, 300)}", width), "bad"),)]
         out = [first, *wrapped(printable(error.text, 300), width - 4, "bad", indent=" " * 5)]
         if error.remedy:
             out += wrapped(printable(error.remedy, 300), width - 4, "warn", "→ ", indent=" " * 5)
@@ -192,9 +196,10 @@ class BarsPanel(Panel[Member]):
         style = "track" if member.report.over else "meter-memory"
         return [(("  ", "text"), (row, style), (" ", "text")) for row in rows]
 
-    def _state(self, member: Member) -> Line:
+    def _state(self, member: Member, *, symbol_only: bool = False) -> Line:
         report = member.report
         word, style = STATE[report.state]
+        word = word[0] if symbol_only else word
         line: Line = ((word, style), (f"  {report.kernel}", "user"))
         if len({m.report.device_uuid for m in self.rows}) > 1 and self._session is not None:
             line = (*line, (f"  GPU {self._session.index(report.device_uuid)}", "text"))

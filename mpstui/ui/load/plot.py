@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final
 
 SECONDS: Final = 60.0
@@ -55,9 +56,14 @@ def round_up(value: float) -> float:
     return next((s * power for s in (1, 1.5, 2, 3, 4, 5, 6, 8) if s * power >= value), 10 * power)
 
 
-def plot(points: Sequence[float | None], top: float, height: int) -> list[str]:
+def plot(points: Sequence[float | None], top: float, height: int) -> Sequence[str]:
     """Rows of braille from above, filled up to each point; ``top`` is the upper edge. A point above zero shows."""
-    dots = [0 if p is None or top <= 0 else _dots(p / top, height) for p in points]
+    return _braille(tuple(0 if p is None or top <= 0 else _dots(p / top, height) for p in points), height)
+
+
+@lru_cache(maxsize=128)
+def _braille(dots: tuple[int, ...], height: int) -> tuple[str, ...]:
+    """The rows for so many dots at each point. Most of a load's plots are as they were a moment before."""
     rows = []
     for row in range(height - 1, -1, -1):
         cells = []
@@ -65,7 +71,7 @@ def plot(points: Sequence[float | None], top: float, height: int) -> list[str]:
             bits = sum(_LEFT[: max(0, min(4, left - 4 * row))]) + sum(_RIGHT[: max(0, min(4, right - 4 * row))])
             cells.append(chr(0x2800 + bits) if bits else " ")
         rows.append("".join(cells))
-    return rows
+    return tuple(rows)
 
 
 def _dots(share: float, height: int) -> int:

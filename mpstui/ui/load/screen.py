@@ -13,7 +13,7 @@ from textual.containers import Container
 
 from mpstui.load.types import WorkerReport
 from mpstui.model import Daemon, Device, Server, Snapshot
-from mpstui.ui.bars import Header, KeyBar, KeyHint, TooSmall
+from mpstui.ui.bars import Header, KeyBar, TooSmall
 from mpstui.ui.cells import count, devices_of
 from mpstui.ui.contract import Host, Runner
 from mpstui.ui.layout import MIN_HEIGHT, MIN_WIDTH, WIDE
@@ -21,6 +21,7 @@ from mpstui.ui.load.bars import BarsPanel
 from mpstui.ui.load.boxes import AboutBox, DeviceBox, TogetherBox
 from mpstui.ui.load.dialogs import EndangerDialog
 from mpstui.ui.load.fields import FieldsPanel
+from mpstui.ui.load.hints import hints
 from mpstui.ui.load.presets import PRESETS
 from mpstui.ui.load.session import LoadSession, Member
 from mpstui.ui.load.setup import harm, held_back, problem, server_limit, sm_counts
@@ -228,29 +229,11 @@ class LoadScreen(InkScreen):
         return "⏎", f"Enter {more} {count(setup.clients, 'client')}", "good"
 
     def _show_keys(self) -> None:
-        live = bool(self.session.live)
-        row = self.bars.cursor_row
-        there = row is not None and not row.report.over
+        ready = self._verdict()[0] != "✕"
+        keymap = cast("Host", self.app).keymap
         in_fields = self.focused is self.fields
-        illegal = any(m.report.kernel == "illegal" for m in self.session.live)
-        hints = [KeyHint("Enter", "Start", "begin", 9, self._verdict()[0] != "✕")] if in_fields else []
-        if in_fields:
-            hints.append(KeyHint("←→", "Change", "none", 8))
-        else:
-            hints.append(KeyHint("←→", "Share", "none", 9, there and row is not None and row.spec.mps))
-            hints.append(KeyHint("⇧←→", "More", "none", 4, there and row is not None and row.spec.mps))
-        hints += [
-            KeyHint("r", "Restart", "restart", 6, row is not None and not row.stopped),
-            KeyHint("x", "Stop", "stop_one", 6, there),
-            KeyHint("X", "Stop all", "stop_all", 7, live),
-            *([KeyHint("f", "Fault", "fault", 6)] if illegal else []),
-            KeyHint("l", "Server's threads", "limit", 3, self._answers),
-            KeyHint("Tab", "Clients" if in_fields else "Fields", "other", 7),
-            KeyHint("Esc", "Back", "back", 7),
-            KeyHint("?", "Help", "show_help", 5),
-            KeyHint("q", "Quit", "quit_app", 5),
-        ]
-        self.keys.show(hints)
+        row = self.bars.cursor_row
+        self.keys.show(hints(keymap, self.session, row, in_fields=in_fields, ready=ready, answers=self._answers))
 
     # Layout.
 
