@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -11,6 +12,7 @@ from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
+from textual.css.query import NoMatches
 from textual.screen import ModalScreen
 from textual.widgets import Button, Static
 
@@ -55,7 +57,9 @@ class Dialog(ModalScreen[None]):
         """Take the newest snapshot; what was typed and chosen stays."""
         self.snapshot = snapshot
         if self.is_mounted:
-            self.show()
+            # While the program ends, the widgets go before the dialog does.
+            with contextlib.suppress(NoMatches):
+                self.show()
 
     def take_newest(self) -> None:
         """The app's newest snapshot, also where the screen is paused: nobody acts on an old picture."""
