@@ -18,6 +18,7 @@ from mpstui.ui.contract import Runner
 from mpstui.ui.load.box import upper_border
 from mpstui.ui.painted import Line, Span, fit
 from mpstui.ui.panel import Panel
+from mpstui.ui.slip import Slip
 from mpstui.ui.trouble.base import Para, TroubleScreen, owner
 
 JOINS: Final = "⋈"
@@ -181,6 +182,7 @@ class BlastScreen(TroubleScreen):
         """``start`` is the client to begin at."""
         super().__init__(runner, snapshot, pipe_dir)
         self._start = start
+        self._slip = Slip()
 
     def make_list(self) -> Panel[Node]:
         return GraphPanel(id="list")
@@ -190,7 +192,10 @@ class BlastScreen(TroubleScreen):
         return cast("GraphPanel", self.list)
 
     def fill(self, snapshot: Snapshot) -> None:
-        self.graph.take(self.daemon, snapshot)
+        daemon = self.daemon
+        if daemon is not None:
+            self._slip.watch((self.client.key,) if self.client is not None else (), daemon)
+        self.graph.take(daemon, snapshot)
         if self._start is not None:
             self._go_to(self._start)
             self._start = None
@@ -274,7 +279,9 @@ class BlastScreen(TroubleScreen):
         return self.client is not None and self.refusal(action_id, (self.client.key,)) is None
 
     def action_act(self, action_id: str) -> None:
-        if (client := self.client) is not None:
+        if (refusal := self._slip.refusal()) is not None:
+            self.app.notify(refusal, severity="warning", markup=False)
+        elif (client := self.client) is not None:
             self.act(action_id, (client.key,))
 
     def action_bridge(self) -> None:

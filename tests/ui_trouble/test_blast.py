@@ -1,0 +1,128 @@
+"""The blast radius on the screen: the recorded containment case, who joins groups, and what if on any client."""
+
+from __future__ import annotations
+
+import pytest
+
+from mpstui.model import PendingClient, ProcessKey
+from mpstui.ui.dialogs import HarmConfirm
+from mpstui.ui.trouble.blast import BlastScreen, nodes_of
+from tests.ui.screen import text_of
+
+from .nodes import A, B, C, D, containment, member, node, said, trouble_app
+
+SIZE = (160, 48)
+
+
+async def on(pilot, key: ProcessKey) -> str:
+    """Puts the cursor on a client by the keys, and gives the screen."""
+    await pilot.press("g")
+    for _ in range(60):
+        if pilot.app.screen.client.key == key:
+            break
+        await pilot.press("j")
+    assert pilot.app.screen.client.key == key
+    await pilot.pause()
+    return text_of(pilot.app)
+
+
+def lost_rows(text: str) -> set[int]:
+    """PIDs of the rows with a cross."""
+    rows = (line.lstrip("│▸ ").split() for line in text.splitlines() if line.startswith("│"))
+    return {int(words[1]) for words in rows if len(words) > 1 and words[0] == "✕" and words[1].isdigit()}
+
+
+@pytest.mark.parametrize(
+    ("who", "lost", "unhurt"),
+    [(A, {3000, 3001, 3002}, "3003"), (C, {3000, 3001, 3002}, "3003"), (D, {3003}, "3000, 3001, 3002")],
+)
+async def test_what_if_gives_what_was_recorded(who, lost, unhurt) -> None:
+    app = trouble_app(containment())
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("b")
+        text = await on(pilot, who)
+        assert f"If client {who.pid} faults" in text
+        assert lost_rows(text) == lost
+        assert f"of the server would run on: {unhurt}." in said(app)
+        assert "server 1402 would refuse" in text
+
+
+async def test_a_client_that_joins_groups_is_marked_and_what_it_would_be_without() -> None:
+    app = trouble_app(containment())
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("b")
+        text = await on(pilot, A)
+        (row,) = [line for line in text.splitlines() if "3001" in line and "●" in line]
+        assert "●━━━" in row
+        assert "⋈ joins" in row
+        assert "Client 3001 joins groups: without that one 3000 would be lost alone." in said(app)
+        await pilot.press("n")
+        assert app.screen.client.key == B
+        await pilot.pause()
+        assert "It joins groups that are apart without it: 3000, 3002." in said(app)
+
+
+async def test_it_opens_at_the_client_under_the_cursor_and_stays_with_it() -> None:
+    app = trouble_app(containment())
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("j", "j", "b")
+        assert isinstance(app.screen, BlastScreen)
+        assert app.screen.client.key == C
+        app.collector.push(node((member(C, 1), member(D, 2))))
+        await pilot.pause()
+        assert app.screen.client.key == C
+        assert "No other client would lose" in text_of(app)
+
+
+async def test_who_waits_would_be_refused_and_unknown_devices_are_counted_in() -> None:
+    pending = PendingClient(ProcessKey(4100), user="bob", server_pid=1402)
+    app = trouble_app(node((member(A), member(D, 2)), pending=(pending,)))
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("b")
+        text = await on(pilot, A)
+        assert lost_rows(text) == {3000, 3003}
+        assert "Its GPUs are not known" in text
+        assert "Waiting now, and refused then: 4100 (bob)" in text
+        assert "?" in next(line for line in text.splitlines() if line.startswith("│▸ ✕ 3000 "))
+
+
+async def test_terminate_is_for_the_client_that_is_asked_about_and_not_for_its_neighbour() -> None:
+    app = trouble_app(containment())
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("b")
+        await on(pilot, C)
+        await pilot.press("K")
+        assert isinstance(app.screen, HarmConfirm)
+        assert app.screen.clients == (C,)
+        await pilot.press("escape")
+        app.collector.push(node((member(A, 0), member(D, 2))))
+        await pilot.pause()
+        await pilot.press("K")
+        assert isinstance(app.screen, BlastScreen), "it has just gone: the key was meant for it"
+        assert any("3002 has ended; nothing was done" in note.message for note in app._notifications)
+
+
+async def test_read_only_refuses_and_nobody_there_is_said() -> None:
+    app = trouble_app(containment(), read_only=True)
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("b", "K")
+        assert isinstance(app.screen, BlastScreen)
+        app.collector.push(node())
+        await pilot.pause()
+        assert "Nobody is there to fault." in text_of(app)
+        await pilot.press("n", "t", "y", "escape")
+        assert app.screen is app.overview
+
+
+async def test_copy_gives_the_whole_answer() -> None:
+    app = trouble_app(containment())
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("b", "y")
+        assert app.clipboard.startswith("If client 3000 faults\n3000 alice python train.py\n2 other clients would lose")
+
+
+def test_many_devices_and_clients_stay_in_groups() -> None:
+    daemon = node([member(ProcessKey(3000 + n, n), n % 4) for n in range(46)]).daemons[0]
+    found = nodes_of(daemon)
+    assert [row.group for row in found] == sorted(row.group for row in found)
+    assert len({row.group for row in found}) == 4

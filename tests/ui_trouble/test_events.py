@@ -1,0 +1,246 @@
+"""The events screen: filter by kind, client and time, search, follow, and further back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from mpstui.model import Event
+from mpstui.ui.dialogs import DetailsScreen
+from mpstui.ui.trouble.eventfilter import EventFilter, pids_of
+from mpstui.ui.trouble.events import EventsScreen
+from tests.ui.screen import make_app, text_of
+from tests.ui.snapshots import NOW, OTHER_PIPE
+
+from .nodes import FATAL, FakeTrouble, event, history, node, trouble_app
+
+SIZE = (160, 48)
+
+
+def kinds(app) -> list[str]:
+    return [row.kind for row in app.screen.timeline.rows]
+
+
+def with_events(*more: Event):
+    return node(events=(*history(), *more))
+
+
+async def push(pilot, snapshot) -> None:
+    pilot.app.collector.push(snapshot)
+    await pilot.pause()
+
+
+PLAIN = ["daemon_started", "client_connected", "limit_set", "client_refused", "client_connected", "fatal_fault"]
+
+
+async def test_noise_is_hidden_but_counted_and_shown_on_request() -> None:
+    app = trouble_app(with_events())
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("E")
+        assert kinds(app) == PLAIN
+        assert "Events 6 of 8" in text_of(app)
+        assert "[ ] unknown" in text_of(app)
+        assert "2026-" in text_of(app), "the day where it changes"
+        await pilot.press("t")
+        assert kinds(app) == ["client_refused", "fatal_fault"]
+        await pilot.press("t")
+        assert len(kinds(app)) == 8
+        assert "something [/bad] new" in text_of(app)
+        await pilot.press("t")
+        assert kinds(app) == PLAIN
+
+
+async def test_kinds_are_marked_one_by_one() -> None:
+    app = trouble_app(with_events())
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("E", "tab")
+        assert app.focused.id == "kinds"
+        await pilot.press("space", "tab")
+        assert kinds(app) == PLAIN[1:]
+        await pilot.press("tab", "a", "tab")
+        assert len(kinds(app)) == 8
+        await pilot.press("tab", "a", "tab")
+        assert kinds(app) == []
+        assert "no event passes the filter" in text_of(app)
+
+
+@pytest.mark.parametrize(
+    ("typed", "left"),
+    [
+        ("client:3001", ["client_connected", "fatal_fault"]),
+        ("kind:fault", ["fatal_fault"]),
+        ("since:10m", ["client_refused", "client_connected", "fatal_fault"]),
+        ("since:10m until:1m", ["client_refused"]),
+        ("connected", ["client_connected", "client_connected"]),
+        ("!connected !kind:fault since:1h", ["limit_set", "client_refused"]),
+        ("[/bad]", []),
+        ("since:never", PLAIN),
+    ],
+)
+async def test_the_filter_takes_client_kind_time_and_text(typed, left) -> None:
+    app = trouble_app(with_events())
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("E", "slash", *typed)
+        await pilot.pause()
+        assert kinds(app) == left
+        if typed == "since:never":
+            assert "never is no time" in text_of(app)
+        await pilot.press("enter")
+        assert app.focused.id == "list"
+        assert kinds(app) == left
+        await pilot.press("escape")
+        assert kinds(app) == PLAIN, "escape clears a filter before it leaves"
+        await pilot.press("escape")
+        assert app.screen is app.overview
+
+
+async def test_this_client_and_how_far_back_by_one_key_each() -> None:
+    app = trouble_app(with_events())
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("E", "c")
+        assert app.screen.filter.value == "client:3000"
+        assert kinds(app) == ["client_connected", "fatal_fault"]
+        await pilot.press("w", "w")
+        assert app.screen.filter.value == "client:3000 since:10m"
+        assert kinds(app) == ["fatal_fault"]
+        await pilot.press("c", "w", "w", "w")
+        assert app.screen.filter.value == ""
+        assert kinds(app) == PLAIN
+
+
+async def test_search_goes_from_one_to_the_next_and_marks_it() -> None:
+    app = trouble_app(with_events())
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("E", "s", *"connected", "enter")
+        at = app.screen.timeline.cursor_row
+        assert (at.kind, at.pid) == ("client_connected", 3001)
+        await pilot.press("n")
+        assert app.screen.timeline.cursor_row.pid == 3000
+        await pilot.press("N")
+        assert app.screen.timeline.cursor_row.pid == 3001
+        assert kinds(app) == PLAIN, "a search hides nothing"
+        assert any(name.startswith("chosen") for line in app.screen.timeline._lines for _, name in line)
+        await pilot.press("s", *"zzz", "enter")
+        assert any("no event shown has" in note.message for note in app._notifications)
+
+
+async def test_it_follows_until_the_user_moves_up_and_counts_what_is_new() -> None:
+    app = trouble_app(with_events())
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("E")
+        new = [event(10 - n, "client_connected", f"client {5000 + n} connected", pid=5000 + n) for n in range(4)]
+        await push(pilot, with_events(new[0]))
+        assert app.screen.timeline.cursor_row.pid == 5000
+        await pilot.press("k")
+        assert "‖ stands" in text_of(app)
+        mine = app.screen.timeline.cursor_row
+        await push(pilot, with_events(*new[:2]))
+        await push(pilot, with_events(*new))
+        assert app.screen.timeline.cursor_row == mine
+        assert "↓ 3 new" in text_of(app)
+        await pilot.press("F")
+        assert app.screen.timeline.cursor_row.pid == 5003
+        assert "● follows" in text_of(app)
+        await pilot.press("F")
+        await push(pilot, with_events(*new, event(1, "limit_set", "x")))
+        assert app.screen.timeline.cursor_row.pid == 5003
+
+
+async def test_events_that_fall_out_of_the_snapshot_stay_while_the_screen_is_open() -> None:
+    app = trouble_app(with_events())
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("E")
+        await push(pilot, node(events=(event(1, "limit_set", "x"),)))
+        assert kinds(app) == [*PLAIN, "limit_set"]
+
+
+async def test_older_events_come_from_the_logs_once() -> None:
+    backend = FakeTrouble([event(100_000, "daemon_exited", "an older daemon ended"), history()[0]])
+    backend.gate.clear()
+    app = trouble_app(with_events(), backend)
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("E", "g", "o", "o")
+        assert "reading the logs" in text_of(app)
+        backend.gate.set()
+        await pilot.pause()
+        await pilot.pause()
+        assert kinds(app) == ["daemon_exited", *PLAIN]
+        assert backend.asked == [NOW - 90_000]
+        assert app.screen.timeline.cursor_row.kind == "daemon_started", "the cursor stays"
+        await pilot.press("o")
+        await pilot.pause()
+        await pilot.pause()
+        assert any("the logs begin here" in note.message for note in app._notifications)
+
+
+async def test_logs_that_cannot_be_read_are_a_sentence() -> None:
+    app = trouble_app(with_events(), FakeTrouble(broken="/var/log/x: Permission denied"))
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("E", "o")
+        await pilot.pause()
+        await pilot.pause()
+        assert any("Permission denied" in note.message for note in app._notifications)
+        assert kinds(app) == PLAIN
+
+
+async def test_without_a_backend_the_snapshot_is_all_there_is() -> None:
+    app = make_app(with_events())
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("E", "o")
+        assert kinds(app) == PLAIN
+        await pilot.press("escape", "D")
+        assert "nothing is wrong" in text_of(app)
+
+
+async def test_enter_on_the_events_panel_opens_it_there_and_enter_again_the_details() -> None:
+    app = trouble_app(with_events())
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("5", "k", "k", "enter")
+        assert isinstance(app.screen, EventsScreen)
+        assert app.screen.timeline.cursor_row.kind == "client_refused"
+        assert not app.screen.timeline.follows
+        await pilot.press("y")
+        assert app.clipboard == history()[4].raw
+        await pilot.press("enter")
+        assert isinstance(app.screen, DetailsScreen)
+        assert "48 clients is the most" in text_of(app)
+        await pilot.press("escape", "escape")
+        assert app.screen is app.overview
+
+
+async def test_another_daemons_events_are_not_among_them() -> None:
+    other = replace(event(1, "limit_set", "elsewhere"), pipe_dir=OTHER_PIPE)
+    app = trouble_app(with_events(other))
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("E")
+        assert kinds(app) == PLAIN
+
+
+async def test_hostile_lines_are_text() -> None:
+    app = trouble_app(node(events=(event(1, "client_connected", "[bold]\x1b[2J‮[/bad]" + "x" * 5000, pid=1),)))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("E", "c", "s", *"[bo", "enter", "n", "y")
+        assert "[bold]\\x1b[2J\\u202e[/bad]" in text_of(app)
+
+
+async def test_it_survives_every_size_and_comes_back() -> None:
+    app = trouble_app(with_events())
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("E", "tab")
+        for size in ((80, 24), (30, 8), (20, 5), (80, 24), (160, 48)):
+            await pilot.resize_terminal(*size)
+            await pilot.pause()
+        assert "Kinds" in text_of(app)
+        assert "fatal GPU fault" in text_of(app)
+
+
+def test_who_an_event_is_about() -> None:
+    assert pids_of(FATAL) == {"3000", "3001", "3002"}
+    assert pids_of(event(1, "daemon_started")) == set()
+
+
+def test_a_time_is_fixed_when_the_filter_is_made() -> None:
+    chosen = EventFilter.parse("since:10m", NOW)
+    assert chosen.since == NOW - 600
+    assert not chosen.matches(replace(FATAL, time=None), "")

@@ -1,0 +1,167 @@
+"""The alert and the screen of a fault: what is offered, for whom, and the recovery."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from mpstui.model import Snapshot
+from mpstui.ui.dialogs import HarmConfirm
+from mpstui.ui.trouble.fault import FaultScreen
+from tests.ui.screen import text_of
+from tests.ui.snapshots import NOW, OTHER_PIPE
+
+from .nodes import FATAL, A, B, C, event, faulted, node, recovered, trouble_app
+
+SIZE = (160, 48)
+
+
+async def push(pilot, snapshot: Snapshot) -> str:
+    pilot.app.collector.push(snapshot)
+    await pilot.pause()
+    return text_of(pilot.app)
+
+
+@pytest.mark.parametrize("size", [SIZE, (80, 24), (44, 12)])
+async def test_the_alert_comes_stays_and_gives_way_to_the_recovery_for_a_minute(size) -> None:
+    app = trouble_app(node())
+    async with app.run_test(size=size) as pilot:
+        assert "FAULT" not in text_of(app)
+        text = await push(pilot, faulted(A, B, C))
+        assert "✕ FAULT server 1402" in text
+        assert "! what to do" in text
+        if size == SIZE:
+            assert "3 clients have to end before it takes new ones; 2 refused so far" in text
+            assert "the log saw it in client 3000 (alice, python train.py)" in text
+        text = await push(pilot, recovered())
+        assert "✓ RECOVERED server 1402 takes new" in text
+        assert "✕ FAULT" not in text
+        later = replace(recovered(), time=NOW + 70)
+        assert "RECOVERED" not in await push(pilot, later)
+
+
+async def test_a_fault_that_no_log_explains_is_said_too() -> None:
+    app = trouble_app(node(server_changes={"status": "FAULT"}))
+    async with app.run_test(size=SIZE):
+        assert "server 1402 is in FAULT and takes no new clients; no log says" in text_of(app)
+
+
+async def test_offers_stand_in_order_with_the_culprit_and_its_caveat() -> None:
+    app = trouble_app(faulted(A, B, C, ended_nearby=(2999,)))
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("exclamation_mark")
+        text = text_of(app)
+        places = [
+            text.index(part)
+            for part in (
+                "2 new connections refused so far",
+                "The log saw it in client 3000 (alice, python train.py).",
+                "Client 2999 ended at the same moment",
+                "Still to end before the server takes new clients: 3000, 3001, 3002.",
+                "1 Tell the owners: y copies the note to alice, Y those to all 3.",
+                "2 End them one by one: x ends process 3000",
+                "3 End all 3: e",
+            )
+        ]
+        assert places == sorted(places)
+        assert "● runs on" in text
+        assert "◀ blamed by the log" in next(line for line in text.splitlines() if "3000" in line and "alice" in line)
+
+
+async def test_the_notes_go_to_the_clipboard_one_by_one_and_together() -> None:
+    app = trouble_app(faulted(A, B, C))
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("exclamation_mark", "j", "y")
+        assert app.clipboard.startswith("To bob:")
+        assert "3001  vllm serve llama" in app.clipboard
+        assert "3000" not in app.clipboard
+        await pilot.press("Y")
+        assert [line for line in app.clipboard.splitlines() if line.startswith("To ")] == [
+            "To alice:",
+            "To bob:",
+            "To carol:",
+        ]
+
+
+async def test_one_or_all_are_asked_for_by_identity_and_who_runs_on_never() -> None:
+    app = trouble_app(faulted(A, B, C))
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("exclamation_mark", "j", "x")
+        assert isinstance(app.screen, HarmConfirm)
+        assert app.screen.clients == (B,)
+        await pilot.press("escape", "e")
+        assert app.screen.clients == (A, B, C)
+        await pilot.press("escape", "G", "x")
+        assert isinstance(app.screen, FaultScreen), "dave's runs on: x is not for it"
+
+
+async def test_who_has_ended_is_ticked_off_and_the_recovery_told_on_the_same_screen() -> None:
+    app = trouble_app(faulted(A, B, C))
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("exclamation_mark")
+        text = await push(pilot, faulted(B))
+        rows = {n: line for line in text.splitlines() for n in ("3000", "3001", "3002") if f"  {n} " in line[:12]}
+        assert "✓ ended" in rows["3000"]
+        assert "✕ has to end" in rows["3001"]
+        assert "✓ ended" in rows["3002"]
+        text = await push(pilot, recovered())
+        assert "Server 1402 has recovered" in text
+        assert "takes new clients again, since 12:04:30, 11s after the fault" in text
+        assert "2 connections had been refused" in text
+        assert "Tell the owners" not in text
+
+
+async def test_a_server_that_ended_instead_has_no_recovery() -> None:
+    app = trouble_app(faulted(A))
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("exclamation_mark")
+        gone = node()
+        gone = replace(gone, daemons=(replace(gone.daemons[0], servers=()),))
+        assert "Server 1402 has ended; the next client gets a new one." in await push(pilot, gone)
+
+
+async def test_nothing_is_wrong_is_said() -> None:
+    app = trouble_app(node())
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("exclamation_mark", "x", "e", "y", "Y")
+        assert "No server is in FAULT." in text_of(app)
+        await pilot.press("escape")
+        assert app.screen is app.overview
+
+
+async def test_read_only_offers_the_notes_alone_and_says_why() -> None:
+    app = trouble_app(faulted(A, B, C), read_only=True)
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("exclamation_mark", "e")
+        assert isinstance(app.screen, FaultScreen)
+        assert "Not now: mpstui runs read-only." in text_of(app)
+        await pilot.press("y")
+        assert app.clipboard.startswith("To alice:")
+
+
+async def test_a_client_whose_name_is_hostile_is_shown_as_text() -> None:
+    snapshot = faulted(A)
+    server = snapshot.daemons[0].servers[0]
+    bad = replace(server.clients[0], user="[/bad]", command="[bold]x \\x1b[2J")
+    server = replace(server, clients=(bad, *server.clients[1:]))
+    snapshot = replace(snapshot, daemons=(replace(snapshot.daemons[0], servers=(server,)),))
+    app = trouble_app(snapshot)
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("exclamation_mark", "y")
+        assert "[bold]x \\x1b[2J" in text_of(app)
+
+
+async def test_the_problem_bar_and_the_alert_open_their_screens_by_mouse() -> None:
+    app = trouble_app(faulted(A))
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.click("#alert", offset=(20, 0))
+        await pilot.pause()
+        assert isinstance(app.screen, FaultScreen)
+
+
+async def test_an_old_recovery_of_another_directory_is_not_told() -> None:
+    other = replace(event(1, "server_recovered"), pipe_dir=OTHER_PIPE)
+    app = trouble_app(node(events=(FATAL, other)))
+    async with app.run_test(size=SIZE):
+        assert "RECOVERED" not in text_of(app)

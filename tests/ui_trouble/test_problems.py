@@ -1,0 +1,94 @@
+"""Problems as they stand and the doctor's findings, in one list."""
+
+from __future__ import annotations
+
+import pytest
+
+from mpstui.model import Problem
+from mpstui.ui.trouble.problems import ProblemsScreen, items_of
+from tests.ui.screen import text_of
+
+from .nodes import FINDINGS, TOLD, FakeTrouble, node, said, trouble_app
+
+SIZE = (160, 48)
+NEARLY = Problem("warning", "device_nearly_full", "device 0", "It holds 46 of 48 contexts.", "Use another device.")
+
+
+def test_the_worst_comes_first_and_nothing_is_told_twice() -> None:
+    items = items_of(node(problems=(NEARLY, TOLD)), FINDINGS)
+    assert [item.severity for item in items] == ["error", "warning", "warning", "unknown", "ok"]
+    assert sum("the status has told" in item.text for item in items) == 1
+
+
+async def test_the_list_opens_with_problems_and_fills_with_findings() -> None:
+    backend = FakeTrouble()
+    backend.gate.clear()
+    app = trouble_app(node(problems=(NEARLY, TOLD)), backend)
+    async with app.run_test(size=SIZE) as pilot:
+        assert "D Problems" in text_of(app)
+        await pilot.press("D")
+        assert "checking the set-up" in text_of(app)
+        assert "a problem that the status has told" in text_of(app)
+        assert "compute mode" not in text_of(app)
+        backend.gate.set()
+        await pilot.pause()
+        await pilot.pause()
+        text = text_of(app)
+        assert "1 of 4 findings ok at 12:04:31" in text
+        assert "compute mode is Default" in text
+        assert "Problems 3" in text
+        await pilot.press("g", "j", "j")
+        assert "Set EXCLUSIVE_PROCESS." in said(app)
+        assert "found by the check-up" in said(app)
+        await pilot.press("r")
+        await pilot.pause()
+        assert backend.checks == 2
+
+
+async def test_a_problem_says_where_it_can_be_put_right() -> None:
+    app = trouble_app(node(problems=(TOLD,)))
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("D")
+        assert "! in the overview says who has to end" in said(app)
+
+
+async def test_problems_go_and_come_while_the_screen_is_open() -> None:
+    app = trouble_app(node(problems=(NEARLY,)), FakeTrouble(findings=()))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("D")
+        await pilot.pause()
+        app.collector.push(node(problems=()))
+        await pilot.pause()
+        assert "nothing is wrong as far as can be seen" in text_of(app)
+        app.collector.push(node(problems=(TOLD,)))
+        await pilot.pause()
+        assert "server 1402" in text_of(app)
+
+
+async def test_a_check_up_that_fails_is_a_sentence_and_keeps_the_problems() -> None:
+    app = trouble_app(node(problems=(NEARLY,)), FakeTrouble(broken="the check-up stopped: [/bad] disk"))
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("D")
+        await pilot.pause()
+        assert "the check-up stopped: [/bad] disk" in text_of(app)
+        assert "It holds 46 of 48" in text_of(app)
+
+
+@pytest.mark.parametrize(("key", "has"), [("y", 1), ("Y", 4)])
+async def test_copies_one_or_all_with_the_remedy(key, has) -> None:
+    app = trouble_app(node(problems=(NEARLY,)), FakeTrouble(findings=FINDINGS[:3]))
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("D")
+        await pilot.pause()
+        await pilot.press("g", key)
+        lines = [line for line in app.clipboard.splitlines() if not line.startswith(" ")]
+        assert len(lines) == has
+        assert "    → Use another device." in app.clipboard
+
+
+async def test_the_line_of_the_worst_problem_opens_the_list_by_mouse() -> None:
+    app = trouble_app(node(problems=(NEARLY,)))
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.click("#problems", offset=(10, 0))
+        await pilot.pause()
+        assert isinstance(app.screen, ProblemsScreen)

@@ -1,0 +1,65 @@
+"""Who waits for whom, who computes past MPS and why, and who has lost the server."""
+
+from __future__ import annotations
+
+from mpstui.ui.dialogs import HarmConfirm
+from mpstui.ui.trouble.users import UsersScreen
+from tests.ui.screen import text_of
+
+from .nodes import A, C, node, said, trouble_app, waiting
+
+SIZE = (160, 48)
+
+
+async def test_each_process_is_explained() -> None:
+    app = trouble_app(waiting())
+    async with app.run_test(size=SIZE) as pilot:
+        assert "W Waiting" in text_of(app)
+        await pilot.press("W")
+        text = said(app)
+        assert "It has waited for 1m, since 12:03:16." in text
+        assert "it waits for server 1402 (of root) to end" in text
+        assert "3000 alice python train.py" in text
+        assert "-multiuser-server" in text
+        await pilot.press("j")
+        assert "A server is being started for it." in said(app)
+        assert "UID 2009" in text_of(app)
+        await pilot.press("j")
+        assert "Server 1300 has been gone for 30s, since 12:04:01." in said(app)
+        assert "error 806" in said(app)
+        await pilot.press("j")
+        assert "Likely reason: its CUDA_MPS_PIPE_DIRECTORY is /tmp/other[/bad]." in said(app)
+        assert "On GPU 3, 5.0 GiB, for 1h." in said(app)
+        assert "/tmp/other[/bad]" in text_of(app)
+
+
+async def test_those_ahead_are_ended_by_identity_after_a_question() -> None:
+    app = trouble_app(waiting())
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("W", "K")
+        assert isinstance(app.screen, HarmConfirm)
+        assert app.screen.clients == (A, C)
+        await pilot.press("escape", "G", "K")
+        assert isinstance(app.screen, UsersScreen), "one past MPS waits for nobody"
+
+
+async def test_read_only_says_why_not_and_still_copies() -> None:
+    app = trouble_app(waiting(), read_only=True)
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("W", "K")
+        assert isinstance(app.screen, UsersScreen)
+        assert "Not now: mpstui runs read-only." in said(app)
+        await pilot.press("y")
+        assert app.clipboard.startswith("Client 4100 waits\n4100 bob vllm serve")
+
+
+async def test_nobody_is_said_and_who_goes_leaves_the_list() -> None:
+    app = trouble_app(waiting())
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("W")
+        app.collector.push(node())
+        await pilot.pause()
+        assert "nobody waits, and nobody computes past MPS" in text_of(app)
+        await pilot.press("K", "y", "escape")
+        assert app.screen is app.overview
+        assert "W Waiting" not in text_of(app)
