@@ -65,7 +65,7 @@ def tour(report: Report, node: Node, out: Path) -> None:
         status = screen.leave()
         (out / "real-load.cast").write_text(screen.asciicast())
     report.check("the panel is left with status 0 and no process", status == 0 and not screen.descendants(), status)
-    report.value("GPU processes left", _gpu_processes())
+    report.value("GPU processes after the panel; the server stays", _gpu_processes())
 
 
 def _gpu_processes() -> str:
