@@ -10,6 +10,7 @@ from textual.events import Resize
 from textual.geometry import Size
 
 from mpstui.model import Event, ProcessKey
+from mpstui.ui.app import NewSnapshot
 
 from .screen import make_app, text_of
 from .snapshots import (
@@ -52,6 +53,13 @@ async def test_a_rich_node_shows_everything_an_admin_needs() -> None:
         assert part in text, part
     assert re.search(r"50 %  66 SM +⟳", text)
     assert "SIMULATED" not in text
+
+
+async def test_a_snapshot_that_is_under_way_when_the_program_ends_harms_nothing() -> None:
+    app = make_app(rich())
+    async with app.run_test(size=SIZE):
+        pass
+    app.on_new_snapshot(NewSnapshot(fault()))
 
 
 async def test_simulated_is_always_said() -> None:
