@@ -21,7 +21,7 @@ SOCKET_PATH_LIMIT = 107
 """Bytes of a Unix socket's path (``sun_path`` less its NUL)."""
 CANNOT_SEND = b"Cannot send command to MPS control daemon process"
 """The daemon serves another session. The command did not reach it: its log does not show it (fact 2)."""
-_RETRY_DELAYS = (0.03, 0.07, 0.1, 0.15, 0.15)
+_RETRY_DELAYS = (0.03, *(0.05,) * 9)
 _REAP_SECONDS = 2.0
 
 _locks: WeakKeyDictionary[asyncio.AbstractEventLoop, WeakValueDictionary[str, asyncio.Lock]] = WeakKeyDictionary()
@@ -177,12 +177,14 @@ class ControlChannel:
         self.log_dir = log_dir
         self.sent = 0
         """Processes started for commands so far, retries included."""
+        self.occupied = False
+        """Somebody's session is known to stay open: a refusal is then the last word, and not waited out."""
 
     async def run(self, command: str, deadline: float | None = None) -> RawReply:
         """Send one command. Waits for its turn; ``deadline`` counts from the moment it is sent.
 
         A session of somebody else that is over within half a second goes unnoticed: the command did not reach the
-        daemon (fact 2) and is sent again.
+        daemon (fact 2) and is sent again, unless ``occupied``.
         """
         refusal = self._refusal(command)
         if refusal is not None:
@@ -191,7 +193,7 @@ class ControlChannel:
         async with _lock(self.pipe_dir):
             for delay in _RETRY_DELAYS:
                 reply = await self._send(command, limit)
-                if reply.failure is not None or CANNOT_SEND not in reply.stderr:
+                if self.occupied or reply.failure is not None or CANNOT_SEND not in reply.stderr:
                     return reply
                 await asyncio.sleep(delay)
             return await self._send(command, limit)

@@ -27,6 +27,10 @@ class MpsControl:
     def __init__(self, channel: ControlChannel) -> None:
         self.channel = channel
 
+    def session_stays(self, open_: bool) -> None:
+        """Whether the log shows a session that stays open, so that a refusal need not be waited out."""
+        self.channel.occupied = open_
+
     async def get_server_list(self) -> Answer[tuple[int, ...]]:
         return await self._ask("get_server_list", legacy.parse_server_list)
 

@@ -16,6 +16,7 @@ from mpstui.control.channel import ControlChannel
 from mpstui.control.mps import MpsControl
 from mpstui.model import Snapshot
 from mpstui.observe.discovery import Place, discover
+from mpstui.observe.endings import Endings
 from mpstui.observe.keeper import Clock, Keeper
 from mpstui.observe.reducer import NodeState
 from mpstui.observe.schedule import Schedule
@@ -84,6 +85,7 @@ class Collector:
         self._controls: dict[Path, MpsControl] = {}
         self._gpu = Worker("mpstui-nvml")
         self._files = Worker("mpstui-files")
+        self._endings = Endings(self._look_after)
         self._callbacks: list[Callable[[Snapshot], None]] = []
         self._snapshot: Snapshot | None = None
         self._loop_task: asyncio.Task[None] | None = None
@@ -141,6 +143,7 @@ class Collector:
         await asyncio.gather(*tasks, return_exceptions=True)
         await asyncio.gather(*(keeper.close() for keeper in self._keepers.values()))
         self._keepers.clear()
+        self._endings.close()
         self._gpu.close(self._sources.nvml.close)
         self._files.close()
 
@@ -224,6 +227,7 @@ class Collector:
         await asyncio.gather(*(keeper.open_logs(self._files) for keeper in self._keepers.values()))
         if changed:
             self._next["reading"] = now
+        self._watch_endings()
         if not all(keeper.running for keeper in self._keepers.values()):
             again = STARTING_INTERVAL if now < self._starting_until else EXPECTING_INTERVAL
             self._next["discovery"] = min(self._next.get("discovery", math.inf), now + again)
@@ -285,7 +289,23 @@ class Collector:
         if self._node.set_facts(pids, facts, self._clock()):
             self._next["discovery"] = self._monotonic()
         self._identified = frozenset(pids)
+        self._watch_endings()
         self._touch()
+
+    def _watch_endings(self) -> None:
+        if self._loop_task is not None:
+            self._endings.watch(self._node.serving_pids())
+
+    def _look_after(self, _: object = None) -> None:
+        """A daemon or a server has ended: /proc is read, and again where a reading is under way, which may have been
+        there too early."""
+        under_way = self._jobs.get("facts")
+        if self._loop_task is None:
+            return
+        if under_way is not None and not under_way.done():
+            under_way.add_done_callback(self._look_after)
+        else:
+            self._job("facts", self._read_facts)
 
     def _touch(self) -> None:
         """Something happened: a snapshot follows at once, however much is learnt before the loop comes to it."""

@@ -19,6 +19,8 @@ class Probe:
     outcome: Outcome
     message: str = ""
     holder: SessionHolder | None = None
+    asked: float | None = None
+    """When it was sent; an answer is word of the daemon from then on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,9 @@ def condition(place: Place | None, probe: Probe | None, state: DaemonState, know
         remedy = f"End that process, with Unblock on the screen or kill -9 {client.pid}. The daemon goes on at once."
         return Condition("blocked", detail + _age(probe, known_at), remedy)
     if state.quitting_since is not None and (waits_for := clients_left(state)):
-        answered = probe is not None and probe.outcome is Outcome.OK and probe.time > state.quitting_since
+        answered = (
+            probe is not None and probe.outcome is Outcome.OK and (probe.asked or probe.time) > state.quitting_since
+        )
         if not answered:
             detail = f"told to quit; it waits for {_clients(waits_for)} and takes no command"
             remedy = "It is gone when they have ended. To have it back, let them end, then start a new daemon."

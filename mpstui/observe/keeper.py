@@ -72,6 +72,7 @@ class Keeper:
             now = self._clock()  # the daemon's local time may be ahead of ours: history is never newer than an answer
             for kind, event in told:
                 self._node.add_event(self.pipe_dir, event, kind, min(event.time or 0.0, now))
+                self._note_session(event.kind, self._monotonic())
             logs.live(self._monotonic)
             if not self.running:
                 watched.state.reset()
@@ -90,8 +91,7 @@ class Keeper:
         for kind, event in told:
             self._node.add_event(self.pipe_dir, event, kind, wall)
             self.schedule.changed(event.kind, now)
-            if event.kind in {"session_opened", "session_closed", "daemon_started"}:
-                self._session_at = now if event.kind == "session_opened" else None
+            self._note_session(event.kind, now)
         return frozenset(event.kind for _, event in told) if told else _NOTHING
 
     def step(self) -> None:
@@ -100,9 +100,11 @@ class Keeper:
             return
         self._judge()
         now = self._monotonic()
-        if self._asking is None and self._session_at is not None and now - self._session_at > SESSION:
-            self._session_at = None
-            self.schedule.ask_now(now)  # only the daemon's own refusal tells a held session from a slow command
+        if self._session_at is not None and now - self._session_at > SESSION:
+            self.control.session_stays(True)
+            if self._asking is None:
+                self._session_at = None
+                self.schedule.ask_now(now)  # only the daemon's own refusal tells a held session from a slow command
         if self._asking is None and self.schedule.due() <= now:
             self._asking = asyncio.get_running_loop().create_task(self._ask())
 
@@ -134,10 +136,10 @@ class Keeper:
             self._notify()
 
     async def _read(self, membership: bool, limits: bool) -> Outcome:
-        state = self._node.watch(self.pipe_dir).state
+        state, begun = self._node.watch(self.pipe_dir).state, self._clock()
         if membership or not state.ordinals:
             asked = await ask_membership(self.control, self._clock, self._named, not state.ordinals or limits)
-            self._probed(asked)
+            self._probed(asked, begun)
             if asked.membership is None:
                 return asked.answer.outcome
             self._named = (self._named & self._listed(asked)) | asked.named
@@ -145,19 +147,24 @@ class Keeper:
             self._notify()
         if limits:
             asked = await ask_limits(self.control, self._clock, tuple(state.servers), tuple(state.ordinals))
-            self._probed(asked)
+            self._probed(asked, begun)
             if asked.limits is None:
                 return asked.answer.outcome
             self._node.fold_limits(self.pipe_dir, asked.limits)
         return Outcome.OK
 
+    def _note_session(self, kind: EventKind, now: float) -> None:
+        if kind in {"session_opened", "session_closed", "daemon_started"}:
+            self._session_at = now if kind == "session_opened" else None
+            self.control.session_stays(False)
+
     def _listed(self, asked: Asked) -> frozenset[int]:
         clients = asked.membership.clients.values() if asked.membership else ()
         return frozenset(pid for pids in clients for pid in pids)
 
-    def _probed(self, asked: Asked) -> None:
+    def _probed(self, asked: Asked, begun: float) -> None:
         answer: Answer[object] = asked.answer
-        self._node.set_probe(self.pipe_dir, answer, self._clock())
+        self._node.set_probe(self.pipe_dir, answer, self._clock(), begun)
 
     def _judge(self) -> None:
         """Whether there is anybody to ask, and whether the logs can be relied on to tell when."""

@@ -140,9 +140,7 @@ class NodeState:
 
         Answers whether a daemon was there and is gone.
         """
-        places = (watched.place for watched in self.watched.values())
-        daemons = {place.daemon.pid for place in places if place is not None and place.daemon is not None}
-        ended = False
+        daemons, ended = self._daemon_pids(), False
         for pid in asked:
             new, old = facts.get(pid), self._facts.get(pid)
             if old is not None and (new is None or new.key != old.key):
@@ -160,15 +158,20 @@ class NodeState:
 
     def pids(self) -> set[int]:
         """Processes whose facts matter now."""
-        found: set[int] = set()
-        for watched in self.watched.values():
-            if watched.place and watched.place.daemon:
-                found.add(watched.place.daemon.pid)
-            found |= watched.state.pending.keys() | watched.state.lost.keys()
-            for server in watched.state.servers.values():
-                found.add(server.pid)
+        found = self.serving_pids()
+        for state in self._states():
+            found |= state.pending.keys() | state.lost.keys()
+            for server in state.servers.values():
                 found |= server.clients.keys()
         return found | outside_pids(self._sample, self._states())
+
+    def serving_pids(self) -> set[int]:
+        """The daemons and their servers."""
+        return self._daemon_pids().union(*(state.servers for state in self._states()))
+
+    def _daemon_pids(self) -> set[int]:
+        places = (watched.place for watched in self.watched.values())
+        return {place.daemon.pid for place in places if place is not None and place.daemon is not None}
 
     def fold_membership(self, pipe_dir: Path, reading: Membership, now: float) -> None:
         for event in fold_membership(self.watch(pipe_dir).state, reading, now):
@@ -178,10 +181,10 @@ class NodeState:
         watched = self.watch(pipe_dir)
         fold_limits(watched.state, reading, watched.watch == "logs")
 
-    def set_probe(self, pipe_dir: Path, answer: Answer[object], now: float) -> None:
-        """How the latest command to the daemon ended."""
+    def set_probe(self, pipe_dir: Path, answer: Answer[object], now: float, asked: float | None = None) -> None:
+        """How the latest command to the daemon ended, and when it was sent."""
         watched = self.watch(pipe_dir)
-        watched.probe = Probe(now, answer.outcome, answer.message, answer.holder)
+        watched.probe = Probe(now, answer.outcome, answer.message, answer.holder, asked)
         if answer.outcome in {Outcome.OK, Outcome.REFUSED, Outcome.NOT_PERMITTED}:
             watched.answered_at = now
         elif answer.outcome is Outcome.ABSENT:

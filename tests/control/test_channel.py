@@ -215,6 +215,14 @@ async def test_a_session_that_stays_is_held(tmp_path: Path, script: Script) -> N
     assert 0.4 < time.monotonic() - started < 5
 
 
+async def test_a_session_that_is_known_to_stay_is_not_waited_out(tmp_path: Path, script: Script) -> None:
+    one = channel(tmp_path, script(CANNOT_SEND))
+    control = MpsControl(one)
+    control.session_stays(True)
+    assert (await control.get_server_list()).outcome is Outcome.HELD
+    assert one.sent == 1
+
+
 async def test_terminate_and_quit_have_their_own_deadline(tmp_path: Path, script: Script) -> None:
     one = ControlChannel(tmp_path / "pipe", script("sleep 0.3; echo 0"), deadline=0.1, terminate_deadline=10.0)
     assert (await MpsControl(one).terminate_client(1, 2)).ok

@@ -128,7 +128,9 @@ def test_a_quit_that_was_refused_is_none():
 
 def test_a_daemon_that_answers_after_all_is_not_waiting_in_quit():
     node = fold("21:31:26.000", **USERS)
-    node.set_probe(PIPE, Answer("get_server_list", Outcome.OK), at("21:31:27"))
+    node.set_probe(PIPE, Answer("get_server_list", Outcome.OK), at("21:31:27"), at("21:31:25.440"))
+    assert shot(node, "21:31:28")[1].health == "blocked"  # asked before it was told to quit
+    node.set_probe(PIPE, Answer("get_server_list", Outcome.OK), at("21:31:27"), at("21:31:26.990"))
     assert shot(node, "21:31:28")[1].health == "ok"
 
 

@@ -27,6 +27,9 @@ async def test_a_session_left_open_is_asked_about_within_half_a_second(node):
     await node.until(lambda: node.daemon.health == "held")
     assert node.clock.now - begin < 0.5
     assert len(node.control.sent) == 1
+    assert node.control.session  # and no time is lost by sending it again
+    node.log("control", "UI closed")
+    await node.until(lambda: not node.control.session)
 
 
 async def test_a_session_that_is_closed_at_once_is_none_of_our_business(node):

@@ -40,6 +40,10 @@ class FakeControl:
         self.status = "ACTIVE"
         self.outcome = Outcome.OK
         self.sent: list[str] = []
+        self.session = False
+
+    def session_stays(self, open_):
+        self.session = open_
 
     def _answer(self, command, value):
         self.sent.append(command)
