@@ -38,6 +38,8 @@ class _Slot:
     percentage: float | None
     sms: int | None
     pool: tuple[int, ...]
+    room: int
+    """Contexts that its pool may have."""
     together: asyncio.Task[None] | None = None
     leaving: WorkerProcess | None = None
     """The process before a restart, until it has ended."""
@@ -127,6 +129,7 @@ class Supervisor:
                 value_for(spec.percentages, index),
                 wanted,
                 shorten(spec.pool, room, wanted),
+                room,
             )
             numbers.append(number)
         for number in numbers:
@@ -158,11 +161,17 @@ class Supervisor:
             share = min(100.0, math.ceil(sms / total * 10_000) / 100)
             await self.restart(worker, percentage=share)
 
-    async def restart(self, worker: int, percentage: float | None = None) -> None:
-        """End the worker gracefully and start it again under the server's present limits, or under ``percentage``."""
+    async def restart(self, worker: int, percentage: float | None = None, pool: tuple[int, ...] | None = None) -> None:
+        """End the worker gracefully and start it again under the server's present limits, or under ``percentage``.
+
+        ``pool``: the shares that those limits leave it now. It gets no more contexts than it had room for at first.
+        """
         slot = self._slots[worker]
         if percentage is not None:
             slot.percentage, slot.sms = percentage, None
+        if pool:
+            slot.sms = None if slot.sms is None else min(slot.sms, max(pool))
+            slot.pool = shorten(pool, slot.room, slot.sms)
         if slot.leaving is not None:
             return  # it is being restarted, and takes the percentage from above
         old, slot.leaving = slot.process, slot.process

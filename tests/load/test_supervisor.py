@@ -73,6 +73,21 @@ async def test_without_a_pool_a_change_of_share_restarts_the_worker(node: SimNod
     await gone([pid for pid in (before.pid, after.pid) if pid])
 
 
+async def test_a_restart_takes_the_shares_that_are_open_now(node: SimNode, supervisor: Supervisor) -> None:
+    spec = LoadSpec("fma", pipe_dir=node.pipe_dir, sm_counts=(32,), pool=even_levels(32, 4))
+    try:
+        [worker] = await supervisor.start(spec, contexts_in_use=42)
+        await until(supervisor, all_measured)
+        assert supervisor.report(worker).levels == (8, 16, 24, 32)
+        await supervisor.restart(worker, pool=even_levels(132, 12))
+        await until(supervisor, all_measured)
+        report = supervisor.report(worker)
+        assert report.levels == (8, 32, 54, 88, 110, 132), "six contexts are left on the device"
+        assert report.sms == 32, "where it was"
+    finally:
+        await supervisor.stop()
+
+
 async def test_stop_during_a_restart_leaves_nothing(node: SimNode, supervisor: Supervisor) -> None:
     [worker] = await supervisor.start(LoadSpec("fma", pipe_dir=node.pipe_dir))
     await until(supervisor, all_measured)

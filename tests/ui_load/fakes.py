@@ -81,8 +81,8 @@ class FakeSupervisor:
         if not self.lazy:
             self.say(worker, sms=sms, switch_seconds=0.012, figure=57.2 * sms / 132)
 
-    async def restart(self, worker: int, percentage: float | None = None) -> None:
-        self.calls.append(("restart", worker, percentage))
+    async def restart(self, worker: int, percentage: float | None = None, pool: tuple[int, ...] | None = None) -> None:
+        self.calls.append(("restart", worker, percentage, *([max(pool)] if pool else [])))
         self.say(worker, state="restarting", notes=("restarted: a change of limits reaches new clients only",))
 
     def fault(self, worker: int) -> None:

@@ -189,7 +189,7 @@ async def test_stop_one_restart_and_stop_all():
         await pilot.press("j", "x")
         await until(pilot, lambda: ("stop", (2,)) in supervisor.calls)
         await pilot.press("j", "r")
-        await until(pilot, lambda: ("restart", 3, None) in supervisor.calls)
+        await until(pilot, lambda: ("restart", 3, None, 132) in supervisor.calls)
         await pilot.press("X")
         await until(pilot, lambda: ("stop", (1, 3, 4)) in supervisor.calls)
         await until(pilot, lambda: "nothing runs" in text_of(app))
@@ -212,6 +212,24 @@ async def test_tab_walks_between_fields_and_clients():
         assert app.focused.id == "bars"
         await pilot.press("shift+tab")
         assert app.focused.id == "fields"
+
+
+async def test_it_is_said_where_the_arrow_keys_go_and_how_far():
+    low = replace(FREE, daemons=(daemon(servers=(server(active_thread_percentage=25.0),)),))
+    app = load_app(snapshot=low)
+    async with app.run_test(size=SIZE) as pilot:
+        await opened(pilot)
+        assert "the server's 25 %: shares move up to 32 SM" in said(app)
+        supervisor = await running(pilot)
+        assert "←→ move the share" in text_of(app)
+        assert "steps" in said(app)
+        assert "l raises it, then r restarts it" in said(app)
+        supervisor.say(1, levels=(8, 32))
+        await until(pilot, lambda: "◂ limit 32 SM" in text_of(app))
+        await pilot.press("tab")
+        await pilot.pause()
+        assert "Tab: move shares" in text_of(app)
+        assert "for 4 more clients" in said(app)
 
 
 @pytest.mark.parametrize(("size", "shown"), [((80, 24), False), ((100, 50), True), ((160, 24), True)])

@@ -28,7 +28,7 @@ async def settle(session: LoadSession) -> None:
 async def started(setup: Setup | None = None, backend: FakeBackend | None = None) -> tuple[LoadSession, FakeSupervisor]:
     backend = backend or FakeBackend()
     session = LoadSession(backend, clock=lambda: NOW)
-    session.know(DEVICES)
+    session.know(DEVICES, {})
     session.start(setup or made("even"), one_daemon(), OPEN, DEVICES)
     await settle(session)
     return session, backend.supervisors[-1]
@@ -59,6 +59,25 @@ async def test_a_share_ends_at_the_edges():
     session.nudge(1, -4)
     await settle(session)
     assert supervisor.calls == [("share", 1, 132), ("share", 1, 8)]
+    assert session.message == "client 1 has 8 SM: no share is smaller"
+
+
+async def test_a_share_that_ends_at_the_servers_limit_says_so_and_how_it_goes_on():
+    backend = FakeBackend()
+    session = LoadSession(backend, clock=lambda: NOW)
+    low = daemon(servers=(server(active_thread_percentage=25.0),))
+    session.know(DEVICES, {low.pipe_dir: 25.0})
+    session.start(made("even"), one_daemon(), low, DEVICES)
+    await settle(session)
+    session.nudge(1, 1)
+    assert session.message == "client 1 stops at 32 SM, the server's 25 %: l raises it, then r restarts it"
+    session.know(DEVICES, {low.pipe_dir: 100.0})
+    session.nudge(1, 1)
+    assert session.message == "client 1 stops at 32 SM: r restarts it under the server's 100 %, 132 SM"
+    session.restart(1)
+    await settle(session)
+    assert backend.supervisors[-1].calls == [("restart", 1, None, 132)], "with the shares that are open to it now"
+    assert session.message == ""
 
 
 async def test_a_held_key_goes_on_from_where_the_share_is_going():
@@ -102,7 +121,7 @@ async def test_restart_alone_is_under_the_servers_present_limit():
     await settle(session)
     session.restart(2)  # it is being restarted
     await settle(session)
-    assert supervisor.calls == [("restart", 2, None)]
+    assert supervisor.calls == [("restart", 2, None)], "the limit is not known, so its pool is as it was"
 
 
 @pytest.mark.parametrize(

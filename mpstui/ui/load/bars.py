@@ -102,7 +102,13 @@ class BarsPanel(Panel[Member]):
             if self._session and self._session.backend.simulated
             else ()
         )
-        return (*badge, ("last minute", "dim"))
+        keys = "←→ move the share" if self.has_focus else "Tab: move shares"
+        where: Line = ((keys, "key" if self.has_focus else "dim"), ("  ", "border")) if self._movable else ()
+        return (*badge, *where, ("last minute", "dim"))
+
+    @property
+    def _movable(self) -> bool:
+        return any(member.spec.mps and not member.report.over for member in self.rows)
 
     def empty(self) -> str:
         return ""
@@ -260,6 +266,10 @@ class BarsPanel(Panel[Member]):
             marks[max(0, min(cells - 1, round(level / total * cells) - 1))] = "╵"
         if member.target is not None:
             marks[max(0, min(cells - 1, round(member.target / total * cells) - 1))] = "▴"
+        if member.pooled and report.levels[-1] < total:
+            # Where the bar ends although the device does not: its server's limit when it started.
+            last, end = round(report.levels[-1] / total * cells), f"◂ limit {report.levels[-1]} SM"
+            marks[last : last + len(end)] = end if last + len(end) <= cells else "◂"[: cells - last]
         share = f"{report.sms / total * 100:.0f} % of {total}"
         return (("".join(marks), "dim"), (fit(share, _SMS, ">"), "dim"))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 
 from mpstui.ui.painted import Line, Painted, fit_line, width_of
@@ -20,7 +21,9 @@ def upper_border(title: Line, corner: Line, width: int, edge: str) -> Line:
 def wrapped(text: str, width: int, style: str, first: str = "", indent: str = " ") -> list[Line]:
     """The text in lines of ``width`` cells at most; ``first`` is a mark before it, under which nothing is written."""
     room = max(8, width - len(indent) - len(first) - 1)
-    lines = textwrap.wrap(text, room)
+    # A unit stays with its number: a no-break space is no place for a break.
+    kept = re.sub(r"(?<=\d) (?=%|SM\b|GiB|MiB|s\b)", "\u00a0", text)
+    lines = [line.replace("\u00a0", " ") for line in textwrap.wrap(kept, room)]
     return [((indent + (first if n == 0 else " " * len(first)) + line, style),) for n, line in enumerate(lines)]
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mpstui.model import Device, Server
+from mpstui.partition import rounding_of, sms_of
 from mpstui.text import format_percentage, format_size, printable
 from mpstui.ui.cells import count, meter, whole
 from mpstui.ui.load.bars import figure_text
 from mpstui.ui.load.box import Box, wrapped
+from mpstui.ui.load.reach import about_share, facts_of
 from mpstui.ui.load.session import LoadSession, Member
 from mpstui.ui.load.setup import Levels as LevelsOf
-from mpstui.ui.load.setup import Setup, about_kernel, pool_cost
+from mpstui.ui.load.setup import Setup, about_kernel, device_for, live, pool_cost
 from mpstui.ui.painted import Line, fit, fit_line, justify
 
 
@@ -34,22 +36,42 @@ class AboutBox(Box):
         limit: float | None,
         levels: LevelsOf,
         verdict: tuple[str, str, str],
+        more: bool,
     ) -> None:
-        """``limit``: the server's percentage. ``verdict``: a mark, the sentence and its style."""
-        self._text = about
-        self._verdict = verdict
+        """What the fields say. ``limit``: the server's percentage. ``verdict``: a mark, the sentence and its style.
+        ``more``: clients run already, and these would come to them."""
         facts: list[tuple[str, str]] = [(name, about_kernel(name)) for name in setup.kernels]
         if counts and setup.where != "off":
             shown = f"{counts[0]} SM each" if len(set(counts)) == 1 and len(counts) > 1 else _joined(counts)
             total = next((d.sm_count for d in devices if d.uuid in setup.devices), None)
             facts.append(("shares", f"{shown}, of {total}" if total else shown))
+        if limit is not None and limit < 100 and live(setup) and (top := self._top(setup, devices, limit)):
+            facts.append(("limit", f"the server's {format_percentage(limit)}: shares move up to {top} SM, l raises it"))
         cost = pool_cost(setup, devices, in_use, limit, levels)
+        these = f"for {count(setup.clients, 'more client')}: " if more else ""
         if cost is not None and cost.contexts > 1:
             text = f"{cost.contexts} contexts a client, about {format_size(cost.size)} in all, {cost.seconds:.1f} s"
-            facts.append(("pool", text))
+            facts.append(("pool", f"{these}{text}"))
         elif cost is not None:
-            facts.append(("pool", "none: the device has no contexts to spare, so a change restarts the client"))
-        self._lines_about = facts
+            full = "none, the device has no contexts to spare: a change of share restarts a client"
+            facts.append(("pool", f"{these}{full}"))
+        self._set(about, facts, verdict)
+
+    @staticmethod
+    def _top(setup: Setup, devices: Sequence[Device], limit: float) -> int | None:
+        device = device_for(setup, 0, devices)
+        return sms_of(limit, device.sm_count, rounding_of(device)) if device and device.sm_count else None
+
+    def show_client(self, session: LoadSession, member: Member) -> None:
+        """The client under the cursor: how its share moves, and how far."""
+        report, mps = member.report, member.spec.mps
+        total = session.total_sms(report.device_uuid)
+        about = about_share(report, mps, total, *session.limit_of(member))
+        verdict = ("↹", "Tab goes to the fields, to start more.", "dim")
+        self._set(about, facts_of(report, mps, total), verdict)
+
+    def _set(self, about: str, facts: list[tuple[str, str]], verdict: tuple[str, str, str]) -> None:
+        self._text, self._lines_about, self._verdict = about, facts, verdict
         self.repaint()
 
     def title(self) -> Line:

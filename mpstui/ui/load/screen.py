@@ -24,7 +24,7 @@ from mpstui.ui.load.fields import FieldsPanel
 from mpstui.ui.load.hints import hints
 from mpstui.ui.load.presets import PRESETS
 from mpstui.ui.load.session import LoadSession, Member
-from mpstui.ui.load.setup import harm, held_back, problem, server_limit, sm_counts
+from mpstui.ui.load.setup import harm, held_back, limit_of, problem, server_limit, sm_counts
 from mpstui.ui.painted import InkScreen, Painted
 
 TICK_SECONDS = 0.25
@@ -128,7 +128,9 @@ class LoadScreen(InkScreen):
         self.show()
 
     def _know(self) -> None:
-        self.session.know(self._snapshot.devices if self._snapshot else ())
+        daemons = self._snapshot.daemons if self._snapshot else ()
+        limits = {daemon.pipe_dir: limit_of(daemon) for daemon in daemons}
+        self.session.know(self._snapshot.devices if self._snapshot else (), limits)
         self.fields.show(self.devices, has_daemon=self._answers)
 
     @property
@@ -205,13 +207,21 @@ class LoadScreen(InkScreen):
             self._show_keys()
 
     def _show_about(self) -> None:
+        row = self.bars.cursor_row
+        if self.focused is self.bars and row is not None:
+            self.about.show_client(self.session, row)
+        else:
+            self._show_setup()
+
+    def _show_setup(self) -> None:
         setup = self.fields.setup
         counts = sm_counts(setup, self.devices)
         device = next((d for d in self.devices if d.uuid in setup.devices), None)
         in_use = (device.contexts or 0) if device and setup.where == "on" else 0
         levels = self.session.backend.levels
         limit = server_limit(setup, self.daemon)
-        self.about.show(setup, self.fields.about, counts, self.devices, in_use, limit, levels, self._verdict())
+        more = self.session.live != ()
+        self.about.show(setup, self.fields.about, counts, self.devices, in_use, limit, levels, self._verdict(), more)
         self.bars.show_plan(setup, counts, device.sm_count if device else None)
 
     def _verdict(self) -> tuple[str, str, str]:

@@ -13,10 +13,11 @@ from typing import Any, Final
 
 from mpstui.load.types import LoadSpec, WorkerReport
 from mpstui.model import Daemon, Device, ProcessKey, Snapshot
-from mpstui.partition import rounding_for, smallest_percentage
+from mpstui.partition import rounding_for, smallest_percentage, sms_of
 from mpstui.ui.load.contract import LoadBackend, LoadSupervisor, LoadUnavailable
 from mpstui.ui.load.plot import History
-from mpstui.ui.load.setup import LEFT_TO_OTHERS, Setup, groups, server_limit
+from mpstui.ui.load.reach import no_further
+from mpstui.ui.load.setup import LEFT_TO_OTHERS, Setup, groups, pool_of, server_limit
 
 BIG_STEP: Final = 4
 """Levels of a pool that Shift moves at once."""
@@ -64,6 +65,7 @@ class LoadSession:
         self._tasks: set[asyncio.Task[None]] = set()
         self._listeners: list[Callable[[bool], None]] = []
         self._devices: Mapping[str | None, Device] = {}
+        self._limits: Mapping[Path, float | None] = {}
 
     # What there is to see.
 
@@ -231,6 +233,7 @@ class LoadSession:
             at = min(range(len(levels)), key=lambda i: abs(levels[i] - base))
             wanted = levels[max(0, min(at + steps, len(levels) - 1))]
             if wanted == base:
+                self._say(self._no_further(member, base, steps))
                 return
             member.target = wanted
             self._run(self._set_share(number, wanted))
@@ -246,14 +249,32 @@ class LoadSession:
             return
         rounding = rounding_for(total, None)
         base = report.sms if member.target is None else member.target
-        wanted = max(min(rounding.floor, total), min(total, base + steps * rounding.step))
+        most = max(report.sms, self.limit_of(member)[1] or total)
+        wanted = max(min(rounding.floor, total), min(most, base + steps * rounding.step))
         member.target = None if wanted == report.sms else wanted
+        if wanted == base:
+            self._say(self._no_further(member, base, steps))
+            return
         why = "this device gives contexts no share" if report.affinity is False else "it has no pool of shares"
         self._say(f"client {member.number}: {why}, so r restarts it with {wanted} SM" if member.target else "")
 
-    def know(self, devices: Sequence[Device]) -> None:
-        """Take over what NVML says of the devices."""
+    def know(self, devices: Sequence[Device], limits: Mapping[Path, float | None]) -> None:
+        """Take over what NVML says of the devices, and the percentage that each daemon's servers have now."""
         self._devices = {device.uuid: device for device in devices}
+        self._limits = limits
+
+    def limit_of(self, member: Member) -> tuple[float | None, int | None]:
+        """The percentage under which a client would be that started now, and its SMs; None where not known."""
+        limit = self._limits.get(member.spec.pipe_dir) if member.spec.pipe_dir else None
+        total = self.total_sms(member.report.device_uuid)
+        if limit is None or total is None:
+            return None, None
+        return limit, sms_of(limit, total, rounding_for(total, None))
+
+    def _no_further(self, member: Member, at: int, steps: int) -> str:
+        return no_further(
+            member.number, at, steps, self.total_sms(member.report.device_uuid) or at, *self.limit_of(member)
+        )
 
     async def _set_share(self, number: int, sms: int) -> None:
         if self._supervisor is not None:
@@ -270,13 +291,17 @@ class LoadSession:
         percentage = None
         if member.target is not None and not member.pooled and (total := self.total_sms(member.report.device_uuid)):
             percentage = smallest_percentage(member.target, total, rounding_for(total, None))
+        limit, pool = self.limit_of(member)[0], None
+        if member.spec.pool and percentage is None and limit is not None:
+            device = self._devices.get(member.report.device_uuid)
+            pool = pool_of(member.report.kernel, device, limit, self.backend.levels) or None
         member.target = None
         self._say("")
-        self._run(self._restart(number, percentage))
+        self._run(self._restart(number, percentage, pool))
 
-    async def _restart(self, number: int, percentage: float | None) -> None:
+    async def _restart(self, number: int, percentage: float | None, pool: tuple[int, ...] | None) -> None:
         if self._supervisor is not None:
-            await self._supervisor.restart(number, percentage)
+            await self._supervisor.restart(number, percentage, pool)
 
     def fault(self, number: int) -> None:
         """Have a client with the illegal kernel make its store now."""

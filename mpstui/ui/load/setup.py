@@ -105,8 +105,11 @@ def harm(setup: Setup) -> str | None:
 
 def server_limit(setup: Setup, daemon: Daemon | None) -> float | None:
     """The percentage under which a client that starts now would be, whatever it asks for itself."""
-    if daemon is None or setup.where != "on":
-        return None
+    return limit_of(daemon) if daemon is not None and setup.where == "on" else None
+
+
+def limit_of(daemon: Daemon) -> float | None:
+    """The percentage of the daemon's first server, or the one that its next server will have."""
     return daemon.servers[0].active_thread_percentage if daemon.servers else daemon.default_active_thread_percentage
 
 
