@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -77,3 +78,20 @@ def sm_share(percentage: float | None, device: Device | None) -> SmShare | None:
         return None
     rounding = rounding_of(device)
     return SmShare(sms_of(percentage, device.sm_count, rounding), not rounding.measured)
+
+
+def rounding_from(seen: Mapping[float, int], sm_count: int) -> Rounding | None:
+    """The rounding that explains the SMs ``seen`` at each percentage; None where none does, or too little was seen.
+
+    The least of ``seen`` is taken for the floor, so there must be a percentage under it; the step is the largest that
+    fits, and it counts as measured only where it gives every value that was seen.
+    """
+    counts = sorted(set(seen.values()))
+    if len(counts) < 4:
+        return None
+    floor = counts[0]
+    step = math.gcd(*(count for count in counts if count != sm_count))
+    found = Rounding(step, floor, measured=True)
+    below = any(Fraction(str(percentage)) * sm_count / 100 < floor for percentage in seen)
+    exact = all(sms_of(percentage, sm_count, found) == sms for percentage, sms in seen.items())
+    return found if below and exact else None

@@ -101,7 +101,7 @@ async def run(options: argparse.Namespace, sources: NodeSources, pipe_dirs: Sequ
         return _told(str(refused), refused.remedy, refused.status)
     except ExperimentError as error:
         return _told(str(error), error.remedy, ExitStatus.REFUSED_BY_DAEMON)
-    _clear()
+    clear()
     about = describe(sample, device, sources.simulated)
     try:
         if options.json:
@@ -123,7 +123,7 @@ async def _run(
         return Lab(
             lambda: make_supervisor(sources, pipe_dir, pipe_dirs),
             pipe_dir,
-            _progress,
+            progress,
             device.uuid if device else None,
             options.repeats,
             options.seconds,
@@ -195,19 +195,20 @@ def to_json(outcome: Outcome, about: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _progress(text: str) -> None:
+def progress(text: str) -> None:
+    """What is being measured, on stderr."""
     if sys.stderr.isatty():
         print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
     else:
         print(text, file=sys.stderr, flush=True)
 
 
-def _clear() -> None:
+def clear() -> None:
     """Take the last word of the progress off the terminal."""
     if sys.stderr.isatty():
         print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
 
 def _told(text: str, remedy: str, status: ExitStatus) -> ExitStatus:
-    _clear()
+    clear()
     return complain(text, remedy, status)

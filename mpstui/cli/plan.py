@@ -24,12 +24,22 @@ USAGE = 2
 
 def plan(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
     """Carry it out; returns the exit status. With ``--sm-count-total`` it looks at no GPU and no daemon."""
+    measured: dict[str, Any] = {}
     try:
-        if options.sm_count_total is None:
-            target, simulated = _target_here(options, pipe_dirs)
+        if wants_measuring(options):
+            from mpstui.cli.measure import measure
+
+            result = measure(options, pipe_dirs)
+            if isinstance(result, int):
+                return result
+            made, simulated, measured = result
         else:
-            target, simulated = _target_given(options), False
-        made = plan_of(options, target)
+            simulated = False
+            if options.sm_count_total is None:
+                target, simulated = _target_here(options, pipe_dirs)
+            else:
+                target = _target_given(options)
+            made = plan_of(options, target)
         pipe_dir = _pipe_dir(pipe_dirs)
         if options.save is not None:
             print(f"kept as {_save(options, made, pipe_dir)}", file=sys.stderr)
@@ -40,16 +50,29 @@ def plan(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
     except (PlanError, ProfileError) as error:
         return complain(str(error), USAGE)
     if not (options.apply and options.json):
-        _print(options, made, simulated)
+        _print(options, made, simulated, measured)
     if options.apply:
         return _apply(options, made, pipe_dirs)
     return 0
 
 
-def plan_of(options: argparse.Namespace, target: Target) -> Plan:
-    """The plan that the options ask for. Raises PlanError."""
+def wants_measuring(options: argparse.Namespace) -> bool:
+    """Whether the shares are to come from a measurement. Raises PlanError for its options without one."""
+    if options.measure or options.program is not None:
+        return True
+    if options.shared or options.repeats or options.seconds:
+        raise PlanError("--repeats, --seconds and --shared go with --measure KERNEL or --command CMD")
+    return False
+
+
+def plan_of(
+    options: argparse.Namespace, target: Target, measured: Sequence[int] = (), labels: Sequence[str] = ()
+) -> Plan:
+    """The plan that the options ask for, or that of the SM counts ``measured``, named ``labels`` where the options do
+    not name them. Raises PlanError.
+    """
     weights = () if options.weights is None else amounts.weights(options.weights, "--weights")
-    counts = () if options.sm_count is None else amounts.counts(options.sm_count, "--sm-count")
+    counts = measured if options.sm_count is None else amounts.counts(options.sm_count, "--sm-count")
     given: Strategy = "weighted" if weights else "exact" if counts else "uniform"
     rule = options.mem.strip()
     memory: MemoryRule | Sequence[int] = (
@@ -61,12 +84,12 @@ def plan_of(options: argparse.Namespace, target: Target) -> Plan:
     return make_plan(
         target,
         options.strategy or given,
-        clients=None if options.clients is None else amounts.count(options.clients, "--clients"),
+        clients=None if options.clients is None or measured else amounts.count(options.clients, "--clients"),
         weights=weights,
         sm_counts=counts,
         memory=memory,
         contexts=amounts.count(options.contexts, "--contexts"),
-        names=names,
+        names=names or labels,
     )
 
 
@@ -195,9 +218,9 @@ def _apply(options: argparse.Namespace, made: Plan, pipe_dirs: tuple[Path, ...])
     return apply_profile(options, Profile((DaemonProfile(limits=limits_of_plan(made)),)), pipe_dirs)
 
 
-def _print(options: argparse.Namespace, made: Plan, simulated: bool) -> None:
+def _print(options: argparse.Namespace, made: Plan, simulated: bool, measured: dict[str, Any]) -> None:
     if options.json:
-        print(json.dumps(to_json(made, simulated), ensure_ascii=False))
+        print(json.dumps(to_json(made, simulated) | measured, ensure_ascii=False))
         return
     target, left = made.target, made.left
     print(

@@ -11,6 +11,7 @@ from typing import Any, Final
 COMMANDS: Final = frozenset({"plan", "profile", "daemon", "run"})
 EXPORTS: Final = ("shell", "wrapper", "systemd", "slurm", "kubernetes")
 STRATEGIES: Final = ("uniform", "half", "weighted", "exact")
+MEASURABLE: Final = ("fma", "triad", "nbody", "small")
 OpenNode = Callable[[argparse.Namespace], AbstractContextManager[tuple[Path, ...]]]
 
 
@@ -61,6 +62,15 @@ def _add_plan(plan: argparse.ArgumentParser) -> None:
     device.add_argument("--device", metavar="DEV", help="an index or a UUID; default: the only one")
     device.add_argument("--sm-count-total", metavar="N", help="its SMs, for a plan that needs no GPU")
     device.add_argument("--memory-total", metavar="SIZE", help="its memory, 80GiB")
+    measured = plan.add_argument_group("measured advice: throughput over SMs, and shares that come of it")
+    measured.add_argument(
+        "--measure", action="append", default=[], choices=MEASURABLE, metavar="KERNEL",
+        help=f"{', '.join(MEASURABLE)}; given twice: what they cost each other",
+    )  # fmt: skip
+    measured.add_argument("--command", dest="program", metavar="CMD", help="a program, run from start to end")
+    measured.add_argument("--repeats", type=_repeats, metavar="N", help="of each measurement (default 3)")
+    measured.add_argument("--seconds", type=_window, metavar="S", help="of one window (default 1)")
+    measured.add_argument("--shared", action="store_true", help="in the daemon that runs, not in one of its own")
     plan.add_argument("--json", action="store_true", help="print JSON")
     _add_exports(plan)
     plan.add_argument("--save", metavar="NAME", help="keep the plan as a profile")
@@ -118,7 +128,22 @@ def _add_daemon(daemon: argparse.ArgumentParser, node: argparse.ArgumentParser) 
 
 
 def _seconds(text: str) -> int:
-    value = int(text)
-    if not 0 <= value <= 86400:
-        raise argparse.ArgumentTypeError("0 to 86400 seconds")
+    if not (text.isascii() and text.isdecimal() and int(text[:9]) <= 86400):
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of seconds from 0 to 86400")
+    return int(text)
+
+
+def _repeats(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and 1 <= int(text[:9]) <= 100):
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 to 100")
+    return int(text)
+
+
+def _window(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0.3 <= value <= 600:
+        raise argparse.ArgumentTypeError(f"{text!r} is not 0.3 to 600 seconds")
     return value

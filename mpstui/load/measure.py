@@ -111,11 +111,14 @@ async def windows(lab: Lab, supervisor: Supervisor, workers: Sequence[int]) -> l
     finally:
         unsubscribe()
     raise_failed(supervisor.report(worker) for worker in workers)
-    return [_cut(points[w], lab.repeats, INFO[supervisor.report(w).kernel].scale) for w in workers]
+    return [cut(points[w], lab.repeats, INFO[supervisor.report(w).kernel].scale) for w in workers]
 
 
-def _cut(points: Sequence[tuple[float, float]], count: int, scale: float) -> list[float]:
-    """Throughput in ``count`` equal parts of what was seen, each from report to report."""
+def cut(points: Sequence[tuple[float, float]], count: int, scale: float) -> list[float]:
+    """Throughput in ``count`` equal parts of what was seen (seconds, work done), each from report to report.
+
+    Raises ExperimentError where there are too few.
+    """
     if len(points) < 2 * count:
         raise ExperimentError("a worker reported too seldom to be measured", "give the windows more --seconds")
     edges = [round(i * (len(points) - 1) / count) for i in range(count + 1)]

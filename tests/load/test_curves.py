@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from mpstui.load.errors import cuda_error
-from mpstui.load.measure import ExperimentError, Spread, _cut
+from mpstui.load.measure import ExperimentError, Spread, cut
 from mpstui.load.protocol import Order, decode, encode, fold
 from mpstui.load.types import LoadSpec, WorkerReport, value_for
 from mpstui.sim.load import Peer, event, rate, round_affinity
@@ -101,9 +101,9 @@ def test_spread() -> None:
 
 def test_windows_are_cut_from_report_to_report() -> None:
     points = [(0.25 * i, 0.25 * i * 100 if i < 8 else 200 + (0.25 * i - 2) * 300) for i in range(17)]
-    assert _cut(points, 2, 10.0) == pytest.approx([10.0, 30.0])
+    assert cut(points, 2, 10.0) == pytest.approx([10.0, 30.0])
     with pytest.raises(ExperimentError):
-        _cut(points[:3], 2, 1.0)
+        cut(points[:3], 2, 1.0)
 
 
 def test_one_value_for_all_or_one_each() -> None:

@@ -1,0 +1,96 @@
+"""``mpstui plan --measure`` on the simulated node, from its options to the plan."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cli_plan.conftest import Run
+from mpstui.cli.planning import MEASURABLE
+from mpstui.load import advising, measure
+from mpstui.load.experiments import NEIGHBOURS
+
+QUICK = ("--repeats", 1, "--seconds", 1)
+
+
+@pytest.fixture
+def node(mpstui: Run, place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(measure, "SETTLE_SECONDS", 0.0)
+    monkeypatch.setattr(advising, "PERCENTAGES", (12.0, 37.0, 100.0))
+    status, _, err = mpstui("daemon", "start", "--pipe-dir", place / "mps")
+    assert status == 0, err
+    return place / "mps"
+
+
+def test_two_loads_are_measured_alone_and_together(mpstui: Run, node: Path) -> None:
+    words = ("plan", "--pipe-dir", node, "--device", 0, "--measure", "triad", "--measure", "fma", *QUICK)
+    status, out, err = mpstui(*words, "--json", "--shared")
+    assert status == 0, err
+    found = json.loads(out)
+    assert found["source"] == "simulated"
+    measured = found["measured"]
+    assert measured["simulated"] is True
+    triad, fma = measured["loads"]
+    assert [point["sm_count"] for point in triad["curve"]] == [14, 48, 132]
+    assert (triad["saturates"], triad["advised"]["sm_count"], triad["unit"]) == (True, 48, "GB/s")
+    assert (fma["saturates"], fma["advised"]["sm_count"]) == (False, 132)
+    assert [(client["name"], client["sm_count"]) for client in found["clients"]] == [("triad", 48), ("fma", 84)]
+    assert [cost["with_shares"]["sm_count"] for cost in measured["together"]] == [48, 84]
+    beside = measured["together"][1]
+    assert beside["beside"]["median"] < 0.7 * beside["alone"]["median"]
+
+
+def test_a_program_beside_a_kernel_in_words(mpstui: Run, node: Path) -> None:
+    words = ("--command", "sleep 0.8", "--measure", "triad", *QUICK)
+    status, out, err = mpstui("plan", "--pipe-dir", node, "--device", 0, *words, "--save", "kept")
+    assert status == 0, err
+    assert "SIMULATED triad, one client in a daemon of its own: throughput in GB/s over SMs" in out
+    assert "SIMULATED sleep 0.8" in out
+    assert "<- advised" in out
+    assert "SIMULATED side by side" in out
+    assert out.count("*") >= 6
+    text = mpstui("profile", "show", "kept")[1]
+    assert 'name = "command"' in text
+    assert 'name = "triad"' in text
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        (("--measure", "memory"), 2, "invalid choice: 'memory'"),
+        (("--command", "/no/such/program"), 2, "no program /no/such/program"),
+        (("--command", "a 'b"), 2, "cannot be split into words"),
+        (("--measure", "fma", "--clients", "49"), 2, "more than the 48 contexts"),
+        (("--measure", "fma", "--measure", "fma", "--clients", "3"), 2, "one client each"),
+        (("--measure", "fma", "--measure", "fma", "--command", "true"), 2, "3 loads were given"),
+        (("--measure", "fma", "--weights", "1,2"), 2, "leave out --strategy, --weights and --sm-count"),
+        (("--measure", "fma", "--seconds", "nan"), 2, "0.3 to 600 seconds"),
+        (("--measure", "fma", "--repeats", "0"), 2, "from 1 to 100"),
+        (("--clients", "2", "--shared"), 2, "go with --measure"),
+        (("--command", "false", "--repeats", "1"), 1, "exit status 1"),
+        (("--measure", "fma", "--apply"), 2, "choose it with --device"),
+    ],
+)
+def test_what_cannot_be_measured_is_told(
+    mpstui: Run, node: Path, words: tuple[str, ...], status: int, said: str
+) -> None:
+    found, out, err = mpstui("plan", "--pipe-dir", node, *words)
+    assert (found, out) == (status, "")
+    assert said in err
+
+
+def test_without_a_gpu_or_a_daemon_it_says_so(
+    mpstui: Run, node: Path, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert mpstui("plan", "--measure", "fma", "--sm-count-total", 132)[0] == 2
+    status, _, err = mpstui("plan", "--pipe-dir", place / "nothing", "--measure", "fma")
+    assert (status, "there is no GPU to measure on" in err) == (3, True)
+    assert mpstui("daemon", "stop", "--pipe-dir", node, "--yes")[0] == 0
+    status, _, err = mpstui("plan", "--pipe-dir", node, "--measure", "fma", "--shared")
+    assert status == 3
+
+
+def test_the_kernels_offered_are_those_with_a_throughput() -> None:
+    assert set(MEASURABLE) == set(NEIGHBOURS)
