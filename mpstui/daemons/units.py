@@ -138,10 +138,14 @@ set_limit() {
 stop() {
     daemon=$(cat "$CUDA_MPS_PIPE_DIRECTORY/nvidia-cuda-mps-control.pid" 2>/dev/null) || daemon=
     control 'quit -t @QUIT@' @DEADLINE@ >/dev/null 2>&1
-    # A daemon that is left, and whatever still computes, keeps the next job from the GPU. A zombie has no exe.
-    case "$(readlink "/proc/${daemon:-0}/exe")" in
-    */nvidia-cuda-mps-control) fail "the daemon $daemon did not end" ;;
-    esac
+    # A daemon that is left, and whatever still computes, keeps the next job from the GPU. It answers a moment before
+    # it ends, and a zombie has no command line.
+    tries=0
+    while tr '\\0' ' ' 2>/dev/null <"/proc/${daemon:-0}/cmdline" | grep -q nvidia-cuda-mps-control; do
+        tries=$((tries + 1))
+        [ "$tries" -lt 50 ] || fail "the daemon $daemon did not end"
+        sleep 0.1
+    done
     for gpu in $gpus; do
         left=$(nvidia-smi -i "$gpu" --query-compute-apps=pid --format=csv,noheader) || fail "nvidia-smi fails on $gpu"
         [ -z "$left" ] || fail "processes are left on $gpu: $(echo "$left" | tr '\\n' ' ')"
