@@ -22,10 +22,9 @@ from mpstui.cli.load import (
     find_device,
     make_supervisor,
     output,
-    seconds,
     shared_daemon,
-    words,
 )
+from mpstui.cli.loadoptions import seconds, whole, words
 from mpstui.load.experiments import Outcome, command, interference, nbody, sweep
 from mpstui.load.measure import ExperimentError, Lab
 from mpstui.load.private import PrivateDaemon, PrivateDaemonError
@@ -56,10 +55,7 @@ def group_sizes(text: str) -> tuple[int, ...]:
 
 def repeats(text: str) -> int:
     """How often, for argparse."""
-    value = int(text)
-    if not 1 <= value <= 100:
-        raise argparse.ArgumentTypeError("1 to 100 repeats")
-    return value
+    return whole(text, 100)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

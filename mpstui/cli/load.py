@@ -7,10 +7,9 @@ import asyncio
 import contextlib
 import json
 import os
-import shlex
 import sys
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import asdict
 from datetime import datetime, timezone
 from pathlib import Path
@@ -23,15 +22,13 @@ from rich.table import Table
 from mpstui.actions.types import STATUS, ExitStatus
 from mpstui.load.private import PrivateDaemon, PrivateDaemonError, ask_daemon
 from mpstui.load.supervisor import Supervisor
-from mpstui.load.types import COMMAND, INFO, KERNELS, LoadSpec, WorkerReport
+from mpstui.load.types import COMMAND, INFO, KERNELS, LoadSpec, WorkerReport, plural
 from mpstui.model import Device
 from mpstui.observe.discovery import discover
 from mpstui.observe.sources import NodeSources
-from mpstui.text import format_size, parse_size, printable
+from mpstui.text import format_size, printable
 
 DEFAULT_SECONDS = 10.0
-MOST_CLIENTS = 64
-"""A device takes 48 (fact 13); a few more show what the others are told."""
 _TICK = 1.0
 _FILE_WIDTH = 160
 
@@ -43,81 +40,6 @@ class LoadRefused(Exception):
         super().__init__(text)
         self.remedy = remedy
         self.status = status
-
-
-def numbers(text: str) -> tuple[float, ...]:
-    """``25`` or ``30,70``, for argparse."""
-    try:
-        values = tuple(float(word) for word in text.split(","))
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{printable(text, 40)!r} is not a number, or several with commas") from None
-    if not all(0 < value <= 100 for value in values):
-        raise argparse.ArgumentTypeError("a percentage is above 0 and at most 100")
-    return values
-
-
-def counts(text: str) -> tuple[int, ...]:
-    """``32`` or ``16,66``, for argparse."""
-    try:
-        values = tuple(int(word) for word in text.split(","))
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{printable(text, 40)!r} is not a count, or several with commas") from None
-    if not all(0 < value <= 1024 for value in values):
-        raise argparse.ArgumentTypeError("a count of SMs is 1 to 1024")
-    return values
-
-
-def size(text: str) -> str:
-    """A memory limit as MPS writes it, for argparse."""
-    if parse_size(text) is None:
-        raise argparse.ArgumentTypeError(f"{printable(text, 40)!r} is no size: 900M, 10G")
-    return text.strip()
-
-
-def seconds(text: str) -> float:
-    """A time, for argparse."""
-    value = float(text)
-    if not 0.1 <= value <= 86400:
-        raise argparse.ArgumentTypeError("0.1 to 86400 seconds")
-    return value
-
-
-def clients(text: str) -> int:
-    """A number of clients, for argparse."""
-    value = int(text)
-    if not 1 <= value <= MOST_CLIENTS:
-        raise argparse.ArgumentTypeError(f"1 to {MOST_CLIENTS} clients")
-    return value
-
-
-def words(text: str) -> tuple[str, ...]:
-    """A command as a shell splits it, for argparse; no shell runs it."""
-    try:
-        command = tuple(shlex.split(text))
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"the command cannot be split into words: {error}") from None
-    if not command or any("\0" in word for word in command):
-        raise argparse.ArgumentTypeError("the command is empty")
-    return command
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of ``load``, beside those of every command."""
-    names = ", ".join(f"{name} ({INFO[name].text})" for name in KERNELS)
-    parser.add_argument("kernel", nargs="?", choices=KERNELS, metavar="KERNEL", help=names)
-    parser.add_argument("--command", dest="program", type=words, metavar="CMD", help="run this program instead")
-    parser.add_argument("--clients", type=clients, default=1, metavar="N", help="how many, together (default 1)")
-    parser.add_argument("--device", metavar="DEV", help="a UUID or NVML's index (default: the first)")
-    share = parser.add_mutually_exclusive_group()
-    share.add_argument("--active-thread-percentage", type=numbers, default=(), metavar="P[,P…]")
-    share.add_argument("--sm-count", type=counts, default=(), metavar="N[,N…]", help="SMs by execution affinity")
-    parser.add_argument("--pinned-mem-limit", type=size, metavar="S", help="memory of each client: 900M, 10G")
-    parser.add_argument("--client-priority", type=int, choices=(0, 1), help="0 normal, 1 below normal")
-    parser.add_argument("--seconds", type=seconds, metavar="S", help="default 10; a program runs to its end")
-    parser.add_argument("--mps", choices=("on", "off"), default="on", help="off: beside the daemon (default on)")
-    parser.add_argument("--private", action="store_true", help="in a daemon of its own, started for this run")
-    parser.add_argument("--endanger-others", action="store_true", help="allow what harms other clients")
-    parser.add_argument("--json", action="store_true", help="one object a second, the last with final: true")
 
 
 async def run(options: argparse.Namespace, sources: NodeSources, pipe_dirs: Sequence[Path]) -> int:
@@ -164,7 +86,7 @@ def check(options: argparse.Namespace) -> None:
     ):
         if len(values) not in (0, 1, options.clients):
             raise LoadRefused(
-                f"--{name} has {len(values)} values for {options.clients} clients", "give one, or one for each", usage
+                f"--{name} has {len(values)} values for {plural(options.clients)}", "give one, or one for each", usage
             )
     limits = (options.active_thread_percentage, options.sm_count, options.pinned_mem_limit, options.client_priority)
     if options.mps == "off" and (any(limits[:3]) or limits[3] is not None or options.private):
@@ -274,6 +196,7 @@ def make_supervisor(sources: NodeSources, pipe_dir: Path | None, pipe_dirs: Sequ
 async def _run(options: argparse.Namespace, spec: LoadSpec, supervisor: Supervisor) -> int:
     started = time.monotonic()
     bar = _progress(spec, options.json)
+    stopped: asyncio.CancelledError | None = None
     try:
         with bar:
             task = bar.add_task("starting", total=spec.seconds)
@@ -286,6 +209,8 @@ async def _run(options: argparse.Namespace, spec: LoadSpec, supervisor: Supervis
                 bar.update(task, completed=went, description=_line(spec, reports))
                 if options.json and not waiting.done():
                     print(json.dumps(to_json(spec, reports, final=False), ensure_ascii=False), flush=True)
+    except asyncio.CancelledError as interrupted:
+        stopped = interrupted  # Ctrl-C: what was measured until then is told all the same
     finally:
         await supervisor.stop()
     reports = supervisor.workers
@@ -294,6 +219,8 @@ async def _run(options: argparse.Namespace, spec: LoadSpec, supervisor: Supervis
     else:
         print_table(spec, reports, output(), time.monotonic() - started)
     sys.stdout.flush()
+    if stopped is not None:
+        raise stopped
     failed = [report for report in reports if report.state == "failed"]
     for error in dict.fromkeys(report.error for report in failed if report.error):
         complain(error.text, error.remedy, ExitStatus.REFUSED_BY_DAEMON)
@@ -313,10 +240,14 @@ def output() -> Console:
     return Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else _FILE_WIDTH)
 
 
-def total(reports: Sequence[WorkerReport]) -> float | None:
+def _latest(report: WorkerReport) -> float | None:
+    return report.figure
+
+
+def total(reports: Sequence[WorkerReport], figure: Callable[[WorkerReport], float | None] = _latest) -> float | None:
     """The figures that are there, added up; None where there is none, and for programs, whose figure is a time."""
-    figures = [r.figure for r in reports if r.figure is not None and r.kernel != COMMAND]
-    return sum(figures) if figures else None
+    found = [value for r in reports if r.kernel != COMMAND and (value := figure(r)) is not None]
+    return sum(found) if found else None
 
 
 def mean(report: WorkerReport) -> float | None:
@@ -355,10 +286,8 @@ def print_table(spec: LoadSpec, reports: Sequence[WorkerReport], console: Consol
             f"{report.running_seconds:.1f}",
             "; ".join((words_, *report.notes)),
         )
-    figures = [mean(report) for report in reports if report.kernel != COMMAND]
-    known = [figure for figure in figures if figure is not None]
-    if len(known) > 1:
-        table.add_row("all", "", f"{sum(known):,.2f}", "", f"{took:.1f}", "")
+    if len(reports) > 1 and (together := total(reports, mean)) is not None:
+        table.add_row("all", "", f"{together:,.2f}", "", f"{took:.1f}", "")
     console.print(table)
 
 
@@ -371,7 +300,7 @@ def to_json(spec: LoadSpec, reports: Sequence[WorkerReport], final: bool) -> dic
         "kernel": spec.kernel,
         "mps": spec.mps,
         "unit": INFO[spec.kernel].unit or None,
-        "total": total(reports) if not final else sum(filter(None, map(mean, reports))) or None,
+        "total": total(reports, mean if final else _latest),
         "workers": [worker_json(report) for report in reports],
     }
     if any(report.simulated for report in reports):

@@ -75,7 +75,7 @@ def _node_options() -> LateParser:
 
 
 def _fill_load(parser: argparse.ArgumentParser) -> None:
-    from mpstui.cli.load import add_arguments
+    from mpstui.cli.loadoptions import add_arguments
 
     add_arguments(parser)
 

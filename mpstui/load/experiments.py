@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from mpstui.load.measure import ExperimentError, Lab, Spread, running, times, windows
-from mpstui.load.types import COMMAND, INFO, KernelName, LoadSpec
+from mpstui.load.types import COMMAND, INFO, KernelName, LoadSpec, plural
 
 PERCENTAGES: Final = (6, 12, 25, 37, 50, 62, 75, 87, 100)
 NEIGHBOURS: Final[tuple[KernelName, ...]] = ("fma", "triad", "nbody", "small")
 KNEE: Final = 0.95
 """The knee is the smallest share with this much of the best throughput."""
+DIFFERENCE: Final = 0.02
+"""Smaller ones are not worth a word."""
 WORK_WINDOWS: Final = 3
 """One client alone works this many windows long in ``nbody``."""
 
@@ -48,29 +50,63 @@ async def command(lab: Lab, program: tuple[str, ...], clients: Sequence[int] = (
 
 async def _with_and_without(lab: Lab, name: str, spec: LoadSpec, clients: Sequence[int], what: str) -> Outcome:
     taken: dict[tuple[int, bool], list[float]] = {(count, mps): [] for count in clients for mps in (False, True)}
+    for mps in (False, True):
+        # Files are read and caches filled by whoever comes first, and the first client of all starts the MPS server.
+        lab.progress(f"warming up, MPS {_on(mps)}")
+        await times(lab, _replace(spec, clients=min(clients), mps=mps))
     for repeat in range(lab.repeats):
         for count, mps in taken:
-            lab.progress(f"repeat {repeat + 1} of {lab.repeats}: {plural(count)}, MPS {'on' if mps else 'off'}")
+            lab.progress(f"repeat {repeat + 1} of {lab.repeats}: {plural(count)}, MPS {_on(mps)}")
             taken[count, mps] += await times(lab, _replace(spec, clients=count, mps=mps))
     rows, data = [], []
-    gains: dict[int, float] = {}
+    spreads: dict[int, tuple[Spread, Spread]] = {}
     for count in clients:
         off, on = (Spread.of(taken[count, mps]).scaled(1000) for mps in (False, True))
-        gains[count] = 1 - on.median / off.median
-        rows.append((str(count), off.text(), on.text(), f"{gains[count]:+.1%}"))
+        spreads[count] = off, on
+        rows.append((str(count), off.text(), on.text(), f"{_saved(off, on):+.1%}"))
         for mps, spread in ((False, off), (True, on)):
             values = [1000 * value for value in taken[count, mps]]
             data.append({"clients": count, "mps": mps, "milliseconds": values, "median": spread.median})
-    best = max(gains, key=lambda count: gains[count])
-    if gains[best] >= 0.02:
-        verdict = f"MPS helps: {plural(best)} take {gains[best]:.0%} less time with it than without."
-    elif min(gains.values()) <= -0.02:
-        worst = min(gains, key=lambda count: gains[count])
-        verdict = f"MPS does not help here: {plural(worst)} take {-gains[worst]:.0%} more time with it."
-    else:
-        verdict = "MPS makes no difference here: less than 2 % either way."
     columns = ("clients", "without MPS (ms)", "with MPS (ms)", "time saved")
-    return Outcome(name, f"Time of each client: {what}", columns, tuple(rows), tuple(data), verdict)
+    notes: tuple[str, ...] = (
+        f"one run of {plural(min(clients))} without and one with MPS came first and are not counted",
+    )
+    if lab.repeats == 1:
+        notes += ("one repeat has no spread but that among its clients: more --repeats tell chance from difference",)
+    verdict = with_or_without(spreads)
+    return Outcome(name, f"Time of each client: {what}", columns, tuple(rows), tuple(data), verdict, notes)
+
+
+def with_or_without(spreads: Mapping[int, tuple[Spread, Spread]]) -> str:
+    """One sentence on the times without and with MPS, by the number of clients.
+
+    A difference counts where no time without MPS lies among those with it, and where it is 2 % at least.
+    """
+    apart = {count: _saved(off, on) for count, (off, on) in spreads.items() if not off.overlaps(on)}
+    best, worst = max(apart, key=lambda n: apart[n], default=0), min(apart, key=lambda n: apart[n], default=0)
+    helped = f"{_take(best)} {apart[best]:.0%} less time with it than without" if best else ""
+    slowed = f"{_take(worst)} {-apart[worst]:.0%} more time with it" if worst else ""
+    if not apart:
+        return "MPS makes no difference beyond the spread of the repeats."
+    if apart[best] >= DIFFERENCE and apart[worst] <= -DIFFERENCE:
+        return f"It depends: {helped}, but {slowed}."
+    if apart[best] >= DIFFERENCE:
+        return f"MPS helps: {helped}."
+    if apart[worst] <= -DIFFERENCE:
+        return f"MPS does not help here: {slowed}."
+    return f"MPS makes no difference here: less than {DIFFERENCE:.0%} either way."
+
+
+def _saved(off: Spread, on: Spread) -> float:
+    return 1 - on.median / off.median
+
+
+def _take(count: int) -> str:
+    return f"{plural(count)} {'takes' if count == 1 else 'take'}"
+
+
+def _on(mps: bool) -> str:
+    return "on" if mps else "off"
 
 
 async def sweep(
@@ -150,13 +186,10 @@ async def interference(lab: Lab, kernels: Sequence[KernelName] = NEIGHBOURS) -> 
         f"The dearest neighbour: {worst[0]} beside {worst[1]} keeps {beside[worst].median:.0%} of what it does alone; "
         f"the cheapest: {best[0]} beside {best[1]} keeps {beside[best].median:.0%}."
     )
+    if beside[worst].overlaps(beside[best]):
+        verdict = "No neighbour costs more than another beyond the spread of the windows."
     columns = ("kernel", "alone", *(f"beside {kernel}" for kernel in kernels))
     return Outcome("interference", "What is left of a kernel's throughput beside another", columns, rows, data, verdict)
-
-
-def plural(count: int) -> str:
-    """``1 client``, ``4 clients``."""
-    return f"{count} client{'' if count == 1 else 's'}"
 
 
 def _replace(spec: LoadSpec, *, clients: int, mps: bool) -> LoadSpec:

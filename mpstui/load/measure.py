@@ -46,6 +46,10 @@ class Spread:
         low, middle, high = (format(value, form) for value in (self.low, self.median, self.high))
         return middle if low == high else f"{middle} ({low}–{high})"
 
+    def overlaps(self, other: Spread) -> bool:
+        """Whether some value could be of either, so that their middles may differ by chance alone."""
+        return self.low <= other.high and other.low <= self.high
+
     def scaled(self, factor: float) -> Spread:
         return Spread(self.median * factor, self.low * factor, self.high * factor)
 

@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from mpstui.load.experiments import Outcome, plural
+from mpstui.load.experiments import Outcome
 from mpstui.load.measure import ExperimentError, Lab, running
 from mpstui.load.private import PrivateDaemon
 from mpstui.load.supervisor import Supervisor
-from mpstui.load.types import INFO, KernelName, LoadSpec, WorkerReport
+from mpstui.load.types import INFO, KernelName, LoadSpec, WorkerReport, plural
 
 _KERNEL: Final[dict[str, KernelName]] = {
     "graceful": "fma",

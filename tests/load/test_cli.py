@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,17 +11,17 @@ from typing import Any, TextIO
 
 import pytest
 
-from mpstui.cli import experiment, load
+from mpstui.cli import experiment, load, loadoptions
 from mpstui.node import open_node
 from mpstui.observe.sources import NodeSources
 from mpstui.sim import SimNode
 
-from .conftest import processes_with
+from .conftest import DEADLINE, processes_with
 
 
 def parse(module: Any, *words: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="x")
-    module.add_arguments(parser)
+    (loadoptions if module is load else module).add_arguments(parser)
     return parser.parse_args(words)
 
 
@@ -52,6 +53,35 @@ async def test_json_has_a_line_while_it_runs_and_a_final_one(
     assert all(line["simulated"] for line in lines)
     assert [worker["sms"] for worker in lines[-1]["workers"]] == [38, 92]
     assert [worker["state"] for worker in lines[-1]["workers"]] == ["ended", "ended"]
+
+
+async def test_ctrl_c_shows_what_was_measured_until_then(
+    sources: NodeSources, node: SimNode, capsys: pytest.CaptureFixture[str]
+) -> None:
+    running = asyncio.create_task(run(load, sources, node, "fma", "--clients", "2", "--seconds", "60", "--json"))
+    said = ""
+    end = asyncio.get_running_loop().time() + DEADLINE
+    while "running" not in said and asyncio.get_running_loop().time() < end:
+        await asyncio.wait([running], timeout=0.05)
+        said += capsys.readouterr().out
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    last = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert last["final"] is True
+    assert last["simulated"] is True
+    assert [worker["state"] for worker in last["workers"]] == ["ended", "ended"]
+    assert last["total"] > 0
+    assert not processes_with(f"mpstui.sim.load\0{node.pipe_dir}")
+
+
+async def test_times_of_programs_are_not_added_up(
+    sources: NodeSources, node: SimNode, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert await run(load, sources, node, "--command", "sleep 0.1", "--clients", "2", "--json") == 0
+    last = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert last["total"] is None
+    assert all(worker["figure"] >= 0.1 for worker in last["workers"])
 
 
 @pytest.mark.parametrize(
@@ -167,7 +197,9 @@ async def test_command_compares_start_to_end(
 ) -> None:
     words = ("command", "--command", "sleep 0.2", "--clients", "1", "--repeats", "1")
     assert await run(experiment, sources, node, *words) == 0
-    assert "SIMULATED · MPS" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "SIMULATED · MPS" in out
+    assert "one run of 1 client without and one with MPS came first and are not counted" in out
 
 
 @pytest.mark.parametrize(

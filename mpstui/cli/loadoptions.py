@@ -1,0 +1,95 @@
+"""The options of ``mpstui load``, and the words that it and ``mpstui experiment`` take, checked while they are read."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import shlex
+
+from mpstui.load.types import INFO, KERNELS
+from mpstui.text import parse_size, printable
+
+MOST_CLIENTS = 64
+"""A device takes 48 (fact 13); a few more show what the others are told."""
+
+
+def numbers(text: str) -> tuple[float, ...]:
+    """``25`` or ``30,70``, for argparse."""
+    try:
+        values = tuple(float(word) for word in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{printable(text, 40)!r} is not a number, or several with commas") from None
+    if not all(0 < value <= 100 for value in values):
+        raise argparse.ArgumentTypeError("a percentage is above 0 and at most 100")
+    return values
+
+
+def counts(text: str) -> tuple[int, ...]:
+    """``32`` or ``16,66``, for argparse."""
+    try:
+        values = tuple(int(word) for word in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{printable(text, 40)!r} is not a count, or several with commas") from None
+    if not all(0 < value <= 1024 for value in values):
+        raise argparse.ArgumentTypeError("a count of SMs is 1 to 1024")
+    return values
+
+
+def size(text: str) -> str:
+    """A memory limit as MPS writes it, for argparse."""
+    if parse_size(text) is None:
+        raise argparse.ArgumentTypeError(f"{printable(text, 40)!r} is no size: 900M, 10G")
+    return text.strip()
+
+
+def seconds(text: str) -> float:
+    """A time, for argparse."""
+    with contextlib.suppress(ValueError):
+        value = float(text)
+        if 0.1 <= value <= 86400:
+            return value
+    raise argparse.ArgumentTypeError(f"{printable(text, 40)!r} is not 0.1 to 86400 seconds")
+
+
+def clients(text: str) -> int:
+    """A number of clients, for argparse."""
+    return whole(text, MOST_CLIENTS)
+
+
+def whole(text: str, most: int) -> int:
+    """A number of 1 to ``most``, for argparse."""
+    with contextlib.suppress(ValueError):
+        value = int(text)
+        if 1 <= value <= most:
+            return value
+    raise argparse.ArgumentTypeError(f"{printable(text, 40)!r} is not a whole number of 1 to {most}")
+
+
+def words(text: str) -> tuple[str, ...]:
+    """A command as a shell splits it, for argparse; no shell runs it."""
+    try:
+        command = tuple(shlex.split(text))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"the command cannot be split into words: {error}") from None
+    if not command or any("\0" in word for word in command):
+        raise argparse.ArgumentTypeError("the command is empty")
+    return command
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of ``load``, beside those of every command."""
+    names = ", ".join(f"{name} ({INFO[name].text})" for name in KERNELS)
+    parser.add_argument("kernel", nargs="?", choices=KERNELS, metavar="KERNEL", help=names)
+    parser.add_argument("--command", dest="program", type=words, metavar="CMD", help="run this program instead")
+    parser.add_argument("--clients", type=clients, default=1, metavar="N", help="how many, together (default 1)")
+    parser.add_argument("--device", metavar="DEV", help="a UUID or NVML's index (default: the first)")
+    share = parser.add_mutually_exclusive_group()
+    share.add_argument("--active-thread-percentage", type=numbers, default=(), metavar="P[,P…]")
+    share.add_argument("--sm-count", type=counts, default=(), metavar="N[,N…]", help="SMs by execution affinity")
+    parser.add_argument("--pinned-mem-limit", type=size, metavar="S", help="memory of each client: 900M, 10G")
+    parser.add_argument("--client-priority", type=int, choices=(0, 1), help="0 normal, 1 below normal")
+    parser.add_argument("--seconds", type=seconds, metavar="S", help="default 10; a program runs to its end")
+    parser.add_argument("--mps", choices=("on", "off"), default="on", help="off: beside the daemon (default on)")
+    parser.add_argument("--private", action="store_true", help="in a daemon of its own, started for this run")
+    parser.add_argument("--endanger-others", action="store_true", help="allow what harms other clients")
+    parser.add_argument("--json", action="store_true", help="one object a second, the last with final: true")
