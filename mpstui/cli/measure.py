@@ -11,7 +11,8 @@ from typing import Any, Final
 
 from mpstui.actions.types import ExitStatus
 from mpstui.cli.experiment import clear, describe, progress
-from mpstui.cli.load import LoadRefused, complain, make_supervisor, shared_daemon, words
+from mpstui.cli.load import LoadRefused, complain, make_supervisor, shared_daemon
+from mpstui.cli.loadoptions import words
 from mpstui.cli.plan import choose_device, plan_of
 from mpstui.load.advising import Cost, Measured, advise_on, name_of, unit
 from mpstui.load.measure import ExperimentError, Lab, Spread
