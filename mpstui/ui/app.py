@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, ClassVar, cast
 from rich.console import RenderableType
 from textual import events
 from textual._compositor import CompositorUpdate
+from textual.actions import ActionParseResult
 from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.command import Provider
+from textual.dom import DOMNode
 from textual.message import Message
 from textual.screen import Screen
 from textual.theme import Theme
@@ -25,7 +27,7 @@ from mpstui.model import ProcessKey, Server, Snapshot
 from mpstui.ui.contract import Collector, Runner
 from mpstui.ui.diff import ScreenDiff, WrittenUpdate
 from mpstui.ui.overview import Overview
-from mpstui.ui.terminal import TerminalDriver
+from mpstui.ui.terminal import TerminalDriver, can_come_back
 from mpstui.ui.theme import variable_defaults
 
 if TYPE_CHECKING:
@@ -65,7 +67,8 @@ class MpsTuiApp(App[int]):
     ALLOW_SELECT = False
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+c", "quit_app", "Quit", show=False, id="interrupt", priority=True),
-        Binding("ctrl+l", "redraw", "Redraw", show=False, id="redraw"),
+        Binding("ctrl+z", "suspend_process", "Stop; the shell's fg goes on", show=False, id="suspend", priority=True),
+        Binding("ctrl+l", "redraw", "Redraw", show=False, id="redraw", priority=True),
     ]
 
     def __init__(
@@ -126,10 +129,10 @@ class MpsTuiApp(App[int]):
     # Beginning and end.
 
     async def on_mount(self) -> None:
-        self.app_resume_signal.subscribe(self, lambda _app: self._diff.reset())
+        self.app_resume_signal.subscribe(self, lambda _app: self.action_redraw())
         if not self.is_headless:
             loop = asyncio.get_running_loop()
-            for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT):
+            for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
                 loop.add_signal_handler(number, self._on_signal, number)
                 self._signals.append(number)
         self._unsubscribe = self.collector.subscribe(self._receive)
@@ -175,6 +178,22 @@ class MpsTuiApp(App[int]):
 
         if not isinstance(self.screen, LeaveDialog):
             self.push_screen(LeaveDialog(self.load, lambda: self.exit(0)))
+
+    async def run_action(
+        self,
+        action: str | ActionParseResult,
+        default_namespace: DOMNode | None = None,
+        namespaces: Mapping[str, DOMNode] | None = None,
+    ) -> bool:
+        """Nothing that is typed after ``q`` opens a screen, while the program is on its way out."""
+        return not self._exit and await super().run_action(action, default_namespace, namespaces)
+
+    def action_suspend_process(self) -> None:
+        driver = self._driver
+        if isinstance(driver, TerminalDriver) and can_come_back():
+            driver.stop_job()
+        else:
+            self.notify("No shell with job control is here to come back from; q quits.", severity="warning")
 
     # Snapshots.
 

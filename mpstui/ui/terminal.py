@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import sys
 from codecs import getincrementaldecoder
 from collections.abc import Callable
@@ -15,6 +16,32 @@ from textual.drivers.linux_driver import LinuxDriver
 
 _POLL_S = 0.1
 """Longest wait for the rest of a sequence; the parser tells an Escape key from the beginning of one by it."""
+
+
+def can_come_back() -> bool:
+    """Whether a shell with job control would notice that this process group stops, and could bring it back.
+
+    The only program of a terminal, as in ``ssh -t node mpstui`` or a tmux pane of its own, would stop for good.
+    """
+    pid, group, session = os.getpid(), os.getpgrp(), os.getsid(0)
+    while (pid := _parent(pid)) > 1:
+        try:
+            if os.getsid(pid) != session:
+                return False
+            if os.getpgid(pid) != group:
+                return True
+        except OSError:
+            return False
+    return False
+
+
+def _parent(pid: int) -> int:
+    """The parent's PID; 0 where it cannot be known."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
+            return int(file.read().rpartition(")")[2].split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0
 
 
 class _Output:
@@ -57,6 +84,19 @@ class TerminalDriver(LinuxDriver):
         if not self._lost_told:
             self._lost_told = True
             self._app.call_later(cast("Any", self._app).terminal_lost)
+
+    def stop_job(self) -> None:
+        """Give the terminal back and stop the whole job: a shell would not see it while a ``make`` above runs on."""
+        self.suspend_application_mode()
+        self._must_signal_resume = True
+        os.killpg(0, signal.SIGSTOP)
+
+    def _sigcont_application(self, *args: object) -> None:
+        """Go on. After a bare SIGSTOP the modes are as they were (the shell restores them), but not what is shown."""
+        if self._must_signal_resume:
+            super()._sigcont_application(*args)
+        else:
+            self.send_message(self.SignalResume())
 
     def disable_input(self) -> None:
         """Ends the thread that reads; it sleeps until there is something to read."""

@@ -32,15 +32,18 @@ def demo() -> Terminal:
     return terminal
 
 
-def test_q_restores_the_terminal_and_leaves_no_process() -> None:
+def test_q_restores_the_terminal_and_leaves_no_process_whatever_is_typed_after_it() -> None:
     with demo() as terminal:
-        terminal.key("q")
+        terminal.key("q", *"clear; stty tlmo?", "enter")
         assert terminal.wait_exit(GRACE) == 0
+        assert "Traceback" not in terminal.text
         assert_restored(terminal)
         assert_nothing_left(terminal)
 
 
-@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
+@pytest.mark.parametrize(
+    "number", [signal.SIGHUP, signal.SIGTERM, signal.SIGINT, signal.SIGQUIT], ids=lambda number: number.name
+)
 def test_a_signal_ends_it_and_restores_the_terminal(number: signal.Signals) -> None:
     with demo() as terminal:
         terminal.process.send_signal(number)
@@ -85,16 +88,36 @@ def test_stopped_and_continued_it_draws_again(node: Node) -> None:
         terminal.wait_for("SIMULATED")
         terminal.process.send_signal(signal.SIGSTOP)
         until(lambda: process_state(terminal.pid) == "T", 2, "the program is stopped")
+        terminal.screen.erase_in_display(2)
         terminal.process.send_signal(signal.SIGCONT)
-        before = terminal.size
-        terminal.resize(100, 40)
-        terminal.wait_for(lambda t: t.size > before)
+        terminal.wait_for(lambda t: "Devices" in t.text and "Servers" in t.text and "Quit" in t.text)
+        terminal.key("q")
+        assert terminal.wait_exit(GRACE) == 0
+        assert_restored(terminal)
 
-        def left() -> bool:
-            # What is typed while the terminal is being set up again may be lost.
-            terminal.key("q")
-            terminal.read(0.1)
-            return terminal.process.poll() is not None
 
-        until(left, 5, "q ends it")
-        assert terminal.wait_exit(1) == 0
+def test_ctrl_z_stops_the_job_and_fg_brings_the_whole_screen_back(node: Node) -> None:
+    shell = ["bash", "-c", 'set -m; sh -c \'"$@"; exit $?\' sh "$@"; echo stopped $?; read x; fg; echo ended $?', "sh"]
+    with Terminal([*shell, *MPSTUI, "--pipe-dir", str(node.pipe_dir)]) as terminal:
+        terminal.wait_for("SIMULATED")
+        terminal.key("t")
+        terminal.wait_for("Cancel")
+        terminal.key("ctrl+z")
+        terminal.wait_for("stopped 147")
+        assert_restored(terminal)
+        terminal.key("enter")
+        terminal.wait_for(lambda t: "Devices" in t.text and "Cancel" in t.text and "Quit" in t.text)
+        terminal.key("escape")
+        terminal.wait_for(lambda t: "Cancel" not in t.text)
+        terminal.key("q")
+        terminal.wait_for("ended 0")
+        assert_restored(terminal)
+
+
+def test_ctrl_z_where_no_shell_would_bring_it_back_stops_nothing(node: Node) -> None:
+    with Terminal([*MPSTUI, "--pipe-dir", str(node.pipe_dir)]) as terminal:
+        terminal.wait_for("SIMULATED")
+        terminal.key("ctrl+z")
+        terminal.wait_for("No shell with job control")
+        terminal.key("q")
+        assert terminal.wait_exit(GRACE) == 0
