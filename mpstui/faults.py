@@ -36,6 +36,8 @@ class FaultReport:
     """What the log cannot tell, one sentence (fact 17)."""
     summary: str
     """One line for an alert."""
+    brief: str
+    """The same for a narrow screen, the culprit too."""
     notes: tuple[OwnerNote, ...] = ()
 
 
@@ -51,6 +53,7 @@ def fault_report(server: Server, fault: ServerFault, snapshot: Snapshot) -> Faul
     culprit = culprit_text(fault)
     ago = "" if fault.since is None else f" {format_age(snapshot.time - fault.since)} ago"
     refused = f"; {fault.refused} refused so far" if fault.refused else ""
+    since = "" if fault.since is None else f", {format_age(snapshot.time - fault.since)} ago"
     waits = f"{_count(len(affected))} to end before it takes new ones" if affected else "it is recovering"
     return FaultReport(
         server_pid=server.pid,
@@ -60,6 +63,7 @@ def fault_report(server: Server, fault: ServerFault, snapshot: Snapshot) -> Faul
         culprit=culprit,
         caveat=caveat_text(fault),
         summary=f"server {server.pid} had a fatal fault{ago}: {waits}{refused}",
+        brief=f"server {server.pid}{since}{_seen_in(fault)}: {len(affected)} to end; {fault.refused} refused",
         notes=tuple(_notes(left, fault, snapshot)),
     )
 
@@ -112,6 +116,12 @@ def _note(user: str | None, uid: int | None, clients: list[Client], fault: Serve
 
 def _named(pids: tuple[int, ...]) -> str:
     return f"client{'s' if len(pids) > 1 else ''} {', '.join(map(str, pids))}"
+
+
+def _seen_in(fault: ServerFault) -> str:
+    if not fault.blamed:
+        return ""
+    return f", seen in {fault.blamed[0]}{f' +{len(fault.blamed) - 1}' if len(fault.blamed) > 1 else ''}"
 
 
 def _count(number: int) -> str:

@@ -51,9 +51,11 @@ def fold_membership(state: DaemonState, reading: Membership, now: float) -> list
     for pid in reading.servers:
         server = state.servers.setdefault(pid, ServerRecord(pid, now))
         status = reading.status.get(pid)
-        if status is not None:
-            if status != "FAULT" and server.fault is not None:
-                server.fault = None
+        if status is not None and status != "FAULT" and server.fault is not None:
+            if (server.fault.time or 0.0) < reading.time:
+                events.append(state.recovered(server, now))  # the logs will tell how
+                server.status = status
+        elif status is not None:
             server.status = status
         if pid in reading.clients:
             events += _fold_clients(state, server, reading, now)

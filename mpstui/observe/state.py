@@ -165,9 +165,13 @@ class DaemonState:
         fault.affected.discard(pid)
         if fault.affected & server.clients.keys():
             return []
+        return [self.recovered(server, time)]
+
+    def recovered(self, server: ServerRecord, time: float | None) -> Event:
+        """The fault is over."""
         server.fault, server.status = None, "ACTIVE"
         detail = f"server {server.pid} has recovered: the last client hit by the fault has ended"
-        return [Event("server_recovered", time, self.pipe_dir, server.pid, detail=detail)]
+        return Event("server_recovered", time, self.pipe_dir, server.pid, detail=detail)
 
 
 def _daemon_started(state: DaemonState, event: Event, now: float) -> list[Event]:

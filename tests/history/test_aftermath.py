@@ -76,6 +76,25 @@ def test_after_a_bare_kill_the_one_that_was_killed_is_named_too():
     assert "1069" in problem.text
 
 
+def test_a_recovery_that_the_daemon_tells_before_the_logs_do_is_an_event_and_only_one():
+    node = fold("21:41:53.500", **CONTAINMENT)
+    asked = at("21:41:53.640")
+    node.fold_membership(PIPE, Membership(asked, (910,), {910: "ACTIVE"}, {910: (904,)}), asked)
+    snapshot, daemon = shot(node, "21:41:53.650")
+    assert fault_reports(daemon, snapshot) == ()
+    fold("21:41:54.000", server=[line for line in CONTAINMENT["server"] if line[12:24] > b"21:41:53.500"], node=node)
+    snapshot, _ = shot(node, "21:41:54.000")
+    assert [event.kind for event in snapshot.events].count("server_recovered") == 1
+
+
+def test_a_status_that_was_asked_for_before_the_fault_does_not_end_it():
+    node = fold("21:41:51.300", **CONTAINMENT)
+    asked = at("21:41:51.000")
+    node.fold_membership(PIPE, Membership(asked, (910,), {910: "ACTIVE"}), at("21:41:51.300"))
+    _, daemon = shot(node, "21:41:51.300")
+    assert (daemon.servers[0].status, daemon.servers[0].fault is not None) == ("FAULT", True)
+
+
 def test_owners_get_a_text_of_their_own():
     node = fold("21:29:12.200", **FAULTS)
     owners = {1133: (2001, "alice"), 1134: (2001, "alice"), 1135: (2002, "bob")}

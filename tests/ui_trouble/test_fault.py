@@ -33,7 +33,9 @@ async def test_the_alert_comes_stays_and_gives_way_to_the_recovery_for_a_minute(
         assert "! what to do" in text
         if size == SIZE:
             assert "3 clients have to end before it takes new ones; 2 refused so far" in text
-            assert "the log saw it in client 3000 (alice, python train.py)" in text
+            assert "still to end: 3000, 3001, 3002; the log saw it in client 3000 (alice, python train.py)" in text
+        if size == (80, 24):
+            assert "server 1402, 12s ago, seen in 3000: 3 to end; 2 refused" in text
         text = await push(pilot, recovered())
         assert "✓ RECOVERED server 1402 takes new" in text
         assert "✕ FAULT" not in text

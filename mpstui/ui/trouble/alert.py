@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import time
-from typing import Final
+from typing import Final, cast
 
 from mpstui.faults import fault_reports
 from mpstui.model import Client, Daemon, Event, ServerFault, Snapshot
 from mpstui.text import format_age
-from mpstui.ui.painted import Line, Painted, justify
+from mpstui.ui.contract import Host
+from mpstui.ui.keys import shown_key
+from mpstui.ui.painted import Line, Painted, justify, width_of
 
 RECOVERY_SHOWN: Final = 60.0
 """Seconds for which a recovery is told."""
+_NAMED: Final = 6
+"""Processes that still have to end, named at most."""
 _TALL: Final = 30
 """Lines of the screen from which the alert has two."""
 
@@ -57,12 +61,18 @@ def alert_lines(snapshot: Snapshot, daemon: Daemon, width: int, most: int, key: 
     """At most ``most`` lines; none where there is nothing to say. ``key`` opens what to do."""
     out: list[Line] = []
     for report in fault_reports(daemon, snapshot):
+        right: Line = (("  ", "text"), (key, "key"), (" what to do ", "text"))
         left: Line = ((" ✕ FAULT ", "bad"), (report.summary, "bad"))
-        out.append(justify(left, ((" ", "text"), (key, "key"), (" what to do ", "text")), width))
+        if most < 2 or width_of(left) + width_of(right) > width:
+            left = ((" ✕ FAULT ", "bad"), (report.brief, "bad"))
+        out.append(justify(left, right, width))
         why = culprit(report.fault, (*report.left, *report.unhurt))
         if report.fault.ended_nearby:
             why += "; it may be innocent"
-        out.append((("         ", "text"), (why, "warn")))
+        pids = [str(affected.pid) for affected in report.fault.affected]
+        more = f" and {len(pids) - _NAMED} more" if len(pids) > _NAMED else ""
+        still = f"still to end: {', '.join(pids[:_NAMED])}{more}; " if pids else ""
+        out.append((("         ", "text"), (still, "text"), (why, "warn")))
     for server in daemon.servers:
         if server.fault is None and "FAULT" in (server.status or ""):
             text = f"server {server.pid} is in FAULT and takes no new clients; no log says since when or why"
@@ -93,4 +103,5 @@ class Alert(Painted):
     def lines(self, width: int, height: int) -> list[Line]:
         if self._snapshot is None or self._daemon is None:
             return []
-        return alert_lines(self._snapshot, self._daemon, width, height)
+        key = shown_key(cast("Host", self.app).keymap, "fault", "!")
+        return alert_lines(self._snapshot, self._daemon, width, height, key)

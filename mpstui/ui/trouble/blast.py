@@ -22,6 +22,8 @@ from mpstui.ui.slip import Slip
 from mpstui.ui.trouble.base import Para, TroubleScreen, owner
 
 JOINS: Final = "⋈"
+_COMMAND: Final = 24
+"""Cells that the commands keep beside the graph, as long as its columns are not at their narrowest."""
 _SHOWN: Final = 8
 """Clients that a sentence names."""
 
@@ -97,7 +99,7 @@ class GraphPanel(Panel[Node]):
 
     def _column(self, width: int) -> int:
         """Cells of a GPU's column, odd so that its line is in the middle."""
-        room = (width - 24) // max(1, len(self._devices))
+        room = (width - 24 - _COMMAND) // max(1, len(self._devices))
         return max(3, min(9, room - (room + 1) % 2))
 
     def head(self, width: int) -> Line | None:
@@ -248,7 +250,11 @@ class BlastScreen(TroubleScreen):
         if server is not None and server.fault is not None:
             out += [
                 Para(),
-                Para(f"Server {server.pid} is in FAULT now: ! in the overview says what to do.", "bad", "✕"),
+                Para(
+                    f"Server {server.pid} is in FAULT now: {self.k('fault', '!')} in the overview says what to do.",
+                    "bad",
+                    "✕",
+                ),
             ]
         return f"If client {client.pid} faults", out
 
@@ -311,9 +317,8 @@ def _lost(
     gpus = ", ".join(sorted(gpu_label(uuid, indices) for uuid in devices))
     out = []
     if lost:
-        users = sorted({owner(c.user, c.uid) for c in lost})
         text = f"{count(len(lost), 'other client')} would lose {'their' if len(lost) > 1 else 'its'} GPU work"
-        out.append(Para(f"{text}: {_names(lost)}. Of {', '.join(users)}.", "bad", "✕"))
+        out.append(Para(f"{text}: {_names(lost, owners=True)}.", "bad", "✕"))
     else:
         out.append(Para("No other client would lose its GPU work.", "good", "✓"))
     if gpus:
@@ -343,6 +348,6 @@ def _joining(server: Server, client: Client, joining: Sequence[Client]) -> list[
     return out
 
 
-def _names(clients: Sequence[Client]) -> str:
-    named = ", ".join(str(client.pid) for client in clients[:_SHOWN])
+def _names(clients: Sequence[Client], *, owners: bool = False) -> str:
+    named = ", ".join(f"{c.pid} {owner(c.user, c.uid)}" if owners else str(c.pid) for c in clients[:_SHOWN])
     return named + (f" and {len(clients) - _SHOWN} more" if len(clients) > _SHOWN else "")

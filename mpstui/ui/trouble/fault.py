@@ -196,11 +196,14 @@ class FaultScreen(TroubleScreen):
     def _offers(self, report: FaultReport) -> Iterator[Para]:
         note = self._note(report)
         to = owner(note.user, note.uid) if note else UNKNOWN
-        yield Para(f"Tell the owners: y copies the note to {to}, Y those to all {len(report.notes)}.", "accent", "1")
+        every = f", {self.k('fault.copy_all', 'Y')} those to all {len(report.notes)}" if len(report.notes) > 1 else ""
+        yield Para(f"Tell the owners: {self.k('copy', 'y')} copies the note to {to}{every}.", "accent", "1")
         one = self._one()
-        row = f"x ends process {one[0].pid}" if one else "put the cursor on a process that has to end, then x"
+        key = self.k("fault.end_one", "x")
+        row = f"{key} ends process {one[0].pid}" if one else f"put the cursor on a process that has to end, then {key}"
         yield Para(f"End them one by one: {row} (SIGTERM, grace, SIGKILL).", "accent", "2")
-        yield Para(f"End all {len(self._all())}: e. Their GPU work is lost already.", "accent", "3")
+        all_of_them, key = len(self._all()), self.k("action.end_lost_clients", "e")
+        yield Para(f"End all {all_of_them}: {key}. Their GPU work is lost already.", "accent", "3")
         if (refused := self.refusal(_END, self._all())) is not None:
             yield Para(f"Not now: {refused}.", "warn", "▲")
         if note is not None:

@@ -30,14 +30,15 @@ _MARK: Final[dict[Severity | Verdict, tuple[str, str]]] = {
 }
 _RANK: Final[dict[Severity | Verdict, int]] = {"error": 0, "warning": 1, "info": 2, "unknown": 3, "ok": 4}
 _WHERE: Final = {
-    "fault": "! in the overview says who has to end",
-    "bridge": "b in the overview draws who goes down with whom",
-    "pending": "W in the overview says who waits for whom",
-    "outside": "W in the overview says why",
-    "lost": "W in the overview names them",
-    "daemon_stale": "d in the overview starts a daemon",
-    "daemon_absent": "d in the overview starts a daemon",
+    "fault": ("fault", "!", "says who has to end"),
+    "bridge": ("blast", "b", "draws who goes down with whom"),
+    "pending": ("users", "W", "says who waits for whom"),
+    "outside": ("users", "W", "says why"),
+    "lost": ("users", "W", "names them"),
+    "daemon_stale": ("daemons", "d", "starts a daemon"),
+    "daemon_absent": ("daemons", "d", "starts a daemon"),
 }
+"""Where in the overview a problem is dealt with: the key's id, its default, and what it does."""
 """Where a kind of problem can be put right."""
 
 
@@ -165,7 +166,8 @@ class ProblemsScreen(TroubleScreen):
         if item.remedy and item.severity != "ok":
             out += [Para(), Para(item.remedy, "accent", "→")]
         if not item.checked and item.code in _WHERE:
-            out.append(Para(_WHERE[item.code], "accent", "→"))
+            name, key, what = _WHERE[item.code]
+            out.append(Para(f"{self.k(name, key)} in the overview {what}", "accent", "→"))
         out += [
             Para(),
             Para("found by the check-up" if item.checked else "seen by watching; goes by itself", "dim", "·"),

@@ -125,7 +125,7 @@ class UsersScreen(TroubleScreen):
             return f"Client {process.pid} waits", [*head, *self._waits(process, case.daemon, snapshot)]
         if isinstance(process, OutsideClient):
             return f"Process {process.pid} computes past MPS", [*head, *_outside(process, snapshot)]
-        return f"Process {process.pid} has lost its server", [*head, *_lost(process, snapshot)]
+        return f"Process {process.pid} has lost its server", [*head, *_lost(process, snapshot, self.k("daemons", "d"))]
 
     def _waits(self, process: PendingClient, daemon: Daemon | None, snapshot: Snapshot) -> list[Para]:
         out = [Para(f"It has waited{_since(process.since, snapshot)}.", "text", "·")]
@@ -141,11 +141,10 @@ class UsersScreen(TroubleScreen):
             out.append(Para("That server waits for its clients:", "text", "·"))
             out += [Para(f"{c.pid} {owner(c.user, c.uid)} {c.command or UNKNOWN}", "text", "  ·") for c in ahead]
         out += [Para(), Para("What lets it in:", "bold")]
-        out.append(Para("their ends: wait, or ask their owners (y copies this)", "accent", "1"))
+        out.append(Para(f"their ends: wait, or ask their owners ({self.k('copy', 'y')} copies this)", "accent", "1"))
         if ahead:
-            out.append(
-                Para(f"K terminates and kills {'them' if len(ahead) > 1 else 'it'}, after asking", "accent", "2")
-            )
+            key, them = self.k("action.terminate_and_kill", "K"), "them" if len(ahead) > 1 else "it"
+            out.append(Para(f"{key} terminates and kills {them}, after asking", "accent", "2"))
             if (refused := self.refusal(_KILL, self._ahead())) is not None:
                 out.append(Para(f"Not now: {refused}.", "warn", "▲"))
         out.append(
@@ -195,10 +194,10 @@ def _outside(process: OutsideClient, snapshot: Snapshot) -> list[Para]:
     ]
 
 
-def _lost(process: LostClient, snapshot: Snapshot) -> list[Para]:
+def _lost(process: LostClient, snapshot: Snapshot, key: str) -> list[Para]:
     return [
         Para(f"Server {process.server_pid} has been gone{_since(process.since, snapshot)}.", "bad", "✕"),
         Para("Each CUDA call of it gives error 806.", "text", "·"),
         Para(),
-        Para("Let its owner start it again, once a daemon runs: d in the overview starts one.", "accent", "→"),
+        Para(f"Let its owner start it again, once a daemon runs: {key} in the overview starts one.", "accent", "→"),
     ]
