@@ -127,16 +127,23 @@ class SimNode:
         return state
 
     def control(self, commands: str, *, timeout: float = 10.0, env: Mapping[str, str] | None = None) -> str:
-        """Standard output of a one-shot session with these lines. Raises subprocess.TimeoutExpired."""
-        done = subprocess.run(
-            control_binary(),
-            input=commands.encode() + b"\n",
-            capture_output=True,
-            env={**os.environ, **(env or {}), "CUDA_MPS_PIPE_DIRECTORY": str(self.pipe_dir)},
-            timeout=timeout,
-            check=False,
-        )
-        return done.stdout.decode("utf-8", "surrogateescape")
+        """Standard output of a one-shot session with these lines. Raises subprocess.TimeoutExpired.
+
+        One that meets somebody else's session is refused (fact 2), and tried again for ``timeout`` seconds.
+        """
+        deadline = time.monotonic() + timeout
+        while True:
+            done = subprocess.run(
+                control_binary(),
+                input=commands.encode() + b"\n",
+                capture_output=True,
+                env={**os.environ, **(env or {}), "CUDA_MPS_PIPE_DIRECTORY": str(self.pipe_dir)},
+                timeout=timeout,
+                check=False,
+            )
+            if b"Cannot send command" not in done.stderr or time.monotonic() > deadline:
+                return done.stdout.decode("utf-8", "surrogateescape")
+            time.sleep(0.02)
 
     def spawn(
         self, behaviour: Behaviour = "idle", *, wait: bool = True, timeout: float = 10.0, **options: Any

@@ -112,7 +112,13 @@ async def test_a_limit_marks_those_who_came_before(watched):
     server = daemon.servers[0].pid
     await watched.command(f"set_active_thread_percentage {server} 25\nset_device_pinned_mem_limit {server} 0 2G")
     late = await watched.spawn("idle")
-    daemon = await watched.until(lambda d: len(pids(d)) == 2 and d.servers[0].active_thread_percentage == 25)
+    daemon = await watched.until(
+        lambda d: (
+            len(pids(d)) == 2
+            and all(c.active_thread_percentage for c in d.clients())
+            and d.servers[0].active_thread_percentage == 25
+        )
+    )
     assert {c.pid == late.pid: (c.active_thread_percentage, c.outdated_limits) for c in daemon.clients()} == {
         False: (100.0, True),
         True: (25.0, False),
