@@ -6,6 +6,7 @@ from typing import Final
 
 from mpstui.load.types import WorkerError
 
+OUT_OF_MEMORY: Final = 2
 _WORDS: Final[dict[int, tuple[str, str]]] = {
     1: ("a value was not accepted", "report this: the worker asked the driver for something it does not know"),
     2: ("out of device memory, or over the pinned memory limit", "raise the limit, or run fewer clients"),
@@ -52,3 +53,14 @@ def cuda_error(code: int, name: str = "", call: str = "") -> WorkerError:
     text, remedy = _WORDS.get(code, ("an error of the driver", "see dmesg and server.log"))
     where = f" ({call})" if call else ""
     return WorkerError(f"CUDA error {code}: {text}{where}", remedy, code, name)
+
+
+def limit_too_small(name: str = "", call: str = "") -> WorkerError:
+    """A memory limit that leaves no room for a context."""
+    where = f" ({call})" if call else ""
+    return WorkerError(
+        f"CUDA error {OUT_OF_MEMORY}: the memory limit is too small for a context alone{where}",
+        "a context takes 70 to 520 MiB, the more SMs the more: raise the limit or make the share smaller",
+        OUT_OF_MEMORY,
+        name,
+    )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
 from mpstui.load.driver import Arguments, CudaError, DeviceFacts, Driver, Handle, NoDriver
-from mpstui.load.errors import cuda_error, words
+from mpstui.load.errors import OUT_OF_MEMORY, cuda_error, limit_too_small, words
 from mpstui.load.process import Channel
 from mpstui.load.protocol import Order
 from mpstui.load.types import INFO, WorkerError
@@ -23,7 +23,6 @@ SETTLE_SECONDS: Final = 0.03
 FAULT_SECONDS: Final = 3.0
 CONTEXT_RESERVE: Final = 640 * MIB
 """What a context may take (520 MiB were seen, fact 23), with some to spare."""
-_OUT_OF_MEMORY: Final = 2
 _UNAVAILABLE: Final = 46
 _LARGEST_BATCH: Final = 2000
 _FILL_BLOCKS: Final = (256 * MIB, 32 * MIB, 2 * MIB)
@@ -80,7 +79,7 @@ class Worker:
             try:
                 self._add_share(sms)
             except CudaError as error:
-                if error.code not in {_OUT_OF_MEMORY, _UNAVAILABLE}:
+                if error.code not in {OUT_OF_MEMORY, _UNAVAILABLE}:
                     raise
                 notes.append(f"the pool ends at {len(self.shares)} contexts: {words(error.code)}")
                 break
@@ -272,7 +271,7 @@ class Worker:
                 try:
                     pointer = self.driver.alloc(size)
                 except CudaError as error:
-                    if error.code != _OUT_OF_MEMORY:
+                    if error.code != OUT_OF_MEMORY:
                         raise
                     refused = error
                     break
@@ -312,13 +311,8 @@ class Worker:
 def explain(error: CudaError, order: Order, has_context: bool) -> WorkerError:
     """The error in words, with the remedy that fits a worker that got so far."""
     said = cuda_error(error.code, error.name, error.call)
-    if error.code == _OUT_OF_MEMORY and not has_context and order.memory_limited:
-        return WorkerError(
-            f"CUDA error {_OUT_OF_MEMORY}: the memory limit is too small for a context alone ({error.call})",
-            "a context takes 70 to 520 MiB, the more SMs the more: raise the limit or make the share smaller",
-            error.code,
-            error.name,
-        )
+    if error.code == OUT_OF_MEMORY and not has_context and order.memory_limited:
+        return limit_too_small(error.name, error.call)
     return said
 
 

@@ -54,6 +54,7 @@ class SimClient:
             "memory": memory,
             "env": limits,
             "busy": busy,
+            "endless": behaviour == "endless",
             "container": container,
             "namespace": namespace,
         }

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from mpstui.load.errors import cuda_error, words
+from mpstui.load.errors import cuda_error, limit_too_small, words
 from mpstui.load.process import Channel
 from mpstui.load.types import INFO
 from mpstui.sim.simd.config import Gpu, read_json, read_marker, write_json
@@ -53,6 +53,10 @@ _SLICED: Final = {"fma": 0.753, "triad": 0.826, "nbody": 0.929, "small": 0.5}
 _TOGETHER: Final = {"fma": 1.036, "triad": 1.028, "nbody": 1.175, "small": 4.0}
 """What they get together with MPS."""
 _TRIAD_KNEE: Final = 48
+_TRIAD_DRAM: Final = 90
+"""Percent of the time in which the memory moves data, with triad at its full speed."""
+_SMALL_SMS: Final = 4
+"""SMs that a launch of a few blocks reaches."""
 _MIB: Final = 1 << 20
 
 
@@ -151,7 +155,8 @@ class SimWorker:
         done, launches, elapsed = 0.0, 0, 0.0
         if self.channel.wait_for_go() and not self.lost:
             self.channel.say("running", time=time.monotonic())
-            self._tell(b"busy")
+            if order.kernel != "memory":
+                self._tell(b"endless" if order.kernel == "endless" else b"busy")
             done, launches, elapsed = self._work()
         self._leave()
         self.channel.end(done=done, launches=launches, running_seconds=elapsed, time=time.monotonic())
@@ -182,6 +187,8 @@ class SimWorker:
         answer = self._answer(connection)
         if answer.get("error"):
             self.channel.fail(cuda_error(answer["error"], "", "cuCtxCreate"))
+        if self.order.memory_limited and not answer.get("free", 1):
+            self.channel.fail(limit_too_small("", "cuCtxCreate"))
         connection.settimeout(None)
         threading.Thread(target=self._listen, args=(connection,), daemon=True).start()
         if self.order.kernel == "memory":
@@ -301,6 +308,9 @@ class SimWorker:
         self._tell(b"fault")
 
     def _publish(self) -> None:
+        sms = min(self.sms, _SMALL_SMS) if self.order.kernel == "small" else self.sms
+        dram = int(min(1.0, sms / _TRIAD_KNEE) * _TRIAD_DRAM) if self.order.kernel == "triad" else 0
+        self._tell(f"uses {sms} {dram}".encode())
         me = {"kernel": self.order.kernel, "sms": self.sms, "device": self.gpu.index, "mps": self.daemon is not None}
         with contextlib.suppress(OSError):
             self.peers_dir.mkdir(exist_ok=True)

@@ -22,6 +22,8 @@ from mpstui.sim.simd.process import start_ticks
 _ROOT: Final = Path(__file__).resolve().parents[2]
 _SOCKET_PATH_LIMIT: Final = 107
 """Bytes of a Unix socket's path."""
+_END_SECONDS: Final = 30.0
+"""After a SIGKILL; a busy machine takes its time."""
 _SERVE: Final = "import sys; sys.path.insert(0, sys.argv[1]); from mpstui.sim.serving import main; main(sys.argv[2:])"
 
 
@@ -146,7 +148,7 @@ class SimNode:
             time.sleep(0.02)
 
     def spawn(
-        self, behaviour: Behaviour = "idle", *, wait: bool = True, timeout: float = 10.0, **options: Any
+        self, behaviour: Behaviour = "idle", *, wait: bool = True, timeout: float = 30.0, **options: Any
     ) -> SimClient:
         """Starts a client (``options`` as SimClient's) and waits until it is connected, refused or pending.
 
@@ -174,7 +176,7 @@ class SimNode:
             return
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + _END_SECONDS
         while self.daemon_pid is not None and time.monotonic() < deadline:
             time.sleep(0.005)
         self.reap()

@@ -45,6 +45,9 @@ class _Process:
     namespace: int | None
     busy: bool
     sm_count: int
+    used_sms: int | None
+    """What its kernels are on, where it says so."""
+    dram: int
     since: float
     memory: Mapping[str, int]
 
@@ -124,6 +127,8 @@ def _process(entry: Mapping[str, Any]) -> _Process:
         namespace=None if namespace is None else int(namespace),
         busy=entry["busy"] is True,
         sm_count=int(entry["sm"]),
+        used_sms=None if entry.get("used_sms") is None else int(entry["used_sms"]),
+        dram=int(entry.get("dram", 0)),
         since=float(entry["since"]),
         memory={str(uuid): int(size) for uuid, size in entry["memory"].items()},
     )
@@ -182,14 +187,11 @@ class SimNvml:
 
 def _device(gpu: Gpu, state: _State, used: int, now: float) -> Device:
     busy = [c for c in state.clients.values() if c.busy and gpu.uuid in c.memory]
-    free = 1.0
-    for client in busy:  # each keeps a part of what the others leave
-        free *= 1 - 0.55 * min(1.0, client.sm_count / max(1, gpu.sm_count))
-    load = 1 - free
+    load, dram_load = _loads(busy, gpu.sm_count)
     wave = _wave(now, gpu.index)
     sm = _clamp(100 * load * (0.93 + 0.07 * wave), 99.0) if busy else 0.0
     occupancy = _clamp(sm * (0.46 + 0.05 * _wave(now, gpu.index + 7)))
-    dram = _clamp(sm * (0.27 + 0.06 * _wave(now, gpu.index + 13)))
+    dram = _clamp(100 * dram_load * (0.95 + 0.05 * _wave(now, gpu.index + 13)))
     warm = sm / 100
     return Device(
         uuid=gpu.uuid,
@@ -205,10 +207,24 @@ def _device(gpu: Gpu, state: _State, used: int, now: float) -> Device:
         sm_utilization=round(sm, 1),
         sm_occupancy=round(occupancy, 1),
         dram_utilization=round(dram, 1),
-        gpu_utilization=round(min(100.0, 1.1 * sm)),
+        # The part of the time in which some kernel runs: one that launches again and again is enough for all of it.
+        gpu_utilization=100.0 if busy else 0.0,
         power_watts=round(_IDLE_WATTS + warm * (_FULL_WATTS - _IDLE_WATTS) + wave, 1),
         temperature=round(_IDLE_CELSIUS + 34 * warm + 2 * _wave(now / 8, gpu.index)),
     )
+
+
+def _loads(busy: Sequence[_Process], device_sms: int) -> tuple[float, float]:
+    """The parts of the SMs and of the memory's bandwidth that are in use."""
+    total = max(1, device_sms)
+    told = min(1.0, sum(c.used_sms for c in busy if c.used_sms is not None) / total)
+    free = 1.0
+    for client in busy:  # one that does not say it keeps a part of what the others leave
+        if client.used_sms is None:
+            free *= 1 - 0.55 * min(1.0, client.sm_count / total)
+    others = (1 - free) * (1 - told)
+    dram = sum(client.dram for client in busy) / 100
+    return told + others, min(1.0, dram + 0.27 * others)
 
 
 def _wave(now: float, phase: int) -> float:

@@ -18,7 +18,7 @@ from mpstui.load.client import NO_DAEMON_DIRECTORY, client_environment
 from mpstui.load.supervisor import Supervisor, even_levels, memory_of, shorten
 from mpstui.load.types import LoadSpec, WorkerReport
 from mpstui.observe.sources import NvmlSample
-from mpstui.sim import SimNode, control_binary
+from mpstui.sim import SimNode, SimNvml, control_binary
 
 from .conftest import gone, until
 
@@ -84,6 +84,10 @@ async def test_a_restart_takes_the_shares_that_are_open_now(node: SimNode, super
         report = supervisor.report(worker)
         assert report.levels == (8, 32, 54, 88, 110, 132), "six contexts are left on the device"
         assert report.sms == 32, "where it was"
+        await supervisor.set_share(worker, 8)
+        await until(supervisor, lambda seen: seen[0].sms == 8)
+        await until(supervisor, lambda _: (SimNvml(node.pipe_dir).sample().devices[0].sm_utilization or 99) < 10)
+        assert SimNvml(node.pipe_dir).sample().devices[0].gpu_utilization == 100, "what the panel teaches"
     finally:
         await supervisor.stop()
 

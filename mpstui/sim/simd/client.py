@@ -89,7 +89,7 @@ class Client:
     def told(self, word: str) -> None:
         if word in ("idle", "busy", "endless"):
             self.busy = word != "idle" and not self.error
-            self.send("busy" if self.busy else "idle")
+            self.send(word if self.busy else "idle")
         elif word == "fault":
             self.fault_at = None
             self.send("fault")

@@ -76,6 +76,9 @@ class Client:
     memory: int
     env: Mapping[str, str]
     busy: bool
+    """Whether it launches kernels."""
+    endless: bool
+    """Whether one of them is long: at any moment it is still running. Short ones are over when a SIGKILL comes."""
     start_ticks: int | None
     number: int = 0
     """The running number that ``ps`` prints."""
@@ -83,6 +86,10 @@ class Client:
     contexts: list[Context] = field(default_factory=list)
     percentage: float = 100.0
     sm_count: int = 0
+    used_sms: int | None = None
+    """SMs that its kernels are on, where it says so: a context's share moves, and small grids reach few."""
+    dram: int = 0
+    """Percent of the memory's bandwidth that they use, where it says so."""
     used: dict[int, int] = field(default_factory=dict)
     """Bytes by device ordinal."""
     terminated: bool = False
@@ -102,8 +109,14 @@ class Client:
         """Its contexts are gone; the first error stays."""
         if not self.error:
             self.error = error
-            self.busy = False
+            self.busy = self.endless = False
             self.tell("lost", error=error)
+
+    def say_use(self, packet: bytes) -> None:
+        """``uses SMS DRAM``: what its kernels use from now on; nonsense changes nothing."""
+        words = packet.split()[1:]
+        if len(words) == 2 and all(word.isdigit() and len(word) < 5 for word in words):
+            self.used_sms, self.dram = int(words[0]), min(100, int(words[1]))
 
     def limit(self, name: str) -> str:
         return self.env.get(name, "")
@@ -130,6 +143,7 @@ def client_from_hello(connection: socket.socket, hello: dict[str, Any], peer: tu
             memory=int(hello["memory"]),
             env={str(k): str(v) for k, v in hello["env"].items()},
             busy=bool(hello["busy"]),
+            endless=bool(hello.get("endless")),
             start_ticks=start_ticks(pid),
         )
     except (KeyError, TypeError, AttributeError, binascii.Error) as error:

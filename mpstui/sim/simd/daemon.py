@@ -218,14 +218,17 @@ class Daemon:
             self.pending = [c for c in self.pending if c is not client]
             if server is not None:
                 server.drop(client)
-        elif packet in (b"busy", b"idle"):
-            client.busy = packet == b"busy" and not client.error
+        elif packet in (b"busy", b"idle", b"endless"):
+            client.busy = packet != b"idle" and not client.error
+            client.endless = packet == b"endless" and not client.error
+        elif packet.startswith(b"uses "):
+            client.say_use(packet)
         elif packet == b"bye":
             client.clean = True
         elif packet == b"fault" and server is not None and not client.error:
             server.fault(client)
         elif packet == b"reset" and server is not None:
-            client.busy = False
+            client.busy = client.endless = False
             server.close_contexts(client)
 
     def _server_of(self, client: Client) -> Server | None:

@@ -51,6 +51,8 @@ def _client(client: Client, server: Server | None) -> dict[str, Any]:
         "namespace": client.namespace,
         "busy": client.busy,
         "sm": client.sm_count,
+        "used_sms": client.used_sms,
+        "dram": client.dram,
         "since": client.since,
         "memory": {uuids[device]: size for device, size in client.used.items()},
     }
