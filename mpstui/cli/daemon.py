@@ -114,7 +114,7 @@ def _start(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
             print(result.message, file=stream)
             for line in result.details:
                 print(f"  {line}", file=stream)
-        for line in modes:
+        for line in modes if any(result.done for result in results) else ():
             print(line)
     if profile is not None and status is ExitStatus.DONE:
         options.json = False  # what is applied is told on stderr and in the exit status
@@ -174,6 +174,8 @@ def _nothing_runs(options: argparse.Namespace, daemons: Sequence[Daemon]) -> int
     for one in daemons:
         lines = clean(one.pipe_dir) if one.health == "stale" and not getattr(options, "read_only", False) else ()
         message = f"{one.pipe_dir}: no daemon runs there"
+        if one.health == "absent" and one.health_detail:  # or none that can be seen from here
+            message = f"no daemon to stop: {one.health_detail}"
         status = ExitStatus.DONE if lines else status
         _report(options, one.pipe_dir, Stopped(status, message, lines))
     return status if daemons else complain(NO_DAEMON, status)

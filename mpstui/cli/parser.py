@@ -34,6 +34,13 @@ def _pid(text: str) -> int:
     return int(text)
 
 
+def _directory(text: str) -> Path:
+    """An empty word is a variable of the shell that was not set, and not the current directory."""
+    if not text:
+        raise argparse.ArgumentTypeError("the directory has no name")
+    return Path(text)
+
+
 class LateParser(argparse.ArgumentParser):
     """A parser that gets its own arguments when it is chosen: what they are imported from costs the others nothing."""
 
@@ -63,12 +70,16 @@ def _node_options() -> LateParser:
     group.add_argument(
         "--pipe-dir",
         action="append",
-        type=Path,
+        type=_directory,
         metavar="DIR",
         help="the daemon's pipe directory; may be repeated. Default: CUDA_MPS_PIPE_DIRECTORY, then discovery",
     )
     group.add_argument(
-        "--log-dir", action="append", type=Path, metavar="DIR", help="its log directory, where it cannot be found out"
+        "--log-dir",
+        action="append",
+        type=_directory,
+        metavar="DIR",
+        help="its log directory, where it cannot be found out",
     )
     add_demo(group)
     return options

@@ -81,7 +81,7 @@ def _export(options: argparse.Namespace, found: Profile) -> int:
 def _save(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
     path = store.path_of(options.name)
     old: Profile | None = None
-    if path.exists() and options.replace:
+    if options.replace and os.path.lexists(path):
         old, _ = store.read(options.name)
     snapshot = read_snapshot(pipe_dirs)
     daemons = [daemon for daemon in snapshot.daemons if daemon.health == "ok"]

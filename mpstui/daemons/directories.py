@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from pathlib import Path
@@ -39,6 +40,8 @@ def prepare(directory: Path, mode: int) -> tuple[str, ...]:
     name = shown(directory)
     if "\0" in str(directory) or ".." in directory.parts or not directory.is_absolute():
         raise DaemonError(f"{name} is no absolute path without “..”", ExitStatus.USAGE)
+    if not directory.name:
+        raise DaemonError("/ is no directory for a daemon alone: choose another", ExitStatus.USAGE)
     try:
         _make_parents(directory.parent)
         made = _make(directory, mode)
@@ -57,6 +60,11 @@ def prepare(directory: Path, mode: int) -> tuple[str, ...]:
         if made:
             os.fchmod(descriptor, mode)  # whatever the umask is
         elif found.st_mode & _OTHERS_WRITE:
+            if found.st_mode & stat.S_ISVTX or _has_files_of_others(descriptor):
+                raise DaemonError(
+                    f"{name} is shared with others, who would lose it: choose a directory for the daemon alone",
+                    ExitStatus.REFUSED_BY_SAFETY_RULE,
+                )
             os.fchmod(descriptor, stat.S_IMODE(found.st_mode) & ~_OTHERS_WRITE)
             return (f"{name} was writable for others (mode {stat.S_IMODE(found.st_mode):04o}); it no longer is",)
     finally:
@@ -67,6 +75,15 @@ def prepare(directory: Path, mode: int) -> tuple[str, ...]:
 def shown(path: Path) -> str:
     """A path as text to show."""
     return printable(os.fsencode(path), 160)
+
+
+def _has_files_of_others(folder: int) -> bool:
+    """Whether somebody else keeps something there: ``/var/log`` is a group's to write to on some systems."""
+    for name in os.listdir(folder):
+        with contextlib.suppress(FileNotFoundError):  # gone since
+            if os.stat(name, dir_fd=folder, follow_symlinks=False).st_uid != os.geteuid():
+                return True
+    return False
 
 
 def _make(directory: Path, mode: int) -> bool:

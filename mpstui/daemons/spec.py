@@ -50,6 +50,8 @@ def log_dir_for(pipe_dir: Path) -> Path:
     """
     if pipe_dir == DEFAULT_PIPE_DIR:
         return DEFAULT_LOG_DIR
+    if not pipe_dir.name:  # the root, in which no daemon is started
+        return pipe_dir / "mps_log"
     head, mps, tail = pipe_dir.name.rpartition("mps")
     return pipe_dir.with_name(f"{head}mps_log{tail}" if mps else f"{pipe_dir.name}-log")
 
@@ -64,9 +66,11 @@ def specs_of(
     chosen = tuple(_device(text, devices) for text in wish.devices)
     if len(set(chosen)) != len(chosen):
         raise PlanError("a device is named twice")
+    pipe_dir = wish.pipe_dir or Path(environment.get("CUDA_MPS_PIPE_DIRECTORY") or DEFAULT_PIPE_DIR)
+    if not _absolute(pipe_dir).name:
+        raise PlanError("/ is no pipe directory: a daemon needs a directory of its own")
     if wish.per_gpu:
         return _per_gpu(wish, chosen, devices)
-    pipe_dir = wish.pipe_dir or Path(environment.get("CUDA_MPS_PIPE_DIRECTORY") or DEFAULT_PIPE_DIR)
     log_dir = wish.log_dir
     if log_dir is None and wish.pipe_dir is None and environment.get("CUDA_MPS_LOG_DIRECTORY"):
         log_dir = Path(environment["CUDA_MPS_LOG_DIRECTORY"])

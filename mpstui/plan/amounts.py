@@ -24,7 +24,7 @@ def count(text: str, what: str) -> int:
     """A whole number above 0. Raises PlanError; ``what`` names it."""
     text = text.strip()
     if not _COUNT.fullmatch(text) or int(text) == 0:
-        raise PlanError(f"{what}: {_quoted(text)} is no whole number above 0")
+        raise PlanError(f"{what}: {_quoted(text)} is no whole number above 0{_too_long(text)}")
     return int(text)
 
 
@@ -39,7 +39,7 @@ def weights(text: str, what: str = "weights") -> tuple[Fraction, ...]:
     for part in text.split(","):
         part = part.strip()
         if not _NUMBER.fullmatch(part) or not Decimal(part):
-            raise PlanError(f"{what}: {_quoted(part)} is no number above 0")
+            raise PlanError(f"{what}: {_quoted(part)} is no number above 0{_too_long(part)}")
         found.append(Fraction(part))
     return tuple(found)
 
@@ -79,6 +79,11 @@ def spread(values: Sequence[int], number: int, what: str) -> tuple[int, ...]:
     if len(values) != number:
         raise PlanError(f"{what}: {len(values)} were given for {number} clients")
     return tuple(values)
+
+
+def _too_long(text: str) -> str:
+    """What is wrong with a number that is one."""
+    return " of at most 9 digits" if re.fullmatch(r"[0-9.]{10,}", text) else ""
 
 
 def _quoted(text: str) -> str:

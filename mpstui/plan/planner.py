@@ -41,8 +41,10 @@ def make_plan(
     parts = parts or [_by_fraction(target, fraction) for fraction in fractions]
     limits = _limits(target, memory, weights or [Fraction(part.sm_count) for part in parts], number)
     labels = tuple(names) or tuple(f"client{index}" for index in range(1, number + 1))
-    if len(labels) != number or len(set(labels)) != number:
-        raise PlanError(f"{len(set(labels))} different names were given for {number} clients")
+    if len(labels) != number:
+        raise PlanError(f"{number} clients need a name each, and {len(labels)} were given")
+    if twice := next((label for label in labels if labels.count(label) > 1), None):
+        raise PlanError(f"the name {twice} is given twice: each client needs its own")
     shares = tuple(
         _with_memory(target, part, label, limit, contexts)
         for part, label, limit in zip(parts, labels, limits, strict=True)

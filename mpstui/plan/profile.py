@@ -197,6 +197,8 @@ def _text(value: Any) -> str:
 def _path(value: Any) -> Path:
     if not isinstance(value, str) or not value.startswith("/") or not value.isprintable() or ".." in Path(value).parts:
         raise ValueError("must be an absolute path")
+    if not Path(value).name:
+        raise ValueError("must be a directory for the daemon alone, not /")
     return Path(value)
 
 

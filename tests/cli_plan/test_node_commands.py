@@ -158,3 +158,22 @@ def test_a_plan_is_for_one_gpu_and_a_node_that_is_there(mpstui: Run, place: Path
     assert status == 6
     status, out, _ = mpstui("plan", "--clients", 2, "--pipe-dir", started, "--device", 0, "--json")
     assert (status, json.loads(out)["source"]) == (0, "simulated")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may look at everything")
+def test_places_that_are_closed_to_the_user(mpstui: Run, place: Path) -> None:
+    (place / "config").mkdir(mode=0)
+    (place / "closed").mkdir(mode=0)
+    status, _, err = mpstui("profile", "save", "a", "--pipe-dir", place / "closed" / "mps")
+    assert (status, "cannot be looked at" in err) == (3, True)
+    status, _, err = mpstui("daemon", "stop", "--pipe-dir", place / "closed" / "mps")
+    assert (status, "no daemon to stop" in err, "cannot be looked at" in err) == (3, True, True)
+    status, _, err = mpstui("daemon", "start", "--pipe-dir", place / "closed" / "mps")
+    assert (status, "Permission denied" in err) == (5, True)
+
+
+def test_words_that_are_no_directory(mpstui: Run) -> None:
+    assert "the directory has no name" in mpstui("daemon", "start", "--pipe-dir", "")[2]
+    for words in (("start",), ("unit", "slurm")):
+        status, _, err = mpstui("daemon", *words, "--pipe-dir", "/")
+        assert (status, "/ is no pipe directory" in err) == (2, True)

@@ -71,3 +71,10 @@ def test_a_profile_as_a_daemon() -> None:
 )
 def test_logs_go_where_discovery_looks_for_them(pipe_dir: str, log_dir: str) -> None:
     assert log_dir_for(Path(pipe_dir)) == Path(log_dir)
+
+
+@pytest.mark.parametrize("per_gpu", [False, True])
+def test_the_root_is_no_pipe_directory(per_gpu: bool) -> None:
+    with pytest.raises(PlanError, match="/ is no pipe directory"):
+        specs(Wish(pipe_dir=Path("/"), per_gpu=per_gpu))
+    assert log_dir_for(Path("/")) == Path("/mps_log")

@@ -200,6 +200,22 @@ async def test_directories_open_to_others_are_closed(place: Path, audit: AuditLo
     assert "changed by everybody" in result.message
 
 
+async def test_directories_that_others_need_are_left_as_they_are(place: Path, audit: AuditLog) -> None:
+    (place / "mps_0").mkdir()
+    (place / "mps_0").chmod(0o1777)  # as /tmp
+    shared = await refused(place, audit)
+    assert (shared.status, "shared with others" in shared.message) == (ExitStatus.REFUSED_BY_SAFETY_RULE, True)
+    assert stat.S_IMODE((place / "mps_0").stat().st_mode) == 0o1777
+    root = await refused(place, audit, pipe_dir=Path("/"))
+    assert (root.status, root.message) == (ExitStatus.USAGE, "/ is no directory for a daemon alone: choose another")
+    if os.geteuid() == 0:
+        (place / "mps_0").chmod(0o775)  # as /var/log
+        (place / "mps_0" / "syslog").touch()
+        os.chown(place / "mps_0" / "syslog", 12345, 12345)
+        assert "shared with others" in (await refused(place, audit)).message
+        assert stat.S_IMODE((place / "mps_0").stat().st_mode) == 0o775
+
+
 async def test_read_only_starts_and_stops_nothing(place: Path, audit: AuditLog) -> None:
     spec = spec_in(place)
     assert (await start(spec, BINARY, audit, read_only=True)).status is ExitStatus.REFUSED_BY_SAFETY_RULE

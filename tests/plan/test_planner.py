@@ -129,7 +129,7 @@ def test_an_unmeasured_device_is_said_to_be_one() -> None:
         ({"strategy": "exact", "sm_counts": [133]}, "133 SMs are more than the 132"),
         ({"strategy": "uniform", "clients": 2, "memory": [GIB] * 3}, "3 were given for 2"),
         ({"strategy": "uniform", "clients": 2, "memory": [81 * GIB]}, "more than the 80.0 GiB"),
-        ({"strategy": "uniform", "clients": 2, "names": ["a", "a"]}, "different names"),
+        ({"strategy": "uniform", "clients": 2, "names": ["a", "a"]}, "given twice"),
     ],
 )
 def test_what_cannot_be_is_said(options: dict, message: str) -> None:

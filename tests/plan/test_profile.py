@@ -77,6 +77,7 @@ def test_a_profile_by_hand() -> None:
         ("pipe_dir", "pipedir", 4, "“pipedir” is not known"),
         ('"/tmp/mps_0"', '"tmp/mps_0"', 4, "absolute path"),
         ('"/tmp/mps_0"', '"/tmp/../etc"', 4, "absolute path"),
+        ('"/tmp/mps_0"', '"/"', 4, "not /"),
         ('"/tmp/mps_0"', '"/tmp/a\\nb"', 4, "absolute path"),
         ('"GPU-1"', '"0"', 7, "list of UUIDs"),
         ('"GPU-1",', '"GPU-1", "GPU-1"', 7, "twice"),
