@@ -271,6 +271,11 @@ class Daemon:
     def pid(self) -> int | None:
         return self.key.pid if self.key else None
 
+    @property
+    def unread(self) -> bool:
+        """It runs, and cannot be asked: there is no control binary, or what that prints cannot be read."""
+        return self.health == "ok" and self.health_detail is not None and self.remedy is not None
+
     def clients(self) -> Iterator[Client]:
         for server in self.servers:
             yield from server.clients

@@ -140,7 +140,7 @@ async def _headless(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) ->
                 )
             status = exit_status(snapshot)
             if status is not ExitStatus.DONE:
-                for daemon in (d for d in snapshot.daemons if d.health != "ok"):
+                for daemon in (d for d in snapshot.daemons if d.health != "ok" or d.unread):
                     complain(state_text(daemon), status)
                 if not snapshot.daemons:
                     complain(NO_DAEMON, status)
@@ -160,7 +160,7 @@ def state_text(daemon: Daemon) -> str:
     """Where, how and why, the place once only: ``/tmp/x: stale: no daemon runs here``."""
     detail = daemon.health_detail or ""
     where = "" if detail.startswith(str(daemon.pipe_dir)) else f"{daemon.pipe_dir}: "
-    return f"{where}{daemon.health}: {detail}"
+    return f"{where}{'cannot be asked' if daemon.unread else daemon.health}: {detail}"
 
 
 def complain(text: str, status: int) -> int:

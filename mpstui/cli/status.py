@@ -18,9 +18,9 @@ SCHEMA = 1
 
 
 def exit_status(snapshot: Snapshot) -> ExitStatus:
-    """4 where a daemon does not answer, 0 where one does, otherwise 3."""
+    """4 where a daemon does not answer or cannot be asked, 0 where one does, otherwise 3."""
     health = {daemon.health for daemon in snapshot.daemons}
-    if health & {"held", "blocked"}:
+    if health & {"held", "blocked"} or any(daemon.unread for daemon in snapshot.daemons):
         return ExitStatus.NO_ANSWER
     return ExitStatus.DONE if "ok" in health else ExitStatus.NO_DAEMON
 
@@ -132,7 +132,7 @@ def print_text(snapshot: Snapshot, console: Console) -> None:
         console.print(Text("SIMULATED — no GPU, no real daemon", style="bold reverse"))
     for daemon in snapshot.daemons:
         console.print(Text(_headline(daemon), style="bold"))
-        if daemon.health != "ok":
+        if daemon.health != "ok" or daemon.unread:
             console.print(Text(f"  {daemon.health_detail or UNKNOWN}"))
             if daemon.remedy:
                 console.print(Text(f"  → {daemon.remedy}"))
@@ -150,11 +150,16 @@ def print_text(snapshot: Snapshot, console: Console) -> None:
 
 
 def _headline(daemon: Daemon) -> str:
-    parts = [printable(str(daemon.pipe_dir)), daemon.health]
+    parts = [printable(str(daemon.pipe_dir)), "cannot be asked" if daemon.unread else daemon.health]
     if daemon.pid:
         parts.append(f"daemon {daemon.pid} of {daemon.user or UNKNOWN}")
-        clients = sum(1 for _ in daemon.clients())
-        parts.append(f"{len(daemon.servers)} servers, {clients} clients")
+        if daemon.servers or daemon.answered_at is not None:
+            servers, clients = len(daemon.servers), sum(1 for _ in daemon.clients())
+            parts.append(
+                f"{servers} server{'' if servers == 1 else 's'}, {clients} client{'' if clients == 1 else 's'}"
+            )
+        else:
+            parts.append("servers and clients not known")
     return " · ".join(parts)
 
 
@@ -195,7 +200,7 @@ def _limit_rows(daemon: Daemon) -> Iterator[tuple[str, ...]]:
         "default",
         "",
         format_percentage(daemon.default_active_thread_percentage),
-        _memory(daemon.default_pinned_mem_limits),
+        _memory(daemon.default_pinned_mem_limits, daemon.default_active_thread_percentage is not None),
         UNKNOWN if priority is None else PRIORITIES.get(priority, str(priority)),
         "",
     )
@@ -204,14 +209,16 @@ def _limit_rows(daemon: Daemon) -> Iterator[tuple[str, ...]]:
             f"server {server.pid} {server.user or UNKNOWN}",
             server.status or UNKNOWN,
             format_percentage(server.active_thread_percentage),
-            _memory(server.pinned_mem_limits),
+            _memory(server.pinned_mem_limits, server.active_thread_percentage is not None),
             "",
             str(len(server.clients)),
         )
 
 
-def _memory(limits: Mapping[str, int]) -> str:
-    return "  ".join(f"{ordinal}: {format_size(size)}" for ordinal, size in by_device(limits)) or "none"
+def _memory(limits: Mapping[str, int], known: bool) -> str:
+    """No limit is only "none" where the limits have been read."""
+    shown = "  ".join(f"{ordinal}: {format_size(size)}" for ordinal, size in by_device(limits))
+    return shown or ("none" if known else UNKNOWN)
 
 
 def _client_rows(daemon: Daemon, snapshot: Snapshot) -> Iterator[tuple[str, ...]]:

@@ -43,8 +43,8 @@ def _of_daemon(daemon: Daemon) -> Iterable[Problem]:
             daemon.health_detail or daemon.health,
             daemon.remedy or "",
         )
-    elif daemon.health_detail and daemon.remedy:
-        yield Problem("warning", "daemon_unread", subject, daemon.health_detail, daemon.remedy)
+    elif daemon.unread:
+        yield Problem("warning", "daemon_unread", subject, daemon.health_detail or "", daemon.remedy or "")
     if daemon.watch == "polling":
         remedy = "Let this user read control.log and server.log, or name their directory with --log-dir."
         yield Problem("info", "polling", subject, daemon.watch_detail or "The daemon is asked again and again.", remedy)

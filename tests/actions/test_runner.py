@@ -100,8 +100,8 @@ async def test_a_value_that_was_ignored_in_silence_is_an_error(
         (Outcome.BLOCKED, ExitStatus.NO_ANSWER, "may still be carried out"),
         (Outcome.NOT_PERMITTED, ExitStatus.NOT_PERMITTED, "as it was"),
         (Outcome.REFUSED, ExitStatus.REFUSED_BY_DAEMON, "as it was"),
-        (Outcome.UNREADABLE, ExitStatus.REFUSED_BY_DAEMON, "not known"),
-        (Outcome.NO_BINARY, ExitStatus.NO_DAEMON, "nothing was sent"),
+        (Outcome.UNREADABLE, ExitStatus.NO_ANSWER, "not known"),
+        (Outcome.NO_BINARY, ExitStatus.NO_ANSWER, "nothing was sent"),
     ],
 )
 async def test_each_outcome_has_its_exit_status_and_claims_no_more_than_is_known(

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
+import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -95,6 +98,46 @@ def test_a_directory_with_too_long_a_name_says_so(tmp_path: Path, mpstui: Mpstui
     told = mpstui("status", "--pipe-dir", place)
     assert told.status == 3
     assert "too long" in told.err
+
+
+def test_an_empty_name_is_not_the_working_directory(mpstui: Mpstui) -> None:
+    for option in ("--pipe-dir", "--log-dir"):
+        told = mpstui("status", option, "")
+        assert (told.status, told.out) == (2, "")
+        assert "empty" in told.err
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [(None, "cannot be executed"), ("echo hello", "cannot be read"), ("exit 7", "exited with status 7")],
+)
+def test_a_daemon_that_cannot_be_asked_is_not_ok(tmp_path: Path, mpstui: Mpstui, lines: str | None, words: str) -> None:
+    pipe_dir = Path(tempfile.mkdtemp(prefix="mps"))
+    program, binary, waits = (tmp_path / name for name in ("nvidia-cuda-mps-control", "binary", "waits"))
+    shutil.copy("/bin/sh", program)
+    waits.write_text("read line")
+    if lines is not None:
+        binary.write_text(f"#!/bin/sh\n{lines}\n")
+        binary.chmod(0o755)
+    environment = {**os.environ, "CUDA_MPS_PIPE_DIRECTORY": str(pipe_dir), "CUDA_MPS_LOG_DIRECTORY": str(tmp_path)}
+    with (
+        socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as control,
+        subprocess.Popen([program, "-f", waits], env=environment, stdin=subprocess.PIPE) as daemon,
+    ):
+        control.bind(str(pipe_dir / "control"))
+        (pipe_dir / "nvidia-cuda-mps-control.pid").write_text(f"{daemon.pid}\n")
+        told = mpstui("status", "--pipe-dir", pipe_dir, MPSTUI_CONTROL_BINARY=str(binary))
+        assert (told.status, "cannot be asked" in told.out) == (4, True), told
+        assert words in told.err
+        assert "0 clients" not in told.out
+        assert "none" not in told.out
+        changed = mpstui("set", "client-priority", "1", "--pipe-dir", pipe_dir, MPSTUI_CONTROL_BINARY=str(binary))
+        assert changed.status == 4
+        ended = mpstui("terminate", "4242", "--yes", "--pipe-dir", pipe_dir, MPSTUI_CONTROL_BINARY=str(binary))
+        assert ended.status == 4
+        assert "is not a client" not in ended.err
+        daemon.communicate(b"\n")
+    shutil.rmtree(pipe_dir)
 
 
 def test_a_held_daemon_names_who_holds_it(node: SimNode, mpstui: Mpstui) -> None:
