@@ -18,6 +18,7 @@ from mpstui.model import Snapshot
 from mpstui.observe.discovery import Place, discover
 from mpstui.observe.endings import Endings
 from mpstui.observe.keeper import Clock, Keeper
+from mpstui.observe.notices import Notices, Watcher, open_watcher
 from mpstui.observe.reducer import NodeState
 from mpstui.observe.schedule import Schedule
 from mpstui.observe.sources import NodeSources, NvmlSample
@@ -26,7 +27,9 @@ from mpstui.observe.worker import Worker
 Discover = Callable[[Sequence[Path], Sequence[Path]], Sequence[Place]]
 Members = Mapping[str, Mapping[int, int | None]]
 TICK = 0.1
-"""Seconds between two looks at the logs."""
+"""Seconds between two looks at the logs where the kernel does not tell of changes, or while something is going on."""
+REST = 1.0
+"""Seconds between two looks at the logs where the kernel tells."""
 MEMBERSHIP_INTERVAL = 0.25
 """Seconds between two looks at NVML's list of MPS clients where a daemon's logs do not tell of changes sooner."""
 DISCOVERY_INTERVAL = 10.0
@@ -66,6 +69,7 @@ class Collector:
         monotonic: Clock = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         patience: float = 5.0,
+        watcher: Callable[[], Watcher | None] = open_watcher,
     ) -> None:
         self._pipe_dirs = tuple(pipe_dirs)
         self._log_dirs = tuple(log_dirs)
@@ -86,6 +90,7 @@ class Collector:
         self._gpu = Worker("mpstui-nvml")
         self._files = Worker("mpstui-files")
         self._endings = Endings(self._look_after)
+        self._notices = Notices(watcher, sleep)
         self._callbacks: list[Callable[[Snapshot], None]] = []
         self._snapshot: Snapshot | None = None
         self._loop_task: asyncio.Task[None] | None = None
@@ -128,6 +133,7 @@ class Collector:
             if pipe_dir in {None, path}:
                 keeper.schedule.ask_now(now)
                 keeper.step()
+        self._notices.stir()
 
     async def start(self) -> None:
         """Starts watching; answers at once, the first snapshot follows as soon as there is something to show."""
@@ -144,6 +150,7 @@ class Collector:
         await asyncio.gather(*(keeper.close() for keeper in self._keepers.values()))
         self._keepers.clear()
         self._endings.close()
+        self._notices.close()
         self._gpu.close(self._sources.nvml.close)
         self._files.close()
 
@@ -158,12 +165,32 @@ class Collector:
         return self._emit()
 
     async def _watch(self) -> None:
+        told = True
         while True:
-            self._step()
-            await self._sleep(TICK)
+            self._step(told)
+            told = await self._rest()
 
-    def _step(self) -> None:
-        """One tick: whatever is due is looked at or started; nothing here waits."""
+    async def _rest(self) -> bool:
+        """Waits until something is due, is asked for, or was written. Answers whether there may be something new in
+        the logs; False where they were relied on to tell and did not."""
+        seconds = self._idle()
+        if seconds > TICK:
+            return await self._notices.rest(seconds)
+        await self._sleep(TICK)
+        return True
+
+    def _idle(self) -> float:
+        """How many seconds nothing has to be done for, unless a notice comes; 0 where none would come."""
+        keepers = self._keepers.values()
+        if self._dirty or not self._notices.relied:
+            return 0
+        if any(keeper.schedule.polling or not keeper.settled for keeper in keepers):
+            return 0
+        due = min([self._next["discovery"], self._next["reading"], *(keeper.due() for keeper in keepers)])
+        return min(REST, due - self._monotonic())
+
+    def _step(self, told: bool) -> None:
+        """Whatever is due is looked at or started; nothing here waits."""
         if self._due("discovery", DISCOVERY_INTERVAL):
             self._job("discovery", self._discover)
         if self._due("reading", self._refresh):
@@ -171,14 +198,18 @@ class Collector:
         blind = any(keeper.schedule.polling for keeper in self._keepers.values())
         if blind and self._membership is not None and self._due("members", MEMBERSHIP_INTERVAL):
             self._job("members", self._read_members)
+        if self._due("notices", REST) or told:
+            self._notices.watch([path for keeper in self._keepers.values() for path in keeper.logs])
         for keeper in self._keepers.values():
-            told = keeper.poll_logs()
-            self._dirty = self._dirty or bool(told)
-            if not told.isdisjoint(DAEMON_CHANGED):
+            kinds = keeper.poll_logs()
+            self._dirty = self._dirty or bool(kinds)
+            if not kinds.isdisjoint(DAEMON_CHANGED):
                 self._next["discovery"] = self._monotonic()
                 self._starting_until = self._monotonic() + STARTING_TIME
-            if "client_connected" in told:
+            if "client_connected" in kinds:
                 self._job("facts", self._read_facts)
+            if not told and not keeper.settled:
+                self._notices.missed()
             keeper.step()
         self._emit_if_dirty()
 
@@ -219,7 +250,7 @@ class Collector:
                     schedule,
                     self._clock,
                     self._monotonic,
-                    self._touch,
+                    self._answered,
                 )
                 self._keepers[place.pipe_dir] = keeper
             elif place.pipe_dir in changed:
@@ -227,11 +258,14 @@ class Collector:
         await asyncio.gather(*(keeper.open_logs(self._files) for keeper in self._keepers.values()))
         if changed:
             self._next["reading"] = now
+        self._next["notices"] = now
         self._watch_endings()
+        if self._loop_task is not None:
+            await self._notices.open(self._files)
         if not all(keeper.running for keeper in self._keepers.values()):
             again = STARTING_INTERVAL if now < self._starting_until else EXPECTING_INTERVAL
             self._next["discovery"] = min(self._next.get("discovery", math.inf), now + again)
-        self._touch()
+        self._answered()
 
     def _look(self) -> tuple[Place, ...]:
         found = self._find(self._pipe_dirs, self._log_dirs)
@@ -280,6 +314,7 @@ class Collector:
             now = self._monotonic()
             for keeper in self._keepers.values():
                 keeper.schedule.want(True, False, now)
+            self._notices.stir()
 
     async def _read_facts(self) -> None:
         pids = self._node.pids()
@@ -288,6 +323,7 @@ class Collector:
         facts = await self._files.call(lambda: self._sources.processes.facts(pids))
         if self._node.set_facts(pids, facts, self._clock()):
             self._next["discovery"] = self._monotonic()
+            self._notices.stir()
         self._identified = frozenset(pids)
         self._watch_endings()
         self._touch()
@@ -306,6 +342,11 @@ class Collector:
             under_way.add_done_callback(self._look_after)
         else:
             self._job("facts", self._read_facts)
+
+    def _answered(self) -> None:
+        """Something was learnt that may change what is due."""
+        self._notices.stir()
+        self._touch()
 
     def _touch(self) -> None:
         """Something happened: a snapshot follows at once, however much is learnt before the loop comes to it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -47,6 +48,21 @@ class Keeper:
         self._named: frozenset[int] = frozenset()
         self._asking: asyncio.Task[None] | None = None
         self._session_at: float | None = None
+
+    @property
+    def logs(self) -> tuple[Path, ...]:
+        """The files that tell of this daemon."""
+        return self._logs.paths if self._logs is not None else ()
+
+    @property
+    def settled(self) -> bool:
+        """Whether there was nothing new at the last look."""
+        return self._logs is None or self._logs.settled
+
+    def due(self) -> float:
+        """When there is something to do though nothing happens; monotonic seconds."""
+        session = math.inf if self._session_at is None else self._session_at + SESSION
+        return session if self._asking is not None else min(session, self.schedule.due())
 
     @property
     def running(self) -> bool:

@@ -24,6 +24,12 @@ class LogWatch:
         self._server = LogTail(log_dir / "server.log", SERVER_MARKER)
         self._parsers = {"control": LogParser("control"), "server": LogParser("server")}
         self._tails: tuple[tuple[LogKind, LogTail], ...] = (("control", self._control), ("server", self._server))
+        self.settled = True
+        """Whether the last poll found nothing: else there may be more, or a group of lines that is not over."""
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        return tuple(tail.path for _, tail in self._tails)
 
     @property
     def version(self) -> str | None:
@@ -60,9 +66,11 @@ class LogWatch:
     def poll(self) -> list[Told]:
         """What was written since; costs two ``stat`` where nothing was."""
         told: list[Told] = []
+        self.settled = True
         for kind, tail in self._tails:
             lines = tail.poll()
             if lines:
+                self.settled = False
                 told += self._parse(kind, lines)
             else:
                 told += ((kind, event) for event in self._parsers[kind].flush())

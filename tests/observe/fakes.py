@@ -154,6 +154,7 @@ class Node:
             clock=self.clock,
             monotonic=self.clock,
             sleep=self.clock.sleep,
+            watcher=lambda: None,
         )
         # /proc and NVML answer at once: the clock of the tests does not wait for a thread.
         self.collector._files = AtOnce()

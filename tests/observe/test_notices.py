@@ -1,0 +1,110 @@
+"""The kernel's notices: what ends a rest, and when they are not relied on."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from mpstui.observe.notices import Notices, open_watcher
+from tests.observe.fakes import AtOnce
+
+PATIENCE = 20.0
+
+
+@pytest.fixture
+async def notices():
+    found = Notices(open_watcher, lambda seconds: asyncio.sleep(0))
+    await found.open(AtOnce())
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def log(tmp_path):
+    path = tmp_path / "logs" / "control.log"
+    path.parent.mkdir()
+    path.write_text("one\n")
+    return path
+
+
+def write(path) -> None:
+    with path.open("a") as out:
+        out.write("two\n")
+
+
+async def test_a_line_ends_the_rest_and_quiet_does_not(notices, log):
+    notices.watch([log])
+    assert notices.relied
+    assert not await notices.rest(0.001)
+    write(log)
+    assert await notices.rest(PATIENCE)
+    assert not await notices.rest(0.001)
+
+
+async def test_another_file_in_the_folder_ends_no_rest(notices, log):
+    notices.watch([log])
+    write(log.with_name("other.log"))
+    assert not await notices.rest(0.001)
+
+
+async def test_a_log_behind_a_link_is_watched(notices, log, tmp_path):
+    link = tmp_path / "link.log"
+    link.symlink_to(log)
+    notices.watch([link])
+    write(log)
+    assert await notices.rest(PATIENCE)
+
+
+async def test_rotation_and_truncation_end_the_rest_and_the_next_file_is_watched(notices, log):
+    notices.watch([log])
+    log.rename(log.with_suffix(".1"))
+    assert await notices.rest(PATIENCE)
+    notices.watch([log])
+    write(log)  # a new file
+    assert await notices.rest(PATIENCE)
+    notices.watch([log])
+    write(log)
+    assert await notices.rest(PATIENCE)
+    log.write_text("")
+    assert await notices.rest(PATIENCE)
+    write(log.with_suffix(".1"))
+    assert not await notices.rest(0.001)
+
+
+async def test_a_log_that_is_still_to_come_is_awaited(notices, log):
+    server = log.with_name("server.log")
+    notices.watch([log, server])
+    assert notices.relied
+    write(server)
+    assert await notices.rest(PATIENCE)
+
+
+async def test_somebody_may_end_the_rest(notices, log):
+    notices.watch([log])
+    notices.stir()
+    assert await notices.rest(PATIENCE)
+
+
+async def test_a_folder_that_is_not_there_is_not_relied_on(notices, tmp_path):
+    notices.watch([tmp_path / "none" / "control.log"])
+    assert not notices.relied
+
+
+async def test_a_file_system_that_does_not_tell_is_not_relied_on_until_it_does(notices, log):
+    notices.watch([log])
+    notices.missed()
+    assert notices.relied
+    notices.missed()
+    assert not notices.relied
+    write(log)
+    assert await notices.rest(PATIENCE)
+    assert notices.relied
+
+
+async def test_without_inotify_nothing_is_relied_on(log):
+    found = Notices(lambda: None, asyncio.sleep)
+    await found.open(AtOnce())
+    found.watch([log])
+    assert not found.relied
+    found.close()
