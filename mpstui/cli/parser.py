@@ -63,13 +63,6 @@ class LateParser(argparse.ArgumentParser):
         return super().parse_known_args(*arguments, **rest)
 
 
-def _directory(text: str) -> Path:
-    """Not the working directory for an empty text, which is what a variable that is not set leaves behind."""
-    if not text:
-        raise argparse.ArgumentTypeError("the directory's name is empty")
-    return Path(text)
-
-
 def _node_options() -> LateParser:
     """Options that every command takes, before or behind its name."""
     options = LateParser(add_help=False, argument_default=argparse.SUPPRESS)

@@ -100,13 +100,6 @@ def test_a_directory_with_too_long_a_name_says_so(tmp_path: Path, mpstui: Mpstui
     assert "too long" in told.err
 
 
-def test_an_empty_name_is_not_the_working_directory(mpstui: Mpstui) -> None:
-    for option in ("--pipe-dir", "--log-dir"):
-        told = mpstui("status", option, "")
-        assert (told.status, told.out) == (2, "")
-        assert "empty" in told.err
-
-
 @pytest.mark.parametrize(
     ("lines", "words"),
     [(None, "cannot be executed"), ("echo hello", "cannot be read"), ("exit 7", "exited with status 7")],
