@@ -276,6 +276,11 @@ class Daemon:
         """It runs, and cannot be asked: there is no control binary, or what that prints cannot be read."""
         return self.health == "ok" and self.health_detail is not None and self.remedy is not None
 
+    @property
+    def servers_known(self) -> bool:
+        """Whether no servers means that there are none."""
+        return bool(self.servers) or not self.unread or self.answered_at is not None
+
     def clients(self) -> Iterator[Client]:
         for server in self.servers:
             yield from server.clients

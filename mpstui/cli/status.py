@@ -153,7 +153,7 @@ def _headline(daemon: Daemon) -> str:
     parts = [printable(str(daemon.pipe_dir)), "cannot be asked" if daemon.unread else daemon.health]
     if daemon.pid:
         parts.append(f"daemon {daemon.pid} of {daemon.user or UNKNOWN}")
-        if daemon.servers or daemon.answered_at is not None:
+        if daemon.servers_known:
             servers, clients = len(daemon.servers), sum(1 for _ in daemon.clients())
             parts.append(
                 f"{servers} server{'' if servers == 1 else 's'}, {clients} client{'' if clients == 1 else 's'}"

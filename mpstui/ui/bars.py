@@ -12,7 +12,7 @@ from textual.message import Message
 
 from mpstui.model import Daemon, Event, Problem, Snapshot
 from mpstui.text import UNKNOWN
-from mpstui.ui.cells import HEALTH, SEVERITY, count
+from mpstui.ui.cells import SEVERITY, count, health_word
 from mpstui.ui.painted import Line, Painted, fit, justify, width_of
 
 
@@ -53,13 +53,14 @@ class Header(Painted):
         if daemon is not None:
             version = f"MPS {daemon.version or UNKNOWN}"
             facts = [(*host, (f"{driver} · {version}", "dim")), (*host, (f"  {version}", "dim"))]
-            word, style = HEALTH[daemon.health]
+            word, style = health_word(daemon)
             clients = sum(len(server.clients) for server in daemon.servers)
+            known = daemon.health == "ok" and daemon.servers_known
             counts = f" · {count(len(daemon.servers), 'server')} · {count(clients, 'client')}"
             right = {
                 "directory": ((f"  {_shorten(str(daemon.pipe_dir), max(12, width // 4))}", "label"),),
                 "health": ((f" {word}", style),),
-                "counts": ((counts if daemon.health == "ok" else "", "text"),),
+                "counts": ((counts if known else "", "text"),),
                 **right,
             }
         return [_arrange(left, [*facts, host, ()], right, width)]
@@ -102,12 +103,12 @@ class DaemonTabs(Painted):
 
     def _tabs(self, width: int) -> list[tuple[Daemon, str]]:
         room = max(8, (width - 12) // max(1, len(self._daemons)) - 8)
-        return [(d, f" {HEALTH[d.health][0].split()[0]} {_shorten(str(d.pipe_dir), room)} ") for d in self._daemons]
+        return [(d, f" {health_word(d)[0].split()[0]} {_shorten(str(d.pipe_dir), room)} ") for d in self._daemons]
 
     def lines(self, width: int, height: int) -> list[Line]:
         line: list[tuple[str, str]] = [(" ", "text")]
         for daemon, text in self._tabs(width):
-            style = HEALTH[daemon.health][1]
+            style = health_word(daemon)[1]
             line.append((text, f"{style}+tab" if daemon.pipe_dir == self._current else style))
             line.append((" ", "text"))
         line += [(" [ ]", "key"), (" switch", "dim")]

@@ -19,9 +19,15 @@ HEALTH: Mapping[Health, tuple[str, str]] = {
     "stale": ("◌ STALE", "warn"),
     "absent": ("○ ABSENT", "dim"),
 }
+UNREAD = ("▲ UNREAD", "warn")
 SEVERITY: Mapping[Severity, tuple[str, str]] = {"info": ("·", "dim"), "warning": ("▲", "warn"), "error": ("✕", "bad")}
 OUTDATED = "⟳"
 _UUID = re.compile(r"\b(?:GPU|MIG)-[0-9A-Za-z/-]+")
+
+
+def health_word(daemon: Daemon) -> tuple[str, str]:
+    """The mark and word of its health, and their style."""
+    return UNREAD if daemon.unread else HEALTH[daemon.health]
 
 
 @lru_cache(maxsize=4096)

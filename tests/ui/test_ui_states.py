@@ -118,6 +118,18 @@ async def test_not_known_is_a_dash_and_never_a_zero() -> None:
     assert "▲ /tmp/mps_0: watched by asking it again and again: control.log may not be read" in text
 
 
+async def test_a_daemon_that_cannot_be_asked_is_not_ok_and_has_not_no_clients() -> None:
+    detail, remedy = "The answer cannot be read: “hello”", "What was run is not this driver's nvidia-cuda-mps-control"
+    unread = replace(daemon(servers=()), health_detail=detail, remedy=remedy, answered_at=None)
+    shot = replace(one_daemon(), daemons=(unread,))
+    text = await screen_of(shot)
+    assert "▲ UNREAD" in text
+    assert "0 clients" not in text
+    assert "no clients" not in text
+    assert "Clients —" in text
+    assert text.count("not known: the daemon cannot be asked") == 2
+
+
 async def test_a_full_device_and_no_server() -> None:
     full = replace(rich().devices[0], contexts=48)
     text = await screen_of(rich(devices=(full,), daemons=(daemon(servers=()),)))

@@ -14,7 +14,7 @@ from textual.binding import Binding, BindingType
 from mpstui.model import Daemon, Device, Snapshot
 from mpstui.text import UNKNOWN, format_age, format_percentage, format_size, printable
 from mpstui.ui.bars import Header, KeyBar, KeyHint, TooSmall
-from mpstui.ui.cells import HEALTH, devices_of
+from mpstui.ui.cells import devices_of, health_word
 from mpstui.ui.contract import Host, Runner
 from mpstui.ui.daemons.contract import DaemonBackend
 from mpstui.ui.layout import MIN_HEIGHT, MIN_WIDTH
@@ -57,7 +57,7 @@ class DaemonsPanel(Panel[Daemon]):
         return ((fit(" DIRECTORY", max(12, width - 54)) + "HEALTH      PID       USER        UP   CLIENTS", "head"),)
 
     def row_lines(self, row: Daemon, width: int) -> list[Line]:
-        word, style = HEALTH[row.health]
+        word, style = health_word(row)
         up = format_age(self._time - row.start_time if row.start_time is not None else None)
         clients = sum(len(server.clients) for server in row.servers)
         return [
@@ -67,7 +67,7 @@ class DaemonsPanel(Panel[Daemon]):
                 (fit(UNKNOWN if row.pid is None else str(row.pid), 10), "text"),
                 (fit(row.user or UNKNOWN, 12), "user"),
                 (fit(up, 5), "text"),
-                (f"{clients:>7}", "text"),
+                (f"{clients if row.servers_known else UNKNOWN:>7}", "text"),
             )
         ]
 
@@ -103,7 +103,7 @@ class AboutDaemon(Box):
     def _facts(self, width: int) -> list[Line]:
         daemon = self._daemon
         assert daemon is not None  # noqa: S101
-        word, style = HEALTH[daemon.health]
+        word, style = health_word(daemon)
         found: list[Line] = [((fit(" health", _LABEL), "label"), (word, style))]
         if daemon.health_detail:
             found += wrapped(daemon.health_detail, width, "text", indent=" " * _LABEL)

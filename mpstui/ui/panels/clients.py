@@ -77,6 +77,7 @@ class ClientsPanel(Panel[Client]):
         self.filter = ClientFilter()
         self.chosen: frozenset[ProcessKey] = frozenset()
         self._all: Sequence[Client] = ()
+        self._known = True
         self._own: Mapping[ProcessKey, int] = {}
         self._now = 0.0
         self._ordinals: Mapping[str, str] = {}
@@ -94,6 +95,7 @@ class ClientsPanel(Panel[Client]):
         self._indices = {device.uuid: device.index for device in snapshot.devices}
         self._lost = frozenset(key for server in daemon.servers if server.fault for key in server.fault.affected)
         self._all = tuple(daemon.clients())
+        self._known = daemon.servers_known
         alive = frozenset(client.key for client in self._all)
         if not self.chosen <= alive:
             self.chosen &= alive
@@ -106,7 +108,7 @@ class ClientsPanel(Panel[Client]):
         )
         ordered = sorted(shown, key=lambda c: c.pid)
         ordered.sort(key=self._sort.sort, reverse=self._reverse)
-        self.set_rows(ordered, context=(self._ordinals, self._indices))
+        self.set_rows(ordered, context=(self._ordinals, self._indices, self._known))
 
     # What actions are for.
 
@@ -190,7 +192,7 @@ class ClientsPanel(Panel[Client]):
 
     def title(self) -> Line:
         total = len(self._all)
-        text = f" {len(self.rows)}/{total}" if self.filter else f" {total}"
+        text = f" {len(self.rows)}/{total}" if self.filter else f" {total}" if total or self._known else f" {UNKNOWN}"
         chosen: Line = ((f"  ✓ {len(self.chosen)} chosen", "chosen"),) if self.chosen else ()
         return ((self.TITLE, "title"), (text, "accent" if self.filter else "dim"), *chosen)
 
@@ -200,6 +202,8 @@ class ClientsPanel(Panel[Client]):
         return (("/ ", "key"), ("filter", "dim"))
 
     def empty(self) -> str:
+        if not self._all and not self._known:
+            return f"{UNKNOWN} not known: the daemon cannot be asked"
         return "no client matches the filter; Esc clears it" if self.filter and self._all else "no clients"
 
     def _columns(self, width: int) -> list[tuple[Column, int]]:

@@ -25,13 +25,15 @@ class ServersPanel(Panel[Server]):
         self._indices: Mapping[str, int | None] = {}
         self._with_limits = False
         self._devices = 0
+        self._known = True
 
     def show(self, snapshot: Snapshot, daemon: Daemon, *, with_limits: bool) -> None:
         self._now = snapshot.time
         self._indices = {device.uuid: device.index for device in snapshot.devices}
         self._with_limits = with_limits
         self._devices = len(daemon.ordinals)
-        self.set_rows(daemon.servers, context=(self._indices, with_limits, self._devices))
+        self._known = daemon.servers_known
+        self.set_rows(daemon.servers, context=(self._indices, with_limits, self._devices, self._known))
 
     def key(self, row: Server) -> ProcessKey:
         return row.key
@@ -40,6 +42,8 @@ class ServersPanel(Panel[Server]):
         return format_age(None if row.start_time is None else self._now - row.start_time)
 
     def empty(self) -> str:
+        if not self._known:
+            return f"{UNKNOWN} not known: the daemon cannot be asked"
         return "no server: the daemon starts one with the first client"
 
     def head(self, width: int) -> Line:
