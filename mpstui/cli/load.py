@@ -244,20 +244,14 @@ def _latest(report: WorkerReport) -> float | None:
     return report.figure
 
 
+def _mean(report: WorkerReport) -> float | None:
+    return report.mean
+
+
 def total(reports: Sequence[WorkerReport], figure: Callable[[WorkerReport], float | None] = _latest) -> float | None:
     """The figures that are there, added up; None where there is none, and for programs, whose figure is a time."""
     found = [value for r in reports if r.kernel != COMMAND and (value := figure(r)) is not None]
     return sum(found) if found else None
-
-
-def mean(report: WorkerReport) -> float | None:
-    """The figure over the whole run, in its unit."""
-    if report.kernel in (COMMAND, "memory"):
-        return report.figure
-    scale = INFO[report.kernel].scale
-    if not report.unit or report.running_seconds <= 0:
-        return None
-    return report.done / report.running_seconds / scale
 
 
 def _line(spec: LoadSpec, reports: Sequence[WorkerReport]) -> str:
@@ -276,7 +270,7 @@ def print_table(spec: LoadSpec, reports: Sequence[WorkerReport], console: Consol
     for name in ("PID", "SMs", unit or "figure", "memory", "seconds", "state"):
         table.add_column(name, justify="left" if name == "state" else "right")
     for report in reports:
-        figure = mean(report)
+        figure = report.mean
         words_ = report.error.text if report.error else report.state
         table.add_row(
             str(report.pid or "—"),
@@ -286,7 +280,7 @@ def print_table(spec: LoadSpec, reports: Sequence[WorkerReport], console: Consol
             f"{report.running_seconds:.1f}",
             "; ".join((words_, *report.notes)),
         )
-    if len(reports) > 1 and (together := total(reports, mean)) is not None:
+    if len(reports) > 1 and (together := total(reports, _mean)) is not None:
         table.add_row("all", "", f"{together:,.2f}", "", f"{took:.1f}", "")
     console.print(table)
 
@@ -300,7 +294,7 @@ def to_json(spec: LoadSpec, reports: Sequence[WorkerReport], final: bool) -> dic
         "kernel": spec.kernel,
         "mps": spec.mps,
         "unit": INFO[spec.kernel].unit or None,
-        "total": total(reports, mean if final else _latest),
+        "total": total(reports, _mean if final else _latest),
         "workers": [worker_json(report) for report in reports],
     }
     if any(report.simulated for report in reports):
@@ -314,7 +308,7 @@ def worker_json(report: WorkerReport) -> dict[str, Any]:
         "pid": report.pid,
         "state": report.state,
         "figure": report.figure,
-        "mean": mean(report),
+        "mean": report.mean,
         "sms": report.sms,
         "active_thread_percentage": report.percentage,
         "launches": report.launches,

@@ -154,6 +154,15 @@ class WorkerReport:
         return sum(context.size for context in self.pool)
 
     @property
+    def mean(self) -> float | None:
+        """The figure over the whole run, in ``unit``; None where there is none. Of a program: its time."""
+        if self.kernel in {COMMAND, "memory"}:
+            return self.figure
+        if not self.unit or self.running_seconds <= 0 or self.done <= 0:
+            return None
+        return self.done / self.running_seconds / INFO[self.kernel].scale
+
+    @property
     def over(self) -> bool:
         """Whether its process has ended for good."""
         return self.state in {"ended", "failed"}

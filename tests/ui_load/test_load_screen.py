@@ -220,6 +220,10 @@ async def test_it_is_said_where_the_arrow_keys_go_and_how_far():
     async with app.run_test(size=SIZE) as pilot:
         await opened(pilot)
         assert "the server's 25 %: shares move up to 32 SM" in said(app)
+        await pilot.press("right", "right")
+        await until(pilot, lambda: "no share gets above that" in said(app))
+        assert text_of(app).count(" 32 SM   fma") == 4, "the bars are what it comes to, not what was asked for"
+        await pilot.press("left", "left")
         supervisor = await running(pilot)
         assert "←→ move the share" in text_of(app)
         assert "steps" in said(app)
@@ -482,6 +486,18 @@ async def test_figures_are_added_and_painted_by_the_tick():
         assert "1,203 Ginteractions/s" in text_of(app)
         assert "601 Ginteractions/s" in text_of(app)
         assert "shares 264 of 132 SM, overlapping" in text_of(app)
+
+
+async def test_what_a_run_came_to_stays_after_its_end():
+    app = load_app(snapshot=FREE)
+    async with app.run_test(size=SIZE) as pilot:
+        supervisor = await running(pilot, *["right"] * 5)
+        for number, done in ((1, 5.5e12), (2, 6.5e12)):
+            supervisor.say(number, state="ended", done=done, running_seconds=10.0)
+        await until(pilot, lambda: "0 running" in text_of(app))
+        assert "mean 550 Ginteractions/s" in text_of(app)
+        assert "nothing runs any more; the means of the run, added up:  1,200 Ginteractions/s" in text_of(app)
+        assert "r starts it again" in said(app)
 
 
 @pytest.mark.parametrize(

@@ -226,6 +226,8 @@ class BarsPanel(Panel[Member]):
         return (printable(report.notes[-1], 160), "", "dim") if report.notes else ("", "", "dim")
 
     def _figure(self, report: WorkerReport) -> Line:
+        if report.over and report.mean is not None:
+            return (("  mean ", "dim"), (figure_text(report.mean), "text"), (f" {report.unit}", "dim"))
         if not report.unit or report.over:
             return ()
         return ((f"  {figure_text(report.figure)}", "bold"), (f" {report.unit}", "dim"))

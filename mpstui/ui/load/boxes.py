@@ -66,7 +66,7 @@ class AboutBox(Box):
         """The client under the cursor: how its share moves, and how far."""
         report, mps = member.report, member.spec.mps
         total = session.total_sms(report.device_uuid)
-        about = about_share(report, mps, total, *session.limit_of(member))
+        about = about_share(report, mps, member.stopped, total, *session.limit_of(member))
         verdict = ("↹", "Tab goes to the fields, to start more.", "dim")
         self._set(about, facts_of(report, mps, total), verdict)
 
@@ -127,10 +127,13 @@ class TogetherBox(Box):
     def _sum(self, session: LoadSession, width: int) -> Line:
         totals = session.totals()
         line: list[tuple[str, str]] = [(" all ", "label")]
-        for number, (unit, total) in enumerate(totals.items()):
-            line += [("  +  " if number else "  ", "dim"), (figure_text(total), "accent+bold"), (f" {unit}", "text")]
         if not totals:
             line.append(("  nothing runs" if not session.live else "  —", "dim"))
+        if not session.live and (means := session.means()):
+            totals = means
+            line.append((" any more; the means of the run, added up:", "dim"))
+        for number, (unit, total) in enumerate(totals.items()):
+            line += [("  +  " if number else "  ", "dim"), (figure_text(total), "accent+bold"), (f" {unit}", "text")]
         shares = self._shares(session)
         return justify(tuple(line), ((f"  {shares} ", "dim"),), width) if shares else tuple(line)
 

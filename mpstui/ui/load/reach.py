@@ -27,10 +27,14 @@ def no_further(number: int, at: int, steps: int, total: int, limit: float | None
     return f"{who} stops at {at} SM of {total}, the limit it was started under"
 
 
-def about_share(report: WorkerReport, mps: bool, total: int | None, limit: float | None, now: int | None) -> str:
+def about_share(
+    report: WorkerReport, mps: bool, stopped: bool, total: int | None, limit: float | None, now: int | None
+) -> str:
     """What the arrow keys do with the client under the cursor."""
+    if report.over and stopped:
+        return "This client was stopped. Tab goes to the fields, where Enter starts new ones."
     if report.over:
-        return "This client has ended. Tab goes to the fields, where Enter starts new ones."
+        return "This client has ended. r starts it again; Tab goes to the fields, where Enter starts new ones."
     if not mps:
         return "Without MPS a client has no share: all take turns on the whole GPU."
     if report.sms is None or total is None:

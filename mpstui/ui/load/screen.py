@@ -24,7 +24,7 @@ from mpstui.ui.load.fields import FieldsPanel
 from mpstui.ui.load.hints import hints
 from mpstui.ui.load.presets import PRESETS
 from mpstui.ui.load.session import LoadSession, Member
-from mpstui.ui.load.setup import harm, held_back, limit_of, problem, server_limit, sm_counts
+from mpstui.ui.load.setup import harm, held_back, limit_of, problem, server_limit, sm_counts, under_limit
 from mpstui.ui.painted import InkScreen, Painted
 
 TICK_SECONDS = 0.25
@@ -222,7 +222,7 @@ class LoadScreen(InkScreen):
         limit = server_limit(setup, self.daemon)
         more = self.session.live != ()
         self.about.show(setup, self.fields.about, counts, self.devices, in_use, limit, levels, self._verdict(), more)
-        self.bars.show_plan(setup, counts, device.sm_count if device else None)
+        self.bars.show_plan(setup, under_limit(setup, counts, limit, self.devices), device.sm_count if device else None)
 
     def _verdict(self) -> tuple[str, str, str]:
         setup = self.fields.setup

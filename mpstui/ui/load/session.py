@@ -97,6 +97,14 @@ class LoadSession:
                 sums[report.unit] = sums.get(report.unit, 0.0) + report.figure
         return sums
 
+    def means(self) -> dict[str, float]:
+        """What those that have ended did on average while they ran, added up by unit."""
+        sums: dict[str, float] = {}
+        for member in self.members:
+            if member.report.over and (mean := member.report.mean) is not None:
+                sums[member.report.unit] = sums.get(member.report.unit, 0.0) + mean
+        return sums
+
     def total_sms(self, uuid: str | None) -> int | None:
         """SMs of the whole device: a client under a percentage sees only its part of them."""
         seen = [m.report.device_sms for m in self.members if m.report.device_uuid == uuid]

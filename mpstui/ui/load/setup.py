@@ -118,7 +118,10 @@ def held_back(setup: Setup, daemon: Daemon | None) -> str | None:
     limit = server_limit(setup, daemon)
     if limit is None or limit >= max(setup.shares or (100.0,)):
         return None
-    return f"The server's limit is {limit:g} %: no share gets above that. l changes it for clients to come."
+    return (
+        f"The server's limit is {limit:g} %: no share gets above that. "
+        "l raises it for clients to come, or MPS ‹private daemon› has none."
+    )
 
 
 def sm_counts(setup: Setup, devices: Sequence[Device]) -> tuple[int, ...]:
@@ -133,6 +136,18 @@ def sm_counts(setup: Setup, devices: Sequence[Device]) -> tuple[int, ...]:
             return ()
         counts.append(device.sm_count if share is None else sms_of(share, device.sm_count, rounding_of(device)))
     return tuple(counts)
+
+
+def under_limit(setup: Setup, counts: Sequence[int], limit: float | None, devices: Sequence[Device]) -> tuple[int, ...]:
+    """What the counts come to under the server's limit, which no client gets past."""
+    if limit is None:
+        return tuple(counts)
+    held = []
+    for index, count in enumerate(counts):
+        device = device_for(setup, index, devices)
+        total = device.sm_count if device else None
+        held.append(min(count, sms_of(limit, total, rounding_of(device))) if device and total else count)
+    return tuple(held)
 
 
 def device_for(setup: Setup, index: int, devices: Sequence[Device]) -> Device | None:
