@@ -16,8 +16,10 @@ lint: $(VENV)/.ready-dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# Where no byte code is written, every process that the tests start compiles the program anew.
+unit: export PYTHONDONTWRITEBYTECODE =
 unit: $(VENV)/.ready-dev
-	$(BIN)/pytest -n 2 --dist loadgroup
+	$(BIN)/pytest -n 2 --dist worksteal
 
 setup: $(VENV)/.ready-dev
 

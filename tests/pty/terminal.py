@@ -95,8 +95,8 @@ def tagged(tag: str) -> list[int]:
 def process_state(pid: int) -> str | None:
     """The kernel's letter for the state of a process, ``R``, ``S``, ``Z``, …; None where it is gone."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0].decode()
+    except (OSError, IndexError):
         return None
 
 

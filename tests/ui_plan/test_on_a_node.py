@@ -64,9 +64,12 @@ async def test_a_plan_is_applied_kept_and_seen_and_the_daemon_stopped(folder: Pa
     async with app.run_test(size=(160, 48)) as pilot:
         await until(pilot, lambda: server() is not None and len(server().clients) > 3)
         await until(pilot, lambda: bool(collector.snapshot.devices))
+        await until(pilot, lambda: bool(collector.snapshot.daemons[0].ordinals))
         await press(pilot, "p", *["down"] * 5)
         await typed(pilot, "24,60")
-        await press(pilot, "a", "tab", "enter")
+        await press(pilot, "a", "tab")
+        assert app.screen.focused.id == "apply", list(app._notifications)
+        await press(pilot, "enter")
         await until(pilot, lambda: app.screen.state == "ended")
         assert "all of it is in force" in text_in(app, "#outcome")
         await until(pilot, lambda: server().active_thread_percentage == 45.5)
