@@ -42,4 +42,10 @@ def _simulated(pipe_dirs: Sequence[Path]) -> NodeSources:
     from mpstui.sim import SimNvml, SimProcesses, control_binary
 
     dirs = tuple(pipe_dirs)
-    return NodeSources(True, control_binary(), SimNvml(dirs), SimProcesses(dirs, ProcProcesses()))
+    nvml, processes = SimNvml(dirs), SimProcesses(dirs, ProcProcesses())
+
+    def add(pipe_dir: Path) -> None:
+        nvml.add(pipe_dir)
+        processes.add(pipe_dir)
+
+    return NodeSources(True, control_binary(), nvml, processes, add=add)

@@ -81,6 +81,7 @@ def run_screen(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
             read_only=read_only,
             demo=demo,
             gone=lambda: nobody_runs(collector.snapshot),
+            watch=collector.watch,
         ),
         trouble=NodeTrouble(sources, dirs, log_dirs),
     )

@@ -80,9 +80,10 @@ class NodeDaemons:
         read_only: bool,
         demo: bool,
         gone: Callable[[], bool] = lambda: False,
+        watch: Callable[[Path], None] = lambda pipe_dir: None,
     ) -> None:
         """``pipe_dirs``: those that are watched; empty where daemons are found by themselves. ``gone``: whether the
-        demo's own daemon is; that one may be started again.
+        demo's own daemon is; that one may be started again. ``watch``: takes one more directory in.
         """
         self._binary = binary
         self._control_for = control_for
@@ -91,6 +92,7 @@ class NodeDaemons:
         self._read_only = read_only
         self._demo = demo
         self._gone = gone
+        self._watch = watch
 
     @property
     def cannot_start(self) -> str | None:
@@ -160,6 +162,6 @@ class NodeDaemons:
             progress=progress,
         )
 
-    def watched(self, pipe_dir: Path) -> bool:
-        """Whether a daemon there comes onto the screen."""
-        return not self._pipe_dirs or pipe_dir in self._pipe_dirs
+    def watch(self, pipe_dir: Path) -> None:
+        """Have the daemon there come onto the screen, whichever directories it was started for."""
+        self._watch(pipe_dir)

@@ -125,6 +125,13 @@ class Collector:
             found = self._controls[pipe_dir] = self._make_control(pipe_dir)
         return found
 
+    def watch(self, pipe_dir: Path) -> None:
+        """Take one more directory in, where they were named; those that are discovered come by themselves."""
+        if self._pipe_dirs and pipe_dir not in self._pipe_dirs:
+            self._pipe_dirs += (pipe_dir,)
+            self._sources.add(pipe_dir)
+        self.request_refresh()
+
     def request_refresh(self, pipe_dir: Path | None = None, /) -> None:
         """Ask the daemon, or all of them, now."""
         now = self._monotonic()

@@ -77,3 +77,5 @@ class NodeSources:
     processes: ProcessSource
     foreign: Callable[[Path], bool] = lambda pipe_dir: False
     """Whether a discovered pipe directory belongs to the other kind of node, and so is none of this one's."""
+    add: Callable[[Path], None] = lambda pipe_dir: None
+    """Tells of one more pipe directory; real sources read the whole machine."""

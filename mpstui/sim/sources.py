@@ -69,6 +69,9 @@ class _States:
         self.dirs = (pipe_dirs,) if isinstance(pipe_dirs, Path) else tuple(pipe_dirs)
         self._readers = [_StateReader(directory) for directory in self.dirs]
 
+    def add(self, pipe_dir: Path) -> None:
+        self._readers.append(_StateReader(pipe_dir))
+
     def read(self, orphans: bool = False) -> _State:
         states = [reader.read(orphans) for reader in self._readers]
         if len(states) == 1:
@@ -167,6 +170,10 @@ class SimNvml:
             processes=processes,
         )
 
+    def add(self, pipe_dir: Path) -> None:
+        """One more daemon on these devices."""
+        self._state.add(pipe_dir)
+
     def membership(self) -> dict[str, dict[int, int | None]]:
         """Only the clients; empty where the node is gone."""
         try:
@@ -248,6 +255,10 @@ class SimProcesses:
         self._state = _States(pipe_dirs)
         self._real = real
         self._clock = clock
+
+    def add(self, pipe_dir: Path) -> None:
+        """One more daemon whose clients stand for others."""
+        self._state.add(pipe_dir)
 
     def facts(self, pids: Iterable[int]) -> dict[int, ProcessFacts]:
         """Facts by PID; a process that is gone is missing."""

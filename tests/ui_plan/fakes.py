@@ -96,6 +96,7 @@ class FakeDaemons:
         self.cannot_start = cannot_start
         self.fails = fails
         self.started: list[DaemonSpec] = []
+        self.watched: list[Path] = []
         self.stopped: list[tuple[int | None, bool]] = []
         self.gate = asyncio.Event()
 
@@ -124,8 +125,8 @@ class FakeDaemons:
             await self.gate.wait()
         return Stopped(ExitStatus.DONE, f"the daemon in {daemon.pipe_dir} has ended")
 
-    def watched(self, pipe_dir: Path) -> bool:
-        return pipe_dir == PIPE
+    def watch(self, pipe_dir: Path) -> None:
+        self.watched.append(pipe_dir)
 
 
 def make_app(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import signal
@@ -19,10 +20,12 @@ from mpstui.control.channel import ControlChannel
 from mpstui.control.mps import MpsControl
 from mpstui.daemons.spec import Wish
 from mpstui.model import Daemon
+from mpstui.node import open_node
+from mpstui.observe.collector import Collector
 from mpstui.observe.daemons import running_daemons
 from mpstui.observe.procfs import process_key
 from mpstui.plan.profile import ProfileError, parse
-from mpstui.sim import control_binary
+from mpstui.sim import SimClient, control_binary
 
 from .fakes import small
 from .test_plan_screen import PROFILE
@@ -115,9 +118,38 @@ async def test_read_only_stops_nothing(place: Path) -> None:
     assert stopped.status is ExitStatus.REFUSED_BY_SAFETY_RULE
 
 
-def test_what_is_watched_comes_onto_the_screen(place: Path) -> None:
-    assert backend(place).watched(place / "mps_0")
-    assert not backend(place).watched(place / "mps_1")
+async def test_a_daemon_that_is_started_comes_onto_a_screen_for_another_directory(place: Path) -> None:
+    started = [
+        await backend(place).start(backend(place).specs(Wish(pipe_dir=place / name), ())[0], lambda text: None)
+        for name in ("mps_0", "mps_1")
+    ]
+    assert all(one.done for one in started), started
+    sources, dirs = open_node((place / "mps_0",))
+    collector = Collector(dirs, sources, refresh=0.1)
+    daemons = NodeDaemons(
+        BINARY, collector.control_for, AuditLog(place / "a"), dirs, read_only=False, demo=False, watch=collector.watch
+    )
+    client = SimClient(place / "mps_1", "busy", memory=1 << 30)
+
+    def seen() -> bool:
+        found = collector.snapshot.daemon(place / "mps_1") if collector.snapshot else None
+        clients = [one for server in found.servers for one in server.clients] if found else []
+        return any(one.pid == client.pid and one.gpu_memory for one in clients)
+
+    try:
+        await collector.start()
+        await asyncio.to_thread(client.wait_settled)
+        daemons.watch(place / "mps_1")
+        daemons.watch(place / "mps_0")  # it is there already
+        changed = asyncio.Event()
+        collector.subscribe(lambda _: changed.set())
+        while not seen():
+            await asyncio.wait_for(changed.wait(), 30)
+            changed.clear()
+        assert [daemon.pipe_dir.name for daemon in collector.snapshot.daemons] == ["mps_0", "mps_1"]
+    finally:
+        client.close()
+        await collector.stop()
 
 
 def test_the_command_names_devices_and_cpus(place: Path) -> None:

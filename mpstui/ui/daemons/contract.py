@@ -35,5 +35,5 @@ class DaemonBackend(Protocol):
 
     async def stop(self, daemon: Daemon, *, timeout: int | None, force: bool, progress: Progress) -> Stopped: ...
 
-    def watched(self, pipe_dir: Path) -> bool:
-        """Whether a daemon there would come onto the screen by itself."""
+    def watch(self, pipe_dir: Path) -> None:
+        """Have the daemon there come onto the screen."""

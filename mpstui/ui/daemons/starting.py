@@ -19,7 +19,7 @@ from mpstui.plan.cpus import cpu_list
 from mpstui.plan.profile import Profile, ProfileError
 from mpstui.text import UNKNOWN
 from mpstui.ui.cells import count
-from mpstui.ui.contract import Host, Runner
+from mpstui.ui.contract import Runner
 from mpstui.ui.daemons.contract import DaemonBackend
 from mpstui.ui.daemons.toggles import Toggles
 from mpstui.ui.dialogs.parts import Choice, Chooser, Lines, Listing, plain
@@ -177,10 +177,7 @@ class StartDialog(WorkDialog):
                 not_tried = (f"not tried: {', '.join(missing)}",) if missing else ()
                 return Outcome(False, result.message, (*details, *result.details, *not_tried))
             details += [result.message, *result.details] if len(specs) > 1 else list(result.details)
-            if not self._backend.watched(spec.pipe_dir):
-                details.append(f"it is not on this screen, which was started for other directories: {spec.pipe_dir}")
-        host: Host = self.app  # type: ignore[assignment]
-        host.refresh_now(None)
+            self._backend.watch(spec.pipe_dir)
         message = result.message if len(specs) == 1 else f"{len(specs)} daemons run"
         remedy = ""
         if profile is not None and any(one.limits != type(one.limits)() for one in profile.daemons):
