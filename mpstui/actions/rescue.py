@@ -76,7 +76,9 @@ def preview_rescue(request: Request, snapshot: Snapshot) -> Preview:
         )
         return Preview(title, facts, hits=hits)
     left = len(wanted) - len(chosen)
-    then = "the server takes new clients again" if not left else f"{left} more are left to end before it does"
+    then = "the server takes new clients again"
+    if left:
+        then = f"{left} more {'have' if left > 1 else 'has'} to end before the server takes new clients"
     facts = (
         ("ends", f"{len(chosen)} process{'es' if len(chosen) > 1 else ''} whose CUDA contexts are lost already"),
         ("then", then),

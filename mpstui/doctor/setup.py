@@ -42,7 +42,8 @@ def driver(facts: Facts) -> Iterator[Finding]:
     elif snapshot.driver_version is None:
         yield Finding("driver", "unknown", "NVML", "no reading of the driver was taken")
     else:
-        text = f"driver {snapshot.driver_version}, {len(snapshot.devices)} device(s)"
+        devices = len(snapshot.devices)
+        text = f"driver {snapshot.driver_version}, {devices} device{'' if devices == 1 else 's'}"
         yield Finding("driver", "ok", "NVML", text)
 
 

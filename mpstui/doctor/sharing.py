@@ -98,7 +98,7 @@ def _confused(facts: Facts, daemon: Daemon, set_to: str | None) -> Iterator[Find
         numbers = [int(word) for word in wanted.split(",") if word.strip()]
         subject, shown = f"client {client.pid}", printable(wanted, 60)
         if count and any(number >= count for number in numbers):
-            text = f"its CUDA_VISIBLE_DEVICES is {shown}, and the daemon has {count} device(s)"
+            text = f"its CUDA_VISIBLE_DEVICES is {shown}, and the daemon has {count} device{'' if count == 1 else 's'}"
             yield Finding("visible_devices", "error", subject, text, by_uuid)
         elif set_to is not None and set_to != wanted:
             text = f"its CUDA_VISIBLE_DEVICES is {shown}, counted among the daemon's {printable(set_to, 60)}"

@@ -88,7 +88,7 @@ class SimClient:
         self._write(json.dumps(hello).encode() + b"\n")
 
     def _write(self, data: bytes) -> None:
-        if self._process.stdin is not None:
+        if self._process.stdin is not None and not self._process.stdin.closed:
             with contextlib.suppress(BrokenPipeError):
                 self._process.stdin.write(data)
 
@@ -132,7 +132,8 @@ class SimClient:
         return "exited" if self._process.poll() is not None else self._statuses[-1]
 
     def tell(self, what: Word) -> None:
-        """Changes it. ``fault``: an illegal store; ``reset``: gives up its contexts; ``exit``: a clean end."""
+        """Changes it. ``fault``: an illegal store; ``reset``: gives up its contexts; ``exit``: a clean end. To one that
+        has ended it says nothing."""
         self._write(what.encode() + b"\n")
 
     def wait(self, timeout: float | None = None) -> str:

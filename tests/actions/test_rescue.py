@@ -83,7 +83,7 @@ async def test_one_of_them_can_be_chosen_and_what_is_left_is_said(start, tmp_pat
     (one, first), (two, second) = start(), start()
     snapshot = faulty(first, second)
     request = Request("end_lost_clients", PIPE, clients=(second,))
-    assert ("then", "1 more are left to end before it does") in preview_rescue(request, snapshot).facts
+    assert ("then", "1 more has to end before the server takes new clients") in preview_rescue(request, snapshot).facts
     assert (await runner(snapshot, tmp_path).execute(request, snapshot)).done
     assert two.wait(5) == -signal.SIGTERM
     assert one.poll() is None

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from mpstui.sim import SimError, SimNode, SimNvml, is_simulated
+from mpstui.sim.drills import Full
 from mpstui.sim.scenario import Demo
 from mpstui.sim.simd.process import start_ticks
 
@@ -140,6 +141,20 @@ def test_whoever_is_ended_in_the_demo_comes_back(start: Callable[..., SimNode]) 
     assert victim not in node.clients
     demo.step(node, 22.0)
     assert len(node.clients) >= before
+
+
+def test_a_drill_goes_on_when_its_newcomer_was_reaped_first(start: Callable[..., SimNode]) -> None:
+    node = start()
+    drill = Full()
+    drill.step(node, 0.0)
+    (newcomer,) = node.clients
+    eventually(lambda: newcomer.status() == "connected")
+    newcomer.tell("exit")
+    newcomer.wait(10)
+    node.reap()
+    drill.step(node, 1.0)
+    drill.step(node, 30.0)
+    assert [client.pid for client in node.clients] != [newcomer.pid]
 
 
 def test_a_crowd_stays(start: Callable[..., SimNode]) -> None:

@@ -30,15 +30,16 @@ def recovery(snapshot: Snapshot, daemon: Daemon) -> Event | None:
     return None
 
 
-def recovery_text(snapshot: Snapshot, event: Event) -> str:
-    """``server 1881 takes new clients again, since 01:46:12, 22s after the fault``."""
+def recovery_text(snapshot: Snapshot, event: Event, *, brief: bool = False) -> str:
+    """``server 1881 takes new clients again, since 01:46:12, 22s after the fault``; ``brief``: without the time."""
     text = f"server {event.server_pid} takes new clients again"
     if event.time is None:
         return text
     fault = next(
         (e for e in reversed(snapshot.events) if e.kind == "fatal_fault" and e.server_pid == event.server_pid), None
     )
-    text += f", since {time.strftime('%H:%M:%S', time.localtime(event.time))}"
+    if not brief:
+        text += f", since {time.strftime('%H:%M:%S', time.localtime(event.time))}"
     if fault is not None and fault.time is not None and fault.time <= event.time:
         text += f", {format_age(event.time - fault.time)} after the fault"
     return text
@@ -78,7 +79,7 @@ def alert_lines(snapshot: Snapshot, daemon: Daemon, width: int, most: int, key: 
             text = f"server {server.pid} is in FAULT and takes no new clients; no log says since when or why"
             out.append(((" ✕ FAULT ", "bad"), (text, "bad")))
     if not out and (event := recovery(snapshot, daemon)) is not None:
-        out.append(((" ✓ RECOVERED ", "good"), (recovery_text(snapshot, event), "good")))
+        out.append(((" ✓ RECOVERED ", "good"), (recovery_text(snapshot, event, brief=width < 100), "good")))
     return out[:most]
 
 

@@ -174,9 +174,9 @@ class FaultScreen(TroubleScreen):
                 "text",
                 "·",
             )
-        yield Para(
-            "Whoever was hit has to start again; the log says in whom the fault was: E shows the events.", "dim", "·"
-        )
+        key = self.k("events", "E")
+        text = f"Whoever was hit has to start again. {key} in the overview shows what the log said of the fault."
+        yield Para(text, "dim", "·")
 
     def _happened(self, report: FaultReport, snapshot: Snapshot) -> Iterator[Para]:
         fault = report.fault

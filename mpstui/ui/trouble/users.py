@@ -196,7 +196,13 @@ def _outside(process: OutsideClient, snapshot: Snapshot) -> list[Para]:
 
 def _lost(process: LostClient, snapshot: Snapshot, key: str) -> list[Para]:
     return [
-        Para(f"Server {process.server_pid} has been gone{_since(process.since, snapshot)}.", "bad", "✕"),
+        Para(
+            f"Server {process.server_pid} has been gone{_since(process.since, snapshot)}."
+            if process.since is not None
+            else f"Server {process.server_pid} is gone; nobody saw it go, and the log does not say when.",
+            "bad",
+            "✕",
+        ),
         Para("Each CUDA call of it gives error 806.", "text", "·"),
         Para(),
         Para(f"Let its owner start it again, once a daemon runs: {key} in the overview starts one.", "accent", "→"),
