@@ -8,6 +8,7 @@ import signal
 import sys
 from codecs import getincrementaldecoder
 from collections.abc import Callable
+from io import TextIOWrapper
 from typing import IO, Any, cast
 
 from textual._xterm_parser import XTermParser
@@ -78,6 +79,8 @@ class TerminalDriver(LinuxDriver):
         super().__init__(app, **options)
         self._lost_told = False
         self._woken, self._wake = os.pipe()
+        if isinstance(sys.__stderr__, TextIOWrapper):  # a terminal is drawn in UTF-8, whatever the locale says
+            sys.__stderr__.reconfigure(encoding="utf-8", errors="replace")
         self._file = cast("Any", _Output(cast("IO[str]", sys.__stderr__), self._tell_lost))
 
     def _tell_lost(self) -> None:

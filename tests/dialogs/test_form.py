@@ -132,9 +132,23 @@ async def test_the_row_under_the_cursor_is_where_the_form_begins():
 async def test_a_priority_is_chosen_not_typed():
     runner, host = opened(PRIORITY)
     async with host.run_test(size=(80, 24)) as pilot:
-        await pilot.press("down", "enter", "tab", "enter")
+        await pilot.press("down", "enter")
+        assert host.focused is host.screen.query_one("#apply")
+        await pilot.press("enter")
         await until(pilot, lambda: runner.requests or not isinstance(host.screen, ChangeForm))
     assert [request.value for request in runner.requests] == ["1"]
+
+
+async def test_the_choice_begins_where_today_is_and_enter_passes_the_list_of_clients():
+    shot = node(tuple(client(5000 + number) for number in range(20)))
+    shot = dataclasses.replace(shot, daemons=(dataclasses.replace(shot.daemons[0], default_client_priority=1),))
+    runner, host = opened(PRIORITY, shot)
+    async with host.run_test(size=(160, 48)) as pilot:
+        assert host.screen.query_one("#priority", Chooser).chosen.value == "1"
+        assert host.screen.query_one("#kept", Listing).can_focus
+        await pilot.press("up", "enter", "enter")
+        await until(pilot, lambda: runner.requests)
+    assert [request.value for request in runner.requests] == ["0"]
 
 
 async def test_a_server_is_started_for_a_user():

@@ -115,6 +115,7 @@ def _client(snapshot: Snapshot, daemon: Daemon, client: Client, environment: Map
     source = client.limit_source
     sms = "" if client.sm_count is None else f"  {'≈ ' if client.sm_count_estimated else ''}{client.sm_count} SM"
     by = source.get("active_thread_percentage")
+    unlimited = UNKNOWN if client.active_thread_percentage is None else "none"  # both are read at once
     outdated = "connected before the server's present limits were set, and keeps the old ones"
     rows: Rows = [
         Heading("Process"),
@@ -132,7 +133,7 @@ def _client(snapshot: Snapshot, daemon: Daemon, client: Client, environment: Map
         Row("number in ps", _known(client.id)),
         Row("threads", f"{format_percentage(client.active_thread_percentage)}{sms}{f'  set by {by}' if by else ''}"),
         Row("priority", _priority(client.client_priority)),
-        Row("memory limit", f"set by {source['pinned_mem_limits']}" if "pinned_mem_limits" in source else UNKNOWN),
+        Row("memory limit", f"set by {source['pinned_mem_limits']}" if "pinned_mem_limits" in source else unlimited),
     ]
     if client.outdated_limits:
         rows.append(Row("outdated", f"⟳ {outdated}", "$text-warning"))

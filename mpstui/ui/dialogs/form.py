@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from pathlib import Path
+from typing import ClassVar
 
 from textual import on
 from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 from textual.content import Content
 from textual.widget import Widget
@@ -21,6 +23,15 @@ from mpstui.ui.dialogs.parts import Choice, Chooser, Lines, Listing, Row, Sheet,
 
 PRIORITIES = (Choice("0", "normal", "0"), Choice("1", "below normal", "1"))
 VALUE_KINDS = frozenset({"percentage", "memory", "uid"})
+
+
+class Field(Chooser):
+    """A choice in the form: Enter goes on to the next field, after the last one to Apply, past the list and Cancel."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "on", "On", show=False)]
+
+    def action_on(self) -> None:
+        self.screen.focus_next("Input, Field, #apply")
 
 
 class ChangeForm(ActionDialog):
@@ -86,10 +97,12 @@ class ChangeForm(ActionDialog):
             entry.cursor_blink = False
             return Horizontal(label, entry, hint, classes="field")
         if argument.kind == "scope":
-            return Horizontal(label, Chooser(self._scopes(), self._start["scope"], id="scope"), classes="field")
+            return Horizontal(label, Field(self._scopes(), self._start["scope"], id="scope"), classes="field")
         if argument.kind == "device":
-            return Horizontal(label, Chooser(self._devices(), self._start["device"], id="device"), classes="field")
-        return Horizontal(label, Chooser(PRIORITIES, "0", id="priority"), classes="field")
+            return Horizontal(label, Field(self._devices(), self._start["device"], id="device"), classes="field")
+        daemon = self.snapshot.daemon(self.pipe_dir)
+        today = str(daemon.default_client_priority) if daemon else None
+        return Horizontal(label, Field(PRIORITIES, today, id="priority"), classes="field")
 
     def _scopes(self) -> list[Choice]:
         daemon = self.snapshot.daemon(self.pipe_dir)
