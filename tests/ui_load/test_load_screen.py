@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from textual.events import Key
 from textual.widgets import Input
 from ui.screen import make_app, text_of
 from ui.snapshots import (
@@ -122,6 +123,16 @@ async def test_each_field(field, keys, value):
             field, field
         )
         assert getattr(setup, name) == value
+
+
+async def test_what_is_typed_in_a_rush_goes_into_the_field_that_was_gone_to():
+    app = load_app(snapshot=FREE)
+    async with app.run_test(size=SIZE) as pilot:
+        await opened(pilot, *DOWN["kernel"])
+        for key, char in (("down", None), ("1", "1"), ("2", "2"), ("down", None), ("down", None), ("5", "5")):
+            app.post_message(Key(key, char))
+        await until(pilot, lambda: setup_of(app).shares == (5.0,))
+        assert setup_of(app).clients == 12
 
 
 async def test_typing_ends_with_the_field_and_letters_stay_keys():
@@ -496,7 +507,7 @@ async def test_what_a_run_came_to_stays_after_its_end():
             supervisor.say(number, state="ended", done=done, running_seconds=10.0)
         await until(pilot, lambda: "0 running" in text_of(app))
         assert "mean 550 Ginteractions/s" in text_of(app)
-        assert "nothing runs any more; the means of the run, added up:  1,200 Ginteractions/s" in text_of(app)
+        assert "nothing runs; means of the run:  1,200 Ginteractions/s" in text_of(app)
         assert "r starts it again" in said(app)
 
 

@@ -227,7 +227,7 @@ class BarsPanel(Panel[Member]):
 
     def _figure(self, report: WorkerReport) -> Line:
         if report.over and report.mean is not None:
-            return (("  mean ", "dim"), (figure_text(report.mean), "text"), (f" {report.unit}", "dim"))
+            return ((" mean ", "dim"), (figure_text(report.mean), "text"), (f" {report.unit}", "dim"))
         if not report.unit or report.over:
             return ()
         return ((f"  {figure_text(report.figure)}", "bold"), (f" {report.unit}", "dim"))

@@ -131,7 +131,7 @@ class TogetherBox(Box):
             line.append(("  nothing runs" if not session.live else "  —", "dim"))
         if not session.live and (means := session.means()):
             totals = means
-            line.append((" any more; the means of the run, added up:", "dim"))
+            line.append(("; means of the run:", "dim"))
         for number, (unit, total) in enumerate(totals.items()):
             line += [("  +  " if number else "  ", "dim"), (figure_text(total), "accent+bold"), (f" {unit}", "text")]
         shares = self._shares(session)

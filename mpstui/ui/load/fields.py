@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
 
-from textual import events
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
@@ -25,6 +24,13 @@ _WHERE: Final = ("on", "private", "off")
 _HOLD: Final = ("affinity", "percentage")
 _PRIORITY: Final = (None, 0, 1)
 _TEXT_LIMIT: Final = 120
+TYPED: Final = {
+    **{digit: digit for digit in "0123456789"},
+    ".": "full_stop",
+    ",": "comma",
+    **{letter: f"{letter},{letter.lower()}" for letter in "KMGT"},
+}
+"""The characters of all fields, with the keys that type them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +88,10 @@ class FieldsPanel(Panel[Field]):
         Binding("shift+right", "change(10)", "Ten values on", show=False, id="load.next10"),
         Binding("shift+left", "change(-10)", "Ten values back", show=False, id="load.previous10"),
         Binding("backspace", "erase", "Erase", show=False, id="load.erase"),
+        # Typing goes the way of the other keys: a key that a widget takes by itself overtakes an arrow key before it,
+        # and what is typed in a rush would go into the field above.
+        *(Binding(key, f"type({char!r})", "", show=False) for char, key in TYPED.items()),
+        *Panel.BINDINGS,  # again, behind those: a letter that is not typed moves the cursor as everywhere
     ]
 
     @dataclass
@@ -187,16 +197,16 @@ class FieldsPanel(Panel[Field]):
 
     # Typing.
 
-    async def _on_key(self, event: events.Key) -> None:
-        """Characters of a field that is typed go into it before they are anything else."""
-        char = (event.character or "").upper()
-        wanted = bool(char) and char in self.field.typed and (not char.isalpha() or bool(self._typing))
-        if wanted:
-            event.stop()
-            event.prevent_default()
-            self._type((self._typing or "") + char)
-            return
-        await super()._on_key(event)
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """A character that the field does not take stays a key for whoever else has it."""
+        if action != "type":
+            return True
+        char = str(parameters[0])
+        return char in self.field.typed and (not char.isalpha() or bool(self._typing))
+
+    def action_type(self, char: str) -> None:
+        """One more character of the value."""
+        self._type((self._typing or "") + char)
 
     def action_erase(self) -> None:
         """The last character; of a value that was not typed, all of it."""
