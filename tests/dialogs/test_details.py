@@ -206,3 +206,14 @@ async def test_the_palette_says_why_not():
         assert entries(host)["Terminate"].help == "not now: mpstui was started with --read-only"
         host.screen.daemon = None
         assert entries(host)["Terminate"].help == "not now: there is no daemon to act on"
+
+
+async def test_the_palette_finds_a_word_of_the_description_and_spares_how_to_move():
+    host = PaletteHost()
+    async with host.run_test(size=(120, 40)):
+        commands = ActionCommands(host.screen)
+        listed = [str(hit.text) async for hit in commands.discover()]
+        assert "Threads" in listed
+        assert not {"Down", "Up", "First", "Page down"} & set(listed)
+        assert [str(hit.text) async for hit in commands.search("percentage")] == ["Threads"]
+        assert "Terminate + kill" in [str(hit.text) async for hit in commands.search("kill")]

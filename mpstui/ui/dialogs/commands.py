@@ -16,6 +16,8 @@ from mpstui.model import Daemon, ProcessKey, Snapshot
 from mpstui.ui.contract import Runner
 from mpstui.ui.keys import ACTION_PREFIX
 
+_HELP_WEIGHT = 0.01
+
 
 class _Targets(Protocol):
     def targets(self) -> Sequence[ProcessKey]: ...
@@ -39,19 +41,25 @@ class Command:
     title: str
     help: str
     run: Callable[[], Any]
+    listed: bool = True
+    """Whether it is shown before anything is typed. How to move in a list is not what a palette is opened for."""
 
 
 class ActionCommands(Provider):
     """What can be done on the screen below; what cannot be done now is listed too, and says why."""
 
+    async def startup(self) -> None:
+        self.app.screen.query("SearchIcon").set(display=False)  # a picture that many terminals and fonts do not have
+
     async def discover(self) -> Hits:
-        for command in self.commands():
+        for command in filter(lambda command: command.listed, self.commands()):
             yield DiscoveryHit(Content(command.title), command.run, text=command.title, help=command.help)
 
     async def search(self, query: str) -> Hits:
         matcher = self.matcher(query)
         for command in self.commands():
-            if (score := matcher.match(command.title)) > 0:
+            # "percentage" finds Threads; what has the word in its name stands above what has it in its description.
+            if (score := matcher.match(command.title) or _HELP_WEIGHT * (query.lower() in command.help.lower())) > 0:
                 yield Hit(score, matcher.highlight(command.title), command.run, text=command.title, help=command.help)
 
     def commands(self) -> Iterator[Command]:
@@ -71,7 +79,8 @@ class ActionCommands(Provider):
             seen.add(binding.action)
             key = self.app.get_key_display(binding)
             help_line = f"{key}  {tooltip}" if tooltip else key
-            yield Command(binding.description, help_line, partial(self.app.run_action, binding.action, node))
+            run = partial(self.app.run_action, binding.action, node)
+            yield Command(binding.description, help_line, run, not (binding.id or "").startswith("move."))
         for name in sorted(set(self.app.available_themes) - set(BUILTIN_THEMES)):
             yield Command(f"Theme: {name}", "colours of the screen", partial(setattr, self.app, "theme", name))
 
