@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar
+from textwrap import wrap
+from typing import ClassVar, Final
 
 from textual import on
 from textual.app import ComposeResult
@@ -25,6 +26,9 @@ from mpstui.ui.daemons.toggles import Toggles
 from mpstui.ui.dialogs.parts import Choice, Chooser, Lines, Listing, plain
 from mpstui.ui.plan.contract import Entry, PlanBackend
 from mpstui.ui.plan.work import Outcome, Progress, WorkDialog
+
+_COLUMNS: Final = 70
+"""Of a command, so that all of it can be read in the smallest dialog."""
 
 
 class StartDialog(WorkDialog):
@@ -146,8 +150,9 @@ class StartDialog(WorkDialog):
             there = self.snapshot.daemon(spec.pipe_dir)
             if there is not None and there.health not in {"absent", "stale"}:
                 problem = problem or f"a daemon runs in {spec.pipe_dir} already"
-            lines.append(Content.styled(plain(self._backend.command(spec)), "bold"))
-        self.query_one("#specs", Listing).show(f"Would be run: {count(len(lines), 'daemon')}", lines)
+            parts = wrap(plain(self._backend.command(spec)), _COLUMNS, break_long_words=False, break_on_hyphens=False)
+            lines += [Content.styled(f"{'  ' if part is not parts[0] else ''}{part}", "bold") for part in parts]
+        self.query_one("#specs", Listing).show(f"Would be run: {count(len(self._specs), 'daemon')}", lines)
         self.show_problem(problem)
         self.show_foot("Start", ready=problem is None and bool(self._specs))
 

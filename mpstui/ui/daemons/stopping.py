@@ -22,10 +22,10 @@ from mpstui.ui.plan.work import Outcome, Progress, WorkDialog
 FORCE = "force"
 WAITS = (
     Choice(None, "as long as its clients take", "quit"),
-    Choice(10, "at most 10 s", "quit -t 10; then their GPU work is ended with error 806"),
+    Choice(10, "at most 10 s", "then error 806: quit -t 10"),
     Choice(60, "at most 60 s", "quit -t 60"),
     Choice(600, "at most 10 min", "quit -t 600"),
-    Choice(FORCE, "force", f"quit -t {FORCE_AFTER}; a daemon that answers nobody is ended as a process"),
+    Choice(FORCE, "force", f"also one that answers nobody; first quit -t {FORCE_AFTER}"),
 )
 
 
