@@ -83,6 +83,8 @@ def groups(server: Server) -> tuple[tuple[Client, ...], ...]:
 def bridges(server: Server) -> tuple[Client, ...]:
     """Clients without which their group would fall into two or more: each makes the faults of both its own."""
     found: list[Client] = []
+    if not any(len(client.device_uuids) > 1 for client in server.clients):
+        return ()  # as on every node with one device: there is nothing to look through
     for group in groups(server):
         found += (
             client

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from mpstui.model import empty
+from mpstui.model import Context, Device, empty
 from mpstui.observe.readings import by_ordinal
 from mpstui.observe.state import LimitsInForce
 from mpstui.text import parse_size
@@ -90,3 +90,16 @@ def own_memory(text: str | None) -> dict[str, int]:
         if bytes_ is not None:
             found[device.strip()] = bytes_
     return found
+
+
+def first_device(
+    contexts: Sequence[Context], memory: Mapping[str, int], devices: Mapping[str, Device]
+) -> Device | None:
+    """The device of the first context; failing that the lowest one with memory, or the only one there is."""
+    for context in contexts:
+        if context.device_uuid is not None and context.device_uuid in devices:
+            return devices[context.device_uuid]
+    held = sorted((devices[u] for u in memory if u in devices), key=lambda device: device.index or 0)
+    if held:
+        return held[0]
+    return next(iter(devices.values())) if len(devices) == 1 else None

@@ -51,7 +51,8 @@ class Notices:
         self._numbers: set[int] = set()
         self._complete = False
         self._misses = 0
-        self._stirred = asyncio.Event()
+        self._noticed = False
+        self._over = asyncio.Event()
 
     @property
     def relied(self) -> bool:
@@ -90,23 +91,28 @@ class Notices:
 
     def stir(self) -> None:
         """End the rest."""
-        self._stirred.set()
+        self._noticed = True
+        self._over.set()
 
     async def rest(self, seconds: float) -> bool:
         """Waits so long, or until there is a notice; answers whether there was one."""
+        # Not asyncio.wait_for: before Python 3.12 that may swallow a cancellation.
+        timer = asyncio.get_running_loop().call_later(seconds, self._over.set)
         try:
-            await asyncio.wait_for(self._stirred.wait(), seconds)
-        except asyncio.TimeoutError:
-            return False
-        await self._sleep(GATHER)
-        self._stirred.clear()
-        return True
+            await self._over.wait()
+        finally:
+            timer.cancel()
+        if noticed := self._noticed:
+            await self._sleep(GATHER)
+        self._noticed = False
+        self._over.clear()
+        return noticed
 
     def _read(self) -> None:
         if self._watcher is not None:
             self._watcher.read(timeout=0)
         self._misses = 0
-        self._stirred.set()
+        self.stir()
 
     def _add(self, watcher: Watcher, path: Path) -> None:
         from inotify_simple import flags

@@ -42,6 +42,7 @@ class LimitReading:
 def fold_membership(state: DaemonState, reading: Membership, now: float) -> list[Event]:
     """Makes the state agree with the answers, save for what the logs told after the questions were put."""
     events: list[Event] = []
+    state.changes += 1
     if reading.query is not None:
         found = reading.query.default or next(iter(reading.query.servers.values()), ())
         state.ordinals = {str(device.ordinal): device.uuid for device in found}
@@ -117,6 +118,7 @@ def fold_limits(state: DaemonState, reading: LimitReading, logged: bool) -> None
     been so all along (a variable in the daemon's environment), for the clients as well; otherwise it was changed at
     some time, and of clients seen since the last reading it is not known what they got.
     """
+    state.changes += 1
     defaults = state.defaults
     if reading.percentage is not None:
         defaults.percentage = reading.percentage

@@ -31,7 +31,7 @@ from mpstui.observe.aftermath import (
 from mpstui.observe.discovery import Place
 from mpstui.observe.eventlog import EventLog, Origin
 from mpstui.observe.health import Probe, condition
-from mpstui.observe.limits import effective
+from mpstui.observe.limits import effective, first_device
 from mpstui.observe.problems import find_problems
 from mpstui.observe.readings import LimitReading, Membership, by_ordinal, fold_limits, fold_membership
 from mpstui.observe.sources import NvmlSample, ProcessFacts
@@ -40,6 +40,8 @@ from mpstui.partition import SmShare, sm_share
 
 Watch = Literal["logs", "polling", "none"]
 T = TypeVar("T")
+_Made = tuple[tuple[object, ...], Client]
+"""A client, and all that it was made of."""
 _CPU_INTERVAL = 0.5
 """Seconds under which a CPU percentage would be noise: the kernel counts in hundredths."""
 
@@ -72,8 +74,9 @@ class NodeState:
         self._facts: dict[int, ProcessFacts] = {}
         self._cpu: dict[ProcessKey, tuple[float, float, float | None]] = {}
         self._last: Snapshot | None = None
-        self._clients: dict[ProcessKey, Client] = {}
-        self._seen: dict[ProcessKey, Client] = {}
+        self._clients: dict[ProcessKey, _Made] = {}
+        self._seen: dict[ProcessKey, _Made] = {}
+        self._kinds: tuple[object, ...] = ()
         self._shares: dict[tuple[object, ...], SmShare | None] = {}
 
     def watch(self, pipe_dir: Path) -> Watched:
@@ -148,9 +151,10 @@ class NodeState:
                 ended = ended or pid in daemons
             if new is None:
                 self._facts.pop(pid, None)
-            else:
+                continue
+            self._count_cpu(new, time)
+            if old is None or not new.alike(old):
                 self._facts[pid] = new
-                self._count_cpu(new, time)
         wanted = self.pids()
         for pid in self._facts.keys() - wanted:
             self._cpu.pop(self._facts.pop(pid).key, None)
@@ -195,6 +199,7 @@ class NodeState:
         devices = self._devices()
         by_uuid = {device.uuid: device for device in devices}
         self._seen = {}
+        self._kinds = tuple((device.uuid, device.compute_capability, device.sm_count) for device in devices)
         daemons = tuple(self._daemon(path, watched, by_uuid) for path, watched in self.watched.items())
         self._clients = self._seen
         nvml = sample.error if sample else None
@@ -313,10 +318,23 @@ class NodeState:
     ) -> Client:
         facts = self._facts.get(client.pid)
         key = facts.key if facts else ProcessKey(client.pid)
+        cpu, memory = self._cpu.get(key), self._memory(client.pid)
+        stamp = (state, state.changes, server.pid, facts, cpu and cpu[2], memory, self._kinds)
+        made = self._clients.get(key)
+        if made is None or made[0] != stamp:
+            made = stamp, self._build(client, server, state, devices)
+        self._seen[key] = made
+        return made[1]
+
+    def _build(
+        self, client: ClientRecord, server: ServerRecord, state: DaemonState, devices: Mapping[str, Device]
+    ) -> Client:
+        facts = self._facts.get(client.pid)
+        key = facts.key if facts else ProcessKey(client.pid)
         limits = effective(client.limits, server.limits, state.ordinals, facts.environment if facts else None)
         contexts = tuple(Context(id_, uuid) for id_, uuid in sorted(client.contexts.items()))
         memory = self._memory(client.pid)
-        share = self._share(limits.percentage, _first_device(contexts, memory, devices))
+        share = self._share(limits.percentage, first_device(contexts, memory, devices))
         built = Client(
             key=key,
             server_pid=server.pid,
@@ -341,9 +359,7 @@ class NodeState:
             terminate_requested=client.asked or client.ended,
         )
         before = self._clients.get(key)
-        kept = before if before is not None and before == built else built
-        self._seen[key] = kept
-        return kept
+        return before[1] if before is not None and before[1] == built else built
 
     def _share(self, percentage: float | None, device: Device | None) -> SmShare | None:
         """``sm_share``, worked out once for each percentage and kind of device."""
@@ -369,19 +385,6 @@ class NodeState:
 
 def _connected_since(client: ClientRecord, facts: ProcessFacts) -> bool:
     return client.connected is not None and facts.start_time is not None and client.connected >= facts.start_time - 1
-
-
-def _first_device(
-    contexts: Sequence[Context], memory: Mapping[str, int], devices: Mapping[str, Device]
-) -> Device | None:
-    """The device of the first context; failing that the lowest one with memory, or the only one there is."""
-    for context in contexts:
-        if context.device_uuid is not None and context.device_uuid in devices:
-            return devices[context.device_uuid]
-    held = sorted((devices[u] for u in memory if u in devices), key=lambda device: device.index or 0)
-    if held:
-        return held[0]
-    return next(iter(devices.values())) if len(devices) == 1 else None
 
 
 def _kept(before: tuple[T, ...], now: tuple[T, ...]) -> tuple[T, ...]:

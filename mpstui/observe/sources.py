@@ -59,6 +59,14 @@ class ProcessFacts:
     environment: Mapping[str, str] | None = None
     """Only the CUDA_* variables; None where /proc does not permit."""
 
+    def alike(self, other: ProcessFacts) -> bool:
+        """Whether all is the same but the CPU time."""
+        return self._lasting() == other._lasting()
+
+    def _lasting(self) -> tuple[object, ...]:
+        where = self.cgroup, self.container, self.terminal, self.pid_namespace
+        return self.key, self.start_time, self.uid, self.user, self.command, where, self.environment
+
 
 class ProcessSource(Protocol):
     """Facts of processes by PID; one that is gone is missing from the answer."""

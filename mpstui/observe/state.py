@@ -93,6 +93,8 @@ class DaemonState:
 
     def __init__(self, pipe_dir: Path) -> None:
         self.pipe_dir = pipe_dir
+        self.changes = 0
+        """Grows with every change, so that what was made of an unchanged state need not be made again."""
         self.daemon_pid: int | None = None
         """Of the daemon whose start is in the log that was read."""
         self.control_from = -math.inf
@@ -110,6 +112,7 @@ class DaemonState:
 
     def apply(self, event: Event, now: float) -> list[Event]:
         """Folds one event; ``now`` is when it became known. Answers events that follow from it."""
+        self.changes += 1
         handler = _HANDLERS.get(event.kind)
         return handler(self, event, now) if handler else []
 
@@ -118,6 +121,7 @@ class DaemonState:
 
     def process_gone(self, pid: int, time: float) -> list[Event]:
         """The process of a client, of a server or of one that waits has ended."""
+        self.changes += 1
         self.pending.pop(pid, None)
         self.lost.pop(pid, None)
         self._end_server(pid, time)
@@ -129,6 +133,7 @@ class DaemonState:
 
     def reset(self, time: float | None = None) -> None:
         """The daemon has ended or is another one: nothing that was known of its servers holds."""
+        self.changes += 1
         for pid in tuple(self.servers):
             self._end_server(pid, time)
         self.pending.clear()

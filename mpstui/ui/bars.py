@@ -179,8 +179,9 @@ class KeyBar(Painted):
         self._hints: Sequence[KeyHint] = ()
 
     def show(self, hints: Sequence[KeyHint]) -> None:
-        self._hints = hints
-        self.repaint()
+        if hints != self._hints:
+            self._hints = hints
+            self.repaint()
 
     def _shown(self, width: int) -> list[KeyHint]:
         """What fits whole: keys that do nothing now go first, then those that matter least."""

@@ -20,7 +20,8 @@ Line = tuple[Span, ...]
 
 def width_of(line: Line) -> int:
     """Cells that a line takes."""
-    return sum(len(text) if text.isascii() else cell_len(text) for text, _ in line)
+    text = "".join([text for text, _ in line])
+    return len(text) if text.isascii() else cell_len(text)
 
 
 def fit(text: str, width: int, align: str = "<") -> str:

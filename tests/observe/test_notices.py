@@ -86,6 +86,16 @@ async def test_somebody_may_end_the_rest(notices, log):
     assert await notices.rest(PATIENCE)
 
 
+async def test_a_rest_that_is_cancelled_as_a_notice_comes_is_over(notices, log):
+    notices.watch([log])
+    resting = asyncio.create_task(notices.rest(PATIENCE))
+    await asyncio.sleep(0)
+    notices.stir()
+    resting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await resting
+
+
 async def test_a_folder_that_is_not_there_is_not_relied_on(notices, tmp_path):
     notices.watch([tmp_path / "none" / "control.log"])
     assert not notices.relied
