@@ -15,6 +15,7 @@ from mpstui.text import UNKNOWN, format_percentage, format_size
 
 Limit = Literal["active_thread_percentage", "sm_count", "pinned_mem_limit", "client_priority"]
 NOT_SET = "not set"
+NO_LIMIT = "none"
 _PRIORITIES = {"0": "normal", "1": "below normal"}
 
 
@@ -68,12 +69,12 @@ def limit_chains(
         ),
     )
     memory = [
-        Chain(
-            "pinned_mem_limit",
-            f"{format_size(client.pinned_mem_limits.get(ordinal))} on device {ordinal}",
+        _memory(
+            client,
+            ordinal,
             (
                 *history.links(
-                    "pinned_mem_limit", (ordinal, uuid), _bytes, "none", _of_server(client, "memory", ordinal)
+                    "pinned_mem_limit", (ordinal, uuid), _bytes, NO_LIMIT, _of_server(client, "memory", ordinal)
                 ),
                 _own(environment, MEMORY_VARIABLE, _own_limit(ordinal, uuid)),
             ),
@@ -90,6 +91,13 @@ def limit_chains(
         ),
     )
     return percentage, _sms(client, here), *memory, priority
+
+
+def _memory(client: Client, ordinal: str, links: tuple[Link, ...]) -> Chain:
+    """A limit that is not in force is known to be none only where every link is known."""
+    limit = client.pinned_mem_limits.get(ordinal)
+    none = limit is None and {link.value for link in links} <= {NO_LIMIT, NOT_SET}
+    return Chain("pinned_mem_limit", f"{NO_LIMIT if none else format_size(limit)} on device {ordinal}", links)
 
 
 def _sms(client: Client, devices: Iterable[Device]) -> Chain:
