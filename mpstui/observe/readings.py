@@ -50,7 +50,7 @@ def fold_membership(state: DaemonState, reading: Membership, now: float) -> list
         if pid not in reading.servers:
             del state.servers[pid]
     for pid in reading.servers:
-        server = state.servers.setdefault(pid, ServerRecord(pid, now))
+        server = state.servers.setdefault(pid, ServerRecord(pid, reading.time))  # known by this reading alone
         status = reading.status.get(pid)
         if status is not None and status != "FAULT" and server.fault is not None:
             if (server.fault.time or 0.0) < reading.time:

@@ -231,6 +231,17 @@ def test_an_unexplained_limit_was_so_from_the_start_where_the_logs_are_followed(
     assert not client.outdated_limits
 
 
+def test_a_server_of_which_no_log_tells_has_its_clients_from_the_first_reading():
+    node = NodeState()
+    node.set_places([running()])
+    node.fold_membership(PIPE, Membership(1.0, (634,), {634: "ACTIVE"}, {634: (643,)}), 1.02)  # asked, answered
+    node.fold_limits(PIPE, LimitReading(1.03, 100.0, 0, {}, {634: 25.0}, {634: {"0": 1 << 30}}))
+    node.fold_membership(PIPE, Membership(2.0, (634,), {634: "ACTIVE"}, {634: (643,)}), 2.02)
+    client = node.snapshot(3.0).daemons[0].find_client(ProcessKey(643))
+    assert client is not None
+    assert (client.active_thread_percentage, client.pinned_mem_limits) == (None, {})  # it may be older than they are
+
+
 def test_without_logs_nothing_is_claimed_of_clients_that_were_there_before():
     node = NodeState()
     node.set_places([running()])
