@@ -221,10 +221,14 @@ def _memory(limits: Mapping[str, int], known: bool) -> str:
     return shown or ("none" if known else UNKNOWN)
 
 
+_SHORT_UUID = len("GPU-130f1685")
+"""As much of a UUID as ``ps`` and people use; logs alone tell no index."""
+
+
 def _client_rows(daemon: Daemon, snapshot: Snapshot) -> Iterator[tuple[str, ...]]:
     yield "PID", "USER", "SERVER", "GPU", "STATE", "GPU MEM", "THREADS", "AGE", "COMMAND"
     lost = {key for server in daemon.servers if server.fault for key in server.fault.affected}
-    index = {d.uuid: UNKNOWN if d.index is None else str(d.index) for d in snapshot.devices}
+    index = {d.uuid: str(d.index) for d in snapshot.devices if d.index is not None}
     for client in daemon.clients():
         share = UNKNOWN if client.sm_count is None else f"{client.sm_count} SM"
         known = client.active_thread_percentage is not None
@@ -233,7 +237,7 @@ def _client_rows(daemon: Daemon, snapshot: Snapshot) -> Iterator[tuple[str, ...]
             str(client.pid),
             client.user or UNKNOWN,
             str(client.server_pid or UNKNOWN),
-            ",".join(sorted(index.get(uuid, UNKNOWN) for uuid in client.device_uuids)) or UNKNOWN,
+            ",".join(sorted(index.get(uuid, uuid[:_SHORT_UUID]) for uuid in client.device_uuids)) or UNKNOWN,
             ("LOST" if client.key in lost else client.state) + (" ⟳" if client.outdated_limits else ""),
             format_size(sum(client.gpu_memory.values()) if client.gpu_memory else None),
             f"{format_percentage(client.active_thread_percentage)}  {share}" if known else UNKNOWN,

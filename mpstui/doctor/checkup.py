@@ -84,6 +84,8 @@ def gather(snapshot: Snapshot, places: Sequence[Place], binary: Sequence[str]) -
             _log(log_dir / name)
             for log_dir in dict.fromkeys(place.log_dir for place in places if place.log_dir is not None)
             for name in ("control.log", "server.log")
+            # Before the first server there is no server.log, and nothing is wrong.
+            if name == "control.log" or not (log_dir / "control.log").exists() or (log_dir / name).exists()
         ),
         processes=tuple(_processes(snapshot)),
         client_environments={pid: read_environment(pid) for pid in clients},
@@ -149,16 +151,16 @@ def _log(path: Path) -> LogFacts:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     except OSError as error:
-        return LogFacts(path, f"{printable(str(path))}: {error.strerror}")
+        return LogFacts(path, error.strerror or "it cannot be read")
     try:
         found = os.fstat(fd)
         if not stat.S_ISREG(found.st_mode):
-            return LogFacts(path, f"{printable(str(path))}: not a regular file")
+            return LogFacts(path, "not a regular file")
         tail = os.pread(fd, _TAIL, max(0, found.st_size - _TAIL))
         space = os.fstatvfs(fd)
         return LogFacts(path, None, found.st_size, growth(tail), space.f_bavail * space.f_frsize)
     except OSError as error:
-        return LogFacts(path, f"{printable(str(path))}: {error.strerror}")
+        return LogFacts(path, error.strerror or "it cannot be read")
     finally:
         os.close(fd)
 

@@ -34,9 +34,10 @@ def state_at(log_dir: Path, at: float | None = None) -> Snapshot:
     finally:
         history.close()
     state = history.state
-    end = "" if state.daemon_pid is not None else "the daemon had ended, "
+    # Of server.log alone a daemon is known by its servers.
+    running = state.daemon_pid is not None or bool(state.servers)
+    end = "" if running else "no daemon was running, "
     detail = f"{end}as its logs tell, in {log_dir}" + "".join(f"; {text}" for text in history.trouble)
-    running = state.daemon_pid is not None
     node = NodeState()
     watched = node.watch(state.pipe_dir)
     watched.state, watched.version = state, history.version

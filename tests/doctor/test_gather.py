@@ -55,6 +55,12 @@ def test_a_log_that_is_a_fifo_is_not_waited_for(tmp_path):
     assert "not a regular file" in found.logs[0].trouble
 
 
+def test_a_server_log_that_is_still_to_come_is_no_trouble(tmp_path):
+    (tmp_path / "control.log").write_text("x\n")
+    found = gather(Snapshot(0.0), (Place(tmp_path, "running", tmp_path),), ("true",))
+    assert [(log.path.name, log.trouble) for log in found.logs] == [("control.log", None)]
+
+
 def test_on_a_simulated_node_it_is_complete_and_sets_nothing(capsys):
     status = main(["--demo", "doctor", "--json"])
     said = json.loads(capsys.readouterr().out)

@@ -131,7 +131,8 @@ def test_one_log_is_better_than_none(logs):
     history = LogHistory(logs)
     assert "fatal_fault" in {event.kind for event in history.events()}
     assert "control.log" in history.trouble[0]
-    assert state_at(logs, at("21:29:13")).daemons[0].servers[0].status == "FAULT"
+    (daemon,) = state_at(logs, at("21:29:13")).daemons
+    assert (daemon.health, daemon.servers[0].status) == ("ok", "FAULT")
 
 
 @pytest.mark.parametrize("make", [lambda p: p.mkdir(), os.mkfifo, lambda p: None])
