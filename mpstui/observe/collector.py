@@ -239,7 +239,9 @@ class Collector:
 
     async def _discover(self) -> None:
         places = await self._files.call(self._look)
-        changed = self._node.set_places(places)
+        for watching in self._keepers.values():
+            watching.poll_logs()  # a daemon that has ended in order has said so before
+        changed = self._node.set_places(places, self._clock())
         now = self._monotonic()
         left = [path for path in self._keepers if path not in self._node.watched]
         gone = [self._keepers.pop(path) for path in left]

@@ -86,7 +86,7 @@ class NodeState:
             found = self.watched[pipe_dir] = Watched(DaemonState(pipe_dir))
         return found
 
-    def set_places(self, places: Sequence[Place]) -> list[Path]:
+    def set_places(self, places: Sequence[Place], now: float | None = None) -> list[Path]:
         """Takes a discovery over. Answers the directories whose daemon came, went or is another one."""
         changed: list[Path] = []
         for place in places:
@@ -97,10 +97,12 @@ class NodeState:
                 continue
             changed.append(place.pipe_dir)
             watched.probe = None
+            if before is not None and before.daemon is not None and watched.watch == "logs":
+                self._tell_of_end(place.pipe_dir, before.daemon.pid, now)
             if place.state != "running" or (
                 before is not None and place.daemon and watched.state.daemon_pid != place.daemon.pid
             ):
-                watched.state.reset()
+                watched.state.reset(now)
         for pipe_dir in self.watched.keys() - {place.pipe_dir for place in places}:
             del self.watched[pipe_dir]
             changed.append(pipe_dir)
@@ -227,11 +229,17 @@ class NodeState:
     def _tell(self, pipe_dir: Path, event: Event, origin: Origin) -> None:
         self._events.add(event if event.pipe_dir == pipe_dir else replace(event, pipe_dir=pipe_dir), origin)
 
+    def _tell_of_end(self, pipe_dir: Path, pid: int, now: float | None) -> None:
+        """An event for a daemon that ended without a word, which its log would have had by now (fact 3)."""
+        if not any(e.kind == "daemon_exited" and (e.pipe_dir, e.pid) == (pipe_dir, pid) for e in self._events.events):
+            detail = f"control daemon {pid} is gone without a word in its log: killed, or crashed"
+            self._tell(pipe_dir, Event("daemon_exited", now, pid=pid, detail=detail), "derived")
+
     def _gone(self, pid: int, old: ProcessFacts, new: ProcessFacts | None, time: float) -> None:
         self._cpu.pop(old.key, None)
         for path, watched in self.watched.items():
             client = watched.state.client(pid)
-            if new is not None and client is not None and _connected_since(client, new):
+            if new is not None and client is not None and client.came_after(new.start_time):
                 continue  # the PID's next owner has connected, and the logs have told so already
             for event in watched.state.process_gone(pid, time):
                 self._tell(path, event, "derived")
@@ -381,10 +389,6 @@ class NodeState:
                 if size is not None:
                     found[uuid] = size
         return found
-
-
-def _connected_since(client: ClientRecord, facts: ProcessFacts) -> bool:
-    return client.connected is not None and facts.start_time is not None and client.connected >= facts.start_time - 1
 
 
 def _kept(before: tuple[T, ...], now: tuple[T, ...]) -> tuple[T, ...]:

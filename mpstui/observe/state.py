@@ -52,6 +52,10 @@ class ClientRecord:
     command: str | None = None
     """As ``ps`` prints it, printable; /proc's word comes first."""
 
+    def came_after(self, start: float | None) -> bool:
+        """Whether it connected when a process that started then was there."""
+        return self.connected is not None and start is not None and self.connected >= start - 1
+
 
 @dataclass(slots=True)
 class Fault:

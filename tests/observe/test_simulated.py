@@ -170,6 +170,11 @@ async def test_a_killed_daemon_is_stale_and_its_successor_is_taken_up(watched):
     watched.node.kill_daemon()
     daemon = await watched.until(lambda d: d.health == "stale")
     assert daemon.servers == ()
+    ends = lambda: [e for e in watched.collector.snapshot.events if e.kind == "daemon_exited"]  # noqa: E731
+    await watched.until(lambda d: ends() and d.lost)
+    (gone,) = ends()
+    assert "killed" in gone.detail
+    assert all(client.since is not None for client in watched.daemon.lost)
     assert daemon.remedy
     await asyncio.to_thread(watched.node.start_daemon)
     await watched.until(lambda d: d.health == "ok" and d.default_active_thread_percentage == 100)
