@@ -12,48 +12,48 @@ from mpstui.cli.planning import MEASURABLE
 from mpstui.load import advising, measure
 from mpstui.load.experiments import NEIGHBOURS
 
-QUICK = ("--repeats", 1, "--seconds", 1)
+QUICK = ("--repeats", 1, "--seconds", 0.8)
 
 
 @pytest.fixture
 def node(mpstui: Run, place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(measure, "SETTLE_SECONDS", 0.0)
-    monkeypatch.setattr(advising, "PERCENTAGES", (12.0, 37.0, 100.0))
+    monkeypatch.setattr(advising, "PERCENTAGES", (37.0, 100.0))
     status, _, err = mpstui("daemon", "start", "--pipe-dir", place / "mps")
     assert status == 0, err
     return place / "mps"
 
 
-def test_two_loads_are_measured_alone_and_together(mpstui: Run, node: Path) -> None:
-    words = ("plan", "--pipe-dir", node, "--device", 0, "--measure", "triad", "--measure", "fma", *QUICK)
+def test_a_kernel_and_a_program_are_measured_alone_and_together(mpstui: Run, node: Path) -> None:
+    words = ("plan", "--pipe-dir", node, "--device", 0, "--command", "sleep 0.8", "--measure", "triad", *QUICK)
     status, out, err = mpstui(*words, "--json", "--shared")
     assert status == 0, err
     found = json.loads(out)
     assert found["source"] == "simulated"
     measured = found["measured"]
     assert measured["simulated"] is True
-    triad, fma = measured["loads"]
-    assert [point["sm_count"] for point in triad["curve"]] == [14, 48, 132]
+    triad, program = measured["loads"]
+    assert [point["sm_count"] for point in triad["curve"]] == [48, 132]
     assert (triad["saturates"], triad["advised"]["sm_count"], triad["unit"]) == (True, 48, "GB/s")
-    assert (fma["saturates"], fma["advised"]["sm_count"]) == (False, 132)
-    assert [(client["name"], client["sm_count"]) for client in found["clients"]] == [("triad", 48), ("fma", 84)]
-    assert [cost["with_shares"]["sm_count"] for cost in measured["together"]] == [48, 84]
-    beside = measured["together"][1]
-    assert beside["beside"]["median"] < 0.7 * beside["alone"]["median"]
+    assert (program["command"], program["unit"]) == (["sleep", "0.8"], "runs/min")
+    assert 0 < program["curve"][0]["median"] < 75.1
+    assert [(client["name"], client["sm_count"]) for client in found["clients"]] == [("triad", 48), ("command", 48)]
+    assert [cost["with_shares"]["sm_count"] for cost in measured["together"]] == [48, 48]
+    beside = measured["together"][0]
+    assert beside["beside"]["median"] > 0.9 * beside["alone"]["median"], "a program without a GPU costs it nothing"
 
 
-def test_a_program_beside_a_kernel_in_words(mpstui: Run, node: Path) -> None:
-    words = ("--command", "sleep 0.8", "--measure", "triad", *QUICK)
-    status, out, err = mpstui("plan", "--pipe-dir", node, "--device", 0, *words, "--save", "kept")
+def test_in_words_and_kept(mpstui: Run, node: Path) -> None:
+    words = ("--measure", "fma", "--clients", 2, *QUICK, "--save", "kept")
+    status, out, err = mpstui("plan", "--pipe-dir", node, "--device", 0, *words)
     assert status == 0, err
-    assert "SIMULATED triad, one client in a daemon of its own: throughput in GB/s over SMs" in out
-    assert "SIMULATED sleep 0.8" in out
+    assert "SIMULATED fma, one client in a daemon of its own: throughput in TFLOP/s over SMs" in out
     assert "<- advised" in out
-    assert "SIMULATED side by side" in out
-    assert out.count("*") >= 6
+    assert "SIMULATED Each SM buys 0.4" in out
+    assert "give two loads" in out
+    assert out.count("*") >= 2
     text = mpstui("profile", "show", "kept")[1]
-    assert 'name = "command"' in text
-    assert 'name = "triad"' in text
+    assert text.count("active_thread_percentage = 50") == 3  # the daemon's limit and two shares
 
 
 @pytest.mark.parametrize(
