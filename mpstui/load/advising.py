@@ -80,9 +80,8 @@ async def _curve(lab: Lab, load: LoadSpec, target: Target) -> tuple[Target, Advi
             await take(percentage)
     if told and not target.rounding.measured and (rounding := rounding_from(seen, target.sm_count)):
         target = replace(target, rounding=rounding)
-    sms, percentage = first_guess(list(points.values()), target)
-    if sms not in points:
-        await take(percentage)
+    if (guess := first_guess(list(points.values()), target)) is not None:
+        await take(guess[1])
     return target, advise(list(points.values()))
 
 

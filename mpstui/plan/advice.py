@@ -52,7 +52,7 @@ class Advice:
     knees: tuple[int, int]
     """The smallest and the largest knee, where each repeat is fitted by itself."""
     chosen: Point
-    """The smallest measured share from the knee on with ``ENOUGH`` of the best throughput."""
+    """The smallest measured share with ``ENOUGH`` of the best throughput, as measured and as fitted."""
     best: float
 
     @property
@@ -89,9 +89,14 @@ def fit(points: Iterable[tuple[int, float]]) -> Fit:
     return Fit(slope, knee, max(misses) / best if best > 0 else 0.0)
 
 
-def first_guess(points: Sequence[Point], target: Target) -> tuple[int, float]:
-    """SMs and percentage of the smallest share of ``target`` that reaches the fitted knee: to be measured too."""
+def first_guess(points: Sequence[Point], target: Target) -> tuple[int, float] | None:
+    """SMs and percentage of the smallest share of ``target`` that reaches the fitted knee: to be measured too.
+
+    None where a share as good was measured already.
+    """
     knee = fit((point.sms, point.median) for point in points).knee
+    if any(ENOUGH * knee <= point.sms <= knee for point in points):
+        return None
     percentage = smallest_percentage(min(knee, target.sm_count), target.sm_count, target.rounding)
     return sms_of(percentage, target.sm_count, target.rounding), percentage
 
@@ -103,7 +108,7 @@ def advise(points: Sequence[Point]) -> Advice:
     repeats = min(len(point.values) for point in ordered)
     knees = [fit((point.sms, point.values[i]) for point in ordered).knee for i in range(repeats)]
     best = max(point.median for point in ordered)
-    enough = (p for p in ordered if p.sms >= whole.knee and p.median >= ENOUGH * best)
+    enough = (p for p in ordered if p.sms >= ENOUGH * whole.knee and p.median >= ENOUGH * best)
     return Advice(ordered, whole, (min(knees), max(knees)), next(enough, ordered[-1]), best)
 
 

@@ -87,7 +87,14 @@ def test_a_curve_of_another_kind_is_called_one() -> None:
 def test_the_knee_is_measured_at_a_share_that_the_device_has() -> None:
     points = points_of([(8, 8.0), (14, 14.0), (66, 27.0), (132, 27.0)])
     assert first_guess(points, H100) == (28, 21.3)  # the knee is at 27; 28 is 21.2 % of 132, which comes to 26
-    assert first_guess(points_of([(8, 2.0), (132, 2.0)]), H100) == (8, 6.1)
+    assert first_guess(points_of([(8, 2.0), (132, 2.0)]), H100) is None
+
+
+def test_noise_on_a_level_does_not_move_the_advice() -> None:
+    noisy = points_of([(48, 99.0), (66, 100.0), (132, 101.0)])
+    assert fit((point.sms, point.median) for point in noisy).knee > 48
+    assert first_guess(noisy, H100) is None
+    assert advise(noisy).chosen.sms == 48
 
 
 @pytest.mark.parametrize(
