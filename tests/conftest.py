@@ -1,16 +1,37 @@
-"""What every test of the screen needs: keys that are waited for by what is left to do."""
+"""The same surroundings for every test, whatever the machine's; and keys that are waited for by what is left to do."""
 
 from __future__ import annotations
 
+import os
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
-import textual.app
-import textual.pilot
+import pytest
 
-sys.path.append(str(Path(__file__).parent))
+_OTHERS = ("CUDA_MPS_", "MPSTUI_", "TEXTUAL_", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES")
+_OURS = ("MPSTUI_CONTRACT", "TEXTUAL_SNAPSHOT_")
+for name in [name for name in os.environ if name.startswith(_OTHERS) and not name.startswith(_OURS)]:
+    del os.environ[name]
+if os.environ.get("MPSTUI_CONTRACT") != "real":
+    os.environ.pop("CUDA_VISIBLE_DEVICES", None)
+os.environ["TZ"] = "UTC"  # the screen shows local times
+time.tzset()
+sys.path += [str(Path(__file__).parent), str(Path(__file__).parent / "pty")]
 
-from settled import settled
+import textual.app  # noqa: E402 - reads the environment
+import textual.pilot  # noqa: E402
+from settled import settled  # noqa: E402
 
 textual.app.wait_for_idle = settled
 textual.pilot.wait_for_idle = settled
+
+
+@pytest.fixture(autouse=True, scope="session")
+def nobodys_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No test reads the settings of whoever runs it, or writes into their home."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME"):
+            patch.setenv(name, str(tmp_path_factory.mktemp(name)))
+        yield

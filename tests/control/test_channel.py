@@ -36,7 +36,7 @@ def channel(tmp_path: Path, binary: tuple[str, ...], deadline: float = 5.0) -> C
     return ControlChannel(tmp_path / "pipe", binary, deadline=deadline, log_dir=tmp_path / "log")
 
 
-async def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+async def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
     """Wait for a condition; fails after ``seconds``."""
     end = time.monotonic() + seconds
     while not condition():

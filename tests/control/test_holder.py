@@ -32,7 +32,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
             environment["CUDA_MPS_PIPE_DIRECTORY"] = str(pipe_dir)
         process = subprocess.Popen(argv, executable=executable, env=environment, stdin=subprocess.PIPE)
         started.append(process)
-        end = time.monotonic() + 10
+        end = time.monotonic() + 30
         while psutil.Process(process.pid).cmdline()[: len(argv)] != argv:
             assert time.monotonic() < end, psutil.Process(process.pid).cmdline()
         return process

@@ -137,8 +137,10 @@ def script(place: Path, text: str) -> tuple[str, ...]:
     return (str(path),)
 
 
-async def refused(place: Path, audit: AuditLog, binary: tuple[str, ...] = BINARY, **fields: object) -> Started:
-    result = await start(spec_in(place, **fields), binary, audit, deadline=1.0)
+async def refused(
+    place: Path, audit: AuditLog, binary: tuple[str, ...] = BINARY, deadline: float = 30.0, **fields: object
+) -> Started:
+    result = await start(spec_in(place, **fields), binary, audit, deadline=deadline)
     assert not result.done
     assert result.message.isprintable()
     assert not daemons_below(place)
@@ -165,9 +167,9 @@ async def test_why_it_does_not_start(place: Path, audit: AuditLog) -> None:
 
 
 async def test_a_binary_that_hangs_or_starts_nothing(place: Path, audit: AuditLog) -> None:
-    hangs = await refused(place, audit, script(place, "exec sleep 100"))
+    hangs = await refused(place, audit, script(place, "exec sleep 100"), 0.5)
     assert "did not return in time" in hangs.message
-    nothing = await refused(place, audit, script(place, "exit 0"))
+    nothing = await refused(place, audit, script(place, "exit 0"), 2.0)
     assert (nothing.status, "does not answer" in nothing.message) == (ExitStatus.NO_ANSWER, True)
 
 
@@ -274,7 +276,10 @@ async def test_stop_with_a_limit_ends_the_work_of_clients(place: Path, audit: Au
         clients[0].close()
 
 
-async def test_a_daemon_that_answers_nobody_is_ended_only_by_force(place: Path, audit: AuditLog) -> None:
+async def test_a_daemon_that_answers_nobody_is_ended_only_by_force(
+    place: Path, audit: AuditLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mpstui.daemons.stop._LEAVING", 4.0)  # half of it for SIGTERM, which a stopped process keeps
     started = await start(spec_in(place), BINARY, audit)
     daemon = daemon_of(started)
     os.kill(started.pid, signal.SIGSTOP)

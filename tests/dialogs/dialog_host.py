@@ -177,7 +177,7 @@ class Host(App[None]):
         self.begun.append(action_id)
 
 
-async def until(pilot: Pilot[None], condition: Callable[[], object], seconds: float = 10.0) -> None:
+async def until(pilot: Pilot[None], condition: Callable[[], object], seconds: float = 30.0) -> None:
     """Go on when the condition holds; fail when it does not within the deadline."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds

@@ -12,6 +12,7 @@ from typing import Any, TextIO
 import pytest
 
 from mpstui.cli import experiment, load, loadoptions
+from mpstui.load import stopping
 from mpstui.node import open_node
 from mpstui.observe.sources import NodeSources
 from mpstui.sim import SimNode
@@ -173,30 +174,47 @@ async def test_a_program_that_fails_is_told_and_counted(
     assert "exit status 2: no data" in capsys.readouterr().err
 
 
-async def test_nbody_finds_that_mps_helps(
-    sources: NodeSources, node: SimNode, capsys: pytest.CaptureFixture[str]
+async def test_nbody_times_a_fixed_amount_of_work_with_and_without_mps(
+    sources: NodeSources, node: SimNode, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("mpstui.load.measure.SETTLE_SECONDS", 0.0)
+    monkeypatch.setattr("mpstui.load.experiments.WORK_WINDOWS", 2)
     words = ("nbody", "--clients", "1,2", "--repeats", "1", "--seconds", "0.3", "--json")
     assert await run(experiment, sources, node, *words) == 0
     result = json.loads(capsys.readouterr().out)
     assert result["simulated"] is True
-    assert result["verdict"].startswith("SIMULATED: MPS helps: 2 clients take 2")
+    assert result["verdict"].startswith("SIMULATED: ")
+    assert "MPS" in result["verdict"]
     median = {(entry["clients"], entry["mps"]): entry["median"] for entry in result["data"]}
-    assert median[2, True] < 0.85 * median[2, False]
-    assert median[1, True] == pytest.approx(median[1, False], rel=0.1)
+    alone, two_on, two_off = 600, 600 * 2 / 1.175, 600 * 2 / 0.929
+    """Milliseconds at the simulated rates; a busy machine takes longer, none takes less."""
+    least = {(1, False): alone, (1, True): alone, (2, True): two_on, (2, False): two_off}
+    assert median.keys() == least.keys()
+    assert all(median[key] > 0.95 * least[key] for key in least), median
 
 
+@pytest.mark.parametrize(("ways", "watch"), [(slice(0, 4), 0.4), (slice(4, 6), 2.0)], ids=["safe", "others"])
 async def test_stop_tells_the_safe_ways_from_the_others(
-    sources: NodeSources, node: SimNode, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    sources: NodeSources,
+    node: SimNode,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    ways: slice,
+    watch: float,
 ) -> None:
-    monkeypatch.setattr("mpstui.load.stopping.WATCH_SECONDS", 0.6)
-    monkeypatch.setattr("mpstui.load.stopping._BEFORE_SECONDS", 0.3)
+    assert len(stopping.WAYS) == 6
+    monkeypatch.setattr(stopping, "WAYS", stopping.WAYS[ways])
+    monkeypatch.setattr(stopping, "WATCH_SECONDS", watch)
+    monkeypatch.setattr(stopping, "_BEFORE_SECONDS", 0.3)
     assert await run(experiment, sources, node, "stop", "--repeats", "1") == 0
     out = capsys.readouterr().out
     said = " ".join(out.split())
-    assert "SIMULATED · The neighbours ran on after: graceful; terminate_client; " in said
-    assert "kill -9, between short kernels. Not after: kill -9, in a long kernel; illegal store." in said
-    assert "error 810" in out
+    if stopping.WAYS[0] == "graceful":
+        assert "SIMULATED · The neighbours ran on after: graceful; terminate_client; " in said
+        assert "kill -9, between short kernels. Not after: none." in said
+        assert "error 810" in out
+    else:
+        assert "ran on after: none. Not after: kill -9, in a long kernel; illegal store." in said
 
 
 async def test_command_compares_start_to_end(

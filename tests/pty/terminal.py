@@ -219,7 +219,7 @@ class Terminal:
             self.read(left)
         return self.size - before
 
-    def wait_for(self, what: str | re.Pattern[str] | Callable[[Terminal], object], deadline: float = 15.0) -> float:
+    def wait_for(self, what: str | re.Pattern[str] | Callable[[Terminal], object], deadline: float = 30.0) -> float:
         """Read until a text, a pattern or a condition holds of the screen; the seconds since the program was started.
 
         Raises Timeout, with the screen in its message, after ``deadline`` seconds.

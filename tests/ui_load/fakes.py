@@ -128,7 +128,7 @@ def load_app(backend: FakeBackend | None = None, snapshot: Snapshot | None = Non
     return make_app(one_daemon() if snapshot is None else snapshot, load=backend or FakeBackend(), **options)
 
 
-async def until(pilot: Pilot, condition: Callable[[], object], seconds: float = 10.0) -> None:
+async def until(pilot: Pilot, condition: Callable[[], object], seconds: float = 30.0) -> None:
     """Let the app work until the condition holds. Raises TimeoutError with what is on the screen."""
     end = time.monotonic() + seconds
     while not condition():

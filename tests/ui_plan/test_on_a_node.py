@@ -36,7 +36,7 @@ def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         shutil.rmtree(place, ignore_errors=True)
 
 
-async def until(pilot: Pilot, true: Callable[[], bool], seconds: float = 20.0) -> None:
+async def until(pilot: Pilot, true: Callable[[], bool], seconds: float = 40.0) -> None:
     ends = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < ends, "it did not come to that"
