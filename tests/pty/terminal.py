@@ -129,6 +129,7 @@ class Terminal:
         self._settings = tempfile.TemporaryDirectory(prefix="terminal-", ignore_cleanup_errors=True)
         env = {name: value for name, value in os.environ.items() if not name.startswith(_LEFT_OUT)}
         env |= dict.fromkeys(("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME"), self._settings.name)
+        env["TMPDIR"] = self._settings.name  # what a killed demo leaves goes with it
         env |= {"LANG": "C.UTF-8", "TERM": "xterm-256color", "COLORTERM": "truecolor", TAG: self.tag}
         env |= environment or {}
         self._master, slave = pty.openpty()
