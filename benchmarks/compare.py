@@ -35,8 +35,10 @@ def showing(pids: Sequence[int]) -> re.Pattern[str]:
 
 
 def mpstui(name: str, node: Node, program: Sequence[str] = MPSTUI) -> Program:
-    """The screen on a node; painted when a client's PID is there."""
-    return Program(name, (*program, "--pipe-dir", str(node.pipe_dir)), showing(node.client_pids()))
+    """The screen on a node: data are there with a client's PID, all of it with the heading of the clients' panel."""
+    shown = showing(node.client_pids())
+    whole = re.compile(rf"⁴Clients(?:[^\n]*\n)+?[^\n]*{shown.pattern}")
+    return Program(name, (*program, "--pipe-dir", str(node.pipe_dir)), shown, whole)
 
 
 def restless(node: Node) -> Program:

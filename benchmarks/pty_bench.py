@@ -40,6 +40,9 @@ class Program:
     name: str
     argv: tuple[str, ...]
     ready: re.Pattern[str]
+    """On the screen once data are shown."""
+    complete: re.Pattern[str] | None = None
+    """On the screen once all of it is shown, where that is later than the first data."""
     environment: Mapping[str, str] = field(default_factory=dict)
     keys: tuple[str, str] = ("down", "up")
     """The keys pressed in the latency part: ten of the first, ten of the second, and so on."""
@@ -63,7 +66,10 @@ class Start:
     """One start of a program, seconds since exec."""
 
     first_byte: float
+    data: float
+    """A client is on the screen."""
     painted: float
+    """And so is everything else."""
 
 
 @dataclass(frozen=True)
@@ -147,9 +153,10 @@ def press_keys(terminal: Terminal, keys: Sequence[str], settings: Settings) -> t
 
 
 def _wait_painted(terminal: Terminal, program: Program, settings: Settings) -> Start:
-    painted = terminal.wait_for(program.ready, settings.deadline)
+    data = terminal.wait_for(program.ready, settings.deadline)
+    painted = data if program.complete is None else terminal.wait_for(program.complete, settings.deadline)
     assert terminal.first_byte is not None
-    return Start(terminal.first_byte - terminal.started, painted)
+    return Start(terminal.first_byte - terminal.started, data, painted)
 
 
 def family(pid: int) -> list[psutil.Process]:
@@ -199,6 +206,7 @@ def summary(starts: Sequence[Start], runs: Sequence[Run]) -> dict[str, Any]:
         "starts": len(starts),
         "runs": len(runs),
         "first_byte_s": _median([start.first_byte for start in starts]),
+        "data_s": _median([start.data for start in starts]),
         "painted_s": _median([start.painted for start in starts]),
         "painted_max_s": max((start.painted for start in starts), default=None),
     }
@@ -233,8 +241,9 @@ def machine() -> dict[str, Any]:
 
 
 COLUMNS_OF_TABLE = (
-    ("painted", "painted_s", "{:.2f} s"),
     ("1st byte", "first_byte_s", "{:.2f} s"),
+    ("data", "data_s", "{:.2f} s"),
+    ("painted", "painted_s", "{:.2f} s"),
     ("bytes/s", "bytes_per_second", "{:,.0f}"),
     ("CPU", "cpu_percent", "{:.2f} %"),
     ("RSS", "rss_mib", "{:.0f} MiB"),

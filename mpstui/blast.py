@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from mpstui.model import Client, Daemon, PendingClient, ProcessKey, Server
 
@@ -39,8 +39,7 @@ def server_of(daemon: Daemon, key: ProcessKey) -> Server | None:
     return next((s for s in daemon.servers if any(c.key == key for c in s.clients)), None)
 
 
-@dataclass(frozen=True, slots=True)
-class BlastRadius:
+class BlastRadius(NamedTuple):
     """What a fault of one client would do (fact 18)."""
 
     client: Client

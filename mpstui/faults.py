@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 from mpstui.model import Client, Daemon, ProcessKey, Server, ServerFault, Snapshot
 from mpstui.text import UNKNOWN, format_age
 
 
-@dataclass(frozen=True, slots=True)
-class OwnerNote:
+class OwnerNote(NamedTuple):
     """A ready-made message to one user whose processes were hit."""
 
     user: str | None
@@ -20,8 +19,7 @@ class OwnerNote:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class FaultReport:
+class FaultReport(NamedTuple):
     """A server's fault as a person needs it."""
 
     server_pid: int

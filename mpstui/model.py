@@ -46,10 +46,10 @@ EventKind = Literal[
 CONTEXT_LIMIT: Final = 48
 """Contexts a device takes on Volta and later: the 49th client gets error 46 (fact 13)."""
 
-EMPTY: Final[Mapping[str, Any]] = MappingProxyType({})
+EMPTY: Final[Mapping[Any, Any]] = MappingProxyType({})
 
 
-def empty() -> Mapping[str, Any]:
+def empty() -> Mapping[Any, Any]:
     """The one empty mapping, as a dataclass default."""
     return EMPTY
 

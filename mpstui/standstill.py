@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from mpstui.model import Client, Daemon, LostClient, ProcessKey, SessionHolder, Snapshot
 from mpstui.text import UNKNOWN, format_age
@@ -12,8 +11,7 @@ Cause = Literal["terminated_twice", "held", "quitting", "silent", "gone"]
 _SOCKETS = ("control", "control_privileged", "control_lock", "log", "nvidia-cuda-mps-control.pid")
 
 
-@dataclass(frozen=True, slots=True)
-class Standstill:
+class Standstill(NamedTuple):
     """Why a daemon answers nobody, and the way out."""
 
     cause: Cause

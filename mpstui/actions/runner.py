@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -108,7 +107,7 @@ class Runner:
             progress("sending")
             sent, read, result = await self._change(request, snapshot, control)
             if result.done and request.server_pid is None:
-                result = replace(result, details=(*result.details, *_keep_their_own(request, daemon)))
+                result = result._replace(details=(*result.details, *_keep_their_own(request, daemon)))
         finally:
             self._node.request_refresh(request.pipe_dir)
         return self._write(request, sent.command, sent, result, read)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum, IntEnum
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from mpstui.control.answer import Outcome
 from mpstui.model import ProcessKey
@@ -60,8 +59,7 @@ STATUS: Final[Mapping[Outcome, ExitStatus]] = {
 """The exit status of a command that ended so."""
 
 
-@dataclass(frozen=True, slots=True)
-class Argument:
+class Argument(NamedTuple):
     """One thing an action has to be told."""
 
     name: str
@@ -70,8 +68,7 @@ class Argument:
     hint: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Action:
+class Action(NamedTuple):
     """An entry of the registry. Keys, footer, palette, help and command line are made from it."""
 
     id: ActionId
@@ -84,8 +81,7 @@ class Action:
     """Its clients follow from the daemon's state (``mpstui.actions.rescue.targets``) instead of being chosen."""
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(NamedTuple):
     """One wish of the user. Clients are named by identity, never by position."""
 
     action: ActionId
@@ -98,8 +94,7 @@ class Request:
     clients: tuple[ProcessKey, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Others:
+class Others(NamedTuple):
     """Clients that an action does not mean, and what they have to do with it."""
 
     title: str
@@ -108,8 +103,7 @@ class Others:
     """One line each."""
 
 
-@dataclass(frozen=True, slots=True)
-class Preview:
+class Preview(NamedTuple):
     """What a request would do, worked out from a snapshot without asking the daemon."""
 
     title: str
@@ -127,8 +121,7 @@ class Preview:
     error_status: ExitStatus = ExitStatus.DONE
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+class Result(NamedTuple):
     """What came of a request."""
 
     request: Request

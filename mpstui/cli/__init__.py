@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import errno
 import io
 import json
@@ -14,6 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from mpstui.cli import planning
+from mpstui.cli.lean import asyncio
 from mpstui.cli.parser import build_parser
 from mpstui.cli.past import wants_past
 from mpstui.model import Daemon

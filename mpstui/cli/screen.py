@@ -24,15 +24,9 @@ def run_screen(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
     # collection on again after its first picture.
     gc.disable()
 
-    from mpstui.actions.audit import AuditLog, default_path
-    from mpstui.actions.runner import Runner
-    from mpstui.cli.backend import NodeLoad
-    from mpstui.cli.settings import NodeDaemons, NodePlans
-    from mpstui.cli.trouble import NodeTrouble
+    from mpstui.cli.firstlook import first_look, shown
     from mpstui.node import MixedNode, open_node
     from mpstui.observe.collector import Collector
-    from mpstui.ui.app import MpsTuiApp
-    from mpstui.ui.theme import build_themes, choose_theme
 
     config, messages = load_config()
     specs, broken = load_themes()
@@ -41,51 +35,63 @@ def run_screen(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
         for text in broken:
             complain(text, ExitStatus.USAGE)
         return complain(_no_theme(options.theme, names), ExitStatus.USAGE)
-    wanted, more = theme_wish(options.theme, config.theme, names)
-    messages += [*broken, *more]
-    themes = build_themes(specs)
-    theme = choose_theme(wanted, os.environ)
     try:
         sources, dirs = open_node(pipe_dirs)
     except MixedNode as error:
         return complain(str(error), ExitStatus.USAGE)
     refresh = options.refresh or config.refresh
     log_dirs = tuple(getattr(options, "log_dir", ()))
-    collector = Collector(dirs, sources, log_dirs=log_dirs, refresh=refresh, reconcile=config.reconcile)
-    keys = dict(config.keys)
-    if keys:
-        from mpstui.ui.keys import places, resolve
-
-        keys, unheeded = resolve(keys, places())
-        messages += unheeded
-    read_only = options.read_only or config.read_only
-    audit = AuditLog(default_path())
-    runner = Runner(collector, audit, read_only=read_only)
-    demo = bool(getattr(options, "demo", False))
-    app = MpsTuiApp(
-        collector,
-        runner,
-        themes=themes,
-        theme=theme,
-        read_only=read_only,
-        refresh=refresh,
-        messages=messages,
-        keys=keys,
-        load=NodeLoad(sources, dirs),
-        plans=NodePlans(),
-        daemons=NodeDaemons(
-            sources.control_binary,
-            collector.control_for,
-            audit,
-            dirs,
-            read_only=read_only,
-            demo=demo,
-            gone=lambda: nobody_runs(collector.snapshot),
-            watch=collector.watch,
-        ),
-        trouble=NodeTrouble(sources, dirs, log_dirs),
+    collector, seen = first_look(
+        lambda: Collector(dirs, sources, log_dirs=log_dirs, refresh=refresh, reconcile=config.reconcile)
     )
-    return app.run() or 0
+    with shown(seen) as take_over:
+        from mpstui.actions.audit import AuditLog, default_path
+        from mpstui.actions.runner import Runner
+        from mpstui.cli.backend import NodeLoad
+        from mpstui.cli.settings import NodeDaemons, NodePlans
+        from mpstui.cli.trouble import NodeTrouble
+        from mpstui.ui.app import MpsTuiApp
+        from mpstui.ui.theme import build_themes, choose_theme
+
+        wanted, more = theme_wish(options.theme, config.theme, names)
+        messages += [*broken, *more]
+        themes = build_themes(specs)
+        theme = choose_theme(wanted, os.environ)
+        keys = dict(config.keys)
+        if keys:
+            from mpstui.ui.keys import places, resolve
+
+            keys, unheeded = resolve(keys, places())
+            messages += unheeded
+        read_only = options.read_only or config.read_only
+        audit = AuditLog(default_path())
+        runner = Runner(collector, audit, read_only=read_only)
+        demo = bool(getattr(options, "demo", False))
+        app = MpsTuiApp(
+            collector,
+            runner,
+            themes=themes,
+            theme=theme,
+            read_only=read_only,
+            refresh=refresh,
+            messages=messages,
+            keys=keys,
+            load=NodeLoad(sources, dirs),
+            plans=NodePlans(),
+            daemons=NodeDaemons(
+                sources.control_binary,
+                collector.control_for,
+                audit,
+                dirs,
+                read_only=read_only,
+                demo=demo,
+                gone=lambda: nobody_runs(collector.snapshot),
+                watch=collector.watch,
+            ),
+            trouble=NodeTrouble(sources, dirs, log_dirs),
+        )
+        take_over()
+        return app.run() or 0
 
 
 def nobody_runs(snapshot: Snapshot | None) -> bool:

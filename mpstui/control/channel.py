@@ -8,8 +8,8 @@ import os
 import signal
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from mpstui.control.answer import Outcome
@@ -27,8 +27,7 @@ _REAP_SECONDS = 2.0
 _locks: WeakKeyDictionary[asyncio.AbstractEventLoop, WeakValueDictionary[str, asyncio.Lock]] = WeakKeyDictionary()
 
 
-@dataclass(frozen=True, slots=True)
-class RawReply:
+class RawReply(NamedTuple):
     """What the binary printed for one command, or why there is nothing to judge."""
 
     command: str

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from mpstui.control.answer import Outcome
 from mpstui.control.channel import CANNOT_SEND
@@ -34,15 +34,13 @@ _QUERIED = rb"(?s)(?P<ordinal>[0-9]{1,6}) +(?P<pci>[^ ]+) +(?P<uuid>[^ ]+) +(?P<
 _VERSION = rb"Binary version: ([0-9][0-9.]{0,30})"
 
 
-@dataclass(frozen=True, slots=True)
-class Unreadable:
+class Unreadable(NamedTuple):
     """Text that the command never prints."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class PsRow:
+class PsRow(NamedTuple):
     """A row of ``ps``, as printed: a client can forge one through its argv[0] (fact 10)."""
 
     pid: int
@@ -56,16 +54,14 @@ class PsRow:
     """Printable; lines that are no row belong to the row above."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClientContext:
+class ClientContext(NamedTuple):
     """``pid.context`` of ``get_device_client_list``."""
 
     pid: int
     context: int
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceClients:
+class DeviceClients(NamedTuple):
     """The clients of one device. Devices without clients are not listed, and the order means nothing (fact 9)."""
 
     ordinal: int
@@ -75,8 +71,7 @@ class DeviceClients:
     contexts: tuple[ClientContext, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class QueriedDevice:
+class QueriedDevice(NamedTuple):
     """A row of ``device_query``. The ordinal is the daemon's or the server's, not NVML's (fact 11)."""
 
     ordinal: int
@@ -86,8 +81,7 @@ class QueriedDevice:
     attributes: str
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceQuery:
+class DeviceQuery(NamedTuple):
     """The devices of the daemon, and of each server by its PID."""
 
     default: tuple[QueriedDevice, ...]

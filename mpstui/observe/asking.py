@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from mpstui.control.answer import Answer, Outcome
 from mpstui.control.legacy import DeviceClients, DeviceQuery
@@ -13,8 +13,7 @@ from mpstui.observe.readings import LimitReading, Membership
 _HOPELESS = frozenset((Outcome.ABSENT, Outcome.HELD, Outcome.BLOCKED, Outcome.NO_BINARY))
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(NamedTuple):
     """What came of a group of questions. ``reading`` is None where the daemon could not be read."""
 
     answer: Answer[object]

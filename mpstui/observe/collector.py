@@ -161,6 +161,16 @@ class Collector:
         self._gpu.close(self._sources.nvml.close)
         self._files.close()
 
+    async def prime(self) -> Snapshot:
+        """A first look at places, logs and /proc, in whatever event loop; no daemon is asked. NVML, which takes longest
+        to start, is begun with. For whoever has something else to do before :meth:`start`."""
+        self._gpu.call(self._sources.nvml.sample)
+        await self._discover()
+        await self._read_facts()
+        shown = self._emit()
+        self._jobs.clear()
+        return shown
+
     async def once(self) -> Snapshot:
         """One complete reading: places, logs, NVML, every daemon that runs, and /proc. CPU percentages stay unknown."""
         sample = asyncio.get_running_loop().create_task(self._read_sample())

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from mpstui.model import ProcessKey
 from mpstui.observe.procfs import (
@@ -36,8 +35,7 @@ _LONG_DAEMON: Final = {"daemon", "foreground", "forground"}
 FileId = tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(NamedTuple):
     """What a command line of the control program asks for."""
 
     daemon: bool = False
@@ -45,8 +43,7 @@ class Options:
     protocol: Literal["legacy", "v3"] = "legacy"
 
 
-@dataclass(frozen=True, slots=True)
-class DaemonProcess:
+class DaemonProcess(NamedTuple):
     """A running control daemon and what may be known of it from outside."""
 
     key: ProcessKey

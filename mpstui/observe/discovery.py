@@ -12,9 +12,8 @@ import stat
 import struct
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from mpstui.model import ProcessKey
 from mpstui.observe.daemons import (
@@ -56,8 +55,7 @@ Trouble = tuple[State, str, str]
 """State, detail, remedy."""
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """A pipe directory and what is known of it without asking anybody."""
 
     pipe_dir: Path

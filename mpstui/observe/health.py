@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from mpstui.control.answer import Outcome
 from mpstui.model import Health, SessionHolder
@@ -11,8 +11,7 @@ from mpstui.observe.state import DaemonState
 from mpstui.text import format_age
 
 
-@dataclass(frozen=True, slots=True)
-class Probe:
+class Probe(NamedTuple):
     """How the last command ended."""
 
     time: float
@@ -23,8 +22,7 @@ class Probe:
     """When it was sent; an answer is word of the daemon from then on."""
 
 
-@dataclass(frozen=True, slots=True)
-class Condition:
+class Condition(NamedTuple):
     """A daemon's health, in words."""
 
     health: Health

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from mpstui.model import Context, Device, empty
+from mpstui.model import EMPTY, Context, Device
 from mpstui.observe.readings import by_ordinal
 from mpstui.observe.state import LimitsInForce
 from mpstui.text import parse_size
@@ -14,15 +14,14 @@ PERCENTAGE_VARIABLE = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 MEMORY_VARIABLE = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
 
 
-@dataclass(frozen=True, slots=True)
-class Effective:
+class Effective(NamedTuple):
     """What a client got."""
 
     percentage: float | None = None
-    memory: Mapping[str, int] = field(default_factory=empty)
+    memory: Mapping[str, int] = EMPTY
     """Bytes by the server's ordinal."""
     priority: int | None = None
-    source: Mapping[str, str] = field(default_factory=empty)
+    source: Mapping[str, str] = EMPTY
     outdated: bool = False
 
 

@@ -7,9 +7,8 @@ import errno
 import os
 import signal
 from collections.abc import Iterable
-from dataclasses import dataclass
 from types import TracebackType
-from typing import Final
+from typing import Final, NamedTuple
 
 from mpstui.model import ProcessKey
 from mpstui.observe.container import cgroup_path, container_of
@@ -150,8 +149,7 @@ def _pid_namespace(pid: int) -> int | None:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class Trouble:
+class Trouble(NamedTuple):
     """Why a process could not be held or signalled."""
 
     message: str

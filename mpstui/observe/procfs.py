@@ -10,8 +10,7 @@ import functools
 import os
 import pwd
 import time
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from mpstui.model import ProcessKey
 from mpstui.text import printable
@@ -23,8 +22,7 @@ _CLOCK_STEP: Final = 1.0
 _boot = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Stat:
+class Stat(NamedTuple):
     """One reading of /proc/PID/stat."""
 
     pid: int

@@ -3,31 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from mpstui.control.legacy import DeviceClients, DeviceQuery, PsRow
-from mpstui.model import Event
+from mpstui.model import EMPTY, Event
 from mpstui.observe.state import ClientRecord, DaemonState, LimitsInForce, ServerRecord
 from mpstui.text import same_limit
 
 
-@dataclass(frozen=True, slots=True)
-class Membership:
+class Membership(NamedTuple):
     """Who is there. ``time`` is when the first question was put: what the logs told later is newer."""
 
     time: float
     servers: tuple[int, ...] = ()
-    status: Mapping[int, str] = field(default_factory=dict)
-    clients: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    status: Mapping[int, str] = EMPTY
+    clients: Mapping[int, tuple[int, ...]] = EMPTY
     """Server to the PIDs of its clients; a server without an answer is missing."""
-    contexts: Mapping[int, tuple[DeviceClients, ...]] = field(default_factory=dict)
+    contexts: Mapping[int, tuple[DeviceClients, ...]] = EMPTY
     rows: tuple[PsRow, ...] = ()
     """Of ``ps``, which a client can forge (fact 10)."""
     query: DeviceQuery | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class LimitReading:
+class LimitReading(NamedTuple):
     """The limits in force; what had no answer is missing or None."""
 
     time: float
@@ -35,8 +33,8 @@ class LimitReading:
     priority: int | None = None
     memory: Mapping[str, int | None] | None = None
     """Default bytes by ordinal; None as a value: no limit."""
-    server_percentage: Mapping[int, float] = field(default_factory=dict)
-    server_memory: Mapping[int, Mapping[str, int | None]] = field(default_factory=dict)
+    server_percentage: Mapping[int, float] = EMPTY
+    server_memory: Mapping[int, Mapping[str, int | None]] = EMPTY
 
 
 def fold_membership(state: DaemonState, reading: Membership, now: float) -> list[Event]:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from textual import events
 from textual.message import Message
@@ -153,8 +154,7 @@ class ProblemBar(Painted):
         ]
 
 
-@dataclass(frozen=True, slots=True)
-class KeyHint:
+class KeyHint(NamedTuple):
     """One entry of the key bar."""
 
     key: str

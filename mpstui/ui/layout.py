@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 WIDE: Final = 118
 """Cells from which devices and limits stand side by side."""
@@ -16,8 +15,7 @@ _ROOM_FOR_LIMITS: Final = 34
 _FEWEST_CLIENTS: Final = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Needs:
+class Needs(NamedTuple):
     """What there is to show."""
 
     devices: int
@@ -31,8 +29,7 @@ class Needs:
     """The id of the panel that the user is in: it is always shown."""
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(NamedTuple):
     """Heights with borders by panel id; a panel that is missing is hidden."""
 
     heights: dict[str, int]

@@ -179,7 +179,7 @@ def test_a_killed_daemon_names_those_who_lost_their_server():
     node = fold("21:31:41.000", **USERS)
     facts = {pid: ProcessFacts(ProcessKey(pid, 3), user="alice") for pid in (3060, 3132, 3130)}
     node.set_facts(node.pids(), facts, at("21:31:41"))
-    node.set_places([replace(running(3060), state="stale", daemon=None)])
+    node.set_places([running(3060)._replace(state="stale", daemon=None)])
     node.set_facts(node.pids(), {3130: facts[3130]}, at("21:31:42"))
     snapshot, daemon = shot(node, "21:31:42")
     assert [(c.key, c.server_pid, c.user) for c in daemon.lost] == [(ProcessKey(3130, 3), 3132, "alice")]
@@ -219,7 +219,7 @@ def test_who_waits_for_whom():
 def outside(environment, start_time=200.0, uid=0, known=True, **place):
     """A node with one process on its device that is no client of MPS."""
     node = fold("21:28:37", **FAULTS)
-    node.set_places([replace(running(), start_time=100.0, uid=0, **place)])
+    node.set_places([running()._replace(start_time=100.0, uid=0, **place)])
     query = DeviceQuery((QueriedDevice(0, "0000:00.06.00", UUID, "H100", "N/A"),), {})
     node.fold_membership(PIPE, Membership(at("21:28:37"), (453,), {453: "ACTIVE"}, {}, {}, (), query), at("21:28:37"))
     clients = {882: 1 << 20}

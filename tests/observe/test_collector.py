@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from dataclasses import replace
 
 import pytest
 
@@ -137,7 +136,7 @@ async def test_no_probe_while_the_log_says_blocked(node):
 async def test_a_daemon_that_goes_and_comes(node):
     await node.settled()
     place = node.place
-    node.place = replace(place, state="stale", daemon=None, detail="its files were left behind")
+    node.place = place._replace(state="stale", daemon=None, detail="its files were left behind")
     node.log("control", "Exit with status 0")
     await node.until(lambda: node.daemon.health == "stale")
     assert node.daemon.servers == ()

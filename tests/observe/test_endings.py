@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
-from dataclasses import replace
 
 import pytest
 
@@ -74,7 +73,7 @@ async def test_what_cannot_be_watched_is_left_alone(monkeypatch):
 @pytest.mark.parametrize("under_way", [False, True])
 async def test_a_killed_daemon_is_noticed_before_the_next_reading(tmp_path, sleeper, under_way):
     node = Node(tmp_path)
-    node.place = replace(node.place, daemon=ProcessKey(sleeper.pid, 1))
+    node.place = node.place._replace(daemon=ProcessKey(sleeper.pid, 1))
     node.processes.living = {sleeper.pid, 634}
     await node.collector.start()
     await node.settled()

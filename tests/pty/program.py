@@ -16,6 +16,8 @@ from typing import Any
 from terminal import until
 
 MPSTUI = (sys.executable, "-c", "import sys; from mpstui.cli import main; sys.exit(main())")
+WHOLE = "⁴Clients"
+"""On the screen once that has taken over from the first look at the node."""
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 
 import pytest
-from program import MPSTUI, Node
+from program import MPSTUI, WHOLE, Node
 from terminal import Terminal, process_state, until
 
 GRACE = 2.0
@@ -27,7 +27,7 @@ def assert_nothing_left(terminal: Terminal, deadline: float = GRACE) -> None:
 def demo() -> Terminal:
     """The demo, up and with its simulated processes running."""
     terminal = Terminal([*MPSTUI, "--demo"])
-    terminal.wait_for("SIMULATED")
+    terminal.wait_for(WHOLE)
     terminal.wait_for(lambda t: len(t.descendants()) > 3)
     return terminal
 
@@ -57,7 +57,7 @@ def test_a_signal_ends_it_and_restores_the_terminal(number: signal.Signals) -> N
 def test_a_terminal_torn_off_ends_it(ignored: bool) -> None:
     command = ["sh", "-c", "trap '' HUP; exec \"$@\"", "sh"] if ignored else []
     with Terminal([*command, *MPSTUI, "--demo"]) as terminal:
-        terminal.wait_for("SIMULATED")
+        terminal.wait_for(WHOLE)
         terminal.wait_for(lambda t: len(t.descendants()) > 3)
         terminal.tear_off()
         until(lambda: terminal.process.poll() is not None, GRACE, "the program has ended")
@@ -85,7 +85,7 @@ def test_a_killed_demo_leaves_no_simulated_process() -> None:
 
 def test_stopped_and_continued_it_draws_again(node: Node) -> None:
     with Terminal([*MPSTUI, "--pipe-dir", str(node.pipe_dir)]) as terminal:
-        terminal.wait_for("SIMULATED")
+        terminal.wait_for(WHOLE)
         terminal.process.send_signal(signal.SIGSTOP)
         until(lambda: process_state(terminal.pid) == "T", 2, "the program is stopped")
         terminal.screen.erase_in_display(2)
@@ -99,7 +99,7 @@ def test_stopped_and_continued_it_draws_again(node: Node) -> None:
 def test_ctrl_z_stops_the_job_and_fg_brings_the_whole_screen_back(node: Node) -> None:
     shell = ["bash", "-c", 'set -m; sh -c \'"$@"; exit $?\' sh "$@"; echo stopped $?; read x; fg; echo ended $?', "sh"]
     with Terminal([*shell, *MPSTUI, "--pipe-dir", str(node.pipe_dir)]) as terminal:
-        terminal.wait_for("SIMULATED")
+        terminal.wait_for(WHOLE)
         terminal.key("t")
         terminal.wait_for("Cancel")
         terminal.key("ctrl+z")
@@ -116,7 +116,7 @@ def test_ctrl_z_stops_the_job_and_fg_brings_the_whole_screen_back(node: Node) ->
 
 def test_ctrl_z_where_no_shell_would_bring_it_back_stops_nothing(node: Node) -> None:
     with Terminal([*MPSTUI, "--pipe-dir", str(node.pipe_dir)]) as terminal:
-        terminal.wait_for("SIMULATED")
+        terminal.wait_for(WHOLE)
         terminal.key("ctrl+z")
         terminal.wait_for("No shell with job control")
         terminal.key("q")

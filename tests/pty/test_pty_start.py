@@ -6,7 +6,7 @@ import re
 import subprocess
 
 import pytest
-from program import MPSTUI, Node
+from program import MPSTUI, WHOLE, Node
 from terminal import Terminal
 
 TRUE_OR_INDEXED = re.compile(rb"\x1b\[(?:[0-9;]*;)?[34]8;[25];")
@@ -45,6 +45,7 @@ def test_it_starts_in_a_terminal_of_another_size(node: Node, size: tuple[int, in
 def test_it_lives_through_a_terminal_that_shrinks_and_grows(node: Node) -> None:
     with Terminal([*MPSTUI, "--pipe-dir", str(node.pipe_dir)]) as terminal:
         shown = re.compile(rf"\b{node.client_pids()[0]}\b")
+        terminal.wait_for(WHOLE)
         terminal.wait_for(shown)
         for columns, lines in ((20, 5), (160, 48), (1, 1), (80, 24), (20, 5), (160, 48)):
             before = terminal.size
@@ -76,6 +77,7 @@ def test_without_a_terminal_it_says_so_and_draws_nothing() -> None:
 def test_sixteen_colours_get_no_others(node: Node) -> None:
     environment = {"TERM": "xterm", "COLORTERM": ""}
     with Terminal([*MPSTUI, "--pipe-dir", str(node.pipe_dir)], environment=environment) as terminal:
+        terminal.wait_for(WHOLE)
         terminal.wait_for(re.compile(rf"\b{node.client_pids()[0]}\b"))
         assert ANY_COLOUR.search(terminal.bytes)
         assert not TRUE_OR_INDEXED.search(terminal.bytes)
@@ -83,5 +85,5 @@ def test_sixteen_colours_get_no_others(node: Node) -> None:
 
 def test_no_color_gets_no_colour(node: Node) -> None:
     with Terminal([*MPSTUI, "--pipe-dir", str(node.pipe_dir)], environment={"NO_COLOR": "1"}) as terminal:
-        terminal.wait_for(re.compile(rf"\b{node.client_pids()[0]}\b"))
+        terminal.wait_for(WHOLE)
         assert not ANY_COLOUR.search(terminal.bytes)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from mpstui.model import Daemon, Snapshot
 from mpstui.text import UNKNOWN
@@ -15,8 +14,7 @@ from mpstui.ui.panel import Panel
 _PRIORITY = {0: "normal", 1: "below normal"}
 
 
-@dataclass(frozen=True, slots=True)
-class LimitRow:
+class LimitRow(NamedTuple):
     """One line: whose limits, and what they are."""
 
     server_pid: int | None

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from mpstui.doctor.types import Finding
 from mpstui.model import Daemon, Event, Snapshot
+
+if TYPE_CHECKING:  # the overview is painted without
+    from mpstui.doctor.types import Finding
 
 
 class TroubleUnavailable(Exception):
