@@ -21,6 +21,13 @@ from mpstui.observe.procfs import process_key
 Start = Callable[..., subprocess.Popen[bytes]]
 
 
+class AllBut(frozenset[int]):
+    """Every process except these; also what other tests start at this moment."""
+
+    def __contains__(self, pid: object) -> bool:
+        return not super().__contains__(pid)
+
+
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
     """Starts a shell that sleeps, under any argv and with any pipe directory."""
@@ -85,8 +92,7 @@ def test_daemons_are_no_holders(tmp_path: Path, start: Start) -> None:
 def test_a_process_without_the_variable_talks_to_the_default_directory(tmp_path: Path, start: Start) -> None:
     mine = session(start, None)
     assert find_holder(tmp_path) is None
-    others = {p.pid for p in psutil.process_iter()} - {mine.pid}
-    found = find_holder(Path("/tmp/nvidia-mps"), exclude=others)
+    found = find_holder(Path("/tmp/nvidia-mps"), exclude=AllBut({mine.pid}))
     assert found is not None
     assert found.pid == mine.pid
 
@@ -120,13 +126,12 @@ def test_the_sentence_that_names_it(holder: SessionHolder, text: str) -> None:
 def test_a_hidden_environment_makes_it_only_likely(tmp_path: Path, start: Start) -> None:
     """Asked by another user, who may not read root's environment."""
     mine = session(start, tmp_path)
-    others = {p.pid for p in psutil.process_iter()} - {mine.pid}
     read, write = os.pipe()
     if (child := os.fork()) == 0:
         try:
             os.setgid(2001)
             os.setuid(2001)
-            found = find_holder(tmp_path, exclude=others)
+            found = find_holder(tmp_path, exclude=AllBut({mine.pid}))
             os.write(write, f"{found.pid} {found.certain}".encode() if found else b"none")
         finally:
             os._exit(0)
