@@ -19,6 +19,7 @@ from mpstui.observe.discovery import Place, discover
 from mpstui.observe.endings import Endings
 from mpstui.observe.keeper import Clock, Keeper
 from mpstui.observe.notices import Notices, Watcher, open_watcher
+from mpstui.observe.puzzle import Puzzle
 from mpstui.observe.reducer import NodeState
 from mpstui.observe.schedule import Schedule
 from mpstui.observe.sources import NodeSources, NvmlSample
@@ -96,8 +97,7 @@ class Collector:
         self._loop_task: asyncio.Task[None] | None = None
         self._jobs: dict[str, asyncio.Task[Any]] = {}
         self._next: dict[str, float] = {}
-        self._puzzling: frozenset[int] = frozenset()
-        self._asked_about: frozenset[int] = frozenset()
+        self._puzzle = Puzzle()
         self._dirty = False
         self._starting_until = -math.inf
         self._identified: frozenset[int] = frozenset()
@@ -301,7 +301,7 @@ class Collector:
         try:
             sample = await asyncio.wait_for(asyncio.shield(reading), self._patience)
             self._node.set_sample(sample)
-            self._puzzle(sample.mps_clients)
+            self._explain(sample.mps_clients)
         except asyncio.TimeoutError:
             text = f"NVML has not answered for {self._patience:g} s; the driver may be hung."
             self._node.set_sample(NvmlSample(self._clock(), error=text))
@@ -320,16 +320,11 @@ class Collector:
             return
         if self._node.set_membership(members):
             self._dirty = True
-        self._puzzle(members)
+        self._explain(members)
 
-    def _puzzle(self, members: Members) -> None:
+    def _explain(self, members: Members) -> None:
         """NVML lists a client that no log has told of, or no longer lists one: the daemons are asked, once."""
-        puzzling = self._node.unexplained(members)
-        lasting = puzzling & self._puzzling  # the logs have had time to tell
-        self._puzzling = puzzling
-        self._asked_about &= puzzling
-        if lasting - self._asked_about:
-            self._asked_about |= lasting
+        if self._puzzle.lasts(self._node.unexplained(members)):
             now = self._monotonic()
             for keeper in self._keepers.values():
                 keeper.schedule.want(True, False, now)
