@@ -325,9 +325,8 @@ class Collector:
     def _explain(self, members: Members) -> None:
         """NVML lists a client that no log has told of, or no longer lists one: the daemons are asked, once."""
         if self._puzzle.lasts(self._node.unexplained(members)):
-            now = self._monotonic()
             for keeper in self._keepers.values():
-                keeper.schedule.want(True, False, now)
+                keeper.schedule.want(True, False, self._monotonic())
             self._notices.stir()
 
     async def _read_facts(self) -> None:
