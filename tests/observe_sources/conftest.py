@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import select
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 Spawn = Callable[..., subprocess.Popen[bytes]]
+
+
+@pytest.fixture
+def room() -> Iterator[Path]:
+    """A short directory that everybody may look into: a control socket's path must fit."""
+    path = Path(tempfile.mkdtemp(prefix="mps", dir="/tmp"))
+    path.chmod(0o755)
+    yield path
+    shutil.rmtree(path)
 
 
 @pytest.fixture

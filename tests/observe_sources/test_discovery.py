@@ -8,20 +8,19 @@ import os
 import shutil
 import socket
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from subprocess import Popen
 
 import pytest
 
-from mpstui.model import ProcessKey
 from mpstui.observe import daemons, discovery
-from mpstui.observe.daemons import Options, daemon_process, parse_command_line, running_daemons
+from mpstui.observe.daemons import daemon_process, running_daemons
 from mpstui.observe.discovery import Place, discover, how_to_start
-from mpstui.observe.logdir import binary_version, find_log_dir
+from mpstui.observe.logdir import binary_version
 from mpstui.observe.procfs import process_key
+from tests.observe_sources.places import control_log
 
 DATA = Path(__file__).parents[1] / "data"
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become somebody else")
@@ -47,15 +46,6 @@ print("ready", flush=True)
 sys.stdin.read()
 """
 Start = Callable[..., "Popen[bytes]"]
-
-
-@pytest.fixture
-def room() -> Iterator[Path]:
-    """A short directory that everybody may look into: a control socket's path must fit."""
-    path = Path(tempfile.mkdtemp(prefix="mps", dir="/tmp"))
-    path.chmod(0o755)
-    yield path
-    shutil.rmtree(path)
 
 
 @pytest.fixture
@@ -92,12 +82,6 @@ def one(pipe_dir: Path, *log_dirs: Path) -> Place:
     (place,) = discover([pipe_dir], log_dirs, env={})
     assert place.pipe_dir == pipe_dir
     return place
-
-
-def control_log(directory: Path, text: str = "") -> Path:
-    directory.mkdir(parents=True, exist_ok=True)
-    (directory / "control.log").write_text(text)
-    return directory
 
 
 def test_a_running_daemon(room: Path, start: Start) -> None:
@@ -380,104 +364,6 @@ def test_nothing_at_all_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
     (place,) = discover(env={"CUDA_MPS_PIPE_DIRECTORY": ""}, well_known=())
     assert (place.state, place.pipe_dir) == ("absent", Path("/tmp/no-such-mps"))
     assert "does not exist" in place.detail
-
-
-@pytest.mark.parametrize(
-    ("line", "options"),
-    [
-        ("nvidia-cuda-mps-control -d", Options(daemon=True)),
-        ("/usr/bin/nvidia-cuda-mps-control -f", Options(daemon=True)),
-        ("nvidia-cuda-mps-control --daemon --multiuser-server", Options(daemon=True, multiuser=True)),
-        ("nvidia-cuda-mps-control --forground", Options(daemon=True)),
-        ("nvidia-cuda-mps-control -Md", Options(daemon=True, multiuser=True)),
-        ("nvidia-cuda-mps-control -d -S -p 3", Options(daemon=True, protocol="v3")),
-        ("nvidia-cuda-mps-control -dp3", Options(daemon=True, protocol="v3")),
-        ("nvidia-cuda-mps-control -p 1 -d", Options(daemon=True)),
-        ("nvidia-cuda-mps-control -p", Options()),
-        ("nvidia-cuda-mps-control", Options()),
-        ("nvidia-cuda-mps-control get_server_list", Options()),
-        ("nvidia-cuda-mps-control server create training --uid=1000", Options()),
-        ("nvidia-cuda-mps-control -- -d", Options()),
-        ("python3.11 -I -S /x/sim/bin/nvidia-cuda-mps-control -d", Options(daemon=True)),
-        ("/usr/bin/python -IS -W error -X dev -Xmode nvidia-cuda-mps-control -d", Options(daemon=True)),
-        ("python -c nvidia-cuda-mps-control -d", None),
-        ("python -Im nvidia-cuda-mps-control -d", None),
-        ("python train.py nvidia-cuda-mps-control -d", None),
-        ("python", None),
-        ("grep nvidia-cuda-mps-control -d", None),
-        ("nvidia-cuda-mps-server", None),
-        ("vim /x/nvidia-cuda-mps-control -d", None),
-        ("", None),
-    ],
-)
-def test_command_lines(line: str, options: Options | None) -> None:
-    assert parse_command_line(line.split()) == options
-
-
-@pytest.mark.parametrize(
-    ("pipe_dir", "log_dir"),
-    [
-        ("mps_0", "mps_log_0"),
-        ("nvidia-mps_3", "nvidia-log_3"),
-        ("nvidia-mps", "nvidia-log"),
-        ("nvidia-mps", "nvidia-mps-log"),
-        ("nvidia.com/gpu/pipe", "nvidia.com/gpu/log"),
-        ("mps-pipe-7", "mps-log-7"),
-        ("pipes", "pipes/log"),
-        ("pipes", "pipes_log"),
-    ],
-)
-def test_log_directories_beside_pipe_directories(room: Path, pipe_dir: str, log_dir: str) -> None:
-    (room / pipe_dir).mkdir(parents=True)
-    (room / log_dir).mkdir(exist_ok=True)
-    assert find_log_dir(room / pipe_dir, None, None) is None, "only with a control.log in it"
-    control_log(room / log_dir)
-    assert find_log_dir(room / pipe_dir, None, None) == room / log_dir
-    assert find_log_dir(room / pipe_dir, None, room / "said") == room / "said"
-
-
-@needs_root
-def test_a_log_of_somebody_else_is_no_guess(room: Path) -> None:
-    logs = control_log(room / "mps_log_0")
-    os.chown(logs / "control.log", 65534, 65534)
-    assert find_log_dir(room / "mps_0", None, None) is None
-    key = ProcessKey(1, 1)
-    daemon = daemons.DaemonProcess(key, 65534, 0.0, False, "legacy", None, None)
-    assert find_log_dir(room / "mps_0", daemon, None) == logs
-
-
-def test_the_default_log_directory_counts_for_the_default_pipe_directory_or_one_that_it_names(
-    room: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    recorded = (DATA / "h100" / "commands-control.log").read_text()
-    logs = control_log(room / "default", recorded)
-    monkeypatch.setattr("mpstui.observe.logdir.DEFAULT_LOG_DIR", logs)
-    assert find_log_dir(Path("/tmp/nvidia-mps"), None, None) == logs
-    assert find_log_dir(Path("/tmp/mps_0"), None, None) == logs
-    assert find_log_dir(Path("/tmp/mps_1"), None, None) is None
-    assert find_log_dir(Path("/tmp/mps_"), None, None) is None
-
-
-def test_the_version_of_the_recorded_daemon() -> None:
-    assert binary_version(DATA / "h100", 480) is None
-    recorded = DATA / "h100" / "commands-control.log"
-    with tempfile.TemporaryDirectory() as directory:
-        shutil.copy(recorded, Path(directory) / "control.log")
-        assert binary_version(Path(directory), 480) == "13000"
-        assert binary_version(Path(directory), None) == "13000"
-        with open(Path(directory) / "control.log", "r+b") as log:
-            log.seek(3 << 30)
-            log.write(b"\n[2026-11-20 21:24:23.049 Control   9] CUDA MPS Control binary version: 13010\n")
-        assert binary_version(Path(directory), 9) == "13010"
-        assert binary_version(Path(directory), 480) == "13000"
-
-
-def test_a_pass_over_proc_is_cheap() -> None:
-    running_daemons()
-    before = time.thread_time()
-    running_daemons()
-    count = sum(name.isdigit() for name in os.listdir("/proc"))
-    assert (time.thread_time() - before) / count < 0.0003
 
 
 def test_the_command_that_starts_a_daemon_is_one_for_a_shell():

@@ -273,19 +273,6 @@ def test_the_clock_may_be_set(monkeypatch: pytest.MonkeyPatch, waiter: Waiter) -
     assert second.start_time == pytest.approx(first.start_time + 3600, abs=2)
 
 
-def test_a_tick_over_48_processes_is_cheap(waiter: Waiter) -> None:
-    children = [waiter() for _ in range(3)]
-    pids = [child.pid for child in children]
-    source = ProcProcesses()
-    source.facts(pids)
-    cost = []
-    for _ in range(16):
-        before = time.thread_time()
-        source.facts(pids)
-        cost.append(time.thread_time() - before)
-    assert min(cost) * 16 < 0.003
-
-
 def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch, waiter: Waiter) -> None:
     monkeypatch.setattr(processes, "_CACHE_LIMIT", 2)
     children = [waiter() for _ in range(3)]
