@@ -7,6 +7,7 @@ import errno
 import io
 import json
 import os
+import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -98,7 +99,7 @@ def _node(options: argparse.Namespace) -> Iterator[tuple[Path, ...]]:
 
 
 async def _load(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
-    """``load`` and ``experiment``: CUDA clients of our own."""
+    """``load`` and ``experiment``: CUDA clients of our own. SIGTERM and SIGHUP end them as Ctrl-C does."""
     from mpstui.actions.types import ExitStatus
     from mpstui.node import MixedNode, open_node
 
@@ -110,7 +111,23 @@ async def _load(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int
         from mpstui.cli.load import run
     else:
         from mpstui.cli.experiment import run
-    return await run(options, sources, dirs)
+    ended_by: list[int] = []
+    task = asyncio.current_task()
+
+    def end(number: int) -> None:
+        if not ended_by and task is not None:
+            ended_by.append(number)
+            task.cancel()
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+            asyncio.get_running_loop().add_signal_handler(number, end, number)
+    try:
+        return await run(options, sources, dirs)
+    except asyncio.CancelledError:
+        if not ended_by:
+            raise
+        return 128 + ended_by[0]
 
 
 async def _headless(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:

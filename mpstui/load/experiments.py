@@ -17,6 +17,7 @@ DIFFERENCE: Final = 0.02
 """Smaller ones are not worth a word."""
 WORK_WINDOWS: Final = 3
 """One client alone works this many windows long in ``nbody``."""
+_RAISED: Final = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,20 +33,22 @@ class Outcome:
     notes: tuple[str, ...] = ()
 
 
-async def nbody(lab: Lab, clients: Sequence[int] = (1, 2, 4), kernel: KernelName = "nbody") -> Outcome:
+async def nbody(lab: Lab, clients: Sequence[int] = (1, 2, 4)) -> Outcome:
     """A fixed amount of work a client, by 1, 2 and 4 clients at a time, with and without MPS."""
     lab.progress("one client alone, to choose the amount of work")
-    async with running(lab, LoadSpec(kernel, mps=False)) as (supervisor, workers):
-        rate = Spread.of((await windows(lab, supervisor, workers))[0]).median * INFO[kernel].scale
+    async with running(lab, LoadSpec("nbody", mps=False)) as (supervisor, workers):
+        rate = Spread.of((await windows(lab, supervisor, workers))[0]).median * INFO["nbody"].scale
     amount = rate * lab.seconds * WORK_WINDOWS
-    spec = LoadSpec(kernel, amount=amount)
-    return await _with_and_without(lab, "nbody", spec, clients, f"{INFO[kernel].text}: {amount:.3g} in each client")
+    spec = LoadSpec("nbody", amount=amount)
+    return await _with_and_without(
+        lab, "nbody", spec, clients, f"for {power(amount)} interactions: {INFO[spec.kernel].text}"
+    )
 
 
 async def command(lab: Lab, program: tuple[str, ...], clients: Sequence[int] = (1, 4)) -> Outcome:
     """The user's own program from start to end, by several clients at a time, with and without MPS."""
     spec = LoadSpec("command", command=program)
-    return await _with_and_without(lab, COMMAND, spec, clients, f"{program[0]}, start to end")
+    return await _with_and_without(lab, COMMAND, spec, clients, f"of {program[0]}, start to end")
 
 
 async def _with_and_without(lab: Lab, name: str, spec: LoadSpec, clients: Sequence[int], what: str) -> Outcome:
@@ -74,7 +77,7 @@ async def _with_and_without(lab: Lab, name: str, spec: LoadSpec, clients: Sequen
     if lab.repeats == 1:
         notes += ("one repeat has no spread but that among its clients: more --repeats tell chance from difference",)
     verdict = with_or_without(spreads)
-    return Outcome(name, f"Time of each client: {what}", columns, tuple(rows), tuple(data), verdict, notes)
+    return Outcome(name, f"Time of each client {what}", columns, tuple(rows), tuple(data), verdict, notes)
 
 
 def with_or_without(spreads: Mapping[int, tuple[Spread, Spread]]) -> str:
@@ -95,6 +98,12 @@ def with_or_without(spreads: Mapping[int, tuple[Spread, Spread]]) -> str:
     if apart[worst] <= -DIFFERENCE:
         return f"MPS does not help here: {slowed}."
     return f"MPS makes no difference here: less than {DIFFERENCE:.0%} either way."
+
+
+def power(value: float) -> str:
+    """``2.81×10¹²``."""
+    mantissa, exponent = f"{value:.2e}".split("e")
+    return f"{mantissa}×10{str(int(exponent)).translate(_RAISED)}"
 
 
 def _saved(off: Spread, on: Spread) -> float:

@@ -5,6 +5,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import re
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
@@ -73,6 +77,30 @@ async def test_ctrl_c_shows_what_was_measured_until_then(
     assert last["simulated"] is True
     assert [worker["state"] for worker in last["workers"]] == ["ended", "ended"]
     assert last["total"] > 0
+    assert not processes_with(f"mpstui.sim.load\0{node.pipe_dir}")
+
+
+@pytest.mark.parametrize(
+    ("nohup", "sent", "status"),
+    [(False, [signal.SIGHUP], 129), (True, [signal.SIGHUP, signal.SIGTERM], 143)],
+    ids=["HUP", "TERM under nohup"],
+)
+def test_hup_and_term_show_it_as_well(node: SimNode, nohup: bool, sent: list[int], status: int) -> None:
+    words = ("load", "fma", "--clients", "2", "--seconds", "600", "--json", "--pipe-dir", str(node.pipe_dir))
+    program = "import signal, sys; from mpstui.cli import main;"
+    program += "signal.signal(signal.SIGHUP, signal.SIG_IGN);" * nohup
+    program += "sys.exit(main(sys.argv[1:]))"
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", program, *words], stdout=pipe, stderr=pipe, text=True) as process:
+        assert process.stdout is not None
+        assert any('"running"' in line for line in process.stdout)
+        for number in sent:
+            process.send_signal(number)
+        out, err = process.communicate(timeout=DEADLINE)
+    last = json.loads(out.splitlines()[-1])
+    assert last["final"] is True
+    assert last["total"] > 0
+    assert (process.returncode, err) == (status, "")
     assert not processes_with(f"mpstui.sim.load\0{node.pipe_dir}")
 
 
@@ -185,6 +213,7 @@ async def test_nbody_times_a_fixed_amount_of_work_with_and_without_mps(
     assert result["simulated"] is True
     assert result["verdict"].startswith("SIMULATED: ")
     assert "MPS" in result["verdict"]
+    assert re.search(r" for \d\.\d\d×10[¹²]+ interactions: ", result["title"]), result["title"]
     median = {(entry["clients"], entry["mps"]): entry["median"] for entry in result["data"]}
     alone, two_on, two_off = 600, 600 * 2 / 1.175, 600 * 2 / 0.929
     """Milliseconds at the simulated rates; a busy machine takes longer, none takes less."""

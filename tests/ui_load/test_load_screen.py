@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -149,6 +150,7 @@ async def test_a_presets_shares_follow_the_clients_and_own_shares_do_not():
     async with app.run_test(size=SIZE) as pilot:
         await opened(pilot, *DOWN["clients"], "5")
         assert setup_of(app).shares == (20.0,)
+        assert re.search(r"memory +the server's", text_of(app))
         await pilot.press("down", "down", "left", "up", "up", "2")
         assert setup_of(app).shares == (19.0,)
         assert "your own" in text_of(app)
@@ -470,6 +472,7 @@ async def test_without_mps():
     async with app.run_test(size=SIZE) as pilot:
         supervisor = await running(pilot, *["right"] * 5, *DOWN["where"], "left")
         assert supervisor.specs[0][0].mps is False
+        assert re.search(r"memory +no limit", text_of(app))
         assert "takes turns" in text_of(app)
         assert "no limit reaches these clients" in text_of(app)
         await pilot.press("right")

@@ -273,7 +273,8 @@ class FieldsPanel(Panel[Field]):
                 text = "affinity: moves live" if setup.hold == "affinity" else "percentage: fixed"
                 return text, _style(free)
             case "memory":
-                return (setup.memory_limit or "no limit", _style(free and bool(setup.memory_limit)))
+                inherited = "the server's" if setup.where == "on" else "no limit"
+                return (setup.memory_limit or inherited, _style(free and bool(setup.memory_limit)))
             case "priority":
                 words = {None: "the server's", 0: "0 normal", 1: "1 below normal"}
                 return words[setup.priority], _style(free and setup.priority is not None)
