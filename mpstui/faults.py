@@ -103,13 +103,24 @@ def _note(user: str | None, uid: int | None, clients: list[Client], fault: Serve
         f"To {user or (f'UID {uid}' if uid is not None else 'the owner')}:",
         f"A fatal GPU fault{when} on {snapshot.host or 'this node'} took the CUDA contexts of your processes:",
         *(f"  {client.pid}  {client.command or UNKNOWN}" for client in clients),
-        "They share a GPU with the process in which it happened"
-        if not blamed
-        else f"The log saw it in {_named(tuple(sorted(blamed)))}; it may be a neighbour that was killed all the same",
+        _why(blamed, fault),
+        "Their GPU work is lost, and every CUDA call of theirs fails from now on.",
     ]
-    lines[-1] += ". Their GPU work is lost, and every CUDA call of theirs fails from now on."
     lines.append("Please end them: until the last one has ended, nobody can start GPU work on this server.")
     return "\n".join(lines)
+
+
+def _why(own: set[int], fault: ServerFault) -> str:
+    """What hit an owner's processes, of which the log blames ``own``; as far as the log can be believed (fact 17)."""
+    if not fault.blamed:
+        return "The log does not say in which process it was; yours share a GPU with it, or with others that it hit."
+    whose = f"your {_named(tuple(sorted(own)))}" if own else _named(fault.blamed)
+    said = f"The log saw it in {whose}"
+    if fault.ended_nearby:
+        said += f", which may be innocent: {_named(fault.ended_nearby)} ended at the same moment"
+    elif own:
+        said += ", as it would had a busy neighbour been killed with kill -9 at that moment"
+    return f"{said}." if own else f"{said}; yours share a GPU with it, or with others that it hit."
 
 
 def _named(pids: tuple[int, ...]) -> str:

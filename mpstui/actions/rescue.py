@@ -91,7 +91,8 @@ def preview_rescue(request: Request, snapshot: Snapshot) -> Preview:
         if client.key not in wanted
     )
     others = (Others("Not hit by the fault, and run on", spared),) if spared else ()
-    warnings = ("what they hold outside the GPU, such as unsaved results, is lost",)
+    holds = "they hold" if len(chosen) > 1 else "it holds"
+    warnings = (f"what {holds} outside the GPU, such as unsaved results, is lost",)
     return Preview(title, facts, hits=hits, others=others, warnings=warnings)
 
 

@@ -154,7 +154,7 @@ def percentages(facts: Facts) -> Iterator[Finding]:
         if not shares or len(shares) < len(clients):
             continue
         total, subject = sum(shares), _name(device)
-        text = f"{len(shares)} client(s) may use {total:g} % of its SMs in all"
+        text = f"{len(shares)} client{'' if len(shares) == 1 else 's'} may use {total:g} % of its SMs in all"
         limited = all(share < 100 for share in shares)
         if limited and total > _MUCH:
             remedy = "They take turns. Lower the percentage for new clients to about 100 divided by their number."

@@ -58,8 +58,8 @@ _SINCE: Final[Mapping[Health, set[str]]] = {
     "absent": {"daemon_exited"},
     "ok": set(),
 }
-_GIVE_WAY: Final = ("", "still works", "before", "where", "since")
-"""Fields that go first where there is no room for all: the key that helps stays."""
+_GIVE_WAY: Final = ("", "where", "remedy", "still works", "before", "since")
+"""Fields that go first where there is no room for all: the key that helps stays, and the remedy where there is none."""
 
 
 class ExplanationCard(Painted):
@@ -80,24 +80,29 @@ class ExplanationCard(Painted):
         inner = min(width - 4, 100)
         if inner < 20:
             return []
-        room = max(0, height - 4)
+        room = max(0, height - 2)
+        if len(_body(fields, inner, airy=False)) > room:
+            fields = self._content(brief=True)[2]
         for spare in _GIVE_WAY:
             if len(_body(fields, inner, airy=False)) <= room:
                 break
-            fields = [field for field in fields if field[0] != spare]
+            if spare != "remedy" or any(label == "key" for label, _ in fields):
+                fields = [field for field in fields if field[0] != spare]
         body = _body(fields, inner, airy=height > 3 * len(fields) + 4)[:room]
+        if len(body) < room:
+            body.insert(0, ())
         margin = " " * ((width - inner) // 2)
-        above = max(0, (height - len(body) - 4) // 3)
+        above = max(0, (height - len(body) - 3) // 3)
         head = f"─ {title} "
         out: list[Line] = [()] * above
         out.append(((margin, "text"), ("╭", style), (fit(head, min(len(head), inner - 2)), style)))
         out[-1] = (*out[-1], ("─" * (inner - 2 - min(len(head), inner - 2)) + "╮", style))
-        for line in [(), *body]:
+        for line in body:
             out.append(((margin, "text"), ("│", style), *fit_line(line, inner - 2), ("│", style)))
         out.append(((margin, "text"), ("╰" + "─" * (inner - 2) + "╯", style)))
         return out
 
-    def _content(self) -> tuple[str, str, list[tuple[str, str]]]:
+    def _content(self, *, brief: bool = False) -> tuple[str, str, list[tuple[str, str]]]:
         snapshot, daemon = self._snapshot, self._daemon
         if snapshot is None:
             return (
@@ -120,9 +125,11 @@ class ExplanationCard(Painted):
         title, explanation = _WHAT[daemon.health]
         word, style = HEALTH[daemon.health]
         what = printable(daemon.health_detail) if daemon.health_detail else explanation
+        ways = way_out(snapshot, daemon, cast("Host", self.app).keymap, read_only=self._read_only, brief=brief)
         fields = [("where", str(daemon.pipe_dir)), ("what", what)]
         if daemon.health_detail and explanation:
             fields.append(("", explanation))
+        fields += [field for field in ways if field[0] == "key"]
         if daemon.holder:
             holder = daemon.holder
             likely = "" if holder.certain else " (the likely one; its environment may not be read)"
@@ -137,8 +144,6 @@ class ExplanationCard(Painted):
             clock = time.strftime("%H:%M:%S", time.localtime(event.time))
             fields.append(("since", f"{clock}, {format_age(snapshot.time - event.time)} ago"))
         fields.append(("remedy", printable(daemon.remedy) if daemon.remedy else _REMEDY[daemon.health]))
-        ways = way_out(snapshot, daemon, cast("Host", self.app).keymap, read_only=self._read_only)
-        fields[2:2] = [field for field in ways if field[0] == "key"]
         fields += [field for field in ways if field[0] != "key"]
         fields.append(("still works", f"{_WORKS[daemon.health]} This comes back by itself."))
         return f"{word} · {title}", style, fields

@@ -101,6 +101,10 @@ class Panel(Painted, Generic[Row], can_focus=True):
     def cursor_row(self) -> Row | None:
         return self.rows[self._index] if self.rows else None
 
+    @property
+    def cursor_index(self) -> int:
+        return self._index
+
     def set_rows(self, rows: Sequence[Row], lines_per_row: int = 1, context: object = None) -> None:
         """Show these rows. The cursor stays on its row; if that is gone, it goes to the nearest one.
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from mpstui.faults import fault_reports
 from mpstui.model import Snapshot
 from mpstui.ui.dialogs import HarmConfirm
 from mpstui.ui.trouble.fault import FaultScreen
@@ -77,7 +78,7 @@ async def test_the_notes_go_to_the_clipboard_one_by_one_and_together() -> None:
         await pilot.press("exclamation_mark", "j", "y")
         assert app.clipboard.startswith("To bob:")
         assert "3001  vllm serve llama" in app.clipboard
-        assert "3000" not in app.clipboard
+        assert "3000  python" not in app.clipboard
         await pilot.press("Y")
         assert [line for line in app.clipboard.splitlines() if line.startswith("To ")] == [
             "To alice:",
@@ -112,6 +113,32 @@ async def test_who_has_ended_is_ticked_off_and_the_recovery_told_on_the_same_scr
         assert "takes new clients again, since 12:04:30, 11s after the fault" in text
         assert "2 connections had been refused" in text
         assert "Tell the owners" not in text
+
+
+async def test_the_cursor_goes_on_to_the_next_one_that_has_to_end() -> None:
+    app = trouble_app(faulted(A, B, C))
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("exclamation_mark", "j")
+        assert "x ends process 3002" in await push(pilot, faulted(A, C))
+        assert "x ends process 3000" in await push(pilot, faulted(A))
+        await pilot.press("j")
+        await push(pilot, faulted(A))
+        assert "put the cursor on a process that has to end" in text_of(app), "the user's choice of row stays"
+        assert "has recovered" in await push(pilot, recovered())
+
+
+@pytest.mark.parametrize(
+    ("ended_nearby", "to", "said"),
+    [
+        ((), "alice", "The log saw it in your client 3000, as it would had a busy neighbour been killed"),
+        ((), "carol", "The log saw it in client 3000; yours share a GPU with it, or with others that it hit."),
+        ((2999,), "bob", "The log saw it in client 3000, which may be innocent: client 2999 ended at the same moment;"),
+    ],
+)
+def test_the_notes_say_no_more_of_the_cause_than_the_log_does(ended_nearby, to, said) -> None:
+    snapshot = faulted(A, B, C, ended_nearby=ended_nearby)
+    notes = fault_reports(snapshot.daemons[0], snapshot)[0].notes
+    assert said in next(note.text for note in notes if note.user == to)
 
 
 async def test_a_server_that_ended_instead_has_no_recovery() -> None:

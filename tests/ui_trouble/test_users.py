@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from mpstui.model import LostClient, ProcessKey
 from mpstui.ui.dialogs import HarmConfirm
 from mpstui.ui.trouble.users import UsersScreen
 from tests.ui.screen import text_of
+from tests.ui.snapshots import NOW
 
 from .nodes import A, C, node, said, trouble_app, waiting
 
@@ -63,3 +65,18 @@ async def test_nobody_is_said_and_who_goes_leaves_the_list() -> None:
         await pilot.press("K", "y", "escape")
         assert app.screen is app.overview
         assert "W Waiting" not in text_of(app)
+
+
+async def test_the_card_of_a_stale_directory_counts_the_lost_where_there_is_no_room_to_list_them() -> None:
+    keys = (ProcessKey(4200 + n, 9) for n in range(3))
+    lost = tuple(LostClient(key, 1300, 2003, "carol", "gmx mdrun", NOW - 30) for key in keys)
+    app = trouble_app(node(health="stale", lost=lost))
+    async with app.run_test(size=(80, 24)):
+        text = text_of(app)
+        for part in (
+            "3 clients: each CUDA call gives error 806; W shows them",
+            "then n starts a daemon",
+            "still works",
+        ):
+            assert part in text
+        assert "gmx mdrun" not in text

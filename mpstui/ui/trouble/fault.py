@@ -120,7 +120,15 @@ class FaultScreen(TroubleScreen):
             if victim.state == "left" and key not in left:
                 self._seen[key] = replace(victim, state="ended")
         order = ("left", "ended", "unhurt")
-        self.victims.set_rows(sorted(self._seen.values(), key=lambda v: (order.index(v.state), v.key.pid)))
+        self._set_rows(sorted(self._seen.values(), key=lambda v: (order.index(v.state), v.key.pid)))
+
+    def _set_rows(self, rows: list[Victim]) -> None:
+        """When the process under the cursor has ended, the cursor goes on to the next one that still has to."""
+        before, at = self.victims.cursor_row, self.victims.cursor_index
+        self.victims.set_rows(rows)
+        after, left = self.victims.cursor_row, sum(row.state == "left" for row in rows)
+        if before is not None and after is not None and left and (before.state, after.state) == ("left", "ended"):
+            self.victims.move_to(min(at, left - 1))
 
     @property
     def _lasting(self) -> tuple[FaultReport, ...]:

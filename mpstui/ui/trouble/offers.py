@@ -24,7 +24,13 @@ class WithTrouble(InkScreen):
         Binding("b", "trouble('blast')", "Blast radius: who goes down with whom", show=False, id="blast"),
         Binding("E", "trouble('events')", "Events: filter, search, follow", show=False, id="events"),
         Binding("D", "trouble('problems')", "Problems and the doctor's check-up", show=False, id="problems"),
-        Binding("W", "trouble('users')", "Waiting, past MPS, without a server: processes", show=False, id="users"),
+        Binding(
+            "W",
+            "trouble('users')",
+            "Not served by MPS: who waits, computes past it, or lost its server",
+            show=False,
+            id="users",
+        ),
         Binding("exclamation_mark", "trouble('fault')", "Fault: what to do", show=False, id="fault"),
     ]
 

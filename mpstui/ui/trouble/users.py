@@ -59,7 +59,7 @@ class CasesPanel(Panel[Case]):
         return type(row.process).__name__, row.process.key
 
     def title(self) -> Line:
-        return (("Waiting, past MPS, without a server", "title"), (f" {len(self.rows)}", "dim"))
+        return (("Not served by MPS", "title"), (f" {len(self.rows)}", "dim"))
 
     def empty(self) -> str:
         return "nobody waits, and nobody computes past MPS"

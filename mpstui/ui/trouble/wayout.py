@@ -16,8 +16,10 @@ _NAMED = 5
 """Processes that the card names; ``W`` and ``b`` show all."""
 
 
-def way_out(snapshot: Snapshot, daemon: Daemon, keymap: Mapping[str, str], *, read_only: bool) -> list[tuple[str, str]]:
-    """Labels and texts, the key first."""
+def way_out(
+    snapshot: Snapshot, daemon: Daemon, keymap: Mapping[str, str], *, read_only: bool, brief: bool = False
+) -> list[tuple[str, str]]:
+    """Labels and texts, the key first. ``brief``: processes are counted, not listed."""
     found = standstill(daemon, snapshot)
 
     def key(name: str, default: str) -> str:
@@ -27,10 +29,17 @@ def way_out(snapshot: Snapshot, daemon: Daemon, keymap: Mapping[str, str], *, re
     if found is None:
         return [("key", start)] if daemon.health in {"absent", "stale"} and not read_only else []
     fields = [("key", text) for text in _keys(found, daemon, key("action.unblock", "u"), start, read_only)]
-    if found.cause == "quitting":
+    if found.cause == "quitting" and brief:
+        some = ", ".join(str(client.pid) for client in found.clients[:_NAMED])
+        more = ", …" if len(found.clients) > _NAMED else ""
+        fields.append(("waits for", f"{count(len(found.clients), 'client')}: {some}{more}"))
+    elif found.cause == "quitting":
         lines = (f"{c.pid} {c.user or UNKNOWN} {c.command or UNKNOWN}" for c in found.clients)
         fields += _listed("waits for", lines, len(found.clients))
-    if found.lost:
+    if found.lost and brief:
+        number = count(len(found.lost), "client")
+        fields.append(("lost server", f"{number}: each CUDA call gives error 806; {key('users', 'W')} shows them"))
+    elif found.lost:
         lines = (f"{c.pid} {c.user or UNKNOWN} {c.command or UNKNOWN}" for c in found.lost)
         fields += _listed("lost server", lines, len(found.lost))
         fields.append(("", f"each CUDA call of theirs gives error 806; {key('users', 'W')} shows them"))
