@@ -12,6 +12,7 @@ from mpstui.text import parse_size
 
 PERCENTAGE_VARIABLE = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 MEMORY_VARIABLE = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
+PRIORITY_VARIABLE = "CUDA_MPS_CLIENT_PRIORITY"
 
 
 class Effective(NamedTuple):
@@ -31,7 +32,7 @@ def effective(
     ordinals: Mapping[str, str],
     environment: Mapping[str, str] | None,
 ) -> Effective:
-    """The lower one wins, the server's or the client's own, of percentages and of memory limits.
+    """The lower one wins, the server's or the client's own, of percentages and of memory limits; of priorities its own.
 
     A client is outdated where it would get other limits if it connected now; where history does not tell, it is not.
     """
@@ -49,13 +50,16 @@ def effective(
     memory = _lower_sizes(served, own_sizes)
     if memory:
         source["pinned_mem_limits"] = "server" if memory == served else "client"
-    if at_connect.priority is not None:
-        source["client_priority"] = "default"
+    priority = own_priority(environment.get(PRIORITY_VARIABLE))
+    if priority is not None:
+        source["client_priority"] = "client"
+    elif at_connect.priority is not None:
+        priority, source["client_priority"] = at_connect.priority, "default"
     again = _lower(present.percentage, own)
     outdated = percentage is not None and again is not None and percentage != again
     if at_connect.memory_known and present.memory_known:
         outdated = outdated or memory != _lower_sizes(by_ordinal(present.memory, ordinals), own_sizes)
-    return Effective(percentage, memory, at_connect.priority, source, outdated)
+    return Effective(percentage, memory, priority, source, outdated)
 
 
 def _lower(served: float | None, own: float | None) -> float | None:
@@ -76,6 +80,11 @@ def own_percentage(text: str | None) -> float | None:
     except ValueError:
         return None
     return value if 0 < value <= 100 else None
+
+
+def own_priority(text: str | None) -> int | None:
+    """``CUDA_MPS_CLIENT_PRIORITY``; None where it is neither 0 nor 1."""
+    return int(text) if text in {"0", "1"} else None
 
 
 def own_memory(text: str | None) -> dict[str, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mpstui.observe.limits import MEMORY_VARIABLE, PERCENTAGE_VARIABLE, effective
+from mpstui.observe.limits import MEMORY_VARIABLE, PERCENTAGE_VARIABLE, PRIORITY_VARIABLE, effective
 from mpstui.observe.state import LimitsInForce
 
 GIB = 1 << 30
@@ -36,3 +36,19 @@ def test_outdated_is_who_would_get_another_memory_limit_now(own, outdated) -> No
     environment = {} if own is None else {MEMORY_VARIABLE: own}
     told = effective(limits(100.0, d0=4 * GIB), limits(100.0, d0=2 * GIB), {"0": "GPU-a"}, environment)
     assert told.outdated is outdated
+
+
+@pytest.mark.parametrize(
+    ("default", "own", "priority", "source"),
+    [
+        (0, "1", 1, "client"),
+        (1, "0", 0, "client"),
+        (1, None, 1, "default"),
+        (0, "7", 0, "default"),
+        (None, "", None, None),
+    ],
+)
+def test_a_clients_own_priority_goes_before_the_default(default, own, priority, source) -> None:
+    at_connect = LimitsInForce(100.0, priority=default)
+    told = effective(at_connect, at_connect, {}, None if own is None else {PRIORITY_VARIABLE: own})
+    assert (told.priority, told.source.get("client_priority")) == (priority, source)
