@@ -43,9 +43,9 @@ _WORDS: Final[dict[int, tuple[str, str]]] = {
 
 
 def words(code: int) -> str:
-    """``46: the device takes no more clients …``; the number alone for an error that is not listed."""
+    """``CUDA error 46: the device takes no more clients …``; the number alone for an error that is not listed."""
     known = _WORDS.get(code)
-    return f"{code}: {known[0]}" if known else f"CUDA error {code}"
+    return f"CUDA error {code}: {known[0]}" if known else f"CUDA error {code}"
 
 
 def cuda_error(code: int, name: str = "", call: str = "") -> WorkerError:

@@ -108,7 +108,7 @@ def test_the_memory_filler_ends_at_its_limit_and_says_which_error_it_got() -> No
     driver, channel = FakeDriver(memory=1100 * MIB), FakeChannel(script)
     work(driver, channel, kernel="memory")
     assert channel.of("end")[0]["done"] == 1000 * MIB
-    assert "refused after 1,000 MiB: 2: out of device memory" in channel.of("note")[0]["note"]
+    assert "refused after 1,000 MiB: CUDA error 2: out of device memory" in channel.of("note")[0]["note"]
 
 
 def test_the_endless_kernel_ends_on_request() -> None:
