@@ -194,7 +194,7 @@ class NodeState:
         if answer.outcome in {Outcome.OK, Outcome.REFUSED, Outcome.NOT_PERMITTED}:
             watched.answered_at = now
         elif answer.outcome is Outcome.ABSENT:
-            watched.state.reset()
+            watched.state.reset(now)
 
     def snapshot(self, time: float) -> Snapshot:
         sample = self._sample

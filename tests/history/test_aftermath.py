@@ -175,6 +175,15 @@ def test_silent_without_a_reason_in_the_logs():
     assert standstill(daemon, snapshot).cause == "silent"
 
 
+def test_a_daemon_that_is_found_absent_by_a_command_first_has_its_end_at_that_time():
+    node = fold("21:31:41.000", **USERS)
+    node.set_facts(node.pids(), {3130: ProcessFacts(ProcessKey(3130, 3))}, at("21:31:41"))
+    node.set_probe(PIPE, Answer("get_server_list", Outcome.ABSENT), at("21:31:42"))
+    node.set_places([running(3060)._replace(state="stale", daemon=None)], at("21:31:43"))
+    _, daemon = shot(node, "21:31:43")
+    assert [(c.pid, c.since) for c in daemon.lost] == [(3130, at("21:31:42"))]
+
+
 def test_a_killed_daemon_names_those_who_lost_their_server():
     node = fold("21:31:41.000", **USERS)
     facts = {pid: ProcessFacts(ProcessKey(pid, 3), user="alice") for pid in (3060, 3132, 3130)}
