@@ -46,7 +46,7 @@ def first_look(make: Callable[[], Collector]) -> tuple[Collector, Snapshot | Non
 @contextmanager
 def shown(snapshot: Snapshot | None) -> Iterator[Callable[[], None]]:
     """Shows the status as ``mpstui status`` prints it. The terminal is given back at the end, unless what is yielded
-    was called: the screen has taken it over."""
+    was called: the screen has taken it over, and handles signals by itself."""
     if snapshot is None or sys.__stderr__ is None:
         yield lambda: None
         return
@@ -58,8 +58,6 @@ def shown(snapshot: Snapshot | None) -> Iterator[Callable[[], None]]:
         if keys is not None:
             with contextlib.suppress(termios.error):
                 termios.tcsetattr(_KEYBOARD, termios.TCSANOW, keys)
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
     before = {number: signal.signal(number, _leave) for number in _SIGNALS}
     keys = _keep_keys()
@@ -74,6 +72,8 @@ def shown(snapshot: Snapshot | None) -> Iterator[Callable[[], None]]:
             with contextlib.suppress(OSError, ValueError):
                 terminal.write(_LEAVE)
                 terminal.flush()
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _keep_keys() -> list[Any] | None:

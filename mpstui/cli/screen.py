@@ -89,8 +89,8 @@ def run_screen(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
                 watch=collector.watch,
             ),
             trouble=NodeTrouble(sources, dirs, log_dirs),
+            taking_over=take_over,
         )
-        take_over()
         return app.run() or 0
 
 

@@ -86,11 +86,13 @@ class MpsTuiApp(App[int]):
         plans: PlanBackend | None = None,
         daemons: DaemonBackend | None = None,
         trouble: TroubleBackend | None = None,
+        taking_over: Callable[[], None] = lambda: None,
     ) -> None:
         """``refresh`` is the collector's interval in seconds. ``messages`` are told at the start, e.g. about a broken
         theme. ``keys`` maps ids of bindings to the user's keys, settled by ``mpstui.ui.keys.resolve``. ``load`` starts
         test clients, ``plans`` keeps profiles, ``daemons`` starts and stops control daemons,
-        ``trouble`` reads older events and checks the set-up.
+        ``trouble`` reads older events and checks the set-up. ``taking_over`` is called when signals are heeded and the
+        terminal is about to be taken.
         """
         # Textual chooses at construction how NO_COLOR is obeyed: without any colour only where the theme is ``ansi``.
         super().__init__(driver_class=TerminalDriver, ansi_color=any(t.ansi and t.name == theme for t in themes))
@@ -105,6 +107,7 @@ class MpsTuiApp(App[int]):
         self.plans = plans
         self._daemon_backend = daemons
         self._trouble_backend = trouble
+        self._taking_over = taking_over
         self.load: LoadSession | None = None
         self._diff = ScreenDiff()
         self._paused_at: float | None = None
@@ -128,13 +131,17 @@ class MpsTuiApp(App[int]):
 
     # Beginning and end.
 
-    async def on_mount(self) -> None:
-        self.app_resume_signal.subscribe(self, lambda _app: self.action_redraw())
+    def on_load(self) -> None:
+        """Before the terminal is taken: from then on whoever ends the program must give it back."""
         if not self.is_headless:
             loop = asyncio.get_running_loop()
             for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
                 loop.add_signal_handler(number, self._on_signal, number)
                 self._signals.append(number)
+        self._taking_over()
+
+    async def on_mount(self) -> None:
+        self.app_resume_signal.subscribe(self, lambda _app: self.action_redraw())
         self._unsubscribe = self.collector.subscribe(self._receive)
         if self.collector.snapshot is not None:
             self._show(self.collector.snapshot)

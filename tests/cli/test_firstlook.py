@@ -57,6 +57,16 @@ def test_a_signal_meanwhile_gives_the_terminal_back(terminal):
     assert signal.getsignal(signal.SIGTERM) == before
 
 
+def test_signals_are_left_to_the_screen_from_the_moment_it_takes_over(terminal):
+    before, screens = signal.getsignal(signal.SIGTERM), lambda *_: None
+    with firstlook.shown(NODE) as take_over:
+        assert signal.getsignal(signal.SIGTERM) != before
+        signal.signal(signal.SIGTERM, screens)
+        take_over()
+        assert signal.getsignal(signal.SIGTERM) == screens
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
 def test_nothing_seen_is_nothing_shown(terminal):
     with firstlook.shown(None) as take_over:
         take_over()
