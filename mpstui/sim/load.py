@@ -81,10 +81,10 @@ def rate(me: Peer, all_of_them: Sequence[Peer], device_sms: int) -> float:
     wanted = sum(p.sms for p in peers)
     crowding = min(1.0, device_sms / wanted) if wanted else 1.0
     undisturbed = _by_share(kernel, me.sms, device_sms)
-    if crowding == 1.0:
-        return undisturbed * alone
-    mine = _by_share(kernel, me.sms * crowding, device_sms)
     alike = sum(_by_share(kernel, p.sms * crowding, device_sms) for p in peers if p.kernel == me.kernel)
+    if crowding == 1.0:  # each has its SMs; the memory's bandwidth they share all the same
+        return undisturbed * alone * (min(1.0, _TOGETHER[kernel] / alike) if alike else 1.0)
+    mine = _by_share(kernel, me.sms * crowding, device_sms)
     # Like clients together reach what was measured, and none does more than it would by itself.
     gain = min(_TOGETHER[kernel], _TOGETHER[kernel] / alike) if alike else 1.0
     return min(undisturbed, mine * gain) * alone

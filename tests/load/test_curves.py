@@ -36,6 +36,13 @@ def test_clients_together(kernel: str, count: int, mps: bool, measured: float) -
     assert sum(rate(peer, peers, 132) for peer in peers) == pytest.approx(measured, rel=0.02)
 
 
+@pytest.mark.parametrize("kernel", ["fma", "triad", "nbody", "small"])
+@pytest.mark.parametrize(("count", "sms"), [(2, 32), (2, 66), (4, 32), (16, 8)])
+def test_small_shares_add_up_to_no_more_than_the_device_gives(kernel: str, count: int, sms: int) -> None:
+    small, whole = group(kernel, count, True, sms), group(kernel, count, True)
+    assert sum(rate(p, small, 132) for p in small) <= 1.001 * sum(rate(p, whole, 132) for p in whole)
+
+
 @pytest.mark.parametrize(("sms", "measured"), [(8, 3.59), (12, 5.37), (34, 14.58), (66, 28.75), (100, 37.92)])
 def test_one_client_by_its_share(sms: int, measured: float) -> None:
     assert rate(Peer("fma", sms, 0, True), group("fma", 1, True, sms), 132) == pytest.approx(measured * 1e12, rel=0.01)
