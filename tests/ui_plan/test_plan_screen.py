@@ -6,8 +6,10 @@ import re
 from dataclasses import replace
 
 import pytest
+from textual.events import Key
 from ui.screen import text_of
 from ui.snapshots import GIB, GPU0, GPU1, PIPE, client, no_daemon, unhealthy
+from ui_load.fakes import until
 
 from mpstui.plan.profile import parse
 from mpstui.ui.dialogs import DetailsScreen, HelpScreen
@@ -21,6 +23,7 @@ from mpstui.ui.plan.screen import PlanScreen
 from .fakes import CLIENTS, FakePlans, RecordingRunner, make_app, press, settle, small, text_in, typed
 
 LARGE, SMALL = (160, 48), (80, 24)
+KEYS = {"*": "asterisk", ",": "comma", " ": "space"}
 PROFILE = """schema = 1
 description = "two tenants"
 [[daemon]]
@@ -154,6 +157,27 @@ async def test_patterns_take_every_character_between_enter_and_enter() -> None:
         assert "*train*" in screen.fields.draft.labels
         await press(pilot, "escape")
         assert isinstance(app.screen, Overview)
+
+
+async def test_what_is_typed_in_a_rush_goes_into_the_field_that_was_gone_to() -> None:
+    app = make_app(small())
+    async with app.run_test(size=LARGE) as pilot:
+        await press(pilot, "p", "down", "down", "down")
+        fields = app.screen_stack[1].fields
+        for key in ("down", "3", "down", "down", "5", "G", "down"):
+            app.post_message(Key(key, key if len(key) == 1 else None))
+        await until(pilot, lambda: fields.field.id == "contexts")
+        assert (fields.draft.clients, fields.draft.limits) == (3, (5 * GIB,) * 3)
+        await press(pilot, "up", "up", "up", "up", "up", "up", "right")
+        for key, char in (
+            ("down", None),
+            ("enter", "\r"),
+            *((KEYS.get(c, c), c) for c in "a*,jsqG3 e"),
+            ("enter", "\r"),
+        ):
+            app.post_message(Key(key, char))
+        await until(pilot, lambda: fields.draft.patterns == ("a*", "jsqG3 e"))
+        assert isinstance(app.screen, PlanScreen)
 
 
 async def test_who_keeps_what_and_who_would_not_fit() -> None:

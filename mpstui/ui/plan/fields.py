@@ -26,6 +26,9 @@ _BY: Final = ("user", "command", "client")
 _MEMORY: Final[tuple[MemoryChoice, ...]] = ("even", "weight", "none", "own")
 _MOST_CONTEXTS: Final = 16
 _AMOUNTS: Final = "0123456789.,KMGTkmgtiB "
+_KEY_NAMES: Final = {",": "comma", " ": "space"}
+TYPED: Final = {char: _KEY_NAMES.get(char, char) for char in map(chr, range(0x20, 0x7F))}
+"""The characters that go the way of the other keys, with the keys that type them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +76,15 @@ class PlanFields(Panel[Field]):
 
     KIND: ClassVar[str] = "field"
     BINDINGS: ClassVar[list[BindingType]] = [
+        # A key that a widget takes by itself overtakes the arrow key or Enter before it, and what is typed in a rush
+        # would go into the field above, or be taken for the keys of the screen.
+        *(Binding(key, f"type({char!r})", "", show=False) for char, key in TYPED.items()),
         Binding("right,plus,equals_sign", "change(1)", "Next value", show=False, id="plan.next"),
         Binding("left,minus", "change(-1)", "Previous value", show=False, id="plan.previous"),
         Binding("shift+right", "change(4)", "Four values on", show=False, id="plan.next4"),
         Binding("shift+left", "change(-4)", "Four values back", show=False, id="plan.previous4"),
         Binding("backspace", "erase", "Erase", show=False, id="plan.erase"),
+        *Panel.BINDINGS,  # again, behind those: a letter that is not typed moves the cursor as everywhere
     ]
 
     @dataclass
@@ -164,11 +171,21 @@ class PlanFields(Panel[Field]):
 
     # Typing.
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """A character that the field does not take stays a key for whoever else has it."""
+        if action != "type":
+            return True
+        char = str(parameters[0])
+        return self.editing or (char in self.field.typed and (char.isdigit() or bool(self._typing)))
+
+    def action_type(self, char: str) -> None:
+        """One more character of the value."""
+        self._type((self._typing or "") + char)
+
     async def _on_key(self, event: events.Key) -> None:
-        """Characters of a field that is typed go into it before they are anything else."""
+        """Letters that no binding can name go into a field that takes anything."""
         char = event.character or ""
-        digit = bool(char) and char in self.field.typed and (char.isdigit() or bool(self._typing))
-        if (self.editing and char.isprintable() and char) or digit:
+        if self.editing and char.isprintable() and char and char not in TYPED:
             event.stop()
             event.prevent_default()
             self._type((self._typing or "") + char)
