@@ -17,6 +17,8 @@ _HOST_DEVICEMAP: Final = 2
 _BLOCKING_EVENT: Final = 1
 _NO_TIMING: Final = 2
 _NOT_READY: Final = 600
+_REASON: Final = 120
+"""Characters of an error's own words."""
 _MINIMUM_DRIVER: Final = 12000
 """CUDA version of driver 525."""
 
@@ -86,9 +88,10 @@ class Driver:
         except CudaError:
             raise
         except Exception as error:  # the bindings raise an error of their own kind in each version
+            why = str(error).partition("\n")[0].partition(". ")[0][:_REASON]
             raise NoDriver(
                 WorkerError(
-                    f"no CUDA driver library here ({str(error).splitlines()[0][:120]})",
+                    f"no CUDA driver library here{': ' if why else ''}{why}",
                     "install the NVIDIA driver (libcuda.so.1), and check nvidia-smi",
                     kind="no_driver",
                 )
@@ -114,7 +117,7 @@ class Driver:
                 raise
             raise NoDriver(
                 WorkerError(
-                    f"driver and cuda-bindings do not fit: {name}: {str(error)[:120]}",
+                    f"driver and cuda-bindings do not fit: {name}: {str(error)[:_REASON]}",
                     "with a driver before 580: pip install 'cuda-bindings<13'",
                     kind="old_driver",
                 )
