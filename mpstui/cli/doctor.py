@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Final
@@ -63,5 +62,12 @@ def _print_text(snapshot: Snapshot, findings: Sequence[Finding]) -> None:
         print(f"{_MARK[finding.verdict]:<8} {finding.check:<16} {finding.subject}: {finding.evidence}")
         if finding.remedy and finding.verdict != "ok":
             print(f"{'':<8} {'':<16} → {finding.remedy}")
-    counts = [f"{sum(f.verdict == v for f in findings)} {v}" for v in ("error", "warning", "unknown", "ok")]
-    print(", ".join(counts), file=sys.stdout)
+    numbers = {verdict: sum(finding.verdict == verdict for finding in findings) for verdict in _MARK}
+    print(summary(numbers))
+
+
+def summary(numbers: Mapping[Verdict, int]) -> str:
+    """How many findings there are of each verdict: ``1 error, 3 warnings, 0 unknown, 27 ok``."""
+    plural = {verdict: "" if number == 1 else "s" for verdict, number in numbers.items()}
+    bad = f"{numbers['error']} error{plural['error']}, {numbers['warning']} warning{plural['warning']}"
+    return f"{bad}, {numbers['unknown']} unknown, {numbers['ok']} ok"

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 
 import pytest
 
 from mpstui.cli import main
+from mpstui.cli.doctor import summary
 from mpstui.doctor import checkup
 from mpstui.doctor.checkup import gather
 from mpstui.model import Snapshot
@@ -81,3 +83,9 @@ def test_a_drill_is_found(capsys):
     out = capsys.readouterr().out
     assert "SIMULATED" in out
     assert "lost the server" in out
+    assert re.search(r"^0 errors, \d+ warnings, \d+ unknown, \d+ ok$", out, re.M)
+
+
+def test_one_finding_is_not_told_as_several():
+    said = summary({"ok": 27, "unknown": 0, "warning": 1, "error": 1})
+    assert said == "1 error, 1 warning, 0 unknown, 27 ok"
