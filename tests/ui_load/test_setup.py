@@ -17,6 +17,7 @@ from mpstui.ui.load.setup import (
     held_back,
     pool_cost,
     problem,
+    safer,
     server_limit,
     sm_counts,
 )
@@ -117,6 +118,16 @@ def test_harm():
     assert "every client" in harm(made("fault", where="on"))
     assert "all memory" in harm(Setup(kernels=("memory",)))
     assert harm(Setup(kernels=("memory",), memory_limit="1G")) is None
+
+
+def test_a_memory_limit_that_does_not_reach_the_filler_spares_nobody():
+    off = Setup(kernels=("memory",), memory_limit="1G", where="off")
+    assert "no limit reaches" in harm(off)
+    assert [safer(setup) for setup in (off, replace(off, where="private"), made("fault", where="on"))] == [
+        "MPS ‹on›, with a memory limit",
+        "a memory limit",
+        "MPS ‹private daemon›",
+    ]
 
 
 def test_shares_by_affinity_come_with_a_pool():

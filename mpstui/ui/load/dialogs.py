@@ -87,9 +87,10 @@ class EndangerDialog(Dialog):
     }
     """
 
-    def __init__(self, text: str, hits: str, start: Callable[[], None]) -> None:
+    def __init__(self, text: str, safer: str, hits: str, start: Callable[[], None]) -> None:
         super().__init__(Snapshot(0.0))
         self._text = text
+        self._safer = safer
         self._hits = hits
         self._start = start
 
@@ -100,7 +101,7 @@ class EndangerDialog(Dialog):
             "This endangers others",
             "Esc cancel",
             Lines(id="what"),
-            Static(Content(plain(f"Type {WORD} to start it all the same. Better: MPS ‹private daemon›.")), id="how"),
+            Static(Content(plain(f"Type {WORD} to start it all the same. Better: {self._safer}.")), id="how"),
             word,
             foot=(Push("Cancel", id="cancel"), Push("Start", id="apply", classes="-harm")),
             harm=True,

@@ -24,7 +24,7 @@ from mpstui.ui.load.fields import FieldsPanel
 from mpstui.ui.load.hints import hints
 from mpstui.ui.load.presets import PRESETS
 from mpstui.ui.load.session import LoadSession, Member
-from mpstui.ui.load.setup import harm, held_back, limit_of, problem, server_limit, sm_counts, under_limit
+from mpstui.ui.load.setup import harm, held_back, limit_of, problem, safer, server_limit, sm_counts, under_limit
 from mpstui.ui.painted import InkScreen, Painted
 
 TICK_SECONDS = 0.25
@@ -296,7 +296,7 @@ class LoadScreen(InkScreen):
         if danger is None:
             self._start()
         else:
-            self.app.push_screen(EndangerDialog(danger, self._hits(), self._start))
+            self.app.push_screen(EndangerDialog(danger, safer(setup), self._hits(), self._start))
 
     def _hits(self) -> str:
         """Whose work is on the devices."""

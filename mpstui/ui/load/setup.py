@@ -98,9 +98,20 @@ def harm(setup: Setup) -> str | None:
     """Whom it endangers, where it does: to be started only by somebody who has typed the word."""
     if "illegal" in setup.kernels and setup.where == "on":
         return "The illegal store takes down every client on the device, whoever's it is."
+    if "memory" in setup.kernels and setup.where == "off":
+        return (
+            "Without MPS no limit reaches the filler: it takes all memory of the device, and other programs get none."
+        )
     if "memory" in setup.kernels and not setup.memory_limit:
         return "Without a memory limit the filler takes all memory of the device, and other programs get none."
     return None
+
+
+def safer(setup: Setup) -> str:
+    """What spares the others, where there is ``harm``."""
+    if "memory" not in setup.kernels:
+        return "MPS ‹private daemon›"
+    return "MPS ‹on›, with a memory limit" if setup.where == "off" else "a memory limit"
 
 
 def server_limit(setup: Setup, daemon: Daemon | None) -> float | None:
