@@ -66,7 +66,7 @@ class MpsTuiApp(App[int]):
     COMMANDS: ClassVar[set[type[Provider] | Callable[[], type[Provider]]]] = {_palette}
     ALLOW_SELECT = False
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("ctrl+c", "quit_app", "Quit", show=False, id="interrupt", priority=True),
+        Binding("ctrl+c,ctrl+q", "quit_app", "Quit", show=False, id="interrupt", priority=True),
         Binding("ctrl+z", "suspend_process", "Stop; the shell's fg goes on", show=False, id="suspend", priority=True),
         Binding("ctrl+l", "redraw", "Redraw", show=False, id="redraw", priority=True),
     ]

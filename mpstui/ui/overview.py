@@ -52,6 +52,7 @@ class Overview(WithTrouble):
         Binding("p", "plan", "Plan: divide a GPU", show=False, id="plan"),
         Binding("L", "load", "Load: test clients", show=False, id="load"),
         Binding("question_mark,f1", "app.show_help", "Help", id="help"),
+        Binding("colon", "app.command_palette", "Command palette", show=False, id="palette"),
         Binding("q", "app.quit_app", "Quit", id="quit"),
     ]
     DEFAULT_CSS = """

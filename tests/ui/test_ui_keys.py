@@ -158,7 +158,9 @@ async def test_sorting_by_each_column_and_back() -> None:
         users = [c.user for c in app.overview.clients.rows]
         assert users[-1] is None, "what is not known comes last"
         assert users[:-1] == sorted(users[:-1])
-        await press(pilot, "s", "s", "s", "s")
+        await press(pilot, "s")
+        assert "SERVER▲ GPU" in text_of(app), "a heading is not grown into the next one"
+        await press(pilot, "s", "s", "s")
         memory = [sum(c.gpu_memory.values()) for c in app.overview.clients.rows]
         assert memory == sorted(memory, reverse=True), "the largest first"
         await press(pilot, *"ssssss")
@@ -270,6 +272,8 @@ async def test_help_palette_and_quit() -> None:
         await press(pilot, "question_mark")
         assert isinstance(app.screen, HelpScreen)
         await press(pilot, "escape", "ctrl+p")
+        assert type(app.screen).__name__ == "CommandPalette"
+        await press(pilot, "escape", "colon")
         assert type(app.screen).__name__ == "CommandPalette"
         await press(pilot, "escape", "q")
     assert app.return_value == 0

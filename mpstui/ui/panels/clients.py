@@ -216,7 +216,9 @@ class ClientsPanel(Panel[Client]):
         line: list[tuple[str, str]] = [(" " * _GUTTER, "head")]
         for column, cells in self._columns(width):
             if column is self._sort:
-                line.append((_heading(f"{column.name} {'▼' if self._reverse else '▲'}", column, cells), "accent"))
+                gap = " " if len(column.name) + 2 < cells else ""  # one stays free before the next heading
+                mark = "▼" if self._reverse else "▲"
+                line.append((_heading(f"{column.name}{gap}{mark}", column, cells), "accent"))
             else:
                 line.append((_heading(column.name, column, cells), "head"))
         return tuple(line)
