@@ -27,6 +27,9 @@ from mpstui.plan.types import Plan, Target, target_of
 from mpstui.text import format_percentage, printable
 
 _FORM: Final = ",.4g"
+EXCLUSIVE: Final = (
+    "the compute mode is EXCLUSIVE_PROCESS: where another daemon has the GPU, measure in that one with --shared"
+)
 Result = tuple[Plan, bool, dict[str, Any]]
 """The plan, whether it is simulated, and what ``--json`` has in addition."""
 
@@ -45,13 +48,17 @@ def measure(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> Result 
     try:
         sample = sources.nvml.sample()
         target = _target(options, sample)
+        device = next((d for d in sample.devices if d.uuid == target.uuid), None)
         measured = asyncio.run(_measure(options, sources, dirs, target, loads, clients))
     except PrivateDaemonError as error:
         return _told(str(error), "check nvidia-cuda-mps-control by hand, and free disk", ExitStatus.NO_DAEMON)
     except LoadRefused as refused:
         return _told(str(refused), refused.remedy, refused.status)
     except ExperimentError as error:
-        return _told(str(error), error.remedy, ExitStatus.REFUSED_BY_DAEMON)
+        remedy = error.remedy
+        if not options.shared and device is not None and device.compute_mode == "Exclusive_Process":
+            remedy = f"{remedy}; {EXCLUSIVE}" if remedy else EXCLUSIVE
+        return _told(str(error), remedy, ExitStatus.REFUSED_BY_DAEMON)
     finally:
         sources.nvml.close()
     clear()
@@ -59,7 +66,6 @@ def measure(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> Result 
     if len(set(labels)) != len(measured.sm_counts):
         labels = []
     made = plan_of(options, measured.target, measured.sm_counts, labels)
-    device = next((d for d in sample.devices if d.uuid == target.uuid), None)
     about = describe(sample, device, sources.simulated)
     if not options.json and options.export is None:
         for line in _text(measured, about, options.shared):
@@ -142,6 +148,9 @@ def _text(measured: Measured, about: dict[str, Any], shared: bool) -> list[str]:
         lines += [f"{word}{name_of(load)}, one client {place}: throughput in {unit(load)} over SMs", ""]
         lines += _table(advice)
         lines += ["", *plot(advice), "", f"{word}{advice_text(load, advice)}", ""]
+        if shared and load.kernel != COMMAND and (most := max(p.sms for p in advice.points)) < measured.target.sm_count:
+            lines += [f"The curve ends at {most} of {measured.target.sm_count} SMs: no client gets past the server's"]
+            lines += ["limit. Raise it, or leave out --shared, to see what more SMs would buy.", ""]
     if measured.costs:
         lines += [f"{word}side by side: throughput of each, and how much that is of what it does alone", ""]
         lines += _cost_table(measured)

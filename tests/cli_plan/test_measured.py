@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from cli_plan.conftest import Run
+from mpstui.cli import measure as cli_measure
 from mpstui.cli.planning import MEASURABLE
 from mpstui.load import advising, measure
 from mpstui.load.experiments import NEIGHBOURS
+from mpstui.load.measure import ExperimentError
+from mpstui.node import open_node
 
 QUICK = ("--repeats", 1, "--seconds", 0.8)
 
@@ -93,6 +98,32 @@ def test_without_a_gpu_or_a_daemon_it_says_so(
     assert mpstui("daemon", "stop", "--pipe-dir", node, "--yes")[0] == 0
     status, _, err = mpstui("plan", "--pipe-dir", node, "--measure", "fma", "--shared")
     assert status == 3
+
+
+@pytest.mark.parametrize(("mode", "told"), [("Exclusive_Process", True), ("Default", False)])
+def test_in_exclusive_mode_a_failure_hints_at_the_daemon_that_runs(
+    mpstui: Run, node: Path, monkeypatch: pytest.MonkeyPatch, mode: str, told: bool
+) -> None:
+    sample = open_node((node,))[0].nvml.sample()
+    sample = replace(sample, devices=tuple(replace(device, compute_mode=mode) for device in sample.devices))
+    nvml = SimpleNamespace(sample=lambda: sample, close=lambda: None)
+    monkeypatch.setattr(cli_measure, "open_node", lambda dirs: (SimpleNamespace(nvml=nvml, simulated=True), dirs))
+
+    async def fails(*_: object) -> None:
+        raise ExperimentError("CUDA error 46: the device is busy exclusively", "end some clients")
+
+    monkeypatch.setattr(cli_measure, "_measure", fails)
+    status, _, err = mpstui("plan", "--pipe-dir", node, "--device", 0, "--measure", "fma")
+    assert (status, "busy exclusively" in err, "end some clients" in err) == (1, True, True)
+    assert ("with --shared" in err) is told
+
+
+def test_a_curve_that_ends_at_the_servers_limit_says_so(mpstui: Run, node: Path) -> None:
+    assert mpstui("set", "active-thread-percentage", 25, "--default", "--pipe-dir", node)[0] == 0
+    words = ("plan", "--pipe-dir", node, "--device", 0, "--measure", "fma", *QUICK, "--shared")
+    status, out, err = mpstui(*words)
+    assert status == 0, err
+    assert "The curve ends at 32 of 132 SMs: no client gets past the server's" in out
 
 
 def test_the_kernels_offered_are_those_with_a_throughput() -> None:
