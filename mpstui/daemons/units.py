@@ -157,7 +157,10 @@ stop() {
 
 def _script(kind: UnitKind, specs: Sequence[DaemonSpec]) -> str:
     body = _BODY.replace("@QUIT@", str(QUIT_AFTER)).replace("@DEADLINE@", str(QUIT_AFTER + 20))
-    lines = [_HEADS[kind], body.lstrip("\n"), 'case "$part" in', "prolog*)"]
+    head = _HEADS[kind]
+    if all(spec.multi_user for spec in specs):  # then no server is started for the job's user
+        head = "".join(line for line in head.splitlines(keepends=True) if not line.startswith("user="))
+    lines = [head, body.lstrip("\n"), 'case "$part" in', "prolog*)"]
     for spec in specs:
         lines.append(_environment(spec))
         lines.append(f"    start nvidia-cuda-mps-control -d{' -M' if spec.multi_user else ''}")

@@ -38,12 +38,13 @@ def test_job_scripts_are_shell(kind: str, shell: str) -> None:
 
 
 @pytest.mark.skipif(shutil.which("shellcheck") is None, reason="needs shellcheck; sh -n and a run say the most of it")
+@pytest.mark.parametrize("alone", [False, True])
 @pytest.mark.parametrize("kind", ["slurm", "pbs"])
-def test_shellcheck_finds_nothing(kind: str) -> None:
+def test_shellcheck_finds_nothing(kind: str, alone: bool) -> None:
     spaced = replace(HARD, pipe_dir=Path("/run/two words"))  # quotes in a value make it doubt everything
     done = subprocess.run(
         ["shellcheck", "--severity=warning", "-"],
-        input=unit_text(kind, (spaced, PLAIN)),
+        input=unit_text(kind, (PLAIN,) if alone else (spaced, PLAIN)),
         capture_output=True,
         text=True,
         check=False,
