@@ -217,7 +217,8 @@ def _print_differences(
         _print_json(differences=entries, waits_for_a_server=[str(path) for path in waits])
         return
     for pipe_dir, differences in found:
-        print(f"{pipe_dir}: {'' if differences else 'no difference'}".rstrip())
+        nothing = "no difference that can be seen yet" if pipe_dir in waits else "no difference"
+        print(f"{pipe_dir}: {'' if differences else nothing}".rstrip())
         for difference in differences:
             print(f"  {difference.what}: is {difference.found}, {verb} {difference.wanted}")
         if pipe_dir in waits:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from cli_plan.conftest import Run
+from mpstui.plan.store import profiles_dir
 from mpstui.sim import SimClient
 
 
@@ -177,3 +178,13 @@ def test_words_that_are_no_directory(mpstui: Run) -> None:
     for words in (("start",), ("unit", "slurm")):
         status, _, err = mpstui("daemon", *words, "--pipe-dir", "/")
         assert (status, "/ is no pipe directory" in err) == (2, True)
+
+
+def test_a_diff_without_a_server_does_not_say_that_nothing_differs(mpstui: Run, started: Path) -> None:
+    assert mpstui("profile", "save", "kept", "--pipe-dir", started)[0] == 0
+    kept = profiles_dir() / "kept.toml"
+    kept.write_text(kept.read_text() + "\n[daemon.server_limits]\nactive_thread_percentage = 25\n")
+    status, out, _ = mpstui("profile", "diff", "kept", "--pipe-dir", started)
+    assert status == 1
+    assert "no difference that can be seen yet" in out
+    assert "no server runs" in out
