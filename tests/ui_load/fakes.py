@@ -10,7 +10,7 @@ from pathlib import Path
 
 from textual.pilot import Pilot
 from ui.screen import make_app, text_of
-from ui.snapshots import GPU0, one_daemon
+from ui.snapshots import GPU0, daemon, device, one_daemon, rich, server
 
 from mpstui.load.supervisor import even_levels
 from mpstui.load.types import INFO, LoadSpec, PooledContext, WorkerReport
@@ -152,3 +152,22 @@ async def running(pilot: Pilot, *keys: str) -> FakeSupervisor:
     await until(pilot, lambda: pilot.app.load.live and not pilot.app.load.starting)
     await pilot.pause()
     return backend.supervisors[-1]
+
+
+FREE = rich(daemons=(daemon(servers=(server(active_thread_percentage=100.0),)),), devices=(device(0, 4), device(1, 0)))
+
+
+def setup_of(app):
+    return app.screen.fields.setup
+
+
+def said(app) -> str:
+    """The words of the box that explains, without its borders."""
+    lines = ("".join(text for text, _ in line) for line in app.screen.about._lines)
+    return " ".join(" ".join(lines).replace("│", " ").split())
+
+
+DOWN = {field: ["down"] * n for n, field in enumerate(
+    ("preset", "kernel", "clients", "device", "shares", "hold", "memory", "priority", "seconds", "where")
+)}  # fmt: skip
+"""The keys from the first field to each one."""
