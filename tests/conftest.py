@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -16,6 +17,8 @@ for name in [name for name in os.environ if name.startswith(_OTHERS) and not nam
     del os.environ[name]
 if os.environ.get("MPSTUI_CONTRACT") != "real":
     os.environ.pop("CUDA_VISIBLE_DEVICES", None)
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background jobs ignore it, and so would our children
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ["TZ"] = "UTC"  # the screen shows local times
 time.tzset()
 sys.path += [str(Path(__file__).parent), str(Path(__file__).parent / "pty")]
