@@ -95,6 +95,8 @@ class Client:
     sm_count_estimated: bool = False
     pinned_mem_limits: Mapping[str, int] = field(default_factory=empty)
     """Bytes by the server's device ordinal."""
+    memory_limit_known: bool = False
+    """Whether a device that is not in ``pinned_mem_limits`` has no limit; else it is not known."""
     client_priority: int | None = None
     limit_source: Mapping[str, str] = field(default_factory=empty)
     """Limit name to where it came from: ``server``, ``client``, ``default``."""

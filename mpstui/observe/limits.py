@@ -24,6 +24,8 @@ class Effective(NamedTuple):
     priority: int | None = None
     source: Mapping[str, str] = EMPTY
     outdated: bool = False
+    memory_known: bool = False
+    """Whether ``memory`` is all of it."""
 
 
 def effective(
@@ -36,6 +38,7 @@ def effective(
 
     A client is outdated where it would get other limits if it connected now; where history does not tell, it is not.
     """
+    known = at_connect.memory_known and environment is not None
     environment = environment or {}
     own = own_percentage(environment.get(PERCENTAGE_VARIABLE))
     own_sizes = {
@@ -59,7 +62,7 @@ def effective(
     outdated = percentage is not None and again is not None and percentage != again
     if at_connect.memory_known and present.memory_known:
         outdated = outdated or memory != _lower_sizes(by_ordinal(present.memory, ordinals), own_sizes)
-    return Effective(percentage, memory, priority, source, outdated)
+    return Effective(percentage, memory, priority, source, outdated, known)
 
 
 def _lower(served: float | None, own: float | None) -> float | None:

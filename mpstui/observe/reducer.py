@@ -361,6 +361,7 @@ class NodeState:
             sm_count=share.count if share else None,
             sm_count_estimated=share.estimated if share else False,
             pinned_mem_limits=limits.memory or EMPTY,
+            memory_limit_known=limits.memory_known,
             client_priority=limits.priority,
             limit_source=limits.source or EMPTY,
             outdated_limits=limits.outdated,

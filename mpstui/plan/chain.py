@@ -94,9 +94,8 @@ def limit_chains(
 
 
 def _memory(client: Client, ordinal: str, links: tuple[Link, ...]) -> Chain:
-    """A limit that is not in force is known to be none only where every link is known."""
     limit = client.pinned_mem_limits.get(ordinal)
-    none = limit is None and {link.value for link in links} <= {NO_LIMIT, NOT_SET}
+    none = limit is None and client.memory_limit_known
     return Chain("pinned_mem_limit", f"{NO_LIMIT if none else format_size(limit)} on device {ordinal}", links)
 
 

@@ -52,3 +52,9 @@ def test_a_clients_own_priority_goes_before_the_default(default, own, priority, 
     at_connect = LimitsInForce(100.0, priority=default)
     told = effective(at_connect, at_connect, {}, None if own is None else {PRIORITY_VARIABLE: own})
     assert (told.priority, told.source.get("client_priority")) == (priority, source)
+
+
+@pytest.mark.parametrize(("read", "environment", "known"), [(True, {}, True), (True, None, False), (False, {}, False)])
+def test_no_memory_limit_is_known_where_the_servers_and_the_clients_own_are(read, environment, known) -> None:
+    then = LimitsInForce(100.0, memory_known=read)
+    assert effective(then, then, {}, environment).memory_known is known

@@ -139,11 +139,9 @@ def test_a_server_that_nobody_set_anything_on_has_the_default() -> None:
     assert values(chains({}, (HISTORY[0], HISTORY[7]))["active_thread_percentage"]) == ["100 %", "100 %", "not set"]
 
 
-def test_no_memory_limit_is_none_where_every_link_is_known_and_unknown_otherwise() -> None:
-    born_and_connected = (HISTORY[0], HISTORY[7])
-    assert chains({}, born_and_connected)["pinned_mem_limit"].effective == "none on device 0"
-    assert chains(None, born_and_connected)["pinned_mem_limit"].effective == "— on device 0"
-    assert chains({}, (HISTORY[7],))["pinned_mem_limit"].effective == "— on device 0"
+@pytest.mark.parametrize(("known", "shown"), [(True, "none on device 0"), (False, "— on device 0")])
+def test_no_memory_limit_is_none_where_that_is_known_and_unknown_otherwise(known: bool, shown: str) -> None:
+    assert chains({}, HISTORY[7:8], memory_limit_known=known)["pinned_mem_limit"].effective == shown
 
 
 def test_the_environment_is_read_of_the_same_process_only() -> None:

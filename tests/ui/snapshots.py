@@ -74,6 +74,7 @@ def client(number: int, **changes: object) -> Client:
         active_thread_percentage=25.0 if limited else 100.0,
         sm_count=32 if limited else 132,
         pinned_mem_limits={"0": 2 * GIB} if limited else {},
+        memory_limit_known=True,
         client_priority=0,
     )
     return replace(values, **changes)

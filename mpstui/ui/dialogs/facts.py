@@ -93,13 +93,15 @@ def _gpu(snapshot: Snapshot, uuid: str | None) -> str:
     return f"GPU {_known(device.index)} {device.name or ''}".rstrip()
 
 
-def _limit_rows(snapshot: Snapshot, daemon: Daemon, limits: Mapping[str, int], used: Mapping[str, int] | None) -> Rows:
+def _limit_rows(
+    snapshot: Snapshot, daemon: Daemon, limits: Mapping[str, int], used: Mapping[str, int] | None, none: str = "none"
+) -> Rows:
     """Memory for each device: what is used of what may be."""
     ordinals = {uuid: ordinal for ordinal, uuid in daemon.ordinals.items()}
     rows: Rows = []
     for uuid in dict.fromkeys([*(used or ()), *(daemon.ordinals[o] for o in limits if o in daemon.ordinals)]):
         limit = limits.get(ordinals.get(uuid, ""))
-        text = "none" if limit is None else format_size(limit)
+        text = none if limit is None else format_size(limit)
         shown = text if used is None else f"{format_size(used.get(uuid))} of {text}"
         full = used is not None and limit is not None and used.get(uuid, 0) > 0.9 * limit
         rows.append(
@@ -115,7 +117,7 @@ def _client(snapshot: Snapshot, daemon: Daemon, client: Client, environment: Map
     source = client.limit_source
     sms = "" if client.sm_count is None else f"  {'≈ ' if client.sm_count_estimated else ''}{client.sm_count} SM"
     by = source.get("active_thread_percentage")
-    unlimited = UNKNOWN if client.active_thread_percentage is None else "none"  # both are read at once
+    unlimited = "none" if client.memory_limit_known else UNKNOWN
     outdated = "connected before the server's present limits were set, and keeps the old ones"
     rows: Rows = [
         Heading("Process"),
@@ -140,7 +142,7 @@ def _client(snapshot: Snapshot, daemon: Daemon, client: Client, environment: Map
     if client.terminate_requested:
         rows.append(Row("terminate", "✕ asked for; a second one would block the daemon", "$text-error"))
     rows += [Row(), Heading("GPU memory, used of the limit")]
-    rows += _limit_rows(snapshot, daemon, client.pinned_mem_limits, client.gpu_memory)
+    rows += _limit_rows(snapshot, daemon, client.pinned_mem_limits, client.gpu_memory, unlimited)
     rows += chain_rows(snapshot, daemon, client, environment)
     rows += [Row(), Heading(f"Contexts: {len(client.contexts)}")]
     rows += [Row(str(context.id), _gpu(snapshot, context.device_uuid)) for context in client.contexts]

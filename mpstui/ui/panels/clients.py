@@ -286,7 +286,7 @@ def _memory_cell(panel: ClientsPanel, client: Client, cells: int, plain: str) ->
     total, limit, percent, device = memory_of(client, panel._ordinals)
     text = f"{format_size(total):>9}"
     if limit is None:
-        unknown = f" / {UNKNOWN}" if total is not None and client.active_thread_percentage is None else ""
+        unknown = f" / {UNKNOWN}" if total is not None and not client.memory_limit_known else ""
         return ((fit(text + unknown, cells), plain),)
     style, mark = ("warn", " ▲") if percent is not None and percent >= NEAR_LIMIT else (plain, "")
     if device is not None and percent is not None:
