@@ -7,21 +7,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar, Final, cast
 
-from textual import events, on
+from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from mpstui.model import Daemon, Device, Snapshot
 from mpstui.text import UNKNOWN, format_age, format_percentage, format_size, printable
-from mpstui.ui.bars import Header, KeyBar, KeyHint, TooSmall
+from mpstui.ui.bars import KeyBar, KeyHint, TooSmall
+from mpstui.ui.box import Box, upper_border, wrapped
 from mpstui.ui.cells import devices_of, health_word
 from mpstui.ui.contract import Host, Runner
 from mpstui.ui.daemons.contract import DaemonBackend
-from mpstui.ui.layout import MIN_HEIGHT, MIN_WIDTH
-from mpstui.ui.load.box import Box, upper_border, wrapped
-from mpstui.ui.painted import InkScreen, Line, Painted, fit
+from mpstui.ui.painted import Line, fit
 from mpstui.ui.panel import Panel
 from mpstui.ui.plan.contract import PlanBackend
+from mpstui.ui.side import SideScreen
 
 _LABEL: Final = 16
 EXCLUSIVE: Final = "Exclusive_Process"
@@ -169,10 +169,9 @@ def _defaults(daemon: Daemon) -> str:
     return f"{format_percentage(daemon.default_active_thread_percentage)}  memory {limits or 'no limit'}"
 
 
-class DaemonScreen(InkScreen):
+class DaemonScreen(SideScreen):
     """n starts, x stops; both ask, and both are refused below the screen where mpstui is read-only."""
 
-    OFFERS_ACTIONS: ClassVar[bool] = False
     AUTO_FOCUS = "#daemons"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("n", "start", "Start a new daemon", show=False, id="daemon.start"),
@@ -180,8 +179,6 @@ class DaemonScreen(InkScreen):
         Binding("y", "copy", "Copy the command for the compute mode", show=False, id="daemon.copy"),
         Binding("r", "read_again", "Look again", show=False, id="refresh"),
         Binding("escape", "back", "Back", show=False, id="daemon.back"),
-        Binding("question_mark,f1", "app.show_help", "Help", id="help"),
-        Binding("q", "app.quit_app", "Quit", id="quit"),
     ]
     DEFAULT_CSS = """
     DaemonScreen {
@@ -200,16 +197,12 @@ class DaemonScreen(InkScreen):
         snapshot: Snapshot | None,
         pipe_dir: Path | None,
     ) -> None:
-        super().__init__()
+        super().__init__(runner, snapshot, pipe_dir)
         self._backend = backend
         self._plans = plans
-        self._runner = runner
-        self._snapshot = snapshot
-        self.header = Header(read_only=runner.read_only)
         self.panel = DaemonsPanel(id="daemons")
         self.about = AboutDaemon(id="about")
         self.log_box = LogBox(id="log")
-        self.keys = KeyBar()
         places = [daemon.pipe_dir for daemon in snapshot.daemons] if snapshot else []
         self._begin = places.index(pipe_dir) if pipe_dir in places else 0
 
@@ -225,15 +218,6 @@ class DaemonScreen(InkScreen):
         self.show()
         self.panel.move_to(self._begin)
 
-    def update_snapshot(self, snapshot: Snapshot) -> None:
-        self._snapshot = snapshot
-        self.show()
-
-    def on_screen_resume(self) -> None:
-        cast("Host", self.app).catch_up()
-        self._arrange()
-        self.show()
-
     @property
     def daemon(self) -> Daemon | None:
         """The one under the cursor."""
@@ -243,7 +227,7 @@ class DaemonScreen(InkScreen):
         """Bring every widget up to date; each paints only what differs."""
         if not self.is_mounted:
             return
-        snapshot = self._snapshot
+        snapshot = self.snapshot
         with self.app.batch_update():
             self.panel.show(snapshot)
             self.header.show(snapshot, self.daemon, None)
@@ -257,7 +241,7 @@ class DaemonScreen(InkScreen):
         self.keys.show(
             [
                 KeyHint("n", "Start new", "start", 9, self._backend.cannot_start is None),
-                KeyHint("x", "Stop", "stop", 9, runs and not self._runner.read_only),
+                KeyHint("x", "Stop", "stop", 9, runs and not self.runner.read_only),
                 KeyHint("⏎", "Details", "none", 4, self.daemon is not None),
                 KeyHint("y", "Copy command", "copy", 4, self._command() is not None),
                 KeyHint("r", "Look again", "read_again", 3),
@@ -269,21 +253,10 @@ class DaemonScreen(InkScreen):
 
     def _arrange(self) -> None:
         width, height = self.app.size
-        small = width < MIN_WIDTH or height < MIN_HEIGHT
         self.panel.styles.height = max(4, min(10, height // 4, 3 + len(self.panel.rows)))
         self.about.styles.height = "1fr" if height < 20 else min(height * 3 // 5, 2 + self.about.needs(width - 2))
-        self.log_box.display = not small and height >= 20
-        for widget in (self.header, self.panel, self.about, self.keys):
-            widget.display = not small
-        self.query_one("#too-small").display = small
-
-    def on_resize(self, event: events.Resize) -> None:
-        self._arrange()
-        self.call_after_refresh(self._repaint)
-
-    def _repaint(self) -> None:
-        for painted in self.query(Painted):
-            painted.repaint()
+        self.log_box.display = not self.too_small and height >= 20
+        self._hide_where_too_small("#daemons", "#about")
 
     # What is done.
 
@@ -293,26 +266,26 @@ class DaemonScreen(InkScreen):
             return
         from mpstui.ui.daemons.starting import StartDialog
 
-        if self._snapshot is not None:
+        if self.snapshot is not None:
             gone = self.daemon if self.daemon is not None and self.daemon.health in {"absent", "stale"} else None
-            self.app.push_screen(StartDialog(self._backend, self._plans, self._runner, self._snapshot, gone))
+            self.app.push_screen(StartDialog(self._backend, self._plans, self.runner, self.snapshot, gone))
 
     def action_stop(self) -> None:
         daemon = self.daemon
-        if self._runner.read_only:
+        if self.runner.read_only:
             self._say(READ_ONLY)
-        elif daemon is None or self._snapshot is None or daemon.health in {"absent", "stale"}:
+        elif daemon is None or self.snapshot is None or daemon.health in {"absent", "stale"}:
             self._say("no daemon runs there")
         else:
             from mpstui.ui.daemons.stopping import StopDialog
 
-            self.app.push_screen(StopDialog(self._backend, self._snapshot, daemon))
+            self.app.push_screen(StopDialog(self._backend, self.snapshot, daemon))
 
     def _command(self) -> str | None:
         """The commands that set the compute mode, for the admin to run."""
-        if self._snapshot is None:
+        if self.snapshot is None:
             return None
-        devices = devices_of(self.daemon, self._snapshot) if self.daemon else self._snapshot.devices
+        devices = devices_of(self.daemon, self.snapshot) if self.daemon else self.snapshot.devices
         lines = [f"nvidia-smi -i {d.uuid} -c EXCLUSIVE_PROCESS" for d in devices if d.compute_mode != EXCLUSIVE]
         return "\n".join(lines) or None
 

@@ -10,8 +10,8 @@ from textual.binding import Binding, BindingType
 from mpstui.load.types import WorkerError, WorkerReport
 from mpstui.model import ProcessKey
 from mpstui.text import UNKNOWN, printable
+from mpstui.ui.box import upper_border, wrapped
 from mpstui.ui.cells import OUTDATED, meter
-from mpstui.ui.load.box import upper_border, wrapped
 from mpstui.ui.load.plot import COLUMNS, plot, round_up
 from mpstui.ui.load.session import BIG_STEP, LoadSession, Member
 from mpstui.ui.load.setup import Setup

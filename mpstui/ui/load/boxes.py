@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from mpstui.model import Device, Server
 from mpstui.partition import rounding_of, sms_of
 from mpstui.text import format_percentage, format_size, printable
+from mpstui.ui.box import Box, wrapped
 from mpstui.ui.cells import count, meter, whole
 from mpstui.ui.load.bars import figure_text
-from mpstui.ui.load.box import Box, wrapped
 from mpstui.ui.load.reach import about_share, facts_of
 from mpstui.ui.load.session import LoadSession, Member
 from mpstui.ui.load.setup import Levels as LevelsOf

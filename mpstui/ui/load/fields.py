@@ -11,7 +11,7 @@ from textual.message import Message
 
 from mpstui.load.types import KERNELS
 from mpstui.model import Device
-from mpstui.ui.load.box import upper_border
+from mpstui.ui.box import upper_border
 from mpstui.ui.load.presets import PRESETS, Preset, apply
 from mpstui.ui.load.setup import MOST_CLIENTS, Setup
 from mpstui.ui.painted import Line, fit, fit_line

@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar, cast
 
-from textual import events, on
+from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
 
 from mpstui.load.types import WorkerReport
-from mpstui.model import Daemon, Device, Server, Snapshot
-from mpstui.ui.bars import Header, KeyBar, TooSmall
+from mpstui.model import Device, Server, Snapshot
+from mpstui.ui.bars import KeyBar, TooSmall
 from mpstui.ui.cells import count, devices_of
 from mpstui.ui.contract import Host, Runner
-from mpstui.ui.layout import MIN_HEIGHT, MIN_WIDTH, WIDE
+from mpstui.ui.layout import WIDE
 from mpstui.ui.load.bars import BarsPanel
 from mpstui.ui.load.boxes import AboutBox, DeviceBox, TogetherBox
 from mpstui.ui.load.dialogs import EndangerDialog
@@ -25,7 +25,7 @@ from mpstui.ui.load.hints import hints
 from mpstui.ui.load.presets import PRESETS
 from mpstui.ui.load.session import LoadSession, Member
 from mpstui.ui.load.setup import harm, held_back, limit_of, problem, safer, server_limit, sm_counts, under_limit
-from mpstui.ui.painted import InkScreen, Painted
+from mpstui.ui.side import SideScreen
 
 TICK_SECONDS = 0.25
 """Figures are painted this often; a change of state or share at once."""
@@ -36,12 +36,10 @@ _ROOMY = 32
 _READ_ONLY = "mpstui runs read-only: it starts no load"
 
 
-class LoadScreen(InkScreen):
+class LoadScreen(SideScreen):
     """Shows a :class:`LoadSession`; the session outlives it, so that the overview can be looked at meanwhile."""
 
     AUTO_FOCUS = "#fields"
-    OFFERS_ACTIONS = False
-    """The registry's actions are the overview's: palette and help leave them out here."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("tab,shift+tab", "other", "Fields or clients", show=False, id="load.other"),
         Binding("r", "restart", "Restart the client under the present limits", show=False, id="load.restart"),
@@ -50,8 +48,6 @@ class LoadScreen(InkScreen):
         Binding("f", "fault", "Make the illegal store now", show=False, id="load.fault"),
         Binding("l", "limit", "Change the server's percentage", show=False, id="load.limit"),
         Binding("escape", "back", "Back; the load goes on", show=False, id="load.back"),
-        Binding("question_mark,f1", "app.show_help", "Help", id="help"),
-        Binding("q", "app.quit_app", "Quit", id="quit"),
     ]
     DEFAULT_CSS = """
     LoadScreen {
@@ -77,19 +73,14 @@ class LoadScreen(InkScreen):
     """
 
     def __init__(self, session: LoadSession, runner: Runner) -> None:
-        super().__init__()
+        super().__init__(runner)
         self.session = session
-        self._runner = runner
-        self._snapshot: Snapshot | None = None
-        self._pipe_dir: Path | None = None
         self._due = self._stale = False
-        self.header = Header(read_only=runner.read_only)
         self.fields = FieldsPanel(id="fields")
         self.about = AboutBox(id="about")
         self.bars = BarsPanel(id="bars")
         self.together = TogetherBox(id="together")
         self.device_box = DeviceBox(id="device")
-        self.keys = KeyBar()
 
     def compose(self) -> ComposeResult:
         yield self.header
@@ -112,34 +103,21 @@ class LoadScreen(InkScreen):
 
     def open_for(self, snapshot: Snapshot | None, pipe_dir: Path | None) -> None:
         """The node and the daemon whose clients the load is to be. Before it is pushed."""
-        self._snapshot, self._pipe_dir = snapshot, pipe_dir
+        self.snapshot, self.pipe_dir = snapshot, pipe_dir
         self._know()
         if self.fields.chosen is None and not self.session.members:
             self.fields.take(PRESETS[0])
 
     def update_snapshot(self, snapshot: Snapshot) -> None:
-        self._snapshot = snapshot
+        self.snapshot = snapshot
         self._know()
         self.show()
 
-    def on_screen_resume(self) -> None:
-        cast("Host", self.app).catch_up()
-        self._arrange()
-        self.show()
-
     def _know(self) -> None:
-        daemons = self._snapshot.daemons if self._snapshot else ()
+        daemons = self.snapshot.daemons if self.snapshot else ()
         limits = {daemon.pipe_dir: limit_of(daemon) for daemon in daemons}
-        self.session.know(self._snapshot.devices if self._snapshot else (), limits)
+        self.session.know(self.snapshot.devices if self.snapshot else (), limits)
         self.fields.show(self.devices, has_daemon=self._answers)
-
-    @property
-    def daemon(self) -> Daemon | None:
-        """The daemon whose clients the load is."""
-        if self._snapshot is None or not self._snapshot.daemons:
-            return None
-        found = self._snapshot.daemon(self._pipe_dir) if self._pipe_dir else None
-        return found or self._snapshot.daemons[0]
 
     @property
     def _answers(self) -> bool:
@@ -148,7 +126,7 @@ class LoadScreen(InkScreen):
     @property
     def devices(self) -> Sequence[Device]:
         """Those that can be chosen."""
-        snapshot, daemon = self._snapshot, self.daemon
+        snapshot, daemon = self.snapshot, self.daemon
         if snapshot is None:
             return ()
         return devices_of(daemon, snapshot) if daemon else snapshot.devices
@@ -192,13 +170,13 @@ class LoadScreen(InkScreen):
         own = session.keys
         outdated = frozenset(
             client.key
-            for d in (self._snapshot.daemons if self._snapshot else ())
+            for d in (self.snapshot.daemons if self.snapshot else ())
             for client in d.clients()
             if client.outdated_limits and client.key in own
         )
         simulated = session.backend.simulated
         with self.app.batch_update():
-            self.header.show(self._snapshot, daemon, None)
+            self.header.show(self.snapshot, daemon, None)
             self.bars.show(session, outdated)
             server = self._server() if session.private_dir is None else None
             self.together.show(session, server, len(outdated))
@@ -226,7 +204,7 @@ class LoadScreen(InkScreen):
 
     def _verdict(self) -> tuple[str, str, str]:
         setup = self.fields.setup
-        wrong = _READ_ONLY if self._runner.read_only else problem(setup, self.daemon, self.devices)
+        wrong = _READ_ONLY if self.runner.read_only else problem(setup, self.daemon, self.devices)
         if wrong is not None:
             return "✕", wrong, "bad"
         danger = harm(setup)
@@ -249,7 +227,6 @@ class LoadScreen(InkScreen):
 
     def _arrange(self) -> None:
         width, height = self.app.size
-        small = width < MIN_WIDTH or height < MIN_HEIGHT
         narrow = width < WIDE
         stacked = narrow and height >= _TALL
         self.set_class(narrow, "-narrow")
@@ -258,17 +235,7 @@ class LoadScreen(InkScreen):
         in_fields = self.focused is not self.bars
         self.query_one("#left").display = not narrow or stacked or in_fields
         self.query_one("#right").display = not narrow or stacked or not in_fields
-        self.query_one("#load").display = self.header.display = self.keys.display = not small
-        self.query_one("#too-small").display = small
-
-    def on_resize(self, event: events.Resize) -> None:
-        self._arrange()
-        self.call_after_refresh(self._repaint)
-
-    def _repaint(self) -> None:
-        for painted in self.query(Painted):
-            painted.repaint()
-        self.show()
+        self._hide_where_too_small("#load")
 
     def action_other(self) -> None:
         """To the clients, or back to the fields."""
@@ -288,7 +255,7 @@ class LoadScreen(InkScreen):
     def action_begin(self) -> None:
         """Start what the fields say; what endangers others, once the word is typed."""
         setup = self.fields.setup
-        wrong = _READ_ONLY if self._runner.read_only else problem(setup, self.daemon, self.devices)
+        wrong = _READ_ONLY if self.runner.read_only else problem(setup, self.daemon, self.devices)
         if wrong is not None:
             self.app.notify(wrong, title="Load", severity="warning", markup=False)
             return
@@ -303,7 +270,7 @@ class LoadScreen(InkScreen):
         own, chosen = self.session.keys, set(self.fields.setup.devices)
         others = [
             client
-            for daemon in (self._snapshot.daemons if self._snapshot else ())
+            for daemon in (self.snapshot.daemons if self.snapshot else ())
             for client in daemon.clients()
             if client.key not in own and client.device_uuids & chosen
         ]
@@ -311,9 +278,9 @@ class LoadScreen(InkScreen):
         return f"{count(len(others), 'client')} there now, of {', '.join(users)}" if others and users else ""
 
     def _start(self) -> None:
-        if self._snapshot is None:
+        if self.snapshot is None:
             return
-        self.session.start(self.fields.setup, self._snapshot, self.daemon, self.devices)
+        self.session.start(self.fields.setup, self.snapshot, self.daemon, self.devices)
         self._go_to(self.bars)
 
     @property
@@ -346,11 +313,11 @@ class LoadScreen(InkScreen):
 
     def action_limit(self) -> None:
         """The form for the server's percentage, as from the overview."""
-        action = next(a for a in self._runner.actions if a.id == "set_active_thread_percentage")
-        daemon, snapshot = self.daemon, self._snapshot
+        action = next(a for a in self.runner.actions if a.id == "set_active_thread_percentage")
+        daemon, snapshot = self.daemon, self.snapshot
         if daemon is None or snapshot is None:
             return
-        refusal = self._runner.unavailable(action, snapshot, daemon.pipe_dir, ())
+        refusal = self.runner.unavailable(action, snapshot, daemon.pipe_dir, ())
         if refusal is not None:
             self.app.notify(refusal, title=action.title, severity="warning", markup=False)
             return
@@ -377,7 +344,7 @@ class LoadScreen(InkScreen):
         """The details of the client as the daemon knows it."""
         row = self._row
         key = row.report.key if row is not None else None
-        known = self._snapshot is not None and any(d.find_client(key) for d in self._snapshot.daemons if key)
+        known = self.snapshot is not None and any(d.find_client(key) for d in self.snapshot.daemons if key)
         if message.kind == BarsPanel.KIND and known and key is not None:
             cast("Host", self.app).open_details("client", key)
 

@@ -11,8 +11,8 @@ from textual.binding import Binding, BindingType
 from mpstui.plan.types import Share, Target
 from mpstui.plan.whatif import Row as Tenant
 from mpstui.text import UNKNOWN, format_percentage, format_size, printable
+from mpstui.ui.box import upper_border
 from mpstui.ui.cells import count
-from mpstui.ui.load.box import upper_border
 from mpstui.ui.painted import Line, fit, fit_line
 from mpstui.ui.panel import Panel
 from mpstui.ui.plan.draft import BIG_STEP, Picture

@@ -15,7 +15,7 @@ from mpstui.plan import amounts
 from mpstui.plan.amounts import PlanError, limit_text
 from mpstui.plan.types import STRATEGIES, Strategy
 from mpstui.text import printable
-from mpstui.ui.load.box import upper_border
+from mpstui.ui.box import upper_border
 from mpstui.ui.painted import Line, fit, fit_line
 from mpstui.ui.panel import Panel
 from mpstui.ui.plan.draft import Draft, MemoryChoice, picture, regroup, with_clients, with_memory, with_strategy

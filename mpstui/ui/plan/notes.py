@@ -9,8 +9,8 @@ from typing import ClassVar, Final
 
 from mpstui.plan.settings import Step
 from mpstui.text import UNKNOWN, format_size, printable
+from mpstui.ui.box import Box, upper_border
 from mpstui.ui.cells import count
-from mpstui.ui.load.box import Box, upper_border
 from mpstui.ui.painted import Line, fit, justify
 from mpstui.ui.panel import Panel
 from mpstui.ui.plan.bars import stacked

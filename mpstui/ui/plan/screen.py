@@ -6,21 +6,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar, Final, cast
 
-from textual import events, on
+from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
 
-from mpstui.model import Daemon, Device, Snapshot
+from mpstui.model import Device, Snapshot
 from mpstui.plan.amounts import PlanError
 from mpstui.plan.profile import DaemonProfile
 from mpstui.plan.settings import Step, ordinal_of
-from mpstui.ui.bars import Header, KeyBar, KeyHint, TooSmall
+from mpstui.ui.bars import KeyBar, KeyHint, TooSmall
+from mpstui.ui.box import Box, wrapped
 from mpstui.ui.cells import count, devices_of
 from mpstui.ui.contract import Host, Runner
-from mpstui.ui.layout import MIN_HEIGHT, MIN_WIDTH
-from mpstui.ui.load.box import Box, wrapped
-from mpstui.ui.painted import InkScreen, Line, Painted
+from mpstui.ui.painted import Line
 from mpstui.ui.panel import Panel
 from mpstui.ui.plan.applying import READ_ONLY, ApplyDialog, Targets, steps_of
 from mpstui.ui.plan.bars import SharesPanel
@@ -39,6 +38,7 @@ from mpstui.ui.plan.exporting import ExportDialog
 from mpstui.ui.plan.fields import FIELDS, PlanFields
 from mpstui.ui.plan.keeping import OpenDialog, SaveDialog, profile_of
 from mpstui.ui.plan.notes import DeviceBar, NotesPanel, notes_of
+from mpstui.ui.side import SideScreen
 
 WIDE: Final = 118
 """Cells from which fields and bars stand side by side."""
@@ -62,10 +62,9 @@ class AboutField(Box):
         return wrapped(self._text, width, "text")
 
 
-class PlanScreen(InkScreen):
+class PlanScreen(SideScreen):
     """Numbers, warnings and what is left follow at each key; nothing is sent before it was asked."""
 
-    OFFERS_ACTIONS: ClassVar[bool] = False
     AUTO_FOCUS = "#fields"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("tab", "other(1)", "Fields, bars, comparison", show=False, id="plan.other"),
@@ -76,8 +75,6 @@ class PlanScreen(InkScreen):
         Binding("o", "open_profile", "Open a profile; what differs", show=False, id="plan.open"),
         Binding("r", "read_again", "Take in the tenants there are now", show=False, id="plan.again"),
         Binding("escape", "back", "Back", show=False, id="plan.back"),
-        Binding("question_mark,f1", "app.show_help", "Help", id="help"),
-        Binding("q", "app.quit_app", "Quit", id="quit"),
     ]
     DEFAULT_CSS = """
     PlanScreen {
@@ -101,21 +98,16 @@ class PlanScreen(InkScreen):
     """
 
     def __init__(self, backend: PlanBackend, runner: Runner) -> None:
-        super().__init__()
+        super().__init__(runner)
         self._backend = backend
-        self._runner = runner
-        self._snapshot: Snapshot | None = None
-        self._pipe_dir: Path | None = None
         self._kept = ("", Draft())
         """The profile under which a draft is kept."""
         self._now = picture(PlanFields().draft, None, ())
-        self.header = Header(read_only=runner.read_only)
         self.fields = PlanFields(id="fields")
         self.about = AboutField(id="about")
         self.shares = SharesPanel(id="shares")
         self.device_bar = DeviceBar(id="device")
         self.notes = NotesPanel(id="notes")
-        self.keys = KeyBar()
 
     def compose(self) -> ComposeResult:
         yield self.header
@@ -134,33 +126,19 @@ class PlanScreen(InkScreen):
 
     def open_for(self, snapshot: Snapshot | None, pipe_dir: Path | None) -> None:
         """The node and the daemon that is planned for. Before it is pushed."""
-        if pipe_dir != self._pipe_dir:
+        if pipe_dir != self.pipe_dir:
             self.fields.draft = Draft()
-        self._snapshot, self._pipe_dir = snapshot, pipe_dir
+        self.snapshot, self.pipe_dir = snapshot, pipe_dir
         self.fields.show(self.daemon, self.devices)
 
-    def update_snapshot(self, snapshot: Snapshot) -> None:
-        self._snapshot = snapshot
-        self.show()
-
     def on_screen_resume(self) -> None:
-        cast("Host", self.app).catch_up()
-        self._arrange()
-        self.show()
+        super().on_screen_resume()
         self.call_after_refresh(self._repaint)  # how many lines a bar has follows from the size
-
-    @property
-    def daemon(self) -> Daemon | None:
-        """The daemon that is planned for."""
-        if self._snapshot is None or not self._snapshot.daemons:
-            return None
-        found = self._snapshot.daemon(self._pipe_dir) if self._pipe_dir else None
-        return found or self._snapshot.daemons[0]
 
     @property
     def devices(self) -> Sequence[Device]:
         """Those that can be divided."""
-        snapshot, daemon = self._snapshot, self.daemon
+        snapshot, daemon = self.snapshot, self.daemon
         if snapshot is None:
             return ()
         return devices_of(daemon, snapshot) if daemon else snapshot.devices
@@ -179,20 +157,20 @@ class PlanScreen(InkScreen):
         self._now = picture(self.fields.draft, daemon, self.devices)
         steps, trouble = self._steps()
         with self.app.batch_update():
-            self.header.show(self._snapshot, daemon, None)
+            self.header.show(self.snapshot, daemon, None)
             self.about.show(self.fields.about)
             self.shares.show(self._now)
-            self.device_bar.show(self._now, simulated=self._snapshot is not None and self._snapshot.source != "real")
+            self.device_bar.show(self._now, simulated=self.snapshot is not None and self.snapshot.source != "real")
             self.notes.show(notes_of(self._now, steps, trouble))
             self._show_keys(steps)
 
     def _steps(self) -> tuple[list[Step] | None, str]:
         """What an apply would send, or why it cannot."""
-        if self._runner.read_only:
+        if self.runner.read_only:
             return None, READ_ONLY
-        if self._snapshot is None or not (targets := self._targets()):
+        if self.snapshot is None or not (targets := self._targets()):
             return None, "there is no daemon"
-        found, problem = steps_of(self._snapshot, targets)
+        found, problem = steps_of(self.snapshot, targets)
         return (None, problem) if problem else ([step for _, planned in found for step in planned], "")
 
     def _targets(self) -> Targets:
@@ -221,7 +199,6 @@ class PlanScreen(InkScreen):
 
     def _arrange(self) -> None:
         width, height = self.app.size
-        small = width < MIN_WIDTH or height < MIN_HEIGHT
         narrow = width < WIDE
         in_fields = self.focused is None or self.focused is self.fields
         roomy = height >= 40
@@ -236,17 +213,7 @@ class PlanScreen(InkScreen):
         self.fields.styles.height = min(len(FIELDS) + 2, max(4, height - 8)) if cramped else len(FIELDS) + 2
         self.notes.styles.height = "1fr" if cramped and in_fields else 6 if height < 34 else 13
         self.device_bar.styles.height = 7 if self._now.target is None or self._now.target.memory_total else 5
-        self.query_one("#plan").display = self.header.display = self.keys.display = not small
-        self.query_one("#too-small").display = small
-
-    def on_resize(self, event: events.Resize) -> None:
-        self._arrange()
-        self.call_after_refresh(self._repaint)
-
-    def _repaint(self) -> None:
-        for painted in self.query(Painted):
-            painted.repaint()
-        self.show()
+        self._hide_where_too_small("#plan")
 
     def action_other(self, step: int = 1) -> None:
         """To the bars, the comparison, and back to the fields."""
@@ -288,8 +255,8 @@ class PlanScreen(InkScreen):
         self._ask_to_apply(f"the plan of {count(len(self._now.plan.shares if self._now.plan else ()), 'share')}")
 
     def _ask_to_apply(self, what: str, targets: Targets | None = None) -> None:
-        if self._snapshot is not None:
-            self.app.push_screen(ApplyDialog(self._runner, what, targets or self._targets(), self._snapshot))
+        if self.snapshot is not None:
+            self.app.push_screen(ApplyDialog(self.runner, what, targets or self._targets(), self.snapshot))
 
     def action_export(self) -> None:
         plan, daemon = self._now.plan, self.daemon
@@ -306,7 +273,7 @@ class PlanScreen(InkScreen):
         self.app.push_screen(ExportDialog(settings_of(plan), pipe_dir, (ordinal,), self.kept or None))
 
     def action_save(self) -> None:
-        if self._snapshot is None:
+        if self.snapshot is None:
             return
         plan, daemon = self._now.plan, self.daemon
         pipe_dir = daemon.pipe_dir if daemon else None
@@ -314,7 +281,7 @@ class PlanScreen(InkScreen):
         if plan is not None:
             what = f"plan {plan.strategy} for {count(len(plan.shares), 'client')} on {plan.target.sm_count} SMs"
             profile = profile_of(wanted(plan, with_device=True), pipe_dir, what)
-        self.app.push_screen(SaveDialog(self._backend, self._snapshot, pipe_dir, profile, self.kept, self._keep))
+        self.app.push_screen(SaveDialog(self._backend, self.snapshot, pipe_dir, profile, self.kept, self._keep))
 
     @property
     def kept(self) -> str:
@@ -327,13 +294,13 @@ class PlanScreen(InkScreen):
             self._kept = (name, self.fields.draft)
 
     def action_open_profile(self) -> None:
-        if self._snapshot is None:
+        if self.snapshot is None:
             return
         daemon = self.daemon
         self.app.push_screen(
             OpenDialog(
                 self._backend,
-                self._snapshot,
+                self.snapshot,
                 daemon.pipe_dir if daemon else None,
                 self._take_profile,
                 lambda name, targets: self._ask_to_apply(f"the profile {name}", targets),

@@ -5,22 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
 
-from mpstui.model import Daemon, ProcessKey, Snapshot
+from mpstui.model import ProcessKey, Snapshot
 from mpstui.text import UNKNOWN, printable
-from mpstui.ui.bars import Header, KeyBar, KeyHint, TooSmall
-from mpstui.ui.contract import Host, Runner
+from mpstui.ui.bars import KeyBar, KeyHint, TooSmall
+from mpstui.ui.box import upper_border, wrapped
+from mpstui.ui.contract import Runner
 from mpstui.ui.keys import shown_key
-from mpstui.ui.layout import MIN_HEIGHT, MIN_WIDTH, WIDE
-from mpstui.ui.load.box import upper_border, wrapped
-from mpstui.ui.painted import InkScreen, Line, Painted, fit_line
+from mpstui.ui.layout import WIDE
+from mpstui.ui.painted import Line, Painted, fit_line
 from mpstui.ui.panel import Panel
+from mpstui.ui.side import SideScreen
 
 _LONG = 600
 """Characters of a paragraph that are shown at most."""
@@ -110,17 +111,13 @@ class TextBox(Painted, can_focus=True):
         self.repaint()
 
 
-class TroubleScreen(InkScreen):
+class TroubleScreen(SideScreen):
     """A list and a text, side by side where there is room. Escape goes back."""
 
     AUTO_FOCUS = "#list"
-    OFFERS_ACTIONS = False
-    """The registry's actions are the overview's; these screens offer those that help here under keys of their own."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("tab,shift+tab", "other", "List or text", show=False, id="trouble.other"),
         Binding("escape", "back", "Back", show=False, id="trouble.back"),
-        Binding("question_mark,f1", "app.show_help", "Help", id="help"),
-        Binding("q", "app.quit_app", "Quit", id="quit"),
     ]
     DEFAULT_CSS = """
     TroubleScreen {
@@ -136,14 +133,9 @@ class TroubleScreen(InkScreen):
     """
 
     def __init__(self, runner: Runner, snapshot: Snapshot | None, pipe_dir: Path | None) -> None:
-        super().__init__()
-        self.runner = runner
-        self.snapshot = snapshot
-        self.pipe_dir = pipe_dir
-        self.header = Header(read_only=runner.read_only)
+        super().__init__(runner, snapshot, pipe_dir)
         self.list: Panel[Any] = self.make_list()
         self.text = TextBox(id="text")
-        self.keys = KeyBar()
 
     # What a subclass gives.
 
@@ -177,28 +169,8 @@ class TroubleScreen(InkScreen):
         yield TooSmall(id="too-small")
         yield self.keys
 
-    @property
-    def daemon(self) -> Daemon | None:
-        """The daemon whose tab was open in the overview."""
-        if self.snapshot is None or not self.snapshot.daemons:
-            return None
-        found = self.snapshot.daemon(self.pipe_dir) if self.pipe_dir else None
-        return found or self.snapshot.daemons[0]
-
-    @property
-    def host(self) -> Host:
-        return cast("Host", self.app)
-
     def on_mount(self) -> None:
         self._arrange()
-        self.show()
-
-    def on_screen_resume(self) -> None:
-        self.host.catch_up()
-
-    def update_snapshot(self, snapshot: Snapshot) -> None:
-        """Take the newest snapshot; the cursor stays with what it is on."""
-        self.snapshot = snapshot
         self.show()
 
     def show(self) -> None:
@@ -228,20 +200,8 @@ class TroubleScreen(InkScreen):
         )
 
     def _arrange(self) -> None:
-        width, height = self.app.size
-        small = width < MIN_WIDTH or height < MIN_HEIGHT
-        self.set_class(width < WIDE, "-narrow")
-        for widget in (self.header, self.keys, self.query_one("#body")):
-            widget.display = not small
-        self.query_one("#too-small").display = small
-
-    def on_resize(self, event: events.Resize) -> None:
-        self._arrange()
-        self.call_after_refresh(self._repaint)
-
-    def _repaint(self) -> None:
-        for painted in self.query(Painted):
-            painted.repaint()
+        self.set_class(self.app.size.width < WIDE, "-narrow")
+        self._hide_where_too_small("#body")
 
     # Keys.
 

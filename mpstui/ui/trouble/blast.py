@@ -13,9 +13,9 @@ from mpstui.blast import blast_of, blast_radius, bridges, groups, server_of
 from mpstui.model import Client, Daemon, ProcessKey, Server, Snapshot
 from mpstui.text import UNKNOWN
 from mpstui.ui.bars import KeyHint
+from mpstui.ui.box import upper_border
 from mpstui.ui.cells import count, gpu_label
 from mpstui.ui.contract import Runner
-from mpstui.ui.load.box import upper_border
 from mpstui.ui.painted import Line, Span, fit
 from mpstui.ui.panel import Panel
 from mpstui.ui.slip import Slip

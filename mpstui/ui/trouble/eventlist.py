@@ -12,8 +12,8 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 
 from mpstui.model import Daemon, Event, EventKind, Snapshot
+from mpstui.ui.box import upper_border
 from mpstui.ui.cells import SEVERITY
-from mpstui.ui.load.box import upper_border
 from mpstui.ui.painted import Line, Span, fit, justify
 from mpstui.ui.panel import Panel
 from mpstui.ui.panels.events import EventsPanel

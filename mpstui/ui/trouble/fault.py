@@ -14,9 +14,9 @@ from mpstui.faults import FaultReport, OwnerNote, fault_reports
 from mpstui.model import Client, ProcessKey, Snapshot
 from mpstui.text import UNKNOWN, format_age
 from mpstui.ui.bars import KeyHint
+from mpstui.ui.box import upper_border
 from mpstui.ui.cells import count
 from mpstui.ui.contract import Runner
-from mpstui.ui.load.box import upper_border
 from mpstui.ui.painted import Line, fit
 from mpstui.ui.panel import Panel
 from mpstui.ui.trouble.alert import culprit, recovery, recovery_text

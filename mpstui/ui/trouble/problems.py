@@ -13,9 +13,9 @@ from textual.binding import Binding, BindingType
 from mpstui.doctor.types import Finding, Verdict
 from mpstui.model import Severity, Snapshot
 from mpstui.ui.bars import KeyHint
+from mpstui.ui.box import upper_border
 from mpstui.ui.cells import SEVERITY, count
 from mpstui.ui.contract import Runner
-from mpstui.ui.load.box import upper_border
 from mpstui.ui.painted import Line, fit
 from mpstui.ui.panel import Panel
 from mpstui.ui.trouble.base import Para, TroubleScreen

@@ -11,8 +11,8 @@ from textual.binding import Binding, BindingType
 from mpstui.model import Daemon, LostClient, OutsideClient, PendingClient, ProcessKey, Snapshot
 from mpstui.text import UNKNOWN, format_age, format_size
 from mpstui.ui.bars import KeyHint
+from mpstui.ui.box import upper_border
 from mpstui.ui.cells import gpu_label
-from mpstui.ui.load.box import upper_border
 from mpstui.ui.painted import Line, fit
 from mpstui.ui.panel import Panel
 from mpstui.ui.trouble.base import Para, TroubleScreen, owner

@@ -1,4 +1,4 @@
-"""A bordered box with lines in it, and the upper border that all boxes of the panel have."""
+"""A bordered box with lines in it, and the upper border that all boxes have."""
 
 from __future__ import annotations
 

@@ -1,0 +1,94 @@
+"""What the screens beside the overview have in common: the node they follow, the way they fit a terminal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar, cast
+
+from textual import events
+from textual.binding import Binding, BindingType
+
+from mpstui.model import Daemon, Snapshot
+from mpstui.ui.bars import Header, KeyBar
+from mpstui.ui.contract import Host, Runner
+from mpstui.ui.layout import MIN_HEIGHT, MIN_WIDTH
+from mpstui.ui.painted import InkScreen, Painted
+
+
+class SideScreen(InkScreen):
+    """A header, what a subclass composes, and the keys; in a terminal that is too small, only that it is.
+
+    The app calls :meth:`update_snapshot` while the screen is in front.
+    """
+
+    OFFERS_ACTIONS: ClassVar[bool] = False
+    """The registry's actions are the overview's: palette and help leave them out here."""
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("question_mark,f1", "app.show_help", "Help", id="help"),
+        Binding("q", "app.quit_app", "Quit", id="quit"),
+    ]
+
+    def __init__(self, runner: Runner, snapshot: Snapshot | None = None, pipe_dir: Path | None = None) -> None:
+        super().__init__()
+        self.runner = runner
+        self.snapshot = snapshot
+        self.pipe_dir = pipe_dir
+        self.header = Header(read_only=runner.read_only)
+        self.keys = KeyBar()
+
+    # What a subclass gives.
+
+    def show(self) -> None:
+        """Bring every widget up to date; each paints only what differs."""
+        raise NotImplementedError
+
+    def _arrange(self) -> None:
+        """Give every widget its place in the terminal's size."""
+        raise NotImplementedError
+
+    # What they share.
+
+    @property
+    def host(self) -> Host:
+        return cast("Host", self.app)
+
+    @property
+    def daemon(self) -> Daemon | None:
+        """The daemon whose tab was open in the overview."""
+        if self.snapshot is None or not self.snapshot.daemons:
+            return None
+        found = self.snapshot.daemon(self.pipe_dir) if self.pipe_dir else None
+        return found or self.snapshot.daemons[0]
+
+    @property
+    def too_small(self) -> bool:
+        width, height = self.app.size
+        return width < MIN_WIDTH or height < MIN_HEIGHT
+
+    def update_snapshot(self, snapshot: Snapshot) -> None:
+        """Take the newest snapshot; a cursor stays with what it is on."""
+        self.snapshot = snapshot
+        self.show()
+
+    def on_screen_resume(self) -> None:
+        """In front: what happened under another screen is shown now."""
+        self.host.catch_up()
+        self._arrange()
+        self.show()
+
+    def on_resize(self, event: events.Resize) -> None:
+        self._arrange()
+        self.call_after_refresh(self._repaint)
+
+    def _repaint(self) -> None:
+        """Once the widgets have their new size."""
+        for painted in self.query(Painted):
+            painted.repaint()
+        self.show()
+
+    def _hide_where_too_small(self, *selectors: str) -> None:
+        """Nothing but the words that it is; ``selectors``: what else there is."""
+        small = self.too_small
+        for widget in (self.header, self.keys, *map(self.query_one, selectors)):
+            widget.display = not small
+        self.query_one("#too-small").display = small
