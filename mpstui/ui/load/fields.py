@@ -11,13 +11,12 @@ from textual.message import Message
 
 from mpstui.load.types import KERNELS
 from mpstui.model import Device
-from mpstui.ui.box import upper_border
+from mpstui.ui.form import LABEL, Field, Form, after
 from mpstui.ui.load.presets import PRESETS, Preset, apply
 from mpstui.ui.load.setup import MOST_CLIENTS, Setup
 from mpstui.ui.painted import Line, fit, fit_line
 from mpstui.ui.panel import Panel
 
-LABEL: Final = 11
 _TIMES: Final = (None, 10.0, 30.0, 60.0, 300.0, 3600.0)
 _MEMORY: Final = ("", "1G", "2G", "4G", "8G", "16G")
 _WHERE: Final = ("on", "private", "off")
@@ -31,16 +30,6 @@ TYPED: Final = {
     **{letter: f"{letter},{letter.lower()}" for letter in "KMGT"},
 }
 """The characters of all fields, with the keys that type them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Field:
-    """One line of the form. ``typed``: the characters that can be typed into it."""
-
-    id: str
-    label: str
-    about: str
-    typed: str = ""
 
 
 FIELDS: Final = (
@@ -78,10 +67,10 @@ _ABOUT_WHERE: Final = {
 }
 
 
-class FieldsPanel(Panel[Field]):
+class FieldsPanel(Form):
     """Holds the :class:`Setup`. ←→ choose, Shift in bigger steps, digits are typed, Enter starts."""
 
-    KIND: ClassVar[str] = "field"
+    FIELDS: ClassVar[tuple[Field, ...]] = FIELDS
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("right,plus,equals_sign", "change(1)", "Next value", show=False, id="load.next"),
         Binding("left,minus", "change(-1)", "Previous value", show=False, id="load.previous"),
@@ -109,10 +98,6 @@ class FieldsPanel(Panel[Field]):
         self.chosen: Preset | None = None
         self._devices: Sequence[Device] = ()
         self._has_daemon = True
-        self._typing: str | None = None
-        """What has been typed into the field under the cursor so far."""
-        self.rows = FIELDS
-        self._cursor = FIELDS[0].id
 
     def show(self, devices: Sequence[Device], *, has_daemon: bool) -> None:
         """The devices to choose from. A device that has gone gives way to the first one."""
@@ -127,10 +112,6 @@ class FieldsPanel(Panel[Field]):
         """Fill in a preset."""
         self.chosen = chosen
         self._set(apply(chosen, self.setup, [d.uuid for d in self._devices], has_daemon=self._has_daemon))
-
-    @property
-    def field(self) -> Field:
-        return self.cursor_row or FIELDS[0]
 
     @property
     def about(self) -> str:
@@ -157,27 +138,27 @@ class FieldsPanel(Panel[Field]):
                 self.take(PRESETS[(at + (1 if step > 0 else -1)) % len(PRESETS)])
             case "kernel":
                 kernels = [(name,) for name in KERNELS]
-                self._own(kernels=_after(kernels, setup.kernels, step))
+                self._own(kernels=after(kernels, setup.kernels, step))
             case "clients":
                 self._set_clients(max(1, min(MOST_CLIENTS, setup.clients + step)))
             case "device":
                 choices = [(d.uuid,) for d in self._devices]
                 if len(choices) > 1:
                     choices.append(tuple(d.uuid for d in self._devices))  # type: ignore[arg-type]
-                self._own(devices=_after(choices, setup.devices, step))
+                self._own(devices=after(choices, setup.devices, step))
             case "shares":
                 moved = tuple(max(1.0, min(100.0, share + step)) for share in setup.shares or (100.0,))
                 self._own(shares=moved)
             case "hold":
-                self._own(hold=_after(_HOLD, setup.hold, step))
+                self._own(hold=after(_HOLD, setup.hold, step))
             case "memory":
-                self._own(memory_limit=_after(_MEMORY, setup.memory_limit, step))
+                self._own(memory_limit=after(_MEMORY, setup.memory_limit, step))
             case "priority":
-                self._own(priority=_after(_PRIORITY, setup.priority, step))
+                self._own(priority=after(_PRIORITY, setup.priority, step))
             case "seconds":
-                self._own(seconds=_after(_TIMES, setup.seconds, step))
+                self._own(seconds=after(_TIMES, setup.seconds, step))
             case _:
-                self._own(where=_after(_WHERE, setup.where, step))
+                self._own(where=after(_WHERE, setup.where, step))
 
     def _set_clients(self, clients: int) -> None:
         """A preset's shares follow the number of clients; shares of one's own stay."""
@@ -204,15 +185,6 @@ class FieldsPanel(Panel[Field]):
         char = str(parameters[0])
         return char in self.field.typed and (not char.isalpha() or bool(self._typing))
 
-    def action_type(self, char: str) -> None:
-        """One more character of the value."""
-        self._type((self._typing or "") + char)
-
-    def action_erase(self) -> None:
-        """The last character; of a value that was not typed, all of it."""
-        if self.field.typed:
-            self._type(self._typing[:-1] if self._typing else "")
-
     def _type(self, text: str) -> None:
         text = text[:_TEXT_LIMIT]
         readers: dict[str, Callable[[str], None]] = {
@@ -235,14 +207,8 @@ class FieldsPanel(Panel[Field]):
 
     # Painting.
 
-    def key(self, row: Field) -> str:
-        return row.id
-
     def title(self) -> Line:
         return (("Set up", "title"),)
-
-    def _upper_border(self, width: int, edge: str) -> Line:
-        return upper_border(self.title(), self.corner(), width, edge)
 
     def row_lines(self, row: Field, width: int) -> list[Line]:
         value, style = self._value(row)
@@ -303,11 +269,3 @@ def _number(text: str) -> float:
         return float(text)
     except ValueError:
         return 0.0
-
-
-def _after(choices: Sequence[Any], value: Any, step: int) -> Any:
-    """The next or previous one, round the end; from a value that is none of them, the first or last."""
-    if not choices:
-        return value
-    at = choices.index(value) if value in choices else (-1 if step > 0 else 0)
-    return choices[(at + (1 if step > 0 else -1)) % len(choices)]

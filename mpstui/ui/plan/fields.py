@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 from textual import events
 from textual.binding import Binding, BindingType
@@ -15,12 +15,11 @@ from mpstui.plan import amounts
 from mpstui.plan.amounts import PlanError, limit_text
 from mpstui.plan.types import STRATEGIES, Strategy
 from mpstui.text import printable
-from mpstui.ui.box import upper_border
+from mpstui.ui.form import LABEL, Field, Form, after
 from mpstui.ui.painted import Line, fit, fit_line
 from mpstui.ui.panel import Panel
 from mpstui.ui.plan.draft import Draft, MemoryChoice, picture, regroup, with_clients, with_memory, with_strategy
 
-LABEL: Final = 11
 _TEXT_LIMIT: Final = 200
 _BY: Final = ("user", "command", "client")
 _MEMORY: Final[tuple[MemoryChoice, ...]] = ("even", "weight", "none", "own")
@@ -29,17 +28,6 @@ _AMOUNTS: Final = "0123456789.,KMGTkmgtiB "
 _KEY_NAMES: Final = {",": "comma", " ": "space"}
 TYPED: Final = {char: _KEY_NAMES.get(char, char) for char in map(chr, range(0x20, 0x7F))}
 """The characters that go the way of the other keys, with the keys that type them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Field:
-    """One line of the form. ``typed``: what can be typed into it at once; ``free``: anything, after Enter."""
-
-    id: str
-    label: str
-    about: str
-    typed: str = ""
-    free: bool = False
 
 
 FIELDS: Final = (
@@ -71,10 +59,10 @@ _ABOUT_MEMORY: Final[dict[MemoryChoice, str]] = {
 }
 
 
-class PlanFields(Panel[Field]):
+class PlanFields(Form):
     """Holds the :class:`Draft`."""
 
-    KIND: ClassVar[str] = "field"
+    FIELDS: ClassVar[tuple[Field, ...]] = FIELDS
     BINDINGS: ClassVar[list[BindingType]] = [
         # A key that a widget takes by itself overtakes the arrow key or Enter before it, and what is typed in a rush
         # would go into the field above, or be taken for the keys of the screen.
@@ -98,9 +86,6 @@ class PlanFields(Panel[Field]):
         self.draft = Draft()
         self._daemon: Daemon | None = None
         self._devices: Sequence[Device] = ()
-        self._typing: str | None = None
-        self.rows = FIELDS
-        self._cursor = FIELDS[0].id
 
     def show(self, daemon: Daemon | None, devices: Sequence[Device]) -> None:
         """The node as it is. A device that has gone gives way to the first one."""
@@ -125,8 +110,8 @@ class PlanFields(Panel[Field]):
         return self._typing is not None and self.field.free
 
     @property
-    def field(self) -> Field:
-        return self.cursor_row or FIELDS[0]
+    def takes_text(self) -> bool:
+        return super().takes_text or self.editing
 
     @property
     def about(self) -> str:
@@ -151,16 +136,16 @@ class PlanFields(Panel[Field]):
         now = picture(draft, self._daemon, self._devices)
         match self.field.id:
             case "device":
-                chosen = _after([device.uuid for device in self._devices], draft.device, one)
+                chosen = after([device.uuid for device in self._devices], draft.device, one)
                 self._set(regroup(replace(draft, device=chosen), self._daemon, self._devices))
             case "by":
-                self._set(regroup(replace(draft, by=_after(_BY, draft.by, one)), self._daemon, self._devices))
+                self._set(regroup(replace(draft, by=after(_BY, draft.by, one)), self._daemon, self._devices))
             case "strategy":
-                self._set(with_strategy(draft, _after(STRATEGIES, draft.strategy, one), now))
+                self._set(with_strategy(draft, after(STRATEGIES, draft.strategy, one), now))
             case "clients":
                 self._set(with_clients(draft, draft.clients + step, self._devices))
             case "memory":
-                self._set(with_memory(draft, _after(_MEMORY, draft.memory, one), now))
+                self._set(with_memory(draft, after(_MEMORY, draft.memory, one), now))
             case "contexts":
                 self._set(replace(draft, contexts=max(1, min(_MOST_CONTEXTS, draft.contexts + step)), problem=""))
 
@@ -178,10 +163,6 @@ class PlanFields(Panel[Field]):
         char = str(parameters[0])
         return self.editing or (char in self.field.typed and (char.isdigit() or bool(self._typing)))
 
-    def action_type(self, char: str) -> None:
-        """One more character of the value."""
-        self._type((self._typing or "") + char)
-
     async def _on_key(self, event: events.Key) -> None:
         """Letters that no binding can name go into a field that takes anything."""
         char = event.character or ""
@@ -191,11 +172,6 @@ class PlanFields(Panel[Field]):
             self._type((self._typing or "") + char)
             return
         await super()._on_key(event)
-
-    def action_erase(self) -> None:
-        """The last character; of a value that was not typed, all of it."""
-        if self.field.typed or self.editing:
-            self._type(self._typing[:-1] if self._typing else "")
 
     def action_open(self) -> None:
         """Enter: begin or end typing into a field that takes anything."""
@@ -247,14 +223,8 @@ class PlanFields(Panel[Field]):
 
     # Painting.
 
-    def key(self, row: Field) -> str:
-        return row.id
-
     def title(self) -> Line:
         return (("Plan", "title"),)
-
-    def _upper_border(self, width: int, edge: str) -> Line:
-        return upper_border(self.title(), self.corner(), width, edge)
 
     def row_lines(self, row: Field, width: int) -> list[Line]:
         value, style = self._value(row)
@@ -297,11 +267,3 @@ class PlanFields(Panel[Field]):
                 return ", ".join(limit_text(limit) for limit in draft.limits), "text"
             case _:
                 return f"{draft.contexts} each", "text"
-
-
-def _after(choices: Sequence[Any], value: Any, step: int) -> Any:
-    """The next or previous one, round the end."""
-    if not choices:
-        return value
-    at = choices.index(value) if value in choices else (-1 if step > 0 else 0)
-    return choices[(at + step) % len(choices)]
