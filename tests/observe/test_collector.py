@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 
 import pytest
 
 from mpstui.control.answer import Outcome
 from mpstui.model import ProcessKey
+from mpstui.observe import collector as collector_module
+from mpstui.observe.notices import Notices
 from mpstui.observe.worker import Worker
 from tests.observe.fakes import UUID, Node
 
@@ -290,3 +293,42 @@ async def test_a_slow_user_directory_does_not_hold_the_screen_up(node):
         await node.until(lambda: 700 in {c.pid for c in node.daemon.clients()})
     finally:
         released.set()
+
+
+class Silent:
+    """A watcher on a file system that tells of nothing."""
+
+    def __init__(self) -> None:
+        self._fds = os.pipe()
+
+    def fileno(self):
+        return self._fds[0]
+
+    def add_watch(self, path, mask):
+        return 1
+
+    def rm_watch(self, number):
+        pass
+
+    def close(self):
+        for fd in self._fds:
+            os.close(fd)
+
+
+async def test_where_the_kernel_does_not_tell_the_logs_are_looked_at_again_and_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(collector_module, "REST", 0.15)
+    node = Node(tmp_path)
+    node.connect(643)
+    notices = node.collector._notices = Notices(Silent, node.clock.sleep)
+    await node.collector.start()
+    try:
+        await node.until(lambda: notices.relied)
+        for pid in range(700, 730):  # a change that is found while something else goes on proves nothing
+            if not notices.relied:
+                break
+            await node.until(lambda: node.collector._idle() > collector_module.TICK)
+            node.connect(pid)
+            await node.until(lambda pid=pid: pid in {c.pid for c in node.daemon.clients()})
+        assert not notices.relied
+    finally:
+        await node.collector.stop()

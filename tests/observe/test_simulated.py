@@ -108,7 +108,7 @@ async def test_clients_come_with_their_facts_and_go(watched):
 
 async def test_a_limit_marks_those_who_came_before(watched):
     await watched.spawn("idle")
-    daemon = await watched.until(lambda d: [c for c in d.clients() if c.contexts])
+    daemon = await watched.until(lambda d: [c for c in d.clients() if c.contexts and c.memory_limit_known])
     server = daemon.servers[0].pid
     await watched.command(f"set_active_thread_percentage {server} 25\nset_device_pinned_mem_limit {server} 0 2G")
     late = await watched.spawn("idle")
