@@ -316,7 +316,7 @@ def memory_of(sample: NvmlSample, pids: Iterable[int]) -> int | None:
     wanted, found = set(pids), []
     for uuid in {*sample.processes, *sample.mps_clients}:
         both = {**sample.processes.get(uuid, {}), **sample.mps_clients.get(uuid, {})}
-        found += [size for pid, size in both.items() if pid in wanted and size is not None]
+        found += [size for pid, size in both.items() if pid in wanted and size]  # 0: not on this device (fact 34)
     return sum(found) if found else None
 
 

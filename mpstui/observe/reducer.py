@@ -383,12 +383,11 @@ class NodeState:
         sample = self._sample
         if sample is None:
             return {}
-        found: dict[str, int] = {}
-        for listing in (sample.processes, sample.mps_clients):
-            for uuid, members in listing.items():
-                size = members.get(pid)
-                if size is not None:
-                    found[uuid] = size
+        # With several devices NVML lists each client under each device of its server, with 0 where it is not (fact 34).
+        found = {uuid: size for uuid, listing in sample.mps_clients.items() if (size := listing.get(pid))}
+        for uuid, listing in sample.processes.items():
+            if (size := listing.get(pid)) is not None:
+                found[uuid] = size
         return found
 
 

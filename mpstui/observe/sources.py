@@ -19,7 +19,8 @@ class NvmlSample:
     devices: tuple[Device, ...] = ()
     """``contexts`` is not NVML's to know and stays None here."""
     mps_clients: Mapping[str, Mapping[int, int | None]] = field(default_factory=empty)
-    """Device UUID to {PID: bytes} of MPS clients (``nvmlDeviceGetMPSComputeRunningProcesses``, fact 9)."""
+    """Device UUID to {PID: bytes} of MPS clients (``nvmlDeviceGetMPSComputeRunningProcesses``, fact 9); with 0 bytes
+    where it is a device of their server on which they have no context (fact 34)."""
     processes: Mapping[str, Mapping[int, int | None]] = field(default_factory=empty)
     """Device UUID to {PID: bytes} of all compute processes, the MPS server among them (fact 9)."""
     error: str | None = None

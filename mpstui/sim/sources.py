@@ -161,7 +161,9 @@ class SimNvml:
         state = self._state.read()
         clients = self._members(state)
         servers = dict.fromkeys(state.servers, SERVER_MEMORY)
-        processes = {uuid: {**servers, **mine} for uuid, mine in clients.items()}
+        processes = {
+            uuid: {**servers, **{pid: size for pid, size in mine.items() if size}} for uuid, mine in clients.items()
+        }
         return NvmlSample(
             time=now,
             driver_version=DRIVER_VERSION,
@@ -186,10 +188,9 @@ class SimNvml:
         """Nothing is held open."""
 
     def _members(self, state: _State) -> dict[str, dict[int, int]]:
-        return {
-            gpu.uuid: {c.pid: c.memory[gpu.uuid] for c in state.clients.values() if gpu.uuid in c.memory}
-            for gpu in self._gpus
-        }
+        """Each client under each device, with 0 where it has no context (fact 34)."""
+        clients = [client for client in state.clients.values() if client.memory]
+        return {gpu.uuid: {c.pid: c.memory.get(gpu.uuid, 0) for c in clients} for gpu in self._gpus}
 
 
 def _device(gpu: Gpu, state: _State, used: int, now: float) -> Device:

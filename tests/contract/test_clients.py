@@ -22,6 +22,7 @@ from contract.harness import (
 from mpstui.control.answer import Outcome
 from mpstui.control.legacy import ClientContext
 from mpstui.control.mps import MpsControl
+from mpstui.node import open_node as open_sources
 
 TERMINATED = 810
 NOT_READY = 807
@@ -56,6 +57,29 @@ async def test_a_client_on_two_devices_has_one_row_and_two_contexts(node: Node, 
     devices = (await control.get_device_client_list()).value or ()
     found = {device.ordinal: device.contexts for device in devices}
     assert found == {0: (ClientContext(client.pid, 1),), 1: (ClientContext(client.pid, 2),)}
+
+
+async def test_nvml_lists_a_client_under_each_device_with_nothing_where_it_is_not(node: Node) -> None:
+    """Only bytes tell that a client is on a device; the list of all that compute names it there alone (fact 34)."""
+    if node.device_count < 2:
+        pytest.skip("needs two GPUs")
+    first, second = await asyncio.gather(node.spawn(devices=(0,)), node.spawn(devices=(1,)))
+    nvml = open_sources([node.pipe_dir])[0].nvml
+    try:
+
+        async def reading() -> dict[int, list[int]]:
+            sample = await asyncio.to_thread(nvml.sample)
+            lists = [sample.mps_clients[device.uuid] for device in sample.devices[:2]]
+            return {client.pid: [found.get(client.pid) or 0 for found in lists] for client in (first, second)}
+
+        seen = await eventually(reading, lambda seen: seen[first.pid][0] > 0 and seen[second.pid][1] > 0)
+        assert (seen[first.pid][1], seen[second.pid][0]) == (0, 0)
+        sample = await asyncio.to_thread(nvml.sample)
+        where = [{first.pid, second.pid} & sample.processes[device.uuid].keys() for device in sample.devices[:2]]
+        assert where == [{first.pid}, {second.pid}]
+        assert {first.pid, second.pid} <= sample.mps_clients[sample.devices[0].uuid].keys()
+    finally:
+        nvml.close()
 
 
 @pytest.mark.parametrize(

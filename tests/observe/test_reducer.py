@@ -135,6 +135,20 @@ def test_containment_spares_the_client_on_another_device():
     assert states(daemon) == {904: "ACTIVE"}
 
 
+def test_a_client_is_not_on_a_device_where_nvml_lists_it_with_nothing():
+    """As on four H200s: each client of the server under each of its devices (fact 34)."""
+    node = fold("21:41:51.000", **CONTAINMENT)
+    members = {901: 0, 902: 0, 903: 0, 904: 0}
+    _, daemon = shot(node, "21:41:51.000")
+    (uuid,) = daemon.find_client(ProcessKey(904)).device_uuids
+    listed = {uuid: {**members, 904: 543 << 20}, "GPU-of-nobody": members}
+    node.set_sample(NvmlSample(1.0, "580", (), listed, {uuid: {904: 543 << 20}}))
+    _, daemon = shot(node, "21:41:51.000")
+    assert {c.pid: len(c.device_uuids) for c in daemon.clients()} == {901: 1, 902: 2, 903: 1, 904: 1}
+    assert daemon.find_client(ProcessKey(904)).gpu_memory == {uuid: 543 << 20}
+    assert daemon.find_client(ProcessKey(901)).gpu_memory == {}
+
+
 def test_refusals_of_a_full_device_and_of_a_faulty_server():
     told = [e for e in shot(fold("21:31:00", **FAULTS), "21:31:00")[0].events if e.kind == "client_refused"]
     assert [(e.pid, e.values["reason"]) for e in told] == [(1113, "fault"), (1268, "fault")]

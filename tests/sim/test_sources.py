@@ -41,7 +41,7 @@ def test_nvml_tells_of_clients_and_the_server(start: Callable[..., SimNode]) -> 
     assert sample.error is None
     assert sample.mps_clients == {
         first: {one.pid: 614 * MIB, two.pid: 514 * MIB},
-        second: {two.pid: 514 * MIB},
+        second: {one.pid: 0, two.pid: 514 * MIB},
     }
     assert sample.processes[second] == {server: 66 * MIB, two.pid: 514 * MIB}
     busy, idle = sample.devices
