@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import signal
 import time
 from collections.abc import Mapping
@@ -21,6 +22,10 @@ SOCKET_PATH_LIMIT = 107
 """Bytes of a Unix socket's path (``sun_path`` less its NUL)."""
 CANNOT_SEND = b"Cannot send command to MPS control daemon process"
 """The daemon serves another session. The command did not reach it: its log does not show it (fact 2)."""
+PROOF = "get_default_active_thread_percentage"
+"""Asked in the same session before each command. Its answer is never empty: without it nothing has reached the daemon,
+which the binary does not always say (fact 30); with it an empty answer to the command is one."""
+_PROVEN = re.compile(rb"[0-9]{1,3}\.[0-9]{1,10}\n")
 _RETRY_DELAYS = (0.03, *(0.05,) * 9)
 _REAP_SECONDS = 2.0
 
@@ -38,6 +43,13 @@ class RawReply(NamedTuple):
     failure: Outcome | None = None
     """Set where the command was not sent, or the process was killed: the output is then not to be judged."""
     message: str = ""
+
+    @property
+    def undelivered(self) -> bool:
+        """The daemon serves another session, and has not seen the command: it may be sent again (facts 2, 30)."""
+        if self.failure is not None or self.stdout:
+            return False
+        return CANNOT_SEND in self.stderr or (not self.stderr and self.exit_status in {0, 1})
 
 
 class _Exchange(asyncio.SubprocessProtocol):
@@ -142,9 +154,16 @@ async def _kill(transport: asyncio.SubprocessTransport, protocol: _Exchange) -> 
 
 
 def _failed(reply: RawReply, outcome: Outcome, message: str) -> RawReply:
-    return RawReply(
-        reply.command, reply.stdout, reply.stderr, reply.exit_status, reply.seconds, failure=outcome, message=message
-    )
+    return reply._replace(failure=outcome, message=message)
+
+
+def _told(reply: RawReply) -> RawReply:
+    """The reply as it is to be judged: without the proof, or as held where nothing has reached the daemon."""
+    if reply.undelivered and CANNOT_SEND not in reply.stderr:
+        message = "The control binary answered nothing at all, as it does beside a control session that stays open."
+        return _failed(reply, Outcome.HELD, message)
+    proof = _PROVEN.match(reply.stdout)
+    return reply._replace(stdout=reply.stdout[proof.end() :]) if proof else reply
 
 
 def _lock(pipe_dir: Path) -> asyncio.Lock:
@@ -192,14 +211,15 @@ class ControlChannel:
         async with _lock(self.pipe_dir):
             for delay in _RETRY_DELAYS:
                 reply = await self._send(command, limit)
-                if self.occupied or reply.failure is not None or CANNOT_SEND not in reply.stderr:
-                    return reply
+                if self.occupied or not reply.undelivered:
+                    return _told(reply)
                 await asyncio.sleep(delay)
-            return await self._send(command, limit)
+            return _told(await self._send(command, limit))
 
     async def _send(self, command: str, deadline: float) -> RawReply:
         self.sent += 1
-        return await exchange(self.binary, command.encode() + b"\n", self._environment(), deadline, command)
+        lines = f"{PROOF}\n{command}\n".encode()
+        return await exchange(self.binary, lines, self._environment(), deadline, command)
 
     def _environment(self) -> dict[str, str]:
         environment = dict(os.environ, CUDA_MPS_PIPE_DIRECTORY=str(self.pipe_dir), LC_ALL="C")

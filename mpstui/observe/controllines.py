@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Final
 
+from mpstui.control.channel import PROOF
 from mpstui.model import Event
 from mpstui.observe.logline import Line, make_event, memory_limit, number, raw_text, unknown
 from mpstui.text import parse_size, printable
@@ -34,6 +35,7 @@ _REFUSALS: Final = (
     b"A user id",
     b"Failed",
 )
+_PROOF: Final = PROOF.encode()
 _NOT_FOUND: Final = re.compile(rb"Server \d{1,20} not found")
 _SLACK: Final = 1.0
 """Seconds by which a line in the log and the moment of reading it may differ."""
@@ -77,6 +79,8 @@ class ControlLines:
             return []
         text = line.text
         if text.startswith(b"Cmd:"):
+            if command is not None and command.name == _PROOF:
+                self._command = None  # asked only to prove that the next one arrives
             return [*self._finish(), *self._begin(line)]
         if text == b"UI closed":
             events = self._finish()
@@ -166,26 +170,26 @@ class ControlLines:
 class _Command:
     """One ``Cmd:`` line and its answer so far."""
 
-    __slots__ = ("_answer", "_line", "_name", "_text", "_words", "complete", "untrusted")
+    __slots__ = ("_answer", "_line", "_text", "_words", "complete", "name", "untrusted")
 
     def __init__(self, line: Line) -> None:
         self._line = line
         self._text = raw_text(line.text[4:].strip())
         self._words = line.text[4:].split()[:5]
-        self._name = self._words[0] if self._words else b""
+        self.name = self._words[0] if self._words else b""
         self._answer: list[bytes] = []
         self.complete = False
-        self.untrusted = self._name == b"ps"
+        self.untrusted = self.name == b"ps"
         """Its answer holds text of the clients."""
 
     def at_once(self) -> list[Event]:
         """Events that need not wait for the answer: a terminate may never get one (fact 16)."""
-        if self._name == b"terminate_client":
+        if self.name == b"terminate_client":
             server, pid = self._number(1), self._number(2)
             return [self._make("terminate_requested", f"client {pid} is asked to end", server, pid)]
-        if self._name in {b"quit", b"shutdown_server", b"start_server"}:
+        if self.name in {b"quit", b"shutdown_server", b"start_server"}:
             return [self._make("command", f"asked for: {self._text}", self._number(1), changes="1")]
-        if self._name.startswith(b"set_"):
+        if self.name.startswith(b"set_") or self.name == _PROOF:
             return []
         return [self._make("command", f"asked for: {self._text}")]
 
@@ -194,11 +198,11 @@ class _Command:
         if text.startswith(_REFUSALS) or _NOT_FOUND.match(text):
             self._answer.append(text)
             return True
-        if self._name == b"terminate_client" and text in {b"0", b"1"}:
+        if self.name == b"terminate_client" and text in {b"0", b"1"}:
             self._answer.append(text)
             self.complete = True
             return True
-        if self._name.startswith(b"set_") and (_is_decimal(text) or text.startswith(self._name)):
+        if self.name.startswith(b"set_") and (_is_decimal(text) or text.startswith(self.name)):
             self._answer.append(text)
             self.complete = True
             return True
@@ -208,12 +212,12 @@ class _Command:
         """Events once the answer is there."""
         refusal = next((t for t in self._answer if t.startswith(_REFUSALS) or _NOT_FOUND.match(t)), None)
         if refusal is not None:
-            if not (self._name.startswith(b"set_") or self._name in _CHANGES):
+            if not (self.name.startswith(b"set_") or self.name in _CHANGES):
                 return []
             detail = f"refused: {self._text} ({raw_text(refusal)})"
-            pid = self._number(2) if self._name == b"terminate_client" else None
+            pid = self._number(2) if self.name == b"terminate_client" else None
             return [self._make("command", detail, pid=pid, refused="1")]
-        if self._name == b"terminate_client":
+        if self.name == b"terminate_client":
             if b"0" not in self._answer:
                 return []
             server, pid = self._number(1), self._number(2)
@@ -222,19 +226,20 @@ class _Command:
 
     def _limit(self) -> list[Event]:
         words = self._words
-        if self._name == b"set_default_active_thread_percentage" and len(words) > 1:
+        if self.name == b"set_default_active_thread_percentage" and len(words) > 1:
             return self._percentage(None)
-        if self._name == b"set_active_thread_percentage" and len(words) > 2:
+        if self.name == b"set_active_thread_percentage" and len(words) > 2:
             return self._percentage(self._number(1))
-        if self._name == b"set_default_device_pinned_mem_limit" and len(words) > 2:
+        if self.name == b"set_default_device_pinned_mem_limit" and len(words) > 2:
             return self._memory(None, words[1], words[2])
-        if self._name == b"set_device_pinned_mem_limit" and len(words) > 3:
+        if self.name == b"set_device_pinned_mem_limit" and len(words) > 3:
             return self._memory(self._number(1), words[2], words[3])
-        if self._name == b"set_default_client_priority" and len(words) > 1 and words[1] in {b"0", b"1"}:
+        if self.name == b"set_default_client_priority" and len(words) > 1 and words[1] in {b"0", b"1"}:
             value = words[1].decode()
             detail = f"default client priority set to {value}"
             return [self._make("limit_set", detail, what="client_priority", scope="default", value=value)]
-        return [self._make("command", f"asked for: {self._text}")] if self._name.startswith(b"set_") else []
+        told = self.name.startswith(b"set_") or self.name == _PROOF
+        return [self._make("command", f"asked for: {self._text}")] if told else []
 
     def _percentage(self, server: int | None) -> list[Event]:
         said = next((a for a in self._answer if _is_decimal(a)), None)

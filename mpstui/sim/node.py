@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Final
 
+from mpstui.control.channel import PROOF
 from mpstui.sim.client import Behaviour, SimClient
 from mpstui.sim.marker import control_binary
 from mpstui.sim.simd.config import STATE, Gpu, default_gpus, read_json, write_marker
@@ -131,20 +132,22 @@ class SimNode:
     def control(self, commands: str, *, timeout: float = 10.0, env: Mapping[str, str] | None = None) -> str:
         """Standard output of a one-shot session with these lines. Raises subprocess.TimeoutExpired.
 
-        One that meets somebody else's session is refused (fact 2), and tried again for ``timeout`` seconds.
+        One that meets somebody else's session is refused, not always in words (facts 2, 30), and tried again for
+        ``timeout`` seconds.
         """
         deadline = time.monotonic() + timeout
         while True:
             done = subprocess.run(
                 control_binary(),
-                input=commands.encode() + b"\n",
+                input=f"{PROOF}\n{commands}\n".encode(),
                 capture_output=True,
                 env={**os.environ, **(env or {}), "CUDA_MPS_PIPE_DIRECTORY": str(self.pipe_dir)},
                 timeout=timeout,
                 check=False,
             )
-            if b"Cannot send command" not in done.stderr or time.monotonic() > deadline:
-                return done.stdout.decode("utf-8", "surrogateescape")
+            refused = not done.stdout and done.returncode in {0, 1} and b"Cannot find" not in done.stderr
+            if not refused or time.monotonic() > deadline:
+                return done.stdout.partition(b"\n")[2].decode("utf-8", "surrogateescape")
             time.sleep(0.02)
 
     def spawn(

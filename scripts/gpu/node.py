@@ -97,7 +97,9 @@ class Node:
         return asyncio.run_coroutine_threadsafe(start(), self._loop)
 
     def control(self, command: str, deadline: float = 10.0) -> str:
-        """One plain command, past mpstui: the check from outside. Sent again where another session is in its way."""
+        """One plain command, past mpstui: the check from outside. Sent again where another session is in its way.
+
+        The answer must not be an empty one (fact 30)."""
         environment = {**os.environ, "CUDA_MPS_PIPE_DIRECTORY": str(self.pipe_dir)}
         for _ in range(20):
             done = subprocess.run(
@@ -109,7 +111,7 @@ class Node:
                 text=True,
                 check=False,
             )
-            if not done.stderr.startswith("Cannot send command"):
+            if done.stdout or (done.stderr and not done.stderr.startswith("Cannot send command")):
                 break
             select.select([], [], [], 0.05)
         return (done.stdout + done.stderr).strip()

@@ -90,7 +90,7 @@ class Watched:
         return process
 
     async def control(self, command: str) -> str:
-        """One plain command, past mpstui; sent again where another one is in its way (fact 2)."""
+        """One plain question, past mpstui; asked again where another session is in its way (facts 2, 30)."""
         for _ in range(20):
             process = await asyncio.create_subprocess_exec(
                 *self.node.binary,
@@ -100,7 +100,7 @@ class Watched:
                 env={**os.environ, "CUDA_MPS_PIPE_DIRECTORY": str(self.node.pipe_dir)},
             )
             out, err = await asyncio.wait_for(process.communicate(command.encode() + b"\n"), 15)
-            if not err.startswith(b"Cannot send command"):
+            if out or (err and not err.startswith(b"Cannot send command")):
                 break
             await asyncio.sleep(0.05)
         return out.decode().strip()

@@ -125,9 +125,9 @@ def test_a_daemon_that_dies_between_two_commands(
     real = os.environ["MPSTUI_CONTROL_BINARY"]
     wrapper = place / "nvidia-cuda-mps-control"
     wrapper.write_text(
-        '#!/bin/sh\nread -r line\ncase "$line" in\n'
+        '#!/bin/sh\nread -r proof; read -r line\ncase "$line" in\n'
         f'set_default_device*) kill -9 "$(cat {started}/nvidia-cuda-mps-control.pid)"; sleep 0.1 ;;\nesac\n'
-        f'printf "%s\\n" "$line" | exec {real}\n'
+        f'printf "%s\\n" "$proof" "$line" | exec {real}\n'
     )
     wrapper.chmod(0o755)
     monkeypatch.setenv("MPSTUI_CONTROL_BINARY", str(wrapper))

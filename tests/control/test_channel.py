@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from mpstui.control.answer import Outcome
-from mpstui.control.channel import OUTPUT_LIMIT, ControlChannel
+from mpstui.control.channel import OUTPUT_LIMIT, PROOF, ControlChannel
 from mpstui.control.mps import MpsControl, binary_version
 
 Script = Callable[[str], tuple[str, ...]]
@@ -61,7 +61,7 @@ async def test_the_command_and_the_environment_reach_the_binary(tmp_path: Path, 
     one = channel(tmp_path, binary)
     reply = await one.run("get_server_list")
     home = os.environ.get("HOME", "")
-    assert reply.stdout.decode() == f"get_server_list\n{tmp_path}/pipe|{tmp_path}/log|C|{home}\n"
+    assert reply.stdout.decode() == f"{PROOF}\nget_server_list\n{tmp_path}/pipe|{tmp_path}/log|C|{home}\n"
     assert (reply.failure, reply.exit_status, reply.stderr, one.sent) == (None, 0, b"", 1)
 
 
@@ -223,6 +223,34 @@ async def test_a_session_that_is_known_to_stay_is_not_waited_out(tmp_path: Path,
     assert one.sent == 1
 
 
+SILENT = "cat > /dev/null; exit"
+
+
+@pytest.mark.parametrize("status", [0, 1])
+async def test_a_binary_that_says_nothing_has_delivered_nothing(tmp_path: Path, script: Script, status: int) -> None:
+    """It is what an empty list and a limit that was set look like, and it is neither (fact 30)."""
+    control = MpsControl(channel(tmp_path, script(f"{SILENT} {status}")))
+    control.session_stays(True)
+    for answer in (await control.get_server_list(), await control.set_default_client_priority(1), await control.quit()):
+        assert (answer.outcome, answer.value) == (Outcome.HELD, None)
+        assert "answered nothing at all" in answer.message
+    assert control.channel.sent == 3
+
+
+async def test_what_was_refused_without_a_word_is_sent_again(tmp_path: Path, script: Script) -> None:
+    once = tmp_path / "once"
+    one = channel(tmp_path, script(f"if mkdir {once} 2>/dev/null; then {SILENT}; fi; echo 100.0; echo 634"))
+    assert (await MpsControl(one).get_server_list()).value == (634,)
+    assert one.sent == 2
+
+
+async def test_an_empty_answer_behind_the_proof_is_one(tmp_path: Path, script: Script) -> None:
+    one = channel(tmp_path, script("echo 100.0"))
+    answer = await MpsControl(one).get_server_list()
+    assert (answer.outcome, answer.value, answer.stdout) == (Outcome.OK, (), b"")
+    assert one.sent == 1
+
+
 async def test_terminate_and_quit_have_their_own_deadline(tmp_path: Path, script: Script) -> None:
     one = ControlChannel(tmp_path / "pipe", script("sleep 0.3; echo 0"), deadline=0.1, terminate_deadline=10.0)
     assert (await MpsControl(one).terminate_client(1, 2)).ok
@@ -242,7 +270,7 @@ async def test_words_that_would_shift_the_arguments_are_not_sent(tmp_path: Path,
 async def test_what_each_method_sends(tmp_path: Path, script: Script) -> None:
     """Against the syntax that was recorded on a real daemon."""
     sent = tmp_path / "sent"
-    control = MpsControl(channel(tmp_path, script(f"cat >> {sent}")))
+    control = MpsControl(channel(tmp_path, script(f"cat >> {sent}; echo 100.0")))
     uuid = "GPU-c6233a33-3507-69ef-fed3-0090a2cbc745"
     await control.get_server_list()
     await control.get_server_status(634)
@@ -268,7 +296,9 @@ async def test_what_each_method_sends(tmp_path: Path, script: Script) -> None:
     await control.terminate_client(634, 645)
     await control.quit()
     await control.quit(2)
-    assert sent.read_text().splitlines() == [
+    lines = sent.read_text().splitlines()
+    assert set(lines[::2]) == {PROOF}
+    assert lines[1::2] == [
         "get_server_list",
         "get_server_status 634",
         "get_client_list 634",

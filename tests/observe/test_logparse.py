@@ -45,6 +45,14 @@ def test_refused_percentage_sets_nothing():
     assert told[1].values["refused"] == "1"
 
 
+def test_what_proves_that_a_command_arrives_is_not_told():
+    asked = ["NEW UI", "Cmd:get_default_active_thread_percentage", "100.0", "Cmd:get_server_list", "634", "UI closed"]
+    told = events("control", control(*asked))
+    assert [e.detail for e in told if e.kind == "command"] == ["asked for: get_server_list"]
+    told = events("control", control(*asked[:3], "UI closed"))
+    assert [e.detail for e in told if e.kind == "command"] == ["asked for: get_default_active_thread_percentage"]
+
+
 def test_percentage_is_the_one_read_back():
     told = events("control", control("Cmd:set_active_thread_percentage 634 25", "25.0", "UI closed"))
     assert told[0].kind == "limit_set"
