@@ -51,10 +51,10 @@ class Screen(Terminal):
             self.read(0.02)
         raise Timeout(f"the newcomer is not on the screen within {deadline} s\n{self.text}")
 
-    def press_until(self, key: str, text: str, times: int = 8) -> None:
+    def press_until(self, key: str, text: str | re.Pattern[str], times: int = 8) -> None:
         """Press a key until a text shows; raises Timeout after so many times."""
         for _ in range(times):
-            if text in self.text:
+            if self._holds(text):
                 return
             self.key(key)
             try:

@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 
 import panel
+import screendrills
 from contract.harness import End
 from drive import Screen
 from node import Client, Node, log_time
@@ -188,6 +189,11 @@ def _judge(report: Report, name: str, seconds: list[float]) -> None:
         report.check(f"{name}: p95 at most 500 ms", float(result["p95"]) <= 500, result["p95"])
 
 
+def drills(report: Report, setting: Setting) -> None:
+    """Each state of trouble, put right from the screen."""
+    screendrills.drills(report, setting.out, setting.node)
+
+
 def bench(report: Report, setting: Setting) -> None:
     """46 clients: mpstui beside nvitop, and what the daemon pays in a quiet minute."""
     sys.path.insert(0, str(ROOT / "benchmarks"))
@@ -245,6 +251,7 @@ STEPS: dict[str, tuple[Callable[[Report, Setting], None], int]] = {
     "tui": (tui, 120),
     "kill": (kill, 150),
     "latency": (latency, 240),
+    "drills": (drills, 240),
     "bench": (bench, 560),
     "shots": (shots, 240),
 }
