@@ -165,24 +165,24 @@ def pending(drill: Drill) -> None:
     (first,) = drill.clients("idle")
     for folder in (drill.node.pipe_dir.parent, drill.node.pipe_dir.parents[1]):
         folder.chmod(0o755)
-    with drill.until("alert", "W Waiting"):
-        stranger = subprocess.Popen(
-            [compiled_client(), "idle", LIFETIME],
-            env={**os.environ, "CUDA_MPS_PIPE_DIRECTORY": str(drill.node.pipe_dir)},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            user=STRANGER,
-            group=STRANGER,
-            extra_groups=[],
-        )
+    stranger = subprocess.Popen(
+        [compiled_client(), "idle", LIFETIME],
+        env={**os.environ, "CUDA_MPS_PIPE_DIRECTORY": str(drill.node.pipe_dir)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        user=STRANGER,
+        group=STRANGER,
+        extra_groups=[],
+    )
     try:
+        drill.screen.wait_for("W Waiting", 10)
         drill.screen.key("W")
         drill.screen.wait_for(f"Client {stranger.pid} waits", 10)
         drill.screen.wait_for(str(first.pid), 10)
         drill.accept("K")
         drill.recovered("nobody waits")
         drill.screen.key("escape")
-        drill.screen.wait_clients([stranger.pid])
+        drill.screen.wait_for(re.compile(rf"▸ +{stranger.pid} "), 20)  # a user without a name, so not wait_clients
     finally:
         stranger.kill()
         stranger.wait(10)
