@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 
 from mpstui.actions.audit import AuditLog
 from mpstui.actions.check import client_line
 from mpstui.actions.killing import end_process
-from mpstui.actions.types import STATUS, ExitStatus, Request, Result
+from mpstui.actions.types import STATUS, ExitStatus, Progress, Request, Result
 from mpstui.blast import server_of
 from mpstui.control.answer import Answer, Outcome
 from mpstui.control.mps import MpsControl
@@ -30,7 +29,7 @@ class Ending:
         boot: str,
         terminated: set[ProcessKey],
         grace: float,
-        progress: Callable[[str], None],
+        progress: Progress,
     ) -> None:
         self._control = control
         self._audit = audit

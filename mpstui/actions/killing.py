@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
 
-from mpstui.actions.types import ExitStatus
+from mpstui.actions.types import ExitStatus, Progress
 from mpstui.observe.processes import PidFd
 
 AFTER_KILL = 5.0
 """Seconds that a process may take to go after SIGKILL: the driver frees its memory first."""
 
 
-async def end_process(process: PidFd, grace: float, progress: Callable[[str], None]) -> tuple[ExitStatus, str]:
+async def end_process(process: PidFd, grace: float, progress: Progress) -> tuple[ExitStatus, str]:
     """``grace`` is in seconds. The text says how it ended, or why it has not."""
     pid = process.key.pid
     for number, patience in ((signal.SIGTERM, grace), (signal.SIGKILL, AFTER_KILL)):

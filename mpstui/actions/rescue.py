@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
 
 from mpstui.actions.audit import AuditLog
 from mpstui.actions.check import client_line
 from mpstui.actions.killing import end_process
-from mpstui.actions.types import ActionId, ExitStatus, Others, Preview, Request, Result
+from mpstui.actions.types import ActionId, ExitStatus, Others, Preview, Progress, Request, Result
 from mpstui.model import Client, Daemon, ProcessKey, Snapshot
 from mpstui.observe.processes import PidFd, open_pidfd
 from mpstui.text import UNKNOWN
@@ -99,7 +98,7 @@ def preview_rescue(request: Request, snapshot: Snapshot) -> Preview:
 class Rescue:
     """One request, carried out: every process is held by a pidfd and checked once more before it is signalled."""
 
-    def __init__(self, audit: AuditLog, boot: str, grace: float, progress: Callable[[str], None]) -> None:
+    def __init__(self, audit: AuditLog, boot: str, grace: float, progress: Progress) -> None:
         self._audit = audit
         self._boot_id = boot
         self._grace = grace

@@ -24,13 +24,12 @@ from mpstui.actions.check import (
 from mpstui.actions.ending import Ending
 from mpstui.actions.registry import ACTIONS, action
 from mpstui.actions.rescue import Rescue, preview_rescue
-from mpstui.actions.types import STATUS, Action, Danger, ExitStatus, Preview, Request, Result
+from mpstui.actions.types import STATUS, Action, Danger, ExitStatus, Preview, Progress, Request, Result
 from mpstui.control.answer import Answer, Outcome
 from mpstui.control.mps import MpsControl
 from mpstui.model import Daemon, ProcessKey, Snapshot
 from mpstui.text import format_percentage, format_size, same_limit
 
-Progress = Callable[[str], None]
 _SETTLED = 0.05
 """Percent: the daemon prints a percentage with one decimal (recorded: ``33.3``)."""
 READ_ONLY = "mpstui was started with --read-only"

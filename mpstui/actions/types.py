@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum, IntEnum
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
@@ -22,6 +22,9 @@ ActionId = Literal[
     "end_lost_clients",
     "unblock",
 ]
+
+Progress = Callable[[str], None]
+"""Told of each step of a piece of work as it is taken, one line each."""
 
 
 class Danger(Enum):

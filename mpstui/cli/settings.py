@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 # Imported when a screen needs them: the overview is painted without.
 if TYPE_CHECKING:
     from mpstui.actions.audit import AuditLog
+    from mpstui.actions.types import Progress
     from mpstui.control.mps import MpsControl
     from mpstui.daemons.spec import DaemonSpec, Wish
     from mpstui.daemons.start import Started
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from mpstui.plan.profile import Profile
     from mpstui.ui.plan.contract import Entry
 
-Progress = Callable[[str], None]
 _OWN = "a demo has its own daemon, and no other can be started in it"
 
 

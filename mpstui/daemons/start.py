@@ -13,13 +13,13 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from mpstui.actions.audit import AuditLog
-from mpstui.actions.types import STATUS, ExitStatus
+from mpstui.actions.types import STATUS, ExitStatus, Progress
 from mpstui.control.channel import ControlChannel
 from mpstui.control.mps import MpsControl
 from mpstui.daemons.directories import DaemonError, check_length, prepare, shown
@@ -59,7 +59,7 @@ async def start(
     *,
     read_only: bool = False,
     deadline: float = READY_WITHIN,
-    progress: Callable[[str], None] = lambda text: None,
+    progress: Progress = lambda text: None,
 ) -> Started:
     """Start the daemon and wait until it answers, at most ``deadline`` seconds. Every way out leaves an audit line."""
     if read_only:
@@ -102,9 +102,7 @@ def place_of(pipe_dir: Path) -> Place:
     return discover((pipe_dir,), env={})[0]
 
 
-async def _start(
-    spec: DaemonSpec, binary: tuple[str, ...], deadline: float, progress: Callable[[str], None]
-) -> Started:
+async def _start(spec: DaemonSpec, binary: tuple[str, ...], deadline: float, progress: Progress) -> Started:
     check_length(spec.pipe_dir)
     if spec.pipe_dir == spec.log_dir:
         raise DaemonError("pipe and log directory must not be the same", ExitStatus.USAGE)

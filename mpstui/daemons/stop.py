@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from mpstui.actions.audit import AuditLog
 from mpstui.actions.check import Refused, client_line, reachable_daemon
-from mpstui.actions.types import STATUS, ExitStatus, Request
+from mpstui.actions.types import STATUS, ExitStatus, Progress, Request
 from mpstui.control import legacy
 from mpstui.control.answer import Answer, Outcome
 from mpstui.control.channel import RawReply
@@ -90,7 +89,7 @@ async def stop(
     timeout: int | None = None,
     force: bool = False,
     read_only: bool = False,
-    progress: Callable[[str], None] = lambda text: None,
+    progress: Progress = lambda text: None,
 ) -> Stopped:
     """``quit``, with ``timeout`` or ``force`` as ``quit -t``; then the stale files. Leaves an audit line."""
     if read_only:
@@ -113,7 +112,7 @@ async def _stop(
     command: str,
     limit: int | None,
     force: bool,
-    progress: Callable[[str], None],
+    progress: Progress,
 ) -> Stopped:
     progress(command)
     deadline = _NO_END if limit is None else limit + control.channel.terminate_deadline
@@ -133,7 +132,7 @@ async def _stop(
     return Stopped(ExitStatus.DONE, f"the daemon in {name} has ended", await asyncio.to_thread(clean, daemon.pipe_dir))
 
 
-async def _watch(task: asyncio.Task[RawReply], daemon: Daemon, progress: Callable[[str], None]) -> None:
+async def _watch(task: asyncio.Task[RawReply], daemon: Daemon, progress: Progress) -> None:
     """Tells of the clients that are left each time that some have gone, until the task is done."""
     clients = list(daemon.clients())
     told = len(clients)
@@ -147,7 +146,7 @@ async def _watch(task: asyncio.Task[RawReply], daemon: Daemon, progress: Callabl
             progress(f"{told} left{': ' if names else ''}{names}{more}")
 
 
-async def _kill(daemon: Daemon, key: ProcessKey, answer: Answer[None], progress: Callable[[str], None]) -> Stopped:
+async def _kill(daemon: Daemon, key: ProcessKey, answer: Answer[None], progress: Progress) -> Stopped:
     """Ends the process of a daemon that answers nobody. Its clients get 806 (fact 19)."""
     opened = open_pidfd(key)
     if not isinstance(opened, PidFd):

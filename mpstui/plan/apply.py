@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from mpstui.actions.types import ExitStatus, Request, Result
+from mpstui.actions.types import ExitStatus, Progress, Request, Result
 from mpstui.model import Snapshot
 from mpstui.plan.settings import Step
-
-Progress = Callable[[str], None]
 
 
 class Executes(Protocol):
     """What is needed of the action layer: each request is validated, sent, read back and written to the audit log."""
 
-    async def execute(self, request: Request, snapshot: Snapshot, progress: Progress = ...) -> Result: ...
+    async def execute(self, request: Request, snapshot: Snapshot, progress: Progress = ..., /) -> Result: ...
 
 
 @dataclass(frozen=True, slots=True)

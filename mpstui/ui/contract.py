@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from mpstui.actions.types import Action, Preview, Request, Result
+from mpstui.actions.types import Action, Preview, Progress, Request, Result
 from mpstui.model import ProcessKey, Server, Snapshot
 
 
@@ -43,7 +43,7 @@ class Runner(Protocol):
 
     def preview(self, request: Request, snapshot: Snapshot, /) -> Preview: ...
 
-    async def execute(self, request: Request, snapshot: Snapshot, progress: Callable[[str], None], /) -> Result: ...
+    async def execute(self, request: Request, snapshot: Snapshot, progress: Progress = ..., /) -> Result: ...
 
 
 class Host(Protocol):

@@ -105,7 +105,7 @@ async def test_when_all_have_gone_nothing_can_be_done():
         assert "none of the chosen clients" in lines(host, "problem")
         assert host.screen.query_one("#apply", Button).disabled
         assert host.focused is host.screen.query_one("#cancel")
-        host.screen.apply()
+        host.screen.on_button_pressed(Button.Pressed(host.screen.query_one("#apply")))
         host.screen.update_snapshot(dataclasses.replace(node(), daemons=()))
         await pilot.press("enter")
     assert runner.requests == []
@@ -143,7 +143,7 @@ async def test_progress_and_each_clients_end_are_shown_and_it_cannot_be_done_twi
         assert host.focused is host.screen.query_one("#cancel")
         assert host.screen.query_one("#cancel", Push).text == "Close"
         host.screen.update_snapshot(node())
-        host.screen.apply()
+        host.screen.on_button_pressed(Button.Pressed(host.screen.query_one("#apply")))
         await pilot.press("tab", "enter")
         assert len(runner.requests) == 1
 

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 from dialog_host import HOSTILE, PIPE, UUIDS, FakeRunner, Host, client, held, node, seen, until, without_server
-from textual.widgets import Input
+from textual.widgets import Button, Input
 
 from mpstui.actions.registry import ACTIONS, action
 from mpstui.actions.types import Danger, ExitStatus
@@ -245,7 +245,7 @@ async def test_apply_is_not_pressed_twice():
         assert disabled(host)
         host.screen.query_one(Input).focus()
         await pilot.press("0", "enter")
-        host.screen.apply()
+        host.screen.on_button_pressed(Button.Pressed(host.screen.query_one("#apply")))
         await pilot.pause()
     assert len(runner.requests) == 1
 

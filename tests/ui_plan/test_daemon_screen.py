@@ -75,6 +75,15 @@ async def test_one_for_each_gpu_stops_at_the_first_that_does_not_start_and_says_
         assert "/tmp/mps_0 belongs to bob" in outcome
         assert "not tried: /tmp/mps_1" in outcome
         assert len(daemons.started) == 1
+        await press(pilot, "tab", "enter")
+        assert len(daemons.started) == 2, "tried again as it is"
+        await press(pilot, "shift+tab")  # the fields are there again, as they were
+        assert app.focused.id == "where"
+        await typed(pilot, "/tmp/mps_9")
+        assert text_in(app, "#outcome") == ""
+        await press(pilot, "tab", "tab", "enter")
+        assert len(daemons.started) == 4
+        assert "2 daemons run" in text_in(app, "#outcome")
 
 
 async def test_what_cannot_be_started_is_said_and_not_tried() -> None:
@@ -124,6 +133,7 @@ async def test_stop_names_who_is_hit_waits_and_shows_the_clients_going() -> None
         assert "at most 10 s" in text_in(app, "#effect")
         await press(pilot, "tab", "tab", "enter")
         assert daemons.stopped == [(10, False)]
+        assert "it goes on" in str(app.screen.query_one("#box").border_subtitle)
         app.collector.push(small(CLIENTS[0]))
         await settle(pilot)
         assert text_in(app, "#hits").count("gone") == 2
@@ -178,6 +188,9 @@ async def test_one_that_does_not_answer_can_only_be_forced() -> None:
         await press(pilot, "d", "x")
         assert "force ends its process" in text_in(app, "#problem")
         assert app.screen.query_one("#apply", Push).disabled
+        hits = app.screen.query_one("#hits")
+        await press(pilot, "pagedown")
+        assert (hits.scroll_y, app.focused.id) == (6, "cancel")
         await press(pilot, "shift+tab", "shift+tab", "end")  # 46 clients: their list takes the keyboard too
         assert not app.screen.query_one("#apply", Push).disabled
 

@@ -323,6 +323,20 @@ async def test_save_keeps_the_plan_and_replaces_on_purpose_only() -> None:
         assert app.screen.text == ""
 
 
+async def test_a_name_that_somebody_else_took_meanwhile_is_said_and_another_can_be_typed() -> None:
+    plans = FakePlans()
+    app = make_app(small(), plans=plans)
+    async with app.run_test(size=LARGE) as pilot:
+        await press(pilot, "p", "s", "a", "enter")
+        theirs = plans.saved["a"] = parse(PROFILE)
+        await press(pilot, "enter")
+        assert "there is a profile a already" in text_in(app, "#outcome")
+        assert "“a” already; it would be replaced" in text_of(app)
+        await press(pilot, "shift+tab", "shift+tab", "b", "enter", "enter")
+        assert "kept as /profiles/b.toml" in text_in(app, "#outcome")
+        assert plans.saved["a"] is theirs
+
+
 async def test_what_is_in_force_is_kept_too() -> None:
     plans = FakePlans()
     app = make_app(small(), plans=plans)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
+from mpstui.actions.types import Progress
 from mpstui.daemons.spec import DaemonSpec, Wish
 from mpstui.daemons.start import Started
 from mpstui.daemons.stop import Stopped
 from mpstui.model import Daemon, Device
 from mpstui.plan.profile import Profile
-
-Progress = Callable[[str], None]
 
 
 class DaemonBackend(Protocol):

@@ -13,6 +13,7 @@ from textual.containers import Horizontal
 from textual.content import Content
 from textual.widgets import Input, Static
 
+from mpstui.actions.types import Progress
 from mpstui.daemons.spec import DaemonSpec, Wish
 from mpstui.model import Daemon, Snapshot
 from mpstui.plan.amounts import PlanError
@@ -24,8 +25,8 @@ from mpstui.ui.contract import Runner
 from mpstui.ui.daemons.contract import DaemonBackend
 from mpstui.ui.daemons.toggles import Toggles
 from mpstui.ui.dialogs.parts import Choice, Chooser, Lines, Listing, plain
+from mpstui.ui.dialogs.work import Outcome, WorkDialog
 from mpstui.ui.plan.contract import Entry, PlanBackend
-from mpstui.ui.plan.work import Outcome, Progress, WorkDialog
 
 _COLUMNS: Final = 70
 """Of a command, so that all of it can be read in the smallest dialog."""
@@ -35,7 +36,6 @@ class StartDialog(WorkDialog):
     """A profile says everything itself; without one the fields do."""
 
     AUTO_FOCUS: ClassVar[str] = "#devices"
-    TITLE_OF_WORK = "Start a daemon"
     DEFAULT_CSS = "StartDialog Listing { margin-top: 0; } StartDialog .-short .field { margin-bottom: 0; }"
 
     def __init__(
@@ -47,7 +47,7 @@ class StartDialog(WorkDialog):
         gone: Daemon | None = None,
     ) -> None:
         """``gone``: a daemon that was there; its place is what an empty field for the directory means."""
-        super().__init__(snapshot)
+        super().__init__(snapshot, "Start a daemon")
         self._gone = gone
         self._backend = backend
         self._plans = plans
@@ -86,7 +86,7 @@ class StartDialog(WorkDialog):
 
     @staticmethod
     def _field(label: str, widget: Chooser | Toggles | Input) -> Horizontal:
-        return Horizontal(Static(label, classes="label", markup=False), widget, classes="field question")
+        return Horizontal(Static(label, classes="label", markup=False), widget, classes="field entry")
 
     def on_mount(self) -> None:
         super().on_mount()
@@ -135,7 +135,7 @@ class StartDialog(WorkDialog):
         return self._backend.specs(wish, self.snapshot.devices)
 
     def show(self) -> None:
-        if self.state != "asking":
+        if self.settled:
             self.show_foot("Start", ready=False)
             return
         for name in ("devices", "modes", "cpus", "where"):
@@ -168,10 +168,8 @@ class StartDialog(WorkDialog):
         self.app.action_focus_next()
 
     def pressed(self, button: str) -> None:
-        self.show()
-        if self.state == "asking" and self._specs and self._backend.cannot_start is None:
-            specs, profile = self._specs, self.profile
-            self.begin(lambda progress: self._start(specs, profile, progress))
+        specs, profile = self._specs, self.profile
+        self.begin(lambda progress: self._start(specs, profile, progress))
 
     async def _start(self, specs: Sequence[DaemonSpec], profile: Profile | None, progress: Progress) -> Outcome:
         details: list[str] = []

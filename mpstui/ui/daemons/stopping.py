@@ -11,13 +11,14 @@ from textual.containers import Horizontal
 from textual.content import Content
 from textual.widgets import Static
 
+from mpstui.actions.types import Progress
 from mpstui.daemons.stop import FORCE_AFTER, StopPreview, preview_stop
 from mpstui.model import Client, Daemon, ProcessKey, Snapshot
 from mpstui.ui.cells import count
 from mpstui.ui.daemons.contract import DaemonBackend
 from mpstui.ui.dialogs.base import Dialog
 from mpstui.ui.dialogs.parts import Choice, Chooser, Lines, Listing, Push, marked, plain
-from mpstui.ui.plan.work import Outcome, Progress, WorkDialog
+from mpstui.ui.dialogs.work import Outcome, WorkDialog
 
 FORCE = "force"
 WAITS = (
@@ -32,11 +33,10 @@ WAITS = (
 class StopDialog(WorkDialog):
     """Names each client that is hit; while it waits, shows those that are left."""
 
-    TITLE_OF_WORK = "Stop the daemon"
     DEFAULT_CSS = "StopDialog #effect { margin-top: 1; }"
 
     def __init__(self, backend: DaemonBackend, snapshot: Snapshot, daemon: Daemon) -> None:
-        super().__init__(snapshot)
+        super().__init__(snapshot, "Stop the daemon")
         self._backend = backend
         self._daemon = daemon
         self._forced = False
@@ -85,6 +85,7 @@ class StopDialog(WorkDialog):
         self._show_clients()
         if self.state != "asking":
             self.show_foot("Stop", ready=False)
+            self.hint_meanwhile()
             self.query_one("#apply").display = False
             return
         shown = self.preview()
@@ -114,12 +115,11 @@ class StopDialog(WorkDialog):
         self.show()
 
     def pressed(self, button: str) -> None:
-        self.show()
         daemon = self.daemon or self._daemon
-        if button == "force" or (self.state == "asking" and self.forcing):
+        if button == "force" or self.forcing:
             hits = tuple(client for client in daemon.clients())
             self.app.push_screen(ForceConfirm(self.snapshot, daemon, hits, self._force))
-        elif self.state == "asking" and not self.query_one("#apply", Push).disabled:
+        else:
             wait = self.wait
             self.begin(lambda progress: self._stop(daemon, wait, False, progress))
 
@@ -129,8 +129,7 @@ class StopDialog(WorkDialog):
         if self.state == "ended":
             return
         self._forced = True
-        if self.worker is not None and self.worker.is_running:
-            self.worker.cancel()
+        self.give_up()
         self.begin(lambda progress: self._stop(daemon, None, True, progress))
 
     async def _stop(self, daemon: Daemon, timeout: int | None, force: bool, progress: Progress) -> Outcome:

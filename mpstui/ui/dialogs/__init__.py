@@ -8,11 +8,12 @@ from pathlib import Path
 from mpstui.actions.types import Action, Danger
 from mpstui.model import ProcessKey, Snapshot
 from mpstui.ui.contract import Runner
-from mpstui.ui.dialogs.base import ActionDialog, Dialog
+from mpstui.ui.dialogs.base import Dialog
 from mpstui.ui.dialogs.confirm import HarmConfirm
 from mpstui.ui.dialogs.details import DetailsScreen
 from mpstui.ui.dialogs.form import ChangeForm
 from mpstui.ui.dialogs.help import HelpScreen
+from mpstui.ui.dialogs.work import ActionDialog
 
 __all__ = ["ActionDialog", "ChangeForm", "DetailsScreen", "Dialog", "HarmConfirm", "HelpScreen", "open_action"]
 

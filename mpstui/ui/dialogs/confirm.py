@@ -14,8 +14,8 @@ from mpstui.actions.types import Action, Others, Preview, Request
 from mpstui.model import Client, ProcessKey, Snapshot
 from mpstui.text import UNKNOWN, format_age, format_size
 from mpstui.ui.contract import Runner
-from mpstui.ui.dialogs.base import ActionDialog
 from mpstui.ui.dialogs.parts import Lines, Listing, Row, Sheet, marked, plain
+from mpstui.ui.dialogs.work import ActionDialog
 
 _HINT = "Enter marked button · Tab move · Esc cancel"
 _OTHERS = 3
@@ -70,7 +70,7 @@ class HarmConfirm(ActionDialog):
     def show(self) -> None:
         if self.state != "asking":
             self.show_foot(self._label(), ready=False)
-            self.say_hint("Esc close" if self.state == "ended" else "Esc close; the action goes on")
+            self.hint_meanwhile()
             return
         request = self.request()
         self._show_targets(request.clients)
@@ -79,7 +79,7 @@ class HarmConfirm(ActionDialog):
             self._problem = "none of the chosen clients is there any more; nothing will be done"
         else:
             self._problem = self.unavailable(request.clients) or preview.error
-        self.query_one("#problem", Lines).show(*([marked("✗", self._problem, "$text-error")] if self._problem else []))
+        self.show_problem(self._problem)
         if preview != self._preview:
             self._preview = preview
             self.query_one("#facts", Sheet).show([Row(label, value) for label, value in preview.facts])
@@ -133,8 +133,3 @@ class HarmConfirm(ActionDialog):
         if count <= 1:
             return self.action.title
         return f"{self.action.title}{f': {count}' if self.action.finds_clients else f' {count} clients'}"
-
-    def apply(self) -> None:
-        self.show()
-        if self._problem is None and self.state == "asking":
-            self.begin(self.request())

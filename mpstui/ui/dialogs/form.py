@@ -18,8 +18,8 @@ from mpstui.actions.types import Action, Argument, ExitStatus, Preview, Request
 from mpstui.model import ProcessKey, Server, Snapshot
 from mpstui.text import UNKNOWN, format_percentage
 from mpstui.ui.contract import Runner
-from mpstui.ui.dialogs.base import ActionDialog
 from mpstui.ui.dialogs.parts import Choice, Chooser, Lines, Listing, Row, Sheet, marked, plain
+from mpstui.ui.dialogs.work import ActionDialog
 
 PRIORITIES = (Choice("0", "normal", "0"), Choice("1", "below normal", "1"))
 VALUE_KINDS = frozenset({"percentage", "memory", "uid"})
@@ -40,15 +40,7 @@ class ChangeForm(ActionDialog):
     AUTO_FOCUS = "Input, #priority"
     DEFAULT_CSS = """
     ChangeForm {
-        .field { height: auto; margin-bottom: 1; }
-        .field > .label { width: 13; color: $text-muted; }
-        .field > Input {
-            width: 24; height: 1; border: none; padding: 0 1; background: $panel;
-            &:focus { background: $panel; border: none; background-tint: $foreground 8%; }
-            &.-wrong { color: $text-error; }
-            &:ansi { border: none; border-left: solid ansi_default; border-right: solid ansi_default; }
-            &:ansi:focus { border: none; border-left: solid ansi_blue; border-right: solid ansi_blue; }
-        }
+        .field > Input { width: 24; }
         .field > .hint { width: 1fr; height: auto; padding-left: 2; color: $text-muted; }
         .field.-last { margin-bottom: 0; }
         #problem { margin: 0 0 1 14; min-height: 1; display: block; }
@@ -86,7 +78,7 @@ class ChangeForm(ActionDialog):
             Lines(id="warnings"),
             Listing(id="kept", classes="question"),
             *self.outcome_parts(),
-            foot=self.foot("Apply", "-go"),
+            foot=self.foot("Apply"),
         )
 
     def _field(self, argument: Argument) -> Widget:
@@ -129,7 +121,6 @@ class ChangeForm(ActionDialog):
         return choices
 
     def request(self) -> Request:
-        """The wish as it stands."""
         scope, device = self._chosen("scope"), self._chosen("device")
         priority = self._chosen("priority")
         value = self.query("#value").first(Input).value if self.query("#value") else ""
@@ -193,16 +184,10 @@ class ChangeForm(ActionDialog):
     @on(Input.Changed)
     @on(Chooser.Changed)
     def _changed(self) -> None:
-        if self.state == "ended":
-            self.forget_outcome()
+        self.ask_again()
         self.show()
 
     @on(Input.Submitted)
     def _next(self) -> None:
         if self._problem is None and self.state != "running":
             self.query_one("#apply").focus()
-
-    def apply(self) -> None:
-        self.show()
-        if self._problem is None and self.state != "running":
-            self.begin(self.request())

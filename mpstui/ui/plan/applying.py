@@ -8,7 +8,7 @@ from pathlib import Path
 from textual.app import ComposeResult
 from textual.content import Content
 
-from mpstui.actions.types import Request, Result
+from mpstui.actions.types import Progress, Request
 from mpstui.model import Snapshot
 from mpstui.plan.amounts import PlanError
 from mpstui.plan.apply import Report, WayBack, apply, go_back
@@ -17,21 +17,11 @@ from mpstui.plan.settings import Step, steps, waits_for_a_server
 from mpstui.ui.cells import count
 from mpstui.ui.contract import Runner
 from mpstui.ui.dialogs.parts import Lines, Listing, Push, marked, plain
-from mpstui.ui.plan.work import Outcome, Progress, WorkDialog
+from mpstui.ui.dialogs.work import Outcome, WorkDialog
 
 READ_ONLY = "mpstui runs read-only: nothing is set"
 WAITS = "no server runs: limits that are for servers alone are set once one does; apply again then"
 Targets = Sequence[tuple[Path, DaemonProfile]]
-
-
-class _Executes:
-    """The runner, as the steps call it."""
-
-    def __init__(self, runner: Runner) -> None:
-        self._runner = runner
-
-    async def execute(self, request: Request, snapshot: Snapshot, progress: Progress = lambda text: None) -> Result:
-        return await self._runner.execute(request, snapshot, progress)
 
 
 def command_text(request: Request) -> str:
@@ -64,11 +54,10 @@ def steps_of(snapshot: Snapshot, targets: Targets) -> tuple[list[tuple[Path, tup
 class ApplyDialog(WorkDialog):
     """Lists the commands; where one fails, says what is in force and offers to take it back."""
 
-    TITLE_OF_WORK = "Apply"
     DEFAULT_CSS = "ApplyDialog #after { margin-top: 1; }"
 
     def __init__(self, runner: Runner, what: str, targets: Targets, snapshot: Snapshot) -> None:
-        super().__init__(snapshot)
+        super().__init__(snapshot, "Apply")
         self._runner = runner
         self._what = what
         self._targets = tuple(targets)
@@ -92,7 +81,7 @@ class ApplyDialog(WorkDialog):
         if self.state != "asking":
             self.show_foot("Apply", ready=False)
             self.query_one("#apply").display = False
-            self.say_hint("Esc close" if self.state == "ended" else "Esc close; it goes on")
+            self.hint_meanwhile()
             if back.display and self.focused is None:
                 self.query_one("#cancel").focus()
             return
@@ -128,12 +117,7 @@ class ApplyDialog(WorkDialog):
         self.show_foot("Apply", ready=refusal is None and number > 0)
 
     def pressed(self, button: str) -> None:
-        if button == "back" and self.state == "ended":
-            self.begin(self._go_back)
-            return
-        self.show()
-        if self.state == "asking" and not self.query_one("#apply", Push).disabled:
-            self.begin(self._apply)
+        self.begin(self._go_back if button == "back" else self._apply)
 
     async def _apply(self, progress: Progress) -> Outcome:
         found, problem = steps_of(self.snapshot, self._targets)
@@ -141,7 +125,7 @@ class ApplyDialog(WorkDialog):
             return Outcome(False, problem)
         self._reports = []
         for _, planned in found:
-            self._reports.append(await apply(_Executes(self._runner), self.snapshot, planned, progress))
+            self._reports.append(await apply(self._runner, self.snapshot, planned, progress))
             if not self._reports[-1].complete:
                 break
         lines = tuple(line for report in self._reports for line in report.lines())
@@ -157,8 +141,7 @@ class ApplyDialog(WorkDialog):
 
     async def _go_back(self, progress: Progress) -> Outcome:
         self._back = [
-            await go_back(_Executes(self._runner), self.snapshot, report, progress)
-            for report in reversed(self._reports)
+            await go_back(self._runner, self.snapshot, report, progress) for report in reversed(self._reports)
         ]
         lines = tuple(line for way in self._back for line in way.lines())
         stays = any(way.stays for way in self._back)

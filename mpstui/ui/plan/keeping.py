@@ -13,22 +13,22 @@ from textual.containers import Horizontal
 from textual.content import Content
 from textual.widgets import Input, Static
 
+from mpstui.actions.types import Progress
 from mpstui.model import Snapshot
 from mpstui.plan.amounts import PlanError
 from mpstui.plan.profile import NAME, DaemonProfile, Profile, ProfileError
 from mpstui.plan.settings import drift, waits_for_a_server
 from mpstui.ui.cells import count
 from mpstui.ui.dialogs.parts import Choice, Chooser, Lines, Listing, Push, Row, Sheet, marked, plain
+from mpstui.ui.dialogs.work import Outcome, WorkDialog
 from mpstui.ui.plan.applying import WAITS, Targets
 from mpstui.ui.plan.contract import Entry, PlanBackend
-from mpstui.ui.plan.work import Outcome, Progress, WorkDialog
 
 
 class SaveDialog(WorkDialog):
     """A name, and what is kept: the plan, or what the daemon has now. Replacing a profile is said beforehand."""
 
     AUTO_FOCUS: ClassVar[str] = "#name"
-    TITLE_OF_WORK = "Save"
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class SaveDialog(WorkDialog):
         kept: Callable[[str], None],
     ) -> None:
         """``plan``: None where there is none to keep. ``kept``: told the name under which the plan is kept."""
-        super().__init__(snapshot)
+        super().__init__(snapshot, "Save")
         self._backend = backend
         self._pipe_dir = pipe_dir
         self._plan = plan
@@ -59,11 +59,11 @@ class SaveDialog(WorkDialog):
         yield self.frame(
             "Save as a profile",
             "Enter next · Tab move · ↑↓ choose · Esc close",
-            Horizontal(Static("Name", classes="label", markup=False), entry, classes="field question"),
+            Horizontal(Static("Name", classes="label", markup=False), entry, classes="field entry"),
             Horizontal(
-                Static("What", classes="label", markup=False), Chooser(choices, id="what"), classes="field question"
+                Static("What", classes="label", markup=False), Chooser(choices, id="what"), classes="field entry"
             ),
-            Lines(id="note", classes="question"),
+            Lines(id="note", classes="entry"),
             Lines(id="problem"),
             *self.outcome_parts(),
             foot=self.foot("Save"),
@@ -75,7 +75,7 @@ class SaveDialog(WorkDialog):
 
     async def _look(self) -> None:
         try:
-            self._entries = {entry.name: entry for entry in await self._backend.profiles()}
+            self._entries, self._trouble = {entry.name: entry for entry in await self._backend.profiles()}, None
         except ProfileError as error:
             self._trouble = str(error)
         if self.is_attached:
@@ -84,7 +84,7 @@ class SaveDialog(WorkDialog):
     def show(self) -> None:
         name = self.query_one("#name", Input).value.strip()
         there = name in (self._entries or {})
-        if self.state != "asking":
+        if self.settled:
             self.show_foot("Save", ready=False)
             return
         problem = self._trouble
@@ -110,9 +110,7 @@ class SaveDialog(WorkDialog):
             apply.focus()
 
     def pressed(self, button: str) -> None:
-        self.show()
-        if self.state == "asking" and not self.query_one("#apply", Push).disabled:
-            self.begin(self._save)
+        self.begin(self._save)
 
     async def _save(self, progress: Progress) -> Outcome:
         name = self.query_one("#name", Input).value.strip()
@@ -126,6 +124,7 @@ class SaveDialog(WorkDialog):
                 profile = await self._backend.in_force(self.snapshot, self._pipe_dir, old.profile if old else None)
             path = await self._backend.save(name, profile, replace=old is not None)
         except ProfileError as error:
+            await self._look()  # perhaps somebody else has just kept one by that name
             return Outcome(False, str(error))
         self._kept(name if plan is not None else "")
         return Outcome(True, f"kept as {path}", _unsaid(self.snapshot, profile) if plan is None else ())
@@ -171,7 +170,6 @@ class OpenDialog(WorkDialog):
     """The profiles; for the chosen one what it says and what differs from what is in force."""
 
     AUTO_FOCUS: ClassVar[str] = "#which"
-    TITLE_OF_WORK = "Open"
 
     def __init__(
         self,
@@ -182,7 +180,7 @@ class OpenDialog(WorkDialog):
         apply: Callable[[str, Targets], None],
     ) -> None:
         """``into``: takes a profile's shares into the plan, or answers why not. ``apply``: asks and applies."""
-        super().__init__(snapshot)
+        super().__init__(snapshot, "Open")
         self._backend = backend
         self._pipe_dir = pipe_dir
         self._into = into

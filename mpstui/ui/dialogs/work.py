@@ -1,0 +1,235 @@
+"""Dialogs that ask, have something carried out, show progress and outcome; closed meanwhile, the work goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from textual.app import App
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.content import Content
+from textual.widgets import Button, Static
+from textual.worker import Worker
+
+from mpstui.actions.types import Action, Progress, Request
+from mpstui.model import ProcessKey, Snapshot
+from mpstui.ui.contract import Runner
+from mpstui.ui.dialogs.base import Dialog
+from mpstui.ui.dialogs.parts import Lines, Listing, Push, marked, plain
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of it."""
+
+    good: bool
+    message: str
+    """One sentence."""
+    details: tuple[str, ...] = ()
+    remedy: str = ""
+
+    def lines(self) -> list[Content]:
+        """As the dialog shows it."""
+        mark, style = ("✓", "$text-success") if self.good else ("✗", "$text-error")
+        lines = [marked(mark, self.message, f"{style} bold"), *(Content(f"  {plain(line)}") for line in self.details)]
+        return [*lines, marked("→", self.remedy, "$text-warning")] if self.remedy else lines
+
+    def notify(self, app: App[Any], title: str) -> None:
+        """As a notification, where the dialog is closed."""
+        parts = filter(None, (self.message, *self.details[:5], self.remedy))
+        app.notify(
+            "\n".join(map(plain, parts)),
+            title=title,
+            severity="information" if self.good else "error",
+            timeout=8 if self.good else 30,
+            markup=False,
+        )
+
+
+class WorkDialog(Dialog):
+    """Cancel has the focus. Subclasses give ``show()`` for the question and ``pressed()`` for the yes.
+
+    What has the class ``question`` is there until the work begins; an ``entry`` comes back where the work has failed.
+    """
+
+    AUTO_FOCUS: ClassVar[str] = "#cancel"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up", "scroll_lists(-1)", "Up", show=False),
+        Binding("down", "scroll_lists(1)", "Down", show=False),
+        Binding("pageup", "scroll_lists(-6)", "Page up", show=False),
+        Binding("pagedown", "scroll_lists(6)", "Page down", show=False),
+    ]
+    DEFAULT_CSS = """
+    WorkDialog {
+        #problem { margin-top: 1; }
+        #outcome { margin-top: 1; }
+        Listing { margin-top: 1; }
+        .-outcome .question { display: none; }
+        .-settled .entry { display: none; }
+        .field { height: auto; margin-bottom: 1; }
+        .field > .label { width: 13; color: $text-muted; }
+        .field > Input {
+            width: 1fr; height: 1; border: none; padding: 0 1; background: $panel;
+            &:focus { background: $panel; border: none; background-tint: $foreground 8%; }
+            &.-wrong { color: $text-error; }
+            &:ansi { border: none; border-left: solid ansi_default; border-right: solid ansi_default; }
+            &:ansi:focus { border: none; border-left: solid ansi_blue; border-right: solid ansi_blue; }
+        }
+    }
+    """
+
+    def __init__(self, snapshot: Snapshot, work_title: str) -> None:
+        """``work_title``: of the notification."""
+        super().__init__(snapshot)
+        self.work_title = work_title
+        self.state: Literal["asking", "running", "ended"] = "asking"
+        self.result: Outcome | None = None
+        self._progress: list[str] = []
+        self._worker: Worker[None] | None = None
+
+    @property
+    def settled(self) -> bool:
+        """Whether it is being carried out or has been; after a failure it can be tried again."""
+        return self.state == "running" or (self.result is not None and self.result.good)
+
+    def outcome_parts(self) -> tuple[Listing, Lines]:
+        return Listing(id="progress"), Lines(id="outcome")
+
+    def foot(self, label: str, classes: str = "-go") -> tuple[Push, Push]:
+        return Push("Cancel", id="cancel"), Push(label, id="apply", classes=classes)
+
+    def action_scroll_lists(self, step: int) -> None:
+        """One list after the other, and then the body, without leaving the marked button."""
+        parts = [listing for listing in self.query(Listing) if listing.display] + [
+            self.query_one("#body", VerticalScroll)
+        ]
+        for part in parts if step > 0 else reversed(parts):
+            if part.scroll_y < part.max_scroll_y if step > 0 else part.scroll_y > 0:
+                part.scroll_visible(animate=False)
+                part.scroll_relative(y=step, animate=False)
+                return
+
+    def begin(self, work: Callable[[Progress], Coroutine[Any, Any, Outcome]]) -> None:
+        """Have it carried out, unless something is already; the dialog may be closed meanwhile."""
+        if self.state == "running":
+            return
+        self.state, self.result, self._progress = "running", None, []
+        self.query_one("#cancel").focus()
+        self._show_outcome()
+        self.show()
+        self._worker = self.app.run_worker(self._carry_out(self.app, work), group="actions", exit_on_error=False)
+
+    def give_up(self) -> None:
+        """End what is being carried out, so that something else can be begun."""
+        if self._worker is not None:
+            self._worker.cancel()
+        self.state = "asking"
+
+    async def _carry_out(self, app: App[Any], work: Callable[[Progress], Coroutine[Any, Any, Outcome]]) -> None:
+        try:
+            result = await work(self._add_progress)
+        except Exception as error:
+            result = Outcome(
+                False,
+                f"An error of mpstui itself stopped this: {type(error).__name__}: {error}",
+                remedy="What reached the daemon is not known: see the screen and the audit log before trying again.",
+            )
+        self.state, self.result = "ended", result
+        if self.is_attached and self.is_running:
+            self._show_outcome()
+            self.show()
+        else:
+            result.notify(app, self.work_title)
+
+    def _add_progress(self, line: str) -> None:
+        self._progress.append(line)
+        if self.is_attached and self.is_running:
+            self._show_outcome()
+
+    def _show_outcome(self) -> None:
+        lines = [marked("·", line, "$text-muted" if self.result else "") for line in self._progress]
+        outcome = self.result.lines() if self.result is not None else []
+        if self.state == "running":
+            outcome = [marked("…", "working; closing this window does not stop it", "$text-muted")]
+        box = self.query_one("#box")
+        box.set_class(self.state != "asking", "-outcome")
+        box.set_class(self.settled, "-settled")
+        self.query_one("#progress", Listing).show("Progress", lines, follow=True)
+        self.query_one("#outcome", Lines).show(*outcome)
+        self.call_after_refresh(self.query_one("#body").scroll_end, animate=False)
+
+    def ask_again(self) -> None:
+        """Back to the question, for another try."""
+        if self.state == "ended":
+            self.state, self.result, self._progress = "asking", None, []
+            self._show_outcome()
+
+    def show_foot(self, label: str, *, ready: bool) -> None:
+        """The buttons as the state wants them."""
+        apply = self.query_one("#apply", Push)
+        apply.say(label)
+        if apply.has_focus and not ready:
+            self.query_one("#cancel").focus()
+        apply.disabled = not ready
+        self.query_one("#cancel", Push).say("Cancel" if self.state == "asking" else "Close")
+
+    def hint_meanwhile(self) -> None:
+        """In place of the hint for the question, from the yes on."""
+        self.say_hint("Esc close" if self.state == "ended" else "Esc close; it goes on")
+
+    def show_problem(self, problem: str | None) -> None:
+        """Why it cannot be done as asked."""
+        self.query_one("#problem", Lines).show(*([marked("✗", problem, "$text-error")] if problem else []))
+
+    def on_button_pressed(self, event: Button.Pressed) -> None:
+        event.stop()
+        if event.button.id == "cancel":
+            self.action_close()
+            return
+        self.take_newest()
+        self.show()
+        if event.button.display and not event.button.disabled:
+            self.pressed(event.button.id or "")
+
+    def pressed(self, button: str) -> None:
+        """The user has said yes, by this button, which the newest snapshot allows."""
+        raise NotImplementedError
+
+
+class ActionDialog(WorkDialog):
+    """A dialog that has an action of the registry carried out."""
+
+    DEFAULT_CSS = """
+    ActionDialog {
+        #help { height: auto; color: $text-muted; margin-bottom: 1; }
+        .-short #help { display: none; }
+    }
+    """
+
+    def __init__(self, runner: Runner, action: Action, pipe_dir: Path, snapshot: Snapshot) -> None:
+        super().__init__(snapshot, action.title)
+        self.runner = runner
+        self.action = action
+        self.pipe_dir = pipe_dir
+
+    def help_line(self) -> Static:
+        return Static(Content(plain(self.action.help)), id="help", markup=False)
+
+    def unavailable(self, clients: Sequence[ProcessKey]) -> str | None:
+        """Why the action cannot be used now, for example because the program is read-only."""
+        return self.runner.unavailable(self.action, self.snapshot, self.pipe_dir, clients)
+
+    def request(self) -> Request:
+        """The wish as it stands."""
+        raise NotImplementedError
+
+    def pressed(self, button: str) -> None:
+        request = self.request()
+        self.begin(lambda progress: self._execute(request, progress))
+
+    async def _execute(self, request: Request, progress: Progress) -> Outcome:
+        result = await self.runner.execute(request, self.snapshot, progress)
+        return Outcome(result.done, result.message, result.details, result.remedy or "")
