@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from textual.pilot import Pilot
-from textual.widget import Widget
 from ui.fakes import FakeCollector, FakeRunner
 from ui.snapshots import GIB, GPU0, PIPE, client, daemon, rich, server
 
@@ -20,10 +19,24 @@ from mpstui.daemons.stop import Stopped
 from mpstui.model import Daemon, Device, ProcessKey, Snapshot
 from mpstui.plan.profile import Profile, ProfileError, parse
 from mpstui.plan.settings import in_force
+from mpstui.plan.types import Plan
 from mpstui.ui.app import MpsTuiApp
 from mpstui.ui.plan.contract import Entry
+from mpstui.ui.plan.screen import PlanScreen
 from mpstui.ui.theme import build_themes
 
+LARGE, SMALL = (160, 48), (80, 24)
+PROFILE = """schema = 1
+description = "two tenants"
+[[daemon]]
+[daemon.limits]
+active_thread_percentage = 50
+[[daemon.share]]
+name = "alice"
+active_thread_percentage = 25
+[[daemon.share]]
+name = "bob"
+"""
 CLIENTS = (
     client(0, user="alice", active_thread_percentage=50.0, sm_count=66, gpu_memory={GPU0: 30 * GIB}),
     client(1, user="alice", active_thread_percentage=50.0, sm_count=66, gpu_memory={GPU0: 5 * GIB}),
@@ -167,8 +180,25 @@ async def typed(pilot: Pilot, text: str) -> None:
     await press(pilot, *(names.get(char, char) for char in text))
 
 
-def text_in(app: MpsTuiApp, selector: str, kind: type[Widget] | None = None) -> str:
+def text_in(app: MpsTuiApp, selector: str) -> str:
     """What a widget of the screen in front says."""
     widget = app.screen.query_one(selector)
     text = getattr(widget, "text", None)
     return text if isinstance(text, str) else "\n".join("".join(part for part, _ in line) for line in widget._lines)
+
+
+def plan_of(app: MpsTuiApp) -> Plan | None:
+    """The plan of the screen over the overview."""
+    screen = app.screen_stack[1]
+    assert isinstance(screen, PlanScreen)
+    return screen.now.plan
+
+
+def sms(app: MpsTuiApp) -> list[int]:
+    """The SMs of each share."""
+    return [share.sm_count for share in plan_of(app).shares]
+
+
+def notes(app: MpsTuiApp) -> str:
+    """What the panel beside the plan says."""
+    return " ".join(row.text for row in app.screen_stack[1].notes.rows)

@@ -27,8 +27,7 @@ from mpstui.observe.procfs import process_key
 from mpstui.plan.profile import ProfileError, parse
 from mpstui.sim import SimClient, control_binary
 
-from .fakes import small
-from .test_plan_screen import PROFILE
+from .fakes import PROFILE, small
 
 BINARY = control_binary()
 

@@ -14,10 +14,21 @@ from mpstui.ui.dialogs import DetailsScreen
 from mpstui.ui.dialogs.parts import Push
 from mpstui.ui.overview import Overview
 
-from .fakes import CLIENTS, FakeDaemons, FakePlans, RecordingRunner, make_app, press, settle, small, text_in, typed
-from .test_plan_screen import PROFILE
-
-LARGE, SMALL = (160, 48), (80, 24)
+from .fakes import (
+    CLIENTS,
+    LARGE,
+    PROFILE,
+    SMALL,
+    FakeDaemons,
+    FakePlans,
+    RecordingRunner,
+    make_app,
+    press,
+    settle,
+    small,
+    text_in,
+    typed,
+)
 
 
 async def test_d_shows_what_runs_with_its_directories_and_compute_mode() -> None:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import pytest
 from ui.snapshots import rich, simulated, unhealthy
 
-from .fakes import FakeDaemons, FakePlans, RecordingRunner, make_app, small
-from .test_plan_screen import PROFILE
+from .fakes import LARGE, PROFILE, SMALL, FakeDaemons, FakePlans, RecordingRunner, make_app, small
 
-LARGE, SMALL = (160, 48), (80, 24)
 CASES = {
     "plan": (small, LARGE, ("p",)),
     "plan_moved": (simulated, LARGE, ("p", "tab", *["shift+right"] * 2, "down", "shift+left")),

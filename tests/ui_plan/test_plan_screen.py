@@ -1,9 +1,8 @@
-"""Every key of the plan screen."""
+"""Every key of the plan screen: fields, bars, notes."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import pytest
 from textual.events import Key
@@ -11,44 +10,28 @@ from ui.screen import text_of
 from ui.snapshots import GIB, GPU0, GPU1, PIPE, client, no_daemon, unhealthy
 from ui_load.fakes import until
 
-from mpstui.plan.profile import parse
 from mpstui.ui.dialogs import DetailsScreen, HelpScreen
-from mpstui.ui.dialogs.parts import Chooser, Push
 from mpstui.ui.overview import Overview
-from mpstui.ui.plan.applying import ApplyDialog
-from mpstui.ui.plan.exporting import ExportDialog
-from mpstui.ui.plan.keeping import OpenDialog, SaveDialog
 from mpstui.ui.plan.screen import PlanScreen
 
-from .fakes import CLIENTS, FakePlans, RecordingRunner, make_app, press, settle, small, text_in, typed
+from .fakes import (
+    CLIENTS,
+    LARGE,
+    SMALL,
+    FakePlans,
+    RecordingRunner,
+    make_app,
+    notes,
+    plan_of,
+    press,
+    settle,
+    small,
+    sms,
+    text_in,
+    typed,
+)
 
-LARGE, SMALL = (160, 48), (80, 24)
 KEYS = {"*": "asterisk", ",": "comma", " ": "space"}
-PROFILE = """schema = 1
-description = "two tenants"
-[[daemon]]
-[daemon.limits]
-active_thread_percentage = 50
-[[daemon.share]]
-name = "alice"
-active_thread_percentage = 25
-[[daemon.share]]
-name = "bob"
-"""
-
-
-def plan_of(app):
-    screen = app.screen_stack[1]
-    assert isinstance(screen, PlanScreen)
-    return screen.now.plan
-
-
-def sms(app) -> list[int]:
-    return [share.sm_count for share in plan_of(app).shares]
-
-
-def notes(app) -> str:
-    return " ".join(row.text for row in app.screen_stack[1].notes.rows)
 
 
 async def test_p_opens_it_for_the_tenants_there_are_and_escape_leaves() -> None:
@@ -203,60 +186,6 @@ async def test_clients_that_come_are_told_and_r_takes_them_in() -> None:
         assert app.collector.refreshes == [PIPE]
 
 
-async def test_apply_lists_the_commands_and_cancel_is_the_default() -> None:
-    runner = RecordingRunner()
-    app = make_app(small(), runner=runner)
-    async with app.run_test(size=LARGE) as pilot:
-        await press(pilot, "p", "a")
-        assert isinstance(app.screen, ApplyDialog)
-        commands = text_in(app, "#commands")
-        assert "set_default_active_thread_percentage 50 " in commands
-        assert "set_active_thread_percentage 1402 50 " in commands
-        assert "set_default_device_pinned_mem_limit 0 40" in commands
-        assert app.focused.id == "cancel"
-        await press(pilot, "enter")
-        assert isinstance(app.screen, PlanScreen)
-        assert runner.requests == []
-        await press(pilot, "a", "tab", "enter")
-        assert len(runner.requests) == 4
-        assert "all of it is in force" in text_in(app, "#outcome")
-        await press(pilot, "escape")
-        assert isinstance(app.screen, PlanScreen)
-
-
-async def test_a_failure_tells_what_is_in_force_and_offers_the_way_back() -> None:
-    runner = RecordingRunner(refuses="pinned")
-    app = make_app(small(), runner=runner)
-    async with app.run_test(size=LARGE) as pilot:
-        await press(pilot, "p", "a", "tab", "enter")
-        outcome = text_in(app, "#outcome")
-        assert "only a part is in force" in outcome
-        assert "in force: default active thread percentage 50 %" in outcome
-        assert "not in force: default memory limit" in outcome
-        assert "not tried: server 1402" in outcome
-        back = app.screen.query_one("#back", Push)
-        assert back.display
-        assert app.focused.id == "cancel"
-        runner.refuses = ""
-        await press(pilot, "tab", "enter")
-        assert (runner.requests[-1].action, runner.requests[-1].value) == ("set_active_thread_percentage", "100")
-        assert "it is as it was before" in text_in(app, "#outcome")
-        assert not back.display
-
-
-async def test_closed_meanwhile_the_report_comes_as_a_notification() -> None:
-    app = make_app(small(), runner=RecordingRunner(refuses="pinned"))
-    async with app.run_test(size=LARGE) as pilot:
-        await press(pilot, "p", "a")
-        dialog = app.screen
-        dialog.dismiss(None)
-        await settle(pilot)
-        dialog.state = "asking"
-        await dialog._carry_out(app, dialog._apply)
-        await settle(pilot)
-        assert any("only a part is in force" in note.message for note in app._notifications)
-
-
 async def test_read_only_dims_and_refuses() -> None:
     runner = RecordingRunner(read_only=True)
     app = make_app(small(), runner=runner)
@@ -277,110 +206,6 @@ async def test_without_a_daemon_that_answers_nothing_is_sent(make, says) -> None
         await press(pilot, "p", "a")
         assert isinstance(app.screen, PlanScreen)
         assert says in notes(app)
-
-
-async def test_export_shows_and_copies_each_kind() -> None:
-    app = make_app(small())
-    async with app.run_test(size=LARGE) as pilot:
-        await press(pilot, "p", "e")
-        assert isinstance(app.screen, ExportDialog)
-        await press(pilot, "y")
-        assert "export CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50" in app.copied[-1]
-        assert app.copied[-1].count("# ") == 2
-        for says in ("save the plan", 'Environment="CUDA_MPS_PIPE', "printf", "env:"):
-            await press(pilot, "down")
-            text = app.screen.text + text_in(app, "#problem")
-            assert says in text
-        await press(pilot, "tab", "down", "y")
-        assert app.copied[-1].startswith("env:")
-        assert app.copied[-1].count("env:") == 1
-        await press(pilot, "escape")
-        assert isinstance(app.screen, PlanScreen)
-
-
-async def test_save_keeps_the_plan_and_replaces_on_purpose_only() -> None:
-    plans = FakePlans()
-    app = make_app(small(), plans=plans)
-    async with app.run_test(size=LARGE) as pilot:
-        await press(pilot, "p", "s")
-        assert isinstance(app.screen, SaveDialog)
-        await typed(pilot, "a b")
-        assert "letters, digits" in text_in(app, "#problem")
-        assert app.screen.query_one("#apply", Push).disabled
-        await press(pilot, "backspace", "backspace", "enter")
-        assert app.focused.id == "apply"
-        await press(pilot, "enter")
-        assert "kept as /profiles/a.toml" in text_in(app, "#outcome")
-        (kept,) = plans.saved["a"].daemons
-        assert (kept.pipe_dir, kept.devices, [s.name for s in kept.shares]) == (PIPE, (GPU0,), ["alice", "bob"])
-        # Now the wrapper knows the profile, until the plan is another one.
-        await press(pilot, "escape", "e", "down")
-        assert "--profile a --share alice" in app.screen.text
-        await press(pilot, "escape", "s")
-        assert "already" in text_in(app, "#note")
-        assert app.screen.query_one("#apply", Push).text == "Replace"
-        await press(pilot, "escape", "tab", "right", "e", "down")
-        assert app.screen.text == ""
-
-
-async def test_a_name_that_somebody_else_took_meanwhile_is_said_and_another_can_be_typed() -> None:
-    plans = FakePlans()
-    app = make_app(small(), plans=plans)
-    async with app.run_test(size=LARGE) as pilot:
-        await press(pilot, "p", "s", "a", "enter")
-        theirs = plans.saved["a"] = parse(PROFILE)
-        await press(pilot, "enter")
-        assert "there is a profile a already" in text_in(app, "#outcome")
-        assert "“a” already; it would be replaced" in text_of(app)
-        await press(pilot, "shift+tab", "shift+tab", "b", "enter", "enter")
-        assert "kept as /profiles/b.toml" in text_in(app, "#outcome")
-        assert plans.saved["a"] is theirs
-
-
-async def test_what_is_in_force_is_kept_too() -> None:
-    plans = FakePlans()
-    app = make_app(small(), plans=plans)
-    async with app.run_test(size=LARGE) as pilot:
-        await press(pilot, "p", "s", "n", "o", "w", "tab", "down", "tab")
-        assert app.screen.query_one("#what", Chooser).chosen.value == "now"
-        await press(pilot, "tab", "enter")
-        assert plans.saved["now"].daemons[0].limits.active_thread_percentage == 100.0
-
-
-async def test_open_shows_what_differs_takes_the_shares_and_applies() -> None:
-    plans = FakePlans({"broken": "schema = 2", "two": PROFILE})
-    runner = RecordingRunner()
-    app = make_app(small(), plans=plans, runner=runner)
-    async with app.run_test(size=LARGE) as pilot:
-        await press(pilot, "p", "o")
-        assert isinstance(app.screen, OpenDialog)
-        assert "line 1: schema must be 1" in text_in(app, "#problem")
-        await press(pilot, "down")
-        assert "two tenants" in text_in(app, "#facts")
-        assert "default active thread percentage: is 100 %, should be 50 %" in text_in(app, "#diff")
-        await press(pilot, "tab", "tab", "enter")
-        assert isinstance(app.screen, PlanScreen)
-        assert sms(app) == [32, 66]
-        await press(pilot, "o", "down", "tab", "tab", "tab", "enter")
-        assert isinstance(app.screen, ApplyDialog)
-        assert "the profile two" in app.screen._what
-        await press(pilot, "tab", "enter")
-        assert [r.value for r in runner.requests] == ["50", "50"]
-
-
-async def test_open_says_when_there_is_no_drift_and_when_there_is_no_profile() -> None:
-    same = parse(PROFILE.replace("= 50", "= 100"))
-    server_same = replace(same.daemons[0], server_limits=replace(same.daemons[0].limits, active_thread_percentage=25.0))
-    plans = FakePlans(saved={"same": replace(same, daemons=(server_same,))})
-    app = make_app(small(), plans=plans)
-    async with app.run_test(size=LARGE) as pilot:
-        await press(pilot, "p", "o")
-        assert "Everything is as it says" in text_in(app, "#same")
-        assert app.screen.query_one("#set", Push).disabled
-    app = make_app(small())
-    async with app.run_test(size=SMALL) as pilot:
-        await press(pilot, "p", "o")
-        assert "no profiles yet" in text_in(app, "#problem")
 
 
 async def test_help_lists_the_keys_of_the_plan() -> None:
