@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Final, Literal
 
 from mpstui.daemons.spec import DaemonSpec
-from mpstui.plan.amounts import PlanError, limit_text
+from mpstui.plan.amounts import PlanError, limit_text, printed_limit
 from mpstui.plan.cpus import cpu_text
 
 UnitKind = Literal["systemd", "slurm", "pbs"]
@@ -21,13 +21,13 @@ QUIT_AFTER: Final = 10
 """Seconds that clients get at the end of a job or of the unit."""
 
 
-def unit_text(kind: UnitKind, specs: Sequence[DaemonSpec], name: str = "nvidia") -> str:
+def unit_text(kind: UnitKind, specs: Sequence[DaemonSpec]) -> str:
     """The text; a systemd unit is one daemon's. Raises PlanError."""
     for spec in specs:
         if not all(str(path).isprintable() for path in (spec.pipe_dir, spec.log_dir)):
             raise PlanError("a path with control characters cannot be written into a unit")
     if kind == "systemd":
-        return "\n".join(_systemd(spec, name) for spec in specs)
+        return "\n".join(_systemd(spec) for spec in specs)
     return _script(kind, specs)
 
 
@@ -42,18 +42,23 @@ def _commands(spec: DaemonSpec) -> list[tuple[str, str, str]]:
         found.append((f"set_{what} {percentage:g}", f"get_{what}", f"{percentage:.1f}"))
     for device, size in limits.pinned_mem_limits.items():
         what = f"default_device_pinned_mem_limit {device}"
-        found.append((f"set_{what} {limit_text(size)}", f"get_{what}", limit_text(size)))
+        found.append((f"set_{what} {limit_text(size)}", f"get_{what}", printed_limit(size)))
     if limits.client_priority is not None:
         what = "default_client_priority"
         found.append((f"set_{what} {limits.client_priority}", f"get_{what}", str(limits.client_priority)))
     return found
 
 
-def _systemd(spec: DaemonSpec, name: str) -> str:
+def _unit_name(spec: DaemonSpec) -> str:
+    name = re.sub(r"[^A-Za-z0-9_.-]", "-", spec.pipe_dir.name)
+    return name if name.startswith("nvidia") else f"nvidia-{name}"
+
+
+def _systemd(spec: DaemonSpec) -> str:
     control = "/usr/bin/nvidia-cuda-mps-control"
     folders = " ".join(_word(str(path)) for path in (spec.pipe_dir, spec.log_dir))
     lines = [
-        f"# /etc/systemd/system/{name}-{re.sub(r'[^A-Za-z0-9_.-]', '-', spec.pipe_dir.name)}.service",
+        f"# /etc/systemd/system/{_unit_name(spec)}.service",
         "[Unit]",
         f"Description=NVIDIA MPS control daemon in {_escape(str(spec.pipe_dir))}",
         "Wants=nvidia-persistenced.service",
@@ -123,7 +128,8 @@ start() {
     if [ -n "$cpus" ]; then set -- taskset -c "$cpus" "$@"; fi
     "$@" || fail "the daemon did not start"
     tries=0
-    until control get_server_list 2 >/dev/null 2>&1; do
+    # Its answer is never empty; with others, status 0 and no word can mean that the command was refused.
+    until [ -n "$(control get_default_active_thread_percentage 2 2>/dev/null)" ]; do
         tries=$((tries + 1))
         [ "$tries" -lt 50 ] || fail "the daemon does not answer"
         sleep 0.1

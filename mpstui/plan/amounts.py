@@ -67,6 +67,12 @@ def limit_text(limit: int) -> str:
     return f"{mebibytes // 1024}G" if mebibytes and mebibytes % 1024 == 0 else f"{mebibytes}M"
 
 
+def printed_limit(limit: int) -> str:
+    """A memory limit as a daemon prints it: whole G from 1G on, rounded down (fact 32)."""
+    gibibytes = limit >> 30
+    return f"{gibibytes}G" if gibibytes else limit_text(limit)
+
+
 def whole_mebibytes(limit: int) -> int:
     """``limit`` rounded down to what a limit can say."""
     return limit // _MEBIBYTE * _MEBIBYTE

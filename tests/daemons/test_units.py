@@ -102,6 +102,16 @@ def test_a_limit_that_is_ignored_fails_the_prolog(place: Path) -> None:
     assert (done.returncode, "not in force: set_default" in done.stdout) == (1, True)
 
 
+def test_a_limit_that_is_no_whole_gibibyte_is_in_force_though_another_one_is_read_back(place: Path) -> None:
+    """``56704M`` reads back as ``55G`` (fact 32)."""
+    spec = DaemonSpec(place / "pipe", place / "log", limits=Limits(pinned_mem_limits={"0": 56704 << 20}))
+    text = unit_text("slurm", (spec,))
+    assert "set_default_device_pinned_mem_limit 0 56704M" in text
+    done = run_part(place, text, "prolog_slurmd")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert run_part(place, text, "epilog_slurmd").returncode == 0
+
+
 def test_a_script_under_another_name_says_so(place: Path) -> None:
     done = run_part(place, unit_text("slurm", (PLAIN,)), "task")
     assert (done.returncode, "says neither" in done.stdout) == (1, True)
