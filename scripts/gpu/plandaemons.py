@@ -1,15 +1,18 @@
-"""The parts of gpu-plan about daemons: two on one GPU, and one for each GPU."""
+"""The parts of gpu-plan about daemons: two on one GPU, one for each GPU, and those of a batch system's scripts."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
+import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from planning import Seen, Setting, daemon
+
+from mpstui.partition import sms_of
 
 
 def daemons(setting: Setting) -> None:
@@ -120,3 +123,51 @@ def _command_line(pid: int) -> bytes:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return b""
+
+
+PROFILE = """\
+schema = 1
+[[daemon]]
+pipe_dir = "{pipe_dir}"
+log_dir = "{log_dir}"
+[daemon.limits]
+active_thread_percentage = 33.4
+client_priority = 1
+[daemon.limits.pinned_mem_limit]
+0 = "56704M"
+"""
+
+
+def units(setting: Setting) -> None:
+    """The Slurm prologue and epilogue that mpstui prints, run; without a GPU named, so that no compute mode is set."""
+    report = setting.report
+    folder = setting.folder / "config" / "mpstui" / "profiles"
+    folder.mkdir(parents=True, exist_ok=True)
+    pipe_dir, log_dir = setting.folder / "mps_unit", setting.folder / "mps_log_unit"
+    (folder / "unit.toml").write_text(PROFILE.format(pipe_dir=pipe_dir, log_dir=log_dir))
+    script = setting.must("daemon", "unit", "slurm", "--profile", "unit")
+    if any(line.strip().startswith("gpus=") and "gpus=''" not in line for line in script.splitlines()):
+        raise RuntimeError("the script would set a compute mode; it was not run")
+    path = setting.environment["PATH"]
+    if setting.simulated:
+        path = f"{Path(setting.environment['MPSTUI_CONTROL_BINARY']).parent}{os.pathsep}{path}"
+
+    def part(name: str) -> tuple[int, str]:
+        own = {**setting.environment, "PATH": path, "SLURM_SCRIPT_CONTEXT": name, "SLURM_JOB_UID": str(os.getuid())}
+        output = setting.folder / f"{name}.out"  # a file and not a pipe: the daemon keeps its standard output open
+        with output.open("w") as file:
+            done = subprocess.run(
+                ["sh"], input=script, stdout=file, stderr=file, text=True, env=own, timeout=setting.left(), check=False
+            )
+        return done.returncode, output.read_text()
+
+    try:
+        started = part("prolog_slurmd")
+        report.check("the prologue starts a daemon with its limits in force", started == (0, ""), started)
+        seen = setting.see(pipe_dir, "idle", 0)
+        wanted = sms_of(33.4, setting.target.sm_count, setting.target.rounding)
+        report.check("a client sees them", seen.sms == wanted and (seen.free or 0) < 56704, (seen.sms, seen.free))
+        ended = part("epilog_slurmd")
+        report.check("the epilogue ends it", ended == (0, ""), ended)
+    finally:
+        setting.mpstui("daemon", "stop", "--pipe-dir", pipe_dir, "--force", "--yes")
