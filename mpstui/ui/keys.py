@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from textual.binding import Binding, BindingType
 from textual.keys import key_to_character
+from textual.screen import Screen
+from textual.widget import Widget
 
 from mpstui.actions.registry import ACTIONS
 from mpstui.actions.types import Action
@@ -26,7 +29,6 @@ def action_binding(action: Action) -> Binding:
 
 def places() -> Places:
     """Every binding that can be given another key, by the screen that it is on. Imports all screens."""
-    from mpstui.ui.app import MpsTuiApp
     from mpstui.ui.daemons.screen import DaemonScreen
     from mpstui.ui.load.bars import BarsPanel
     from mpstui.ui.load.fields import FieldsPanel
@@ -42,31 +44,36 @@ def places() -> Places:
     from mpstui.ui.trouble.eventlist import EventList, KindsPanel
     from mpstui.ui.trouble.events import EventsScreen
     from mpstui.ui.trouble.fault import FaultScreen
-    from mpstui.ui.trouble.offers import WithTrouble
     from mpstui.ui.trouble.problems import ProblemsScreen
     from mpstui.ui.trouble.users import UsersScreen
 
-    always = [*MpsTuiApp.BINDINGS, *Panel.BINDINGS]
-    actions = [action_binding(action) for action in ACTIONS]
-    aside = [*always, *TroubleScreen.BINDINGS]
     return {
-        "overview": _keys([*always, *WithTrouble.BINDINGS, *Overview.BINDINGS, *ClientsPanel.BINDINGS, *actions]),
-        "plan: fields": _keys([*always, *PlanScreen.BINDINGS, *PlanFields.BINDINGS]),
-        "plan: bars": _keys([*always, *PlanScreen.BINDINGS, *SharesPanel.BINDINGS]),
-        "daemons": _keys([*always, *DaemonScreen.BINDINGS]),
-        "load: fields": _keys([*always, *LoadScreen.BINDINGS, *FieldsPanel.BINDINGS]),
-        "load: clients": _keys([*always, *LoadScreen.BINDINGS, *BarsPanel.BINDINGS]),
-        "events": _keys([*aside, *EventsScreen.BINDINGS, *EventList.BINDINGS]),
-        "events: kinds": _keys([*aside, *EventsScreen.BINDINGS, *KindsPanel.BINDINGS]),
-        "blast radius": _keys([*aside, *BlastScreen.BINDINGS]),
-        "fault": _keys([*aside, *FaultScreen.BINDINGS]),
-        "waiting": _keys([*aside, *UsersScreen.BINDINGS]),
-        "problems": _keys([*aside, *ProblemsScreen.BINDINGS]),
-        "text": _keys([*MpsTuiApp.BINDINGS, *TroubleScreen.BINDINGS, *TextBox.BINDINGS]),
+        "overview": _keys(Overview, ClientsPanel) | _ids(action_binding(action) for action in ACTIONS),
+        "plan: fields": _keys(PlanScreen, PlanFields),
+        "plan: bars": _keys(PlanScreen, SharesPanel),
+        "daemons": _keys(DaemonScreen, Panel),
+        "load: fields": _keys(LoadScreen, FieldsPanel),
+        "load: clients": _keys(LoadScreen, BarsPanel),
+        "events": _keys(EventsScreen, EventList),
+        "events: kinds": _keys(EventsScreen, KindsPanel),
+        "blast radius": _keys(BlastScreen, Panel),
+        "fault": _keys(FaultScreen, Panel),
+        "waiting": _keys(UsersScreen, Panel),
+        "problems": _keys(ProblemsScreen, Panel),
+        "text": _keys(TroubleScreen, TextBox),
     }
 
 
-def _keys(bindings: Iterable[BindingType]) -> dict[str, tuple[str, ...]]:
+def _keys(screen: type[Screen[Any]], focused: type[Widget]) -> dict[str, tuple[str, ...]]:
+    """What the app, a screen and the part of it that has the focus bind, what they inherit from each other included."""
+    from mpstui.ui.app import MpsTuiApp
+
+    bases = [base for owner in (MpsTuiApp, screen, focused) for base in reversed(owner.__mro__)]
+    ours = [base for base in bases if base.__module__.startswith("mpstui.")]
+    return _ids(binding for base in ours for binding in vars(base).get("BINDINGS", ()))
+
+
+def _ids(bindings: Iterable[BindingType]) -> dict[str, tuple[str, ...]]:
     return {b.id: tuple(b.key.split(",")) for b in bindings if isinstance(b, Binding) and b.id}
 
 

@@ -43,6 +43,12 @@ def test_the_only_key_of_another_is_refused_unless_that_one_gets_another() -> No
     assert resolve({"pause": "p", "plan": "space"}, places()) == ({"pause": "p", "plan": "space"}, [])
 
 
+def test_what_all_screens_share_clashes_with_the_keys_of_each() -> None:
+    for key, owner in (("a", "plan.apply"), ("n", "daemon.start")):
+        _, messages = resolve({"quit": key}, places())
+        assert any(f"{key} is the only key of {owner}" in message for message in messages)
+
+
 def test_the_same_key_on_different_screens_is_no_clash() -> None:
     assert resolve({"action.unblock": "X"}, places()) == ({"action.unblock": "X"}, [])
 
