@@ -1,21 +1,11 @@
-"""A bordered box with lines in it, and the upper border that all boxes have."""
+"""A bordered box with lines in it."""
 
 from __future__ import annotations
 
 import re
 import textwrap
 
-from mpstui.ui.painted import Line, Painted, fit_line, width_of
-
-
-def upper_border(title: Line, corner: Line, width: int, edge: str) -> Line:
-    """``╭─ title ───── corner ─╮``; the corner goes where there is no room for it."""
-    left: Line = (("╭─ ", edge), *title, (" ", edge))
-    right: Line = ((" ", edge), *corner, (" ─╮", edge)) if corner else (("╮", edge),)
-    if width_of(left) + width_of(right) > width:
-        right = (("╮", edge),)
-    gap = width - width_of(left) - width_of(right)
-    return (*fit_line((*left, ("─" * max(0, gap), edge)), width - width_of(right), edge), *right)
+from mpstui.ui.painted import Line, Painted, fit_line, upper_border
 
 
 def wrapped(text: str, width: int, style: str, first: str = "", indent: str = " ") -> list[Line]:

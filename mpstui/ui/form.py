@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
-from mpstui.ui.box import upper_border
-from mpstui.ui.painted import Line
 from mpstui.ui.panel import Panel
 
 LABEL: Final = 11
@@ -62,9 +60,6 @@ class Form(Panel[Field]):
 
     def key(self, row: Field) -> str:
         return row.id
-
-    def _upper_border(self, width: int, edge: str) -> Line:
-        return upper_border(self.title(), self.corner(), width, edge)
 
 
 def after(choices: Sequence[Any], value: Any, step: int) -> Any:

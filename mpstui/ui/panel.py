@@ -11,7 +11,7 @@ from textual import events
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
-from mpstui.ui.painted import Line, Painted, fit_line, width_of
+from mpstui.ui.painted import Line, Painted, fit_line, upper_border
 
 Row = TypeVar("Row")
 _SUPERSCRIPT = "⁰¹²³⁴⁵⁶⁷⁸⁹"
@@ -27,6 +27,9 @@ class Panel(Painted, Generic[Row], can_focus=True):
     """Rows of one kind. The cursor is a row's key: sorting, insertion and removal never move it to another row."""
 
     NUMBER: ClassVar[int] = 0
+    """The key that goes to it, in its border; 0: none does."""
+    WHOLE_BAND: ClassVar[bool] = True
+    """Whether the cursor is seen on all lines of a row. A bar keeps its colours: only its first line is marked."""
     TITLE: ClassVar[str] = ""
     KIND: ClassVar[str] = ""
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -169,7 +172,8 @@ class Panel(Painted, Generic[Row], can_focus=True):
             body.append(fit_line((("  " + self.empty(), "dim"),), inner))
         body += [_blank(inner)] * (height - 2 - len(body))
         track = self._scrollbar(height - 2, len(body), visible, head is not None)
-        out = [self._upper_border(width, edge)]
+        number: Line = ((_SUPERSCRIPT[self.NUMBER], "key"),) if self.NUMBER else ()
+        out = [upper_border((*number, *self.title()), self.corner(), width, edge)]
         before, self._framed = self._framed, []
         for y, line in enumerate(body[: height - 2]):
             frame = before[y] if y < len(before) else None
@@ -207,21 +211,14 @@ class Panel(Painted, Generic[Row], can_focus=True):
             return lines
         marked: list[Line] = []
         for number, line in enumerate(lines):
+            if number and not self.WHOLE_BAND:
+                marked.append(line)
+                continue
             text, name = line[0]
             if number == 0 and text.startswith(" "):
                 line = (("▸" + text[1:], name if name != "text" else "accent"), *line[1:])
             marked.append(tuple((t, f"{n}+{band}") for t, n in fit_line(line, inner)))
         return marked
-
-    def _upper_border(self, width: int, edge: str) -> Line:
-        digit = _SUPERSCRIPT[self.NUMBER]
-        left: Line = (("╭─ ", edge), (digit, "key"), *self.title(), (" ", edge))
-        corner = self.corner()
-        right: Line = ((" ", edge), *corner, (" ─╮", edge)) if corner else (("╮", edge),)
-        if width_of(left) + width_of(right) > width:
-            right = (("╮", edge),)
-        gap = width - width_of(left) - width_of(right)
-        return fit_line((*left, ("─" * max(0, gap), edge), *right), width)
 
     def _scrollbar(self, height: int, used: int, visible: int, head: bool) -> list[str]:
         """The right border, heavy where the visible part of the rows is."""

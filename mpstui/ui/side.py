@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar, cast
 
-from textual import events
+from textual import events, on
 from textual.binding import Binding, BindingType
 
-from mpstui.model import Daemon, Snapshot
+from mpstui.model import Daemon, Device, Snapshot
 from mpstui.ui.bars import Header, KeyBar
+from mpstui.ui.cells import devices_of
 from mpstui.ui.contract import Host, Runner
+from mpstui.ui.keys import shown_key
 from mpstui.ui.layout import MIN_HEIGHT, MIN_WIDTH
 from mpstui.ui.painted import InkScreen, Painted
 
@@ -52,6 +55,10 @@ class SideScreen(InkScreen):
     def host(self) -> Host:
         return cast("Host", self.app)
 
+    def k(self, name: str, default: str) -> str:
+        """The key of the binding of that id, as the user has it."""
+        return shown_key(self.host.keymap, name, default)
+
     @property
     def daemon(self) -> Daemon | None:
         """The daemon whose tab was open in the overview."""
@@ -59,6 +66,14 @@ class SideScreen(InkScreen):
             return None
         found = self.snapshot.daemon(self.pipe_dir) if self.pipe_dir else None
         return found or self.snapshot.daemons[0]
+
+    @property
+    def devices(self) -> Sequence[Device]:
+        """The daemon's; without a daemon the node's."""
+        snapshot, daemon = self.snapshot, self.daemon
+        if snapshot is None:
+            return ()
+        return devices_of(daemon, snapshot) if daemon else snapshot.devices
 
     @property
     def too_small(self) -> bool:
@@ -92,3 +107,12 @@ class SideScreen(InkScreen):
         for widget in (self.header, self.keys, *map(self.query_one, selectors)):
             widget.display = not small
         self.query_one("#too-small").display = small
+
+    def action_back(self) -> None:
+        """The screen under it again."""
+        self.app.pop_screen()
+
+    @on(KeyBar.Pressed)
+    async def _pressed(self, message: KeyBar.Pressed) -> None:
+        if message.action != "none":
+            await self.run_action(message.action)

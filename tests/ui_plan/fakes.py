@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from textual.pilot import Pilot
 from ui.fakes import FakeCollector, FakeRunner
@@ -149,6 +150,7 @@ def make_app(
     plans: FakePlans | None = None,
     daemons: FakeDaemons | None = None,
     theme: str = "mpstui-dark",
+    **options: Any,
 ) -> MpsTuiApp:
     themes = build_themes(load_themes()[0])
     app = MpsTuiApp(
@@ -158,6 +160,7 @@ def make_app(
         theme=theme,
         plans=plans or FakePlans(),
         daemons=daemons or FakeDaemons(),
+        **options,
     )
     app.copied = []  # type: ignore[attr-defined]
     app.copy_to_clipboard = app.copied.append  # type: ignore[method-assign,attr-defined]

@@ -218,6 +218,16 @@ async def test_help_lists_the_keys_of_the_plan() -> None:
             assert words in text
 
 
+async def test_the_key_bars_show_the_users_keys() -> None:
+    app = make_app(small(), keys={"plan.apply": "A", "daemon.start": "N", "quit": "Q"})
+    async with app.run_test(size=LARGE) as pilot:
+        for key, shown in (("p", ("A Apply", "Q Quit")), ("d", ("N Start new", "Q Quit"))):
+            await press(pilot, key)
+            bar = text_of(app).splitlines()[-1]
+            assert all(words in bar for words in shown)
+            await press(pilot, "escape")
+
+
 async def test_a_small_terminal_says_so_and_comes_back() -> None:
     app = make_app(small())
     async with app.run_test(size=SMALL) as pilot:

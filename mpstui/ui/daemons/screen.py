@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar, Final, cast
+from typing import ClassVar, Final
 
 from textual import on
 from textual.app import ComposeResult
@@ -13,10 +13,10 @@ from textual.binding import Binding, BindingType
 
 from mpstui.model import Daemon, Device, Snapshot
 from mpstui.text import UNKNOWN, format_age, format_percentage, format_size, printable
-from mpstui.ui.bars import KeyBar, KeyHint, TooSmall
-from mpstui.ui.box import Box, upper_border, wrapped
+from mpstui.ui.bars import KeyHint, TooSmall
+from mpstui.ui.box import Box, wrapped
 from mpstui.ui.cells import devices_of, health_word
-from mpstui.ui.contract import Host, Runner
+from mpstui.ui.contract import Runner
 from mpstui.ui.daemons.contract import DaemonBackend
 from mpstui.ui.painted import Line, fit
 from mpstui.ui.panel import Panel
@@ -49,9 +49,6 @@ class DaemonsPanel(Panel[Daemon]):
 
     def empty(self) -> str:
         return "no daemon is known here; n starts one"
-
-    def _upper_border(self, width: int, edge: str) -> Line:
-        return upper_border(self.title(), self.corner(), width, edge)
 
     def head(self, width: int) -> Line | None:
         return ((fit(" DIRECTORY", max(12, width - 54)) + "HEALTH      PID       USER        UP   CLIENTS", "head"),)
@@ -240,14 +237,14 @@ class DaemonScreen(SideScreen):
         runs = self.daemon is not None and self.daemon.health not in {"absent", "stale"}
         self.keys.show(
             [
-                KeyHint("n", "Start new", "start", 9, self._backend.cannot_start is None),
-                KeyHint("x", "Stop", "stop", 9, runs and not self.runner.read_only),
-                KeyHint("⏎", "Details", "none", 4, self.daemon is not None),
-                KeyHint("y", "Copy command", "copy", 4, self._command() is not None),
-                KeyHint("r", "Look again", "read_again", 3),
-                KeyHint("Esc", "Back", "back", 7),
-                KeyHint("?", "Help", "show_help", 5),
-                KeyHint("q", "Quit", "quit_app", 5),
+                KeyHint(self.k("daemon.start", "n"), "Start new", "start", 9, self._backend.cannot_start is None),
+                KeyHint(self.k("daemon.stop", "x"), "Stop", "stop", 9, runs and not self.runner.read_only),
+                KeyHint(self.k("open", "⏎"), "Details", "none", 4, self.daemon is not None),
+                KeyHint(self.k("daemon.copy", "y"), "Copy command", "copy", 4, self._command() is not None),
+                KeyHint(self.k("refresh", "r"), "Look again", "read_again", 3),
+                KeyHint(self.k("daemon.back", "Esc"), "Back", "back", 7),
+                KeyHint(self.k("help", "?"), "Help", "app.show_help", 5),
+                KeyHint(self.k("quit", "q"), "Quit", "app.quit_app", 5),
             ]
         )
 
@@ -283,10 +280,7 @@ class DaemonScreen(SideScreen):
 
     def _command(self) -> str | None:
         """The commands that set the compute mode, for the admin to run."""
-        if self.snapshot is None:
-            return None
-        devices = devices_of(self.daemon, self.snapshot) if self.daemon else self.snapshot.devices
-        lines = [f"nvidia-smi -i {d.uuid} -c EXCLUSIVE_PROCESS" for d in devices if d.compute_mode != EXCLUSIVE]
+        lines = [f"nvidia-smi -i {d.uuid} -c EXCLUSIVE_PROCESS" for d in self.devices if d.compute_mode != EXCLUSIVE]
         return "\n".join(lines) or None
 
     def action_copy(self) -> None:
@@ -296,10 +290,7 @@ class DaemonScreen(SideScreen):
             self.app.notify(command, title="Copied", markup=False)
 
     def action_read_again(self) -> None:
-        cast("Host", self.app).refresh_now(None)
-
-    def action_back(self) -> None:
-        self.app.pop_screen()
+        self.host.refresh_now(None)
 
     def _say(self, text: str) -> None:
         self.app.notify(text, title="Daemon", severity="warning", markup=False)
@@ -312,11 +303,4 @@ class DaemonScreen(SideScreen):
 
     @on(Panel.Opened)
     def _opened(self, message: Panel.Opened) -> None:
-        cast("Host", self.app).open_details(message.kind, message.identity)
-
-    @on(KeyBar.Pressed)
-    async def _pressed(self, message: KeyBar.Pressed) -> None:
-        if message.action in {"show_help", "quit_app"}:
-            await self.app.run_action(message.action, self.app)
-        elif message.action != "none":
-            await self.run_action(message.action)
+        self.host.open_details(message.kind, message.identity)

@@ -10,7 +10,7 @@ from textual.binding import Binding, BindingType
 from mpstui.load.types import WorkerError, WorkerReport
 from mpstui.model import ProcessKey
 from mpstui.text import UNKNOWN, printable
-from mpstui.ui.box import upper_border, wrapped
+from mpstui.ui.box import wrapped
 from mpstui.ui.cells import OUTDATED, meter
 from mpstui.ui.load.plot import COLUMNS, plot, round_up
 from mpstui.ui.load.session import BIG_STEP, LoadSession, Member
@@ -45,6 +45,7 @@ class BarsPanel(Panel[Member]):
     """One to three lines for a client, as there is room. Keys grow and shrink the share of the one under the cursor."""
 
     KIND: ClassVar[str] = "load"
+    WHOLE_BAND: ClassVar[bool] = False
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("right,plus,equals_sign", "screen.nudge(1)", "Grow the share", show=False, id="load.grow"),
         Binding("left,minus", "screen.nudge(-1)", "Shrink the share", show=False, id="load.shrink"),
@@ -110,12 +111,6 @@ class BarsPanel(Panel[Member]):
     def _movable(self) -> bool:
         return any(member.spec.mps and not member.report.over for member in self.rows)
 
-    def empty(self) -> str:
-        return ""
-
-    def _upper_border(self, width: int, edge: str) -> Line:
-        return upper_border(self.title(), self.corner(), width, edge)
-
     # Painting.
 
     def lines(self, width: int, height: int) -> list[Line]:
@@ -140,11 +135,6 @@ class BarsPanel(Panel[Member]):
             bar = (*_thick(share, cells, "track"), (text, "dim"), (f"   {setup.kernel_of(index)}", "user"))
             out += [((f" {index + 1:>2}  ", "dim"), *bar)] + [()] * (each - 1)
         return out[:height]
-
-    def _decorated(self, index: int, inner: int) -> list[Line]:
-        """Only the first line is marked: a bar keeps its colours, and a whole block would be all that one sees."""
-        marked, plain = super()._decorated(index, inner), self.row_lines(self.rows[index], inner)
-        return [*marked[:1], *plain[1:]]
 
     def row_lines(self, row: Member, width: int) -> list[Line]:
         lines = self._lines_per_row

@@ -42,6 +42,6 @@ def hints(
         KeyHint(key("limit", "l"), "Server's threads", "limit", 3, answers),
         KeyHint(key("other", "Tab"), "Clients" if in_fields else "Fields", "other", 7),
         KeyHint(key("back", "Esc"), "Back", "back", 7),
-        KeyHint(shown_key(keymap, "help", "?"), "Help", "show_help", 5),
-        KeyHint(shown_key(keymap, "quit", "q"), "Quit", "quit_app", 5),
+        KeyHint(shown_key(keymap, "help", "?"), "Help", "app.show_help", 5),
+        KeyHint(shown_key(keymap, "quit", "q"), "Quit", "app.quit_app", 5),
     ]

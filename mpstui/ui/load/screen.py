@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar, cast
+from typing import ClassVar
 
 from textual import on
 from textual.app import ComposeResult
@@ -13,9 +12,9 @@ from textual.containers import Container
 
 from mpstui.load.types import WorkerReport
 from mpstui.model import Device, Server, Snapshot
-from mpstui.ui.bars import KeyBar, TooSmall
-from mpstui.ui.cells import count, devices_of
-from mpstui.ui.contract import Host, Runner
+from mpstui.ui.bars import TooSmall
+from mpstui.ui.cells import count
+from mpstui.ui.contract import Runner
 from mpstui.ui.layout import WIDE
 from mpstui.ui.load.bars import BarsPanel
 from mpstui.ui.load.boxes import AboutBox, DeviceBox, TogetherBox
@@ -123,14 +122,6 @@ class LoadScreen(SideScreen):
     def _answers(self) -> bool:
         return self.daemon is not None and self.daemon.health == "ok"
 
-    @property
-    def devices(self) -> Sequence[Device]:
-        """Those that can be chosen."""
-        snapshot, daemon = self.snapshot, self.daemon
-        if snapshot is None:
-            return ()
-        return devices_of(daemon, snapshot) if daemon else snapshot.devices
-
     def _server(self) -> Server | None:
         """The server that has the load's clients, otherwise the daemon's first."""
         servers = self.daemon.servers if self.daemon else ()
@@ -218,7 +209,7 @@ class LoadScreen(SideScreen):
 
     def _show_keys(self) -> None:
         ready = self._verdict()[0] != "✕"
-        keymap = cast("Host", self.app).keymap
+        keymap = self.host.keymap
         in_fields = self.focused is self.fields
         row = self.bars.cursor_row
         self.keys.show(hints(keymap, self.session, row, in_fields=in_fields, ready=ready, answers=self._answers))
@@ -321,11 +312,7 @@ class LoadScreen(SideScreen):
         if refusal is not None:
             self.app.notify(refusal, title=action.title, severity="warning", markup=False)
             return
-        cast("Host", self.app).open_action(action, daemon.pipe_dir, snapshot, (), self._server(), None)
-
-    def action_back(self) -> None:
-        """The overview again; the load goes on."""
-        self.app.pop_screen()
+        self.host.open_action(action, daemon.pipe_dir, snapshot, (), self._server(), None)
 
     # Messages of the widgets.
 
@@ -346,14 +333,7 @@ class LoadScreen(SideScreen):
         key = row.report.key if row is not None else None
         known = self.snapshot is not None and any(d.find_client(key) for d in self.snapshot.daemons if key)
         if message.kind == BarsPanel.KIND and known and key is not None:
-            cast("Host", self.app).open_details("client", key)
-
-    @on(KeyBar.Pressed)
-    async def _pressed(self, message: KeyBar.Pressed) -> None:
-        if message.action in {"show_help", "quit_app"}:
-            await self.app.run_action(message.action, self.app)
-        elif message.action != "none":
-            await self.run_action(message.action)
+            self.host.open_details("client", key)
 
 
 def _can_fault(report: WorkerReport) -> bool:

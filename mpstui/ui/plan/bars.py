@@ -11,7 +11,6 @@ from textual.binding import Binding, BindingType
 from mpstui.plan.types import Share, Target
 from mpstui.plan.whatif import Row as Tenant
 from mpstui.text import UNKNOWN, format_percentage, format_size, printable
-from mpstui.ui.box import upper_border
 from mpstui.ui.cells import count
 from mpstui.ui.painted import Line, fit, fit_line
 from mpstui.ui.panel import Panel
@@ -62,6 +61,7 @@ class SharesPanel(Panel[Bar]):
     """One bar or two lines a bar, as there is room."""
 
     KIND: ClassVar[str] = "share"
+    WHOLE_BAND: ClassVar[bool] = False
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("right,plus,equals_sign", "screen.nudge(1)", "Grow by the hardware's step", show=False, id="plan.grow"),
         Binding("left,minus", "screen.nudge(-1)", "Shrink by the hardware's step", show=False, id="plan.shrink"),
@@ -103,15 +103,7 @@ class SharesPanel(Panel[Bar]):
     def empty(self) -> str:
         return self._problem
 
-    def _upper_border(self, width: int, edge: str) -> Line:
-        return upper_border(self.title(), self.corner(), width, edge)
-
     # Painting.
-
-    def _decorated(self, index: int, inner: int) -> list[Line]:
-        """Only the first line is marked: a bar keeps its colours."""
-        marked, plain = super()._decorated(index, inner), self.row_lines(self.rows[index], inner)
-        return [*marked[:1], *plain[1:]]
 
     def row_lines(self, row: Bar, width: int) -> list[Line]:
         wide = width >= _WIDE

@@ -9,7 +9,7 @@ from typing import ClassVar, Final
 
 from mpstui.plan.settings import Step
 from mpstui.text import UNKNOWN, format_size, printable
-from mpstui.ui.box import Box, upper_border
+from mpstui.ui.box import Box
 from mpstui.ui.cells import count
 from mpstui.ui.painted import Line, fit, justify
 from mpstui.ui.panel import Panel
@@ -104,9 +104,6 @@ class NotesPanel(Panel[Note]):
         if warnings:
             line.append((f"▲ {warnings}", "warn"))
         return tuple(line)
-
-    def _upper_border(self, width: int, edge: str) -> Line:
-        return upper_border(self.title(), self.corner(), width, edge)
 
     def row_lines(self, row: Note, width: int) -> list[Line]:
         style = row.style if row.mark or row.style != "accent" else "text"

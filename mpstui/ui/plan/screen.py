@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar, Final, cast
+from typing import ClassVar, Final
 
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
 
-from mpstui.model import Device, Snapshot
+from mpstui.model import Snapshot
 from mpstui.plan.amounts import PlanError
 from mpstui.plan.profile import DaemonProfile
 from mpstui.plan.settings import Step, ordinal_of
-from mpstui.ui.bars import KeyBar, KeyHint, TooSmall
+from mpstui.ui.bars import KeyHint, TooSmall
 from mpstui.ui.box import Box, wrapped
-from mpstui.ui.cells import count, devices_of
-from mpstui.ui.contract import Host, Runner
+from mpstui.ui.cells import count
+from mpstui.ui.contract import Runner
 from mpstui.ui.painted import Line
 from mpstui.ui.panel import Panel
 from mpstui.ui.plan.applying import READ_ONLY, ApplyDialog, Targets, steps_of
@@ -136,14 +136,6 @@ class PlanScreen(SideScreen):
         self.call_after_refresh(self._repaint)  # how many lines a bar has follows from the size
 
     @property
-    def devices(self) -> Sequence[Device]:
-        """Those that can be divided."""
-        snapshot, daemon = self.snapshot, self.daemon
-        if snapshot is None:
-            return ()
-        return devices_of(daemon, snapshot) if daemon else snapshot.devices
-
-    @property
     def now(self) -> Picture:
         """The plan on the node as it is."""
         return self._now
@@ -183,15 +175,20 @@ class PlanScreen(SideScreen):
         hints = [
             KeyHint("←→", "Move" if in_bars else "Change", "none", 9),
             KeyHint("⇧←→", "More", "none", 3),
-            KeyHint("a", "Apply", "apply", 8, bool(steps)),
-            KeyHint("e", "Export", "export", 6, planned),
-            KeyHint("s", "Save", "save", 6),
-            KeyHint("o", "Open", "open_profile", 6),
-            KeyHint("r", "Read again", "read_again", 4),
-            KeyHint("Tab", "Fields" if self.focused is self.notes else "Bars" if not in_bars else "Notes", "other", 7),
-            KeyHint("Esc", "Back", "back", 7),
-            KeyHint("?", "Help", "show_help", 5),
-            KeyHint("q", "Quit", "quit_app", 5),
+            KeyHint(self.k("plan.apply", "a"), "Apply", "apply", 8, bool(steps)),
+            KeyHint(self.k("plan.export", "e"), "Export", "export", 6, planned),
+            KeyHint(self.k("plan.save", "s"), "Save", "save", 6),
+            KeyHint(self.k("plan.open", "o"), "Open", "open_profile", 6),
+            KeyHint(self.k("plan.again", "r"), "Read again", "read_again", 4),
+            KeyHint(
+                self.k("plan.other", "Tab"),
+                "Fields" if self.focused is self.notes else "Bars" if not in_bars else "Notes",
+                "other",
+                7,
+            ),
+            KeyHint(self.k("plan.back", "Esc"), "Back", "back", 7),
+            KeyHint(self.k("help", "?"), "Help", "app.show_help", 5),
+            KeyHint(self.k("quit", "q"), "Quit", "app.quit_app", 5),
         ]
         self.keys.show(hints)
 
@@ -242,7 +239,7 @@ class PlanScreen(SideScreen):
     def action_read_again(self) -> None:
         """The tenants that there are now, and the newest from the daemon."""
         daemon = self.daemon
-        cast("Host", self.app).refresh_now(daemon.pipe_dir if daemon else None)
+        self.host.refresh_now(daemon.pipe_dir if daemon else None)
         self.fields.read_again()
 
     def action_apply(self) -> None:
@@ -333,10 +330,3 @@ class PlanScreen(SideScreen):
     @on(Panel.Moved)
     def _changed(self) -> None:
         self.show()
-
-    @on(KeyBar.Pressed)
-    async def _pressed(self, message: KeyBar.Pressed) -> None:
-        if message.action in {"show_help", "quit_app"}:
-            await self.app.run_action(message.action, self.app)
-        elif message.action != "none":
-            await self.run_action(message.action)

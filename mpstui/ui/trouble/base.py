@@ -14,12 +14,11 @@ from textual.containers import Container
 
 from mpstui.model import ProcessKey, Snapshot
 from mpstui.text import UNKNOWN, printable
-from mpstui.ui.bars import KeyBar, KeyHint, TooSmall
-from mpstui.ui.box import upper_border, wrapped
+from mpstui.ui.bars import KeyHint, TooSmall
+from mpstui.ui.box import wrapped
 from mpstui.ui.contract import Runner
-from mpstui.ui.keys import shown_key
 from mpstui.ui.layout import WIDE
-from mpstui.ui.painted import Line, Painted, fit_line
+from mpstui.ui.painted import Line, Painted, fit_line, upper_border
 from mpstui.ui.panel import Panel
 from mpstui.ui.side import SideScreen
 
@@ -155,10 +154,6 @@ class TroubleScreen(SideScreen):
         """This screen's own keys."""
         raise NotImplementedError
 
-    def k(self, name: str, default: str) -> str:
-        """The key of the binding of that id, as the user has it."""
-        return shown_key(self.host.keymap, name, default)
-
     # What it shows.
 
     def compose(self) -> ComposeResult:
@@ -209,9 +204,6 @@ class TroubleScreen(SideScreen):
         self.set_focus(self.text if self.focused is self.list else self.list, scroll_visible=False)
         self.show_text()
 
-    def action_back(self) -> None:
-        self.dismiss(None)
-
     def copy(self, text: str, what: str) -> None:
         """To the clipboard of the terminal that the user sits at (OSC 52), also over SSH."""
         self.app.copy_to_clipboard(text)
@@ -239,10 +231,6 @@ class TroubleScreen(SideScreen):
     @on(Panel.Moved)
     def _moved(self) -> None:
         self.show_text()
-
-    @on(KeyBar.Pressed)
-    async def _pressed(self, message: KeyBar.Pressed) -> None:
-        await self.run_action(message.action)
 
 
 def owner(user: str | None, uid: int | None) -> str:

@@ -13,7 +13,6 @@ from mpstui.blast import blast_of, blast_radius, bridges, groups, server_of
 from mpstui.model import Client, Daemon, ProcessKey, Server, Snapshot
 from mpstui.text import UNKNOWN
 from mpstui.ui.bars import KeyHint
-from mpstui.ui.box import upper_border
 from mpstui.ui.cells import count, gpu_label
 from mpstui.ui.contract import Runner
 from mpstui.ui.painted import Line, Span, fit
@@ -93,9 +92,6 @@ class GraphPanel(Panel[Node]):
 
     def empty(self) -> str:
         return "no client: nothing can be lost"
-
-    def _upper_border(self, width: int, edge: str) -> Line:
-        return upper_border(self.title(), self.corner(), width, edge)
 
     def _column(self, width: int) -> int:
         """Cells of a GPU's column, odd so that its line is in the middle."""

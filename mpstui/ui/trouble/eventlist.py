@@ -12,7 +12,6 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 
 from mpstui.model import Daemon, Event, EventKind, Snapshot
-from mpstui.ui.box import upper_border
 from mpstui.ui.cells import SEVERITY
 from mpstui.ui.painted import Line, Span, fit, justify
 from mpstui.ui.panel import Panel
@@ -25,6 +24,7 @@ _MARKED: Final = "chosen"
 class EventList(EventsPanel):
     """Events with their day where it changes and what is looked for marked; follows its end until the user moves up."""
 
+    NUMBER: ClassVar[int] = 0
     KIND: ClassVar[str] = "event"
     BINDINGS: ClassVar[list[BindingType]] = [Binding("F", "follow", "Follow", show=False, id="events.follow")]
 
@@ -77,9 +77,6 @@ class EventList(EventsPanel):
         if self._unseen:
             return ((f"↓ {self._unseen} new · F follows", "warn"),)
         return (("‖ stands · F follows", "dim"),)
-
-    def _upper_border(self, width: int, edge: str) -> Line:
-        return upper_border(self.title(), self.corner(), width, edge)
 
     def row_lines(self, row: Event, width: int) -> list[Line]:
         severity, text = self.describe(row)
@@ -186,9 +183,6 @@ class KindsPanel(Panel[KindRow]):
 
     def title(self) -> Line:
         return (("Kinds", "title"), (f" {len(self.shown)}/{len(KINDS)}", "dim"))
-
-    def _upper_border(self, width: int, edge: str) -> Line:
-        return upper_border(self.title(), (), width, edge)
 
     def row_lines(self, row: KindRow, width: int) -> list[Line]:
         style = "text" if row.count and row.on else "dim"

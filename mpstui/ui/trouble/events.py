@@ -229,7 +229,7 @@ class EventsScreen(TroubleScreen):
                 self._window = 0 if field is self.filter else self._window
                 self.set_focus(self.list, scroll_visible=False)
                 return
-        self.dismiss(None)
+        super().action_back()
 
     def action_seek(self, step: int) -> None:
         if self.timeline.needle and not self.timeline.seek(step):

@@ -14,7 +14,6 @@ from mpstui.faults import FaultReport, OwnerNote, fault_reports
 from mpstui.model import Client, ProcessKey, Snapshot
 from mpstui.text import UNKNOWN, format_age
 from mpstui.ui.bars import KeyHint
-from mpstui.ui.box import upper_border
 from mpstui.ui.cells import count
 from mpstui.ui.contract import Runner
 from mpstui.ui.painted import Line, fit
@@ -56,9 +55,6 @@ class VictimsPanel(Panel[Victim]):
 
     def empty(self) -> str:
         return "no client of a server in FAULT"
-
-    def _upper_border(self, width: int, edge: str) -> Line:
-        return upper_border(self.title(), (), width, edge)
 
     def head(self, width: int) -> Line | None:
         return (("   PID      USER       STATE           COMMAND", "head"),)

@@ -13,7 +13,6 @@ from textual.binding import Binding, BindingType
 from mpstui.doctor.types import Finding, Verdict
 from mpstui.model import Severity, Snapshot
 from mpstui.ui.bars import KeyHint
-from mpstui.ui.box import upper_border
 from mpstui.ui.cells import SEVERITY, count
 from mpstui.ui.contract import Runner
 from mpstui.ui.painted import Line, fit
@@ -89,9 +88,6 @@ class ItemsPanel(Panel[Item]):
 
     def empty(self) -> str:
         return "nothing is wrong as far as can be seen"
-
-    def _upper_border(self, width: int, edge: str) -> Line:
-        return upper_border(self.title(), self.corner(), width, edge)
 
     def row_lines(self, row: Item, width: int) -> list[Line]:
         symbol, style = _MARK[row.severity]

@@ -11,7 +11,6 @@ from textual.binding import Binding, BindingType
 from mpstui.model import Daemon, LostClient, OutsideClient, PendingClient, ProcessKey, Snapshot
 from mpstui.text import UNKNOWN, format_age, format_size
 from mpstui.ui.bars import KeyHint
-from mpstui.ui.box import upper_border
 from mpstui.ui.cells import gpu_label
 from mpstui.ui.painted import Line, fit
 from mpstui.ui.panel import Panel
@@ -63,9 +62,6 @@ class CasesPanel(Panel[Case]):
 
     def empty(self) -> str:
         return "nobody waits, and nobody computes past MPS"
-
-    def _upper_border(self, width: int, edge: str) -> Line:
-        return upper_border(self.title(), (), width, edge)
 
     def head(self, width: int) -> Line | None:
         return (("   PID      USER       STATE         SINCE  COMMAND", "head"),)
