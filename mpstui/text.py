@@ -61,6 +61,12 @@ def format_percentage(value: float | None) -> str:
     return UNKNOWN if value is None else f"{value:g} %"
 
 
+def format_change(part: float) -> str:
+    """A difference as a part of something, ``+2.9%``; what rounds to nothing has no sign."""
+    text = f"{part:+.1%}"
+    return text[1:] if text[1:] == "0.0%" else text
+
+
 def format_age(seconds: float | None) -> str:
     """``8s``, ``4m``, ``3h``, ``12d``: one unit, so that the text changes seldom; ``—`` where not known."""
     if seconds is None:

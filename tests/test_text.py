@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mpstui.text import format_age, format_percentage, format_size, parse_size, printable, same_limit
+from mpstui.text import format_age, format_change, format_percentage, format_size, parse_size, printable, same_limit
 
 
 @pytest.mark.parametrize(
@@ -70,3 +70,8 @@ def test_numbers_for_people() -> None:
         "1h",
         "12d",
     ]
+
+
+@pytest.mark.parametrize(("part", "text"), [(0.029, "+2.9%"), (-0.21, "-21.0%"), (-0.0001, "0.0%"), (0.0, "0.0%")])
+def test_a_change_that_rounds_to_nothing_has_no_sign(part: float, text: str) -> None:
+    assert format_change(part) == text

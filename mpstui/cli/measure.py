@@ -24,7 +24,7 @@ from mpstui.plan import amounts
 from mpstui.plan.advice import ENOUGH, Advice, Point, plot
 from mpstui.plan.amounts import PlanError
 from mpstui.plan.types import Plan, Target, target_of
-from mpstui.text import format_percentage, printable
+from mpstui.text import format_change, format_percentage, printable
 
 _FORM: Final = ",.4g"
 EXCLUSIVE: Final = (
@@ -175,7 +175,7 @@ def advice_text(load: LoadSpec, advice: Advice) -> str:
         said = (
             f"{each} up to about {fit.knee} SMs ({spread}), the next little: {chosen.sms} SMs"
             f" ({format_percentage(chosen.percentage)}) give {_of(chosen, advice)} of the best, and {rest} SMs more"
-            f" change that by {more:+.1%}."
+            f" change that by {format_change(more)}."
         )
     else:
         said = f"{each}, the last one too: there is no share beyond which more SMs buy little, up to all {most.sms}."

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from mpstui.load.measure import ExperimentError, Lab, Spread, running, times, windows
 from mpstui.load.types import COMMAND, INFO, KernelName, LoadSpec, plural
+from mpstui.text import format_change
 
 PERCENTAGES: Final = (6, 12, 25, 37, 50, 62, 75, 87, 100)
 NEIGHBOURS: Final[tuple[KernelName, ...]] = ("fma", "triad", "nbody", "small")
@@ -66,7 +67,7 @@ async def _with_and_without(lab: Lab, name: str, spec: LoadSpec, clients: Sequen
     for count in clients:
         off, on = (Spread.of(taken[count, mps]).scaled(1000) for mps in (False, True))
         spreads[count] = off, on
-        rows.append((str(count), off.text(), on.text(), f"{_saved(off, on):+.1%}"))
+        rows.append((str(count), off.text(), on.text(), format_change(_saved(off, on))))
         for mps, spread in ((False, off), (True, on)):
             values = [1000 * value for value in taken[count, mps]]
             data.append({"clients": count, "mps": mps, "milliseconds": values, "median": spread.median})
