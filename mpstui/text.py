@@ -44,6 +44,11 @@ def same_limit(limit: int | None, read: int | None) -> bool:
     return limit >> 30 << 30 == read or limit == read
 
 
+def same_percentage(value: float, read: float | None) -> bool:
+    """Whether a daemon that has ``value`` prints ``read``: one decimal (fact 27), and of 31.25 it may be either."""
+    return read is not None and abs(value - read) <= 0.05 + 1e-6
+
+
 def format_size(size: int | None) -> str:
     """Bytes in binary units with three significant digits, ``2.0 GiB``; ``—`` where not known."""
     if size is None:

@@ -28,10 +28,8 @@ from mpstui.actions.types import STATUS, Action, Danger, ExitStatus, Preview, Pr
 from mpstui.control.answer import Answer, Outcome
 from mpstui.control.mps import MpsControl
 from mpstui.model import Daemon, ProcessKey, Snapshot
-from mpstui.text import format_percentage, format_size, same_limit
+from mpstui.text import format_percentage, format_size, same_limit, same_percentage
 
-_SETTLED = 0.05
-"""Percent: the daemon prints a percentage with one decimal (recorded: ``33.3``)."""
 READ_ONLY = "mpstui was started with --read-only"
 
 
@@ -126,7 +124,7 @@ class Runner:
             else:
                 sent = await control.set_active_thread_percentage(server, value)
                 read = await control.get_active_thread_percentage(server)
-            same = isinstance(read.value, float) and abs(read.value - value) <= _SETTLED
+            same = isinstance(read.value, float) and same_percentage(value, read.value)
             return sent, read, _judge(request, sent, read, same, format_percentage(value), format_percentage)
         if request.action == "set_pinned_mem_limit":
             size = parse_memory(request.value)

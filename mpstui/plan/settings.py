@@ -14,10 +14,8 @@ from mpstui.model import Daemon, Server, Snapshot
 from mpstui.plan.amounts import PlanError, limit_text
 from mpstui.plan.profile import DaemonProfile, Limits
 from mpstui.plan.types import Plan
-from mpstui.text import UNKNOWN, format_percentage, format_size, same_limit
+from mpstui.text import UNKNOWN, format_percentage, format_size, same_limit, same_percentage
 
-_SETTLED = 0.05
-"""Percent: the daemon prints a percentage with one decimal."""
 _PRIORITIES = {0: "normal", 1: "below normal"}
 
 
@@ -73,7 +71,7 @@ def in_force(daemon: Daemon) -> DaemonProfile:
     if daemon.servers:
         server = daemon.servers[0]
         percentage = server.active_thread_percentage
-        if percentage is not None and _same(percentage, default.active_thread_percentage):
+        if percentage is not None and same_percentage(percentage, default.active_thread_percentage):
             percentage = None
         memory = {
             device: limit
@@ -128,7 +126,7 @@ def _differences(daemon: Daemon, server: Server | None, wanted: Limits) -> list[
 
     percentage = wanted.active_thread_percentage
     today = server.active_thread_percentage if server else daemon.default_active_thread_percentage
-    if percentage is not None and not _same(percentage, today):
+    if percentage is not None and not same_percentage(percentage, today):
         add(
             "set_active_thread_percentage",
             "active thread percentage",
@@ -188,10 +186,6 @@ def _step(daemon: Daemon, difference: Difference) -> Step:
     limits = server.pinned_mem_limits if server else daemon.default_pinned_mem_limits
     ordinal = request.device or ""
     return back(limit_text(limits[ordinal]) if ordinal in limits else "none")
-
-
-def _same(one: float, other: float | None) -> bool:
-    return other is not None and abs(one - other) <= _SETTLED
 
 
 def _by_uuid(daemon: Daemon, limits: Mapping[str, int]) -> dict[str, int]:

@@ -11,11 +11,9 @@ from mpstui.actions.check import client_line
 from mpstui.model import Client, Daemon, Device
 from mpstui.partition import sm_share
 from mpstui.plan.types import Plan, Share
-from mpstui.text import UNKNOWN, format_percentage, format_size
+from mpstui.text import UNKNOWN, format_percentage, format_size, same_percentage
 
 By = Literal["user", "command", "client"]
-_SAME = 0.05
-"""Percent; the daemon prints one decimal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +127,7 @@ def _sms(client: Client, device: Device) -> int | None:
 
 
 def _has(client: Client, share: Share) -> bool:
-    today = client.active_thread_percentage
-    if today is None or abs(today - share.percentage) > _SAME:
+    if not same_percentage(share.percentage, client.active_thread_percentage):
         return False
     return share.memory is None or share.memory in client.pinned_mem_limits.values()
 

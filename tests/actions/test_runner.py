@@ -74,6 +74,14 @@ async def test_a_value_is_read_back_and_the_read_value_is_reported(audit: AuditL
     assert entry["status"] == 0
 
 
+async def test_a_percentage_between_two_that_can_be_printed_is_in_force(audit: AuditLog) -> None:
+    for typed, printed in (("31.25", "31.2"), ("18.75", "18.8")):  # each is 0.05 off, and in floats a little more
+        result = await Runner(FakeNode(node()), audit).execute(
+            Request("set_active_thread_percentage", PIPE, typed), node()
+        )
+        assert (result.status, result.message) == (ExitStatus.DONE, f"in force: {printed} %")
+
+
 @pytest.mark.parametrize(
     ("name", "value", "device"),
     [

@@ -70,6 +70,9 @@ def test_what_is_printed_with_one_decimal_is_the_same_value() -> None:
     snapshot = node(default_active_thread_percentage=33.3, servers=())
     assert drift(snapshot.daemons[0], DaemonProfile(limits=Limits(33.33))) == ()
     assert len(drift(snapshot.daemons[0], DaemonProfile(limits=Limits(33.4)))) == 1
+    for half, printed in ((31.25, 31.2), (18.75, 18.8), (33.35, 33.3)):
+        snapshot = node(default_active_thread_percentage=printed, servers=())
+        assert drift(snapshot.daemons[0], DaemonProfile(limits=Limits(half))) == ()
 
 
 def test_an_unknown_device_is_refused() -> None:
