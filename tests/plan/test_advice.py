@@ -38,7 +38,7 @@ def points_of(pairs: list[tuple[int, float]]) -> list[Point]:
 
 def test_arithmetic_follows_the_sms_up_to_the_last() -> None:
     found = advise(sweep(1))
-    assert found.fit.per_sm == pytest.approx(0.49, abs=0.005)
+    assert found.fit.per_sm == pytest.approx(0.50, abs=0.005)
     assert not found.saturates
     assert (found.chosen.sms, found.poor) == (132, False)
 
