@@ -6,7 +6,7 @@ Pure: works on a snapshot's daemon; carrying the steps out is :mod:`mpstui.plan.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mpstui.actions.types import ActionId, Request
@@ -91,8 +91,14 @@ def in_force(daemon: Daemon) -> DaemonProfile:
 def drift(daemon: Daemon, wanted: DaemonProfile) -> tuple[Difference, ...]:
     """Where the daemon, or a server of it, is not as ``wanted``. Only what ``wanted`` says something about counts.
 
-    Raises PlanError for a device that the daemon does not have.
+    Raises PlanError for a device that the daemon does not have, and for one that is named twice with different limits.
     """
+    own = wanted.server_limits
+    wanted = replace(
+        wanted,
+        limits=_with_ordinals(daemon, wanted.limits),
+        server_limits=None if own is None else _with_ordinals(daemon, own),
+    )
     return (
         *_differences(daemon, None, wanted.limits),
         *(d for server in daemon.servers for d in _differences(daemon, server, wanted.for_servers)),
@@ -135,8 +141,7 @@ def _differences(daemon: Daemon, server: Server | None, wanted: Limits) -> list[
             format_percentage(today),
         )
     limits = server.pinned_mem_limits if server else daemon.default_pinned_mem_limits
-    for device, limit in wanted.pinned_mem_limits.items():
-        ordinal = ordinal_of(daemon, device)
+    for ordinal, limit in wanted.pinned_mem_limits.items():
         if not same_limit(limit, limits.get(ordinal)):
             add(
                 "set_pinned_mem_limit",
@@ -157,6 +162,16 @@ def _differences(daemon: Daemon, server: Server | None, wanted: Limits) -> list[
             UNKNOWN if present is None else _PRIORITIES.get(present, str(present)),
         )
     return found
+
+
+def _with_ordinals(daemon: Daemon, limits: Limits) -> Limits:
+    """The same by the daemon's ordinals: a profile may name one device by ordinal here and by UUID there."""
+    found: dict[str, int] = {}
+    for device, limit in limits.pinned_mem_limits.items():
+        ordinal = ordinal_of(daemon, device)
+        if found.setdefault(ordinal, limit) != limit:
+            raise PlanError(f"device {ordinal} ({daemon.ordinals[ordinal]}) is given two memory limits")
+    return replace(limits, pinned_mem_limits=found)
 
 
 def ordinal_of(daemon: Daemon, device: str) -> str:

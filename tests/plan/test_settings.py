@@ -82,6 +82,16 @@ def test_an_unknown_device_is_refused() -> None:
         steps(node(), Path("/tmp/other"), WANTED)
 
 
+def test_a_device_named_by_ordinal_and_by_uuid_is_one_device() -> None:
+    own = Limits(pinned_mem_limits={"0": 10 * GIB})
+    wanted = DaemonProfile(limits=Limits(pinned_mem_limits={GPU: 20 * GIB}), server_limits=own)
+    found = {d.what: d.wanted for d in drift(node().daemons[0], wanted)}
+    assert found == {"default memory limit on device 0": "20.0 GiB", "server 634: memory limit on device 0": "10.0 GiB"}
+    both = DaemonProfile(limits=Limits(pinned_mem_limits={GPU: 20 * GIB, "0": 10 * GIB}))
+    with pytest.raises(PlanError, match=f"device 0 \\({GPU}\\) is given two memory limits"):
+        drift(node().daemons[0], both)
+
+
 def test_what_is_in_force_as_a_profile() -> None:
     snapshot = node(default_active_thread_percentage=50.0, default_pinned_mem_limits={"1": GIB}, multiuser=True)
     profile = one(snapshot)
