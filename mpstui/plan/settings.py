@@ -204,4 +204,5 @@ def _step(daemon: Daemon, difference: Difference) -> Step:
 
 
 def _by_uuid(daemon: Daemon, limits: Mapping[str, int]) -> dict[str, int]:
-    return {daemon.ordinals.get(device, device): limit for device, limit in limits.items()}
+    """Without the limits of devices that are not there, which MPS takes too (fact 5): they bind nobody."""
+    return {daemon.ordinals[device]: limit for device, limit in limits.items() if device in daemon.ordinals}

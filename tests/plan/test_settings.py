@@ -82,6 +82,12 @@ def test_an_unknown_device_is_refused() -> None:
         steps(node(), Path("/tmp/other"), WANTED)
 
 
+def test_a_limit_of_a_device_that_is_not_there_is_not_kept() -> None:
+    server = replace(node().daemons[0].servers[0], pinned_mem_limits={"5": 2 * GIB})
+    snapshot = node(servers=(server,), default_pinned_mem_limits={"7": GIB})
+    assert steps(snapshot, PIPE, one(snapshot)) == ()
+
+
 def test_a_device_named_by_ordinal_and_by_uuid_is_one_device() -> None:
     own = Limits(pinned_mem_limits={"0": 10 * GIB})
     wanted = DaemonProfile(limits=Limits(pinned_mem_limits={GPU: 20 * GIB}), server_limits=own)
