@@ -336,6 +336,11 @@ class Event:
     values: Mapping[str, str] = field(default_factory=empty)
     """Kind-specific fields, e.g. limit_set: ``what``, ``scope``, ``value``, ``device``."""
 
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What tells it from every other one."""
+        return (self.time, self.kind, self.pid, self.server_pid, self.context_id, self.raw)
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:

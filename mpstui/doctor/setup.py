@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from mpstui.doctor.types import SHM, DirectoryFacts, Facts, Finding
-from mpstui.model import Device
+from mpstui.doctor.types import SHM, DirectoryFacts, Facts, Finding, subject_of
 from mpstui.observe.discovery import PATH_LIMIT
 from mpstui.text import format_size, printable
 
@@ -178,7 +177,7 @@ def stray_processes(facts: Facts) -> Iterator[Finding]:
 def compute_mode(facts: Facts) -> Iterator[Finding]:
     """EXCLUSIVE_PROCESS lets nobody compute past MPS. Only told, never set."""
     for device in facts.snapshot.devices:
-        mode, subject = device.compute_mode, _name(device)
+        mode, subject = device.compute_mode, subject_of(device)
         if mode is None:
             yield Finding("compute_mode", "unknown", subject, "NVML does not tell its compute mode")
         elif mode == "Prohibited":
@@ -195,7 +194,7 @@ def compute_mode(facts: Facts) -> Iterator[Finding]:
 def persistence(facts: Facts) -> Iterator[Finding]:
     """Without it the driver unloads when the last process ends, and the next start takes seconds."""
     for device in facts.snapshot.devices:
-        subject = _name(device)
+        subject = subject_of(device)
         if device.persistence is None:
             yield Finding("persistence", "unknown", subject, "NVML does not tell its persistence mode")
         elif device.persistence:
@@ -209,15 +208,11 @@ def mig(facts: Facts) -> Iterator[Finding]:
     """A daemon sees one MIG instance at most."""
     for device in facts.snapshot.devices:
         if device.mig is None:
-            yield Finding("mig", "unknown", _name(device), "NVML does not tell whether it is divided (MIG)")
+            yield Finding("mig", "unknown", subject_of(device), "NVML does not tell whether it is divided (MIG)")
         elif device.mig:
             text = "it is divided (MIG): a daemon serves the one instance that its CUDA_VISIBLE_DEVICES names"
             yield Finding(
-                "mig", "warning", _name(device), text, "Run one daemon for each instance, each in its directory."
+                "mig", "warning", subject_of(device), text, "Run one daemon for each instance, each in its directory."
             )
         else:
-            yield Finding("mig", "ok", _name(device), "it is not divided (MIG)")
-
-
-def _name(device: Device) -> str:
-    return f"device {device.uuid if device.index is None else device.index}"
+            yield Finding("mig", "ok", subject_of(device), "it is not divided (MIG)")

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from mpstui.doctor.types import Facts, Finding, Verdict
+from mpstui.doctor.types import Facts, Finding, Verdict, subject_of
 from mpstui.model import Daemon, Device, Problem
 from mpstui.observe.overlap import shared_devices
 from mpstui.text import format_size, printable
@@ -131,7 +131,7 @@ def _promised(facts: Facts) -> Iterator[Finding]:
                 f"and it has {format_size(device.memory_total)}"
             )
             remedy = "Lower the limit for new clients, or put some of them elsewhere; plan works it out."
-            yield Finding("memory_limits", "warning", _name(device), text, remedy)
+            yield Finding("memory_limits", "warning", subject_of(device), text, remedy)
 
 
 def _limits_on(device: Device, facts: Facts) -> list[int]:
@@ -153,7 +153,7 @@ def percentages(facts: Facts) -> Iterator[Finding]:
         shares = [c.active_thread_percentage for c in clients if c.active_thread_percentage is not None]
         if not shares or len(shares) < len(clients):
             continue
-        total, subject = sum(shares), _name(device)
+        total, subject = sum(shares), subject_of(device)
         text = f"{len(shares)} client{'' if len(shares) == 1 else 's'} may use {total:g} % of its SMs in all"
         limited = all(share < 100 for share in shares)
         if limited and total > _MUCH:
@@ -178,7 +178,3 @@ def _finding(check: str, problem: Problem) -> Finding:
 
 def _list(uids: set[int | None] | set[int]) -> str:
     return ", ".join(str(uid) for uid in sorted(uid for uid in uids if uid is not None)) or "somebody"
-
-
-def _name(device: Device) -> str:
-    return f"device {device.uuid if device.index is None else device.index}"

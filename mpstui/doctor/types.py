@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
-from mpstui.model import Snapshot
+from mpstui.model import Device, Snapshot
 
 SHM: Final = "/dev/shm"  # noqa: S108 - the kernel's name for it
 Verdict = Literal["ok", "warning", "error", "unknown"]
@@ -24,6 +24,11 @@ class Finding:
     """What was seen, one sentence."""
     remedy: str = ""
     """What to do; empty where nothing is to be done."""
+
+
+def subject_of(device: Device) -> str:
+    """A device as the subject of a finding."""
+    return f"device {device.uuid if device.index is None else device.index}"
 
 
 @dataclass(frozen=True, slots=True)

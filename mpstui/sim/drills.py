@@ -33,9 +33,12 @@ class _Drill:
     def __init__(self) -> None:
         self._new: SimClient | None = None
         self._due = -math.inf
+        self._session: subprocess.Popen[bytes] | None = None
 
     def step(self, node: SimNode, now: float) -> float:
         """The newcomer comes, is refused or waits or works for a while, and comes again."""
+        if self._session is not None:
+            self._session.poll()
         if self.newcomer is None:
             return 3600.0
         if self._new is not None and self._new.status() in {"refused", "failed", "exited", "unmanaged"}:
@@ -72,10 +75,6 @@ class Fault(_Drill):
 class Blocked(_Drill):
     """Somebody has sent terminate_client twice for a client whose process lives on (fact 16)."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._session: subprocess.Popen[bytes] | None = None
-
     def begin(self, node: SimNode, now: float) -> None:
         """The second one is a one-shot command that still waits."""
         client = self._fill(node, (_ALICE, _CAROL, _DAVE))[0]
@@ -86,28 +85,14 @@ class Blocked(_Drill):
         if self._session.stdin is not None:
             self._session.stdin.close()
 
-    def step(self, node: SimNode, now: float) -> float:
-        if self._session is not None:
-            self._session.poll()
-        return super().step(node, now)
-
 
 class Held(_Drill):
     """Somebody keeps a control session open (fact 2)."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._session: subprocess.Popen[bytes] | None = None
 
     def begin(self, node: SimNode, now: float) -> None:
         """The session lasts until its process is ended."""
         self._fill(node, (_ALICE, _CAROL, _DAVE))
         self._session = open_session(node, "get_server_list")
-
-    def step(self, node: SimNode, now: float) -> float:
-        if self._session is not None:
-            self._session.poll()
-        return super().step(node, now)
 
 
 class Pending(_Drill):

@@ -44,13 +44,9 @@ def rows_of(
     if isinstance(identity, Event):
         return "Event", _event(snapshot, identity)
     if kind == "event":
-        found = next((e for e in reversed(snapshot.events) if _event_key(e) == identity), None)
+        found = next((e for e in reversed(snapshot.events) if e.key == identity), None)
         return ("Event", _event(snapshot, found)) if found else None
     return None
-
-
-def _event_key(event: Event) -> Hashable:
-    return (event.time, event.kind, event.pid, event.server_pid, event.context_id, event.raw)
 
 
 def _known(value: object) -> str:

@@ -62,7 +62,7 @@ class EventsPanel(Panel[Event]):
         self.set_rows(rows, context=(self._users, self._indices))
 
     def key(self, row: Event) -> Hashable:
-        return (row.time, row.kind, row.pid, row.server_pid, row.context_id, row.raw)
+        return row.key
 
     def stamp(self, row: Event) -> Hashable:
         return ()
