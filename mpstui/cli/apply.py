@@ -36,7 +36,7 @@ def diff_profile(options: argparse.Namespace, profile: Profile, pipe_dirs: tuple
     async def read() -> int:
         try:
             async with _Node(profile_dirs(profile, pipe_dirs)) as node:
-                return _diff(options, node.snapshot, matched(profile, node.snapshot, pipe_dirs))
+                return _diff(options, matched(profile, node.snapshot, pipe_dirs))
         except Unusable as error:
             return complain(str(error), error.status)
 
@@ -192,7 +192,7 @@ def _dry_run(options: argparse.Namespace, planned: Sequence[tuple[Daemon, Sequen
     return ExitStatus.DONE
 
 
-def _diff(options: argparse.Namespace, snapshot: Snapshot, pairs: Sequence[tuple[Daemon, DaemonProfile]]) -> int:
+def _diff(options: argparse.Namespace, pairs: Sequence[tuple[Daemon, DaemonProfile]]) -> int:
     try:
         found = [(daemon.pipe_dir, list(drift(daemon, one))) for daemon, one in pairs]
     except PlanError as error:

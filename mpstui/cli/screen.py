@@ -73,7 +73,6 @@ def run_screen(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
             themes=themes,
             theme=theme,
             read_only=read_only,
-            refresh=refresh,
             messages=messages,
             keys=keys,
             load=NodeLoad(sources, dirs),

@@ -16,7 +16,6 @@ from mpstui.plan.amounts import PlanError, limit_text, printed_limit
 from mpstui.plan.cpus import cpu_text
 
 UnitKind = Literal["systemd", "slurm", "pbs"]
-UNITS: Final[tuple[UnitKind, ...]] = ("systemd", "slurm", "pbs")
 QUIT_AFTER: Final = 10
 """Seconds that clients get at the end of a job or of the unit."""
 

@@ -49,7 +49,6 @@ class LogFile:
             length = os.fstat(fd).st_size
             self._parts.append((fd, length))
             self.size += length
-        self.newest_size = self._parts[-1][1]
 
     def close(self) -> None:
         """Gives the descriptors back."""

@@ -79,18 +79,14 @@ class Supervisor:
         self,
         *,
         worker_command: tuple[str, ...] = CUDA_WORKER,
-        command_worker: tuple[str, ...] = COMMAND_WORKER,
         simulated: bool = False,
         nvml: NvmlSource | None = None,
         environment: Mapping[str, str] = os.environ,
-        ready_seconds: float = READY_SECONDS,
     ) -> None:
         self.simulated = simulated
         self._worker_command = worker_command
-        self._command_worker = command_worker
         self._nvml = nvml
         self._environment = environment
-        self._ready_seconds = ready_seconds
         self._slots: dict[int, _Slot] = {}
         self._callbacks: list[Callback] = []
         self._memory_task: asyncio.Task[None] | None = None
@@ -237,7 +233,7 @@ class Supervisor:
 
     async def _launch(self, slot: _Slot) -> None:
         spec = slot.spec
-        argv = self._command_worker if spec.kernel == COMMAND else self._worker_command
+        argv = COMMAND_WORKER if spec.kernel == COMMAND else self._worker_command
         environment = client_environment(
             self._environment,
             pipe_dir=str(spec.pipe_dir) if spec.mps and spec.pipe_dir else None,
@@ -268,7 +264,7 @@ class Supervisor:
     async def _go(self, numbers: list[int]) -> None:
         slots = [self._slots[number] for number in numbers]
         with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self.wait_settled(numbers), self._ready_seconds)
+            await asyncio.wait_for(self.wait_settled(numbers), READY_SECONDS)
         for slot in slots:
             _release(slot)
         await asyncio.gather(*(self._go_late(slot) for slot in slots if not slot.process.settled.is_set()))

@@ -27,8 +27,6 @@ class KernelInfo:
     scale: float
     """Of the unit in the worker's own counts (interactions, operations, bytes, launches)."""
     text: str
-    harms: str = ""
-    """What it does to others, where that has to be asked for."""
 
 
 INFO: Final[Mapping[str, KernelInfo]] = MappingProxyType(
@@ -37,9 +35,9 @@ INFO: Final[Mapping[str, KernelInfo]] = MappingProxyType(
         "fma": KernelInfo("TFLOP/s", 1e12, "fused multiply-adds: bound by arithmetic alone"),
         "triad": KernelInfo("GB/s", 1e9, "a = b + s·c: bound by the memory's bandwidth"),
         "small": KernelInfo("launches/s", 1.0, "a few blocks a launch: bound by launches"),
-        "memory": KernelInfo("GiB", 1 << 30, "takes memory until it is refused", "fills the device's memory"),
+        "memory": KernelInfo("GiB", 1 << 30, "takes memory until it is refused"),
         "endless": KernelInfo("", 1.0, "a kernel that never ends by itself"),
-        "illegal": KernelInfo("", 1.0, "an illegal store after some seconds", "takes down every client of the device"),
+        "illegal": KernelInfo("", 1.0, "an illegal store after some seconds"),
         COMMAND: KernelInfo("s", 1.0, "the user's own program"),
     }
 )

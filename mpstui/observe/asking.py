@@ -23,10 +23,6 @@ class Asked(NamedTuple):
     named: frozenset[int] = frozenset()
     """Clients for whom ``ps`` was asked."""
 
-    @property
-    def hopeless(self) -> bool:
-        return self.answer.outcome in _HOPELESS
-
 
 async def ask_membership(
     control: MpsControl, clock: Callable[[], float], named: Collection[int] | None, ordinals: bool

@@ -39,7 +39,6 @@ class SimClient:
         container: str | None = None,
         namespace: int | None = None,
         linger: float | None = None,
-        fault_after: float | None = None,
     ) -> None:
         limits = {key: value for key, value in (env or {}).items() if key in _LIMITS}
         busy = behaviour != "idle"
@@ -66,7 +65,6 @@ class SimClient:
             str(int(busy)),
             str(int(behaviour == "hostile")),
             "-" if linger is None else str(linger),
-            "-" if fault_after is None else str(fault_after),
         ]
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-S", str(_SCRIPT), *arguments],

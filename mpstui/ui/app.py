@@ -79,7 +79,6 @@ class MpsTuiApp(App[int]):
         themes: Sequence[Theme] = (),
         theme: str = "",
         read_only: bool = False,
-        refresh: float = 1.0,
         messages: Sequence[str] = (),
         keys: Mapping[str, str] | None = None,
         load: LoadBackend | None = None,
@@ -88,7 +87,7 @@ class MpsTuiApp(App[int]):
         trouble: TroubleBackend | None = None,
         taking_over: Callable[[], None] = lambda: None,
     ) -> None:
-        """``refresh`` is the collector's interval in seconds. ``messages`` are told at the start, e.g. about a broken
+        """``messages`` are told at the start, e.g. about a broken
         theme. ``keys`` maps ids of bindings to the user's keys, settled by ``mpstui.ui.keys.resolve``. ``load`` starts
         test clients, ``plans`` keeps profiles, ``daemons`` starts and stops control daemons,
         ``trouble`` reads older events and checks the set-up. ``taking_over`` is called when signals are heeded and the
@@ -101,7 +100,6 @@ class MpsTuiApp(App[int]):
         self.collector = collector
         self.runner = runner
         self.read_only = read_only or runner.read_only
-        self.refresh_interval = refresh
         self._messages = tuple(messages)
         self._load_backend = load
         self.plans = plans

@@ -26,7 +26,6 @@ _FIELDS: dict[str, Matcher] = {
     "server": lambda c, _g, t: str(c.server_pid or "").startswith(t),
     "cmd": lambda c, _g, t: t in (c.command or "").lower(),
 }
-FIELD_NAMES = tuple(_FIELDS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -171,7 +171,7 @@ class Panel(Painted, Generic[Row], can_focus=True):
         if not self.rows and self.empty():
             body.append(fit_line((("  " + self.empty(), "dim"),), inner))
         body += [_blank(inner)] * (height - 2 - len(body))
-        track = self._scrollbar(height - 2, len(body), visible, head is not None)
+        track = self._scrollbar(height - 2, visible, head is not None)
         number: Line = ((_SUPERSCRIPT[self.NUMBER], "key"),) if self.NUMBER else ()
         out = [upper_border((*number, *self.title()), self.corner(), width, edge)]
         before, self._framed = self._framed, []
@@ -220,7 +220,7 @@ class Panel(Painted, Generic[Row], can_focus=True):
             marked.append(tuple((t, f"{n}+{band}") for t, n in fit_line(line, inner)))
         return marked
 
-    def _scrollbar(self, height: int, used: int, visible: int, head: bool) -> list[str]:
+    def _scrollbar(self, height: int, visible: int, head: bool) -> list[str]:
         """The right border, heavy where the visible part of the rows is."""
         track = ["│"] * height
         rows = len(self.rows)

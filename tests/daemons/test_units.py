@@ -7,12 +7,13 @@ import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from daemons.conftest import daemons_below
 from mpstui.daemons.spec import DaemonSpec
-from mpstui.daemons.units import UNITS, unit_text
+from mpstui.daemons.units import UnitKind, unit_text
 from mpstui.plan.amounts import PlanError
 from mpstui.plan.profile import Limits
 from mpstui.sim import control_binary
@@ -141,7 +142,7 @@ def test_systemd_takes_the_unit(tmp_path: Path) -> None:
     assert "nvidia-mps.service" in subprocess.run(verify, capture_output=True, text=True, check=False).stderr
 
 
-@pytest.mark.parametrize("kind", UNITS)
+@pytest.mark.parametrize("kind", get_args(UnitKind))
 def test_control_characters_are_not_written(kind: str) -> None:
     with pytest.raises(PlanError, match="control characters"):
         unit_text(kind, (DaemonSpec(Path("/tmp/a\nb"), Path("/tmp/l")),))

@@ -26,8 +26,6 @@ from mpstui.ui.overview import Overview
 
 from .fakes import DOWN, FREE, SIZE, FakeBackend, load_app, opened, running, said, setup_of, until
 
-ATTRIBUTE = {"kernel": "kernels", "device": "devices", "memory": "memory_limit", "preset": "kernel_names"}
-
 
 async def test_l_opens_it_and_escape_goes_back():
     app = load_app()

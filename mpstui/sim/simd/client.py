@@ -28,12 +28,11 @@ _NOT_ACCEPTED = 805
 class Client:
     """One connection to a daemon; without a daemon it works on without MPS, as a real client does (fact 19)."""
 
-    def __init__(self, address: str, hello: bytes, busy: bool, linger: str, fault_after: str) -> None:
+    def __init__(self, address: str, hello: bytes, busy: bool, linger: str) -> None:
         self.error = 0
         self.waiting = True
         self.busy = busy
         self.linger = None if linger == "-" else float(linger)
-        self.fault_at = None if fault_after == "-" else time.monotonic() + float(fault_after)
         self.end_at: float | None = None
         self.daemon: socket | None = socket(AF_UNIX, SOCK_SEQPACKET)
         self.daemon.setsockopt(SOL_SOCKET, SO_SNDBUF, 1 << 20)
@@ -91,7 +90,6 @@ class Client:
             self.busy = word != "idle" and not self.error
             self.send(word if self.busy else "idle")
         elif word == "fault":
-            self.fault_at = None
             self.send("fault")
         elif word == "reset":
             self.send("reset")
@@ -100,14 +98,10 @@ class Client:
             os._exit(10 if self.error else 0)
 
     def next_deadline(self) -> float | None:
-        times = [t for t in (self.fault_at, self.end_at) if t is not None]
-        return max(0.0, min(times) - time.monotonic()) if times else None
+        return None if self.end_at is None else max(0.0, self.end_at - time.monotonic())
 
     def tick(self) -> None:
-        now = time.monotonic()
-        if self.fault_at is not None and now >= self.fault_at:
-            self.told("fault")
-        if self.end_at is not None and now >= self.end_at:
+        if self.end_at is not None and time.monotonic() >= self.end_at:
             self.told("exit")
 
 
@@ -119,7 +113,7 @@ def say(event: str) -> None:
         os._exit(1)
 
 
-def main(address: str, name: str, busy: str, hostile: str, linger: str, fault_after: str) -> None:
+def main(address: str, name: str, busy: str, hostile: str, linger: str) -> None:
     """Runs until told to exit or until standard input ends."""
     if hostile == "1":
         import signal
@@ -134,7 +128,7 @@ def main(address: str, name: str, busy: str, hostile: str, linger: str, fault_af
             return
         data += chunk
     hello, _, data = data.partition(b"\n")
-    client = Client(address, hello, busy == "1", linger, fault_after)
+    client = Client(address, hello, busy == "1", linger)
     while True:
         *lines, data = data.split(b"\n")
         for line in lines:

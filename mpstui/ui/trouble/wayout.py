@@ -20,7 +20,7 @@ def way_out(
     snapshot: Snapshot, daemon: Daemon, keymap: Mapping[str, str], *, read_only: bool, brief: bool = False
 ) -> list[tuple[str, str]]:
     """Labels and texts, the key first. ``brief``: processes are counted, not listed."""
-    found = standstill(daemon, snapshot)
+    found = standstill(daemon)
 
     def key(name: str, default: str) -> str:
         return shown_key(keymap, name, default)
