@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,7 +19,7 @@ from mpstui.model import Daemon, Snapshot
 from mpstui.node import MixedNode, open_node
 from mpstui.observe.collector import Collector
 from mpstui.plan.amounts import PlanError
-from mpstui.plan.apply import Report, apply, go_back
+from mpstui.plan.apply import Report, apply, can_go_back, go_back
 from mpstui.plan.profile import DaemonProfile, Profile
 from mpstui.plan.settings import Difference, Step, drift, steps, waits_for_a_server
 
@@ -122,17 +123,16 @@ async def _apply_all(options: argparse.Namespace, profile: Profile, pipe_dirs: t
                 if waits_for_a_server(daemon, one):
                     _tell(_WAITS)
                 if not report.complete:
-                    await _offer_way_back(options, runner, node.snapshot, report)
                     break
+            not_tried = [daemon.pipe_dir for daemon, _, _ in todo[len(reports) :]]
+            if not getattr(options, "json", False):
+                _print_reports(reports, not_tried)
+            back = await _offer_way_back(options, runner, node.snapshot, [report for _, report in reports])
     except (Unusable, PlanError) as error:
         status = error.status if isinstance(error, Unusable) else ExitStatus.USAGE
         if getattr(options, "json", False):
             _print_json(done=False, exit_status=int(status), message=str(error))
         return complain(str(error), status)
-    return _finish(options, reports)
-
-
-def _finish(options: argparse.Namespace, reports: Sequence[tuple[Path, Report]]) -> int:
     status = next((report.status for _, report in reports if not report.complete), ExitStatus.DONE)
     if getattr(options, "json", False):
         _print_json(
@@ -142,32 +142,46 @@ def _finish(options: argparse.Namespace, reports: Sequence[tuple[Path, Report]])
                 {"pipe_dir": str(pipe_dir), "done": report.complete, "steps": len(report.done), "lines": report.lines()}
                 for pipe_dir, report in reports
             ],
+            not_tried=[str(pipe_dir) for pipe_dir in not_tried],
+            went_back=back,
         )
-        return status
+    return status
+
+
+def _print_reports(reports: Sequence[tuple[Path, Report]], not_tried: Sequence[Path]) -> None:
     for pipe_dir, report in reports:
         stream = sys.stdout if report.complete else sys.stderr
         print(f"{pipe_dir}: {'as it should be' if report.complete else 'only in part'}", file=stream)
         for line in report.lines() or ("nothing had to be changed",):
             print(f"  {line}", file=stream)
-    return status
+    for pipe_dir in not_tried:
+        print(f"{pipe_dir}: not tried", file=sys.stderr)
 
 
-async def _offer_way_back(options: argparse.Namespace, runner: Runner, snapshot: Snapshot, report: Report) -> None:
-    if not report.can_go_back:
-        return
+async def _offer_way_back(
+    options: argparse.Namespace, runner: Runner, snapshot: Snapshot, reports: Sequence[Report]
+) -> list[str]:
+    """What came of going back, one line each; nothing where there was no need, or no wish."""
+    if not can_go_back(reports):
+        return []
     if not getattr(options, "go_back", False):
-        for line in report.lines():
-            _tell(line)
         if not sys.stdin.isatty():
             _tell("to go back:")
-            for step in reversed(report.done):
-                _tell(f"  {_command(step)}")
-            return
+            for report in reversed(reports):
+                for step in reversed(report.done):
+                    _tell(f"  {_command(step)}")
+            return []
+        if getattr(options, "json", False):
+            for line in (line for report in reports for line in report.lines()):
+                _tell(line)
         print("go back to what was before? [y/N] ", end="", file=sys.stderr, flush=True)
         if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
-            return
-    for line in (await go_back(runner, snapshot, report, _tell)).lines():
+            return []
+    ways = [await go_back(runner, snapshot, report, _tell) for report in reversed(reports)]
+    lines = [line for way in ways for line in way.lines()]
+    for line in lines:
         _tell(line)
+    return lines
 
 
 def _command(step: Step) -> str:
@@ -183,7 +197,7 @@ def _command(step: Step) -> str:
         "" if name == "client-priority" else f" --server {request.server_pid}" if request.server_pid else " --default"
     )
     device = f" --device {request.device}" if request.device is not None else ""
-    return f"mpstui set {name} {request.value}{device}{scope} --pipe-dir {request.pipe_dir}"
+    return f"mpstui set {name} {request.value}{device}{scope} --pipe-dir {shlex.quote(str(request.pipe_dir))}"
 
 
 def _dry_run(options: argparse.Namespace, planned: Sequence[tuple[Daemon, Sequence[Step]]]) -> int:

@@ -35,11 +35,6 @@ class Report:
     def status(self) -> ExitStatus:
         return ExitStatus.DONE if self.result is None else self.result.status
 
-    @property
-    def can_go_back(self) -> bool:
-        """Whether something is in force that was not before and can be taken back."""
-        return not self.complete and any(step.undo is not None for step in self.done)
-
     def lines(self) -> tuple[str, ...]:
         """What is in force and what is not, one line each."""
         found = [f"in force: {_says(step)}" for step in self.done]
@@ -62,6 +57,12 @@ async def apply(
             return Report(tuple(done), step, result, tuple(steps[index + 1 :]))
         done.append(step)
     return Report(tuple(done))
+
+
+def can_go_back(reports: Sequence[Report]) -> bool:
+    """Whether one of several daemons failed, and something on any of them is in force that can be taken back."""
+    failed = any(not report.complete for report in reports)
+    return failed and any(step.undo is not None for report in reports for step in report.done)
 
 
 @dataclass(frozen=True, slots=True)

@@ -149,6 +149,38 @@ def test_a_daemon_that_dies_between_two_commands(
     assert "Traceback" not in err
 
 
+def test_where_the_second_daemon_refuses_the_first_is_taken_back_too(
+    mpstui: Run, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second, third = (place / name for name in ("my first", "second", "third"))
+    for pipe_dir in (first, second, third):
+        assert mpstui("daemon", "start", "--pipe-dir", pipe_dir)[0] == 0
+        for marker in pipe_dir.glob("mpstui-simulated"):  # without it this binary is used
+            marker.unlink()
+    real = os.environ["MPSTUI_CONTROL_BINARY"]
+    wrapper = place / "nvidia-cuda-mps-control"
+    wrapper.write_text(
+        '#!/bin/sh\nread -r proof; read -r line\ncase "$CUDA_MPS_PIPE_DIRECTORY $line" in\n'
+        '*"/second set_"*) echo "Insufficient privileges for UID 2001."; exit ;;\nesac\n'
+        f'printf "%s\\n" "$proof" "$line" | exec {real}\n'
+    )
+    wrapper.chmod(0o755)
+    monkeypatch.setenv("MPSTUI_CONTROL_BINARY", str(wrapper))
+    folder = place / "config" / "mpstui" / "profiles"
+    folder.mkdir(parents=True)
+    each = '[[daemon]]\npipe_dir = "{}"\n[daemon.limits]\nclient_priority = 1\n'
+    (folder / "p.toml").write_text("schema = 1\n" + "".join(map(each.format, (first, second, third))))
+    status, out, _ = mpstui("profile", "apply", "p", "--go-back", "--json")
+    told = json.loads(out)
+    assert (status, told["not_tried"]) == (5, [str(third)])
+    assert told["went_back"] == ["taken back: default client priority below normal"]
+    status, out, err = mpstui("profile", "apply", "p")  # and the first had to be set again
+    assert (status, f"{first}: as it should be\n  in force: default client priority" in out) == (5, True)
+    assert f"{second}: only in part" in err
+    assert f"{third}: not tried" in err
+    assert err.endswith(f"to go back:\n  mpstui set client-priority 0 --pipe-dir '{first}'\n")
+
+
 def test_a_plan_is_for_one_gpu_and_a_node_that_is_there(mpstui: Run, place: Path, started: Path) -> None:
     status, _, err = mpstui("plan", "--clients", 2, "--pipe-dir", started, "--apply")
     assert (status, "choose it with --device" in err) == (2, True)

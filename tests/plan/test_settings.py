@@ -16,7 +16,7 @@ from mpstui.actions.types import ExitStatus
 from mpstui.control.answer import Outcome
 from mpstui.model import Client, Snapshot
 from mpstui.plan.amounts import PlanError
-from mpstui.plan.apply import apply, go_back
+from mpstui.plan.apply import Report, apply, can_go_back, go_back
 from mpstui.plan.planner import make_plan
 from mpstui.plan.profile import DaemonProfile, Limits
 from mpstui.plan.settings import drift, in_force, limits_of_plan, steps, waits_for_a_server
@@ -126,7 +126,7 @@ async def test_apply_reads_each_value_back_and_writes_the_audit_log(tmp_path: Pa
     report = await apply(runner(control, tmp_path, snapshot), snapshot, steps(snapshot, PIPE, WANTED))
     assert report.complete
     assert report.status is ExitStatus.DONE
-    assert not report.can_go_back
+    assert not can_go_back([report])
     assert [command.split()[0][:3] for command in control.sent] == ["set", "get"] * 3
     assert len((tmp_path / "audit.jsonl").read_text().splitlines()) == 3
     assert report.lines()[0] == "in force: default active thread percentage 50 %"
@@ -137,7 +137,7 @@ async def test_a_failure_part_way_says_what_is_in_force_and_goes_back(tmp_path: 
     work = runner(control, tmp_path, snapshot)
     report = await apply(work, snapshot, steps(snapshot, PIPE, WANTED))
     assert report.status is ExitStatus.NO_DAEMON
-    assert report.can_go_back
+    assert can_go_back([report])
     lines = report.lines()
     assert lines[:2] == (
         "in force: default active thread percentage 50 %",
@@ -145,6 +145,9 @@ async def test_a_failure_part_way_says_what_is_in_force_and_goes_back(tmp_path: 
     )
     assert lines[2].startswith("not in force: default client priority below normal: it said absent")
     assert lines[-1] == "not tried: server 634: memory limit on device 0 20.0 GiB"
+    # Of several daemons the first may be as it should be, and the second fail at once.
+    first, second = Report(report.done), Report((), report.failed, report.result)
+    assert (can_go_back([first, second]), can_go_back([first]), can_go_back([second])) == (True, False, False)
     back = await go_back(work, snapshot, report)
     assert control.percentage == 100.0
     assert control.limits == {}
@@ -156,7 +159,7 @@ async def test_a_step_that_may_still_be_carried_out_is_in_doubt(tmp_path: Path) 
     snapshot, control = node(), FakeControl(answers={"set_default_active_thread_percentage": Outcome.BLOCKED})
     report = await apply(runner(control, tmp_path, snapshot), snapshot, steps(snapshot, PIPE, WANTED))
     assert report.lines()[0].startswith("perhaps in force: default active thread percentage")
-    assert not report.can_go_back
+    assert not can_go_back([report])
 
 
 async def test_a_daemon_that_ignores_a_value_stops_the_apply(tmp_path: Path) -> None:
@@ -172,6 +175,6 @@ async def test_what_cannot_be_taken_back_stays_and_is_said(tmp_path: Path) -> No
     control = FakeControl(answers={"set_default_device_pinned_mem_limit": Outcome.REFUSED})
     work = runner(control, tmp_path, snapshot)
     report = await apply(work, snapshot, steps(snapshot, PIPE, WANTED))
-    assert not report.can_go_back
+    assert not can_go_back([report])
     back = await go_back(work, snapshot, report)
     assert back.lines() == ("still in force: default active thread percentage 50 %: what it was is not known",)

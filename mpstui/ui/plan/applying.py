@@ -11,7 +11,7 @@ from textual.content import Content
 from mpstui.actions.types import Progress, Request
 from mpstui.model import Snapshot
 from mpstui.plan.amounts import PlanError
-from mpstui.plan.apply import Report, WayBack, apply, go_back
+from mpstui.plan.apply import Report, WayBack, apply, can_go_back, go_back
 from mpstui.plan.profile import DaemonProfile
 from mpstui.plan.settings import Step, steps, waits_for_a_server
 from mpstui.ui.cells import count
@@ -77,7 +77,7 @@ class ApplyDialog(WorkDialog):
 
     def show(self) -> None:
         back = self.query_one("#back", Push)
-        back.display = self.state == "ended" and self._back is None and any(r.can_go_back for r in self._reports)
+        back.display = self.state == "ended" and self._back is None and can_go_back(self._reports)
         if self.state != "asking":
             self.show_foot("Apply", ready=False)
             self.query_one("#apply").display = False
@@ -131,12 +131,11 @@ class ApplyDialog(WorkDialog):
         lines = tuple(line for report in self._reports for line in report.lines())
         if all(report.complete for report in self._reports):
             return Outcome(True, f"{self._what}: all of it is in force", lines)
-        can = any(report.can_go_back for report in self._reports)
         return Outcome(
             False,
             f"{self._what}: only a part is in force",
             lines,
-            "Go back takes back what was set." if can else "",
+            "Go back takes back what was set." if can_go_back(self._reports) else "",
         )
 
     async def _go_back(self, progress: Progress) -> Outcome:
