@@ -248,6 +248,8 @@ class Daemon:
     multiuser: bool | None = None
     health: Health = "absent"
     health_detail: str | None = None
+    health_since: float | None = None
+    """Since when it is held or blocked, as far as its logs tell."""
     remedy: str | None = None
     holder: SessionHolder | None = None
     default_active_thread_percentage: float | None = None

@@ -29,6 +29,8 @@ class Condition(NamedTuple):
     detail: str | None = None
     remedy: str | None = None
     holder: SessionHolder | None = None
+    since: float | None = None
+    """Since when, as its logs tell."""
 
 
 def condition(place: Place | None, probe: Probe | None, state: DaemonState, known_at: float | None) -> Condition:
@@ -44,15 +46,14 @@ def condition(place: Place | None, probe: Probe | None, state: DaemonState, know
     if client is not None:
         detail = f"blocked by a second terminate_client for client {client.pid}, whose process still lives"
         remedy = f"End that process, with Unblock on the screen or kill -9 {client.pid}. The daemon goes on at once."
-        return Condition("blocked", detail + _age(probe, known_at), remedy)
-    if state.quitting_since is not None and (waits_for := clients_left(state)):
+        return Condition("blocked", detail + _age(probe, known_at), remedy, since=state.blocked_since)
+    if state.quitting_since is not None and state.servers:
         answered = (
             probe is not None and probe.outcome is Outcome.OK and (probe.asked or probe.time) > state.quitting_since
         )
         if not answered:
-            detail = f"told to quit; it waits for {_clients(waits_for)} and takes no command"
-            remedy = "It is gone when they have ended. To have it back, let them end, then start a new daemon."
-            return Condition("blocked", detail + _age(probe, known_at), remedy)
+            detail, remedy = _quitting(clients_left(state))
+            return Condition("blocked", detail + _age(probe, known_at), remedy, since=state.quitting_since)
     if probe is None:
         return Condition("ok", place.detail or None)
     age = _age(probe, known_at)
@@ -61,7 +62,7 @@ def condition(place: Place | None, probe: Probe | None, state: DaemonState, know
         who = f"process {holder.pid}" if holder else "the process that does"
         remedy = f"Close that session, or end {who}; clients still connect meanwhile."
         detail = (probe.message or "a control session is kept open").rstrip(".")
-        return Condition("held", detail + age, remedy, holder)
+        return Condition("held", detail + age, remedy, holder, state.session_since)
     if probe.outcome is Outcome.BLOCKED:
         detail = (probe.message or "it does not answer").rstrip(".")
         return Condition("blocked", detail + age, _blocked_remedy(state))
@@ -73,6 +74,19 @@ def condition(place: Place | None, probe: Probe | None, state: DaemonState, know
             remedy = "What was run is not this driver's nvidia-cuda-mps-control: see MPSTUI_CONTROL_BINARY and PATH."
         return Condition("ok", probe.message.rstrip(".") + age, remedy)
     return Condition("ok", place.detail or None)
+
+
+def _quitting(waits_for: list[int]) -> tuple[str, str]:
+    """With its last client a daemon is not gone yet: it looks at its servers again after 12.8 s at most (fact 19)."""
+    if not waits_for:
+        return (
+            "told to quit, and its last client has ended; it takes no command",
+            "It ends its servers when it looks at them again, in some seconds. Then start a new daemon.",
+        )
+    return (
+        f"told to quit; it waits for {_clients(waits_for)} and takes no command",
+        "It is gone when they have ended. To have it back, let them end, then start a new daemon.",
+    )
 
 
 def clients_left(state: DaemonState) -> list[int]:

@@ -288,6 +288,7 @@ class NodeState:
             multiuser=place.multiuser if place else None,
             health=found.health,
             health_detail=found.detail,
+            health_since=found.since,
             remedy=found.remedy,
             holder=found.holder,
             default_active_thread_percentage=defaults.percentage,

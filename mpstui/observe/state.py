@@ -109,6 +109,10 @@ class DaemonState:
         self.pending: dict[int, Event] = {}
         self.blocked_by: int | None = None
         """The client whose second terminate_client blocks the daemon (fact 16)."""
+        self.blocked_since: float | None = None
+        """When that one was sent; of the last one, where there were several."""
+        self.session_since: float | None = None
+        """When the control session that is open was opened; it may stay so (fact 2)."""
         self.quitting_since: float | None = None
         """Since when it has been told to quit and waits for its clients (fact 19)."""
         self.lost: dict[int, tuple[int, float | None]] = {}
@@ -142,7 +146,7 @@ class DaemonState:
             self._end_server(pid, time)
         self.pending.clear()
         self.defaults, self.blocked_by = LimitsInForce(), None
-        self.daemon_pid = self.quitting_since = None
+        self.daemon_pid = self.quitting_since = self.session_since = None
 
     def _end_server(self, pid: int, time: float | None) -> None:
         """A server has ended; whoever was still connected has lost it (fact 19)."""
@@ -290,8 +294,13 @@ def _terminate_requested(state: DaemonState, event: Event, now: float) -> list[E
         return []
     again = client.ended if event.context_id is None else event.context_id in client.ended_contexts
     if again:
-        state.blocked_by = client.pid
+        state.blocked_by, state.blocked_since = client.pid, event.time
     client.asked = True
+    return []
+
+
+def _session(state: DaemonState, event: Event, now: float) -> list[Event]:
+    state.session_since = event.time if event.kind == "session_opened" else None
     return []
 
 
@@ -380,6 +389,8 @@ _HANDLERS = {
     "client_disconnected": _client_disconnected,
     "client_pending": _client_pending,
     "client_refused": _client_refused,
+    "session_opened": _session,
+    "session_closed": _session,
     "terminate_requested": _terminate_requested,
     "terminate_succeeded": _terminate_succeeded,
     "command": _command,

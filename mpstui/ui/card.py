@@ -51,13 +51,6 @@ _WORKS: Final[Mapping[Health, str]] = {
     "absent": "Devices are live.",
     "ok": "",
 }
-_SINCE: Final[Mapping[Health, set[str]]] = {
-    "held": {"session_opened"},
-    "blocked": {"terminate_requested"},
-    "stale": {"daemon_exited"},
-    "absent": {"daemon_exited"},
-    "ok": set(),
-}
 _GIVE_WAY: Final = ("", "where", "remedy", "still works", "before", "since")
 """Fields that go first where there is no room for all: the key that helps stays, and the remedy where there is none."""
 
@@ -139,14 +132,21 @@ class ExplanationCard(Painted):
             client = daemon.find_client(daemon.blocked_by)
             whose = f", user {client.user or UNKNOWN}: {client.command or UNKNOWN}" if client else ""
             fields.append(("by whom", f"client {daemon.blocked_by.pid}{whose}"))
-        event = last_event(snapshot, daemon.pipe_dir, _SINCE[daemon.health])
-        if event is not None and event.time is not None:
-            clock = time.strftime("%H:%M:%S", time.localtime(event.time))
-            fields.append(("since", f"{clock}, {format_age(snapshot.time - event.time)} ago"))
+        since = _since(daemon, snapshot)
+        if since is not None:
+            clock = time.strftime("%H:%M:%S", time.localtime(since))
+            fields.append(("since", f"{clock}, {format_age(snapshot.time - since)} ago"))
         fields.append(("remedy", printable(daemon.remedy) if daemon.remedy else _REMEDY[daemon.health]))
         fields += [field for field in ways if field[0] != "key"]
         fields.append(("still works", f"{_WORKS[daemon.health]} This comes back by itself."))
         return f"{word} · {title}", style, fields
+
+
+def _since(daemon: Daemon, snapshot: Snapshot) -> float | None:
+    if daemon.health not in {"stale", "absent"}:
+        return daemon.health_since
+    event = last_event(snapshot, daemon.pipe_dir, {"daemon_exited"})
+    return event.time if event is not None else None
 
 
 def _body(fields: list[tuple[str, str]], inner: int, *, airy: bool) -> list[Line]:

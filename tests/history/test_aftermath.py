@@ -16,7 +16,7 @@ from mpstui.observe.logparse import LogParser
 from mpstui.observe.readings import Membership
 from mpstui.observe.sources import NvmlSample, ProcessFacts
 from mpstui.standstill import standstill
-from tests.observe.replay import DATA, PIPE, at, fold, lines, running, shot
+from tests.observe.replay import DATA, PIPE, at, events, fold, lines, running, shot
 
 UUID = "GPU-51dbd800-8a65-a8fc-d0ec-7abe3f1ec476"
 FAULTS = {kind: lines(DATA / f"h100/faults-{kind}.log") for kind in ("control", "server")}
@@ -120,6 +120,7 @@ def test_blocked_by_a_second_terminate_whoever_sent_it():
     assert found.cause == "terminated_twice"
     assert found.by_action
     assert found.end == (daemon.blocked_by,)
+    assert daemon.health_since == at("21:28:46.381")
     _, daemon = shot(fold("21:28:58.500", **FAULTS), "21:28:58.500")
     assert standstill(daemon) is None
 
@@ -134,8 +135,22 @@ def test_waiting_in_quit_names_the_clients_and_ends_with_them():
     assert daemon.quitting_since == at("21:31:25.443")
     assert pids(found.clients) == {3028}
     assert "3028" in daemon.health_detail
+    assert daemon.health_since == daemon.quitting_since
     _, daemon = shot(fold("21:31:31.800", **USERS), "21:31:31.800")
     assert daemon.quitting_since is None
+
+
+def test_waiting_in_quit_lasts_until_the_server_has_ended_too():
+    """The last client is gone some seconds before the daemon looks at its servers again."""
+    node = fold("21:31:26.000", **USERS)
+    known = ProcessFacts(ProcessKey(3028, 7))
+    node.set_facts({3028}, {3028: known}, at("21:31:26"))
+    node.set_facts({3028}, {}, at("21:31:27"))
+    node.set_probe(PIPE, Answer("get_server_list", Outcome.BLOCKED), at("21:31:33"), at("21:31:28"))
+    _, daemon = shot(node, "21:31:33")
+    assert (daemon.health, daemon.health_since) == ("blocked", at("21:31:25.443"))
+    assert daemon.health_detail.startswith("told to quit, and its last client has ended")
+    assert "looks at them again" in daemon.remedy
 
 
 def test_a_quit_that_was_refused_is_none():
@@ -155,12 +170,15 @@ def test_a_daemon_that_answers_after_all_is_not_waiting_in_quit():
 def test_held_says_by_whom_and_from_when_the_picture_is():
     node = fold("21:28:36.900", **FAULTS)
     node.set_probe(PIPE, Answer("get_server_list", Outcome.OK), at("21:28:37"))
+    (opened,) = (e for e in events("control", [b"[2026-11-20 21:28:37.500 Control   443] NEW UI"]))
+    node.add_event(PIPE, opened, "control", opened.time)
     holder = SessionHolder(4711, "dave", "pts/3")
     node.set_probe(PIPE, Answer("get_server_list", Outcome.HELD, holder=holder), at("21:28:39"))
     _, daemon = shot(node, "21:28:40")
     found = standstill(daemon)
     assert found.cause == "held"
     assert found.known_at == at("21:28:37")
+    assert daemon.health_since == opened.time
     assert (found.by_action, found.end) == (True, (holder.key,))
     likely = replace(daemon, holder=replace(holder, certain=False))
     assert not standstill(likely).by_action, "a likely one is not to be ended by a key"

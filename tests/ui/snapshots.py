@@ -204,24 +204,20 @@ def unhealthy(health: Health) -> Snapshot:
     details: dict[Health, dict[str, object]] = {
         "held": {
             "holder": SessionHolder(4242, "alice", "pts/3"),
+            "health_since": NOW - 75,
             "health_detail": "alice keeps a control session open on pts/3 (process 4242).",
             "remedy": "Ask alice to end it (Ctrl-D), or end process 4242.",
         },
         "blocked": {
             "blocked_by": clients()[4].key,
+            "health_since": NOW - 75,
             "health_detail": "No answer for 5 s: terminate_client was sent twice for client 2028.",
         },
         "stale": {"servers": (), "key": None, "version": None},
         "absent": {"servers": (), "key": None, "version": None},
     }
-    kind = {
-        "held": "session_opened",
-        "blocked": "terminate_requested",
-        "stale": "daemon_exited",
-        "absent": "daemon_exited",
-    }
-    happened = Event(kind[health], NOW - 75, PIPE, 1402, 2028, raw="since")  # type: ignore[arg-type]
-    return rich(daemons=(daemon(health=health, **details[health]),), events=(*events(), happened))
+    happened = (Event("daemon_exited", NOW - 75, PIPE, 1402),) if health in {"stale", "absent"} else ()
+    return rich(daemons=(daemon(health=health, **details[health]),), events=(*events(), *happened))
 
 
 def unknown() -> Snapshot:
