@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 from mpstui.actions.audit import AuditLog
 from mpstui.actions.check import client_line
@@ -13,6 +14,8 @@ from mpstui.control.answer import Answer, Outcome
 from mpstui.control.mps import MpsControl
 from mpstui.model import Client, Daemon, ProcessKey
 from mpstui.observe.processes import PidFd, open_pidfd
+
+_SENT_BEFORE = "terminate_client was sent for it before; a second one would block the whole daemon"
 
 
 class Ending:
@@ -30,6 +33,7 @@ class Ending:
         terminated: set[ProcessKey],
         grace: float,
         progress: Progress,
+        newest: Callable[[], Daemon | None],
     ) -> None:
         self._control = control
         self._audit = audit
@@ -37,11 +41,15 @@ class Ending:
         self._terminated = terminated
         self._grace = grace
         self._progress = progress
+        self._newest = newest
 
     async def run(self, request: Request, daemon: Daemon) -> Result:
         """End every client of the request; stops at the first that could not be ended as planned."""
         details: list[str] = []
         for index, key in enumerate(request.clients):
+            # Ending several takes its time: what is known of the later ones by then counts.
+            now = self._newest() or daemon
+            daemon = now if now.find_client(key) else daemon
             client, server = daemon.find_client(key), server_of(daemon, key)
             if client is None or server is None:
                 raise AssertionError("checked by the preview on the same snapshot")
@@ -74,9 +82,8 @@ class Ending:
             return status, text
 
     async def _terminate(self, request: Request, client: Client, server: int) -> tuple[ExitStatus, str]:
-        if client.key in self._terminated or self._audit.terminate_was_sent(self._boot_id, client.key):
-            text = "terminate_client was sent for it before; a second one would block the whole daemon"
-            return self._done(request, client, "", None, ExitStatus.REFUSED_BY_SAFETY_RULE, text)
+        if self._audit.terminate_was_sent(self._boot_id, client.key) or self._sent_before(client.key):
+            return self._done(request, client, "", None, ExitStatus.REFUSED_BY_SAFETY_RULE, _SENT_BEFORE)
         listed = await self._control.get_client_list(server)
         if listed.value is None:
             text = f"nothing was sent: {listed.message}"
@@ -84,6 +91,8 @@ class Ending:
         if client.pid not in listed.value:
             text = f"nothing was sent: server {server} does not list it any more"
             return self._done(request, client, "", None, ExitStatus.REFUSED_BY_SAFETY_RULE, text)
+        if self._sent_before(client.key):  # by somebody else, while the list was asked for
+            return self._done(request, client, "", None, ExitStatus.REFUSED_BY_SAFETY_RULE, _SENT_BEFORE)
         # Remembered before it is sent: after a crash in between, not sending again is the safe side.
         self._terminated.add(client.key)
         self._write(
@@ -107,6 +116,12 @@ class Ending:
             self._terminated.discard(client.key)
             self._write(request, client, answer.command, None, None, "not taken", sent=False)
         return self._done(request, client, answer.command, answer, STATUS[answer.outcome], text)
+
+    def _sent_before(self, key: ProcessKey) -> bool:
+        """Whether this mpstui, or the log by now, knows of a terminate_client for it."""
+        daemon = self._newest()
+        client = daemon.find_client(key) if daemon else None
+        return key in self._terminated or (client is not None and client.terminate_requested)
 
     async def _kill(self, process: PidFd) -> tuple[ExitStatus, str]:
         status, text = await end_process(process, self._grace, self._progress)

@@ -99,7 +99,15 @@ class Runner:
             daemon = reachable_daemon(request, snapshot)
             control = self._node.control_for(request.pipe_dir)
             if request.clients:
-                ending = Ending(control, self._audit, self._boot_id, self._terminated, self.grace, progress)
+                ending = Ending(
+                    control,
+                    self._audit,
+                    self._boot_id,
+                    self._terminated,
+                    self.grace,
+                    progress,
+                    lambda: self._newest(request.pipe_dir),
+                )
                 return await ending.run(request, daemon)
             progress("sending")
             sent, read, result = await self._change(request, snapshot, control)
@@ -108,6 +116,9 @@ class Runner:
         finally:
             self._node.request_refresh(request.pipe_dir)
         return self._write(request, sent.command, sent, result, read)
+
+    def _newest(self, pipe_dir: Path) -> Daemon | None:
+        return self._node.snapshot.daemon(pipe_dir) if self._node.snapshot else None
 
     async def _change(
         self, request: Request, snapshot: Snapshot, control: MpsControl

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -52,9 +54,13 @@ class FakeControl:
     deaf: bool = False
     """Takes a command, says nothing wrong, does nothing."""
     answers: dict[str, Outcome] = field(default_factory=dict)
+    on_send: Callable[[str], object] = lambda command: None
+    yields: bool = False
+    """Lets others run while it answers, as a real one does."""
 
     def _say(self, command: str, value: object = None) -> Answer:
         self.sent.append(command)
+        self.on_send(command)
         outcome = self.answers.get(command.split()[0], Outcome.OK)
         if outcome is not Outcome.OK:
             return Answer(command, outcome, message=f"it said {outcome.value}", seconds=30.0)
@@ -98,6 +104,8 @@ class FakeControl:
         return self._say(f"start_server -uid {uid}")
 
     async def get_client_list(self, server: int) -> Answer:
+        if self.yields:
+            await asyncio.sleep(0)
         return self._say(f"get_client_list {server}", self.listed)
 
     async def terminate_client(self, server: int, pid: int) -> Answer:

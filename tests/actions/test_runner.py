@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import subprocess
@@ -266,3 +267,37 @@ def test_the_audit_log_has_its_place() -> None:
 def test_keys_are_unique_and_ids_resolve() -> None:
     assert len({a.key for a in ACTIONS}) == len(ACTIONS)
     assert all(action(a.id) is a for a in ACTIONS)
+
+
+async def test_two_that_end_the_same_client_at_once_send_one_terminate(
+    audit: AuditLog, processes: list[subprocess.Popen[str]]
+) -> None:
+    key = start(processes, MEEK)
+    fake = FakeNode(node(client(key.pid, ticks=key.start_ticks)))
+    fake.control.listed = (key.pid,)
+    fake.control.yields = True
+    runner, request = Runner(fake, audit), Request("terminate_client", PIPE, clients=(key,))
+    both = await asyncio.gather(runner.execute(request, node()), runner.execute(request, node()))
+    assert fake.control.sent.count(f"terminate_client 634 {key.pid}") == 1
+    assert sorted(result.status for result in both) == [ExitStatus.DONE, ExitStatus.REFUSED_BY_SAFETY_RULE]
+
+
+@pytest.mark.parametrize("during", ["terminate_client", "get_client_list"])
+async def test_what_somebody_else_terminates_meanwhile_is_not_terminated_again(
+    audit: AuditLog, processes: list[subprocess.Popen[str]], during: str
+) -> None:
+    """Ending several takes seconds; in between the log tells of somebody's own terminate_client for the next one."""
+    first, second = start(processes, MEEK), start(processes, MEEK)
+    alive = [client(k.pid, ticks=k.start_ticks) for k in (first, second)]
+    fake = FakeNode(node(*alive))
+    fake.control.listed = (first.pid, second.pid)
+    turns = iter((False, True) if during == "get_client_list" else (True,))
+
+    def sent(command: str) -> None:
+        if command.startswith(during) and next(turns):
+            fake.snapshot = node(alive[0], client(second.pid, ticks=second.start_ticks, terminate_requested=True))
+
+    fake.control.on_send = sent
+    result = await Runner(fake, audit).execute(Request("terminate_client", PIPE, clients=(first, second)), node())
+    assert result.status is ExitStatus.REFUSED_BY_SAFETY_RULE
+    assert [c for c in fake.control.sent if c.startswith("terminate")] == [f"terminate_client 634 {first.pid}"]
