@@ -30,8 +30,10 @@ async def change(options: argparse.Namespace, collector: Collector) -> int:
         shown = runner.preview(request, snapshot)
         if shown.error is None and options.command == "set":
             _tell(shown)
-        if shown.error is None and options.command == "terminate" and not options.yes and not _confirmed(shown):
-            raise Refused("nothing was sent", ExitStatus.REFUSED_BY_SAFETY_RULE)
+        if shown.error is None and options.command == "terminate" and not options.yes:
+            if not _confirmed(shown):
+                raise Refused("nothing was sent", ExitStatus.REFUSED_BY_SAFETY_RULE)
+            snapshot = await collector.once()  # the answer may have taken its time; somebody else may have been quicker
     except Refused as refused:
         if options.json:
             _print_json(done=False, exit_status=int(refused.status), message=str(refused))

@@ -1,0 +1,41 @@
+"""What is asked on the terminal may take its time: the node is looked at again after the answer."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from mpstui.cli import change
+from mpstui.observe.procfs import read_stat
+from tests.actions.fakes import FakeNode, client, node
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+async def test_who_is_terminated_by_somebody_else_while_the_question_stands_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MPSTUI_AUDIT_LOG", str(tmp_path / "audit.jsonl"))
+    monkeypatch.setattr("sys.stdin", Terminal("y\n"))
+    stat = read_stat(os.getpid())  # a process that lives; the control channel is a stand-in
+    assert stat
+    mine = client(stat.pid, ticks=stat.start_ticks)
+    fake = FakeNode(node(mine))
+    fake.control.listed = (stat.pid,)
+
+    async def once() -> object:
+        fake.snapshot = node(replace(mine, terminate_requested=True))
+        return fake.snapshot
+
+    fake.once = once  # type: ignore[attr-defined]
+    options = argparse.Namespace(command="terminate", client_pid=stat.pid, kill=False, yes=False, json=False)
+    assert await change.change(options, fake) == 6  # type: ignore[arg-type]
+    assert not any("terminate" in command for command in fake.control.sent)
