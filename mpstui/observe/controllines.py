@@ -20,7 +20,8 @@ _NOISE: Final = (
     b"quit command issued",
 )
 _SERVED: Final = b": Server already exists"
-_ENDS_PS: Final = (b"UI closed", b"Cmd:", b"Accepting connection")
+_STARTING_DAEMON: Final = b"Starting control daemon"
+_ENDS_PS: Final = (b"UI closed", b"Cmd:", b"Accepting connection", _STARTING_DAEMON)
 _CLIENT: Final = re.compile(rb"NEW CLIENT (\d{1,10}) from user (\d{1,10}): (.*)")
 _STARTING: Final = re.compile(rb"Starting new server (\d{1,10}) for user (\d{1,10})")
 _READY: Final = re.compile(rb"NEW SERVER (\d{1,10}): Ready")
@@ -39,6 +40,8 @@ _PROOF: Final = PROOF.encode()
 _NOT_FOUND: Final = re.compile(rb"Server \d{1,20} not found")
 _SLACK: Final = 1.0
 """Seconds by which a line in the log and the moment of reading it may differ."""
+_ANSWERED: Final = 5.0
+"""Seconds from reading a ``ps`` after which what is read is no row of its answer: a daemon writes that at once."""
 
 
 class ControlLines:
@@ -46,7 +49,8 @@ class ControlLines:
 
     ``clock`` is None while history is read. Once it is set, a line that ends the answer to a ``ps`` is believed only if
     the log's clock has not run further since the command than the reader's own: a forged line was written into argv
-    before anybody knew when ``ps`` would be asked.
+    before anybody knew when ``ps`` would be asked. A reader that was suspended, or a daemon that was killed, may leave
+    an answer without such an end: it is then over after ``_ANSWERED`` seconds, or, in history, with the next daemon.
     """
 
     __slots__ = ("_asked_at", "_command", "_owner", "_read_at", "_session", "_waiting", "clock", "version")
@@ -98,7 +102,15 @@ class ControlLines:
 
     def _ends_untrusted(self, line: Line) -> bool:
         text = line.text
-        if line.tag != b"Control" or line.pid != self._owner or line.time < self._asked_at:
+        if line.tag != b"Control" or not text.startswith(_ENDS_PS):
+            return False
+        if self.clock is not None and self.clock() - self._read_at > _ANSWERED:
+            return True
+        if line.time < self._asked_at:
+            return False
+        if text.startswith(_STARTING_DAEMON):
+            return self.clock is None
+        if line.pid != self._owner:
             return False
         if self.clock is not None and line.time - self._asked_at > self.clock() - self._read_at + _SLACK:
             return False
@@ -143,7 +155,7 @@ class ControlLines:
         if found := _FORCED.match(text):
             detail = f"server {int(found[1])} is being shut down by force"
             return [make_event(line, "server_shutdown_waiting", detail, server=int(found[1]), values={"force": "1"})]
-        if text.startswith(b"Starting control daemon"):
+        if text.startswith(_STARTING_DAEMON):
             self._waiting, self._command, self._session = None, None, False
             place, _, name = raw_text(text.rpartition(b" ")[2]).rpartition("/")
             values = {"pipe_dir": place} if place and name == "control" else {}

@@ -153,6 +153,40 @@ def test_a_forged_end_from_the_future_is_not_believed_live():
     assert [e.kind for e in told] == ["session_closed", "server_ready"]
 
 
+LISTED = ("NEW UI", "Cmd:ps", "PID ID SERVER DEVICE NAMESPACE COMMAND")
+
+
+def test_a_session_that_was_read_all_at_once_does_not_silence_the_log_for_good():
+    """Someone typed ps and left some seconds later, while mpstui was suspended: the log and its reader disagree."""
+    parser, now = LogParser("control"), [100.0]
+    parser.live(lambda: now[0])
+    late = [*control(*LISTED), *control("UI closed", clock="21:24:38.598")]
+    assert [e.kind for line in late for e in parser.feed(line)] == ["session_opened", "command"]
+    now[0] += 60.0
+    later = control("Accepting connection...", "NEW UI", "UI closed", "NEW SERVER 7: Ready", clock="21:25:38.598")
+    told = [e.kind for line in later for e in parser.feed(line)]
+    assert told == ["session_opened", "session_closed", "server_ready"]
+
+
+@pytest.mark.parametrize("seconds", [None, 0.01, 60.0])
+def test_a_daemon_that_died_at_a_ps_does_not_silence_its_successor(seconds):
+    """After SIGKILL nothing ends the answer, and the next daemon has another PID."""
+    parser, now = LogParser("control"), [100.0]
+    if seconds is not None:
+        parser.live(lambda: now[0])
+    next_ = ("Starting control daemon using socket /tmp/mps_0/control", "NEW UI", "UI closed", "NEW SERVER 7: Ready")
+    told = [e.kind for line in control(*LISTED) for e in parser.feed(line)]
+    now[0] += seconds or 0.0
+    told += [e.kind for line in control(*next_, pid=999, clock="21:24:29.000") for e in parser.feed(line)]
+    if seconds == 0.01:  # it may be a row of the answer
+        assert told[2:] == []
+        now[0] += 60.0
+        later = control("Accepting connection...", "NEW SERVER 7: Ready", pid=999, clock="21:25:29.000")
+        assert [e.kind for line in later for e in parser.feed(line)] == ["server_ready"]
+    else:
+        assert told[2:] == ["daemon_started", "session_opened", "session_closed", "server_ready"]
+
+
 @pytest.mark.parametrize(
     "raw",
     [
