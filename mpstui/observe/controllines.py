@@ -9,7 +9,7 @@ from typing import Final
 from mpstui.control.channel import PROOF
 from mpstui.model import Event
 from mpstui.observe.logline import Line, make_event, memory_limit, number, raw_text, unknown
-from mpstui.text import parse_size, printable
+from mpstui.text import printable
 
 _NOISE: Final = (
     b"Accepting connection",
@@ -37,6 +37,7 @@ _REFUSALS: Final = (
     b"Failed",
 )
 _PROOF: Final = PROOF.encode()
+_TYPED: Final = re.compile(rb"([+-]?[0-9]+)(.?)", re.DOTALL)
 _NOT_FOUND: Final = re.compile(rb"Server \d{1,20} not found")
 _SLACK: Final = 1.0
 """Seconds by which a line in the log and the moment of reading it may differ."""
@@ -264,14 +265,8 @@ class _Command:
         return [self._make("limit_set", detail, server, what="active_thread_percentage", scope=scope, value=value)]
 
     def _memory(self, server: int | None, device: bytes, wanted: bytes) -> list[Event]:
-        size = parse_size(raw_text(wanted))
-        if size is None:  # taken in silence, and ignored (fact 5)
-            return [self._make("command", f"ignored by the daemon: {self._text}", refused="1")]
-        return [
-            memory_limit(
-                self._line, "default" if server is None else "server", server, raw_text(device), size, self._text
-            )
-        ]
+        scope = "default" if server is None else "server"
+        return [memory_limit(self._line, scope, server, raw_text(device), _taken(wanted), self._text)]
 
     def _number(self, index: int) -> int | None:
         return number(self._words[index]) if len(self._words) > index else None
@@ -282,6 +277,13 @@ class _Command:
 
 
 _CHANGES: Final = frozenset({b"terminate_client", b"quit", b"shutdown_server", b"start_server"})
+
+
+def _taken(wanted: bytes) -> int:
+    """Bytes that the daemon makes of a memory limit as it was typed, 0 for none: the number up to the first other
+    character, which is the unit where it is a G; everything else counts as M (fact 26)."""
+    found = _TYPED.match(wanted[:64])
+    return (int(found[1]) << (30 if found[2] in {b"G", b"g"} else 20)) % (1 << 64) if found else 0
 
 
 def _is_decimal(text: bytes) -> bool:

@@ -59,10 +59,11 @@ def number(text: bytes) -> int | None:
 def memory_limit(
     line: Line, scope: str, server: int | None, device: str, size: int, command: str | None = None
 ) -> Event:
-    """A pinned memory limit was set; ``size`` in bytes."""
+    """A pinned memory limit was set; ``size`` in bytes, 0 where it was taken away (fact 26)."""
     whom = "default" if server is None else f"server {server}:"
     values = {"what": "pinned_mem_limit", "scope": scope, "value": str(size), "device": device}
     if command:
         values["command"] = command
-    detail = f"{whom} pinned memory limit of device {device} set to {format_size(size)}"
+    becomes = f"set to {format_size(size)}" if size else "taken away"
+    detail = f"{whom} pinned memory limit of device {device} {becomes}"
     return make_event(line, "limit_set", detail, server=server, devices=(device,), values=values)

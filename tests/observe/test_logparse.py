@@ -61,9 +61,28 @@ def test_percentage_is_the_one_read_back():
     assert told[0].detail == "server 634: active thread percentage set to 25 %"
 
 
-def test_ignored_memory_limit_sets_nothing():
-    told = events("control", control("Cmd:set_default_device_pinned_mem_limit 0 512MB", "x", "UI closed"))
-    assert [e.kind for e in told] == ["command", "session_closed"]
+@pytest.mark.parametrize(
+    ("typed", "size"),
+    [
+        ("10G", 10 << 30),
+        ("512MB", 512 << 20),
+        ("512K", 512 << 20),
+        ("1.5G", 1 << 20),
+        ("1T", 1 << 20),
+        ("10", 10 << 20),
+        ("-1G", 17179869183 << 30),
+        ("0G", 0),
+        ("0", 0),
+        ("abc", 0),
+    ],
+)
+def test_a_memory_limit_is_what_the_daemon_makes_of_it(typed, size):
+    """Fact 26: a wrong one is not ignored, and 0 is how a limit is taken away."""
+    asked = f"set_default_device_pinned_mem_limit 0 {typed}"
+    told = events("control", control(f"Cmd:{asked}", f"{asked}.", "UI closed"))
+    assert [e.kind for e in told] == ["limit_set", "session_closed"]
+    assert (told[0].values["value"], told[0].values["scope"], told[0].values["device"]) == (str(size), "default", "0")
+    assert told[0].detail.endswith("taken away") == (size == 0)
 
 
 def test_memory_limit_of_the_server_log():
