@@ -5,23 +5,20 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 
 import pytest
+from folders import leave_logs
 
 from mpstui.cli import main
-from tests.observe.replay import DATA
 
 KEYS = ["time", "kind", "daemon", "server_pid", "pid", "context_id", "devices", "detail", "raw"]
 
 
 @pytest.fixture
 def logs(tmp_path):
-    for kind in ("control", "server"):
-        shutil.copy(DATA / f"h100/faults-{kind}.log", tmp_path / f"{kind}.log")
-    return tmp_path
+    return leave_logs(tmp_path)
 
 
 def run(capsys, *arguments):

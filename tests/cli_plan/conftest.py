@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import signal
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from folders import place_for_daemons
 
 from mpstui.cli import main
-from mpstui.observe.daemons import running_daemons
 from mpstui.sim import control_binary
 
 Run = Callable[..., tuple[int, str, str]]
@@ -20,19 +16,13 @@ Run = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="mpc-", dir="/tmp"))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / "config"))
-    monkeypatch.setenv("MPSTUI_AUDIT_LOG", str(folder / "audit.jsonl"))
-    monkeypatch.setenv("MPSTUI_CONTROL_BINARY", control_binary()[-1])
-    for name in ("CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY", "CUDA_VISIBLE_DEVICES"):
-        monkeypatch.delenv(name, raising=False)
-    try:
+    with place_for_daemons() as folder:
+        monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / "config"))
+        monkeypatch.setenv("MPSTUI_AUDIT_LOG", str(folder / "audit.jsonl"))
+        monkeypatch.setenv("MPSTUI_CONTROL_BINARY", control_binary()[-1])
+        for name in ("CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY", "CUDA_VISIBLE_DEVICES"):
+            monkeypatch.delenv(name, raising=False)
         yield folder
-    finally:
-        for daemon in running_daemons():
-            if daemon.pipe_dir is not None and folder in daemon.pipe_dir.parents:
-                os.kill(daemon.key.pid, signal.SIGKILL)
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 from contract.harness import eventually
+from folders import daemons_below
 
-from daemons.conftest import daemons_below
 from mpstui.actions.audit import AuditLog
 from mpstui.actions.types import ExitStatus
 from mpstui.control.channel import ControlChannel

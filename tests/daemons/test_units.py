@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
+from folders import daemons_below
 
-from daemons.conftest import daemons_below
 from mpstui.daemons.spec import DaemonSpec
 from mpstui.daemons.units import UnitKind, unit_text
 from mpstui.plan.amounts import PlanError

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Callable
 from pathlib import Path
 
 from textual.app import App, ComposeResult
 from textual.binding import Binding
-from textual.pilot import Pilot
 from textual.widgets import Static
 
 from mpstui.actions.check import preview
@@ -175,18 +173,3 @@ class Host(App[None]):
 
     def action_act(self, action_id: str) -> None:
         self.begun.append(action_id)
-
-
-async def until(pilot: Pilot[None], condition: Callable[[], object], seconds: float = 30.0) -> None:
-    """Go on when the condition holds; fail when it does not within the deadline."""
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + seconds
-    while not condition():
-        assert loop.time() < deadline, "the condition did not come about"
-        await pilot.pause()
-
-
-def seen(host: Host) -> str:
-    """The characters of the screen, as the user sees them."""
-    strips = host.screen._compositor.render_strips()
-    return "\n".join(strip.text for strip in strips)

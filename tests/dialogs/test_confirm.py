@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from dialog_host import HOSTILE, PIPE, UUIDS, FakeRunner, Host, client, node, seen, until
+from dialog_host import HOSTILE, PIPE, UUIDS, FakeRunner, Host, client, node
 from textual.widgets import Button
+from ui.screen import text_of, until
 
 from mpstui.actions.registry import action
 from mpstui.actions.types import ExitStatus, Preview
@@ -37,7 +38,7 @@ async def test_enter_cancels(size):
     runner, host = opened()
     async with host.run_test(size=size) as pilot:
         assert host.focused is host.screen.query_one("#cancel")
-        assert "▸ Cancel ◂" in seen(host)
+        assert "▸ Cancel ◂" in text_of(host)
         await pilot.press("enter")
         assert not isinstance(host.screen, HarmConfirm)
     assert runner.requests == []
@@ -57,7 +58,7 @@ async def test_typing_does_nothing():
 async def test_each_client_is_named_and_the_others_too(size):
     runner, host = opened(2, KILL)
     async with host.run_test(size=size) as pilot:
-        shown = seen(host)
+        shown = text_of(host)
         for pid, user in ((4011, "dave"), (4012, "alice")):
             assert f"{pid}" in listing(host, "targets")
             assert user in listing(host, "targets")
@@ -78,7 +79,7 @@ async def test_who_else_would_be_hit_stands_there():
     _runner, host = opened(runner=Dangerous())
     async with host.run_test(size=(80, 24)):
         assert listing(host, "hits").splitlines() == ["✕ 4012 alice y", "✕ 4013 bob z"]
-        assert "▲ look out" in seen(host)
+        assert "▲ look out" in text_of(host)
 
 
 async def test_a_client_that_has_gone_is_left_alone():
@@ -122,7 +123,7 @@ async def test_a_second_terminate_is_refused_before_it_is_asked():
 async def test_read_only_is_said():
     runner, host = opened(runner=FakeRunner(read_only=True))
     async with host.run_test(size=(80, 24)) as pilot:
-        assert "--read-only" in seen(host)
+        assert "--read-only" in text_of(host)
         assert host.screen.query_one("#apply", Button).disabled
         await pilot.press("tab", "enter")
     assert runner.requests == []
@@ -134,12 +135,12 @@ async def test_progress_and_each_clients_end_are_shown_and_it_cannot_be_done_twi
     async with host.run_test(size=(80, 24)) as pilot:
         await pilot.press("tab", "enter")
         await until(pilot, lambda: runner.requests)
-        assert "4011: SIGTERM" in seen(host)
+        assert "4011: SIGTERM" in text_of(host)
         host.screen.update_snapshot(node((client(4013),)))
         assert "gone" not in listing(host, "targets")
         runner.end(ExitStatus.DONE, "3 clients ended", ("4011 ended", "4012 ended", "4013 had ended by itself"))
         await until(pilot, lambda: "✓ 3 clients ended" in lines(host, "outcome"))
-        assert "4013 had ended by itself" in seen(host)
+        assert "4013 had ended by itself" in text_of(host)
         assert host.focused is host.screen.query_one("#cancel")
         assert host.screen.query_one("#cancel", Push).text == "Close"
         host.screen.update_snapshot(node())
@@ -172,7 +173,7 @@ async def test_hostile_names_are_text(size):
         await until(pilot, lambda: runner.requests)
         runner.end(ExitStatus.NO_ANSWER, HOSTILE, (HOSTILE,), HOSTILE)
         await until(pilot, lambda: "✗" in lines(host, "outcome"))
-        shown = seen(host)
+        shown = text_of(host)
         assert "\x1b" not in shown
         assert "\u202e" not in shown
         assert all("\x1b" not in listing(host, name) for name in ("targets", "progress"))
@@ -184,7 +185,7 @@ async def test_those_beside_it_and_those_reached_through_them_are_told_apart():
     far = client(4013, contexts=(Context(1, UUIDS[1]),), gpu_memory={})
     _runner, host = opened(snapshot=node((client(4011), wide, far)))
     async with host.run_test(size=(100, 30)):
-        shown = seen(host)
+        shown = text_of(host)
         assert "Share a GPU with it, and run on: 1" in shown
         assert "Share no GPU with it, but a fault of its would reach them: 1" in shown
         assert listing(host, "others-1").startswith("4013")
@@ -193,24 +194,24 @@ async def test_those_beside_it_and_those_reached_through_them_are_told_apart():
 async def test_arrows_scroll_the_lists_while_cancel_keeps_the_focus():
     _runner, host = opened(20, snapshot=node(tuple(client(4001 + n) for n in range(40))))
     async with host.run_test(size=(100, 48)) as pilot:
-        assert "↑↓ scroll lists" in seen(host)
-        assert "4020" not in seen(host)
+        assert "↑↓ scroll lists" in text_of(host)
+        assert "4020" not in text_of(host)
         await pilot.press(*["pagedown"] * 3)
-        assert "4020" in seen(host)
-        assert "4040" not in seen(host)
+        assert "4020" in text_of(host)
+        assert "4040" not in text_of(host)
         await pilot.press(*["pagedown"] * 4)
-        assert "4040" in seen(host), "the next list"
+        assert "4040" in text_of(host), "the next list"
         await pilot.press(*["pageup"] * 8)
-        assert "4001" in seen(host)
+        assert "4001" in text_of(host)
         assert host.focused is host.screen.query_one("#cancel")
 
 
 async def test_forty_eight_clients_leave_the_buttons_on_the_screen():
     _runner, host = opened(48, snapshot=node(tuple(client(4001 + n) for n in range(48))))
     async with host.run_test(size=(80, 24)) as pilot:
-        assert "Terminate 48 clients" in seen(host)
+        assert "Terminate 48 clients" in text_of(host)
         await pilot.press("shift+tab", "end")
-        assert "4048" in seen(host)
+        assert "4048" in text_of(host)
 
 
 async def test_on_a_paused_screen_the_newest_picture_decides():

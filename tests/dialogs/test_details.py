@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from dialog_host import HOSTILE, NOW, PIPE, UUIDS, FakeRunner, Host, client, held, node, seen, until
+from dialog_host import HOSTILE, NOW, PIPE, UUIDS, FakeRunner, Host, client, held, node
 from textual.screen import Screen
+from ui.screen import text_of, until
 
 from mpstui.actions.registry import ACTIONS
 from mpstui.model import Client, Daemon, Device, Event, ProcessKey, Server, Snapshot
@@ -90,11 +91,11 @@ async def _goes_and_comes_back(host, pilot):
     assert before
     host.screen.update_snapshot(Snapshot(NOW + 1))
     await pilot.pause()
-    assert "✕ It is gone" in seen(host)
+    assert "✕ It is gone" in text_of(host)
     assert host.screen.query_one(Sheet).text == before
     host.screen.update_snapshot(node())
     await pilot.pause()
-    assert "It is gone" not in seen(host)
+    assert "It is gone" not in text_of(host)
     await pilot.press("y")
     assert host.copied[-1] == before
     await pilot.press("escape")
@@ -106,10 +107,10 @@ async def test_details_follow_the_snapshot_and_scroll():
     async with host.run_test(size=(80, 24)) as pilot:
         host.screen.update_snapshot(node((client(4013, state="TERMINATED", terminate_requested=True),)))
         await pilot.press("G")
-        assert "Last events" in seen(host)
+        assert "Last events" in text_of(host)
         assert "TERMINATED" in host.screen.query_one(Sheet).text
         await pilot.press("g")
-        assert "Process" in seen(host)
+        assert "Process" in text_of(host)
 
 
 async def test_hostile_text_is_text():
@@ -123,8 +124,8 @@ async def test_hostile_text_is_text():
         host = Host(DetailsScreen(snapshot, kind, identity))
         async with host.run_test(size=(80, 24)) as pilot:
             await pilot.press("G", "y")
-            assert "\x1b" not in seen(host) + host.copied[0]
-            assert "\u202e" not in seen(host) + host.copied[0]
+            assert "\x1b" not in text_of(host) + host.copied[0]
+            assert "\u202e" not in text_of(host) + host.copied[0]
             assert "[bold red]x[/]" in host.copied[0]
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from dialog_host import HOSTILE, PIPE, UUIDS, FakeRunner, Host, client, held, node, seen, until, without_server
+from dialog_host import HOSTILE, PIPE, UUIDS, FakeRunner, Host, client, held, node, without_server
 from textual.widgets import Button, Input
+from ui.screen import text_of, until
 
 from mpstui.actions.registry import ACTIONS, action
 from mpstui.actions.types import Danger, ExitStatus
@@ -54,7 +55,7 @@ async def test_a_percentage_is_shown_as_it_is_typed_and_sent_with_the_second_ent
         await pilot.press("2", "5")
         assert "becomes       25 %  32 SM" in text(host, "facts")
         assert "4011 dave" in text(host, "kept")
-        assert "Apply" in seen(host)
+        assert "Apply" in text_of(host)
         await pilot.press("enter")
         assert runner.requests == []
         assert host.focused is host.screen.query_one("#apply")
@@ -65,7 +66,7 @@ async def test_a_percentage_is_shown_as_it_is_typed_and_sent_with_the_second_ent
         assert "working" in text(host, "outcome")
         runner.end(ExitStatus.DONE, "The default is 25 %", ("read back: 25 %",))
         await until(pilot, lambda: "✓" in text(host, "outcome"))
-        assert "read back: 25 %" in seen(host)
+        assert "read back: 25 %" in text_of(host)
     (request,) = runner.requests
     assert (request.action, request.value, request.server_pid, request.pipe_dir) == (PERCENTAGE, "25", None, PIPE)
 
@@ -182,7 +183,7 @@ async def test_a_server_that_ends_is_an_error_and_comes_back():
         assert "server 1402 is gone" in text(host, "problem")
         assert disabled(host)
         assert host.focused is host.screen.query_one("#cancel")
-        assert "is gone" in seen(host)
+        assert "is gone" in text_of(host)
         host.screen.update_snapshot(node())
         await pilot.pause()
         assert not disabled(host)
@@ -230,7 +231,7 @@ async def test_a_refusal_shows_the_remedy_and_the_value_can_be_changed():
         await until(pilot, lambda: runner.requests)
         runner.end(ExitStatus.REFUSED_BY_DAEMON, "The daemon kept 100 %", remedy="look at control.log")
         await until(pilot, lambda: "✗ The daemon kept 100 %" in text(host, "outcome"))
-        assert "look at control.log" in seen(host)
+        assert "look at control.log" in text_of(host)
         host.screen.query_one(Input).focus()
         await pilot.press("5")
         assert text(host, "outcome") == ""
@@ -291,7 +292,7 @@ async def test_hostile_names_are_text(size):
     async with host.run_test(size=size) as pilot:
         host.screen.query_one(Input).value = "[/bad]"
         await until(pilot, lambda: "✗" in text(host, "problem"))
-        shown = seen(host)
+        shown = text_of(host)
         assert "\x1b" not in shown
         assert "\u202e" not in shown
         assert "[/bad] [bold red]x[/] \\x1b[31mred" in shown
@@ -305,9 +306,9 @@ async def test_many_devices_scroll_in_the_chooser():
     runner, host = opened(MEMORY, many)
     async with host.run_test(size=(80, 24)) as pilot:
         await pilot.press("1", "G", "shift+tab")
-        assert "↓ 10 more" in seen(host)
+        assert "↓ 10 more" in text_of(host)
         await pilot.press("end")
-        assert "↑ 10 more" in seen(host)
+        assert "↑ 10 more" in text_of(host)
         await pilot.press("enter", "enter", "enter")
         await until(pilot, lambda: runner.requests)
     assert runner.requests[0].device == "GPU-00000015"
@@ -319,7 +320,7 @@ async def test_a_screen_of_five_rows_does_not_crash():
         await pilot.press("1", "G")
         await pilot.resize_terminal(160, 48)
         await pilot.pause()
-        assert "900M, 10G or none" in seen(host)
+        assert "900M, 10G or none" in text_of(host)
 
 
 async def test_every_action_has_its_dialog():

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from collections import Counter
 
 import pytest
+from folders import leave_logs
 
 from mpstui.history.files import BLOCK, LogFile, UnreadableLogError
 from mpstui.history.postmortem import state_at
@@ -23,10 +23,7 @@ RUNS = ("commands", "faults", "users")
 
 @pytest.fixture
 def logs(tmp_path):
-    """The logs of the recording with the faults, where a dead node left them."""
-    for kind in ("control", "server"):
-        shutil.copy(DATA / f"h100/faults-{kind}.log", tmp_path / f"{kind}.log")
-    return tmp_path
+    return leave_logs(tmp_path)
 
 
 def read(folder, since=None, until=None):

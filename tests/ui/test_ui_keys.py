@@ -13,7 +13,7 @@ from mpstui.ui.dialogs import ChangeForm, DetailsScreen, HarmConfirm, HelpScreen
 from mpstui.ui.overview import Overview
 
 from .fakes import ACTIONS
-from .screen import make_app, text_of
+from .screen import make_app, push, text_of
 from .snapshots import OTHER_PIPE, PIPE, client, clients, daemon, one_daemon, rich, server, unhealthy
 
 SIZE = (160, 48)
@@ -31,11 +31,6 @@ def pids(app: MpsTuiApp) -> list[int]:
 
 def cursor(app: MpsTuiApp) -> int:
     return app.overview.clients.cursor_row.pid
-
-
-async def push(pilot: Pilot, snapshot: Snapshot) -> None:
-    pilot.app.collector.push(snapshot)
-    await pilot.pause()
 
 
 async def press(pilot: Pilot, *keys: str) -> None:

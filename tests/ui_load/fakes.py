@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
 from textual.pilot import Pilot
-from ui.screen import make_app, text_of
+from ui.screen import make_app, until
 from ui.snapshots import GPU0, daemon, device, one_daemon, rich, server
 
 from mpstui.load.supervisor import even_levels
@@ -126,15 +125,6 @@ class FakeBackend:
 
 def load_app(backend: FakeBackend | None = None, snapshot: Snapshot | None = None, **options) -> MpsTuiApp:
     return make_app(one_daemon() if snapshot is None else snapshot, load=backend or FakeBackend(), **options)
-
-
-async def until(pilot: Pilot, condition: Callable[[], object], seconds: float = 30.0) -> None:
-    """Let the app work until the condition holds. Raises TimeoutError with what is on the screen."""
-    end = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > end:
-            raise TimeoutError(text_of(pilot.app))
-        await pilot.pause()
 
 
 async def opened(pilot: Pilot, *keys: str) -> FakeBackend:

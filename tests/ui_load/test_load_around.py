@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 
 import pytest
-from ui.screen import text_of
+from ui.screen import text_of, until
 from ui.snapshots import (
     GPU0,
     GPU1,
@@ -27,7 +27,7 @@ from mpstui.ui.dialogs.commands import ActionCommands
 from mpstui.ui.load.dialogs import LeaveDialog
 from mpstui.ui.load.screen import LoadScreen
 
-from .fakes import DOWN, FREE, SIZE, FakeBackend, load_app, opened, running, said, setup_of, until
+from .fakes import DOWN, FREE, SIZE, FakeBackend, load_app, opened, running, said, setup_of
 
 
 async def test_quitting_with_a_load_asks_and_stops_all():

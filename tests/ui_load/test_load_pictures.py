@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from ui.screen import until
 from ui.snapshots import GPU0, client, daemon, device, rich, server, unhealthy
 
 from mpstui.load.types import WorkerError
 from mpstui.model import ProcessKey
 from mpstui.ui.load.plot import POINT_SECONDS
 
-from .fakes import NOW, FakeBackend, load_app, opened, running, until
+from .fakes import NOW, FakeBackend, load_app, opened, running
 
 LARGE, SMALL = (160, 48), (80, 24)
 OPEN = daemon(servers=(server(active_thread_percentage=100.0),))

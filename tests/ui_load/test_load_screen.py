@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from textual.events import Key
 from textual.widgets import Input
-from ui.screen import make_app, text_of
+from ui.screen import make_app, text_of, until
 from ui.snapshots import (
     GPU0,
     GPU1,
@@ -24,7 +24,7 @@ from mpstui.ui.load.presets import PRESETS
 from mpstui.ui.load.screen import LoadScreen
 from mpstui.ui.overview import Overview
 
-from .fakes import DOWN, FREE, SIZE, FakeBackend, load_app, opened, running, said, setup_of, until
+from .fakes import DOWN, FREE, SIZE, FakeBackend, load_app, opened, running, said, setup_of
 
 
 async def test_l_opens_it_and_escape_goes_back():

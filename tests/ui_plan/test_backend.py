@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
-import signal
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from folders import place_for_daemons
 from ui.snapshots import PIPE
 
 from mpstui.actions.audit import AuditLog
@@ -22,7 +20,6 @@ from mpstui.daemons.spec import Wish
 from mpstui.model import Daemon
 from mpstui.node import open_node
 from mpstui.observe.collector import Collector
-from mpstui.observe.daemons import running_daemons
 from mpstui.observe.procfs import process_key
 from mpstui.plan.profile import ProfileError, parse
 from mpstui.sim import SimClient, control_binary
@@ -34,17 +31,11 @@ BINARY = control_binary()
 
 @pytest.fixture
 def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="mpu-", dir="/tmp"))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / "config"))
-    for name in ("CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY", "CUDA_VISIBLE_DEVICES"):
-        monkeypatch.delenv(name, raising=False)
-    try:
+    with place_for_daemons() as folder:
+        monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / "config"))
+        for name in ("CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY", "CUDA_VISIBLE_DEVICES"):
+            monkeypatch.delenv(name, raising=False)
         yield folder
-    finally:
-        for daemon in running_daemons():
-            if daemon.pipe_dir is not None and folder in daemon.pipe_dir.parents:
-                os.kill(daemon.key.pid, signal.SIGKILL)
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def backend(place: Path, *, read_only: bool = False, demo: bool = False) -> NodeDaemons:

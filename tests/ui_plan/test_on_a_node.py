@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from textual.pilot import Pilot
+from ui.screen import until
 
 from mpstui.actions.audit import AuditLog
 from mpstui.actions.runner import Runner
@@ -34,13 +33,6 @@ def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     finally:
         node.stop()
         shutil.rmtree(place, ignore_errors=True)
-
-
-async def until(pilot: Pilot, true: Callable[[], bool], seconds: float = 40.0) -> None:
-    ends = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < ends, "it did not come to that"
-        await pilot.pause()
 
 
 async def test_a_plan_is_applied_kept_and_seen_and_the_daemon_stopped(folder: Path) -> None:

@@ -6,9 +6,8 @@ import re
 
 import pytest
 from textual.events import Key
-from ui.screen import text_of
+from ui.screen import text_of, until
 from ui.snapshots import GIB, GPU0, GPU1, PIPE, client, no_daemon, unhealthy
-from ui_load.fakes import until
 
 from mpstui.ui.dialogs import DetailsScreen, HelpScreen
 from mpstui.ui.overview import Overview

@@ -10,7 +10,7 @@ from mpstui.model import Event
 from mpstui.ui.dialogs import DetailsScreen
 from mpstui.ui.trouble.eventfilter import EventFilter, pids_of
 from mpstui.ui.trouble.events import EventsScreen
-from tests.ui.screen import make_app, text_of
+from tests.ui.screen import make_app, push, text_of
 from tests.ui.snapshots import NOW, OTHER_PIPE
 
 from .nodes import FATAL, FakeTrouble, event, history, node, trouble_app
@@ -24,11 +24,6 @@ def kinds(app) -> list[str]:
 
 def with_events(*more: Event):
     return node(events=(*history(), *more))
-
-
-async def push(pilot, snapshot) -> None:
-    pilot.app.collector.push(snapshot)
-    await pilot.pause()
 
 
 PLAIN = ["daemon_started", "client_connected", "limit_set", "client_refused", "client_connected", "fatal_fault"]

@@ -7,21 +7,14 @@ from dataclasses import replace
 import pytest
 
 from mpstui.faults import fault_reports
-from mpstui.model import Snapshot
 from mpstui.ui.dialogs import HarmConfirm
 from mpstui.ui.trouble.fault import FaultScreen
-from tests.ui.screen import text_of
+from tests.ui.screen import push, text_of
 from tests.ui.snapshots import NOW, OTHER_PIPE
 
 from .nodes import FATAL, A, B, C, event, faulted, node, recovered, trouble_app
 
 SIZE = (160, 48)
-
-
-async def push(pilot, snapshot: Snapshot) -> str:
-    pilot.app.collector.push(snapshot)
-    await pilot.pause()
-    return text_of(pilot.app)
 
 
 @pytest.mark.parametrize("size", [SIZE, (80, 24), (44, 12)])

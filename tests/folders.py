@@ -1,0 +1,38 @@
+"""Folders of a test's own: a short one for pipe directories, whose daemons end with it, and the logs of a dead node."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from mpstui.observe.daemons import DaemonProcess, running_daemons
+
+_RECORDED = Path(__file__).parent / "data" / "h100"
+
+
+def daemons_below(folder: Path) -> list[DaemonProcess]:
+    return [d for d in running_daemons() if d.pipe_dir is not None and folder in d.pipe_dir.parents]
+
+
+@contextmanager
+def place_for_daemons() -> Iterator[Path]:
+    """Short enough for the path of a socket, wherever tests are told to keep their files."""
+    folder = Path(tempfile.mkdtemp(prefix="mpd-", dir="/tmp"))
+    try:
+        yield folder
+    finally:
+        for daemon in daemons_below(folder):
+            os.kill(daemon.key.pid, signal.SIGKILL)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def leave_logs(folder: Path) -> Path:
+    """The logs of the recording with the faults, where a dead node left them."""
+    for kind in ("control", "server"):
+        shutil.copy(_RECORDED / f"faults-{kind}.log", folder / f"{kind}.log")
+    return folder
