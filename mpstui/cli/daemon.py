@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import sys
@@ -52,7 +53,8 @@ def _wanted(
     """The profile, the daemons asked for, the node's devices, and the control binary."""
     if len(pipe_dirs) > 1:
         raise PlanError("one --pipe-dir only; --per-gpu makes one for each GPU from it")
-    sources, _ = open_node(pipe_dirs or (Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY") or DEFAULT_PIPE_DIR),))
+    usual = Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY") or DEFAULT_PIPE_DIR).absolute()
+    sources, _ = open_node(pipe_dirs or (usual,))
     try:
         devices = sources.nvml.sample().devices
     finally:
@@ -73,8 +75,7 @@ def _wanted(
     profile, _ = store.read(options.profile)
     if pipe_dirs and len(profile.daemons) > 1:
         raise PlanError("the profile has several daemons with their own directories; leave out --pipe-dir")
-    fallback = pipe_dirs[0] if pipe_dirs else DEFAULT_PIPE_DIR
-    specs = tuple(spec_of_profile(_at(one, pipe_dirs), fallback) for one in profile.daemons)
+    specs = tuple(spec_of_profile(_at(one, pipe_dirs), usual) for one in profile.daemons)
     return profile, specs, devices, sources.control_binary
 
 
@@ -117,8 +118,10 @@ def _start(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
         for line in modes if any(result.done for result in results) else ():
             print(line)
     if profile is not None and status is ExitStatus.DONE:
-        options.json = False  # what is applied is told on stderr and in the exit status
-        return apply_profile(options, profile, pipe_dirs)
+        dirs = tuple(spec.pipe_dir for spec in specs) if len(specs) == 1 else ()  # several have theirs in the profile
+        with contextlib.redirect_stdout(sys.stderr if options.json else sys.stdout):
+            options.json = False  # what is applied is told on stderr and in the exit status
+            return apply_profile(options, profile, dirs)
     return status
 
 

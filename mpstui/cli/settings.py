@@ -114,7 +114,8 @@ class NodeDaemons:
         from mpstui.daemons.spec import spec_of_profile
         from mpstui.observe.daemons import DEFAULT_PIPE_DIR
 
-        return tuple(spec_of_profile(one, DEFAULT_PIPE_DIR) for one in profile.daemons)
+        usual = Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY") or DEFAULT_PIPE_DIR).absolute()
+        return tuple(spec_of_profile(one, usual) for one in profile.daemons)
 
     def command(self, spec: DaemonSpec) -> str:
         """As one would type it."""

@@ -71,6 +71,20 @@ def test_start_with_a_profile_sets_its_limits(mpstui: Run, place: Path) -> None:
     assert mpstui("daemon", "start", "--profile", "none")[0] == 2
 
 
+def test_a_profile_without_a_directory_is_for_the_one_in_the_environment(
+    mpstui: Run, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = place / "config" / "mpstui" / "profiles"
+    folder.mkdir(parents=True)
+    (folder / "any.toml").write_text("schema = 1\n[[daemon]]\n[daemon.limits]\nclient_priority = 1\n")
+    monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(place / "chosen"))
+    status, out, _ = mpstui("daemon", "unit", "slurm", "--profile", "any")  # so that none starts elsewhere
+    assert (status, f"CUDA_MPS_PIPE_DIRECTORY={place}/chosen\n" in out) == (0, True)
+    status, out, err = mpstui("daemon", "start", "--profile", "any", "--json")
+    assert (status, json.loads(out)["daemons"][0]["pipe_dir"]) == (0, str(place / "chosen"))
+    assert "in force: default client priority below normal" in err
+
+
 def test_start_refuses_in_words(mpstui: Run, place: Path, started: Path) -> None:
     status, out, err = mpstui("daemon", "start", "--pipe-dir", started, "--json")
     entry = json.loads(out)["daemons"][0]
