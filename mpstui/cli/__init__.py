@@ -180,6 +180,11 @@ def state_text(daemon: Daemon) -> str:
     return f"{where}{'cannot be asked' if daemon.unread else daemon.health}: {detail}"
 
 
+def print_json(**fields: object) -> None:
+    """One object on stdout, with the number of its schema."""
+    print(json.dumps({"schema": 1, **fields}, ensure_ascii=False))
+
+
 def complain(text: str, status: int) -> int:
     """One line on stderr; hands the exit status through."""
     print(f"mpstui: {printable(text, 2000)}", file=sys.stderr)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import shlex
 import sys
 from collections.abc import Sequence
@@ -14,7 +13,7 @@ from pathlib import Path
 from mpstui.actions.audit import AuditLog, default_path
 from mpstui.actions.runner import Runner
 from mpstui.actions.types import ExitStatus
-from mpstui.cli import NO_DAEMON, complain
+from mpstui.cli import NO_DAEMON, complain, print_json
 from mpstui.model import Daemon, Snapshot
 from mpstui.node import MixedNode, open_node
 from mpstui.observe.collector import Collector
@@ -131,11 +130,11 @@ async def _apply_all(options: argparse.Namespace, profile: Profile, pipe_dirs: t
     except (Unusable, PlanError) as error:
         status = error.status if isinstance(error, Unusable) else ExitStatus.USAGE
         if getattr(options, "json", False):
-            _print_json(done=False, exit_status=int(status), message=str(error))
+            print_json(done=False, exit_status=int(status), message=str(error))
         return complain(str(error), status)
     status = next((report.status for _, report in reports if not report.complete), ExitStatus.DONE)
     if getattr(options, "json", False):
-        _print_json(
+        print_json(
             done=status is ExitStatus.DONE,
             exit_status=int(status),
             daemons=[
@@ -228,7 +227,7 @@ def _print_differences(
             for pipe_dir, differences in found
             for d in differences
         ]
-        _print_json(differences=entries, waits_for_a_server=[str(path) for path in waits])
+        print_json(differences=entries, waits_for_a_server=[str(path) for path in waits])
         return
     for pipe_dir, differences in found:
         nothing = "no difference that can be seen yet" if pipe_dir in waits else "no difference"
@@ -241,7 +240,3 @@ def _print_differences(
 
 def _tell(text: str) -> None:
     print(text, file=sys.stderr)
-
-
-def _print_json(**fields: object) -> None:
-    print(json.dumps({"schema": 1, **fields}, ensure_ascii=False))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from mpstui.actions.audit import AuditLog, default_path
 from mpstui.actions.check import Refused
 from mpstui.actions.runner import Runner
 from mpstui.actions.types import ActionId, ExitStatus, Preview, Request, Result
-from mpstui.cli import NO_DAEMON, complain, state_text
+from mpstui.cli import NO_DAEMON, complain, print_json, state_text
 from mpstui.model import Snapshot
 from mpstui.observe.collector import Collector
 
@@ -36,7 +35,7 @@ async def change(options: argparse.Namespace, collector: Collector) -> int:
             snapshot = await collector.once()  # the answer may have taken its time; somebody else may have been quicker
     except Refused as refused:
         if options.json:
-            _print_json(done=False, exit_status=int(refused.status), message=str(refused))
+            print_json(done=False, exit_status=int(refused.status), message=str(refused))
         return complain(str(refused), refused.status)
     result = await runner.execute(request, snapshot, lambda text: print(text, file=sys.stderr))
     _print_result(options, result)
@@ -102,7 +101,7 @@ def _confirmed(shown: Preview) -> bool:
 
 def _print_result(options: argparse.Namespace, result: Result) -> None:
     if options.json:
-        _print_json(
+        print_json(
             done=result.done,
             exit_status=int(result.status),
             message=result.message,
@@ -118,7 +117,3 @@ def _print_result(options: argparse.Namespace, result: Result) -> None:
         print(f"  {line}", file=stream)
     if result.remedy:
         print(f"  → {result.remedy}", file=stream)
-
-
-def _print_json(**fields: object) -> None:
-    print(json.dumps({"schema": 1, **fields}, ensure_ascii=False))

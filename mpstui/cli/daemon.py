@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import json
 import os
 import sys
 from collections.abc import Sequence
@@ -14,7 +13,7 @@ from pathlib import Path
 
 from mpstui.actions.audit import AuditLog, default_path
 from mpstui.actions.types import ExitStatus
-from mpstui.cli import NO_DAEMON, complain
+from mpstui.cli import NO_DAEMON, complain, print_json
 from mpstui.cli.apply import apply_profile
 from mpstui.daemons.spec import DaemonSpec, Wish, spec_of_profile, specs_of
 from mpstui.daemons.stale import clean
@@ -108,7 +107,7 @@ def _start(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
             }
             for r in results
         ]
-        _print_json(done=status is ExitStatus.DONE, exit_status=int(status), daemons=entries, compute_mode=modes)
+        print_json(done=status is ExitStatus.DONE, exit_status=int(status), daemons=entries, compute_mode=modes)
     else:
         for result in results:
             stream = sys.stdout if result.done else sys.stderr
@@ -186,7 +185,7 @@ def _nothing_runs(options: argparse.Namespace, daemons: Sequence[Daemon]) -> int
 
 def _report(options: argparse.Namespace, pipe_dir: Path, result: Stopped) -> None:
     if options.json:
-        _print_json(
+        print_json(
             done=result.done,
             exit_status=int(result.status),
             pipe_dir=str(pipe_dir),
@@ -214,7 +213,3 @@ def _confirmed(one: Daemon, shown: StopPreview) -> bool:
 
 def _tell(text: str) -> None:
     print(text, file=sys.stderr)
-
-
-def _print_json(**fields: object) -> None:
-    print(json.dumps({"schema": 1, **fields}, ensure_ascii=False))

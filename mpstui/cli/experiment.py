@@ -92,11 +92,11 @@ async def run(options: argparse.Namespace, sources: NodeSources, pipe_dirs: Sequ
         sample = await asyncio.to_thread(sources.nvml.sample)
         outcome = await _run(options, sources, pipe_dirs, device)
     except PrivateDaemonError as error:
-        return _told(str(error), "check nvidia-cuda-mps-control by hand, and free disk", ExitStatus.NO_DAEMON)
+        return told(str(error), "check nvidia-cuda-mps-control by hand, and free disk", ExitStatus.NO_DAEMON)
     except LoadRefused as refused:
-        return _told(str(refused), refused.remedy, refused.status)
+        return told(str(refused), refused.remedy, refused.status)
     except ExperimentError as error:
-        return _told(str(error), error.remedy, ExitStatus.REFUSED_BY_DAEMON)
+        return told(str(error), error.remedy, ExitStatus.REFUSED_BY_DAEMON)
     clear()
     about = describe(sample, device, sources.simulated)
     try:
@@ -205,6 +205,7 @@ def clear() -> None:
         print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
 
-def _told(text: str, remedy: str, status: ExitStatus) -> ExitStatus:
+def told(text: str, remedy: str, status: ExitStatus) -> ExitStatus:
+    """As ``complain``, after the progress."""
     clear()
     return complain(text, remedy, status)

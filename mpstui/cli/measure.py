@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from mpstui.actions.types import ExitStatus
-from mpstui.cli.experiment import clear, describe, progress
-from mpstui.cli.load import LoadRefused, complain, make_supervisor, shared_daemon
+from mpstui.cli.experiment import clear, describe, progress, told
+from mpstui.cli.load import LoadRefused, make_supervisor, shared_daemon
 from mpstui.cli.loadoptions import words
 from mpstui.cli.plan import choose_device, plan_of
 from mpstui.load.advising import Cost, Measured, advise_on, name_of, unit
@@ -51,14 +51,14 @@ def measure(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> Result 
         device = next((d for d in sample.devices if d.uuid == target.uuid), None)
         measured = asyncio.run(_measure(options, sources, dirs, target, loads, clients))
     except PrivateDaemonError as error:
-        return _told(str(error), "check nvidia-cuda-mps-control by hand, and free disk", ExitStatus.NO_DAEMON)
+        return told(str(error), "check nvidia-cuda-mps-control by hand, and free disk", ExitStatus.NO_DAEMON)
     except LoadRefused as refused:
-        return _told(str(refused), refused.remedy, refused.status)
+        return told(str(refused), refused.remedy, refused.status)
     except ExperimentError as error:
         remedy = error.remedy
         if not options.shared and device is not None and device.compute_mode == "Exclusive_Process":
             remedy = f"{remedy}; {EXCLUSIVE}" if remedy else EXCLUSIVE
-        return _told(str(error), remedy, ExitStatus.REFUSED_BY_DAEMON)
+        return told(str(error), remedy, ExitStatus.REFUSED_BY_DAEMON)
     finally:
         sources.nvml.close()
     clear()
@@ -274,8 +274,3 @@ def _load_json(load: LoadSpec, advice: Advice) -> dict[str, Any]:
 
 def _spread_json(spread: Spread) -> dict[str, float]:
     return {"median": spread.median, "low": spread.low, "high": spread.high}
-
-
-def _told(text: str, remedy: str, status: ExitStatus) -> int:
-    clear()
-    return complain(text, remedy, status)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 from mpstui.actions.types import ExitStatus
-from mpstui.cli import NO_DAEMON, complain
+from mpstui.cli import NO_DAEMON, complain, print_json
 from mpstui.cli.apply import Unusable, apply_profile, diff_profile, read_snapshot
 from mpstui.cli.shares import export
 from mpstui.model import Daemon, Snapshot
@@ -51,7 +50,7 @@ def _list(options: argparse.Namespace) -> int:
             entries.append((name, 0, [], "", str(error)))
     if options.json:
         keys = ("name", "daemons", "shares", "description", "error")
-        print(json.dumps({"schema": 1, "profiles": [dict(zip(keys, e, strict=True)) for e in entries]}))
+        print_json(profiles=[dict(zip(keys, e, strict=True)) for e in entries])
         return ExitStatus.DONE
     for name, daemons, shares, description, problem in entries:
         if problem is not None:
@@ -94,7 +93,7 @@ def _save(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
     unsaid = [d for daemon, one in zip(daemons, made.daemons, strict=True) for d in drift(daemon, one)]
     notes = [f"{d.what} is {d.found}, which a profile cannot say" for d in unsaid]
     if options.json:
-        print(json.dumps({"schema": 1, "done": True, "path": str(path), "notes": notes}, ensure_ascii=False))
+        print_json(done=True, path=str(path), notes=notes)
     else:
         print(f"kept as {path}")
         for note in notes:
