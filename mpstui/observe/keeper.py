@@ -13,12 +13,15 @@ from mpstui.model import EventKind
 from mpstui.observe.asking import Asked, ask_limits, ask_membership
 from mpstui.observe.reducer import NodeState
 from mpstui.observe.schedule import Schedule
+from mpstui.observe.state import DaemonState
 from mpstui.observe.watching import LogWatch
 from mpstui.observe.worker import Worker
 
 Clock = Callable[[], float]
 SESSION = 0.1
 """Seconds after which an open control session is looked into; a command takes 2–11 ms (facts 1 and 15)."""
+_TRIES = 3
+"""Times that the limits are asked for while somebody sets one after the other."""
 _NOTHING: frozenset[EventKind] = frozenset()
 
 
@@ -48,6 +51,8 @@ class Keeper:
         self._named: frozenset[int] = frozenset()
         self._asking: asyncio.Task[None] | None = None
         self._session_at: float | None = None
+        self._unreported = _NOTHING
+        self._limits_told = 0
 
     @property
     def logs(self) -> tuple[Path, ...]:
@@ -97,6 +102,10 @@ class Keeper:
 
     def poll_logs(self) -> frozenset[EventKind]:
         """Folds what the logs tell since the last time, and answers what kinds of events that was."""
+        kinds, self._unreported = self._unreported | self._fold_logs(), _NOTHING
+        return kinds
+
+    def _fold_logs(self) -> frozenset[EventKind]:
         if self._logs is None or self._reading_history:
             return _NOTHING
         told = self._logs.poll()
@@ -107,6 +116,7 @@ class Keeper:
         for kind, event in told:
             self._node.add_event(self.pipe_dir, event, kind, wall)
             self.schedule.changed(event.kind, now)
+            self._limits_told += event.kind == "limit_set"
             self._note_session(event.kind, now)
         return frozenset(event.kind for _, event in told) if told else _NOTHING
 
@@ -162,12 +172,23 @@ class Keeper:
             self._node.fold_membership(self.pipe_dir, asked.membership, self._clock())
             self._notify()
         if limits:
-            asked = await ask_limits(self.control, self._clock, tuple(state.servers), tuple(state.ordinals))
+            asked = await self._ask_limits(state)
             self._probed(asked, begun)
             if asked.limits is None:
                 return asked.answer.outcome
             self._node.fold_limits(self.pipe_dir, asked.limits)
         return Outcome.OK
+
+    async def _ask_limits(self, state: DaemonState) -> Asked:
+        """The limits, and the log up to them: who connected before one was set is told apart by their order only."""
+        for _ in range(_TRIES):
+            self._unreported |= self._fold_logs()
+            told = self._limits_told
+            asked = await ask_limits(self.control, self._clock, tuple(state.servers), tuple(state.ordinals))
+            self._unreported |= self._fold_logs()
+            if self._limits_told == told:
+                break
+        return asked
 
     def _note_session(self, kind: EventKind, now: float) -> None:
         if kind in {"session_opened", "session_closed", "daemon_started"}:

@@ -76,6 +76,26 @@ async def test_a_limit_set_by_somebody_is_seen_and_read_back(node):
     assert node.daemon.servers[0].clients[0].outdated_limits
 
 
+async def test_a_limit_set_while_the_limits_are_read_is_not_taken_for_the_old_clients(node):
+    """The answer has it before the log was looked at."""
+    await node.settled()
+    answer, tries = node.control.get_active_thread_percentage, []
+
+    async def get_active_thread_percentage(server):
+        tries.append(server)
+        if len(tries) == 1:
+            node.control.percentage = 50.0
+            node.log("control", "NEW UI", "Cmd:set_active_thread_percentage 634 50", "50.0", "UI closed")
+        return await answer(server)
+
+    node.control.get_active_thread_percentage = get_active_thread_percentage
+    node.collector.request_refresh()
+    await node.until(lambda: node.daemon.servers[0].active_thread_percentage == 50.0)
+    await node.pass_time(10)
+    (client,) = node.daemon.clients()
+    assert (client.active_thread_percentage, client.outdated_limits) == (100.0, True)
+
+
 async def test_one_reconciliation_after_the_last_change(node):
     await node.settled()
     node.connect(700)
