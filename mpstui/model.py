@@ -283,7 +283,8 @@ class Daemon:
     @property
     def servers_known(self) -> bool:
         """Whether no servers means that there are none."""
-        return bool(self.servers) or not self.unread or self.answered_at is not None
+        asked = not self.unread and self.health not in {"held", "blocked"}
+        return bool(self.servers) or asked or self.answered_at is not None or (not self.unread and self.watch == "logs")
 
     def clients(self) -> Iterator[Client]:
         for server in self.servers:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from mpstui.model import Daemon, LostClient, OutsideClient, OutsideReason, PendingClient, ProcessKey, ServerFault
 from mpstui.observe.sources import NvmlSample, ProcessFacts
@@ -65,6 +65,18 @@ def lost_clients(state: DaemonState, facts: Facts) -> tuple[LostClient, ...]:
         if known is not None:
             found.append(LostClient(known.key, server, known.uid, known.user, known.command, since))
     return tuple(found)
+
+
+def ended_unseen(state: DaemonState, asked: Collection[int], facts: Facts, visible: bool) -> list[int]:
+    """Who of ``asked``, by an old line of the log, waits for a server or has lost it, and ended before /proc was looked
+    at: the PID is nobody's, or somebody else's. ``visible``: /proc shows the daemon, so it would show them."""
+    waiting = [pid for pid, event in state.pending.items() if pid in facts and _another(facts[pid].uid, event.uid)]
+    gone = (pid for pid in (*state.pending, *state.lost) if pid in asked and pid not in facts)
+    return [*waiting, *gone] if visible else waiting
+
+
+def _another(uid: int | None, other: int | None) -> bool:
+    return uid is not None and other is not None and uid != other
 
 
 def outside_pids(sample: NvmlSample | None, states: Iterable[DaemonState]) -> set[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -22,12 +22,14 @@ from mpstui.model import (
 )
 from mpstui.observe.aftermath import (
     blocker_key,
+    ended_unseen,
     lost_clients,
     outside_clients,
     outside_pids,
     pending_clients,
     server_fault,
 )
+from mpstui.observe.contexts import contexts_by_device
 from mpstui.observe.discovery import Place
 from mpstui.observe.eventlog import EventLog, Origin
 from mpstui.observe.health import Probe, condition
@@ -140,7 +142,7 @@ class NodeState:
                         listed.add(pid)
         return frozenset(listed)
 
-    def set_facts(self, asked: Iterable[int], facts: Mapping[int, ProcessFacts], time: float) -> bool:
+    def set_facts(self, asked: Collection[int], facts: Mapping[int, ProcessFacts], time: float) -> bool:
         """/proc's word on the processes ``asked`` for. One that was there and is gone has left MPS as well.
 
         Answers whether a daemon was there and is gone.
@@ -157,6 +159,9 @@ class NodeState:
             self._count_cpu(new, time)
             if old is None or not new.alike(old):
                 self._facts[pid] = new
+        for state in self._states():
+            for pid in ended_unseen(state, asked, facts, not daemons.isdisjoint(facts)):
+                state.process_gone(pid, time)
         wanted = self.pids()
         for pid in self._facts.keys() - wanted:
             self._cpu.pop(self._facts.pop(pid).key, None)
@@ -257,18 +262,12 @@ class NodeState:
     def _devices(self) -> tuple[Device, ...]:
         if self._sample is None:
             return ()
-        counts: dict[str, int] = {}
-        running = False
-        for watched in self.watched.values():
-            running = running or bool(watched.place and watched.place.state == "running")
-            for server in watched.state.servers.values():
-                for client in server.clients.values():
-                    for uuid in client.contexts.values():
-                        if uuid is not None:
-                            counts[uuid] = counts.get(uuid, 0) + 1
-        if not running:
+        running = [w for w in self.watched.values() if w.place and w.place.state == "running"]
+        # One has told of its clients once it has answered, or by a log that reaches back to its start.
+        if not running or any(w.answered_at is None and w.state.daemon_pid is None for w in running):
             return self._sample.devices
-        return tuple(replace(device, contexts=counts.get(device.uuid, 0)) for device in self._sample.devices)
+        counts = contexts_by_device(w.state for w in running)
+        return tuple(replace(device, contexts=counts[device.uuid]) for device in self._sample.devices)
 
     def _daemon(self, pipe_dir: Path, watched: Watched, devices: Mapping[str, Device]) -> Daemon:
         place, state = watched.place, watched.state

@@ -1,0 +1,61 @@
+"""What nobody has told is not known: it is neither 0 nor what an old line of the log said of a PID."""
+
+from __future__ import annotations
+
+import pytest
+
+from mpstui.control.answer import Answer, Outcome
+from mpstui.model import ProcessKey
+from mpstui.observe.reducer import NodeState
+from mpstui.observe.sources import NvmlSample, ProcessFacts
+from tests.observe.replay import PIPE, at, events, running
+from tests.observe.test_logparse import control
+from tests.observe.test_reducer import H100
+
+DAEMON = {480: ProcessFacts(ProcessKey(480, 1))}
+STRANGER = ProcessFacts(ProcessKey(5, 99), uid=0, user="root", command="sshd")
+
+
+@pytest.fixture
+def waiting() -> NodeState:
+    """A node whose log tells of process 5 of user 2001, which waits for a server."""
+    node = NodeState()
+    node.set_places([running()])
+    for event in events(
+        "control",
+        control(
+            "Starting control daemon using socket /tmp/mps_0/control",
+            "NEW CLIENT 5 from user 2001: Server is not ready, push client to pending list",
+        ),
+    ):
+        node.add_event(PIPE, event, "control", at("21:24:29"))
+    return node
+
+
+def pending(node: NodeState) -> list[int]:
+    return [client.pid for client in node.snapshot(1.0).daemons[0].pending]
+
+
+@pytest.mark.parametrize("now", [{}, {5: STRANGER}], ids=["no process", "somebody else's"])
+def test_who_waited_long_ago_waits_no_more_when_the_process_is_gone(waiting: NodeState, now) -> None:
+    waiting.set_facts({480}, DAEMON, 1.0)  # began before the line was read, and says nothing of it
+    assert pending(waiting) == [5]
+    waiting.set_facts({480, 5}, {**DAEMON, **now}, 1.0)
+    assert pending(waiting) == []
+
+
+def test_who_waits_in_another_pid_namespace_is_not_taken_for_gone(waiting: NodeState) -> None:
+    waiting.set_facts({480, 5}, {}, 1.0)
+    assert pending(waiting) == [5]
+
+
+@pytest.mark.parametrize(("outcome", "contexts"), [(Outcome.HELD, None), (Outcome.OK, 0)])
+def test_contexts_and_servers_of_a_daemon_that_has_told_nothing_are_not_none_but_unknown(outcome, contexts) -> None:
+    node = NodeState()
+    node.set_places([running()])
+    node.watch(PIPE).watch = "polling"
+    node.set_sample(NvmlSample(1.0, "580", (H100,)))
+    node.set_probe(PIPE, Answer("get_server_list", outcome), 1.0)
+    snapshot = node.snapshot(2.0)
+    assert snapshot.devices[0].contexts == contexts
+    assert snapshot.daemons[0].servers_known == (outcome is Outcome.OK)
