@@ -151,8 +151,8 @@ async def _stop(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int
             shown = preview_stop(snapshot, one.pipe_dir, options.timeout, options.force)
             if shown.error is not None:
                 result = Stopped(shown.error_status, shown.error)
-            elif not options.yes and not _confirmed(one, shown):
-                result = Stopped(ExitStatus.REFUSED_BY_SAFETY_RULE, "nothing was sent")
+            elif not options.yes and (refused := await _refused(options, collector, one, shown)):
+                result = refused
             else:
                 result = await stop(
                     one,
@@ -197,6 +197,28 @@ def _report(options: argparse.Namespace, pipe_dir: Path, result: Stopped) -> Non
     print(result.message, file=stream)
     for line in result.details:
         print(f"  {line}", file=stream)
+
+
+async def _refused(
+    options: argparse.Namespace, collector: Collector, one: Daemon, shown: StopPreview
+) -> Stopped | None:
+    """Asks until everybody who would be hit was named; None where it was agreed to.
+
+    The answer may take its time: clients come meanwhile, and the daemon may be another one by then.
+    """
+    while _confirmed(one, shown):
+        snapshot = await collector.once()
+        now = snapshot.daemon(one.pipe_dir)
+        if now is None or now.key != one.key:
+            gone = f"the daemon in {one.pipe_dir} has ended, or another one is there now; nothing was sent"
+            return Stopped(ExitStatus.REFUSED_BY_SAFETY_RULE, gone)
+        named, shown = set(shown.hits), preview_stop(snapshot, one.pipe_dir, options.timeout, options.force)
+        if shown.error is not None:
+            return Stopped(shown.error_status, shown.error)
+        if named.issuperset(shown.hits):
+            return None
+        _tell("clients have come since:")
+    return Stopped(ExitStatus.REFUSED_BY_SAFETY_RULE, "nothing was sent")
 
 
 def _confirmed(one: Daemon, shown: StopPreview) -> bool:

@@ -72,7 +72,10 @@ def preview_stop(snapshot: Snapshot, pipe_dir: Path, timeout: int | None, force:
             hint = "; --force ends its process" if unanswering else ""
             error, status = f"{refused}{hint}", refused.status
     limit = FORCE_AFTER if force else timeout
-    if not hits:
+    if not hits and daemon is not None and not daemon.servers_known:
+        then = "it waits for all that there are" if limit is None else f"the GPU work of any is ended after {limit} s"
+        effect = f"which clients are connected is not known, since it cannot be asked: {then}"
+    elif not hits:
         effect = "no client is connected: it ends at once"
     elif limit is None:
         effect = f"it waits until {_clients(len(hits))} ended, and serves nobody else meanwhile"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -120,6 +121,33 @@ def test_stop_asks_and_names_who_is_hit(mpstui: Run, started: Path) -> None:
         assert client.wait_status("lost")
     finally:
         client.close()
+
+
+def test_a_client_that_comes_while_the_question_stands_is_named_before_it_is_hit(
+    mpstui: Run, started: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    came: list[SimClient] = []
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+        def readline(self, size: int = -1, /) -> str:
+            if came:
+                return "n\n"
+            came.append(SimClient(started, "busy"))
+            assert came[0].wait_settled() == "connected"
+            return "y\n"
+
+    monkeypatch.setattr("sys.stdin", Terminal())
+    try:
+        status, _, err = mpstui("daemon", "stop", "--pipe-dir", started, "--force")
+        assert (status, came[0].wait_settled()) == (6, "connected")
+        assert f"clients have come since:\nStop the daemon in {started}" in err
+        assert f"hits: {came[0].pid} " in err
+    finally:
+        for client in came:
+            client.close()
 
 
 def test_stop_where_nothing_runs_cleans_what_is_stale(mpstui: Run, place: Path, started: Path) -> None:

@@ -287,7 +287,12 @@ async def test_a_daemon_that_answers_nobody_is_ended_only_by_force(
     assert (await stop(daemon, control, audit, timeout=0)).status is ExitStatus.NO_ANSWER
     blocked = Snapshot(0.0, daemons=(replace(daemon, health="blocked"),))
     assert "--force ends" in (preview_stop(blocked, daemon.pipe_dir, None, False).error or "")
-    assert preview_stop(blocked, daemon.pipe_dir, None, True).error is None
+    forced = preview_stop(blocked, daemon.pipe_dir, None, True)
+    assert (forced.error, "clients are connected is not known" in forced.effect) == (None, False)  # it has a server
+    unread = Snapshot(0.0, daemons=(replace(daemon, health="blocked", servers=()),))
+    assert "clients are connected is not known" in preview_stop(unread, daemon.pipe_dir, None, True).effect
+    logged = Snapshot(0.0, daemons=(replace(daemon, health="blocked", servers=(), watch="logs"),))
+    assert "no client is connected" in preview_stop(logged, daemon.pipe_dir, None, True).effect
     result = await stop(daemon, control, audit, force=True)
     assert result.done
     assert "ended by SIGKILL" in result.message

@@ -92,8 +92,9 @@ class StopDialog(WorkDialog):
         problem = shown.error.replace("; --force ends its process", "; force ends its process") if shown.error else None
         if self.daemon is None:
             problem = "the daemon has ended, or another one is there now; nothing will be done"
+        waits = shown.hits or (self.daemon is not None and not self.daemon.servers_known)
         self.query_one("#effect", Lines).show(
-            marked("▲" if shown.hits else "·", shown.effect, "$text-warning" if shown.hits else "")
+            marked("▲" if waits else "·", shown.effect, "$text-warning" if waits else "")
         )
         self.show_problem(problem)
         self.show_foot("Force …" if self.forcing else "Stop", ready=problem is None)
