@@ -58,7 +58,9 @@ async def killed(place: Path, started: Started) -> None:
     os.kill(started.pid or 0, signal.SIGKILL)
 
     async def left() -> list[object]:
-        return list(daemons_below(place))
+        # A process that ends has no command line before it lets go of its lock.
+        holds = place_of(started.spec.pipe_dir).state == "running"
+        return [*daemons_below(place), *(["its lock"] if holds else [])]
 
     await eventually(left, lambda found: not found)
 
