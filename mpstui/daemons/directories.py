@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 from mpstui.actions.types import ExitStatus
@@ -13,6 +15,8 @@ from mpstui.observe.procfs import user_name
 from mpstui.text import printable
 
 _OTHERS_WRITE = 0o022
+_LINKS = 40
+"""Symbolic links on one way, as the kernel counts them."""
 
 
 class DaemonError(Exception):
@@ -98,15 +102,35 @@ def _make_parents(parent: Path) -> None:
     """Raises DaemonError where somebody else could exchange what is below a directory on the way."""
     for directory in reversed((parent, *parent.parents)):
         _make_if_missing(directory)
-    for directory in (real := Path(os.path.realpath(parent)), *real.parents):
-        found = os.stat(directory)
-        others = found.st_mode & _OTHERS_WRITE and not found.st_mode & stat.S_ISVTX
+    for place in _walked(parent):
+        found = os.lstat(place)
+        link = stat.S_ISLNK(found.st_mode)  # its owner can exchange it, and its mode says nothing
+        others = not link and found.st_mode & _OTHERS_WRITE and not found.st_mode & stat.S_ISVTX
         if found.st_uid not in {0, os.geteuid()} or others:
             whose = "everybody" if others else user_name(found.st_uid)
             raise DaemonError(
-                f"{shown(directory)} can be changed by {whose}, so that no daemon is safe below it",
+                f"{shown(place)} can be changed by {whose}, so that no daemon is safe below it",
                 ExitStatus.NOT_PERMITTED,
             )
+
+
+def _walked(path: Path) -> Iterator[Path]:
+    """Every directory and link that the kernel looks at on the way to ``path``, which is there and absolute."""
+    at, rest, links = Path("/"), list(path.parts[1:]), 0
+    yield at
+    while rest:
+        name = rest.pop(0)
+        place = at.parent if name == ".." else at / name
+        yield place
+        if place.is_symlink():
+            links += 1
+            if links > _LINKS:
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+            target = Path(os.readlink(place))
+            rest = [*target.parts[target.is_absolute() :], *rest]
+            at = Path("/") if target.is_absolute() else at
+        else:
+            at = place
 
 
 def _make_if_missing(directory: Path) -> None:

@@ -202,6 +202,14 @@ async def test_directories_open_to_others_are_closed(place: Path, audit: AuditLo
     (place / "open").chmod(0o777)
     result = await start(spec_in(place, pipe_dir=place / "open" / "p"), BINARY, audit)
     assert "changed by everybody" in result.message
+    (place / "safe").mkdir()
+    (place / "open" / "link").symlink_to(place / "safe")
+    (place / "chain").symlink_to("open/link")
+    for link in (place / "open" / "link", place / "chain"):  # whoever exchanges the link has the daemon elsewhere
+        result = await start(spec_in(place, pipe_dir=link / "p"), BINARY, audit)
+        assert f"{place}/open can be changed by everybody" in result.message
+    (place / "fine").symlink_to("safe")
+    assert (await start(spec_in(place, pipe_dir=place / "fine" / "p"), BINARY, audit)).done
 
 
 async def test_directories_that_others_need_are_left_as_they_are(place: Path, audit: AuditLog) -> None:
