@@ -11,7 +11,7 @@ from mpstui.actions.check import client_line
 from mpstui.model import Client, Daemon, Device
 from mpstui.partition import sm_share
 from mpstui.plan.types import Plan, Share
-from mpstui.text import UNKNOWN, format_percentage, format_size, same_percentage
+from mpstui.text import UNKNOWN, format_percentage, format_size, same_limit, same_percentage
 
 By = Literal["user", "command", "client"]
 
@@ -70,8 +70,10 @@ def tenants(daemon: Daemon, device: Device, by: By, patterns: Sequence[str] = ()
     return tuple(Tenant(label, tuple(clients)) for label, clients in sorted(groups.items()))
 
 
-def what_if(plan: Plan, device: Device, groups: Sequence[Tenant]) -> WhatIf:
+def what_if(plan: Plan, device: Device, groups: Sequence[Tenant], ordinal: str = "0") -> WhatIf:
     """``plan`` beside what ``groups`` have on ``device``: the first share is the first tenant's, and so on.
+
+    ``ordinal``: the daemon's of the device, by which the clients' memory limits go.
 
     MPS limits each client and not a tenant, so that one with three clients gets its share three times.
     """
@@ -91,7 +93,7 @@ def what_if(plan: Plan, device: Device, groups: Sequence[Tenant]) -> WhatIf:
             if share.memory is not None and used > share.memory:
                 wanted = format_size(share.memory)
                 misfits.append(f"{client_line(client)}: uses {format_size(used)}, and its limit would be {wanted}")
-            if not _has(client, share):
+            if not _has(client, share, ordinal):
                 keeps.append(
                     f"{client_line(client)}: keeps {format_percentage(client.active_thread_percentage)}"
                     " until it starts anew"
@@ -126,10 +128,10 @@ def _sms(client: Client, device: Device) -> int | None:
     return share.count if share else None
 
 
-def _has(client: Client, share: Share) -> bool:
+def _has(client: Client, share: Share, ordinal: str) -> bool:
     if not same_percentage(share.percentage, client.active_thread_percentage):
         return False
-    return share.memory is None or share.memory in client.pinned_mem_limits.values()
+    return share.memory is None or same_limit(share.memory, client.pinned_mem_limits.get(ordinal))
 
 
 def _label(client: Client, by: By, patterns: Sequence[str]) -> str:

@@ -68,6 +68,12 @@ def test_who_has_the_share_already_keeps_nothing_old() -> None:
     groups = tenants(node(CLIENTS[2]).daemons[0], DEVICE, "user")
     same = what_if(replace(plan(), shares=(replace(plan().shares[1], percentage=25.0),)), DEVICE, groups)
     assert (same.keeps, same.misfits) == ((), ())
+    # The daemon prints 2G of 2500M (fact 32), and a limit of another device is none of this one's.
+    odd = plan(sm_counts=[66], memory=[2500 << 20])
+    for limits, keeps in (({"0": 2 * GIB}, 0), ({"1": 2500 << 20}, 1)):
+        mine = client(1, GPU, OTHER_GPU, active_thread_percentage=50.0, pinned_mem_limits=limits)
+        found = what_if(odd, DEVICE, tenants(node(mine).daemons[0], DEVICE, "user"), "0")
+        assert len(found.keeps) == keeps
 
 
 def test_shares_without_tenants_and_tenants_without_shares() -> None:

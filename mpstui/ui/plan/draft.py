@@ -91,7 +91,9 @@ def picture(draft: Draft, daemon: Daemon | None, devices: Sequence[Device]) -> P
         plan = _plan(draft, target)
     except PlanError as error:
         return Picture(draft, device, target, None, None, str(error))
-    return Picture(draft, device, target, plan, what_if(plan, device, _groups(draft, daemon, device)), "")
+    known = daemon.ordinals if daemon else {}
+    ordinal = next((ordinal for ordinal, uuid in known.items() if uuid == device.uuid), "0")
+    return Picture(draft, device, target, plan, what_if(plan, device, _groups(draft, daemon, device), ordinal), "")
 
 
 def _plan(draft: Draft, target: Target) -> Plan:
