@@ -11,6 +11,7 @@ from pathlib import Path
 from mpstui.actions.types import ExitStatus
 from mpstui.cli import NO_DAEMON, complain, print_json
 from mpstui.cli.apply import Unusable, apply_profile, diff_profile, read_snapshot
+from mpstui.cli.run import ordinals_of
 from mpstui.cli.shares import export
 from mpstui.model import Daemon, Snapshot
 from mpstui.plan import store
@@ -71,9 +72,10 @@ def _export(options: argparse.Namespace, found: Profile) -> int:
             f"there is no share {options.share!r}; there are: {', '.join(s.name for s in shares) or 'none'}"
         )
     for daemon in found.daemons:
-        if any(options.share in {None, share.name} for share in daemon.shares):
-            ordinals = tuple(str(i) for i in range(len(daemon.devices))) or ("0",)
-            status = export(options, daemon.shares, daemon.pipe_dir, ordinals, options.name)
+        chosen = [share for share in daemon.shares if options.share in {None, share.name}]
+        if chosen:
+            limited = next((share for share in chosen if share.pinned_mem_limit is not None), chosen[0])
+            status = export(options, daemon.shares, daemon.pipe_dir, ordinals_of(daemon, limited), options.name)
     return status
 
 

@@ -235,6 +235,17 @@ def test_a_plan_is_for_one_gpu_and_a_node_that_is_there(mpstui: Run, place: Path
     assert (status, json.loads(out)["source"]) == (0, "simulated")
 
 
+def test_a_memory_limit_is_exported_for_the_device_that_was_planned(mpstui: Run, started: Path) -> None:
+    plan = ("plan", "--clients", 2, "--mem", "10G", "--pipe-dir", started, "--device", 1)
+    assert "PINNED_DEVICE_MEM_LIMIT=1=10G\n" in mpstui(*plan, "--export", "shell", "--share", "client1")[1]
+    status, _, err = mpstui(*plan, "--export", "shell", "--apply")
+    assert (status, "one after the other" in err) == (2, True)  # and not one of them in silence
+    assert mpstui("profile", "save", "all", "--pipe-dir", started)[0] == 0
+    kept = profiles_dir() / "all.toml"
+    kept.write_text(kept.read_text() + '[[daemon.share]]\nname = "a"\npinned_mem_limit = "2G"\n')
+    assert "PINNED_DEVICE_MEM_LIMIT=0=2G,1=2G\n" in mpstui("profile", "show", "all", "--export", "shell")[1]
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may look at everything")
 def test_places_that_are_closed_to_the_user(mpstui: Run, place: Path) -> None:
     (place / "config").mkdir(mode=0)
