@@ -13,7 +13,7 @@ from pathlib import Path
 from mpstui.actions.audit import AuditLog, default_path
 from mpstui.actions.runner import Runner
 from mpstui.actions.types import ExitStatus
-from mpstui.cli import NO_DAEMON, complain, print_json
+from mpstui.cli import NO_DAEMON, complain, print_json, state_text
 from mpstui.model import Daemon, Snapshot
 from mpstui.node import MixedNode, open_node
 from mpstui.observe.collector import Collector
@@ -99,12 +99,17 @@ def matched(profile: Profile, snapshot: Snapshot, pipe_dirs: tuple[Path, ...]) -
     found = []
     for one in wanted:
         daemon = snapshot.daemon(one.pipe_dir) if one.pipe_dir is not None else None
-        if daemon is None or daemon.health != "ok":
-            state, detail = (daemon.health, daemon.health_detail or "") if daemon else ("absent", "not asked for")
-            status = ExitStatus.NO_ANSWER if state in {"held", "blocked"} else ExitStatus.NO_DAEMON
-            raise Unusable(f"{one.pipe_dir}: {state}: {detail}", status)
+        if daemon is None:
+            raise Unusable(f"{one.pipe_dir}: absent: not asked for", ExitStatus.NO_DAEMON)
+        if daemon.health != "ok" or daemon.unread:
+            raise Unusable(state_text(daemon), no_answer(daemon))
         found.append((daemon, one))
     return found
+
+
+def no_answer(daemon: Daemon) -> ExitStatus:
+    """The exit status for a daemon whose limits cannot be read."""
+    return ExitStatus.NO_DAEMON if daemon.health in {"absent", "stale"} else ExitStatus.NO_ANSWER
 
 
 async def _apply_all(options: argparse.Namespace, profile: Profile, pipe_dirs: tuple[Path, ...]) -> int:

@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from mpstui.actions.types import ExitStatus
-from mpstui.cli import NO_DAEMON, complain, print_json
-from mpstui.cli.apply import Unusable, apply_profile, diff_profile, read_snapshot
+from mpstui.cli import NO_DAEMON, complain, print_json, state_text
+from mpstui.cli.apply import Unusable, apply_profile, diff_profile, no_answer, read_snapshot
 from mpstui.cli.run import ordinals_of
 from mpstui.cli.shares import export
 from mpstui.model import Daemon, Snapshot
@@ -85,15 +85,16 @@ def _save(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
     if options.replace and os.path.lexists(path):
         old, _ = store.read(options.name)
     snapshot = read_snapshot(pipe_dirs)
-    daemons = [daemon for daemon in snapshot.daemons if daemon.health == "ok"]
+    daemons = [daemon for daemon in snapshot.daemons if daemon.health == "ok" and not daemon.unread]
+    others = [daemon for daemon in snapshot.daemons if daemon not in daemons]
     if not daemons:
-        states = "; ".join(f"{d.pipe_dir}: {d.health}: {d.health_detail or ''}" for d in snapshot.daemons)
-        held = any(d.health in {"held", "blocked"} for d in snapshot.daemons)
-        raise Unusable(states or NO_DAEMON, ExitStatus.NO_ANSWER if held else ExitStatus.NO_DAEMON)
+        states = "; ".join(map(state_text, others))
+        raise Unusable(states or NO_DAEMON, max(map(no_answer, others), default=ExitStatus.NO_DAEMON))
     made = Profile(tuple(as_it_runs(daemon, snapshot, old) for daemon in daemons), options.description)
     path = store.write(options.name, made, replace=options.replace)
     unsaid = [d for daemon, one in zip(daemons, made.daemons, strict=True) for d in drift(daemon, one)]
     notes = [f"{d.what} is {d.found}, which a profile cannot say" for d in unsaid]
+    notes += [f"not in it: {state_text(d)}" for d in others if d.health not in {"absent", "stale"}]
     if options.json:
         print_json(done=True, path=str(path), notes=notes)
     else:

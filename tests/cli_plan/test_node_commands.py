@@ -246,6 +246,20 @@ def test_a_memory_limit_is_exported_for_the_device_that_was_planned(mpstui: Run,
     assert "PINNED_DEVICE_MEM_LIMIT=0=2G,1=2G\n" in mpstui("profile", "show", "all", "--export", "shell")[1]
 
 
+def test_what_cannot_be_asked_is_neither_kept_nor_compared(
+    mpstui: Run, started: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = ("--pipe-dir", started)
+    assert mpstui("profile", "save", "before", *here)[0] == 0
+    for marker in started.glob("mpstui-simulated"):  # without it this binary is used
+        marker.unlink()
+    monkeypatch.setenv("MPSTUI_CONTROL_BINARY", "/nonexistent/nvidia-cuda-mps-control")
+    for words in (("save", "after"), ("diff", "before"), ("apply", "before")):
+        status, out, err = mpstui("profile", *words, *here)
+        assert (status, out, "cannot be asked" in err) == (4, "", True)
+    assert not (profiles_dir() / "after.toml").exists()
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may look at everything")
 def test_places_that_are_closed_to_the_user(mpstui: Run, place: Path) -> None:
     (place / "config").mkdir(mode=0)

@@ -41,8 +41,8 @@ def steps_of(snapshot: Snapshot, targets: Targets) -> tuple[list[tuple[Path, tup
     found: list[tuple[Path, tuple[Step, ...]]] = []
     for pipe_dir, wanted in targets:
         daemon = snapshot.daemon(pipe_dir)
-        if daemon is None or daemon.health != "ok":
-            state = daemon.health if daemon else "absent"
+        if daemon is None or daemon.health != "ok" or daemon.unread:
+            state = "absent" if daemon is None else "not to be asked" if daemon.unread else daemon.health
             return [], f"the daemon in {pipe_dir} is {state}"
         try:
             found.append((pipe_dir, steps(snapshot, pipe_dir, wanted)))

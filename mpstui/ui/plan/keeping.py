@@ -54,7 +54,7 @@ class SaveDialog(WorkDialog):
         entry.cursor_blink = False
         choices = [Choice("plan", "the plan", "the daemon's limits and the shares")] if self._plan else []
         daemon = self.snapshot.daemon(self._pipe_dir) if self._pipe_dir else None
-        if daemon is not None and daemon.health == "ok":
+        if daemon is not None and daemon.health == "ok" and not daemon.unread:
             choices.append(Choice("now", "what is in force", f"the limits of the daemon in {self._pipe_dir}"))
         yield self.frame(
             "Save as a profile",
@@ -153,8 +153,9 @@ def differences(snapshot: Snapshot, targets: Targets) -> tuple[list[Content], st
     lines: list[Content] = []
     for pipe_dir, one in targets:
         daemon = snapshot.daemon(pipe_dir)
-        if daemon is None or daemon.health != "ok":
-            return [], f"its daemon in {pipe_dir} is {daemon.health if daemon else 'not on this screen'}"
+        if daemon is None or daemon.health != "ok" or daemon.unread:
+            state = "not on this screen" if daemon is None else "not to be asked" if daemon.unread else daemon.health
+            return [], f"its daemon in {pipe_dir} is {state}"
         try:
             found = drift(daemon, one)
         except PlanError as error:
