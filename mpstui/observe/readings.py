@@ -41,6 +41,11 @@ def fold_membership(state: DaemonState, reading: Membership, now: float) -> list
     """Makes the state agree with the answers, save for what the logs told after the questions were put."""
     events: list[Event] = []
     state.changes += 1
+    for server in state.servers.values():
+        # Later only where the clock was set back: from then on answers count again.
+        server.touched = min(server.touched, now)
+        for client in server.clients.values():
+            client.touched = min(client.touched, now)
     if reading.query is not None:
         found = reading.query.default or next(iter(reading.query.servers.values()), ())
         state.ordinals = {str(device.ordinal): device.uuid for device in found}

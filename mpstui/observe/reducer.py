@@ -253,7 +253,7 @@ class NodeState:
         if facts.cpu_seconds is None:
             return
         before = self._cpu.get(facts.key)
-        if before is None:
+        if before is None or time < before[0]:  # the clock was set back
             self._cpu[facts.key] = time, facts.cpu_seconds, None
         elif time - before[0] >= _CPU_INTERVAL:
             used = 100 * (facts.cpu_seconds - before[1]) / (time - before[0])

@@ -320,9 +320,10 @@ def _command(state: DaemonState, event: Event, now: float) -> list[Event]:
     """A terminate_client or a quit that was refused has not happened."""
     if event.values.get("command", "").split()[:1] == ["quit"]:
         state.quitting_since = None if "refused" in event.values else event.time
-    client = state.client(event.pid) if event.pid is not None and "refused" in event.values else None
-    if client is not None and not client.ended:
-        client.asked = False
+    if event.pid is not None and "refused" in event.values:
+        state.blocked_by = None if state.blocked_by == event.pid else state.blocked_by
+        if (client := state.client(event.pid)) is not None and not client.ended:
+            client.asked = False
     return []
 
 

@@ -1,0 +1,41 @@
+"""A clock that was set back, and a command that was refused, leave no state behind that never recovers."""
+
+from __future__ import annotations
+
+from mpstui.model import ProcessKey
+from mpstui.observe.readings import Membership
+from mpstui.observe.reducer import NodeState
+from tests.observe.replay import PIPE, at, events, fold, running, shot
+from tests.observe.test_logparse import control
+from tests.observe.test_reducer import COMMANDS, facts
+
+
+def test_a_refused_second_terminate_blocks_nothing():
+    """Sent to a server that is not there, or for a process that has left: the daemon says no, and goes on."""
+    node = fold("21:24:28.000", **COMMANDS)
+    first = ("NEW UI", "Cmd:terminate_client 634 643", "0", "UI closed")
+    again = ("NEW UI", "Cmd:terminate_client 999999 643", "Server 999999 not found", "UI closed")
+    for event in events("control", control(*first, *again, clock="21:24:28.600")):
+        node.add_event(PIPE, event, "control", at("21:24:28.700"))
+    _, daemon = shot(node, "21:24:28.700")
+    assert (daemon.health, daemon.blocked_by) == ("ok", None)
+    assert daemon.find_client(ProcessKey(643)).state == "TERMINATED"
+
+
+def test_answers_count_again_after_the_clock_was_set_back():
+    node = NodeState()
+    node.set_places([running()])
+    node.fold_membership(PIPE, Membership(5000.0, (634,), {634: "ACTIVE"}, {634: (643,)}), 5000.1)
+    for now in (1000.0, 1005.0):
+        node.fold_membership(PIPE, Membership(now, (634,), {634: "ACTIVE"}, {634: ()}), now + 0.1)
+    assert [*node.snapshot(1006.0).daemons[0].clients()] == []
+    node.fold_membership(PIPE, Membership(1010.0), 1010.1)
+    assert node.snapshot(1011.0).daemons[0].servers == ()
+
+
+def test_the_cpu_is_measured_on_after_the_clock_was_set_back():
+    node, seen = fold("21:24:28.000", **COMMANDS), []
+    for now, used in ((1000, 1.0), (1001, 1.5), (500, 1.5), (501, 1.6)):
+        node.set_facts([643], {643: facts(643, cpu_seconds=used)}, float(now))
+        seen.append(node.snapshot(float(now)).daemons[0].find_client(ProcessKey(643, 77)).cpu_percent)
+    assert seen == [None, 50.0, None, 10.0]
