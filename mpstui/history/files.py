@@ -132,22 +132,23 @@ class LogFile:
 
     def _stamp(self, clock: Clock, offset: int, limit: int) -> tuple[int, float | None]:
         """The first line that begins at or behind ``offset``, before ``limit``, and has a time."""
-        position = offset
-        data = self._span(max(0, position - 1), min(self.size, position + _PROBE))
-        if position > 0:
-            skipped = data.find(b"\n") + 1
-            if not skipped:
-                return self._stamp(clock, position + _PROBE, limit) if position + _PROBE < limit else (limit, None)
-            data, position = data[skipped:], position - 1 + skipped
-        for line in data.split(b"\n"):
-            if position >= limit:
+        position, whole = max(0, offset - 1), offset == 0
+        while position < limit:
+            end = min(self.size, position + _PROBE)
+            *lines, rest = self._span(position, end).split(b"\n")
+            for line in (*lines, rest):
+                if position >= limit:
+                    break
+                if whole and line[:1] == b"[" and line[24:25] == b" ":
+                    try:
+                        return position, clock.read(line[1:24])
+                    except (ValueError, OverflowError):
+                        pass
+                position, whole = position + len(line) + 1, True
+            if end >= self.size:
                 break
-            if line[:1] == b"[" and line[24:25] == b" ":
-                try:
-                    return position, clock.read(line[1:24])
-                except (ValueError, OverflowError):
-                    pass
-            position += len(line) + 1
+            # On with the line that the probe cut; one that fills it is passed over: it has no time, or no end in sight.
+            position, whole = (end - len(rest), True) if lines else (end, False)
         return limit, None
 
 

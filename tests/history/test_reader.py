@@ -86,6 +86,27 @@ def test_from_a_time_on_in_a_log_of_many_blocks(tmp_path):
     assert [e.pid for e in read(tmp_path, base + 500, base + 502)] == [510, 511, 512]
 
 
+@pytest.mark.parametrize(
+    "hole", [b"\0" * (1 << 20) + b"\n", (b"x" * 60 + b"\n") * 4000], ids=["zeros", "lines without a time"]
+)
+def test_from_a_time_on_behind_what_has_no_times(tmp_path, monkeypatch, hole):
+    """Zeros are what copytruncate leaves of a log that is not opened for appending; lines, what a client is called."""
+    monkeypatch.setattr("mpstui.history.files._PROBE", 256)
+    begin, one = at("10:00:00"), 70
+    stamped = [
+        f"{time.strftime('[%Y-%m-%d %H:%M:%S', time.localtime(begin + second))}.000 Control   480] NEW SERVER 1: Ready"
+        for second in range(12_000)
+    ]
+    halves = ("".join(line.ljust(one) + "\n" for line in part).encode() for part in (stamped[:6000], stamped[6000:]))
+    (tmp_path / "control.log").write_bytes(hole.join(halves))
+    file = LogFile(tmp_path / "control.log")
+    try:
+        assert file.offset_of(begin + 5999) == 5999 * (one + 1)
+        assert file.offset_of(begin + 6001) == 6001 * (one + 1) + len(hole)
+    finally:
+        file.close()
+
+
 def test_rotated_logs_are_read_before_the_newest(logs):
     whole = read(logs)
     for kind in ("control", "server"):
