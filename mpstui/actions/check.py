@@ -209,7 +209,7 @@ def _memory(request: Request, snapshot: Snapshot, daemon: Daemon) -> Preview:
     try:
         ordinal = device_ordinal(daemon, request.device)
         limits = server.pinned_mem_limits if server else daemon.default_pinned_mem_limits
-        facts.append(("today", format_size(limits[ordinal]) if ordinal in limits else "none"))
+        facts.append(("today", limit_words(limits.get(ordinal), server or daemon)))
         size = parse_memory(request.value)
     except Refused as refused:
         return Preview(title, tuple(facts), not_reached, error=str(refused), error_status=refused.status)
@@ -225,6 +225,12 @@ def _memory(request: Request, snapshot: Snapshot, daemon: Daemon) -> Preview:
     if size < _SMALL_LIMIT:
         warnings.append("a CUDA context counts against the limit, and one alone took 518 MiB on an H100")
     return Preview(title, tuple(facts), not_reached, warnings=tuple(warnings))
+
+
+def limit_words(limit: int | None, of: Server | Daemon) -> str:
+    """A memory limit; "none" only where the limits have been read."""
+    percentage = of.active_thread_percentage if isinstance(of, Server) else of.default_active_thread_percentage
+    return format_size(limit) if limit is not None or percentage is None else "none"
 
 
 def _priority(request: Request, daemon: Daemon) -> Preview:

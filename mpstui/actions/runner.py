@@ -12,6 +12,7 @@ from mpstui.actions.check import (
     PRIORITIES,
     Refused,
     device_ordinal,
+    limit_words,
     memory_text,
     parse_memory,
     parse_percentage,
@@ -207,7 +208,7 @@ def _keep_their_own(request: Request, daemon: Daemon) -> Iterator[str]:
             yield f"server {server.pid} keeps its own: {format_percentage(server.active_thread_percentage)}"
         elif request.action == "set_pinned_mem_limit":
             limit = server.pinned_mem_limits.get(device_ordinal(daemon, request.device))
-            yield f"server {server.pid} keeps its own: {_limit_words(limit)}"
+            yield f"server {server.pid} keeps its own: {limit_words(limit, server)}"
 
 
 def _limit_words(size: int | None) -> str:

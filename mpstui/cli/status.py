@@ -86,6 +86,7 @@ def _client(client: Client) -> dict[str, Any]:
         "gpu_memory": dict(client.gpu_memory),
         "active_thread_percentage": client.active_thread_percentage,
         "sm_count": client.sm_count,
+        "sm_count_estimated": client.sm_count_estimated,
         "pinned_mem_limits": dict(client.pinned_mem_limits),
         "client_priority": client.client_priority,
         "limit_source": dict(client.limit_source),
@@ -230,7 +231,9 @@ def _client_rows(daemon: Daemon, snapshot: Snapshot) -> Iterator[tuple[str, ...]
     lost = {key for server in daemon.servers if server.fault for key in server.fault.affected}
     index = {d.uuid: str(d.index) for d in snapshot.devices if d.index is not None}
     for client in daemon.clients():
-        share = UNKNOWN if client.sm_count is None else f"{client.sm_count} SM"
+        share = (
+            UNKNOWN if client.sm_count is None else f"{'≈' if client.sm_count_estimated else ''}{client.sm_count} SM"
+        )
         known = client.active_thread_percentage is not None
         age = None if client.start_time is None else snapshot.time - client.start_time
         yield (

@@ -127,6 +127,13 @@ def test_a_memory_limit_takes_an_ordinal_or_a_uuid(device: str) -> None:
     assert ("becomes", "2.0 GiB of 79.6 GiB a client on device 1") in shown.facts
 
 
+def test_a_memory_limit_that_nobody_has_read_is_not_none() -> None:
+    unread = node(default_active_thread_percentage=None)
+    assert ("today", "—") in preview(Request("set_pinned_mem_limit", PIPE, "2G", None, "0"), unread).facts
+    read = node(default_active_thread_percentage=100.0)
+    assert ("today", "none") in preview(Request("set_pinned_mem_limit", PIPE, "2G", None, "0"), read).facts
+
+
 def test_a_memory_limit_that_cannot_help_is_warned_of() -> None:
     too_much = preview(Request("set_pinned_mem_limit", PIPE, "200G", 634, "0"), node())
     too_little = preview(Request("set_pinned_mem_limit", PIPE, "256M", 634, "0"), node())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import socket
@@ -11,10 +12,13 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from mpstui.cli.status import to_json
+from mpstui.cli.status import print_text, to_json
 from mpstui.model import Daemon, Snapshot
 from mpstui.sim import SimNode, control_binary
+from tests.actions.fakes import client
+from tests.actions.fakes import node as shown_node
 
 from .conftest import Mpstui
 
@@ -25,8 +29,8 @@ DAEMON = {
 SERVER = {"pid", "uid", "user", "status", "active_thread_percentage", "pinned_mem_limits", "clients"}
 CLIENT = {
     "pid", "id", "start_time", "user", "uid", "command", "pid_namespace", "container", "state", "contexts",
-    "gpu_memory", "active_thread_percentage", "sm_count", "pinned_mem_limits", "client_priority", "limit_source",
-    "outdated_limits",
+    "gpu_memory", "active_thread_percentage", "sm_count", "sm_count_estimated", "pinned_mem_limits", "client_priority",
+    "limit_source", "outdated_limits",
 }  # fmt: skip
 DEVICE = {
     "index", "uuid", "name", "sm_count", "memory_total", "memory_used", "compute_mode", "mig", "contexts",
@@ -72,6 +76,16 @@ def test_what_is_not_known_is_null() -> None:
     (daemon,) = status["daemons"]
     unknown = DAEMON - {"pipe_dir", "health", "default_pinned_mem_limits", "servers"}
     assert {key for key, value in daemon.items() if value is None} == unknown
+
+
+@pytest.mark.parametrize(("estimated", "words"), [(True, "25 %  ≈26 SM"), (False, "25 %  26 SM")])
+def test_an_estimated_share_is_marked_as_one(estimated: bool, words: str) -> None:
+    snapshot = shown_node(client(643, active_thread_percentage=25.0, sm_count=26, sm_count_estimated=estimated))
+    console = Console(width=500, file=io.StringIO())
+    print_text(snapshot, console)
+    assert words in console.file.getvalue()
+    (daemon,) = to_json(snapshot)["daemons"]
+    assert daemon["servers"][0]["clients"][0]["sm_count_estimated"] is estimated
 
 
 @pytest.mark.parametrize(
