@@ -63,7 +63,7 @@ class LogTail:
         identity = (found.st_dev, found.st_ino)
         if identity != self._identity:
             if self._fd is not None:
-                rest = self._read(os.fstat(self._fd).st_size)
+                rest = self._rest(self._fd)
                 if rest:
                     return rest
             if not self._open():
@@ -83,13 +83,19 @@ class LogTail:
     def _lost(self, error: OSError) -> list[bytes]:
         """The path cannot be reached; an open file, renamed or deleted, is read to its end first."""
         if self._fd is not None:
-            rest = self._read(os.fstat(self._fd).st_size)
+            rest = self._rest(self._fd)
             if rest:
                 return rest
             self.close()
         self._history = None if isinstance(error, FileNotFoundError) else self._history
         self.error = f"{self.path}: {error.strerror or error}"
         return []
+
+    def _rest(self, fd: int) -> list[bytes]:
+        try:
+            return self._read(os.fstat(fd).st_size)
+        except OSError:  # a file server that knows it no more
+            return []
 
     def _open(self) -> bool:
         self.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 
 import pytest
@@ -133,6 +134,30 @@ def test_what_is_no_file_is_an_error(tmp_path):
     assert tail.poll() == []
     assert tail.error
     assert LogTail(tmp_path / "x" / "y").poll() == []
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_a_file_whose_server_has_forgotten_it_is_opened_anew(tmp_path, monkeypatch, gone):
+    """NFS: the open file was deleted on another host, and each look at it fails (ESTALE)."""
+    path = tmp_path / "control.log"
+    path.write_bytes(b"old\n")
+    tail = LogTail(path)
+    assert tail.poll() == [b"old"]
+    path.rename(tmp_path / "away")
+    if not gone:
+        path.write_bytes(b"new\n")
+    real, stale = os.fstat, [tail._fd]
+
+    def fstat(fd):
+        if stale and fd == stale.pop():
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+        return real(fd)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("os.fstat", fstat)
+        first = tail.poll()
+    assert [*first, *tail.poll()] == ([] if gone else [b"new"])
+    assert (tail.error is None) != gone
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
