@@ -28,9 +28,14 @@ class Clock:
         minute = stamp[:16]
         if minute != self._minute:
             fields = (int(minute[:4]), int(minute[5:7]), int(minute[8:10]), int(minute[11:13]), int(minute[14:16]))
+            if not 1970 <= fields[0] < 9999:
+                raise ValueError("a year that no calendar of every time zone has")
             self._epoch = time.mktime((*fields, 0, 0, 0, -1))
             self._minute = minute
-        return self._epoch + float(stamp[17:])
+        seconds = float(stamp[17:])
+        if not 0 <= seconds < 61:
+            raise ValueError("no seconds of a minute")
+        return self._epoch + seconds
 
 
 class LogParser:

@@ -30,6 +30,16 @@ def test_times_are_local():
     assert (event.kind, event.pid) == ("daemon_started", 480)
 
 
+@pytest.mark.parametrize(
+    "stamp",
+    ["2026-11-20 21:24:9e9999", "2026-11-20 21:24:   nan", "2026-11-20 21:24:99.000", "9999-12-31 23:59:59.999"],
+)
+def test_a_time_that_is_none_is_no_time(stamp):
+    """It would come before, after or beside every other one, and have no place in a calendar."""
+    (event,) = events("server", [f"[{stamp:<23} Server   634] Server has started".encode()])
+    assert (event.kind, event.time) == ("unknown", None)
+
+
 def test_refused_percentage_sets_nothing():
     told = events(
         "control",
