@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from mpstui.doctor.types import Facts, Finding, Verdict, subject_of
-from mpstui.model import Daemon, Device, Problem
+from mpstui.model import Daemon, Device, Problem, Snapshot
 from mpstui.observe.overlap import shared_devices
 from mpstui.text import format_size, printable
 
@@ -37,12 +37,22 @@ def from_status(facts: Facts) -> Iterator[Finding]:
     for check, (codes, well) in _FROM_STATUS.items():
         found = [problem for problem in problems if problem.code in codes]
         yield from (_finding(check, problem) for problem in found)
-        if found:
-            continue
-        if facts.snapshot.daemons:
-            yield Finding(check, "ok", "node", well)
-        else:
-            yield Finding(check, "unknown", "node", "there is no daemon")
+        if not found:
+            why = _not_known(check, facts.snapshot)
+            yield Finding(check, "unknown", "node", why) if why else Finding(check, "ok", "node", well)
+
+
+def _not_known(check: str, snapshot: Snapshot) -> str:
+    """Why no problem does not mean that there is none; empty where it does."""
+    if not snapshot.daemons:
+        return "there is no daemon"
+    if check in {"contexts", "outside"} and not snapshot.devices:
+        return "NVML gives no reading of the devices"
+    if check == "contexts" and all(device.contexts is None for device in snapshot.devices):
+        return "the contexts on them are not known"
+    if check == "faults" and not all(daemon.servers_known for daemon in snapshot.daemons):
+        return "a daemon has not told of its clients"
+    return ""
 
 
 def users(facts: Facts) -> Iterator[Finding]:

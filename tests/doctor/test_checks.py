@@ -56,6 +56,7 @@ def daemon(*clients, **fields):
 
 def device(uuid=GPU, index=0, **fields):
     values = {"memory_total": 80 * GIB, "compute_mode": "Exclusive_Process", "mig": False, "persistence": True}
+    values |= {"contexts": 1}
     return Device(uuid, index, "H100", 132, **(values | fields))
 
 
@@ -206,6 +207,21 @@ def test_problems_of_the_status_are_findings_in_the_same_words():
     found = {f.check: f for f in sharing.from_status(facts(problems=(problem,)))}
     assert found["contexts"] == Finding("contexts", "error", "device 0", problem.text, problem.remedy)
     assert found["outside"].verdict == "ok"
+
+
+@pytest.mark.parametrize(
+    ("given", "unknown"),
+    [
+        ({"devices": (), "nvml": "no device readings: the NVIDIA driver is not loaded"}, {"contexts", "outside"}),
+        ({"daemons": (daemon(health="held", servers=(), watch="polling"),)}, {"faults"}),
+        ({"devices": (device(contexts=None),)}, {"contexts"}),
+        ({}, set()),
+    ],
+)
+def test_what_could_not_be_looked_at_is_not_in_order(given, unknown):
+    given = dict(given)
+    found = sharing.from_status(facts(*given.pop("daemons", ()), **given))
+    assert {f.check for f in found if f.verdict == "unknown"} == unknown
 
 
 def test_the_worst_comes_first_and_decides():
