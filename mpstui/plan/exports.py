@@ -88,8 +88,8 @@ def _slurm(_share: ShareSettings, variables: Mapping[str, str]) -> str:
 
 
 def _kubernetes(_share: ShareSettings, variables: Mapping[str, str]) -> str:
-    """For a container; YAML takes JSON's strings."""
+    """For a container; YAML takes JSON's strings but not its pairs of surrogates, and ``$$`` is a ``$`` there."""
     lines = ["env:"]
     for name, value in variables.items():
-        lines += [f"  - name: {name}", f"    value: {json.dumps(value)}"]
+        lines += [f"  - name: {name}", f"    value: {json.dumps(value.replace('$', '$$'), ensure_ascii=False)}"]
     return "\n".join(lines) + "\n"

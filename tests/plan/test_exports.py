@@ -94,8 +94,10 @@ def test_a_kubernetes_env_block() -> None:
     for name, value in zip(rest[::2], rest[1::2], strict=True):
         assert name.startswith("  - name: ")
         assert value.startswith("    value: ")
-        found[name.removeprefix("  - name: ")] = json.loads(value.removeprefix("    value: "))
+        found[name.removeprefix("  - name: ")] = json.loads(value.removeprefix("    value: ")).replace("$$", "$")
     assert found == VARIABLES  # strings all of them: Kubernetes refuses numbers
+    odd = export_text("kubernetes", SHARE, {"CUDA_MPS_PIPE_DIRECTORY": "/tmp/\U0001f600 $(HOME)"}, None)
+    assert odd.endswith('    value: "/tmp/\U0001f600 $$(HOME)"\n')
 
 
 def test_the_wrapper_hands_every_argument_on() -> None:
