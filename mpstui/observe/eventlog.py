@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, Literal
 
 from mpstui.model import Event
@@ -57,6 +58,13 @@ class EventLog:
         if self._shown is None:
             self._shown = tuple(told.event for told in self._told)
         return self._shown
+
+    def told_of_end(self, pipe_dir: Path, pid: int) -> bool:
+        """Whether the log has said that this daemon exits. In a container a daemon has another PID there than here: it
+        is then the last one that the log tells of, or the one before a successor that has started already."""
+        found = [e for e in self.events if e.pipe_dir == pipe_dir and e.kind in {"daemon_started", "daemon_exited"}]
+        own = [e for e in found if e.pid == pid]
+        return any(e.kind == "daemon_exited" for e in own or found[-2:])
 
     def _confirms(self, event: Event, origin: Origin) -> bool:
         """Whether the other log has told it already; what was told once confirms one event only."""

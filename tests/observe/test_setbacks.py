@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from mpstui.model import ProcessKey
+from mpstui.observe.discovery import Place
 from mpstui.observe.readings import Membership
 from mpstui.observe.reducer import NodeState
 from tests.observe.replay import PIPE, at, events, fold, running, shot
@@ -20,6 +23,23 @@ def test_a_refused_second_terminate_blocks_nothing():
     _, daemon = shot(node, "21:24:28.700")
     assert (daemon.health, daemon.blocked_by) == ("ok", None)
     assert daemon.find_client(ProcessKey(643)).state == "TERMINATED"
+
+
+@pytest.mark.parametrize("here", [480, 70000], ids=["here", "in a container"])
+@pytest.mark.parametrize(("said", "restarted"), [(True, False), (True, True), (False, False)])
+def test_only_an_end_without_a_word_is_called_one(here: int, said: bool, restarted: bool) -> None:
+    """In a container the log has the daemon's PID there, which is not the one that /proc shows here."""
+    node = NodeState()
+    node.set_places([running(here)])
+    node.watch(PIPE).watch = "logs"
+    start = ("Starting control daemon using socket /tmp/mps_0/control",)
+    texts = start + (("Exit with status 0",) if said else ()) + (start if restarted else ())
+    for event in events("control", control(*texts)):
+        node.add_event(PIPE, event, "control", at("21:24:29"))
+    node.set_places([running(here + 1) if restarted else Place(PIPE, "stale")], at("21:24:30"))
+    ends = [e.detail for e in node.snapshot(1.0).events if e.kind == "daemon_exited"]
+    assert len(ends) == 1
+    assert ("without a word" in ends[0]) != said
 
 
 def test_answers_count_again_after_the_clock_was_set_back():
