@@ -308,6 +308,11 @@ def _end_clients(request: Request, daemon: Daemon) -> Preview:
         )
     elif not kill:
         warnings = ("a terminated client keeps its place among the clients until its process ends",)
+    if daemon.watch == "polling":
+        warnings += (
+            "the daemon's logs cannot be read: if somebody has terminated it before, this blocks the whole daemon "
+            "until its process ends",
+        )
     title = action(request.action).title
     return Preview(title, facts, (), tuple(client_line(c) for c in chosen), others, warnings)
 

@@ -216,3 +216,10 @@ def test_a_terminated_client_may_still_be_killed() -> None:
     assert preview(end(done.key, kill=True), node(done)).error is None
     asked = client(643, terminate_requested=True)
     assert preview(end(asked.key, kill=True), node(asked)).error is not None
+
+
+@pytest.mark.parametrize(("watch", "warned"), [("polling", True), ("logs", False)])
+def test_without_logs_it_is_said_that_nobody_knows_of_an_earlier_terminate(watch: str, warned: bool) -> None:
+    request = Request("terminate_client", PIPE, clients=(ProcessKey(643, 1),))
+    warnings = preview(request, node(client(643), watch=watch)).warnings
+    assert any("cannot be read" in text for text in warnings) == warned
