@@ -57,6 +57,8 @@ def _run(arguments: Sequence[str] | None) -> int:
         from mpstui.sim import serve
 
         return serve(options.directory, options.scenario)
+    if not options.read_only and _changes(options):
+        options.read_only = _read_only_by_config()
     if options.command in planning.COMMANDS:
         return planning.dispatch(options, _node)
     with _node(options) as pipe_dirs:
@@ -75,6 +77,27 @@ def _run(arguments: Sequence[str] | None) -> int:
         if options.command in {"load", "experiment"}:
             return asyncio.run(_load(options, pipe_dirs))
         return asyncio.run(_headless(options, pipe_dirs))
+
+
+def _changes(options: argparse.Namespace) -> bool:
+    """Whether the command changes something on a daemon."""
+    return (
+        options.command in {"set", "terminate"}
+        or getattr(options, "apply", False)
+        or getattr(options, "profile_action", None) == "apply"
+        or getattr(options, "daemon_action", None) in {"start", "stop"}
+    )
+
+
+def _read_only_by_config() -> bool:
+    """As the screen takes it: a configuration that cannot be understood may have said so."""
+    from mpstui.config import config_dir, load_config
+
+    config, messages = load_config()
+    if config.read_only:
+        for message in messages or (f"{config_dir() / 'config.toml'} says read_only",):
+            complain(message, 0)
+    return config.read_only
 
 
 @contextmanager

@@ -107,6 +107,20 @@ def test_start_refuses_in_words(mpstui: Run, place: Path, started: Path) -> None
     assert not (place / "ro").exists()
 
 
+@pytest.mark.parametrize("text", ["read_only = true", "read_only = tru"])
+def test_read_only_in_the_configuration_holds_for_commands_too(
+    mpstui: Run, place: Path, started: Path, text: str
+) -> None:
+    folder = place / "config" / "mpstui"
+    folder.mkdir(parents=True)
+    (folder / "config.toml").write_text(text)
+    here = ("--pipe-dir", started)
+    for words in (("set", "client-priority", "1", *here), ("daemon", "stop", "--yes", *here)):
+        status, _, err = mpstui(*words)
+        assert (status, "config.toml" in err) == (6, True)
+    assert mpstui("status", *here)[0] == 0
+
+
 def test_stop_asks_and_names_who_is_hit(mpstui: Run, started: Path) -> None:
     client = SimClient(started, "busy", argv0=b"python train.py")
     try:
