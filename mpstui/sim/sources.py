@@ -254,6 +254,8 @@ class SimProcesses:
         self, pipe_dirs: Path | Sequence[Path], real: ProcessSource, clock: Callable[[], float] = time.time
     ) -> None:
         self._state = _States(pipe_dirs)
+        self._known: dict[int, _Process] = {}
+        """Whom a process has stood for; it goes on to when its daemon is gone and another one keeps the state."""
         self._real = real
         self._clock = clock
 
@@ -263,13 +265,16 @@ class SimProcesses:
 
     def facts(self, pids: Iterable[int]) -> dict[int, ProcessFacts]:
         """Facts by PID; a process that is gone is missing."""
-        state = self._state.read(orphans=True)
         now = self._clock()
-        return {pid: self._overlaid(facts, state, now) for pid, facts in self._real.facts(pids).items()}
+        present = self._state.read(orphans=True).clients
+        before = {pid: client for pid, client in self._known.items() if pid not in present}
+        for pid in tuple(before)[:-_CLIENT_LIMIT]:
+            del before[pid]
+        self._known = before | present
+        return {pid: self._overlaid(facts, now) for pid, facts in self._real.facts(pids).items()}
 
-    @staticmethod
-    def _overlaid(facts: ProcessFacts, state: _State, now: float) -> ProcessFacts:
-        client = state.clients.get(facts.key.pid)
+    def _overlaid(self, facts: ProcessFacts, now: float) -> ProcessFacts:
+        client = self._known.get(facts.key.pid)
         if client is None or client.start_ticks != facts.key.start_ticks:
             return facts
         return replace(

@@ -82,6 +82,16 @@ def test_a_node_without_daemon_has_devices_and_no_processes(start: Callable[...,
     assert facts.command == "/tmp/client", "its process lives on and keeps its name"
 
 
+def test_who_has_lost_a_daemon_keeps_the_name_when_another_one_starts(start: Callable[..., SimNode]) -> None:
+    node = start()
+    client = node.spawn("idle", user="alice", uid=2001)
+    processes = SimProcesses(node.pipe_dir, Proc())
+    assert processes.facts([client.pid])[client.pid].user == "alice"
+    node.kill_daemon()
+    node.start_daemon()
+    assert processes.facts([client.pid])[client.pid].user == "alice"
+
+
 def test_a_node_that_is_gone_is_an_error_in_the_sample(pipe_dir: Path) -> None:
     assert not is_simulated(pipe_dir)
     sample = SimNvml(pipe_dir).sample()
