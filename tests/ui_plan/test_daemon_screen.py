@@ -138,6 +138,9 @@ async def test_stop_names_who_is_hit_waits_and_shows_the_clients_going() -> None
         hits = text_in(app, "#hits")
         assert all(str(client.pid) in hits for client in CLIENTS)
         assert "it waits until 3 clients have ended" in text_in(app, "#effect")
+        await press(pilot, "down", "down", "up")
+        assert "at most 10 s" in text_in(app, "#effect"), "arrows choose from the marked button too"
+        assert app.focused.id == "cancel"
         await press(pilot, "enter")
         assert (isinstance(app.screen, DaemonScreen), daemons.stopped) == (True, [])
         await press(pilot, "x", "shift+tab", "down")

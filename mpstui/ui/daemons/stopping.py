@@ -58,6 +58,13 @@ class StopDialog(WorkDialog):
             harm=True,
         )
 
+    def action_scroll_lists(self, step: int) -> None:
+        """Arrows choose from the marked button too, as the frame says; pages scroll the clients."""
+        if self.state == "asking" and abs(step) == 1:
+            self.query_one("#wait", Chooser).action_move(step)
+        else:
+            super().action_scroll_lists(step)
+
     @property
     def daemon(self) -> Daemon | None:
         """The same daemon, not another one in the same directory."""
