@@ -29,6 +29,7 @@ async def test_each_process_is_explained() -> None:
         await pilot.press("j")
         assert "Server 1300 has been gone for 30s, since 12:04:01." in said(app)
         assert "error 806" in said(app)
+        assert "a daemon runs here now" in said(app)
         await pilot.press("j")
         assert "Likely reason: its CUDA_MPS_PIPE_DIRECTORY is /tmp/other[/bad]." in said(app)
         assert "On GPU 3, 5.0 GiB, for 1h." in said(app)
@@ -71,7 +72,7 @@ async def test_the_card_of_a_stale_directory_counts_the_lost_where_there_is_no_r
     keys = (ProcessKey(4200 + n, 9) for n in range(3))
     lost = tuple(LostClient(key, 1300, 2003, "carol", "gmx mdrun", NOW - 30) for key in keys)
     app = trouble_app(node(health="stale", lost=lost))
-    async with app.run_test(size=(80, 24)):
+    async with app.run_test(size=(80, 24)) as pilot:
         text = text_of(app)
         for part in (
             "3 clients: each CUDA call gives error 806; W shows them",
@@ -80,3 +81,5 @@ async def test_the_card_of_a_stale_directory_counts_the_lost_where_there_is_no_r
         ):
             assert part in text
         assert "gmx mdrun" not in text
+        await pilot.press("W")
+        assert "once a daemon runs: d in the overview starts one" in said(app)

@@ -121,7 +121,10 @@ class UsersScreen(TroubleScreen):
             return f"Client {process.pid} waits", [*head, *self._waits(process, case.daemon, snapshot)]
         if isinstance(process, OutsideClient):
             return f"Process {process.pid} computes past MPS", [*head, *_outside(process, snapshot)]
-        return f"Process {process.pid} has lost its server", [*head, *_lost(process, snapshot, self.k("daemons", "d"))]
+        return f"Process {process.pid} has lost its server", [
+            *head,
+            *_lost(process, case.daemon, snapshot, self.k("daemons", "d")),
+        ]
 
     def _waits(self, process: PendingClient, daemon: Daemon | None, snapshot: Snapshot) -> list[Para]:
         out = [Para(f"It has waited{_since(process.since, snapshot)}.", "text", "·")]
@@ -190,7 +193,10 @@ def _outside(process: OutsideClient, snapshot: Snapshot) -> list[Para]:
     ]
 
 
-def _lost(process: LostClient, snapshot: Snapshot, key: str) -> list[Para]:
+def _lost(process: LostClient, daemon: Daemon | None, snapshot: Snapshot, key: str) -> list[Para]:
+    again = f"Let its owner start it again, once a daemon runs: {key} in the overview starts one."
+    if daemon is not None and daemon.health not in {"absent", "stale"}:
+        again = "Let its owner end it and start it again: a daemon runs here now."
     return [
         Para(
             f"Server {process.server_pid} has been gone{_since(process.since, snapshot)}."
@@ -201,5 +207,5 @@ def _lost(process: LostClient, snapshot: Snapshot, key: str) -> list[Para]:
         ),
         Para("Each CUDA call of it gives error 806.", "text", "·"),
         Para(),
-        Para(f"Let its owner start it again, once a daemon runs: {key} in the overview starts one.", "accent", "→"),
+        Para(again, "accent", "→"),
     ]
