@@ -270,7 +270,7 @@ class SimProcesses:
         before = {pid: client for pid, client in self._known.items() if pid not in present}
         for pid in tuple(before)[:-_CLIENT_LIMIT]:
             del before[pid]
-        self._known = before | present
+        self._known = {**before, **present}
         return {pid: self._overlaid(facts, now) for pid, facts in self._real.facts(pids).items()}
 
     def _overlaid(self, facts: ProcessFacts, now: float) -> ProcessFacts:
