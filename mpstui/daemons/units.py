@@ -55,7 +55,8 @@ def _unit_name(spec: DaemonSpec) -> str:
 
 def _systemd(spec: DaemonSpec) -> str:
     control = "/usr/bin/nvidia-cuda-mps-control"
-    folders = " ".join(_word(str(path)) for path in (spec.pipe_dir, spec.log_dir))
+    own = (spec.pipe_dir, spec.log_dir)
+    folders = " ".join(_word(str(path)) for path in own)
     lines = [
         f"# /etc/systemd/system/{_unit_name(spec)}.service",
         "[Unit]",
@@ -72,7 +73,9 @@ def _systemd(spec: DaemonSpec) -> str:
         lines.append(_setting(f"CUDA_VISIBLE_DEVICES={','.join(spec.devices)}"))
     if spec.cpus:
         lines.append(f"CPUAffinity={cpu_text(spec.cpus)}")
-    lines.append(f"ExecStartPre=/usr/bin/install -d -m 0755 {folders}")
+    lines.append(f"ExecStartPre=/usr/bin/mkdir -p -m 0755 {folders}")
+    # Whoever has made one before, in /tmp, could take the daemon's place.
+    lines += [f"ExecStartPre=/usr/bin/test -O {_word(str(f))} -a ! -L {_word(str(f))}" for f in own]
     lines += [f"ExecStartPre=/usr/bin/nvidia-smi -i {uuid} -c EXCLUSIVE_PROCESS" for uuid in spec.devices]
     lines.append(f"ExecStart={control} -d{' -M' if spec.multi_user else ''}")
     lines += [f"ExecStartPost=/bin/sh -c 'echo {command} | {control}'" for command, _, _ in _commands(spec)]
@@ -120,7 +123,12 @@ _BODY: Final = """
 control() { printf '%s\\n' "$1" | timeout "${2:-20}" nvidia-cuda-mps-control; }
 
 start() {
-    install -d -m 0755 "$CUDA_MPS_PIPE_DIRECTORY" "$CUDA_MPS_LOG_DIRECTORY" || fail "no directories"
+    for folder in "$CUDA_MPS_PIPE_DIRECTORY" "$CUDA_MPS_LOG_DIRECTORY"; do
+        [ -d "$folder" ] || install -d -m 0755 "$folder" || fail "no directory $folder"
+        # Whoever has made it before, in /tmp, could take the daemon's place.
+        own=$(find "$folder" -prune -type d -user "$(id -u)" ! -perm -020 ! -perm -002)
+        [ -n "$own" ] || fail "$folder is a link, or not this user's alone to write to"
+    done
     for gpu in $gpus; do
         nvidia-smi -i "$gpu" -c EXCLUSIVE_PROCESS >/dev/null || fail "no exclusive mode on $gpu"
     done

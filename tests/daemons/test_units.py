@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -113,6 +114,21 @@ def test_a_limit_that_is_no_whole_gibibyte_is_in_force_though_another_one_is_rea
     assert run_part(place, text, "epilog_slurmd").returncode == 0
 
 
+def test_a_prolog_uses_no_directory_that_somebody_else_can_change(place: Path) -> None:
+    (place / "private").mkdir(mode=0o700)
+    (place / "link").symlink_to(place / "private")
+    (place / "open").mkdir()
+    (place / "open").chmod(0o777)
+    (place / "theirs").mkdir()
+    if os.geteuid() == 0:
+        os.chown(place / "theirs", 12345, 12345)
+    for name in ("link", "open", "theirs") if os.geteuid() == 0 else ("link", "open"):
+        done = run_part(place, unit_text("slurm", (DaemonSpec(place / name, place / "log"),)), "prolog_slurmd")
+        assert (done.returncode, f"{place / name} is a link, or not this user's" in done.stdout) == (1, True)
+    assert stat.S_IMODE((place / "private").stat().st_mode) == 0o700
+    assert not daemons_below(place)
+
+
 def test_a_script_under_another_name_says_so(place: Path) -> None:
     done = run_part(place, unit_text("slurm", (PLAIN,)), "task")
     assert (done.returncode, "says neither" in done.stdout) == (1, True)
@@ -122,7 +138,8 @@ def test_the_systemd_unit_line_by_line() -> None:
     lines = unit_text("systemd", (HARD,)).splitlines()
     assert [line for line in lines if line.startswith("[")] == ["[Unit]", "[Service]", "[Install]"]
     assert 'Environment="CUDA_MPS_PIPE_DIRECTORY=/run/it\'s \\"100%%\\" $HOME"' in lines
-    assert 'ExecStartPre=/usr/bin/install -d -m 0755 "/run/it\'s \\"100%%\\" $$HOME" "/var/log/mps;id"' in lines
+    assert 'ExecStartPre=/usr/bin/mkdir -p -m 0755 "/run/it\'s \\"100%%\\" $$HOME" "/var/log/mps;id"' in lines
+    assert 'ExecStartPre=/usr/bin/test -O "/var/log/mps;id" -a ! -L "/var/log/mps;id"' in lines
     assert "ExecStartPre=/usr/bin/nvidia-smi -i GPU-2 -c EXCLUSIVE_PROCESS" in lines
     assert "CPUAffinity=0" in lines
     assert any("set_default_device_pinned_mem_limit GPU-1 10G" in line for line in lines)
