@@ -16,7 +16,7 @@ from mpstui.actions.types import ExitStatus
 from mpstui.cli import NO_DAEMON, complain, print_json
 from mpstui.cli.apply import apply_profile
 from mpstui.daemons.spec import DaemonSpec, Wish, spec_of_profile, specs_of
-from mpstui.daemons.stale import clean
+from mpstui.daemons.stale import REMOVED, clean
 from mpstui.daemons.start import Started, start
 from mpstui.daemons.stop import Stopped, StopPreview, preview_stop, stop
 from mpstui.daemons.units import unit_text
@@ -172,15 +172,17 @@ async def _stop(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int
 
 def _nothing_runs(options: argparse.Namespace, daemons: Sequence[Daemon]) -> int:
     """No daemon to stop; what one left behind is removed where nobody owns it."""
-    status = ExitStatus.NO_DAEMON
+    status = ExitStatus.DONE
     for one in daemons:
         lines = clean(one.pipe_dir) if one.health == "stale" and not getattr(options, "read_only", False) else ()
         message = f"{one.pipe_dir}: no daemon runs there"
         if one.health == "absent" and one.health_detail:  # or none that can be seen from here
             message = f"no daemon to stop: {one.health_detail}"
-        status = ExitStatus.DONE if lines else status
-        _report(options, one.pipe_dir, Stopped(status, message, lines))
-    return status if daemons else complain(NO_DAEMON, status)
+        removed = any(line.startswith(REMOVED) for line in lines)
+        result = Stopped(ExitStatus.DONE if removed else ExitStatus.NO_DAEMON, message, lines)
+        _report(options, one.pipe_dir, result)
+        status = result.status if status is ExitStatus.DONE else status
+    return status if daemons else complain(NO_DAEMON, ExitStatus.NO_DAEMON)
 
 
 def _report(options: argparse.Namespace, pipe_dir: Path, result: Stopped) -> None:

@@ -13,6 +13,8 @@ from mpstui.daemons.directories import shown
 from mpstui.observe.daemons import PROGRAM
 from mpstui.observe.discovery import Place, discover
 
+REMOVED: Final = "stale files were removed"
+"""How the line begins that says so; others say why not."""
 _LOCK: Final = "control_lock"
 _LEFT: Final[Mapping[str, Callable[[int], bool]]] = {
     "control": stat.S_ISSOCK,
@@ -68,7 +70,7 @@ def _clean(folder: int, pipe_dir: Path) -> tuple[str, ...]:
     finally:
         if lock is not None:
             os.close(lock)
-    return (*((f"stale files were removed: {', '.join(removed)}",) if removed else ()), *kept)
+    return (*((f"{REMOVED}: {', '.join(removed)}",) if removed else ()), *kept)
 
 
 def _mine(folder: int, name: str, right: Callable[[int], bool]) -> bool:

@@ -6,6 +6,8 @@ import io
 import json
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -168,6 +170,14 @@ def test_stop_where_nothing_runs_cleans_what_is_stale(mpstui: Run, place: Path, 
     os.kill(pid_of(started), signal.SIGKILL)
     while mpstui("status", "--pipe-dir", started)[0] != 3:
         pass  # each look takes its time; pytest's time limit ends it
+    held = "import fcntl, sys; f = open(sys.argv[1], 'r+'); fcntl.lockf(f, fcntl.LOCK_EX); print(flush=True); input()"
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", held, started / "control_lock"], stdin=pipe, stdout=pipe) as holder:
+        assert holder.stdout
+        holder.stdout.readline()
+        status, _, err = mpstui("daemon", "stop", "--pipe-dir", started, "--yes")
+        assert (status, "nothing was removed" in err) == (3, True)
+        holder.kill()
     status, out, _ = mpstui("daemon", "stop", "--pipe-dir", started, "--yes")
     assert (status, "stale files were removed" in out) == (0, True)
     assert mpstui("daemon", "stop", "--pipe-dir", started, "--yes")[0] == 3
