@@ -24,7 +24,8 @@ CANNOT_SEND = b"Cannot send command to MPS control daemon process"
 """The daemon serves another session. The command did not reach it: its log does not show it (fact 2)."""
 PROOF = "get_default_active_thread_percentage"
 """Asked in the same session before each command. Its answer is never empty: without it nothing has reached the daemon,
-which the binary does not always say (fact 30); with it an empty answer to the command is one."""
+which the binary does not always say (fact 30); with it an empty answer to the command is one. Only ``quit`` takes the
+answer along: the daemon ends under the binary."""
 _PROVEN = re.compile(rb"[0-9]{1,3}\.[0-9]{1,10}\n")
 _RETRY_DELAYS = (0.03, *(0.05,) * 9)
 _REAP_SECONDS = 2.0
@@ -198,11 +199,12 @@ class ControlChannel:
         self.occupied = False
         """Somebody's session is known to stay open: a refusal is then the last word, and not waited out."""
 
-    async def run(self, command: str, deadline: float | None = None) -> RawReply:
+    async def run(self, command: str, deadline: float | None = None, *, once: bool = False) -> RawReply:
         """Send one command. Waits for its turn; ``deadline`` counts from the moment it is sent.
 
         A session of somebody else that is over within half a second goes unnoticed: the command did not reach the
-        daemon (fact 2) and is sent again, unless ``occupied``.
+        daemon (fact 2) and is sent again, unless ``occupied``. ``once``: where the binary does not say in words that
+        it was refused, a command that must not arrive twice is not sent again.
         """
         refusal = self._refusal(command)
         if refusal is not None:
@@ -211,7 +213,8 @@ class ControlChannel:
         async with _lock(self.pipe_dir):
             for delay in _RETRY_DELAYS:
                 reply = await self._send(command, limit)
-                if self.occupied or not reply.undelivered:
+                silent = CANNOT_SEND not in reply.stderr
+                if self.occupied or not reply.undelivered or (once and silent):
                     return _told(reply)
                 await asyncio.sleep(delay)
             return _told(await self._send(command, limit))

@@ -105,13 +105,18 @@ class MpsControl:
         The caller keeps that rule. HELD means that it did not reach the daemon; BLOCKED that it may have.
         """
         command = f"terminate_client {server} {client}"
-        return await self._ask(command, legacy.parse_terminated, self.channel.terminate_deadline)
+        return await self._ask(command, legacy.parse_terminated, self.channel.terminate_deadline, once=True)
 
     async def quit(self, timeout: int | None = None) -> Answer[None]:
         """End the daemon once its clients have ended; after ``timeout`` seconds with their work (fact 19)."""
         command = "quit" if timeout is None else f"quit -t {timeout}"
         deadline = self.channel.terminate_deadline + max(0, timeout or 0)
-        return await self._ask(command, legacy.parse_nothing, deadline)
+        answer = await self._ask(command, legacy.parse_nothing, deadline, once=True)
+        if answer.outcome is Outcome.HELD and not answer.stderr:  # not a word: refused, or done (fact 30)
+            after = await self.get_default_active_thread_percentage()
+            if after.outcome is Outcome.ABSENT:
+                return Answer(command, Outcome.OK, exit_status=answer.exit_status, seconds=answer.seconds)
+        return answer
 
     async def _set_percentage(self, command: str, value: float) -> Answer[float]:
         if not math.isfinite(value):
@@ -126,8 +131,10 @@ class MpsControl:
             return Answer(command, Outcome.REFUSED, message=message)
         return await self._ask(" ".join((command, *words)), parser)
 
-    async def _ask(self, command: str, parser: Parser[T], deadline: float | None = None) -> Answer[T]:
-        reply = await self.channel.run(command, deadline)
+    async def _ask(
+        self, command: str, parser: Parser[T], deadline: float | None = None, *, once: bool = False
+    ) -> Answer[T]:
+        reply = await self.channel.run(command, deadline, once=once)
         answer = to_answer(reply, parser)
         if answer.outcome is Outcome.HELD:
             from mpstui.control.holder import find_holder  # psutil is needed for nothing else

@@ -234,7 +234,7 @@ async def test_a_binary_that_says_nothing_has_delivered_nothing(tmp_path: Path, 
     for answer in (await control.get_server_list(), await control.set_default_client_priority(1), await control.quit()):
         assert (answer.outcome, answer.value) == (Outcome.HELD, None)
         assert "answered nothing at all" in answer.message
-    assert control.channel.sent == 3
+    assert control.channel.sent == 4, "after a quit it is looked whether the daemon is there still"
 
 
 async def test_what_was_refused_without_a_word_is_sent_again(tmp_path: Path, script: Script) -> None:
@@ -242,6 +242,27 @@ async def test_what_was_refused_without_a_word_is_sent_again(tmp_path: Path, scr
     one = channel(tmp_path, script(f"if mkdir {once} 2>/dev/null; then {SILENT}; fi; echo 100.0; echo 634"))
     assert (await MpsControl(one).get_server_list()).value == (634,)
     assert one.sent == 2
+
+
+async def test_a_terminate_that_may_have_arrived_is_not_sent_again(tmp_path: Path, script: Script) -> None:
+    """A second one would block the daemon (fact 16)."""
+    one = channel(tmp_path, script(SILENT))
+    assert (await MpsControl(one).terminate_client(634, 645)).outcome is Outcome.HELD
+    assert one.sent == 1
+
+
+async def test_a_quit_that_took_the_binary_s_word_along_is_done(tmp_path: Path, script: Script) -> None:
+    """In 28 of 40 tries the binary printed nothing when the daemon ended under it (fact 30)."""
+    gone = tmp_path / "gone"
+    absent = "echo 'Cannot find MPS control daemon process' >&2; exit 1"
+    one = channel(tmp_path, script(f"if [ -e {gone} ]; then {absent}; fi; grep -q quit && touch {gone}; exit 0"))
+    assert (await MpsControl(one).quit()).ok
+    assert one.sent == 2
+
+
+async def test_a_quit_that_did_not_arrive_is_held(tmp_path: Path, script: Script) -> None:
+    one = channel(tmp_path, script("grep -q quit || echo 100.0; exit 0"))
+    assert (await MpsControl(one).quit()).outcome is Outcome.HELD
 
 
 async def test_an_empty_answer_behind_the_proof_is_one(tmp_path: Path, script: Script) -> None:
