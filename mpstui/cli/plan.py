@@ -48,7 +48,7 @@ def plan(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
         if options.export is not None:
             from mpstui.cli.shares import export
 
-            return export(options, settings_of(made), pipe_dir, (_ordinal(made, pipe_dirs),), options.save)
+            return export(options, settings_of(made), pipe_dir, (made.target.uuid or "0",), options.save)
     except (PlanError, ProfileError) as error:
         return complain(str(error), USAGE)
     if not (options.apply and options.json):
@@ -197,20 +197,6 @@ def _pipe_dir(pipe_dirs: tuple[Path, ...]) -> Path | None:
     if pipe_dirs:
         return pipe_dirs[0]
     return Path(variable) if (variable := os.environ.get("CUDA_MPS_PIPE_DIRECTORY")) else None
-
-
-def _ordinal(made: Plan, pipe_dirs: tuple[Path, ...]) -> str:
-    """The planned device's in the daemon that has it, which clients' memory limits go by (fact 11)."""
-    if made.target.uuid is None or all(share.memory is None for share in made.shares):
-        return "0"
-    from mpstui.cli.apply import Unusable, read_snapshot
-
-    try:
-        daemons = read_snapshot(pipe_dirs).daemons
-    except Unusable:
-        return "0"
-    found = {ordinal for daemon in daemons for ordinal, uuid in daemon.ordinals.items() if uuid == made.target.uuid}
-    return found.pop() if len(found) == 1 else "0"  # of a daemon that has this device alone
 
 
 def _save(options: argparse.Namespace, made: Plan, pipe_dir: Path | None) -> Path:

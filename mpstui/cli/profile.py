@@ -11,7 +11,7 @@ from pathlib import Path
 from mpstui.actions.types import ExitStatus
 from mpstui.cli import NO_DAEMON, complain, print_json, state_text
 from mpstui.cli.apply import Unusable, apply_profile, diff_profile, no_answer, read_snapshot
-from mpstui.cli.run import ordinals_of
+from mpstui.cli.run import devices_of
 from mpstui.cli.shares import export
 from mpstui.model import Daemon, Snapshot
 from mpstui.plan import store
@@ -75,7 +75,7 @@ def _export(options: argparse.Namespace, found: Profile) -> int:
         chosen = [share for share in daemon.shares if options.share in {None, share.name}]
         if chosen:
             limited = next((share for share in chosen if share.pinned_mem_limit is not None), chosen[0])
-            status = export(options, daemon.shares, daemon.pipe_dir, ordinals_of(daemon, limited), options.name)
+            status = export(options, daemon.shares, daemon.pipe_dir, devices_of(daemon, limited), options.name)
     return status
 
 

@@ -27,7 +27,7 @@ def run(options: argparse.Namespace) -> int:
         daemon, share = _find(options.share, options.profile)
     except ProfileError as error:
         return complain(str(error), USAGE)
-    variables = environment(share, daemon.pipe_dir, ordinals_of(daemon, share))
+    variables = environment(share, daemon.pipe_dir, devices_of(daemon, share))
     try:
         os.execvpe(argv[0], argv, {**os.environ, **variables})  # noqa: S606 - the command is what the user typed
     except OSError as error:
@@ -57,10 +57,10 @@ def _find(name: str, profile: str | None) -> tuple[DaemonProfile, ShareSettings]
     return next(iter(matches.values()))
 
 
-def ordinals_of(daemon: DaemonProfile, share: ShareSettings) -> tuple[str, ...]:
-    """The daemon's devices; without a word about them in the profile all that the node has."""
+def devices_of(daemon: DaemonProfile, share: ShareSettings) -> tuple[str, ...]:
+    """UUIDs of the daemon's devices; without a word about them in the profile all that the node has."""
     if share.pinned_mem_limit is None or daemon.devices:
-        return tuple(str(index) for index in range(len(daemon.devices)))
+        return daemon.devices
     from mpstui.node import MixedNode, open_node
 
     try:
@@ -68,7 +68,7 @@ def ordinals_of(daemon: DaemonProfile, share: ShareSettings) -> tuple[str, ...]:
     except MixedNode:
         return ("0",)
     try:
-        count = len(sources.nvml.sample().devices)
+        found = sources.nvml.sample().devices
     finally:
         sources.nvml.close()
-    return tuple(str(index) for index in range(count)) or ("0",)
+    return tuple(device.uuid for device in found) or ("0",)

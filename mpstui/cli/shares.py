@@ -14,7 +14,7 @@ def export(
     options: argparse.Namespace,
     shares: Sequence[ShareSettings],
     pipe_dir: Path | None,
-    ordinals: Sequence[str],
+    devices: Sequence[str],
     profile: str | None,
 ) -> int:
     """Print the text of each share, or of the one asked for. Raises PlanError."""
@@ -24,7 +24,7 @@ def export(
             f"there is no share {options.share!r}; there are: {', '.join(s.name for s in shares) or 'none'}"
         )
     for position, share in enumerate(chosen):
-        text = export_text(options.export, share, environment(share, pipe_dir, ordinals), profile)
+        text = export_text(options.export, share, environment(share, pipe_dir, devices), profile)
         if len(chosen) > 1:
             print(f"{chr(10) if position else ''}# {share.name}")
         print(text, end="")

@@ -8,6 +8,7 @@ from typing import Final
 
 from mpstui.doctor.types import Facts, Finding, Verdict, subject_of
 from mpstui.model import Daemon, Device, Problem, Snapshot
+from mpstui.observe.limits import DEVICES_VARIABLE, own_numbers
 from mpstui.observe.overlap import shared_devices
 from mpstui.text import format_size, printable
 
@@ -117,7 +118,7 @@ def _confused(facts: Facts, daemon: Daemon, set_to: str | None) -> Iterator[Find
 
 def memory_limits(facts: Facts) -> Iterator[Finding]:
     """Limits that are smaller than a context, or that promise more than the device has."""
-    found = list(_small_limits(facts)) + list(_promised(facts))
+    found = [*_small_limits(facts), *_promised(facts), *_past_a_limit(facts)]
     yield from found or [Finding("memory_limits", "ok", "limits", "they fit, as far as there are any")]
 
 
@@ -130,6 +131,28 @@ def _small_limits(facts: Facts) -> Iterator[Finding]:
                 if size < _CONTEXT:
                     text = f"{format_size(size)} on device {device} is hardly more than a CUDA context takes, or less"
                     yield Finding("memory_limits", "warning", subject, text, "Set 1G or more.")
+
+
+def _past_a_limit(facts: Facts) -> Iterator[Finding]:
+    """The server's limits go by the numbers that a client has for its devices: another one than was meant (fact 35)."""
+    for daemon in facts.snapshot.daemons:
+        for server in daemon.servers:
+            for client in server.clients:
+                visible = (facts.client_environments.get(client.pid) or {}).get(DEVICES_VARIABLE)
+                for ordinal, number in own_numbers(daemon.ordinals, visible).items():
+                    meant, bound = server.pinned_mem_limits.get(ordinal), server.pinned_mem_limits.get(number)
+                    if daemon.ordinals[ordinal] not in client.device_uuids or meant == bound:
+                        continue
+                    text = (
+                        f"device {ordinal} is device {number} to it, by its CUDA_VISIBLE_DEVICES: it is bound by the "
+                        f"limit of device {number}, {_said(bound)}, and not by its own, {_said(meant)}"
+                    )
+                    remedy = "Limit it in its own environment by UUID, or give each GPU a daemon of its own."
+                    yield Finding("memory_limits", "warning", f"client {client.pid}", text, remedy)
+
+
+def _said(limit: int | None) -> str:
+    return format_size(limit) if limit else "none"
 
 
 def _promised(facts: Facts) -> Iterator[Finding]:

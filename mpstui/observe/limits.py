@@ -13,6 +13,7 @@ from mpstui.text import parse_size
 PERCENTAGE_VARIABLE = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 MEMORY_VARIABLE = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
 PRIORITY_VARIABLE = "CUDA_MPS_CLIENT_PRIORITY"
+DEVICES_VARIABLE = "CUDA_VISIBLE_DEVICES"
 
 
 class Effective(NamedTuple):
@@ -36,20 +37,20 @@ def effective(
 ) -> Effective:
     """The lower one wins, the server's or the client's own, of percentages and of memory limits; of priorities its own.
 
+    Memory limits, the server's too, go by the client's own numbers of its devices (fact 35).
     A client is outdated where it would get other limits if it connected now; where history does not tell, it is not.
     """
     known = at_connect.memory_known and environment is not None
     environment = environment or {}
     own = own_percentage(environment.get(PERCENTAGE_VARIABLE))
-    own_sizes = {
-        next((ordinal for ordinal, uuid in ordinals.items() if uuid == device), device): size
-        for device, size in own_memory(environment.get(MEMORY_VARIABLE)).items()
-    }
+    numbers = own_numbers(ordinals, environment.get(DEVICES_VARIABLE))
+    known = known and (bool(numbers) or DEVICES_VARIABLE not in environment)
+    own_sizes = _of_devices(own_memory(environment.get(MEMORY_VARIABLE)), numbers, ordinals)
     source: dict[str, str] = {}
     percentage = _lower(at_connect.percentage, own)
     if percentage is not None:
         source["active_thread_percentage"] = "server" if percentage == at_connect.percentage else "client"
-    served = by_ordinal(at_connect.memory, ordinals)
+    served = _of_devices(by_ordinal(at_connect.memory, ordinals), numbers)
     memory = _lower_sizes(served, own_sizes)
     if memory:
         source["pinned_mem_limits"] = "server" if memory == served else "client"
@@ -61,8 +62,39 @@ def effective(
     again = _lower(present.percentage, own)
     outdated = percentage is not None and again is not None and percentage != again
     if at_connect.memory_known and present.memory_known:
-        outdated = outdated or memory != _lower_sizes(by_ordinal(present.memory, ordinals), own_sizes)
+        again_served = _of_devices(by_ordinal(present.memory, ordinals), numbers)
+        outdated = outdated or memory != _lower_sizes(again_served, own_sizes)
     return Effective(percentage, memory, priority, source, outdated, known)
+
+
+def own_numbers(ordinals: Mapping[str, str], visible: str | None) -> dict[str, str]:
+    """The client's own number of each device that it sees, by the server's ordinal.
+
+    ``visible``: its CUDA_VISIBLE_DEVICES, in which numbers are the server's (fact 11); what follows a name that is no
+    device is not seen.
+    """
+    if visible is None:
+        return {ordinal: ordinal for ordinal in ordinals}
+    found: dict[str, str] = {}
+    for name in (word.strip() for word in visible[:4096].split(",")):
+        matches = [
+            o for o, uuid in ordinals.items() if name == o or (not name.isdigit() and name and uuid.startswith(name))
+        ]
+        if len(matches) != 1:
+            break
+        found.setdefault(matches[0], str(len(found)))
+    return found
+
+
+def _of_devices(
+    sizes: Mapping[str, int], numbers: Mapping[str, str], ordinals: Mapping[str, str] = EMPTY
+) -> dict[str, int]:
+    """Limits by the client's numbers, or by UUID, as limits by the server's ordinals. Without numbers, where the
+    server's devices are not known, both are taken for the same."""
+    if not numbers:
+        return dict(sizes)
+    found = {ordinal: sizes[number] for ordinal, number in numbers.items() if number in sizes}
+    return found | {ordinal: sizes[uuid] for ordinal, uuid in ordinals.items() if uuid in sizes}
 
 
 def _lower(served: float | None, own: float | None) -> float | None:

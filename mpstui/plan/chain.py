@@ -7,7 +7,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 from mpstui.model import Client, Daemon, Device, Event, ProcessKey
-from mpstui.observe.limits import MEMORY_VARIABLE, PERCENTAGE_VARIABLE, own_memory, own_percentage
+from mpstui.observe.limits import (
+    DEVICES_VARIABLE,
+    MEMORY_VARIABLE,
+    PERCENTAGE_VARIABLE,
+    own_memory,
+    own_numbers,
+    own_percentage,
+)
 from mpstui.observe.procfs import process_key, read_environment
 from mpstui.partition import sm_share
 from mpstui.plan.exports import PRIORITY
@@ -68,20 +75,20 @@ def limit_chains(
             _own(environment, PERCENTAGE_VARIABLE, lambda text: format_percentage(own_percentage(text))),
         ),
     )
-    memory = [
-        _memory(
-            client,
-            ordinal,
-            (
-                *history.links(
-                    "pinned_mem_limit", (ordinal, uuid), _bytes, NO_LIMIT, _of_server(client, "memory", ordinal)
-                ),
-                _own(environment, MEMORY_VARIABLE, _own_limit(ordinal, uuid)),
-            ),
+    numbers = own_numbers(daemon.ordinals, (environment or {}).get(DEVICES_VARIABLE))
+    memory = []
+    for ordinal, uuid in daemon.ordinals.items():
+        if uuid not in client.device_uuids:
+            continue
+        number = numbers.get(ordinal, ordinal)
+        bound = (number, daemon.ordinals.get(number, ""))
+        renamed = (Link(f"its {DEVICES_VARIABLE}", f"device {number} to it"),) if number != ordinal else ()
+        links = (
+            *renamed,
+            *history.links("pinned_mem_limit", bound, _bytes, NO_LIMIT, _of_server(client, "memory", ordinal)),
+            _own(environment, MEMORY_VARIABLE, _own_limit(number, uuid)),
         )
-        for ordinal, uuid in daemon.ordinals.items()
-        if uuid in client.device_uuids
-    ]
+        memory.append(_memory(client, ordinal, links))
     priority = Chain(
         "client_priority",
         UNKNOWN if client.client_priority is None else _priority(str(client.client_priority)),
@@ -184,10 +191,10 @@ def _own(environment: Mapping[str, str] | None, name: str, words: Callable[[str]
     return Link(label, words(environment[name]) if name in environment else NOT_SET)
 
 
-def _own_limit(ordinal: str, uuid: str) -> Callable[[str], str]:
+def _own_limit(number: str, uuid: str) -> Callable[[str], str]:
     def words(text: str) -> str:
         limits = own_memory(text)
-        found = limits.get(ordinal, limits.get(uuid))
+        found = limits.get(uuid, limits.get(number))
         return NOT_SET if found is None else format_size(found)
 
     return words

@@ -33,15 +33,16 @@ class ShareSettings:
     client_priority: int | None = None
 
 
-def environment(share: ShareSettings, pipe_dir: Path | None, ordinals: Iterable[str] = ("0",)) -> dict[str, str]:
-    """The variables of a client. ``ordinals``: the daemon's devices, each of which gets the memory limit."""
+def environment(share: ShareSettings, pipe_dir: Path | None, devices: Iterable[str] = ("0",)) -> dict[str, str]:
+    """The variables of a client. ``devices``: those that get the memory limit each, by UUID where they are known: an
+    ordinal is the client's own, after its own CUDA_VISIBLE_DEVICES (fact 35)."""
     found: dict[str, str] = {}
     if pipe_dir is not None:
         found[PIPE_DIRECTORY] = str(pipe_dir)
     if share.active_thread_percentage is not None:
         found[PERCENTAGE] = f"{share.active_thread_percentage:g}"
     if share.pinned_mem_limit is not None:
-        found[MEMORY] = ",".join(f"{ordinal}={limit_text(share.pinned_mem_limit)}" for ordinal in ordinals)
+        found[MEMORY] = ",".join(f"{device}={limit_text(share.pinned_mem_limit)}" for device in devices)
     if share.client_priority is not None:
         found[PRIORITY] = str(share.client_priority)
     return found

@@ -193,6 +193,20 @@ def test_numbers_of_devices_are_the_daemons(own, wanted, expected):
     assert verdicts(sharing.visible_devices, given) == expected
 
 
+@pytest.mark.parametrize(
+    ("visible", "expected"), [(None, ["ok"]), (OTHER, ["warning"]), ("1", ["warning"]), ("0,1", ["ok"])]
+)
+def test_a_limit_that_binds_a_client_on_another_device_than_was_meant(visible, expected):
+    """Limits go by the client's own numbers of its devices (fact 35)."""
+    limits = {"pinned_mem_limits": {"0": 4 * GIB, "1": 5 * GIB}}
+    environment = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
+    given = facts(daemon(client(643, OTHER), server=limits), client_environments={643: environment})
+    assert verdicts(sharing.memory_limits, given) == expected
+    if expected == ["warning"]:
+        (finding,) = sharing.memory_limits(given)
+        assert "bound by the limit of device 0, 4.0 GiB, and not by its own, 5.0 GiB" in finding.evidence
+
+
 def test_a_clients_words_are_shown_as_text():
     given = facts(
         processes=(ProcessLimits(480, "daemon", 1, {"CUDA_VISIBLE_DEVICES": "\x1b[2J"}),),

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from mpstui.observe.limits import MEMORY_VARIABLE, PERCENTAGE_VARIABLE, PRIORITY_VARIABLE, effective
+from mpstui.observe.limits import (
+    DEVICES_VARIABLE,
+    MEMORY_VARIABLE,
+    PERCENTAGE_VARIABLE,
+    PRIORITY_VARIABLE,
+    effective,
+    own_numbers,
+)
 from mpstui.observe.state import LimitsInForce
 
 GIB = 1 << 30
@@ -58,3 +65,50 @@ def test_a_clients_own_priority_goes_before_the_default(default, own, priority, 
 def test_no_memory_limit_is_known_where_the_servers_and_the_clients_own_are(read, environment, known) -> None:
     then = LimitsInForce(100.0, memory_known=read)
     assert effective(then, then, {}, environment).memory_known is known
+
+
+DEVICES = {"0": "GPU-aaaa-1", "1": "GPU-bbbb-2"}
+
+
+@pytest.mark.parametrize(
+    ("visible", "own", "expected"),
+    [  # as CUDA clients on two H200s found them, the server's limits being 4G on 0 and 5G on 1 (fact 35)
+        (None, None, {"0": 4, "1": 5}),
+        ("GPU-bbbb-2", None, {"1": 4}),
+        ("1", None, {"1": 4}),
+        ("1,0", None, {"1": 4, "0": 5}),
+        ("GPU-bbbb-2", "0=2G", {"1": 2}),
+        ("GPU-bbbb-2", "0=100G", {"1": 4}),
+        ("GPU-bbbb-2", "1=3G", {"1": 4}),
+        ("GPU-bbbb-2", "GPU-bbbb-2=3G", {"1": 3}),
+        (None, "GPU-bbbb-2=3G", {"0": 4, "1": 3}),
+        (None, "1=100G", {"0": 4, "1": 5}),
+    ],
+)
+def test_memory_limits_go_by_the_clients_own_numbers(visible, own, expected) -> None:
+    environment = {name: text for name, text in ((DEVICES_VARIABLE, visible), (MEMORY_VARIABLE, own)) if text}
+    then = limits(100.0, d0=4 * GIB, d1=5 * GIB)
+    told = effective(then, then, DEVICES, environment)
+    assert {ordinal: size // GIB for ordinal, size in told.memory.items()} == expected
+    assert (told.memory_known, told.outdated) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("visible", "numbers"),
+    [
+        ("GPU-b", {"1": "0"}),
+        ("1, 0 ", {"1": "0", "0": "1"}),
+        ("1,1", {"1": "0"}),
+        ("1,7,0", {"1": "0"}),
+        ("GPU-", {}),
+        ("", {}),
+        ("-1", {}),
+    ],
+)
+def test_the_numbers_that_a_client_has_for_its_devices(visible, numbers) -> None:
+    assert own_numbers(DEVICES, visible) == numbers
+
+
+def test_of_a_client_whose_devices_are_not_understood_nothing_is_known_to_be_none() -> None:
+    then = limits(100.0)
+    assert not effective(then, then, DEVICES, {DEVICES_VARIABLE: "MIG-x"}).memory_known

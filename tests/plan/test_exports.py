@@ -17,14 +17,14 @@ from mpstui.plan.exports import EXPORTS, ShareSettings, environment, export_text
 GIB = 1 << 30
 SHARE = ShareSettings("train", 18.2, 10 * GIB, 1)
 HARD = Path('/tmp/it\'s "100%" $HOME \\ `id`')
-VARIABLES = environment(SHARE, HARD, ("0", "1"))
+VARIABLES = environment(SHARE, HARD, ("GPU-1", "GPU-2"))
 
 
 def test_the_environment() -> None:
     expected = {
         "CUDA_MPS_PIPE_DIRECTORY": str(HARD),
         "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "18.2",
-        "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=10G,1=10G",
+        "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "GPU-1=10G,GPU-2=10G",
         "CUDA_MPS_CLIENT_PRIORITY": "1",
     }
     assert expected == VARIABLES

@@ -131,6 +131,18 @@ def test_the_chain_of_a_client() -> None:
     assert values(found["sm_count"]) == ["24 SM", "—"]
 
 
+def test_a_memory_limit_goes_by_the_clients_own_number_of_the_device() -> None:
+    """It sees GPU 1 as its device 0: the server's limit of device 0 is the one that binds it (fact 35)."""
+    mine = client(9, OTHER_GPU, pinned_mem_limits={"1": 4 * GIB})
+    daemon = node(mine).daemons[0]
+    environment = {"CUDA_VISIBLE_DEVICES": OTHER_GPU, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=8G"}
+    found = {chain.limit: chain for chain in limit_chains(mine, daemon, (), environment)}["pinned_mem_limit"]
+    assert found.effective == "4.0 GiB on device 1"
+    links = {link.label: link.value for link in found.links}
+    assert links["its CUDA_VISIBLE_DEVICES"] == "device 0 to it"
+    assert links["its environment (CUDA_MPS_PINNED_DEVICE_MEM_LIMIT)"] == "8.0 GiB"
+
+
 def test_unknown_links_stay_unknown() -> None:
     found = chains(None, ())
     assert all(value == "—" for chain in found.values() for value in values(chain))

@@ -49,14 +49,14 @@ class ExportDialog(Dialog):
         self,
         shares: Sequence[ShareSettings],
         pipe_dir: Path | None,
-        ordinals: Sequence[str],
+        devices: Sequence[str],
         profile: str | None,
     ) -> None:
         """``profile``: under which name the plan is kept, for the wrapper."""
         super().__init__(Snapshot(0.0))
         self._shares = tuple(shares)
         self._pipe_dir = pipe_dir
-        self._ordinals = tuple(ordinals)
+        self._devices = tuple(devices)
         self._profile = profile
         self.text = ""
 
@@ -82,7 +82,7 @@ class ExportDialog(Dialog):
         problem = ""
         for one in chosen:
             try:
-                variables = environment(one, self._pipe_dir, self._ordinals)
+                variables = environment(one, self._pipe_dir, self._devices)
                 text = export_text(kind.value if kind else "shell", one, variables, self._profile)  # type: ignore[arg-type]
             except PlanError as error:
                 problem = str(error).replace("with --save NAME", "with s")

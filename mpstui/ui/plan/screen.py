@@ -14,7 +14,7 @@ from textual.containers import Container
 from mpstui.model import Snapshot
 from mpstui.plan.amounts import PlanError
 from mpstui.plan.profile import DaemonProfile
-from mpstui.plan.settings import Step, ordinal_of
+from mpstui.plan.settings import Step
 from mpstui.ui.bars import KeyHint, TooSmall
 from mpstui.ui.box import Box, wrapped
 from mpstui.ui.cells import count
@@ -260,14 +260,8 @@ class PlanScreen(SideScreen):
         if plan is None:
             self._say(self._now.problem)
             return
-        ordinal = "0"
-        if daemon is not None and plan.target.uuid is not None:
-            try:
-                ordinal = ordinal_of(daemon, plan.target.uuid)
-            except PlanError:
-                ordinal = "0"  # of the client's one device
         pipe_dir = daemon.pipe_dir if daemon else None
-        self.app.push_screen(ExportDialog(settings_of(plan), pipe_dir, (ordinal,), self.kept or None))
+        self.app.push_screen(ExportDialog(settings_of(plan), pipe_dir, (plan.target.uuid or "0",), self.kept or None))
 
     def action_save(self) -> None:
         if self.snapshot is None:
