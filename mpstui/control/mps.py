@@ -107,12 +107,17 @@ class MpsControl:
         command = f"terminate_client {server} {client}"
         return await self._ask(command, legacy.parse_terminated, self.channel.terminate_deadline, once=True)
 
-    async def quit(self, timeout: int | None = None) -> Answer[None]:
-        """End the daemon once its clients have ended; after ``timeout`` seconds with their work (fact 19)."""
+    async def quit(self, timeout: int | None = None, deadline: float | None = None) -> Answer[None]:
+        """End the daemon once its clients have ended; after ``timeout`` seconds with their work (fact 19).
+
+        ``deadline`` is in seconds too; without one, as for terminate_client, behind ``timeout``. The daemon ends under
+        the binary, which then often says nothing (fact 30): whether it was done is seen by whether the daemon is gone.
+        """
         command = "quit" if timeout is None else f"quit -t {timeout}"
-        deadline = self.channel.terminate_deadline + max(0, timeout or 0)
+        if deadline is None:
+            deadline = self.channel.terminate_deadline + max(0, timeout or 0)
         answer = await self._ask(command, legacy.parse_nothing, deadline, once=True)
-        if answer.outcome is Outcome.HELD and not answer.stderr:  # not a word: refused, or done (fact 30)
+        if answer.outcome is Outcome.HELD and not answer.stderr:
             after = await self.get_default_active_thread_percentage()
             if after.outcome is Outcome.ABSENT:
                 return Answer(command, Outcome.OK, exit_status=answer.exit_status, seconds=answer.seconds)

@@ -12,10 +12,8 @@ from typing import Final
 from mpstui.actions.audit import AuditLog
 from mpstui.actions.check import Refused, client_line, reachable_daemon
 from mpstui.actions.types import STATUS, ExitStatus, Progress, Request
-from mpstui.control import legacy
 from mpstui.control.answer import Answer, Outcome
-from mpstui.control.channel import RawReply
-from mpstui.control.mps import MpsControl, to_answer
+from mpstui.control.mps import MpsControl
 from mpstui.daemons.directories import shown
 from mpstui.daemons.stale import clean
 from mpstui.daemons.start import READ_ONLY
@@ -118,11 +116,10 @@ async def _stop(
     progress: Progress,
 ) -> Stopped:
     progress(command)
-    deadline = _NO_END if limit is None else limit + control.channel.terminate_deadline
-    task = asyncio.create_task(control.channel.run(command, deadline))
+    task = asyncio.create_task(control.quit(limit, _NO_END if limit is None else None))
     try:
         await _watch(task, daemon, progress)
-        answer = to_answer(await task, legacy.parse_nothing)
+        answer = await task
     finally:
         task.cancel()
     name = shown(daemon.pipe_dir)
@@ -135,7 +132,7 @@ async def _stop(
     return Stopped(ExitStatus.DONE, f"the daemon in {name} has ended", await asyncio.to_thread(clean, daemon.pipe_dir))
 
 
-async def _watch(task: asyncio.Task[RawReply], daemon: Daemon, progress: Progress) -> None:
+async def _watch(task: asyncio.Task[Answer[None]], daemon: Daemon, progress: Progress) -> None:
     """Tells of the clients that are left each time that some have gone, until the task is done."""
     clients = list(daemon.clients())
     told = len(clients)

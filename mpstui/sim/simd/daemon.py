@@ -70,7 +70,7 @@ class Daemon:
         for server in list(self.servers.values()):
             self._exit_server(server)
         self._state.write((), ())
-        return self._quitting.end if self._quitting is not None else lambda: None
+        return self._quitting.bury if self._quitting is not None else lambda: None
 
     def _lifeline(self, descriptor: int) -> None:
         if not os.read(descriptor, 4096):
