@@ -11,13 +11,13 @@ from mpstui.observe.limits import (
     DEVICES_VARIABLE,
     MEMORY_VARIABLE,
     PERCENTAGE_VARIABLE,
+    PRIORITY_VARIABLE,
     own_memory,
     own_numbers,
     own_percentage,
 )
 from mpstui.observe.procfs import process_key, read_environment
 from mpstui.partition import sm_share
-from mpstui.plan.exports import PRIORITY
 from mpstui.text import UNKNOWN, format_percentage, format_size
 
 Limit = Literal["active_thread_percentage", "sm_count", "pinned_mem_limit", "client_priority"]
@@ -94,7 +94,7 @@ def limit_chains(
         UNKNOWN if client.client_priority is None else _priority(str(client.client_priority)),
         (
             *history.links("client_priority", None, _priority, "normal"),
-            _own(environment, PRIORITY, _priority),
+            _own(environment, PRIORITY_VARIABLE, _priority),
         ),
     )
     return percentage, _sms(client, here), *memory, priority

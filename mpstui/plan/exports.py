@@ -9,13 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
+from mpstui.observe.limits import MEMORY_VARIABLE, PERCENTAGE_VARIABLE, PRIORITY_VARIABLE
 from mpstui.plan.amounts import PlanError, limit_text
 
 ExportKind = Literal["shell", "wrapper", "systemd", "slurm", "kubernetes"]
 EXPORTS: Final[tuple[ExportKind, ...]] = ("shell", "wrapper", "systemd", "slurm", "kubernetes")
-PERCENTAGE: Final = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
-MEMORY: Final = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
-PRIORITY: Final = "CUDA_MPS_CLIENT_PRIORITY"
 PIPE_DIRECTORY: Final = "CUDA_MPS_PIPE_DIRECTORY"
 
 
@@ -40,11 +38,11 @@ def environment(share: ShareSettings, pipe_dir: Path | None, devices: Iterable[s
     if pipe_dir is not None:
         found[PIPE_DIRECTORY] = str(pipe_dir)
     if share.active_thread_percentage is not None:
-        found[PERCENTAGE] = f"{share.active_thread_percentage:g}"
+        found[PERCENTAGE_VARIABLE] = f"{share.active_thread_percentage:g}"
     if share.pinned_mem_limit is not None:
-        found[MEMORY] = ",".join(f"{device}={limit_text(share.pinned_mem_limit)}" for device in devices)
+        found[MEMORY_VARIABLE] = ",".join(f"{device}={limit_text(share.pinned_mem_limit)}" for device in devices)
     if share.client_priority is not None:
-        found[PRIORITY] = str(share.client_priority)
+        found[PRIORITY_VARIABLE] = str(share.client_priority)
     return found
 
 

@@ -15,6 +15,7 @@ from contract.harness import ClientRefused, Mode, chosen
 from drive import Screen
 from node import Client, Node
 from report import Report
+from watched import start_session
 
 OK = re.compile(r"● ok")
 YES = re.compile(r"▸ (?!Cancel|Close)\S[^◂\n]*◂")
@@ -71,16 +72,7 @@ class Drill:
 
     def session(self, command: str, *, close: bool) -> subprocess.Popen[bytes]:
         """Somebody's control session: a command, and then the end of it or nothing more."""
-        environment = {**os.environ, "CUDA_MPS_PIPE_DIRECTORY": str(self.node.pipe_dir)}
-        quiet = subprocess.DEVNULL
-        process = subprocess.Popen(
-            self.node.binary, stdin=subprocess.PIPE, stdout=quiet, stderr=quiet, env=environment, bufsize=0
-        )
-        assert process.stdin is not None
-        process.stdin.write(command.encode() + b"\n")
-        if close:
-            process.stdin.close()
-        return process
+        return start_session(self.node.binary, self.node.pipe_dir, command, close=close)
 
 
 def fault(drill: Drill) -> None:

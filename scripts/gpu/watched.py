@@ -7,7 +7,7 @@ import contextlib
 import os
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -69,25 +69,13 @@ class Watched:
         """A control session that lasts, and when it began; sent again while another session is in its way (fact 2)."""
         for _ in range(20):
             asked = time.time()
-            process = self._session(command, close=close)
+            process = start_session(self.node.binary, self.node.pipe_dir, command, close=close)
             try:
                 await asyncio.to_thread(process.wait, 0.3)
             except subprocess.TimeoutExpired:
                 return process, asked
             end_session(process)
         raise RuntimeError(f"{command}: its session ends at once")
-
-    def _session(self, command: str, *, close: bool) -> subprocess.Popen[bytes]:
-        environment = {**os.environ, "CUDA_MPS_PIPE_DIRECTORY": str(self.node.pipe_dir)}
-        quiet = subprocess.DEVNULL
-        process = subprocess.Popen(
-            self.node.binary, stdin=subprocess.PIPE, stdout=quiet, stderr=quiet, env=environment, bufsize=0
-        )
-        assert process.stdin is not None
-        process.stdin.write(command.encode() + b"\n")
-        if close:
-            process.stdin.close()
-        return process
 
     async def control(self, command: str) -> str:
         """One plain question, past mpstui; asked again where another session is in its way (facts 2, 30)."""
@@ -104,6 +92,18 @@ class Watched:
                 break
             await asyncio.sleep(0.05)
         return out.decode().strip()
+
+
+def start_session(binary: Sequence[str], pipe_dir: Path, command: str, *, close: bool) -> subprocess.Popen[bytes]:
+    """A control session past mpstui: one command, and then its end, or nothing more."""
+    environment = {**os.environ, "CUDA_MPS_PIPE_DIRECTORY": str(pipe_dir)}
+    quiet = subprocess.DEVNULL
+    process = subprocess.Popen(binary, stdin=subprocess.PIPE, stdout=quiet, stderr=quiet, env=environment, bufsize=0)
+    assert process.stdin is not None
+    process.stdin.write(command.encode() + b"\n")
+    if close:
+        process.stdin.close()
+    return process
 
 
 def end_session(process: subprocess.Popen[bytes]) -> None:
