@@ -129,6 +129,17 @@ def test_a_prolog_uses_no_directory_that_somebody_else_can_change(place: Path) -
     assert not daemons_below(place)
 
 
+def test_a_binary_that_says_nothing_is_no_daemon_that_answers(place: Path) -> None:
+    """Status 0 and not a word is how a refused command ends (fact 30)."""
+    (place / "bin").mkdir()
+    silent = place / "bin" / "nvidia-cuda-mps-control"
+    silent.write_text("#!/bin/sh\ncat > /dev/null\n")
+    silent.chmod(0o755)
+    spec = DaemonSpec(place / "pipe", place / "log")
+    done = run_part(place, unit_text("slurm", (spec,)).replace("-lt 50", "-lt 2"), "prolog_slurmd")
+    assert (done.returncode, "the daemon does not answer" in done.stdout) == (1, True)
+
+
 def test_a_script_under_another_name_says_so(place: Path) -> None:
     done = run_part(place, unit_text("slurm", (PLAIN,)), "task")
     assert (done.returncode, "says neither" in done.stdout) == (1, True)

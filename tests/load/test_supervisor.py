@@ -292,3 +292,10 @@ async def test_without_mps_there_are_no_shares_to_move(node: SimNode, supervisor
         assert supervisor.report(worker).levels == (132,)
     finally:
         await supervisor.stop()
+
+
+def test_nothing_is_no_memory_of_a_process_that_is_on_another_device() -> None:
+    """NVML lists an MPS client under each device of its server, with 0 where it is not (fact 34)."""
+    here = NvmlSample(1.0, mps_clients={"GPU-a": {7: 5 << 20}, "GPU-b": {7: 0}}, processes={"GPU-a": {7: 5 << 20}})
+    assert memory_of(here, [7]) == 5 << 20
+    assert memory_of(replace(here, mps_clients={"GPU-b": {7: 0}}, processes={}), [7]) is None

@@ -143,6 +143,12 @@ def test_a_memory_limit_goes_by_the_clients_own_number_of_the_device() -> None:
     assert links["its environment (CUDA_MPS_PINNED_DEVICE_MEM_LIMIT)"] == "8.0 GiB"
 
 
+def test_the_servers_links_are_those_of_the_number_that_the_client_has_for_the_device() -> None:
+    own = {"CUDA_VISIBLE_DEVICES": f"{OTHER_GPU},{GPU}", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=2G,1=3G"}
+    found = chains(own, pinned_mem_limits={"0": GIB})["pinned_mem_limit"]
+    assert values(found) == ["device 1 to it", "none", "1.0 GiB", "3.0 GiB"]
+
+
 def test_unknown_links_stay_unknown() -> None:
     found = chains(None, ())
     assert all(value == "—" for chain in found.values() for value in values(chain))
