@@ -48,10 +48,10 @@ def test_it_lives_through_a_terminal_that_shrinks_and_grows(node: Node) -> None:
         terminal.wait_for(WHOLE)
         terminal.wait_for(shown)
         for columns, lines in ((20, 5), (160, 48), (1, 1), (80, 24), (20, 5), (160, 48)):
-            before = terminal.size
             terminal.resize(columns, lines)
             terminal.key("j")
-            terminal.wait_for(lambda t, before=before: t.size > before)
+            if lines > 1:  # in one cell nothing can be read
+                terminal.wait_for("too small" if lines < 24 else WHOLE)
         terminal.wait_for(shown)
         terminal.key("q")
         assert terminal.wait_exit(5) == 0
