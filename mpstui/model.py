@@ -270,6 +270,8 @@ class Daemon:
     """How changes are noticed: by the logs, by asking the daemon again and again, or not at all."""
     watch_detail: str | None = None
     simulated: bool = False
+    static_partitioning: bool | None = None
+    """Whether it was started with ``-S``: its clients get static SM partitions."""
 
     @property
     def pid(self) -> int | None:
@@ -277,14 +279,27 @@ class Daemon:
 
     @property
     def unread(self) -> bool:
-        """It runs, and cannot be asked: there is no control binary, or what that prints cannot be read."""
+        """It runs, and is not to be asked: no control binary, one whose answers cannot be read, or ``unspoken``."""
         return self.health == "ok" and self.health_detail is not None and self.remedy is not None
+
+    @property
+    def unspoken(self) -> str | None:
+        """Why it is shown read-only: see :func:`unspoken`."""
+        return unspoken(self.protocol, self.static_partitioning)
+
+    @property
+    def state_word(self) -> str:
+        """Its health in a word for text; a daemon that is not to be asked is not merely ``ok``."""
+        if not self.unread:
+            return self.health
+        return "read-only" if self.unspoken else "cannot be asked"
 
     @property
     def servers_known(self) -> bool:
         """Whether no servers means that there are none."""
         asked = not self.unread and self.health not in {"held", "blocked"}
-        return bool(self.servers) or asked or self.answered_at is not None or (not self.unread and self.watch == "logs")
+        told = self.watch == "logs" and (not self.unread or self.unspoken is not None)
+        return bool(self.servers) or asked or self.answered_at is not None or told
 
     def clients(self) -> Iterator[Client]:
         for server in self.servers:
@@ -295,6 +310,21 @@ class Daemon:
 
     def find_server(self, pid: int) -> Server | None:
         return next((s for s in self.servers if s.pid == pid), None)
+
+
+def unspoken(protocol: str | None, static_partitioning: bool | None) -> str | None:
+    """Why a daemon is shown read-only: it was started in a mode whose commands this program does not speak, and those
+    that it speaks are other ones there, or have no effect. None where it speaks them."""
+    if protocol == "v3":
+        return (
+            "it runs with MPS protocol 3, which this mpstui does not speak: it is shown read-only and sent no command"
+        )
+    if static_partitioning:
+        return (
+            "it runs with static SM partitioning (-S), whose commands this mpstui does not speak: "
+            "it is shown read-only and sent no command"
+        )
+    return None
 
 
 @dataclass(frozen=True, slots=True)

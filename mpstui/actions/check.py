@@ -121,6 +121,8 @@ def reachable_daemon(request: Request, snapshot: Snapshot) -> Daemon:
         raise Refused(f"no daemon at {request.pipe_dir}" + (f": {detail}" if detail else ""), ExitStatus.NO_DAEMON)
     if daemon.health in {"held", "blocked"}:
         raise Refused(f"the daemon is {daemon.health}: {daemon.health_detail or UNKNOWN}", ExitStatus.NO_ANSWER)
+    if daemon.unspoken is not None:
+        raise Refused(daemon.unspoken, ExitStatus.REFUSED_BY_SAFETY_RULE)
     if daemon.uid is not None and os.geteuid() not in {0, daemon.uid}:
         raise Refused(
             f"the daemon belongs to {daemon.user or daemon.uid}; only that user and root may change it",

@@ -49,6 +49,8 @@ def preview_rescue(request: Request, snapshot: Snapshot) -> Preview:
         return Preview(title, error=f"no daemon at {request.pipe_dir}", error_status=ExitStatus.NO_DAEMON)
     wanted = targets(request.action, daemon)
     rule = ExitStatus.REFUSED_BY_SAFETY_RULE
+    if daemon.unspoken is not None:
+        return Preview(title, error=daemon.unspoken, error_status=rule)
     if not wanted:
         fault = request.action == "end_lost_clients"
         why = "no client has been hit by a fault" if fault else "no process is known that keeps it from answering"

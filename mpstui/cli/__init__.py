@@ -200,7 +200,7 @@ def state_text(daemon: Daemon) -> str:
     """Where, how and why, the place once only: ``/tmp/x: stale: no daemon runs here``."""
     detail = daemon.health_detail or ""
     where = "" if detail.startswith(str(daemon.pipe_dir)) else f"{daemon.pipe_dir}: "
-    return f"{where}{'cannot be asked' if daemon.unread else daemon.health}: {detail}"
+    return f"{where}{daemon.state_word}: {detail}"
 
 
 def print_json(**fields: object) -> None:

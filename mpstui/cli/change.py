@@ -49,6 +49,8 @@ def _terminate_request(options: argparse.Namespace, snapshot: Snapshot) -> Reque
                 action: ActionId = "terminate_and_kill" if options.kill else "terminate_client"
                 return Request(action, daemon.pipe_dir, clients=(client.key,))
     for daemon in snapshot.daemons:
+        if daemon.unspoken is not None:
+            raise Refused(daemon.unspoken, ExitStatus.REFUSED_BY_SAFETY_RULE)
         if daemon.health != "ok" or daemon.unread:
             status = ExitStatus.NO_ANSWER if daemon.health in {"ok", "held", "blocked"} else ExitStatus.NO_DAEMON
             raise Refused(state_text(daemon), status)

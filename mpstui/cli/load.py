@@ -23,7 +23,7 @@ from mpstui.actions.types import STATUS, ExitStatus
 from mpstui.load.private import PrivateDaemon, PrivateDaemonError, ask_daemon
 from mpstui.load.supervisor import Supervisor
 from mpstui.load.types import COMMAND, INFO, KERNELS, LoadSpec, WorkerReport, plural
-from mpstui.model import Device
+from mpstui.model import Device, unspoken
 from mpstui.observe.discovery import discover
 from mpstui.observe.sources import NodeSources
 from mpstui.text import format_size, printable
@@ -134,21 +134,23 @@ async def daemon_for(
 async def shared_daemon(sources: NodeSources, pipe_dirs: Sequence[Path]) -> Path:
     """The one daemon that was named or is running. Raises LoadRefused where there is none, or several."""
     offer = "start one for this run with --private, or run without MPS: --mps off"
-    dirs = tuple(pipe_dirs)
-    if not dirs:
-        places = await asyncio.to_thread(discover)
-        dirs = tuple(place.pipe_dir for place in places if place.state == "running")
-    if not dirs:
+    places = await asyncio.to_thread(discover, tuple(pipe_dirs))
+    if not pipe_dirs:
+        places = tuple(place for place in places if place.state == "running")
+    if not places:
         raise LoadRefused("no MPS control daemon is running here", offer, ExitStatus.NO_DAEMON)
-    if len(dirs) > 1:
-        named = ", ".join(printable(str(d), 80) for d in dirs)
+    if len(places) > 1:
+        named = ", ".join(printable(str(place.pipe_dir), 80) for place in places)
         raise LoadRefused(f"there are several daemons: {named}", "choose one with --pipe-dir", ExitStatus.USAGE)
-    answer = await ask_daemon(dirs[0], sources.control_binary)
+    pipe_dir, shown = places[0].pipe_dir, printable(str(places[0].pipe_dir), 100)
+    if (reason := unspoken(places[0].protocol, places[0].static_partitioning)) is not None:
+        raise LoadRefused(f"{shown}: {reason}", offer, ExitStatus.REFUSED_BY_SAFETY_RULE)
+    answer = await ask_daemon(pipe_dir, sources.control_binary)
     if not answer.ok:
         status = STATUS[answer.outcome]
         remedy = offer if status is ExitStatus.NO_DAEMON else "see mpstui status"
-        raise LoadRefused(f"{printable(str(dirs[0]), 100)}: {answer.message}", remedy, status)
-    return dirs[0]
+        raise LoadRefused(f"{shown}: {answer.message}", remedy, status)
+    return pipe_dir
 
 
 async def spec_from(options: argparse.Namespace, sources: NodeSources, pipe_dir: Path | None) -> LoadSpec:

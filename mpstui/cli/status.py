@@ -18,9 +18,9 @@ SCHEMA = 1
 
 
 def exit_status(snapshot: Snapshot) -> ExitStatus:
-    """4 where a daemon does not answer or cannot be asked, 0 where one does, otherwise 3."""
+    """4 where a daemon does not answer or cannot be asked, 0 where one does or is shown read-only, otherwise 3."""
     health = {daemon.health for daemon in snapshot.daemons}
-    if health & {"held", "blocked"} or any(daemon.unread for daemon in snapshot.daemons):
+    if health & {"held", "blocked"} or any(daemon.unread and not daemon.unspoken for daemon in snapshot.daemons):
         return ExitStatus.NO_ANSWER
     return ExitStatus.DONE if "ok" in health else ExitStatus.NO_DAEMON
 
@@ -50,6 +50,8 @@ def _daemon(daemon: Daemon) -> dict[str, Any]:
         "protocol": daemon.protocol,
         "version": daemon.version,
         "multiuser": daemon.multiuser,
+        "static_partitioning": daemon.static_partitioning,
+        "read_only": daemon.unspoken,
         "health": daemon.health,
         "health_detail": daemon.health_detail,
         "default_active_thread_percentage": daemon.default_active_thread_percentage,
@@ -151,7 +153,7 @@ def print_text(snapshot: Snapshot, console: Console) -> None:
 
 
 def _headline(daemon: Daemon) -> str:
-    parts = [printable(str(daemon.pipe_dir)), "cannot be asked" if daemon.unread else daemon.health]
+    parts = [printable(str(daemon.pipe_dir)), daemon.state_word]
     if daemon.pid:
         parts.append(f"daemon {daemon.pid} of {daemon.user or UNKNOWN}")
         if daemon.servers_known:

@@ -199,6 +199,9 @@ class ControlChannel:
         self.occupied = False
         """Somebody's session is known to stay open: a refusal is then the last word, and not waited out."""
 
+        self.silent: str | None = None
+        """Why the daemon must not be sent anything, one clause; None where it may."""
+
     async def run(self, command: str, deadline: float | None = None, *, once: bool = False) -> RawReply:
         """Send one command. Waits for its turn; ``deadline`` counts from the moment it is sent.
 
@@ -232,6 +235,9 @@ class ControlChannel:
 
     def _refusal(self, command: str) -> RawReply | None:
         """Why the command cannot be sent at all: a second line would be a second command."""
+        if self.silent is not None:
+            message = f"Nothing was sent to the daemon: {self.silent}."
+            return RawReply(command, failure=Outcome.REFUSED, message=message)
         if not command.isprintable():
             message = "A command is one line without control characters; it was not sent."
             return RawReply(command, failure=Outcome.REFUSED, message=message)

@@ -8,32 +8,11 @@ from pathlib import Path
 
 import psutil
 
+from mpstui.control.commandline import parse_command_line
 from mpstui.model import SessionHolder
 from mpstui.text import printable
 
-CONTROL_NAME = "nvidia-cuda-mps-control"
 DEFAULT_PIPE_DIRECTORY = "/tmp/nvidia-mps"  # noqa: S108  the daemon's own default
-_DAEMON_WORDS = frozenset({"-d", "-f", "--daemon", "--foreground", "--forground"})  # the built-in help has --forground
-_INTERPRETERS = ("python", "bash", "sh", "dash", "perl")
-
-
-def control_arguments(argv: Sequence[str], binary: Sequence[str] = ()) -> list[str] | None:
-    """The arguments behind the control binary in ``argv``; None where it runs something else.
-
-    It is the binary itself, an interpreter that runs a script of that name, or the command ``binary``.
-    """
-    if binary and list(argv[: len(binary)]) == list(binary):
-        return list(argv[len(binary) :])
-    if not argv:
-        return None
-    name = os.path.basename(argv[0])
-    if name == CONTROL_NAME:
-        return list(argv[1:])
-    if name.startswith(_INTERPRETERS):
-        for position, word in enumerate(argv[1:], start=1):
-            if not word.startswith("-"):
-                return list(argv[position + 1 :]) if os.path.basename(word) == CONTROL_NAME else None
-    return None
 
 
 def find_holder(pipe_dir: Path, exclude: Collection[int] = (), binary: Sequence[str] = ()) -> SessionHolder | None:
@@ -55,8 +34,8 @@ def find_holder(pipe_dir: Path, exclude: Collection[int] = (), binary: Sequence[
 
 
 def _candidate(process: psutil.Process, wanted: str, binary: Sequence[str]) -> SessionHolder | None:
-    arguments = control_arguments(process.cmdline(), binary)
-    if arguments is None or not _DAEMON_WORDS.isdisjoint(arguments) or process.status() == psutil.STATUS_ZOMBIE:
+    options = parse_command_line(process.cmdline(), binary=binary)
+    if options is None or options.daemon or process.status() == psutil.STATUS_ZOMBIE:
         return None
     try:
         directory = process.environ().get("CUDA_MPS_PIPE_DIRECTORY", DEFAULT_PIPE_DIRECTORY)

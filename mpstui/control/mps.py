@@ -31,6 +31,10 @@ class MpsControl:
         """Whether the log shows a session that stays open, so that a refusal need not be waited out."""
         self.channel.occupied = open_
 
+    def keep_silent(self, reason: str | None) -> None:
+        """Send the daemon nothing at all, for this ``reason``; None: it is spoken to again."""
+        self.channel.silent = reason
+
     async def get_server_list(self) -> Answer[tuple[int, ...]]:
         return await self._ask("get_server_list", legacy.parse_server_list)
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
+from mpstui.control.commandline import PROGRAM
 from mpstui.daemons.directories import shown
-from mpstui.observe.daemons import PROGRAM
 from mpstui.observe.discovery import Place, discover
 
 REMOVED: Final = "stale files were removed"

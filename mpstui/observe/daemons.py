@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
+from mpstui.control.commandline import PROGRAM, Protocol, parse_command_line
 from mpstui.model import ProcessKey
 from mpstui.observe.procfs import (
     HiddenProcessError,
@@ -19,7 +19,6 @@ from mpstui.observe.procfs import (
     start_time,
 )
 
-PROGRAM: Final = "nvidia-cuda-mps-control"
 DEFAULT_PIPE_DIR: Final = Path("/tmp/nvidia-mps")  # noqa: S108 - MPS's own default
 DEFAULT_V3_PIPE_DIR: Final = Path("/run/nvidia-mps")
 DEFAULT_LOG_DIR: Final = Path("/var/log/nvidia-mps")
@@ -28,19 +27,7 @@ _SOCKETS_LIMIT: Final = 1 << 22
 _SOCKET_DIRS_LIMIT: Final = 64
 _COMM: Final = (PROGRAM[:15].encode(), b"python", b"pypy")
 """The kernel cuts names at 15 bytes; an interpreter may run a stand-in of that name."""
-_INTERPRETER: Final = re.compile(r"(?:python|pypy)[\d.]*")
-_LONG_DAEMON: Final = {"daemon", "foreground", "forground"}
-"""The last is how the 580 binary spells it."""
-
 FileId = tuple[int, int]
-
-
-class Options(NamedTuple):
-    """What a command line of the control program asks for."""
-
-    daemon: bool = False
-    multiuser: bool = False
-    protocol: Literal["legacy", "v3"] = "legacy"
 
 
 class DaemonProcess(NamedTuple):
@@ -50,13 +37,14 @@ class DaemonProcess(NamedTuple):
     uid: int | None
     start_time: float | None
     multiuser: bool
-    protocol: Literal["legacy", "v3"]
+    protocol: Protocol
     pipe_dir: Path | None
     """As the daemon names it, in its own mount namespace; None where its environment may not be read."""
     log_dir: Path | None
     pipe_id: FileId | None = None
     """The directory behind that name, seen from within the daemon; None where it is gone or out of reach."""
     log_id: FileId | None = None
+    static_partitioning: bool = False
 
 
 def running_daemons() -> list[DaemonProcess]:
@@ -73,16 +61,14 @@ def daemon_process(pid: int) -> DaemonProcess | None:
         return None
     if stat is None or stat.gone:
         return None
-    options = parse_command_line([os.fsdecode(argument) for argument in read_arguments(pid) or []])
+    environment = read_environment(pid)
+    options = parse_command_line([os.fsdecode(argument) for argument in read_arguments(pid) or []], environment)
     if options is None or not options.daemon:
         return None
-    environment, uid = read_environment(pid), effective_uid(pid)
-    protocol = options.protocol
+    uid = effective_uid(pid)
     pipe_dir = log_dir = None
     if environment is not None:
-        if version := environment.get("CUDA_MPS_PROTOCOL_VERSION"):
-            protocol = "v3" if version == "3" else "legacy"
-        default = DEFAULT_V3_PIPE_DIR if protocol == "v3" and uid == 0 else DEFAULT_PIPE_DIR
+        default = DEFAULT_V3_PIPE_DIR if options.protocol == "v3" and uid == 0 else DEFAULT_PIPE_DIR
         pipe_dir = _absolute(environment.get("CUDA_MPS_PIPE_DIRECTORY"), default)
         log_dir = _absolute(environment.get("CUDA_MPS_LOG_DIRECTORY"), DEFAULT_LOG_DIR)
     return DaemonProcess(
@@ -90,11 +76,12 @@ def daemon_process(pid: int) -> DaemonProcess | None:
         uid=uid,
         start_time=start_time(stat.start_ticks),
         multiuser=options.multiuser,
-        protocol=protocol,
+        protocol=options.protocol,
         pipe_dir=pipe_dir,
         log_dir=log_dir,
         pipe_id=seen_by(pid, pipe_dir),
         log_id=seen_by(pid, log_dir),
+        static_partitioning=options.static_partitioning,
     )
 
 
@@ -110,36 +97,6 @@ def listening_dirs() -> list[Path]:
         if listens and fields[7].endswith(b"/control_privileged"):
             found.append(Path(os.fsdecode(os.path.dirname(fields[7]))))
     return found[:_SOCKET_DIRS_LIMIT]
-
-
-def parse_command_line(arguments: list[str]) -> Options | None:
-    """The options of a control program's command line; None where it is another program's.
-
-    ``nvidia-cuda-mps-control -d``, or an interpreter that runs a script of that name. Without ``-d`` or ``-f`` it is
-    somebody's control session.
-    """
-    if arguments and _INTERPRETER.fullmatch(os.path.basename(arguments[0])):
-        arguments = list(_script(arguments[1:]))
-    if not arguments or os.path.basename(arguments[0]) != PROGRAM:
-        return None
-    daemon = multiuser = False
-    protocol = ""
-    rest = iter(arguments[1:])
-    for argument in rest:
-        if argument == "--":
-            break
-        if argument.startswith("--"):
-            daemon |= argument[2:] in _LONG_DAEMON
-            multiuser |= argument == "--multiuser-server"
-            continue
-        if not argument.startswith("-"):
-            continue
-        letters, takes_value, value = argument[1:].partition("p")
-        daemon |= "d" in letters or "f" in letters
-        multiuser |= "M" in letters
-        if takes_value:
-            protocol = value or next(rest, "")
-    return Options(daemon, multiuser, "v3" if protocol == "3" else "legacy")
 
 
 def seen_by(pid: int, path: Path | None) -> FileId | None:
@@ -162,19 +119,6 @@ def _candidates() -> Iterator[int]:
     for name in os.listdir("/proc"):
         if name.isdigit() and (read_proc(f"/proc/{name}/comm", 16) or b"").startswith(_COMM):
             yield int(name)
-
-
-def _script(arguments: list[str]) -> Iterator[str]:
-    """What follows an interpreter's own options: the script and its arguments; nothing for ``-c`` and ``-m``."""
-    rest = iter(arguments)
-    for argument in rest:
-        if not argument.startswith("-"):
-            yield argument
-            yield from rest
-        elif argument in {"-W", "-X"}:
-            next(rest, None)
-        elif not argument.startswith(("--", "-W", "-X")) and ("c" in argument or "m" in argument):
-            return
 
 
 def _absolute(text: str | None, default: Path) -> Path | None:

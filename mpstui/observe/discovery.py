@@ -15,11 +15,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
+from mpstui.control.commandline import PROGRAM, Protocol
 from mpstui.model import ProcessKey
 from mpstui.observe.daemons import (
     DEFAULT_PIPE_DIR,
     DEFAULT_V3_PIPE_DIR,
-    PROGRAM,
     DaemonProcess,
     FileId,
     file_id,
@@ -69,7 +69,8 @@ class Place(NamedTuple):
     version: str | None = None
     """The control binary's, as its log says: ``13000``."""
     multiuser: bool | None = None
-    protocol: Literal["legacy", "v3"] | None = None
+    protocol: Protocol | None = None
+    static_partitioning: bool | None = None
     detail: str = ""
     """What is the matter, one sentence for a person; may be empty where it runs."""
     remedy: str = ""
@@ -160,6 +161,7 @@ def _place(pipe_dir: Path, wanted_log_dir: Path | None, daemons: Sequence[Daemon
         version=None if log_dir is None else binary_version(log_dir, daemon.key.pid),
         multiuser=daemon.multiuser,
         protocol=daemon.protocol,
+        static_partitioning=daemon.static_partitioning,
         detail=detail,
         remedy=remedy,
     )

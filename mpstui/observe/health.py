@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from mpstui.control.answer import Outcome
-from mpstui.model import Health, SessionHolder
+from mpstui.model import Health, SessionHolder, unspoken
 from mpstui.observe.discovery import Place, how_to_start
 from mpstui.observe.state import DaemonState
 from mpstui.text import format_age
@@ -54,6 +54,8 @@ def condition(place: Place | None, probe: Probe | None, state: DaemonState, know
         if not answered:
             detail, remedy = _quitting(clients_left(state))
             return Condition("blocked", detail + _age(probe, known_at), remedy, since=state.quitting_since)
+    if (reason := unspoken(place.protocol, place.static_partitioning)) is not None:
+        return Condition("ok", reason, _OTHER_COMMANDS["v3" if place.protocol == "v3" else "static"])
     if probe is None:
         return Condition("ok", place.detail or None)
     age = _age(probe, known_at)
@@ -74,6 +76,12 @@ def condition(place: Place | None, probe: Probe | None, state: DaemonState, know
             remedy = "What was run is not this driver's nvidia-cuda-mps-control: see MPSTUI_CONTROL_BINARY and PATH."
         return Condition("ok", probe.message.rstrip(".") + age, remedy)
     return Condition("ok", place.detail or None)
+
+
+_OTHER_COMMANDS: Final = {
+    "v3": "Use the daemon's own commands, such as nvidia-cuda-mps-control server list and … client list.",
+    "static": "Use the daemon's own commands, such as lspart and sm_partition in nvidia-cuda-mps-control.",
+}
 
 
 def _quitting(waits_for: list[int]) -> tuple[str, str]:

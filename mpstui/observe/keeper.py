@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mpstui.control.answer import Answer, Outcome
 from mpstui.control.mps import MpsControl
-from mpstui.model import EventKind
+from mpstui.model import EventKind, unspoken
 from mpstui.observe.asking import Asked, ask_limits, ask_membership
 from mpstui.observe.reducer import NodeState
 from mpstui.observe.schedule import Schedule
@@ -208,12 +208,17 @@ class Keeper:
         watched = self._node.watch(self.pipe_dir)
         blocker = watched.state.blocked_by
         blocked = blocker is not None and watched.state.client(blocker) is not None
-        self.schedule.asleep = not self.running or blocked
+        place = watched.place
+        silent = unspoken(place.protocol, place.static_partitioning) if place is not None else None
+        self.control.keep_silent(silent)
+        self.schedule.asleep = not self.running or blocked or silent is not None
         trouble = self._logs.trouble if self._logs else "it is not known where its logs are"
-        if not self.running:
-            watched.watch, watched.watch_detail = "none", None
+        if not self.running or (place is not None and place.protocol == "v3"):
+            watched.watch, watched.watch_detail = "none", None  # v3 writes other logs
         elif trouble is None:
             watched.watch, watched.watch_detail = "logs", None
+        elif silent is not None:
+            watched.watch, watched.watch_detail = "none", f"It is not asked, and its logs cannot be followed: {trouble}"
         else:
             watched.watch = "polling"
             detail = f"The daemon is asked every few seconds, and each question goes to its log: {trouble}"

@@ -43,6 +43,9 @@ def _of_daemon(daemon: Daemon) -> Iterable[Problem]:
             daemon.health_detail or daemon.health,
             daemon.remedy or "",
         )
+    elif daemon.unspoken is not None:
+        text = daemon.unspoken[0].upper() + daemon.unspoken[1:] + "."
+        yield Problem("warning", "daemon_read_only", subject, text, daemon.remedy or "")
     elif daemon.unread:
         yield Problem("warning", "daemon_unread", subject, daemon.health_detail or "", daemon.remedy or "")
     if daemon.watch == "polling":

@@ -285,6 +285,7 @@ class NodeState:
             protocol=place.protocol if place else None,
             version=(place.version if place else None) or watched.version,
             multiuser=place.multiuser if place else None,
+            static_partitioning=place.static_partitioning if place else None,
             health=found.health,
             health_detail=found.detail,
             health_since=found.since,

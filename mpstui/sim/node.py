@@ -75,10 +75,18 @@ class SimNode:
             node.start_daemon(multiuser=multiuser, visible=visible, timeout=timeout)
         return node
 
-    def start_daemon(self, *, multiuser: bool = False, visible: str | None = None, timeout: float = 20.0) -> None:
-        """Starts the control daemon; raises SimError where one runs already."""
-        environment = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
-        self._launch([*control_binary(), "-f", *(["-M"] if multiuser else [])], timeout, environment)
+    def start_daemon(
+        self,
+        *,
+        multiuser: bool = False,
+        visible: str | None = None,
+        options: Sequence[str] = (),
+        env: Mapping[str, str] | None = None,
+        timeout: float = 20.0,
+    ) -> None:
+        """Starts the control daemon, with more ``options`` and variables; raises SimError where one runs already."""
+        environment = {**(env or {}), **({} if visible is None else {"CUDA_VISIBLE_DEVICES": visible})}
+        self._launch([*control_binary(), "-f", *(["-M"] if multiuser else []), *options], timeout, environment)
 
     def _launch(self, command: Sequence[str], timeout: float, more: Mapping[str, str]) -> None:
         environment = {

@@ -20,6 +20,7 @@ HEALTH: Mapping[Health, tuple[str, str]] = {
     "absent": ("○ ABSENT", "dim"),
 }
 UNREAD = ("▲ UNREAD", "warn")
+UNSPOKEN = ("▲ READ-ONLY", "warn")
 SEVERITY: Mapping[Severity, tuple[str, str]] = {"info": ("·", "dim"), "warning": ("▲", "warn"), "error": ("✕", "bad")}
 OUTDATED = "⟳"
 _UUID = re.compile(r"\b(?:GPU|MIG)-[0-9A-Za-z/-]+")
@@ -27,6 +28,8 @@ _UUID = re.compile(r"\b(?:GPU|MIG)-[0-9A-Za-z/-]+")
 
 def health_word(daemon: Daemon) -> tuple[str, str]:
     """The mark and word of its health, and their style."""
+    if daemon.unspoken and daemon.health == "ok":
+        return UNSPOKEN
     return UNREAD if daemon.unread else HEALTH[daemon.health]
 
 

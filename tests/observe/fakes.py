@@ -45,6 +45,9 @@ class FakeControl:
     def session_stays(self, open_):
         self.session = open_
 
+    def keep_silent(self, reason):
+        self.silent = reason
+
     def _answer(self, command, value):
         self.sent.append(command)
         if self.outcome is not Outcome.OK:

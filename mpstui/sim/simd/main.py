@@ -82,7 +82,7 @@ def _serve(pipe_dir: Path, log_dir: Path, report: int, args: list[str]) -> int:
     logs.control(f"Starting control daemon using socket {pipe_dir}/control")
     logs.control(f"To connect CUDA applications to this daemon, set env CUDA_MPS_PIPE_DIRECTORY={pipe_dir}")
     logs.control("CUDA MPS Control binary version: 13000")
-    multiuser = "-M" in args or "--multiuser-server" in args
+    multiuser = not {"-M", "--multiuser-server", "-multiuser-server"}.isdisjoint(args)
     daemon = Daemon(pipe_dir, listeners, gpus, logs, multiuser)
     os.write(report, b"ready\n")
     os.close(report)

@@ -217,6 +217,7 @@ def _daemon(snapshot: Snapshot, daemon: Daemon) -> Rows:
         Row("started", _when(daemon.start_time, snapshot.time)),
         Row("version", _known(daemon.version)),
         Row("protocol", _known(daemon.protocol)),
+        Row("static partitions", _yes(daemon.static_partitioning)),
         Row("several users", _yes(daemon.multiuser)),
         Row("watched by", f"{daemon.watch}{f': {daemon.watch_detail}' if daemon.watch_detail else ''}"),
         Row("servers", ", ".join(str(server.pid) for server in daemon.servers) or "none"),
