@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import platformdirs
 
-from mpstui.text import printable
+from mpstui.text import path_text, printable
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -107,7 +107,7 @@ def load_config(path: Path | None = None) -> tuple[Config, list[str]]:
     understood, the program is read-only, because that may have been the wish.
     """
     path = config_dir() / "config.toml" if path is None else path
-    where = printable(str(path))
+    where = path_text(path)
     try:
         data = _read_toml(path)
     except FileNotFoundError:
@@ -162,18 +162,18 @@ def _themes_in(folder: Path, taken: frozenset[str]) -> tuple[list[ThemeSpec], li
     except FileNotFoundError:
         return [], []
     except OSError as error:
-        return [], [f"{printable(str(folder))}: {error.strerror}"]
+        return [], [f"{path_text(folder)}: {error.strerror}"]
     if len(files) > THEME_FILES:
-        messages.append(f"{printable(str(folder))}: {len(files)} theme files; only the first {THEME_FILES} are read")
+        messages.append(f"{path_text(folder)}: {len(files)} theme files; only the first {THEME_FILES} are read")
     for file in files[:THEME_FILES]:
         try:
             spec = _theme(file.stem, _read_toml(file))
             if spec.name in taken or spec.name in specs:
                 raise _BadFileError(f"there is already a theme named {_quoted(spec.name)}; choose another file name")
         except FileNotFoundError:
-            messages.append(f"{printable(str(file))}: is a link to nothing")
+            messages.append(f"{path_text(file)}: is a link to nothing")
         except _BadFileError as error:
-            messages.append(f"{printable(str(file))}: {error}")
+            messages.append(f"{path_text(file)}: {error}")
         else:
             specs[spec.name] = spec
     return list(specs.values()), messages

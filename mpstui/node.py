@@ -10,6 +10,7 @@ from mpstui.observe.nvml import RealNvml
 from mpstui.observe.processes import ProcProcesses
 from mpstui.observe.sources import NodeSources
 from mpstui.sim import is_simulated
+from mpstui.text import path_text
 
 CONTROL_BINARY = "nvidia-cuda-mps-control"
 
@@ -33,7 +34,7 @@ def open_node(
     if simulated and len(simulated) == len(dirs):
         return _simulated(simulated), simulated
     if simulated:
-        raise MixedNode(f"{simulated[0]} is a simulated node; it cannot be shown together with a real one")
+        raise MixedNode(f"{path_text(simulated[0])} is a simulated node; it cannot be shown together with a real one")
     binary = environment.get("MPSTUI_CONTROL_BINARY", CONTROL_BINARY)
     return NodeSources(False, (binary,), RealNvml(), ProcProcesses(), is_simulated), dirs
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import unicodedata
 from collections.abc import Mapping
@@ -27,6 +28,26 @@ def printable(raw: bytes | str, limit: int = 300) -> str:
             out.append(char.encode("unicode_escape").decode("ascii"))
     shown = "".join(out)
     return shown if len(shown) <= limit and len(raw) <= limit * 4 else shown[: limit - 1] + "…"
+
+
+def path_text(path: os.PathLike[str] | str | None, limit: int = 4096) -> str:
+    """A path as text to show, ``—`` where not known; there is no other way (``scripts/mypy_path_text.py``).
+
+    Whoever may make a directory chooses its name. The system is given ``os.fspath(path)`` instead.
+    """
+    if path is None:
+        return UNKNOWN
+    name = os.fspath(path)
+    try:
+        return printable(name.encode("utf-8", "surrogateescape"), limit)  # bytes that are not UTF-8 become \\xff
+    except UnicodeEncodeError:
+        return printable(name, limit)
+
+
+def error_text(error: Exception) -> str:
+    """What an exception says, without the path that Python's words for an error of the system have in them."""
+    said = error.strerror if isinstance(error, OSError) else None
+    return printable(said or ("" if isinstance(error, OSError) else str(error)) or type(error).__name__)
 
 
 def parse_size(text: str) -> int | None:

@@ -9,6 +9,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from mpstui.model import ProcessKey
+from mpstui.text import path_text
 
 _TAIL = 1 << 20
 """Bytes of the log that are searched for an earlier terminate."""
@@ -41,7 +42,7 @@ class AuditLog:
             finally:
                 os.close(descriptor)
         except OSError as error:
-            return f"the audit log {self.path} could not be written: {error.strerror}"
+            return f"the audit log {path_text(self.path)} could not be written: {error.strerror}"
         return None
 
     def terminate_was_sent(self, boot_id: str, key: ProcessKey) -> bool:

@@ -13,7 +13,7 @@ from mpstui.actions.types import ExitStatus, Others, Preview, Request
 from mpstui.blast import blast_radius, server_of
 from mpstui.model import Client, Daemon, Device, Server, Snapshot
 from mpstui.partition import sm_share
-from mpstui.text import UNKNOWN, format_percentage, format_size, parse_size
+from mpstui.text import UNKNOWN, format_percentage, format_size, parse_size, path_text
 
 _PERCENTAGE = re.compile(r"[0-9]{1,3}(\.[0-9]{1,6})?")
 _MEMORY = re.compile(r"[0-9]{1,9}[MG]")
@@ -118,7 +118,9 @@ def reachable_daemon(request: Request, snapshot: Snapshot) -> Daemon:
     daemon = snapshot.daemon(request.pipe_dir)
     if daemon is None or daemon.health in {"absent", "stale"}:
         detail = daemon.health_detail if daemon else None
-        raise Refused(f"no daemon at {request.pipe_dir}" + (f": {detail}" if detail else ""), ExitStatus.NO_DAEMON)
+        raise Refused(
+            f"no daemon at {path_text(request.pipe_dir)}" + (f": {detail}" if detail else ""), ExitStatus.NO_DAEMON
+        )
     if daemon.health in {"held", "blocked"}:
         raise Refused(f"the daemon is {daemon.health}: {daemon.health_detail or UNKNOWN}", ExitStatus.NO_ANSWER)
     if daemon.unspoken is not None:

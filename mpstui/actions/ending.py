@@ -14,6 +14,7 @@ from mpstui.control.answer import Answer, Outcome
 from mpstui.control.mps import MpsControl
 from mpstui.model import Client, Daemon, ProcessKey
 from mpstui.observe.processes import PidFd, open_pidfd
+from mpstui.text import path_text
 
 _SENT_BEFORE = "terminate_client was sent for it before; a second one would block the whole daemon"
 
@@ -146,7 +147,7 @@ class Ending:
     ) -> None:
         trouble = self._audit.write(
             action=request.action,
-            pipe_dir=str(request.pipe_dir),
+            pipe_dir=path_text(request.pipe_dir),
             euid=os.geteuid(),
             command=command,
             sent=sent,

@@ -11,7 +11,7 @@ from mpstui.actions.killing import end_process
 from mpstui.actions.types import ActionId, ExitStatus, Others, Preview, Progress, Request, Result
 from mpstui.model import Client, Daemon, ProcessKey, Snapshot
 from mpstui.observe.processes import PidFd, open_pidfd
-from mpstui.text import UNKNOWN
+from mpstui.text import UNKNOWN, path_text
 
 _TITLES = {"end_lost_clients": "End lost clients", "unblock": "Unblock the daemon"}
 
@@ -46,7 +46,7 @@ def preview_rescue(request: Request, snapshot: Snapshot) -> Preview:
     title = _TITLES[request.action]
     daemon = snapshot.daemon(request.pipe_dir)
     if daemon is None:
-        return Preview(title, error=f"no daemon at {request.pipe_dir}", error_status=ExitStatus.NO_DAEMON)
+        return Preview(title, error=f"no daemon at {path_text(request.pipe_dir)}", error_status=ExitStatus.NO_DAEMON)
     wanted = targets(request.action, daemon)
     rule = ExitStatus.REFUSED_BY_SAFETY_RULE
     if daemon.unspoken is not None:
@@ -131,7 +131,7 @@ class Rescue:
             text = f"nothing was sent: {opened.message}"
         trouble = self._audit.write(
             action=request.action,
-            pipe_dir=str(request.pipe_dir),
+            pipe_dir=path_text(request.pipe_dir),
             euid=os.geteuid(),
             command=f"kill {key.pid}",
             boot_id=self._boot_id,

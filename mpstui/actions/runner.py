@@ -29,7 +29,7 @@ from mpstui.actions.types import STATUS, Action, Danger, ExitStatus, Preview, Pr
 from mpstui.control.answer import Answer, Outcome
 from mpstui.control.mps import MpsControl
 from mpstui.model import Daemon, ProcessKey, Snapshot
-from mpstui.text import format_percentage, format_size, same_limit, same_percentage
+from mpstui.text import format_percentage, format_size, path_text, same_limit, same_percentage
 
 READ_ONLY = "mpstui was started with --read-only"
 
@@ -183,7 +183,7 @@ class Runner:
     ) -> Result:
         trouble = self._audit.write(
             action=request.action,
-            pipe_dir=str(request.pipe_dir),
+            pipe_dir=path_text(request.pipe_dir),
             euid=os.geteuid(),
             command=command,
             sent=sent is not None and sent.outcome not in {Outcome.NO_BINARY, Outcome.ABSENT},

@@ -18,7 +18,7 @@ from mpstui.cli.lean import asyncio
 from mpstui.cli.parser import build_parser
 from mpstui.cli.past import wants_past
 from mpstui.model import Daemon
-from mpstui.text import printable
+from mpstui.text import path_text, printable
 
 NO_DAEMON = "no MPS control daemon found: none is running, and none was named"
 
@@ -95,7 +95,7 @@ def _read_only_by_config() -> bool:
 
     config, messages = load_config()
     if config.read_only:
-        for message in messages or (f"{config_dir() / 'config.toml'} says read_only",):
+        for message in messages or (f"{path_text(config_dir() / 'config.toml')} says read_only",):
             complain(message, 0)
     return config.read_only
 
@@ -199,7 +199,7 @@ async def _headless(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) ->
 def state_text(daemon: Daemon) -> str:
     """Where, how and why, the place once only: ``/tmp/x: stale: no daemon runs here``."""
     detail = daemon.health_detail or ""
-    where = "" if detail.startswith(str(daemon.pipe_dir)) else f"{daemon.pipe_dir}: "
+    where = "" if detail.startswith(path_text(daemon.pipe_dir)) else f"{path_text(daemon.pipe_dir)}: "
     return f"{where}{daemon.state_word}: {detail}"
 
 

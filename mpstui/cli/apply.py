@@ -21,6 +21,7 @@ from mpstui.plan.amounts import PlanError
 from mpstui.plan.apply import Report, apply, can_go_back, go_back
 from mpstui.plan.profile import DaemonProfile, Profile
 from mpstui.plan.settings import Difference, Step, drift, steps, waits_for_a_server
+from mpstui.text import path_text
 
 _WAITS = "no server runs: limits that are for servers alone are set once one does; apply again then"
 
@@ -91,7 +92,7 @@ def matched(profile: Profile, snapshot: Snapshot, pipe_dirs: tuple[Path, ...]) -
     wanted = profile.daemons
     if len(wanted) == 1 and (pipe_dirs or wanted[0].pipe_dir is None):
         if len(snapshot.daemons) > 1:
-            names = ", ".join(str(d.pipe_dir) for d in snapshot.daemons)
+            names = ", ".join(path_text(d.pipe_dir) for d in snapshot.daemons)
             raise Unusable(f"there are several daemons; choose one with --pipe-dir: {names}", ExitStatus.USAGE)
         if not snapshot.daemons:
             raise Unusable(NO_DAEMON, ExitStatus.NO_DAEMON)
@@ -100,7 +101,7 @@ def matched(profile: Profile, snapshot: Snapshot, pipe_dirs: tuple[Path, ...]) -
     for one in wanted:
         daemon = snapshot.daemon(one.pipe_dir) if one.pipe_dir is not None else None
         if daemon is None:
-            raise Unusable(f"{one.pipe_dir}: absent: not asked for", ExitStatus.NO_DAEMON)
+            raise Unusable(f"{path_text(one.pipe_dir)}: absent: not asked for", ExitStatus.NO_DAEMON)
         if daemon.health != "ok" or daemon.unread:
             raise Unusable(state_text(daemon), no_answer(daemon))
         found.append((daemon, one))
@@ -143,10 +144,15 @@ async def _apply_all(options: argparse.Namespace, profile: Profile, pipe_dirs: t
             done=status is ExitStatus.DONE,
             exit_status=int(status),
             daemons=[
-                {"pipe_dir": str(pipe_dir), "done": report.complete, "steps": len(report.done), "lines": report.lines()}
+                {
+                    "pipe_dir": path_text(pipe_dir),
+                    "done": report.complete,
+                    "steps": len(report.done),
+                    "lines": report.lines(),
+                }
                 for pipe_dir, report in reports
             ],
-            not_tried=[str(pipe_dir) for pipe_dir in not_tried],
+            not_tried=[path_text(pipe_dir) for pipe_dir in not_tried],
             went_back=back,
         )
     return status
@@ -155,11 +161,11 @@ async def _apply_all(options: argparse.Namespace, profile: Profile, pipe_dirs: t
 def _print_reports(reports: Sequence[tuple[Path, Report]], not_tried: Sequence[Path]) -> None:
     for pipe_dir, report in reports:
         stream = sys.stdout if report.complete else sys.stderr
-        print(f"{pipe_dir}: {'as it should be' if report.complete else 'only in part'}", file=stream)
+        print(f"{path_text(pipe_dir)}: {'as it should be' if report.complete else 'only in part'}", file=stream)
         for line in report.lines() or ("nothing had to be changed",):
             print(f"  {line}", file=stream)
     for pipe_dir in not_tried:
-        print(f"{pipe_dir}: not tried", file=sys.stderr)
+        print(f"{path_text(pipe_dir)}: not tried", file=sys.stderr)
 
 
 async def _offer_way_back(
@@ -201,7 +207,7 @@ def _command(step: Step) -> str:
         "" if name == "client-priority" else f" --server {request.server_pid}" if request.server_pid else " --default"
     )
     device = f" --device {request.device}" if request.device is not None else ""
-    return f"mpstui set {name} {request.value}{device}{scope} --pipe-dir {shlex.quote(str(request.pipe_dir))}"
+    return f"mpstui set {name} {request.value}{device}{scope} --pipe-dir {shlex.quote(path_text(request.pipe_dir))}"
 
 
 def _dry_run(options: argparse.Namespace, planned: Sequence[tuple[Daemon, Sequence[Step]]]) -> int:
@@ -228,15 +234,15 @@ def _print_differences(
 ) -> None:
     if getattr(options, "json", False):
         entries = [
-            {"pipe_dir": str(pipe_dir), "what": d.what, "wanted": d.wanted, "found": d.found}
+            {"pipe_dir": path_text(pipe_dir), "what": d.what, "wanted": d.wanted, "found": d.found}
             for pipe_dir, differences in found
             for d in differences
         ]
-        print_json(differences=entries, waits_for_a_server=[str(path) for path in waits])
+        print_json(differences=entries, waits_for_a_server=[path_text(path) for path in waits])
         return
     for pipe_dir, differences in found:
         nothing = "no difference that can be seen yet" if pipe_dir in waits else "no difference"
-        print(f"{pipe_dir}: {'' if differences else nothing}".rstrip())
+        print(f"{path_text(pipe_dir)}: {'' if differences else nothing}".rstrip())
         for difference in differences:
             print(f"  {difference.what}: is {difference.found}, {verb} {difference.wanted}")
         if pipe_dir in waits:

@@ -13,6 +13,7 @@ from mpstui.actions.types import ActionId, ExitStatus, Preview, Request, Result
 from mpstui.cli import NO_DAEMON, complain, print_json, state_text
 from mpstui.model import Snapshot
 from mpstui.observe.collector import Collector
+from mpstui.text import path_text
 
 
 async def change(options: argparse.Namespace, collector: Collector) -> int:
@@ -54,7 +55,7 @@ def _terminate_request(options: argparse.Namespace, snapshot: Snapshot) -> Reque
         if daemon.health != "ok" or daemon.unread:
             status = ExitStatus.NO_ANSWER if daemon.health in {"ok", "held", "blocked"} else ExitStatus.NO_DAEMON
             raise Refused(state_text(daemon), status)
-    places = ", ".join(str(d.pipe_dir) for d in snapshot.daemons)
+    places = ", ".join(path_text(d.pipe_dir) for d in snapshot.daemons)
     raise Refused(
         f"process {options.client_pid} is not a client of {places}; nothing was sent",
         ExitStatus.REFUSED_BY_SAFETY_RULE,
@@ -65,7 +66,7 @@ def _one_daemon(options: argparse.Namespace, snapshot: Snapshot) -> Path:
     server = getattr(options, "server", None)
     daemons = [d for d in snapshot.daemons if server is not None and d.find_server(server)] or list(snapshot.daemons)
     if len(daemons) > 1:
-        names = ", ".join(str(d.pipe_dir) for d in daemons)
+        names = ", ".join(path_text(d.pipe_dir) for d in daemons)
         raise Refused(f"there are several daemons; choose one with --pipe-dir: {names}", ExitStatus.USAGE)
     return daemons[0].pipe_dir
 
@@ -108,7 +109,7 @@ def _print_result(options: argparse.Namespace, result: Result) -> None:
             exit_status=int(result.status),
             message=result.message,
             action=result.request.action,
-            pipe_dir=str(result.request.pipe_dir),
+            pipe_dir=path_text(result.request.pipe_dir),
             details=list(result.details),
             remedy=result.remedy,
         )

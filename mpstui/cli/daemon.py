@@ -28,6 +28,7 @@ from mpstui.plan import store
 from mpstui.plan.amounts import PlanError
 from mpstui.plan.cpus import cpu_list
 from mpstui.plan.profile import DaemonProfile, Profile, ProfileError
+from mpstui.text import path_text
 
 
 def daemon(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
@@ -97,8 +98,8 @@ def _start(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
     if options.json:
         entries = [
             {
-                "pipe_dir": str(r.spec.pipe_dir),
-                "log_dir": str(r.spec.log_dir),
+                "pipe_dir": path_text(r.spec.pipe_dir),
+                "log_dir": path_text(r.spec.log_dir),
                 "pid": r.pid,
                 "done": r.done,
                 "exit_status": int(r.status),
@@ -144,7 +145,7 @@ async def _stop(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int
         if not running:
             return _nothing_runs(options, snapshot.daemons)
         if len(running) > max(1, len(pipe_dirs)):
-            names = ", ".join(str(d.pipe_dir) for d in running)
+            names = ", ".join(path_text(d.pipe_dir) for d in running)
             raise PlanError(f"there are several daemons; choose with --pipe-dir: {names}")
         status = ExitStatus.DONE
         for one in running:
@@ -175,7 +176,7 @@ def _nothing_runs(options: argparse.Namespace, daemons: Sequence[Daemon]) -> int
     status = ExitStatus.DONE
     for one in daemons:
         lines = clean(one.pipe_dir) if one.health == "stale" and not getattr(options, "read_only", False) else ()
-        message = f"{one.pipe_dir}: no daemon runs there"
+        message = f"{path_text(one.pipe_dir)}: no daemon runs there"
         if one.health == "absent" and one.health_detail:  # or none that can be seen from here
             message = f"no daemon to stop: {one.health_detail}"
         removed = any(line.startswith(REMOVED) for line in lines)
@@ -190,7 +191,7 @@ def _report(options: argparse.Namespace, pipe_dir: Path, result: Stopped) -> Non
         print_json(
             done=result.done,
             exit_status=int(result.status),
-            pipe_dir=str(pipe_dir),
+            pipe_dir=path_text(pipe_dir),
             message=result.message,
             details=list(result.details),
         )
@@ -212,7 +213,7 @@ async def _refused(
         snapshot = await collector.once()
         now = snapshot.daemon(one.pipe_dir)
         if now is None or now.key != one.key:
-            gone = f"the daemon in {one.pipe_dir} has ended, or another one is there now; nothing was sent"
+            gone = f"the daemon in {path_text(one.pipe_dir)} has ended, or another one is there now; nothing was sent"
             return Stopped(ExitStatus.REFUSED_BY_SAFETY_RULE, gone)
         named, shown = set(shown.hits), preview_stop(snapshot, one.pipe_dir, options.timeout, options.force)
         if shown.error is not None:
@@ -225,7 +226,7 @@ async def _refused(
 
 def _confirmed(one: Daemon, shown: StopPreview) -> bool:
     """Ask on the terminal, with no as the default; without a terminal the answer is no."""
-    _tell(f"Stop the daemon in {one.pipe_dir} (PID {one.pid}): {shown.effect}")
+    _tell(f"Stop the daemon in {path_text(one.pipe_dir)} (PID {one.pid}): {shown.effect}")
     for hit in shown.hits:
         _tell(f"  hits: {hit}")
     if not sys.stdin.isatty():

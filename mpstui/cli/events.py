@@ -23,7 +23,7 @@ from mpstui.history.reader import LogHistory
 from mpstui.history.when import local_text
 from mpstui.model import Event
 from mpstui.observe.discovery import discover
-from mpstui.text import UNKNOWN
+from mpstui.text import UNKNOWN, path_text
 
 _LOOK = 0.2
 """Seconds between two looks at logs in which nothing happens."""
@@ -113,7 +113,7 @@ def _places(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> list[tupl
 
 def _named(history: LogHistory, since: float | None) -> Iterator[tuple[Event, str]]:
     for event in history.events(since):
-        yield event, str(history.daemon)
+        yield event, path_text(history.daemon)
 
 
 def _follow(histories: list[LogHistory], write: Callable[[Event, str], str], wanted: Callable[[Event], bool]) -> None:
@@ -124,7 +124,7 @@ def _follow(histories: list[LogHistory], write: Callable[[Event, str], str], wan
                 if event is None:
                     break
                 if wanted(event):
-                    sys.stdout.write(write(event, str(history.daemon)))
+                    sys.stdout.write(write(event, path_text(history.daemon)))
         sys.stdout.flush()
         time.sleep(_LOOK)
 

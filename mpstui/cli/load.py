@@ -26,7 +26,7 @@ from mpstui.load.types import COMMAND, INFO, KERNELS, LoadSpec, WorkerReport, pl
 from mpstui.model import Device, unspoken
 from mpstui.observe.discovery import discover
 from mpstui.observe.sources import NodeSources
-from mpstui.text import format_size, printable
+from mpstui.text import error_text, format_size, path_text, printable
 
 DEFAULT_SECONDS = 10.0
 _TICK = 1.0
@@ -72,7 +72,7 @@ def cannot_write(error: OSError) -> ExitStatus:
         os.dup2(null, sys.stdout.fileno())
         os.close(null)
     remedy = "free some space; the load was ended"
-    return complain(f"the result cannot be written: {error.strerror or error}", remedy, ExitStatus.REFUSED_BY_DAEMON)
+    return complain(f"the result cannot be written: {error_text(error)}", remedy, ExitStatus.REFUSED_BY_DAEMON)
 
 
 def check(options: argparse.Namespace) -> None:
@@ -140,9 +140,9 @@ async def shared_daemon(sources: NodeSources, pipe_dirs: Sequence[Path]) -> Path
     if not places:
         raise LoadRefused("no MPS control daemon is running here", offer, ExitStatus.NO_DAEMON)
     if len(places) > 1:
-        named = ", ".join(printable(str(place.pipe_dir), 80) for place in places)
+        named = ", ".join(path_text(place.pipe_dir, 80) for place in places)
         raise LoadRefused(f"there are several daemons: {named}", "choose one with --pipe-dir", ExitStatus.USAGE)
-    pipe_dir, shown = places[0].pipe_dir, printable(str(places[0].pipe_dir), 100)
+    pipe_dir, shown = places[0].pipe_dir, path_text(places[0].pipe_dir, 100)
     if (reason := unspoken(places[0].protocol, places[0].static_partitioning)) is not None:
         raise LoadRefused(f"{shown}: {reason}", offer, ExitStatus.REFUSED_BY_SAFETY_RULE)
     answer = await ask_daemon(pipe_dir, sources.control_binary)

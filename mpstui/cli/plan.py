@@ -17,7 +17,7 @@ from mpstui.plan.amounts import PlanError, limit_text
 from mpstui.plan.planner import MemoryRule, make_plan
 from mpstui.plan.profile import NAME, DaemonProfile, Profile, ProfileError
 from mpstui.plan.types import Plan, Strategy, Target, target_from, target_of
-from mpstui.text import format_percentage, format_size, printable
+from mpstui.text import format_percentage, format_size, path_text, printable
 
 USAGE = 2
 
@@ -44,7 +44,7 @@ def plan(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
             made = plan_of(options, target)
         pipe_dir = _pipe_dir(pipe_dirs)
         if options.save is not None:
-            print(f"kept as {_save(options, made, pipe_dir)}", file=sys.stderr)
+            print(f"kept as {path_text(_save(options, made, pipe_dir))}", file=sys.stderr)
         if options.export is not None:
             from mpstui.cli.shares import export
 

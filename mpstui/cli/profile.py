@@ -18,6 +18,7 @@ from mpstui.plan import store
 from mpstui.plan.amounts import PlanError
 from mpstui.plan.profile import DaemonProfile, Profile, ProfileError
 from mpstui.plan.settings import drift, in_force
+from mpstui.text import path_text
 
 
 def profile(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
@@ -60,7 +61,7 @@ def _list(options: argparse.Namespace) -> int:
         what = f"{daemons} daemon{'s' if daemons > 1 else ''}" + (f", shares {', '.join(shares)}" if shares else "")
         print(f"{name}: {what}{f' — {description}' if description else ''}")
     if not entries:
-        print(f"no profiles in {store.profiles_dir()}", file=sys.stderr)
+        print(f"no profiles in {path_text(store.profiles_dir())}", file=sys.stderr)
     return ExitStatus.DONE
 
 
@@ -96,9 +97,9 @@ def _save(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
     notes = [f"{d.what} is {d.found}, which a profile cannot say" for d in unsaid]
     notes += [f"not in it: {state_text(d)}" for d in others if d.health not in {"absent", "stale"}]
     if options.json:
-        print_json(done=True, path=str(path), notes=notes)
+        print_json(done=True, path=path_text(path), notes=notes)
     else:
-        print(f"kept as {path}")
+        print(f"kept as {path_text(path)}")
         for note in notes:
             print(f"  {note}", file=sys.stderr)
     return ExitStatus.DONE

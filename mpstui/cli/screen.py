@@ -13,6 +13,7 @@ from mpstui.actions.types import ExitStatus
 from mpstui.cli import complain
 from mpstui.config import config_dir, load_config, load_themes, terminal_problem
 from mpstui.model import Snapshot
+from mpstui.text import path_text
 
 
 def run_screen(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
@@ -102,7 +103,7 @@ def theme_wish(asked: str | None, configured: str | None, names: Sequence[str]) 
     """The theme that is wanted and there, and what is to be said: one in config.toml that is missing stops nobody."""
     if asked or configured is None or configured in names:
         return asked or configured, []
-    return None, [f"{config_dir() / 'config.toml'}: {_no_theme(configured, names)}"]
+    return None, [f"{path_text(config_dir() / 'config.toml')}: {_no_theme(configured, names)}"]
 
 
 def _no_theme(name: str, names: Sequence[str]) -> str:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mpstui.text import path_text
+
 # Imported when a screen needs them: the overview is painted without.
 if TYPE_CHECKING:
     from mpstui.actions.audit import AuditLog
@@ -43,7 +45,7 @@ class NodePlans:
 
         daemon = snapshot.daemon(pipe_dir)
         if daemon is None:
-            raise ProfileError(f"the daemon in {pipe_dir} is gone")
+            raise ProfileError(f"the daemon in {path_text(pipe_dir)} is gone")
         return Profile((await asyncio.to_thread(as_it_runs, daemon, snapshot, old),))
 
     async def environment(self, key: ProcessKey) -> Mapping[str, str] | None:
@@ -123,7 +125,10 @@ class NodeDaemons:
 
         from mpstui.plan.cpus import cpu_text
 
-        words = [f"CUDA_MPS_PIPE_DIRECTORY={spec.pipe_dir}", f"CUDA_MPS_LOG_DIRECTORY={spec.log_dir}"]
+        words = [
+            f"CUDA_MPS_PIPE_DIRECTORY={path_text(spec.pipe_dir)}",
+            f"CUDA_MPS_LOG_DIRECTORY={path_text(spec.log_dir)}",
+        ]
         if spec.devices:
             words.append(f"CUDA_VISIBLE_DEVICES={','.join(spec.devices)}")
         if spec.cpus is not None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from mpstui.actions.check import PRIORITIES
 from mpstui.actions.types import ExitStatus
 from mpstui.model import Client, Daemon, Device, Problem, Server, Snapshot
-from mpstui.text import UNKNOWN, by_device, format_age, format_percentage, format_size, printable
+from mpstui.text import UNKNOWN, by_device, format_age, format_percentage, format_size, path_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -45,8 +45,8 @@ def _daemon(daemon: Daemon) -> dict[str, Any]:
     return {
         "pid": daemon.pid,
         "uid": daemon.uid,
-        "pipe_dir": str(daemon.pipe_dir),
-        "log_dir": None if daemon.log_dir is None else str(daemon.log_dir),
+        "pipe_dir": path_text(daemon.pipe_dir),
+        "log_dir": None if daemon.log_dir is None else path_text(daemon.log_dir),
         "protocol": daemon.protocol,
         "version": daemon.version,
         "multiuser": daemon.multiuser,
@@ -153,7 +153,7 @@ def print_text(snapshot: Snapshot, console: Console) -> None:
 
 
 def _headline(daemon: Daemon) -> str:
-    parts = [printable(str(daemon.pipe_dir)), daemon.state_word]
+    parts = [path_text(daemon.pipe_dir), daemon.state_word]
     if daemon.pid:
         parts.append(f"daemon {daemon.pid} of {daemon.user or UNKNOWN}")
         if daemon.servers_known:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from mpstui.observe.worker import Worker
+from mpstui.text import error_text
 from mpstui.ui.trouble.contract import TroubleUnavailable
 
 # Imported when a screen needs them: the overview is painted without.
@@ -45,7 +46,7 @@ class NodeTrouble:
         try:
             return await self._logs.call(lambda: last_events(log_dir, pipe_dir, before, most, over))
         except (UnreadableLogError, OSError) as error:
-            raise TroubleUnavailable(str(error)) from None
+            raise TroubleUnavailable(error_text(error)) from None
         finally:
             over.set()
 
@@ -54,7 +55,7 @@ class NodeTrouble:
         try:
             return await self._doctor.call(lambda: self._examine(snapshot))
         except OSError as error:
-            raise TroubleUnavailable(f"the check-up stopped: {error}") from None
+            raise TroubleUnavailable(f"the check-up stopped: {error_text(error)}") from None
 
     def _examine(self, snapshot: Snapshot) -> Sequence[Finding]:
         from mpstui.doctor.checkup import examine, gather

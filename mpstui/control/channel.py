@@ -14,7 +14,7 @@ from typing import NamedTuple
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from mpstui.control.answer import Outcome
-from mpstui.text import printable
+from mpstui.text import error_text, path_text, printable
 
 OUTPUT_LIMIT = 4 << 20
 """Bytes of output after which a binary is taken to be flooding; 48 clients with 4 KB of argv[0] each are 0.2 MB."""
@@ -118,8 +118,7 @@ async def exchange(
             transport.close()
         raise
     except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        message = f"{printable(argv[0])} cannot be executed: {printable(why)}."
+        message = f"{printable(argv[0])} cannot be executed: {error_text(error)}."
         return RawReply(command, failure=Outcome.NO_BINARY, message=message, seconds=time.monotonic() - started)
     timed_out = False
     try:
@@ -228,9 +227,9 @@ class ControlChannel:
         return await exchange(self.binary, lines, self._environment(), deadline, command)
 
     def _environment(self) -> dict[str, str]:
-        environment = dict(os.environ, CUDA_MPS_PIPE_DIRECTORY=str(self.pipe_dir), LC_ALL="C")
+        environment = dict(os.environ, CUDA_MPS_PIPE_DIRECTORY=os.fspath(self.pipe_dir), LC_ALL="C")
         if self.log_dir is not None:
-            environment["CUDA_MPS_LOG_DIRECTORY"] = str(self.log_dir)
+            environment["CUDA_MPS_LOG_DIRECTORY"] = os.fspath(self.log_dir)
         return environment
 
     def _refusal(self, command: str) -> RawReply | None:
@@ -246,9 +245,9 @@ class ControlChannel:
         except UnicodeEncodeError:
             path = b"\0"
         if b"\0" in path:
-            message = f"{printable(str(self.pipe_dir))} is no path."
+            message = f"{path_text(self.pipe_dir)} is no path."
             return RawReply(command, failure=Outcome.ABSENT, message=message)
         if len(path) > SOCKET_PATH_LIMIT:
-            message = f"No control daemon can be in {printable(str(self.pipe_dir))}: the path is too long for a socket."
+            message = f"No control daemon can be in {path_text(self.pipe_dir)}: the path is too long for a socket."
             return RawReply(command, failure=Outcome.ABSENT, message=message)
         return None

@@ -12,7 +12,7 @@ from pathlib import Path
 from mpstui.actions.types import ExitStatus
 from mpstui.observe.discovery import PATH_LIMIT
 from mpstui.observe.procfs import user_name
-from mpstui.text import printable
+from mpstui.text import path_text
 
 _OTHERS_WRITE = 0o022
 _LINKS = 40
@@ -32,7 +32,7 @@ def check_length(pipe_dir: Path) -> None:
     length = len(os.fsencode(pipe_dir))
     if length > PATH_LIMIT:
         raise DaemonError(
-            f"{shown(pipe_dir)} is too long for the daemon's sockets: {length} bytes, and MPS takes {PATH_LIMIT}",
+            f"{path_text(pipe_dir)} is too long for the daemon's sockets: {length} bytes, and MPS takes {PATH_LIMIT}",
             ExitStatus.USAGE,
         )
 
@@ -41,8 +41,8 @@ def prepare(directory: Path, mode: int) -> tuple[str, ...]:
     """Make ``directory`` with ``mode`` where it is not there, and make sure that it is one's own and nobody else's to
     write to. Answers what was changed on one that was there. Raises DaemonError.
     """
-    name = shown(directory)
-    if "\0" in str(directory) or ".." in directory.parts or not directory.is_absolute():
+    name = path_text(directory)
+    if "\0" in os.fspath(directory) or ".." in directory.parts or not directory.is_absolute():
         raise DaemonError(f"{name} is no absolute path without “..”", ExitStatus.USAGE)
     if not directory.name:
         raise DaemonError("/ is no directory for a daemon alone: choose another", ExitStatus.USAGE)
@@ -76,11 +76,6 @@ def prepare(directory: Path, mode: int) -> tuple[str, ...]:
     return ()
 
 
-def shown(path: Path) -> str:
-    """A path as text to show."""
-    return printable(os.fsencode(path), 160)
-
-
 def _has_files_of_others(folder: int) -> bool:
     """Whether somebody else keeps something there: ``/var/log`` is a group's to write to on some systems."""
     for name in os.listdir(folder):
@@ -109,7 +104,7 @@ def _make_parents(parent: Path) -> None:
         if found.st_uid not in {0, os.geteuid()} or others:
             whose = "everybody" if others else user_name(found.st_uid)
             raise DaemonError(
-                f"{shown(place)} can be changed by {whose}, so that no daemon is safe below it",
+                f"{path_text(place)} can be changed by {whose}, so that no daemon is safe below it",
                 ExitStatus.NOT_PERMITTED,
             )
 
@@ -125,7 +120,7 @@ def _walked(path: Path) -> Iterator[Path]:
         if place.is_symlink():
             links += 1
             if links > _LINKS:
-                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), os.fspath(path))
             target = Path(os.readlink(place))
             rest = [*target.parts[target.is_absolute() :], *rest]
             at = Path("/") if target.is_absolute() else at
@@ -139,12 +134,12 @@ def _make_if_missing(directory: Path) -> None:
 
 
 def _refusal(directory: Path, error: OSError) -> DaemonError:
-    name = shown(directory)
+    name = path_text(directory)
     if os.path.islink(directory):
         return DaemonError(
             f"{name} is a symbolic link, which is not followed; give the directory itself", ExitStatus.NOT_PERMITTED
         )
     if isinstance(error, NotADirectoryError | FileExistsError):
-        return DaemonError(f"{shown(Path(error.filename or directory))} is not a directory", ExitStatus.USAGE)
+        return DaemonError(f"{path_text(Path(error.filename or directory))} is not a directory", ExitStatus.USAGE)
     status = ExitStatus.NOT_PERMITTED if isinstance(error, PermissionError) else ExitStatus.REFUSED_BY_DAEMON
     return DaemonError(f"{name} cannot be made or opened: {error.strerror}", status)

@@ -53,7 +53,7 @@ def log_dir_for(pipe_dir: Path) -> Path:
     if not pipe_dir.name:  # the root, in which no daemon is started
         return pipe_dir / "mps_log"
     head, mps, tail = pipe_dir.name.rpartition("mps")
-    return pipe_dir.with_name(f"{head}mps_log{tail}" if mps else f"{pipe_dir.name}-log")
+    return pipe_dir.with_name(f"{head}mps_log{tail}" if mps else pipe_dir.name + "-log")
 
 
 def specs_of(
@@ -100,7 +100,7 @@ def _per_gpu(wish: Wish, chosen: Sequence[str], devices: Sequence[Device]) -> tu
     base = wish.pipe_dir or _PER_GPU
     specs = []
     for position, (device, cpu) in enumerate(zip(each, cpus, strict=False)):
-        pipe_dir = _absolute(base.with_name(f"{base.name}_{position if device.index is None else device.index}"))
+        pipe_dir = _absolute(base.with_name(base.name + f"_{position if device.index is None else device.index}"))
         cpu_set = None if cpu is None else frozenset({cpu})
         specs.append(DaemonSpec(pipe_dir, log_dir_for(pipe_dir), (device.uuid,), wish.multi_user, cpu_set))
     return tuple(specs)

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from mpstui.control.commandline import PROGRAM
-from mpstui.daemons.directories import shown
 from mpstui.observe.discovery import Place, discover
+from mpstui.text import path_text
 
 REMOVED: Final = "stale files were removed"
 """How the line begins that says so; others say why not."""
@@ -34,11 +34,11 @@ def clean(pipe_dir: Path) -> tuple[str, ...]:
     """
     place: Place = discover((pipe_dir,), env={})[0]
     if place.state == "running":
-        return (f"nothing was removed from {shown(pipe_dir)}: a daemon runs there",)
+        return (f"nothing was removed from {path_text(pipe_dir)}: a daemon runs there",)
     try:
         folder = os.open(pipe_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
-        return () if isinstance(error, FileNotFoundError) else (f"{shown(pipe_dir)}: {error.strerror}",)
+        return () if isinstance(error, FileNotFoundError) else (f"{path_text(pipe_dir)}: {error.strerror}",)
     try:
         return _clean(folder, pipe_dir)
     finally:
@@ -58,7 +58,7 @@ def _clean(folder: int, pipe_dir: Path) -> tuple[str, ...]:
     except OSError:
         if lock is not None:
             os.close(lock)
-        return (f"nothing was removed from {shown(pipe_dir)}: somebody holds its lock",)
+        return (f"nothing was removed from {path_text(pipe_dir)}: somebody holds its lock",)
     removed, kept = [], []
     try:
         for name in present:

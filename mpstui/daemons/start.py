@@ -22,11 +22,11 @@ from mpstui.actions.audit import AuditLog
 from mpstui.actions.types import STATUS, ExitStatus, Progress
 from mpstui.control.channel import ControlChannel
 from mpstui.control.mps import MpsControl
-from mpstui.daemons.directories import DaemonError, check_length, prepare, shown
+from mpstui.daemons.directories import DaemonError, check_length, prepare
 from mpstui.daemons.spec import DaemonSpec
 from mpstui.observe.discovery import Place, discover
 from mpstui.plan.cpus import cpu_text
-from mpstui.text import printable
+from mpstui.text import path_text, printable
 
 READY_WITHIN: Final = 10.0
 """Seconds; a daemon took 13 ms on an H100 node."""
@@ -70,8 +70,8 @@ async def start(
         result = Started(spec, error.status, str(error))
     trouble = audit.write(
         action="start_daemon",
-        pipe_dir=str(spec.pipe_dir),
-        log_dir=str(spec.log_dir),
+        pipe_dir=path_text(spec.pipe_dir),
+        log_dir=path_text(spec.log_dir),
         euid=os.geteuid(),
         devices=list(spec.devices),
         multi_user=spec.multi_user,
@@ -90,8 +90,8 @@ def environment_of(spec: DaemonSpec, inherited: Mapping[str, str]) -> dict[str, 
     devices does not leak in.
     """
     own = {k: v for k, v in inherited.items() if not k.startswith("CUDA_MPS_") and k != "CUDA_VISIBLE_DEVICES"}
-    own["CUDA_MPS_PIPE_DIRECTORY"] = str(spec.pipe_dir)
-    own["CUDA_MPS_LOG_DIRECTORY"] = str(spec.log_dir)
+    own["CUDA_MPS_PIPE_DIRECTORY"] = os.fspath(spec.pipe_dir)
+    own["CUDA_MPS_LOG_DIRECTORY"] = os.fspath(spec.log_dir)
     if spec.devices:
         own["CUDA_VISIBLE_DEVICES"] = ",".join(spec.devices)
     return own
@@ -118,14 +118,16 @@ async def _start(spec: DaemonSpec, binary: tuple[str, ...], deadline: float, pro
     log = spec.log_dir / "control.log"
     before = _length(log)
     argv = (program, *binary[1:], "-d", *(("-M",) if spec.multi_user else ()))
-    progress(f"starting in {shown(spec.pipe_dir)}")
+    progress(f"starting in {path_text(spec.pipe_dir)}")
     ends = time.monotonic() + deadline
     status, said = await asyncio.to_thread(_launch, argv, environment_of(spec, os.environ), spec.cpus, deadline)
     if status != 0:
         if _RUNNING in said:  # fact 20; its process may be one that is not to be seen from here
             raise _already(await asyncio.to_thread(place_of, spec.pipe_dir))
         why = "it did not return in time" if status is None else said or _tail(log, before) or f"exit status {status}"
-        raise DaemonError(f"the daemon in {shown(spec.pipe_dir)} did not start: {why}", ExitStatus.REFUSED_BY_DAEMON)
+        raise DaemonError(
+            f"the daemon in {path_text(spec.pipe_dir)} did not start: {why}", ExitStatus.REFUSED_BY_DAEMON
+        )
     progress("waiting until it answers")
     return await _ready(spec, binary, ends, tuple(details), before)
 
@@ -142,7 +144,7 @@ async def _ready(
             pid = place.daemon.pid if place.daemon is not None else None
             answer = await control.get_server_list()
             if answer.ok:
-                text = f"the daemon runs in {shown(spec.pipe_dir)}" + ("" if pid is None else f", PID {pid}")
+                text = f"the daemon runs in {path_text(spec.pipe_dir)}" + ("" if pid is None else f", PID {pid}")
                 return Started(spec, ExitStatus.DONE, text, pid, (*details, *_affinity_note(spec, pid)))
             why, status = answer.message, STATUS[answer.outcome]
         await asyncio.sleep(_POLL)
@@ -151,7 +153,7 @@ async def _ready(
     return Started(
         spec,
         status,
-        f"the daemon in {shown(spec.pipe_dir)} was started but does not answer: {why}",
+        f"the daemon in {path_text(spec.pipe_dir)} was started but does not answer: {why}",
         pid,
         details + said,
     )
@@ -167,7 +169,7 @@ def _program(name: str) -> str:
 
 def _already(place: Place) -> DaemonError:
     who = f" as process {place.daemon.pid}" if place.daemon is not None and place.daemon.pid else ""
-    return DaemonError(f"a daemon runs{who} in {shown(place.pipe_dir)} already", ExitStatus.REFUSED_BY_SAFETY_RULE)
+    return DaemonError(f"a daemon runs{who} in {path_text(place.pipe_dir)} already", ExitStatus.REFUSED_BY_SAFETY_RULE)
 
 
 def _launch(

@@ -14,12 +14,12 @@ from mpstui.actions.check import Refused, client_line, reachable_daemon
 from mpstui.actions.types import STATUS, ExitStatus, Progress, Request
 from mpstui.control.answer import Answer, Outcome
 from mpstui.control.mps import MpsControl
-from mpstui.daemons.directories import shown
 from mpstui.daemons.stale import clean
 from mpstui.daemons.start import READ_ONLY
 from mpstui.model import Daemon, ProcessKey, Snapshot
 from mpstui.observe.processes import PidFd, open_pidfd
 from mpstui.observe.procfs import process_key
+from mpstui.text import path_text
 
 FORCE_AFTER: Final = 1
 """Seconds that ``--force`` leaves the clients."""
@@ -97,7 +97,7 @@ async def stop(
         return Stopped(ExitStatus.REFUSED_BY_SAFETY_RULE, READ_ONLY)
     limit = FORCE_AFTER if force else timeout
     command = "quit" if limit is None else f"quit -t {limit}"
-    audit.write(action="stop_daemon", pipe_dir=str(daemon.pipe_dir), command=command, result="about to be sent")
+    audit.write(action="stop_daemon", pipe_dir=path_text(daemon.pipe_dir), command=command, result="about to be sent")
     try:
         result = await _stop(daemon, control, command, limit, force, progress)
     except asyncio.CancelledError:
@@ -122,7 +122,7 @@ async def _stop(
         answer = await task
     finally:
         task.cancel()
-    name = shown(daemon.pipe_dir)
+    name = path_text(daemon.pipe_dir)
     if not answer.ok:
         if force and daemon.key is not None and answer.outcome in {Outcome.HELD, Outcome.BLOCKED}:
             return await _kill(daemon, daemon.key, answer, progress)
@@ -158,7 +158,7 @@ async def _kill(daemon: Daemon, key: ProcessKey, answer: Answer[None], progress:
                 return Stopped(ExitStatus.NOT_PERMITTED, f"{answer.message} It was not killed: {trouble.message}")
             if await process.wait(_LEAVING / 2):
                 details = await asyncio.to_thread(clean, daemon.pipe_dir)
-                text = f"the daemon in {shown(daemon.pipe_dir)} did not answer and was ended by {number.name}"
+                text = f"the daemon in {path_text(daemon.pipe_dir)} did not answer and was ended by {number.name}"
                 return Stopped(ExitStatus.DONE, text, details)
     return Stopped(ExitStatus.NO_ANSWER, f"process {key.pid} is still there after SIGKILL")
 
@@ -180,7 +180,7 @@ def _clients(count: int) -> str:
 def _write(audit: AuditLog, daemon: Daemon, command: str, result: Stopped) -> Stopped:
     trouble = audit.write(
         action="stop_daemon",
-        pipe_dir=str(daemon.pipe_dir),
+        pipe_dir=path_text(daemon.pipe_dir),
         euid=os.geteuid(),
         daemon=daemon.pid,
         command=command,

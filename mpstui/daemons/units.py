@@ -6,6 +6,7 @@ They are printed for an admin to read and install; mpstui itself runs none of it
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from typing import Final, Literal
 from mpstui.daemons.spec import DaemonSpec
 from mpstui.plan.amounts import PlanError, limit_text, printed_limit
 from mpstui.plan.cpus import cpu_text
+from mpstui.text import path_text
 
 UnitKind = Literal["systemd", "slurm", "pbs"]
 QUIT_AFTER: Final = 10
@@ -23,7 +25,7 @@ QUIT_AFTER: Final = 10
 def unit_text(kind: UnitKind, specs: Sequence[DaemonSpec]) -> str:
     """The text; a systemd unit is one daemon's. Raises PlanError."""
     for spec in specs:
-        if not all(str(path).isprintable() for path in (spec.pipe_dir, spec.log_dir)):
+        if not all(os.fspath(path).isprintable() for path in (spec.pipe_dir, spec.log_dir)):
             raise PlanError("a path with control characters cannot be written into a unit")
     if kind == "systemd":
         return "\n".join(_systemd(spec) for spec in specs)
@@ -56,18 +58,18 @@ def _unit_name(spec: DaemonSpec) -> str:
 def _systemd(spec: DaemonSpec) -> str:
     control = "/usr/bin/nvidia-cuda-mps-control"
     own = (spec.pipe_dir, spec.log_dir)
-    folders = " ".join(_word(str(path)) for path in own)
+    folders = " ".join(_word(os.fspath(path)) for path in own)
     lines = [
         f"# /etc/systemd/system/{_unit_name(spec)}.service",
         "[Unit]",
-        f"Description=NVIDIA MPS control daemon in {_escape(str(spec.pipe_dir))}",
+        f"Description=NVIDIA MPS control daemon in {_escape(path_text(spec.pipe_dir))}",
         "Wants=nvidia-persistenced.service",
         "After=nvidia-persistenced.service",
         "",
         "[Service]",
         "Type=forking",
-        _setting(f"CUDA_MPS_PIPE_DIRECTORY={spec.pipe_dir}"),
-        _setting(f"CUDA_MPS_LOG_DIRECTORY={spec.log_dir}"),
+        _setting(f"CUDA_MPS_PIPE_DIRECTORY={path_text(spec.pipe_dir)}"),
+        _setting(f"CUDA_MPS_LOG_DIRECTORY={path_text(spec.log_dir)}"),
     ]
     if spec.devices:
         lines.append(_setting(f"CUDA_VISIBLE_DEVICES={','.join(spec.devices)}"))
@@ -75,7 +77,7 @@ def _systemd(spec: DaemonSpec) -> str:
         lines.append(f"CPUAffinity={cpu_text(spec.cpus)}")
     lines.append(f"ExecStartPre=/usr/bin/mkdir -p -m 0755 {folders}")
     # Whoever has made one before, in /tmp, could take the daemon's place.
-    lines += [f"ExecStartPre=/usr/bin/test -O {_word(str(f))} -a ! -L {_word(str(f))}" for f in own]
+    lines += [f"ExecStartPre=/usr/bin/test -O {_word(os.fspath(f))} -a ! -L {_word(os.fspath(f))}" for f in own]
     lines += [f"ExecStartPre=/usr/bin/nvidia-smi -i {uuid} -c EXCLUSIVE_PROCESS" for uuid in spec.devices]
     lines.append(f"ExecStart={control} -d{' -M' if spec.multi_user else ''}")
     lines += [f"ExecStartPost=/bin/sh -c 'echo {command} | {control}'" for command, _, _ in _commands(spec)]
@@ -192,8 +194,8 @@ def _script(kind: UnitKind, specs: Sequence[DaemonSpec]) -> str:
 
 def _environment(spec: DaemonSpec) -> str:
     variables = {
-        "CUDA_MPS_PIPE_DIRECTORY": str(spec.pipe_dir),
-        "CUDA_MPS_LOG_DIRECTORY": str(spec.log_dir),
+        "CUDA_MPS_PIPE_DIRECTORY": os.fspath(spec.pipe_dir),
+        "CUDA_MPS_LOG_DIRECTORY": os.fspath(spec.log_dir),
     }
     lines = [f"    export {name}={shlex.quote(value)}" for name, value in variables.items()]
     devices = ",".join(spec.devices)

@@ -7,7 +7,7 @@ from typing import Final
 
 from mpstui.doctor.types import SHM, DirectoryFacts, Facts, Finding, subject_of
 from mpstui.observe.discovery import PATH_LIMIT
-from mpstui.text import format_size, printable
+from mpstui.text import format_size, path_text
 
 OPEN_FILES: Final = 16384
 """Recommended: each client takes several descriptors of daemon and server."""
@@ -74,7 +74,7 @@ def binary(facts: Facts) -> Iterator[Finding]:
 def pipe_directory(facts: Facts) -> Iterator[Finding]:
     """Whether each directory can be what it is for: reachable, short, local, not open to everybody, not left over."""
     for place in facts.directories:
-        subject = printable(str(place.pipe_dir))
+        subject = path_text(place.pipe_dir)
         found = list(_directory(place, subject))
         if facts.snapshot.source == "real" and place.daemon_uid == 0 and place.mode is not None:
             found += _closed(place.mode, subject)
@@ -114,7 +114,7 @@ def _about(place: DirectoryFacts) -> str:
 def logs(facts: Facts) -> Iterator[Finding]:
     """Whether the logs can be read, and how they grow."""
     for log in facts.logs:
-        subject = printable(str(log.path))
+        subject = path_text(log.path)
         if log.trouble is not None:
             remedy = "Let this user read it: mpstui then sees changes without asking the daemon."
             yield Finding("logs", "warning", subject, log.trouble, remedy)

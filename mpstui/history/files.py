@@ -11,6 +11,7 @@ from typing import Final
 
 from mpstui.observe.logparse import Clock
 from mpstui.observe.logtail import LINE_BYTES
+from mpstui.text import error_text, path_text
 
 BLOCK: Final = 1 << 20
 _ROTATED: Final = re.compile(r"\.([0-9]{1,4})")
@@ -22,7 +23,7 @@ class UnreadableLogError(Exception):
     """A log that is not there or may not be read; the text is one line for a person."""
 
     def __init__(self, path: Path, error: OSError | str) -> None:
-        super().__init__(f"{path}: {error if isinstance(error, str) else error.strerror or error}")
+        super().__init__(f"{path_text(path)}: {error if isinstance(error, str) else error_text(error)}")
         self.not_permitted = isinstance(error, PermissionError)
 
 

@@ -10,6 +10,7 @@ from mpstui.history.reader import LogHistory
 from mpstui.model import Event, ProcessKey, Snapshot
 from mpstui.observe.discovery import Place
 from mpstui.observe.reducer import NodeState
+from mpstui.text import path_text
 
 _EVENTS = 500
 
@@ -37,7 +38,7 @@ def state_at(log_dir: Path, at: float | None = None) -> Snapshot:
     # Of server.log alone a daemon is known by its servers.
     running = state.daemon_pid is not None or bool(state.servers)
     end = "" if running else "no daemon was running, "
-    detail = f"{end}as its logs tell, in {log_dir}" + "".join(f"; {text}" for text in history.trouble)
+    detail = f"{end}as its logs tell, in {path_text(log_dir)}" + "".join(f"; {text}" for text in history.trouble)
     node = NodeState()
     watched = node.watch(state.pipe_dir)
     watched.state, watched.version = state, history.version

@@ -15,7 +15,7 @@ from mpstui.load.process import EXIT_FAILED, EXIT_FORCED
 from mpstui.load.protocol import LINE_LIMIT, Order, decode, encode, fold
 from mpstui.load.types import WorkerError, WorkerReport, WorkerState
 from mpstui.observe.procfs import process_key
-from mpstui.text import printable
+from mpstui.text import error_text, printable
 
 NO_DAEMON_DIRECTORY: Final = "/nonexistent/mpstui-without-mps"
 """A pipe directory without a daemon: CUDA then works without MPS (fact 19)."""
@@ -80,7 +80,7 @@ class WorkerProcess:
                 limit=LINE_LIMIT,
             )
         except OSError as error:
-            text = f"the worker cannot be started: {error.strerror or error}"
+            text = f"the worker cannot be started: {error_text(error)}"
             self._finish("failed", WorkerError(text, "see free memory and the limit of processes", kind="died"))
             return
         self._update(key=process_key(self._process.pid))

@@ -38,8 +38,8 @@ def main() -> int:
     adopt_orphans()
     environment = {
         **os.environ,
-        "CUDA_MPS_PIPE_DIRECTORY": str(folder / PIPE),
-        "CUDA_MPS_LOG_DIRECTORY": str(folder / LOG),
+        "CUDA_MPS_PIPE_DIRECTORY": os.fspath(folder / PIPE),
+        "CUDA_MPS_LOG_DIRECTORY": os.fspath(folder / LOG),
         "LC_ALL": "C",
     }
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import shutil
 import sys
 import tempfile
@@ -14,7 +15,7 @@ from mpstui.control.answer import Answer
 from mpstui.control.channel import ControlChannel
 from mpstui.control.mps import MpsControl
 from mpstui.load.guard import LOG, PIPE, READY
-from mpstui.text import printable
+from mpstui.text import error_text, printable
 
 _START_SECONDS = 25.0
 _END_SECONDS = 30.0
@@ -43,7 +44,7 @@ class PrivateDaemon:
             self.pipe_dir = folder / PIPE
             self.pipe_dir.mkdir()
             (folder / LOG).mkdir()
-            command = (sys.executable, "-m", "mpstui.load.guard", str(folder), *self._binary)
+            command = (sys.executable, "-m", "mpstui.load.guard", os.fspath(folder), *self._binary)
             pipe = asyncio.subprocess.PIPE
             self._guard = await asyncio.create_subprocess_exec(
                 *command, stdin=pipe, stdout=pipe, start_new_session=True
@@ -51,7 +52,7 @@ class PrivateDaemon:
         except OSError as error:
             if folder is not None:
                 shutil.rmtree(folder, ignore_errors=True)
-            raise PrivateDaemonError(f"no place for a private daemon: {error.strerror or error}") from None
+            raise PrivateDaemonError(f"no place for a private daemon: {error_text(error)}") from None
         self.control = MpsControl(ControlChannel(self.pipe_dir, self._binary, log_dir=folder / LOG))
         try:
             await self._wait_until_ready(self._guard)

@@ -18,7 +18,7 @@ import psutil
 
 from mpstui.load.process import PR_SET_PDEATHSIG, Channel, adopt_orphans
 from mpstui.load.types import WorkerError
-from mpstui.text import printable
+from mpstui.text import error_text, printable
 
 TERM_SECONDS: Final = 10.0
 """From SIGTERM to SIGKILL for the program and its descendants."""
@@ -95,9 +95,10 @@ class Runner:
             )
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             name = printable(command[0], 80) if command else "an empty command"
-            why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
             self.channel.fail(
-                WorkerError(f"{name} cannot be started: {why}", "check the command and its path", kind="command")
+                WorkerError(
+                    f"{name} cannot be started: {error_text(error)}", "check the command and its path", kind="command"
+                )
             )
 
     def _wait(self, process: subprocess.Popen[bytes]) -> None:

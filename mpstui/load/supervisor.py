@@ -18,6 +18,7 @@ from mpstui.load.runner import GRACE as COMMAND_GRACE
 from mpstui.load.types import COMMAND, INFO, LoadSpec, WorkerError, WorkerReport, value_for
 from mpstui.model import CONTEXT_LIMIT
 from mpstui.observe.sources import NvmlSample, NvmlSource
+from mpstui.text import path_text
 
 CUDA_WORKER: Final = (sys.executable, "-m", "mpstui.load.worker")
 COMMAND_WORKER: Final = (sys.executable, "-m", "mpstui.load.runner")
@@ -236,7 +237,7 @@ class Supervisor:
         argv = COMMAND_WORKER if spec.kernel == COMMAND else self._worker_command
         environment = client_environment(
             self._environment,
-            pipe_dir=str(spec.pipe_dir) if spec.mps and spec.pipe_dir else None,
+            pipe_dir=path_text(spec.pipe_dir) if spec.mps and spec.pipe_dir else None,
             percentage=slot.percentage,
             memory_limit=spec.memory_limit,
             priority=spec.priority,
@@ -319,7 +320,7 @@ def memory_of(sample: NvmlSample, pids: Iterable[int]) -> int | None:
 def _wrong_mode(spec: LoadSpec) -> WorkerError:
     if spec.mps:
         return WorkerError(
-            f"the client runs without MPS: no daemon took it in {spec.pipe_dir}",
+            f"the client runs without MPS: no daemon took it in {path_text(spec.pipe_dir)}",
             "start a daemon there, or use --private or --mps off",
             kind="no_mps",
         )

@@ -14,6 +14,7 @@ from mpstui.load.process import Channel
 from mpstui.load.protocol import Order
 from mpstui.load.types import INFO, WorkerError
 from mpstui.load.workloads import FUNCTIONS, MIB, Share, Workload, make_workload, ptx
+from mpstui.text import error_text
 
 BATCH_SECONDS: Final = 0.004
 """Two batches are under way at a time: a change of share waits for some 8 ms of work."""
@@ -329,7 +330,9 @@ def main() -> None:
     except CudaError as error:
         channel.fail(explain(error, order, worker is not None and bool(worker.shares)))
     except (OSError, MemoryError) as error:
-        channel.fail(WorkerError(f"the worker could not go on: {error}", "see free memory and disk", kind="died"))
+        channel.fail(
+            WorkerError(f"the worker could not go on: {error_text(error)}", "see free memory and disk", kind="died")
+        )
 
 
 if __name__ == "__main__":

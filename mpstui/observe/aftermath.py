@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterable, Mapping
 
 from mpstui.model import Daemon, LostClient, OutsideClient, OutsideReason, PendingClient, ProcessKey, ServerFault
@@ -137,7 +138,7 @@ def _reason(facts: ProcessFacts, beside: list[Daemon]) -> tuple[OutsideReason, s
     if environment is None:
         return "unknown", "why is not known: its environment may not be read"
     asked = environment.get("CUDA_MPS_PIPE_DIRECTORY")
-    if (asked or _DEFAULT_PIPE_DIR).rstrip("/") not in {str(daemon.pipe_dir) for daemon in beside}:
+    if (asked or _DEFAULT_PIPE_DIR).rstrip("/") not in {os.fspath(daemon.pipe_dir) for daemon in beside}:
         if asked:
             return "pipe_dir", f"its CUDA_MPS_PIPE_DIRECTORY is {printable(asked, 120)}"
         return "pipe_dir", f"it has no CUDA_MPS_PIPE_DIRECTORY, so it looked for a daemon in {_DEFAULT_PIPE_DIR}"

@@ -103,7 +103,7 @@ def seen_by(pid: int, path: Path | None) -> FileId | None:
     """Device and inode of ``path`` as the process sees it, which in a container is not what the path is here."""
     if path is None:
         return None
-    return file_id(Path(f"/proc/{pid}/root{path}"))
+    return file_id(Path(f"/proc/{pid}/root" + os.fspath(path)))
 
 
 def file_id(path: Path) -> FileId | None:

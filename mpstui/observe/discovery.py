@@ -28,11 +28,11 @@ from mpstui.observe.daemons import (
 )
 from mpstui.observe.logdir import binary_version, find_log_dir, last_written
 from mpstui.observe.procfs import HiddenProcessError, process_key, read_stat, user_name
-from mpstui.text import printable
+from mpstui.text import path_text
 
 WELL_KNOWN: Final = (
-    str(DEFAULT_PIPE_DIR),
-    str(DEFAULT_V3_PIPE_DIR),
+    os.fspath(DEFAULT_PIPE_DIR),
+    os.fspath(DEFAULT_V3_PIPE_DIR),
     "/tmp/nvidia-mps_*",  # noqa: S108 - Slurm's prolog example, one for each GPU
     "/tmp/mps_*",  # noqa: S108
     "/run/nvidia/mps/*/pipe",  # the Kubernetes device plugin
@@ -132,7 +132,7 @@ def _discovered(daemons: Sequence[DaemonProcess], well_known: Iterable[str]) -> 
 
 def how_to_start(pipe_dir: Path) -> str:
     """The two commands that start a daemon there, as a shell takes them."""
-    where = shlex.quote(_shown(pipe_dir))
+    where = shlex.quote(path_text(pipe_dir))
     return f"start one: mpstui daemon start --pipe-dir {where}, or CUDA_MPS_PIPE_DIRECTORY={where} {PROGRAM} -d"
 
 
@@ -171,13 +171,13 @@ def _too_long(pipe_dir: Path) -> Trouble | None:
     length = len(os.fsencode(pipe_dir))
     if length <= PATH_LIMIT:
         return None
-    text = f"{_shown(pipe_dir)} is too long for a control socket: {length} bytes, and MPS takes about {PATH_LIMIT}"
+    text = f"{path_text(pipe_dir)} is too long for a control socket: {length} bytes, and MPS takes about {PATH_LIMIT}"
     return "unusable", text, "use a shorter directory, or a symbolic link to it"
 
 
 def _trouble(pipe_dir: Path, start: str) -> Trouble | None:
     """Why nobody could talk through this directory, whatever is in it."""
-    shown = _shown(pipe_dir)
+    shown = path_text(pipe_dir)
     try:
         found = os.stat(pipe_dir)
     except PermissionError:
@@ -199,7 +199,7 @@ def _trouble(pipe_dir: Path, start: str) -> Trouble | None:
 
 def _unreachable(daemon: DaemonProcess) -> Trouble:
     """A daemon whose directory is not to be found under its name."""
-    name = f"the daemon's directory {_shown(daemon.pipe_dir)}"
+    name = f"the daemon's directory {path_text(daemon.pipe_dir)}"
     if daemon.pipe_id is not None:
         text = f"{name} is in a container (process {daemon.key.pid}) and not to be seen from here"
         return (
@@ -216,7 +216,7 @@ def _unreachable(daemon: DaemonProcess) -> Trouble:
 
 
 def _without_daemon(pipe_dir: Path, log_dir: Path | None, start: str) -> Place:
-    shown, owner = _shown(pipe_dir), _owner(pipe_dir)
+    shown, owner = path_text(pipe_dir), _owner(pipe_dir)
     present = [name for name in _FILES if os.path.lexists(pipe_dir / name)]
     pid = _read_pid_file(pipe_dir)
     unseen = _unseen_daemon(pipe_dir, pid)
@@ -319,7 +319,7 @@ def _names(directory: Path) -> list[str]:
 
 def _natural(path: Path) -> list[tuple[int, str]]:
     """``mps_9`` before ``mps_10``."""
-    return [(int(part), "") if part.isdigit() else (0, part) for part in re.split(r"([0-9]{1,18})", str(path))]
+    return [(int(part), "") if part.isdigit() else (0, part) for part in re.split(r"([0-9]{1,18})", os.fspath(path))]
 
 
 def _owner(path: Path) -> int | None:
@@ -354,9 +354,5 @@ def _elsewhere(pipe_dir: Path, daemons: Sequence[DaemonProcess]) -> str:
 
 def _named(daemon: DaemonProcess) -> str:
     if daemon.pipe_dir is not None:
-        return f"in {_shown(daemon.pipe_dir)}"
+        return f"in {path_text(daemon.pipe_dir, 160)}"
     return f"as process {daemon.key.pid}, whose directory only its user and root may know"
-
-
-def _shown(path: Path | None) -> str:
-    return printable(os.fsencode(path or ""), 160)

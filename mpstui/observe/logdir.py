@@ -30,7 +30,7 @@ def find_log_dir(pipe_dir: Path, daemon: DaemonProcess | None, wanted: Path | No
         if daemon.log_id is None:
             return daemon.log_dir if _owner_of_log(daemon.log_dir) is not None else None
         # The daemon may run in a container: its directory is known by what it is, not by what it is called there.
-        within = Path(f"/proc/{daemon.key.pid}/root{daemon.log_dir}")
+        within = Path(f"/proc/{daemon.key.pid}/root" + os.fspath(daemon.log_dir))
         for path in (daemon.log_dir, *guesses, within):
             if file_id(path) == daemon.log_id and _owner_of_log(path) is not None:
                 return path

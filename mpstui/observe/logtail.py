@@ -7,6 +7,8 @@ import stat
 from pathlib import Path
 from typing import Final
 
+from mpstui.text import error_text, path_text
+
 HISTORY_BYTES: Final = 4 << 20
 CHUNK_BYTES: Final = 1 << 20
 """Read at most this much a poll, so that a log written at full speed does not stop the screen."""
@@ -88,7 +90,7 @@ class LogTail:
                 return rest
             self.close()
         self._history = None if isinstance(error, FileNotFoundError) else self._history
-        self.error = f"{self.path}: {error.strerror or error}"
+        self.error = f"{path_text(self.path)}: {error_text(error)}"
         return []
 
     def _rest(self, fd: int) -> list[bytes]:
@@ -102,12 +104,12 @@ class LogTail:
         try:
             fd = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
         except OSError as error:
-            self.error = f"{self.path}: {error.strerror or error}"
+            self.error = f"{path_text(self.path)}: {error_text(error)}"
             return False
         found = os.fstat(fd)
         if not stat.S_ISREG(found.st_mode):
             os.close(fd)
-            self.error = f"{self.path}: not a regular file"
+            self.error = f"{path_text(self.path)}: not a regular file"
             return False
         self._fd, self._identity = fd, (found.st_dev, found.st_ino)
         self._offset, self._buffer, self._overlong, self.error = 0, b"", False, None

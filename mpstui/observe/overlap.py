@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from mpstui.model import Daemon, Problem
+from mpstui.text import path_text
 
 
 def shared_devices(daemons: Sequence[Daemon]) -> Iterator[Problem]:
@@ -17,7 +18,7 @@ def shared_devices(daemons: Sequence[Daemon]) -> Iterator[Problem]:
     for uuid, found in sorted(serving.items()):
         busy = [d for d in found if any(uuid in client.device_uuids for client in d.clients())]
         if len(found) > 1 and busy:
-            places = ", ".join(str(daemon.pipe_dir) for daemon in found)
+            places = ", ".join(path_text(daemon.pipe_dir) for daemon in found)
             text = f"{len(found)} daemons serve it ({places}); their clients do not run at the same time."
             remedy = "Give each daemon devices of its own with CUDA_VISIBLE_DEVICES, by UUID."
             yield Problem("warning", "shared_device", f"device {uuid}", text, remedy)

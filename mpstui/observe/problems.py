@@ -8,6 +8,7 @@ from mpstui.blast import bridges
 from mpstui.faults import caveat_text
 from mpstui.model import Daemon, Device, OutsideClient, PendingClient, Problem, Server, Severity
 from mpstui.observe.overlap import shared_devices
+from mpstui.text import path_text
 
 _NEARLY = 0.9
 _SEVERITY: dict[str, Severity] = {"held": "error", "blocked": "error", "stale": "warning", "absent": "warning"}
@@ -34,7 +35,7 @@ def find_problems(
 
 
 def _of_daemon(daemon: Daemon) -> Iterable[Problem]:
-    subject = str(daemon.pipe_dir)
+    subject = path_text(daemon.pipe_dir)
     if daemon.health != "ok":
         yield Problem(
             _SEVERITY[daemon.health],
@@ -70,7 +71,7 @@ def _of_pending(daemon: Daemon) -> Iterable[Problem]:
         users = ", ".join(dict.fromkeys(str(p.user or p.uid) for p in group))
         many = len(group) > 1
         who = f"{_clients([p.pid for p in group]).capitalize()} of user{'s' if ',' in users else ''} {users}"
-        subject = str(daemon.pipe_dir) if many else f"client {group[0].pid}"
+        subject = path_text(daemon.pipe_dir) if many else f"client {group[0].pid}"
         if server is None:
             yield Problem("info", "pending", subject, f"{who} wait{'' if many else 's'} for a server.", remedy)
             continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -36,7 +37,7 @@ def environment(share: ShareSettings, pipe_dir: Path | None, devices: Iterable[s
     ordinal is the client's own, after its own CUDA_VISIBLE_DEVICES (fact 35)."""
     found: dict[str, str] = {}
     if pipe_dir is not None:
-        found[PIPE_DIRECTORY] = str(pipe_dir)
+        found[PIPE_DIRECTORY] = os.fspath(pipe_dir)
     if share.active_thread_percentage is not None:
         found[PERCENTAGE_VARIABLE] = f"{share.active_thread_percentage:g}"
     if share.pinned_mem_limit is not None:

@@ -14,7 +14,7 @@ from mpstui.model import Daemon, Server, Snapshot
 from mpstui.plan.amounts import PlanError, limit_text
 from mpstui.plan.profile import DaemonProfile, Limits
 from mpstui.plan.types import Plan
-from mpstui.text import UNKNOWN, format_percentage, format_size, same_limit, same_percentage
+from mpstui.text import UNKNOWN, format_percentage, format_size, path_text, same_limit, same_percentage
 
 _PRIORITIES = {0: "normal", 1: "below normal"}
 
@@ -117,7 +117,7 @@ def steps(snapshot: Snapshot, pipe_dir: Path, wanted: DaemonProfile) -> tuple[St
     """
     daemon = snapshot.daemon(pipe_dir)
     if daemon is None:
-        raise PlanError(f"no daemon at {pipe_dir}")
+        raise PlanError(f"no daemon at {path_text(pipe_dir)}")
     return tuple(_step(daemon, difference) for difference in drift(daemon, wanted))
 
 
@@ -181,7 +181,7 @@ def ordinal_of(daemon: Daemon, device: str) -> str:
     ordinal = next((o for o, uuid in daemon.ordinals.items() if uuid == device), None)
     if ordinal is None:
         known = ", ".join(f"{o} ({uuid})" for o, uuid in daemon.ordinals.items()) or "none known"
-        raise PlanError(f"the daemon at {daemon.pipe_dir} has no device {device}; it has: {known}")
+        raise PlanError(f"the daemon at {path_text(daemon.pipe_dir)} has no device {device}; it has: {known}")
     return ordinal
 
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from mpstui.config import config_dir
 from mpstui.plan.profile import NAME, Profile, ProfileError, dump, parse
-from mpstui.text import printable
+from mpstui.text import path_text, printable
 
 _LIMIT: Final = 64 * 1024
 _FILES: Final = 500
@@ -38,14 +38,14 @@ def names(folder: Path | None = None) -> tuple[str, ...]:
     except FileNotFoundError:
         return ()
     except OSError as error:
-        raise ProfileError(f"{printable(str(folder))}: {error.strerror}") from None
+        raise ProfileError(f"{path_text(folder)}: {error.strerror}") from None
     return tuple(found[:_FILES])
 
 
 def read(name: str, folder: Path | None = None) -> tuple[Profile, str]:
     """A profile and its text. Raises ProfileError, which names the file and the line."""
     path = path_of(name, folder)
-    where = printable(str(path), 200)
+    where = path_text(path, 200)
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(descriptor, "rb") as file:
@@ -72,7 +72,7 @@ def read(name: str, folder: Path | None = None) -> tuple[Profile, str]:
 def write(name: str, profile: Profile, folder: Path | None = None, *, replace: bool = False) -> Path:
     """Keep a profile. Raises ProfileError; one that is there is replaced only where ``replace`` says so."""
     path = path_of(name, folder)
-    where = printable(str(path), 200)
+    where = path_text(path, 200)
     if not replace and os.path.lexists(path):
         raise ProfileError(f"there is a profile “{name}” already ({where}); --replace overwrites it")
     text = dump(profile)

@@ -60,18 +60,18 @@ class SimClient:
         if behaviour == "faulting" and linger is None:
             linger = 0.0
         arguments = [
-            str(pipe_dir / "control"),
+            os.fspath(pipe_dir / "control"),
             os.path.basename(text[:64].replace("\0", "")) or "client",
             str(int(busy)),
             str(int(behaviour == "hostile")),
             "-" if linger is None else str(linger),
         ]
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(_SCRIPT), *arguments],
+            [sys.executable, "-I", "-S", os.fspath(_SCRIPT), *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env={**os.environ, **(env or {}), "CUDA_MPS_PIPE_DIRECTORY": str(pipe_dir)},
+            env={**os.environ, **(env or {}), "CUDA_MPS_PIPE_DIRECTORY": os.fspath(pipe_dir)},
             bufsize=0,
             start_new_session=True,  # the terminal's signals are for its starter
         )

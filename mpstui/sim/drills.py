@@ -146,7 +146,7 @@ def open_session(node: SimNode, command: str) -> subprocess.Popen[bytes]:
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        env={**os.environ, "CUDA_MPS_PIPE_DIRECTORY": str(node.pipe_dir)},
+        env={**os.environ, "CUDA_MPS_PIPE_DIRECTORY": os.fspath(node.pipe_dir)},
         bufsize=0,
     )
     if process.stdin is not None:

@@ -110,7 +110,7 @@ def round_affinity(sms: int, device_sms: int) -> int:
 
 def worker_command(pipe_dir: Path) -> tuple[str, ...]:
     """What a supervisor starts instead of CUDA workers, for the simulated node in ``pipe_dir``."""
-    return (sys.executable, "-m", "mpstui.sim.load", str(pipe_dir))
+    return (sys.executable, "-m", "mpstui.sim.load", os.fspath(pipe_dir))
 
 
 class SimWorker:

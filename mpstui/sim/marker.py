@@ -27,4 +27,4 @@ def is_simulated(pipe_dir: Path) -> bool:
 def control_binary() -> tuple[str, ...]:
     """The command that stands in for nvidia-cuda-mps-control."""
     script = Path(__file__).resolve().parent / "bin" / "nvidia-cuda-mps-control"
-    return (sys.executable, "-I", "-S", str(script))
+    return (sys.executable, "-I", "-S", os.fspath(script))

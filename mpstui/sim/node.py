@@ -19,6 +19,7 @@ from mpstui.sim.client import Behaviour, SimClient
 from mpstui.sim.marker import control_binary
 from mpstui.sim.simd.config import STATE, Gpu, default_gpus, read_json, write_marker
 from mpstui.sim.simd.process import start_ticks
+from mpstui.text import path_text
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
 _SOCKET_PATH_LIMIT: Final = 107
@@ -62,15 +63,17 @@ class SimNode:
         pipe_dir = Path(os.path.abspath(pipe_dir))
         node = cls(pipe_dir, Path(os.path.abspath(log_dir)) if log_dir else pipe_dir / "logs")
         if len(os.fsencode(pipe_dir / "control_privileged")) > _SOCKET_PATH_LIMIT:
-            raise SimError(f"{pipe_dir} is too long for the daemon's sockets (at most {_SOCKET_PATH_LIMIT - 19} bytes)")
+            raise SimError(
+                f"{path_text(pipe_dir)} is too long for the daemon's sockets (at most {_SOCKET_PATH_LIMIT - 19} bytes)"
+            )
         try:
             pipe_dir.mkdir(parents=True, exist_ok=True)
             node.log_dir.mkdir(parents=True, exist_ok=True)
             write_marker(pipe_dir, default_gpus(gpus) if isinstance(gpus, int) else tuple(gpus))
         except OSError as error:
-            raise SimError(f"{error.filename or pipe_dir}: {error.strerror}") from error
+            raise SimError(f"{path_text(error.filename or pipe_dir)}: {error.strerror}") from error
         if scenario is not None:
-            node._launch([sys.executable, "-c", _SERVE, str(_ROOT), str(pipe_dir), scenario], timeout, {})
+            node._launch([sys.executable, "-c", _SERVE, os.fspath(_ROOT), os.fspath(pipe_dir), scenario], timeout, {})
         elif daemon:
             node.start_daemon(multiuser=multiuser, visible=visible, timeout=timeout)
         return node
@@ -92,8 +95,8 @@ class SimNode:
         environment = {
             **{key: value for key, value in os.environ.items() if key != "CUDA_VISIBLE_DEVICES"},
             **more,
-            "CUDA_MPS_PIPE_DIRECTORY": str(self.pipe_dir),
-            "CUDA_MPS_LOG_DIRECTORY": str(self.log_dir),
+            "CUDA_MPS_PIPE_DIRECTORY": os.fspath(self.pipe_dir),
+            "CUDA_MPS_LOG_DIRECTORY": os.fspath(self.log_dir),
             "MPSTUI_SIM_LIFELINE": "1",
         }
         receiver, report = os.pipe()
@@ -112,14 +115,14 @@ class SimNode:
                 )
         except OSError as error:
             os.close(receiver)
-            raise SimError(f"{self.log_dir}: {error.strerror}") from error
+            raise SimError(f"{path_text(self.log_dir)}: {error.strerror}") from error
         finally:
             os.close(report)
         with open(receiver, "rb") as reader:
             message = _read_line(receiver, reader, timeout)
         if message != "ready":
             _end(process)
-            raise SimError(message or f"the simulated node in {self.pipe_dir} did not become ready")
+            raise SimError(message or f"the simulated node in {path_text(self.pipe_dir)} did not become ready")
         self._processes.append(process)
 
     @property
@@ -149,7 +152,7 @@ class SimNode:
                 control_binary(),
                 input=f"{PROOF}\n{commands}\n".encode(),
                 capture_output=True,
-                env={**os.environ, **(env or {}), "CUDA_MPS_PIPE_DIRECTORY": str(self.pipe_dir)},
+                env={**os.environ, **(env or {}), "CUDA_MPS_PIPE_DIRECTORY": os.fspath(self.pipe_dir)},
                 timeout=timeout,
                 check=False,
             )

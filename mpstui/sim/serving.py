@@ -14,6 +14,7 @@ from mpstui.sim.drills import DRILLS
 from mpstui.sim.marker import is_simulated
 from mpstui.sim.node import SimError, SimNode
 from mpstui.sim.scenario import SCENARIOS, Scenario
+from mpstui.text import path_text
 
 ALL: Mapping[str, Callable[[], Scenario]] = {**SCENARIOS, **DRILLS}
 _ENDING = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
@@ -46,7 +47,7 @@ def serve(directory: Path, scenario: str | None) -> int:
             os.write(int(report), b"ready\n")
             os.close(int(report))
         else:
-            sys.stdout.write(f"simulated node ready: --pipe-dir {node.pipe_dir}\n")
+            sys.stdout.write(f"simulated node ready: --pipe-dir {path_text(node.pipe_dir)}\n")
             sys.stdout.flush()
         sources = [wakeup, 0] if lifeline else [wakeup]
         while True:
@@ -64,9 +65,9 @@ def _start(directory: Path, scenario: str | None) -> tuple[SimNode, Scenario | N
     try:
         others = [name for name in os.listdir(directory) if name not in _OWN_FILES] if directory.exists() else []
     except OSError as error:
-        raise SimError(f"{directory}: {error.strerror}") from error
+        raise SimError(f"{path_text(directory)}: {error.strerror}") from error
     if others and not is_simulated(directory):
-        raise SimError(f"{directory} holds other files; give an empty or a new directory")
+        raise SimError(f"{path_text(directory)} holds other files; give an empty or a new directory")
     if scenario is None:
         return SimNode.start(directory), None
     play = ALL[scenario]()

@@ -22,7 +22,7 @@ from mpstui.sim.simd.config import (
     read_marker,
 )
 from mpstui.sim.simd.process import start_ticks
-from mpstui.text import printable
+from mpstui.text import path_text, printable
 
 _DRIVER_RESERVED: Final = 487 * MIB
 """What the driver itself takes of a device's memory."""
@@ -157,7 +157,7 @@ class SimNvml:
                 self._gpus = read_marker(self._pipe_dir)
         except (OSError, ValueError):
             self._gpus = ()
-            return NvmlSample(now, error=f"the simulated node in {printable(str(self._pipe_dir))} is gone")
+            return NvmlSample(now, error=f"the simulated node in {path_text(self._pipe_dir)} is gone")
         state = self._state.read()
         clients = self._members(state)
         servers = dict.fromkeys(state.servers, SERVER_MEMORY)

@@ -12,7 +12,7 @@ from textual import events
 from textual.message import Message
 
 from mpstui.model import Daemon, Event, Problem, Snapshot
-from mpstui.text import UNKNOWN
+from mpstui.text import UNKNOWN, path_text
 from mpstui.ui.cells import SEVERITY, count, health_word
 from mpstui.ui.painted import Line, Painted, fit, justify, width_of
 
@@ -59,7 +59,7 @@ class Header(Painted):
             known = daemon.health == "ok" and daemon.servers_known
             counts = f" · {count(len(daemon.servers), 'server')} · {count(clients, 'client')}"
             right = {
-                "directory": ((f"  {_shorten(str(daemon.pipe_dir), max(12, width // 4))}", "label"),),
+                "directory": ((f"  {_shorten(path_text(daemon.pipe_dir), max(12, width // 4))}", "label"),),
                 "health": ((f" {word}", style),),
                 "counts": ((counts if known else "", "text"),),
                 **right,
@@ -104,7 +104,7 @@ class DaemonTabs(Painted):
 
     def _tabs(self, width: int) -> list[tuple[Daemon, str]]:
         room = max(8, (width - 12) // max(1, len(self._daemons)) - 8)
-        return [(d, f" {health_word(d)[0].split()[0]} {_shorten(str(d.pipe_dir), room)} ") for d in self._daemons]
+        return [(d, f" {health_word(d)[0].split()[0]} {_shorten(path_text(d.pipe_dir), room)} ") for d in self._daemons]
 
     def lines(self, width: int, height: int) -> list[Line]:
         line: list[tuple[str, str]] = [(" ", "text")]

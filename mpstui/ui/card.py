@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Final, cast
 
 from mpstui.model import Daemon, Health, Snapshot
-from mpstui.text import UNKNOWN, format_age, printable
+from mpstui.text import UNKNOWN, format_age, path_text, printable
 from mpstui.ui.bars import last_event
 from mpstui.ui.cells import HEALTH
 from mpstui.ui.contract import Host
@@ -119,7 +119,7 @@ class ExplanationCard(Painted):
         word, style = HEALTH[daemon.health]
         what = printable(daemon.health_detail) if daemon.health_detail else explanation
         ways = way_out(snapshot, daemon, cast("Host", self.app).keymap, read_only=self._read_only, brief=brief)
-        fields = [("where", str(daemon.pipe_dir)), ("what", what)]
+        fields = [("where", path_text(daemon.pipe_dir)), ("what", what)]
         if daemon.health_detail and explanation:
             fields.append(("", explanation))
         fields += [field for field in ways if field[0] == "key"]

@@ -14,6 +14,7 @@ from textual.containers import Container
 from mpstui.actions.rescue import targets as rescue_targets
 from mpstui.actions.types import Action, Danger
 from mpstui.model import Daemon, Device, Problem, Server, Snapshot
+from mpstui.text import path_text
 from mpstui.ui.bars import DaemonTabs, Header, KeyBar, KeyHint, ProblemBar, TooSmall
 from mpstui.ui.card import ExplanationCard
 from mpstui.ui.contract import Host, Runner
@@ -165,7 +166,7 @@ class Overview(WithTrouble):
         if daemon and daemon.health == "ok" and daemon.watch != "logs" and not problems:
             how = "watched by asking it again and again" if daemon.watch == "polling" else "not watched"
             text = f"{how}: {daemon.watch_detail}" if daemon.watch_detail else how
-            problems.append(Problem("warning", "watch", str(daemon.pipe_dir), text, ""))
+            problems.append(Problem("warning", "watch", path_text(daemon.pipe_dir), text, ""))
         return problems
 
     # Layout.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
@@ -69,19 +70,19 @@ def read_json(path: Path) -> Any:
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(f"{path} is not a regular file")
+            raise OSError(errno.EINVAL, "not a regular file")
         data = file.read(READ_LIMIT + 1)
     if len(data) > READ_LIMIT:
-        raise ValueError(f"{path} is too large")
+        raise ValueError(f"{READ_LIMIT >> 20} MiB are not enough for it")
     try:
         return json.loads(data)
     except RecursionError as error:
-        raise ValueError(f"{path} is nested too deeply") from error
+        raise ValueError("nested too deeply") from error
 
 
 def write_json(path: Path, value: Any) -> None:
     """Puts ``value`` at ``path`` in one step, so that a reader sees the old one or the new one."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = path.with_name("." + path.name + f".{os.getpid()}")
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
     with open(os.open(temporary, flags, 0o644), "w", encoding="utf-8") as file:
         json.dump(value, file)
@@ -98,7 +99,7 @@ def read_marker(pipe_dir: Path) -> tuple[Gpu, ...]:
     try:
         return tuple(_gpu(entry) for entry in read_json(pipe_dir / MARKER)["devices"][:64])
     except (KeyError, TypeError, IndexError, OverflowError) as error:
-        raise ValueError(f"{pipe_dir / MARKER} does not describe a simulated node") from error
+        raise ValueError("it does not describe a simulated node") from error
 
 
 def _gpu(entry: dict[str, Any]) -> Gpu:

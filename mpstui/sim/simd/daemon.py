@@ -269,7 +269,7 @@ class Daemon:
         if self._wanted_uid is None:
             return
         uid, self._wanted_uid = self._wanted_uid, None
-        pid, link = start_process(str(self._pipe_dir), uid, self.gpus, self._logs, self.percentage, self.priority)
+        pid, link = start_process(os.fspath(self._pipe_dir), uid, self.gpus, self._logs, self.percentage, self.priority)
         server = Server(pid, link, uid, self.gpus, self._logs)
         server.percentage = self.percentage
         server.pinned = dict(self.pinned)

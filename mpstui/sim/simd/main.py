@@ -29,7 +29,11 @@ def start(program: str, args: list[str]) -> int:
     if not background and os.environ.get("MPSTUI_SIM_REPORT", "").isdigit():
         report = int(os.environ["MPSTUI_SIM_REPORT"])
     os.set_inheritable(report, True)
-    environment = {**os.environ, "CUDA_MPS_PIPE_DIRECTORY": str(pipe_dir), "CUDA_MPS_LOG_DIRECTORY": str(log_dir)}
+    environment = {
+        **os.environ,
+        "CUDA_MPS_PIPE_DIRECTORY": os.fspath(pipe_dir),
+        "CUDA_MPS_LOG_DIRECTORY": os.fspath(log_dir),
+    }
     command = [sys.executable, "-I", "-S", program, "--simulated-daemon", str(report), *args]
     if not background:
         os.execve(command[0], command, environment)  # noqa: S606
@@ -65,22 +69,22 @@ def _serve(pipe_dir: Path, log_dir: Path, report: int, args: list[str]) -> int:
         try:
             fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            logs.server(os.getpid(), f"Using log directory: {log_dir}", "Other")
+            logs.server(os.getpid(), "Using log directory: " + os.fspath(log_dir), "Other")
             return fail("An instance of this daemon is already running")
         if not os.path.lexists(pipe_dir / MARKER):
             write_marker(pipe_dir, default_gpus(_DEFAULT_GPUS))
         gpus = visible_gpus(read_marker(pipe_dir), os.environ.get("CUDA_VISIBLE_DEVICES"))
         listeners = _make_files(pipe_dir)
     except (OSError, ValueError) as error:
-        return fail(f"Cannot start the simulated daemon: {error}")
+        return fail(f"Cannot start the simulated daemon: {error.strerror if isinstance(error, OSError) else error}")
     wakeup, wake = os.pipe()
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: None)
     rename([b"nvidia-cuda-mps-control", *(arg.encode() for arg in args)])
-    logs.control(f"Starting control daemon using socket {pipe_dir}/control")
-    logs.control(f"To connect CUDA applications to this daemon, set env CUDA_MPS_PIPE_DIRECTORY={pipe_dir}")
+    logs.control("Starting control daemon using socket " + os.fspath(pipe_dir / "control"))
+    logs.control("To connect CUDA applications to this daemon, set env CUDA_MPS_PIPE_DIRECTORY=" + os.fspath(pipe_dir))
     logs.control("CUDA MPS Control binary version: 13000")
     multiuser = not {"-M", "--multiuser-server", "-multiuser-server"}.isdisjoint(args)
     daemon = Daemon(pipe_dir, listeners, gpus, logs, multiuser)
@@ -105,7 +109,7 @@ def _make_files(pipe_dir: Path) -> list[socket.socket]:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        listener.bind(str(path))
+        listener.bind(os.fspath(path))
         os.chmod(path, mode)
         listener.listen(128)
         listener.setblocking(False)

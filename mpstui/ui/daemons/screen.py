@@ -12,7 +12,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from mpstui.model import Daemon, Device, Snapshot
-from mpstui.text import UNKNOWN, format_age, format_percentage, format_size, printable
+from mpstui.text import UNKNOWN, format_age, format_percentage, format_size, path_text, printable
 from mpstui.ui.bars import KeyHint, TooSmall
 from mpstui.ui.box import Box, wrapped
 from mpstui.ui.cells import devices_of, health_word
@@ -59,7 +59,7 @@ class DaemonsPanel(Panel[Daemon]):
         clients = sum(len(server.clients) for server in row.servers)
         return [
             (
-                (fit(f" {printable(str(row.pipe_dir), 200)}", max(12, width - 54)), "text"),
+                (fit(f" {path_text(row.pipe_dir, 200)}", max(12, width - 54)), "text"),
                 (fit(word, 12), style),
                 (fit(UNKNOWN if row.pid is None else str(row.pid), 10), "text"),
                 (fit(row.user or UNKNOWN, 12), "user"),
@@ -83,7 +83,7 @@ class AboutDaemon(Box):
         self.repaint()
 
     def title(self) -> Line:
-        where = printable(str(self._daemon.pipe_dir), 100) if self._daemon else "No daemon"
+        where = path_text(self._daemon.pipe_dir, 100) if self._daemon else "No daemon"
         return ((where, "title"),)
 
     def corner(self) -> Line:
@@ -108,8 +108,8 @@ class AboutDaemon(Box):
             found += wrapped(daemon.remedy, width, "warn", "→ ", indent=" " * _LABEL)
         several = {True: "several at once (-M)", False: "one user's clients at a time", None: UNKNOWN}[daemon.multiuser]
         rows = [
-            ("pipe directory", str(daemon.pipe_dir)),
-            ("log directory", str(daemon.log_dir) if daemon.log_dir else UNKNOWN),
+            ("pipe directory", path_text(daemon.pipe_dir)),
+            ("log directory", path_text(daemon.log_dir) if daemon.log_dir else UNKNOWN),
             ("process", f"{daemon.pid or UNKNOWN}  {daemon.user or UNKNOWN}  MPS {daemon.version or UNKNOWN}"),
             ("serves", several),
             ("defaults", _defaults(daemon)),
@@ -145,7 +145,7 @@ class LogBox(Box):
         happened = snapshot.events if snapshot and daemon else ()
         mine = [e for e in happened if daemon is not None and e.pipe_dir == daemon.pipe_dir]
         self._lines_of_log = [(e.time, e.raw or e.detail) for e in mine]
-        self._where = str(daemon.log_dir) if daemon and daemon.log_dir else UNKNOWN
+        self._where = path_text(daemon.log_dir) if daemon and daemon.log_dir else UNKNOWN
         self.repaint()
 
     def title(self) -> Line:

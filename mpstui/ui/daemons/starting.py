@@ -19,7 +19,7 @@ from mpstui.model import Daemon, Snapshot
 from mpstui.plan.amounts import PlanError
 from mpstui.plan.cpus import cpu_list
 from mpstui.plan.profile import Profile, ProfileError
-from mpstui.text import UNKNOWN
+from mpstui.text import UNKNOWN, path_text
 from mpstui.ui.cells import count
 from mpstui.ui.contract import Runner
 from mpstui.ui.daemons.contract import DaemonBackend
@@ -66,7 +66,7 @@ class StartDialog(WorkDialog):
             Choice("multi_user", "several users at the same time", "-M"),
         ]
         cpus = Input(id="cpus", max_length=120, placeholder="any; 0-3,8 as taskset takes it; one each with per GPU")
-        usual = "the usual one, e.g. /tmp/mps_0" if self._gone is None else str(self._gone.pipe_dir)
+        usual = "the usual one, e.g. /tmp/mps_0" if self._gone is None else path_text(self._gone.pipe_dir)
         where = Input(id="where", max_length=120, placeholder=usual)
         for entry in (cpus, where):
             entry.cursor_blink = False
@@ -149,7 +149,7 @@ class StartDialog(WorkDialog):
         for spec in self._specs:
             there = self.snapshot.daemon(spec.pipe_dir)
             if there is not None and there.health not in {"absent", "stale"}:
-                problem = problem or f"a daemon runs in {spec.pipe_dir} already"
+                problem = problem or f"a daemon runs in {path_text(spec.pipe_dir)} already"
             parts = wrap(plain(self._backend.command(spec)), _COLUMNS, break_long_words=False, break_on_hyphens=False)
             lines += [Content.styled(f"{'  ' if part is not parts[0] else ''}{part}", "bold") for part in parts]
         self.query_one("#specs", Listing).show(f"Would be run: {count(len(self._specs), 'daemon')}", lines)
@@ -176,7 +176,7 @@ class StartDialog(WorkDialog):
         for position, spec in enumerate(specs):
             result = await self._backend.start(spec, progress)
             if not result.done:
-                missing = [str(other.pipe_dir) for other in specs[position + 1 :]]
+                missing = [path_text(other.pipe_dir) for other in specs[position + 1 :]]
                 not_tried = (f"not tried: {', '.join(missing)}",) if missing else ()
                 return Outcome(False, result.message, (*details, *result.details, *not_tried))
             details += [result.message, *result.details] if len(specs) > 1 else list(result.details)

@@ -14,6 +14,7 @@ from textual.widgets import Static
 from mpstui.actions.types import Progress
 from mpstui.daemons.stop import FORCE_AFTER, StopPreview, preview_stop
 from mpstui.model import Client, Daemon, ProcessKey, Snapshot
+from mpstui.text import path_text
 from mpstui.ui.cells import count
 from mpstui.ui.daemons.contract import DaemonBackend
 from mpstui.ui.dialogs.base import Dialog
@@ -43,7 +44,7 @@ class StopDialog(WorkDialog):
 
     def compose(self) -> ComposeResult:
         yield self.frame(
-            f"Stop the daemon in {self._daemon.pipe_dir}",
+            f"Stop the daemon in {path_text(self._daemon.pipe_dir)}",
             "Enter presses the marked button · Tab move · ↑↓ choose · Esc cancel",
             Horizontal(
                 Static("It may wait", classes="label", markup=False),

@@ -6,7 +6,7 @@ import time
 from collections.abc import Hashable, Mapping, Sequence
 
 from mpstui.model import Client, Daemon, Device, Event, ProcessKey, Server, Snapshot
-from mpstui.text import UNKNOWN, format_age, format_percentage, format_size
+from mpstui.text import UNKNOWN, format_age, format_percentage, format_size, path_text
 from mpstui.ui.cells import no_readings, with_indices
 from mpstui.ui.dialogs.parts import Heading, Row
 
@@ -39,7 +39,7 @@ def rows_of(
     if kind == "limit" and identity is None and snapshot.daemons:
         rows: Rows = []
         for daemon in snapshot.daemons:
-            rows += [Heading(str(daemon.pipe_dir)), *_defaults(snapshot, daemon)]
+            rows += [Heading(path_text(daemon.pipe_dir)), *_defaults(snapshot, daemon)]
         return "Default limits", rows
     if isinstance(identity, Event):
         return "Event", _event(snapshot, identity)
@@ -155,7 +155,7 @@ def _server(snapshot: Snapshot, daemon: Daemon, server: Server) -> Rows:
         Row("started", _when(server.start_time, snapshot.time)),
         Row("clients", f"{len(server.clients)}{f'  ⟳ {outdated} keep older limits' if outdated else ''}"),
         Row("contexts", str(sum(len(client.contexts) for client in server.clients))),
-        Row("daemon", str(daemon.pipe_dir)),
+        Row("daemon", path_text(daemon.pipe_dir)),
         Row(),
         Heading("Limits of new clients"),
         Row("threads", format_percentage(server.active_thread_percentage)),
@@ -174,7 +174,7 @@ def _device(snapshot: Snapshot, device: Device) -> Rows:
         Row("name", _known(device.name), "bold"),
         Row("UUID", device.uuid),
         Row("NVML index", _known(device.index)),
-        *(Row("daemon's ordinal", f"{ordinal} at {pipe_dir}") for ordinal, pipe_dir in ordinals),
+        *(Row("daemon's ordinal", f"{ordinal} at {path_text(pipe_dir)}") for ordinal, pipe_dir in ordinals),
         Row("compute capability", f"{cc[0]}.{cc[1]}" if cc else UNKNOWN),
         Row("SMs", _known(device.sm_count)),
         Row("compute mode", _known(device.compute_mode)),
@@ -210,7 +210,7 @@ def _daemon(snapshot: Snapshot, daemon: Daemon) -> Rows:
         rows.append(Row("remedy", daemon.remedy, "$text-warning"))
     rows += [
         Row("session held by", held),
-        Row("pipe directory", str(daemon.pipe_dir)),
+        Row("pipe directory", path_text(daemon.pipe_dir)),
         Row("log directory", _known(daemon.log_dir)),
         Row("PID", _pid(daemon.key)),
         Row("user", _user(daemon.user, daemon.uid)),

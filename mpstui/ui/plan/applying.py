@@ -14,6 +14,7 @@ from mpstui.plan.amounts import PlanError
 from mpstui.plan.apply import Report, WayBack, apply, can_go_back, go_back
 from mpstui.plan.profile import DaemonProfile
 from mpstui.plan.settings import Step, steps, waits_for_a_server
+from mpstui.text import path_text
 from mpstui.ui.cells import count
 from mpstui.ui.contract import Runner
 from mpstui.ui.dialogs.parts import Lines, Listing, Push, marked, plain
@@ -43,7 +44,7 @@ def steps_of(snapshot: Snapshot, targets: Targets) -> tuple[list[tuple[Path, tup
         daemon = snapshot.daemon(pipe_dir)
         if daemon is None or daemon.health != "ok" or daemon.unread:
             state = "absent" if daemon is None else "not to be asked" if daemon.unread else daemon.health
-            return [], f"the daemon in {pipe_dir} is {state}"
+            return [], f"the daemon in {path_text(pipe_dir)} is {state}"
         try:
             found.append((pipe_dir, steps(snapshot, pipe_dir, wanted)))
         except PlanError as error:
@@ -91,7 +92,7 @@ class ApplyDialog(WorkDialog):
         width = max(map(len, commands), default=0) + 2
         for pipe_dir, planned in found:
             if len(found) > 1:
-                lines.append(Content.styled(plain(str(pipe_dir)), "$text-primary bold"))
+                lines.append(Content.styled(plain(path_text(pipe_dir)), "$text-primary bold"))
             for step in planned:
                 difference = step.difference
                 lines.append(

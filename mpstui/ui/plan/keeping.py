@@ -18,6 +18,7 @@ from mpstui.model import Snapshot
 from mpstui.plan.amounts import PlanError
 from mpstui.plan.profile import NAME, DaemonProfile, Profile, ProfileError
 from mpstui.plan.settings import drift, waits_for_a_server
+from mpstui.text import path_text
 from mpstui.ui.cells import count
 from mpstui.ui.dialogs.parts import Choice, Chooser, Lines, Listing, Push, Row, Sheet, marked, plain
 from mpstui.ui.dialogs.work import Outcome, WorkDialog
@@ -55,7 +56,9 @@ class SaveDialog(WorkDialog):
         choices = [Choice("plan", "the plan", "the daemon's limits and the shares")] if self._plan else []
         daemon = self.snapshot.daemon(self._pipe_dir) if self._pipe_dir else None
         if daemon is not None and daemon.health == "ok" and not daemon.unread:
-            choices.append(Choice("now", "what is in force", f"the limits of the daemon in {self._pipe_dir}"))
+            choices.append(
+                Choice("now", "what is in force", f"the limits of the daemon in {path_text(self._pipe_dir)}")
+            )
         yield self.frame(
             "Save as a profile",
             "Enter next · Tab move · ↑↓ choose · Esc close",
@@ -127,7 +130,7 @@ class SaveDialog(WorkDialog):
             await self._look()  # perhaps somebody else has just kept one by that name
             return Outcome(False, str(error))
         self._kept(name if plan is not None else "")
-        return Outcome(True, f"kept as {path}", _unsaid(self.snapshot, profile) if plan is None else ())
+        return Outcome(True, f"kept as {path_text(path)}", _unsaid(self.snapshot, profile) if plan is None else ())
 
 
 def _unsaid(snapshot: Snapshot, profile: Profile) -> tuple[str, ...]:
@@ -155,12 +158,12 @@ def differences(snapshot: Snapshot, targets: Targets) -> tuple[list[Content], st
         daemon = snapshot.daemon(pipe_dir)
         if daemon is None or daemon.health != "ok" or daemon.unread:
             state = "not on this screen" if daemon is None else "not to be asked" if daemon.unread else daemon.health
-            return [], f"its daemon in {pipe_dir} is {state}"
+            return [], f"its daemon in {path_text(pipe_dir)} is {state}"
         try:
             found = drift(daemon, one)
         except PlanError as error:
             return [], str(error)
-        head = f"{pipe_dir}: " if len(targets) > 1 else ""
+        head = f"{path_text(pipe_dir)}: " if len(targets) > 1 else ""
         lines += [marked("≠", f"{head}{d.what}: is {d.found}, should be {d.wanted}") for d in found]
         if waits_for_a_server(daemon, one):
             lines.append(marked("▲", WAITS, "$text-warning"))
@@ -279,7 +282,7 @@ def _rows(profile: Profile) -> list[Row]:
         limits = one.limits
         text = [f"{limits.active_thread_percentage:g} %"] if limits.active_thread_percentage is not None else []
         text += [count(len(limits.pinned_mem_limits), "memory limit")] * bool(limits.pinned_mem_limits)
-        where = str(one.pipe_dir) if one.pipe_dir is not None else "whichever is on the screen"
+        where = path_text(one.pipe_dir) if one.pipe_dir is not None else "whichever is on the screen"
         rows.append(Row("daemon", f"{where}{'  ' if text else ''}{', '.join(text)}"))
         if one.shares:
             rows.append(Row("shares", plain(", ".join(share.name for share in one.shares))))
