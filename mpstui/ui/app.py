@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 _STOP_S = 5.0
 """Longest wait for the collector at the end."""
+_LOOK_S = 1.0
+"""Seconds between two looks whether the screen has the terminal's size."""
 
 
 class NewSnapshot(Message):
@@ -144,6 +146,7 @@ class MpsTuiApp(App[int]):
         if self.collector.snapshot is not None:
             self._show(self.collector.snapshot)
         self._starting = asyncio.create_task(self.collector.start())
+        self.set_interval(_LOOK_S, self._look_at_size)
         self.overview.call_after_refresh(self._painted)
 
     def _painted(self) -> None:
@@ -320,16 +323,37 @@ class MpsTuiApp(App[int]):
     def on_resize(self, event: events.Resize) -> None:
         self._diff.reset()
 
+    def _look_at_size(self) -> None:
+        """Whatever has become of a change of size, the screen follows: a signal can be lost, and so can an event."""
+        driver = self._driver
+        size = driver.terminal_size() if isinstance(driver, TerminalDriver) else None
+        if size is None:
+            return
+        if size != self.size:
+            self.post_message(events.Resize(size, size))
+            return
+        for screen in self.screen_stack:
+            if screen.outer_size != size:
+                screen.post_message(events.Resize(size, size))
+
     def action_redraw(self) -> None:
-        """Write the whole screen again, for when something else wrote over it."""
+        """Write the whole screen again, at once and all of it, for when something else wrote over it."""
+        self._look_at_size()
         self._diff.reset()
         self.refresh(layout=True)
+        self.screen._refresh_layout(self.size)
+        self._display(self.screen, self._whole(self.screen))
+
+    def _whole(self, screen: Screen[object]) -> RenderableType | None:
+        return screen._compositor.render_update(full=True, screen_stack=self._background_screens)
 
     def _display(self, screen: Screen[object], renderable: RenderableType | None) -> None:
         """Have only the cells written that differ from what the terminal shows."""
         update: object = renderable
         if isinstance(update, CompositorUpdate) and self._writes():
             sequence = self._diff.sequence(update, self.console)
+            if sequence is None:  # a part, on a terminal that shows nobody knows what
+                sequence = self._diff.sequence(cast("CompositorUpdate", self._whole(screen)), self.console)
             if sequence is None:
                 self._diff.reset()
             elif not sequence and self.cursor_position == self._previous_cursor_position:

@@ -11,9 +11,11 @@ from collections.abc import Callable
 from io import TextIOWrapper
 from typing import IO, Any, cast
 
+from textual import events
 from textual._xterm_parser import XTermParser
 from textual.app import App
 from textual.drivers.linux_driver import LinuxDriver
+from textual.geometry import Size
 
 _POLL_S = 0.1
 """Longest wait for the rest of a sequence; the parser tells an Escape key from the beginning of one by it."""
@@ -81,12 +83,42 @@ class TerminalDriver(LinuxDriver):
         self._woken, self._wake = os.pipe()
         if isinstance(sys.__stderr__, TextIOWrapper):  # a terminal is drawn in UTF-8, whatever the locale says
             sys.__stderr__.reconfigure(encoding="utf-8", errors="replace")
-        self._file = cast("Any", _Output(cast("IO[str]", sys.__stderr__), self._tell_lost))
+        self._output = _Output(cast("IO[str]", sys.__stderr__), self._tell_lost)
+        self._file = cast("Any", self._output)
 
     def _tell_lost(self) -> None:
         if not self._lost_told:
             self._lost_told = True
             self._app.call_later(cast("Any", self._app).terminal_lost)
+
+    def start_application_mode(self) -> None:
+        """Take the terminal, and hear of its changes of size from the event loop.
+
+        Textual reads the size in the signal's handler. A second change can interrupt that between reading and
+        telling; then the older size is told last, and the screen stays in it.
+        """
+        cast("Any", super()).start_application_mode()
+        self._loop.add_signal_handler(signal.SIGWINCH, self.tell_size)
+
+    def tell_size(self) -> None:
+        """Tell the app how big the terminal is now."""
+        size = Size(*self._get_terminal_size())
+        self.send_message(events.Resize(size, size))
+
+    def terminal_size(self) -> Size | None:
+        """Columns and lines of the terminal that is written to, as the kernel has them; None where it has none."""
+        try:
+            size = Size(*os.get_terminal_size(self._output.fileno()))
+        except (OSError, ValueError):
+            return None
+        return size or None
+
+    def _get_terminal_size(self) -> tuple[int, int]:
+        """What the kernel says; COLUMNS and LINES, which do not follow the terminal, only where it says nothing."""
+        return self.terminal_size() or super()._get_terminal_size()
+
+    def _query_in_band_window_resize(self) -> None:
+        """Not asked for: a terminal that answers is heard instead of the kernel, and counts the mouse in pixels."""
 
     def stop_job(self) -> None:
         """Give the terminal back and stop the whole job: a shell would not see it while a ``make`` above runs on."""

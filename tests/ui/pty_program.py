@@ -1,9 +1,18 @@
-"""The overview on fakes in a real terminal, for tests that need one. Argument: quiet or rows."""
+"""The overview on fakes in a real terminal, for tests that need one.
+
+Arguments: ``quiet`` or ``rows``; then ``twice``, where the terminal changes again while its size is read, or ``deaf``, where
+no signal tells that it has changed.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import os
+import signal
+import struct
 import sys
+import termios
 from dataclasses import replace
 
 from .fakes import FakeCollector
@@ -43,11 +52,28 @@ def changed(snapshot, number: int):
     return replace(snapshot, devices=devices, daemons=(replace(daemon, servers=(replace(server, clients=clients),)),))
 
 
-def main(mode: str) -> int:
+def change_while_it_is_read() -> None:
+    """Have a terminal that is found at 100x30 become 120x40 before anybody is told."""
+    read = os.get_terminal_size
+
+    def reading(fd: int = 1) -> os.terminal_size:
+        size = read(fd)
+        if size == (100, 30):
+            fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+        return size
+
+    os.get_terminal_size = reading
+
+
+def main(mode: str, terminal: str = "") -> int:
+    if terminal == "twice":
+        change_while_it_is_read()
+    elif terminal == "deaf":
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGWINCH})  # threads inherit it
     app = make_app(None)
     app.collector = Ticking(mode)
     return app.run() or 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(*sys.argv[1:]))

@@ -11,9 +11,15 @@ from terminal import Terminal
 TESTS = Path(__file__).parents[1]
 
 
-def start(mode: str, **environment: str) -> Terminal:
+def start(*modes: str, **environment: str) -> Terminal:
     where = {"PYTHONPATH": f"{TESTS}:{TESTS.parent}", "TZ": "UTC"}
-    return Terminal([sys.executable, "-m", "ui.pty_program", mode], environment=where | environment)
+    return Terminal([sys.executable, "-m", "ui.pty_program", *modes], environment=where | environment)
+
+
+def fills(terminal: Terminal) -> bool:
+    """The keys stand in the last line, and the first line goes to the last column."""
+    first, *_, last = terminal.screen.display
+    return "Help" in last and first.rstrip() != "" and len(first) - len(first.rstrip()) <= 1
 
 
 def settle(terminal: Terminal) -> None:
@@ -64,3 +70,32 @@ def test_a_tick_in_which_every_row_changes_is_small() -> None:
         ticks = 20
         written = terminal.read_for(ticks / 10)
         assert 0 < written / ticks < 2500, "bytes for each snapshot with 46 rows and 2 devices changed"
+
+
+def test_a_terminal_that_changes_again_while_its_size_is_read_is_filled_as_it_is_then() -> None:
+    with start("quiet", "twice") as terminal:
+        terminal.wait_for("46 clients")
+        terminal.resize(100, 30)
+        terminal.screen.resize(40, 120)
+        terminal.wait_for(fills)
+
+
+def test_a_change_of_size_that_no_signal_told_is_seen_all_the_same() -> None:
+    with start("quiet", "deaf") as terminal:
+        terminal.wait_for("46 clients")
+        for columns, lines in ((80, 24), (200, 60), (160, 48)):
+            terminal.resize(columns, lines)
+            terminal.wait_for(fills)
+
+
+def test_ctrl_l_writes_every_cell_again_whatever_is_on_the_terminal() -> None:
+    with start("quiet") as terminal:
+        terminal.wait_for("46 clients")
+        settle(terminal)
+        terminal.key("t")
+        terminal.wait_for("Cancel")
+        settle(terminal)
+        shown = list(terminal.screen.display)
+        terminal.screen.erase_in_display(2)
+        terminal.key("ctrl+l")
+        terminal.wait_for(lambda t: list(t.screen.display) == shown)
