@@ -1,7 +1,7 @@
 """The overview on fakes in a real terminal, for tests that need one.
 
-Arguments: ``quiet`` or ``rows``; then ``twice``, where the terminal changes again while its size is read, or ``deaf``, where
-no signal tells that it has changed.
+Arguments: ``quiet`` or ``rows``; then ``twice``, where the terminal changes again while its size is read, or ``deaf``,
+where no signal tells that it has changed.
 """
 
 from __future__ import annotations
