@@ -16,6 +16,16 @@ from mpstui.model import Client, Daemon, ProcessKey
 from mpstui.observe.processes import PidFd, open_pidfd
 from mpstui.text import path_text
 
+_NOT_TAKEN = frozenset(
+    (
+        Outcome.REFUSED,
+        Outcome.NOT_PERMITTED,
+        Outcome.HELD,
+        Outcome.BUSY,
+        Outcome.ABSENT,
+        Outcome.NO_BINARY,
+    )
+)
 _SENT_BEFORE = "terminate_client was sent for it before; a second one would block the whole daemon"
 
 
@@ -112,7 +122,7 @@ class Ending:
             )
         else:
             text = f"terminate_client failed: {answer.message}; the process was not killed"
-        if answer.outcome in {Outcome.REFUSED, Outcome.NOT_PERMITTED, Outcome.HELD, Outcome.ABSENT, Outcome.NO_BINARY}:
+        if answer.outcome in _NOT_TAKEN:
             # The daemon did not take it, so that it may be tried again; after a time-out or garbage nobody knows.
             self._terminated.discard(client.key)
             self._write(request, client, answer.command, None, None, "not taken", sent=False)

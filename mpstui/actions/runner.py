@@ -220,6 +220,7 @@ _IN_FORCE = {
     Outcome.UNREADABLE: "whether it was carried out is not known: read the value again",
     Outcome.NO_BINARY: "nothing was sent",
     Outcome.HELD: "nothing reached the daemon",
+    Outcome.BUSY: "nothing reached the daemon",
     Outcome.ABSENT: "nothing reached a daemon",
 }
 """What is known of the value after a command that ended so; a daemon that refused has left it as it was."""

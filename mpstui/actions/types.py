@@ -44,7 +44,7 @@ class ExitStatus(IntEnum):
     USAGE = 2
     NO_DAEMON = 3
     NO_ANSWER = 4
-    """Held or blocked; or it cannot be asked, for want of a control binary that answers as one."""
+    """Held, blocked or kept busy; or it cannot be asked, for want of a control binary that answers as one."""
     NOT_PERMITTED = 5
     REFUSED_BY_SAFETY_RULE = 6
 
@@ -54,6 +54,7 @@ STATUS: Final[Mapping[Outcome, ExitStatus]] = {
     Outcome.ABSENT: ExitStatus.NO_DAEMON,
     Outcome.NO_BINARY: ExitStatus.NO_ANSWER,
     Outcome.HELD: ExitStatus.NO_ANSWER,
+    Outcome.BUSY: ExitStatus.NO_ANSWER,
     Outcome.BLOCKED: ExitStatus.NO_ANSWER,
     Outcome.NOT_PERMITTED: ExitStatus.NOT_PERMITTED,
     Outcome.REFUSED: ExitStatus.REFUSED_BY_DAEMON,

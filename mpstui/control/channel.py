@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import random
 import re
 import signal
 import time
@@ -14,6 +15,8 @@ from typing import NamedTuple
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from mpstui.control.answer import Outcome
+from mpstui.control.holder import SessionWatch
+from mpstui.model import SessionHolder
 from mpstui.text import error_text, path_text, printable
 
 OUTPUT_LIMIT = 4 << 20
@@ -27,7 +30,13 @@ PROOF = "get_default_active_thread_percentage"
 which the binary does not always say (fact 30); with it an empty answer to the command is one. Only ``quit`` takes the
 answer along: the daemon ends under the binary."""
 _PROVEN = re.compile(rb"[0-9]{1,3}\.[0-9]{1,10}\n")
-_RETRY_DELAYS = (0.03, *(0.05,) * 9)
+_FIRST_PAUSE = 0.03
+_LONGEST_PAUSE = 0.4
+"""Seconds between two tries while others use the daemon, doubled each time; the half of each is left to chance, so that
+programs that met once do not meet again."""
+_LOOK_AFTER = 0.2
+_LOOK_INTERVAL = 0.5
+"""Seconds of refusals until it is looked who has a session, and between two looks: each reads all processes."""
 _REAP_SECONDS = 2.0
 
 _locks: WeakKeyDictionary[asyncio.AbstractEventLoop, WeakValueDictionary[str, asyncio.Lock]] = WeakKeyDictionary()
@@ -44,6 +53,8 @@ class RawReply(NamedTuple):
     failure: Outcome | None = None
     """Set where the command was not sent, or the process was killed: the output is then not to be judged."""
     message: str = ""
+    holder: SessionHolder | None = None
+    """Who keeps the session open, where the ``failure`` is HELD and the process could be found."""
 
     @property
     def undelivered(self) -> bool:
@@ -54,22 +65,14 @@ class RawReply(NamedTuple):
 
 
 class _Exchange(asyncio.SubprocessProtocol):
-    """Feeds one process its input and collects what it prints, up to ``OUTPUT_LIMIT``."""
+    """Collects what one process prints, up to ``OUTPUT_LIMIT``."""
 
-    def __init__(self, stdin: bytes) -> None:
+    def __init__(self) -> None:
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.exited = asyncio.Event()
         self.flooded = False
         self.output: dict[int, bytearray] = {1: bytearray(), 2: bytearray()}
         self._open = {1, 2}
-        self._stdin = stdin
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        if isinstance(transport, asyncio.SubprocessTransport):
-            pipe = transport.get_pipe_transport(0)
-            if isinstance(pipe, asyncio.WriteTransport):
-                pipe.write(self._stdin)
-                pipe.close()
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         self.output[fd] += data
@@ -105,9 +108,15 @@ async def exchange(
     if not argv:
         return RawReply(command, failure=Outcome.NO_BINARY, message="No control binary is configured.")
     loop = asyncio.get_running_loop()
+    try:
+        read_end = _filled_pipe(stdin)
+    except OSError as error:
+        message = f"{printable(argv[0])} cannot be started: {error.strerror}."
+        return RawReply(command, failure=Outcome.NO_BINARY, message=message)
     starting = asyncio.ensure_future(
-        loop.subprocess_exec(lambda: _Exchange(stdin), *argv, env=dict(environment), start_new_session=True)
+        loop.subprocess_exec(_Exchange, *argv, stdin=read_end, env=dict(environment), start_new_session=True)
     )
+    starting.add_done_callback(lambda _: os.close(read_end))
     try:
         # Not cancelled half-way: asyncio would reap the child twice then, and say so on the user's terminal.
         transport, protocol = await asyncio.shield(starting)
@@ -145,6 +154,20 @@ async def exchange(
     return reply
 
 
+def _filled_pipe(data: bytes) -> int:
+    """The reading end of a pipe that holds ``data`` and its end.
+
+    The session is over once the daemon has answered, also where this program is stopped or has no time just then: it
+    never keeps a session open.
+    """
+    read_end, write_end = os.pipe()
+    try:
+        os.write(write_end, data)  # less than a pipe holds
+    finally:
+        os.close(write_end)
+    return read_end
+
+
 async def _kill(transport: asyncio.SubprocessTransport, protocol: _Exchange) -> None:
     """Kill the process group and wait until the process is reaped; a process stuck in the kernel is not waited for."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -158,12 +181,32 @@ def _failed(reply: RawReply, outcome: Outcome, message: str) -> RawReply:
 
 
 def _told(reply: RawReply) -> RawReply:
-    """The reply as it is to be judged: without the proof, or as held where nothing has reached the daemon."""
-    if reply.undelivered and CANNOT_SEND not in reply.stderr:
-        message = "The control binary answered nothing at all, as it does beside a control session that stays open."
-        return _failed(reply, Outcome.HELD, message)
+    """The reply as it is to be judged, without the proof."""
+    if reply.undelivered:
+        return _failed(
+            reply,
+            Outcome.BUSY,
+            "The control binary answered nothing at all, as it does beside another control session.",
+        )
     proof = _PROVEN.match(reply.stdout)
     return reply._replace(stdout=reply.stdout[proof.end() :]) if proof else reply
+
+
+def _busy(reply: RawReply, seconds: float) -> RawReply:
+    message = f"Other control sessions kept the daemon busy for {seconds:.0f} s: it took no command of ours."
+    return _failed(reply, Outcome.BUSY, message)
+
+
+def _held(reply: RawReply, holder: SessionHolder | None) -> RawReply:
+    message = "Another process keeps a control session open." if holder is None else describe_holder(holder)
+    return _failed(reply, Outcome.HELD, message)._replace(holder=holder)
+
+
+def describe_holder(holder: SessionHolder) -> str:
+    """One sentence that names the process which keeps the session."""
+    likely = "" if holder.certain else " most likely"
+    where = f" on {printable(holder.terminal)}" if holder.terminal else ""
+    return f"A control session is{likely} kept open by PID {holder.pid}, user {holder.user or 'unknown'}{where}."
 
 
 def _lock(pipe_dir: Path) -> asyncio.Lock:
@@ -196,7 +239,8 @@ class ControlChannel:
         self.sent = 0
         """Processes started for commands so far, retries included."""
         self.occupied = False
-        """Somebody's session is known to stay open: a refusal is then the last word, and not waited out."""
+        """The daemon's log has shown one open session for ``HELD_AFTER`` seconds."""
+        self._sessions = SessionWatch(pipe_dir, binary)
 
         self.silent: str | None = None
         """Why the daemon must not be sent anything, one clause; None where it may."""
@@ -204,22 +248,34 @@ class ControlChannel:
     async def run(self, command: str, deadline: float | None = None, *, once: bool = False) -> RawReply:
         """Send one command. Waits for its turn; ``deadline`` counts from the moment it is sent.
 
-        A session of somebody else that is over within half a second goes unnoticed: the command did not reach the
-        daemon (fact 2) and is sent again, unless ``occupied``. ``once``: where the binary does not say in words that
-        it was refused, a command that must not arrive twice is not sent again.
+        Others' sessions are waited out, for as long as one command may take: what was refused has not reached the
+        daemon (facts 2, 30) and is sent again. HELD is the last word beside one that stays open, BUSY where one
+        followed the other. ``once``: where the binary does not say in words that it was refused, a command that must
+        not arrive twice is not sent again.
         """
         refusal = self._refusal(command)
         if refusal is not None:
             return refusal
         limit = self.deadline if deadline is None else deadline
         async with _lock(self.pipe_dir):
-            for delay in _RETRY_DELAYS:
+            begun, pause = time.monotonic(), _FIRST_PAUSE
+            look_at = begun if self.occupied or self._sessions.held else begun + _LOOK_AFTER
+            while True:
                 reply = await self._send(command, limit)
-                silent = CANNOT_SEND not in reply.stderr
-                if self.occupied or not reply.undelivered or (once and silent):
+                if not reply.undelivered:
                     return _told(reply)
-                await asyncio.sleep(delay)
-            return _told(await self._send(command, limit))
+                if time.monotonic() >= look_at:
+                    held, holder = await asyncio.to_thread(self._sessions.look, self.occupied)
+                    if held:
+                        return _held(reply, holder)
+                    look_at = time.monotonic() + _LOOK_INTERVAL
+                if once and CANNOT_SEND not in reply.stderr:
+                    return _told(reply)
+                waited = time.monotonic() - begun
+                if waited + pause > min(limit, self.deadline):
+                    return _busy(reply, waited)
+                await asyncio.sleep(pause * random.uniform(0.5, 1))  # noqa: S311
+                pause = min(2 * pause, _LONGEST_PAUSE)
 
     async def _send(self, command: str, deadline: float) -> RawReply:
         self.sent += 1

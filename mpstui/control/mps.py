@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import os
 import re
+import time
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -13,7 +13,6 @@ from mpstui.control import legacy
 from mpstui.control.answer import Answer, Outcome
 from mpstui.control.channel import ControlChannel, RawReply, exchange
 from mpstui.control.legacy import DeviceClients, DeviceQuery, PsRow, Unreadable
-from mpstui.model import SessionHolder
 from mpstui.text import printable
 
 T = TypeVar("T")
@@ -28,7 +27,7 @@ class MpsControl:
         self.channel = channel
 
     def session_stays(self, open_: bool) -> None:
-        """Whether the log shows a session that stays open, so that a refusal need not be waited out."""
+        """Whether the log has shown one open session for ``HELD_AFTER`` seconds: a refusal is not waited out then."""
         self.channel.occupied = open_
 
     def keep_silent(self, reason: str | None) -> None:
@@ -106,7 +105,7 @@ class MpsControl:
     async def terminate_client(self, server: int, client: int) -> Answer[None]:
         """End a client's GPU work (fact 15). NEVER twice for one process: that blocks the daemon (fact 16).
 
-        The caller keeps that rule. HELD means that it did not reach the daemon; BLOCKED that it may have.
+        The caller keeps that rule. HELD and BUSY mean that it did not reach the daemon; BLOCKED that it may have.
         """
         command = f"terminate_client {server} {client}"
         return await self._ask(command, legacy.parse_terminated, self.channel.terminate_deadline, once=True)
@@ -120,12 +119,18 @@ class MpsControl:
         command = "quit" if timeout is None else f"quit -t {timeout}"
         if deadline is None:
             deadline = self.channel.terminate_deadline + max(0, timeout or 0)
-        answer = await self._ask(command, legacy.parse_nothing, deadline, once=True)
-        if answer.outcome is Outcome.HELD and not answer.stderr:
+        give_up = time.monotonic() + self.channel.deadline
+        while True:
+            answer = await self._ask(command, legacy.parse_nothing, deadline, once=True)
+            if answer.outcome is not Outcome.BUSY or answer.stderr:
+                return answer
             after = await self.get_default_active_thread_percentage()
             if after.outcome is Outcome.ABSENT:
                 return Answer(command, Outcome.OK, exit_status=answer.exit_status, seconds=answer.seconds)
-        return answer
+            if after.outcome is Outcome.HELD:
+                return Answer(command, Outcome.HELD, message=after.message, stderr=after.stderr, holder=after.holder)
+            if not after.ok or time.monotonic() > give_up:  # one that answers has not heard of it (fact 19)
+                return answer
 
     async def _set_percentage(self, command: str, value: float) -> Answer[float]:
         if not math.isfinite(value):
@@ -143,19 +148,10 @@ class MpsControl:
     async def _ask(
         self, command: str, parser: Parser[T], deadline: float | None = None, *, once: bool = False
     ) -> Answer[T]:
-        reply = await self.channel.run(command, deadline, once=once)
-        answer = to_answer(reply, parser)
-        if answer.outcome is Outcome.HELD:
-            from mpstui.control.holder import find_holder  # psutil is needed for nothing else
-
-            holder = await asyncio.to_thread(
-                find_holder, self.channel.pipe_dir, {os.getpid()}, binary=self.channel.binary
-            )
-            return to_answer(reply, parser, holder)
-        return answer
+        return to_answer(await self.channel.run(command, deadline, once=once), parser)
 
 
-def to_answer(reply: RawReply, parser: Parser[T], holder: SessionHolder | None = None) -> Answer[T]:
+def to_answer(reply: RawReply, parser: Parser[T]) -> Answer[T]:
     """A judged and typed answer that keeps the raw bytes."""
     value: T | None = None
     if reply.failure is not None:
@@ -168,18 +164,17 @@ def to_answer(reply: RawReply, parser: Parser[T], holder: SessionHolder | None =
             outcome, message = Outcome.UNREADABLE, parsed.reason
         else:
             value = parsed
-    if holder is not None:
-        message = describe_holder(holder)
     return Answer(
-        reply.command, outcome, value, message, reply.stdout, reply.stderr, reply.exit_status, reply.seconds, holder
+        reply.command,
+        outcome,
+        value,
+        message,
+        reply.stdout,
+        reply.stderr,
+        reply.exit_status,
+        reply.seconds,
+        reply.holder,
     )
-
-
-def describe_holder(holder: SessionHolder) -> str:
-    """One sentence that names the process which keeps the session."""
-    likely = "" if holder.certain else " most likely"
-    where = f" on {printable(holder.terminal)}" if holder.terminal else ""
-    return f"A control session is{likely} kept open by PID {holder.pid}, user {holder.user or 'unknown'}{where}."
 
 
 async def binary_version(binary: tuple[str, ...], deadline: float = 5.0) -> Answer[str]:

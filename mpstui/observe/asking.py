@@ -10,7 +10,7 @@ from mpstui.control.legacy import DeviceClients, DeviceQuery
 from mpstui.control.mps import MpsControl
 from mpstui.observe.readings import LimitReading, Membership
 
-_HOPELESS = frozenset((Outcome.ABSENT, Outcome.HELD, Outcome.BLOCKED, Outcome.NO_BINARY))
+_HOPELESS = frozenset((Outcome.ABSENT, Outcome.HELD, Outcome.BUSY, Outcome.BLOCKED, Outcome.NO_BINARY))
 
 
 class Asked(NamedTuple):

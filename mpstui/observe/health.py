@@ -10,6 +10,9 @@ from mpstui.observe.discovery import Place, how_to_start
 from mpstui.observe.state import DaemonState
 from mpstui.text import format_age
 
+_LATELY = 30.0
+"""Seconds for which an answer stands while other sessions keep the daemon busy; its logs tell of changes meanwhile."""
+
 
 class Probe(NamedTuple):
     """How the last command ended."""
@@ -65,6 +68,12 @@ def condition(place: Place | None, probe: Probe | None, state: DaemonState, know
         remedy = f"Close that session, or end {who}; clients still connect meanwhile."
         detail = (probe.message or "a control session is kept open").rstrip(".")
         return Condition("held", detail + age, remedy, holder, state.session_since)
+    if probe.outcome is Outcome.BUSY:
+        if known_at is not None and probe.time - known_at < _LATELY:
+            return Condition("ok", place.detail or None)
+        return Condition(
+            "ok", probe.message.rstrip(".") + age, "Wait until they are over; mpstui asks again by itself."
+        )
     if probe.outcome is Outcome.BLOCKED:
         detail = (probe.message or "it does not answer").rstrip(".")
         return Condition("blocked", detail + age, _blocked_remedy(state))

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from mpstui.control.answer import Answer, Outcome
+from mpstui.control.holder import HELD_AFTER
 from mpstui.control.mps import MpsControl
 from mpstui.model import EventKind, unspoken
 from mpstui.observe.asking import Asked, ask_limits, ask_membership
@@ -18,8 +19,8 @@ from mpstui.observe.watching import LogWatch
 from mpstui.observe.worker import Worker
 
 Clock = Callable[[], float]
-SESSION = 0.1
-"""Seconds after which an open control session is looked into; a command takes 2–11 ms (facts 1 and 15)."""
+_SESSION_LOOK = 0.5
+"""Seconds between two looks at the log while somebody waits for the daemon's answers."""
 _TRIES = 3
 """Times that the limits are asked for while somebody sets one after the other."""
 _NOTHING: frozenset[EventKind] = frozenset()
@@ -66,7 +67,7 @@ class Keeper:
 
     def due(self) -> float:
         """When there is something to do though nothing happens; monotonic seconds."""
-        session = math.inf if self._session_at is None else self._session_at + SESSION
+        session = math.inf if self._session_at is None else self._session_at + HELD_AFTER
         return session if self._asking is not None else min(session, self.schedule.due())
 
     @property
@@ -126,11 +127,9 @@ class Keeper:
             return
         self._judge()
         now = self._monotonic()
-        if self._session_at is not None and now - self._session_at > SESSION:
-            self.control.session_stays(True)
-            if self._asking is None:
-                self._session_at = None
-                self.schedule.ask_now(now)  # only the daemon's own refusal tells a held session from a slow command
+        if self._session_stays() and self._asking is None:
+            self._session_at = None
+            self.schedule.ask_now(now)  # only the daemon's own refusal tells a held session from a slow command
         if self._asking is None and self.schedule.due() <= now:
             self._asking = asyncio.get_running_loop().create_task(self._ask())
 
@@ -141,8 +140,11 @@ class Keeper:
             await asyncio.wait([self._asking])
         self.schedule.ask_now(self._monotonic())
         if not self.schedule.asleep:
-            self._asking = asyncio.get_running_loop().create_task(self._ask())
-            await asyncio.wait([self._asking])
+            self._asking = asking = asyncio.get_running_loop().create_task(self._ask())
+            while not asking.done():
+                await asyncio.wait([asking], timeout=_SESSION_LOOK)
+                self._unreported |= self._fold_logs()
+                self._session_stays()
 
     async def close(self) -> None:
         if self._asking is not None:
@@ -189,6 +191,13 @@ class Keeper:
             if self._limits_told == told:
                 break
         return asked
+
+    def _session_stays(self) -> bool:
+        """Whether the log has shown one open session for long enough; the channel is told."""
+        stays = self._session_at is not None and self._monotonic() - self._session_at >= HELD_AFTER
+        if stays:
+            self.control.session_stays(True)
+        return stays
 
     def _note_session(self, kind: EventKind, now: float) -> None:
         if kind in {"session_opened", "session_closed", "daemon_started"}:

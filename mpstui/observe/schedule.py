@@ -37,6 +37,7 @@ SETTLE: Final = 0.4
 screen does not wait for it, as the log has told already."""
 SPACING: Final = 0.5
 LONGEST_SPACING: Final = 4.0
+_ANSWERED: Final = frozenset((Outcome.OK, Outcome.REFUSED, Outcome.NOT_PERMITTED))
 FIRST_RETRY: Final = 2.0
 LONGEST_RETRY: Final = 10.0
 POLLING: Final = 5.0
@@ -112,7 +113,7 @@ class Schedule:
     def end(self, now: float, outcome: Outcome) -> None:
         """The reading is over. One that failed is taken again, later and later."""
         self._ended = now
-        if outcome in {Outcome.HELD, Outcome.BLOCKED, Outcome.ABSENT, Outcome.NO_BINARY, Outcome.UNREADABLE}:
+        if outcome not in _ANSWERED:
             self._retry = FIRST_RETRY if self._retry is None else min(LONGEST_RETRY, 2 * self._retry)
             self.membership = self.limits = True
         else:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shlex
+import signal
 import subprocess
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -130,6 +132,23 @@ def raw_session(node: Node) -> Iterator[subprocess.Popen[bytes]]:
             yield session
         finally:
             session.kill()
+
+
+@contextlib.contextmanager
+def one_shots(node: Node, shells: int = 2) -> Iterator[None]:
+    """Shells that run one command after the other, with sessions slow to end: the daemon is never free for long."""
+    loop = f"while :; do (echo get_server_list; sleep 0.5) | {shlex.join(node.binary)}; done"
+    environment = {**os.environ, "CUDA_MPS_PIPE_DIRECTORY": str(node.pipe_dir)}
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    running = [
+        subprocess.Popen(["sh", "-c", loop], env=environment, start_new_session=True, **quiet) for _ in range(shells)
+    ]
+    try:
+        yield
+    finally:
+        for shell in running:
+            os.killpg(shell.pid, signal.SIGKILL)
+            shell.wait()
 
 
 async def eventually(ask: Callable[[], Awaitable[T]], wanted: Callable[[T], bool], seconds: float = WAIT) -> T:

@@ -6,12 +6,14 @@ import asyncio
 import getpass
 import os
 import re
+import time
 
 import pytest
 
-from contract.harness import Node, control_of, eventually, logged, only_server, raw_session
+from contract.harness import Node, control_of, eventually, logged, one_shots, only_server, raw_session
 from mpstui.control import legacy
 from mpstui.control.answer import Answer, Outcome
+from mpstui.control.holder import HELD_AFTER
 from mpstui.control.mps import MpsControl, binary_version
 
 GIB = 1 << 30
@@ -210,12 +212,25 @@ async def test_a_session_of_somebody_else_is_named(node: Node, control: MpsContr
     earlier = (node.log_dir / "control.log").read_text().count("NEW UI\n")
     with raw_session(node) as session:
         await logged(node, "NEW UI\n", earlier + 1)
+        begun = time.monotonic()
         answer = await control.get_server_list()
         assert answer.outcome is Outcome.HELD
+        assert time.monotonic() - begun >= HELD_AFTER
         assert answer.stdout == b""
         assert answer.holder is not None
         assert (answer.holder.pid, answer.holder.user, answer.holder.certain) == (session.pid, getpass.getuser(), True)
         assert f"PID {session.pid}" in answer.message
+    assert (await eventually(control.get_server_list, lambda answer: answer.ok)).value == ()
+
+
+async def test_commands_of_others_are_no_held_session(node: Node, control: MpsControl) -> None:
+    """Each answer is the daemon's, or that it was busy; nobody is said to hold it."""
+    with one_shots(node):
+        end, answers = time.monotonic() + 2 * HELD_AFTER, []
+        while time.monotonic() < end:
+            answers.append(await control.get_server_list())
+    assert [answer for answer in answers if answer.outcome is Outcome.HELD] == []
+    assert {(answer.outcome, answer.holder) for answer in answers} <= {(Outcome.OK, None), (Outcome.BUSY, None)}
     assert (await eventually(control.get_server_list, lambda answer: answer.ok)).value == ()
 
 

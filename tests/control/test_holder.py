@@ -1,47 +1,103 @@
-"""The process that keeps a session is found by its name, its arguments and its pipe directory."""
+"""The process that keeps a session is found by its name, its arguments and its connection."""
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import os
-import shutil
+import socket
 import subprocess
+import sys
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import psutil
 import pytest
 
-from mpstui.control.holder import find_holder
-from mpstui.control.mps import describe_holder
+from mpstui.control import holder
+from mpstui.control.channel import describe_holder
+from mpstui.control.holder import HELD_AFTER, Session, SessionWatch, find_sessions
 from mpstui.model import SessionHolder
 from mpstui.observe.procfs import process_key
 
+SESSION = """
+import socket, sys
+connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+while connection is not None:
+    connection.connect(sys.argv[1])
+    connection.recv(1)
+    print("connected", flush=True)
+    if sys.stdin.readline() != "again\\n":
+        break
+    connection.close()
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+"""
 Start = Callable[..., subprocess.Popen[bytes]]
 
 
-class AllBut(frozenset[int]):
-    """Every process except these; also what other tests start at this moment."""
+class Pipe:
+    """A pipe directory with listening sockets, as a daemon has them."""
 
-    def __contains__(self, pid: object) -> bool:
-        return not super().__contains__(pid)
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.mkdir(exist_ok=True)
+        self.listeners: list[socket.socket] = []
+        self.accepted: list[socket.socket] = []
+        for name in ("control", "control_privileged"):
+            listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            listener.bind(str(path / name))
+            listener.listen(16)
+            self.listeners.append(listener)
+            threading.Thread(target=self._accept, args=(listener,), daemon=True).start()
+
+    def _accept(self, listener: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                self.accepted.append(listener.accept()[0])
+                self.accepted[-1].send(b"+")
+
+    def close(self) -> None:
+        for one in (*self.listeners, *self.accepted):
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+            one.close()
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Start]:
-    """Starts a shell that sleeps, under any argv and with any pipe directory."""
+def pipe(tmp_path: Path) -> Iterator[Callable[[str], Pipe]]:
+    made: list[Pipe] = []
+
+    def make(name: str) -> Pipe:
+        made.append(Pipe(tmp_path / name))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Starts a process under any argv and with any pipe directory in its environment, that connects to ``to``."""
     started: list[subprocess.Popen[bytes]] = []
 
-    def run(argv: list[str], pipe_dir: Path | None, executable: str | None = None) -> subprocess.Popen[bytes]:
+    def run(to: Path, named: Path | None = None, argv: Sequence[str] = ("nvidia-cuda-mps-control",)):
         environment = {"PATH": os.environ["PATH"]}
-        if pipe_dir is not None:
-            environment["CUDA_MPS_PIPE_DIRECTORY"] = str(pipe_dir)
-        process = subprocess.Popen(argv, executable=executable, env=environment, stdin=subprocess.PIPE)
+        if named is not None:
+            environment["CUDA_MPS_PIPE_DIRECTORY"] = str(named)
+        process = subprocess.Popen(
+            [argv[0], "-I", "-S", "-c", SESSION, str(to), *argv[1:]],
+            executable=os.path.realpath(sys.executable),
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,
+        )
         started.append(process)
-        end = time.monotonic() + 30
-        while psutil.Process(process.pid).cmdline()[: len(argv)] != argv:
-            assert time.monotonic() < end, psutil.Process(process.pid).cmdline()
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"connected\n"
         return process
 
     yield run
@@ -50,73 +106,137 @@ def start(tmp_path: Path) -> Iterator[Start]:
         process.communicate()
 
 
-def session(start: Start, pipe_dir: Path | None) -> subprocess.Popen[bytes]:
-    return start(["nvidia-cuda-mps-control"], pipe_dir, shutil.which("cat"))
+class Clock:
+    """Seconds that a test lets pass."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
 
 
-def test_the_holder_of_this_directory_is_named(tmp_path: Path, start: Start) -> None:
-    (tmp_path / "a").mkdir()
-    (tmp_path / "alias").symlink_to(tmp_path / "a")
-    session(start, tmp_path / "b")
-    mine = session(start, tmp_path / "alias")
-    assert find_holder(tmp_path / "a") == SessionHolder(
-        mine.pid, getpass.getuser(), psutil.Process(mine.pid).terminal(), True, process_key(mine.pid).start_ticks
+def holders(pipe_dir: Path) -> list[SessionHolder]:
+    return [session.holder for session in find_sessions(pipe_dir)]
+
+
+def test_the_holder_is_the_process_that_is_connected(tmp_path: Path, pipe: Callable[[str], Pipe], start: Start) -> None:
+    mine, other = pipe("a"), pipe("b")
+    (tmp_path / "alias").symlink_to(mine.path)
+    session = start(mine.path / "control_privileged", tmp_path / "elsewhere")  # whatever its environment says
+    start(other.path / "control", mine.path)  # names our directory, and is connected to another daemon
+    key, terminal = process_key(session.pid), psutil.Process(session.pid).terminal()
+    assert key is not None
+    expected = SessionHolder(session.pid, getpass.getuser(), terminal, True, key.start_ticks)
+    assert holders(mine.path) == [expected]
+    assert holders(tmp_path / "alias") == [expected]
+
+
+def test_daemons_and_clients_are_no_holders(pipe: Callable[[str], Pipe], start: Start) -> None:
+    """A CUDA program that waits for a server is connected too, and so is the server."""
+    mine = pipe("a")
+    for argv in (("nvidia-cuda-mps-control", "-d"), ("python3", "train.py"), ("nvidia-cuda-mps-server",)):
+        start(mine.path / "control", mine.path, argv)
+    assert holders(mine.path) == []
+
+
+def test_where_the_kernel_lists_no_sockets_the_environment_counts(
+    monkeypatch: pytest.MonkeyPatch, pipe: Callable[[str], Pipe], start: Start
+) -> None:
+    monkeypatch.setattr(holder, "connections", lambda pipe_dir: None)
+    mine = pipe("a")
+    session = start(mine.path / "control", mine.path)
+    start(mine.path / "control", mine.path.parent / "b")
+    assert [(found.pid, found.certain) for found in holders(mine.path)] == [(session.pid, True)]
+
+
+def test_the_default_directory_is_meant_without_the_variable(
+    monkeypatch: pytest.MonkeyPatch, pipe: Callable[[str], Pipe], start: Start
+) -> None:
+    monkeypatch.setattr(holder, "connections", lambda pipe_dir: None)
+    session = start(pipe("a").path / "control")
+    assert session.pid in {found.pid for found in holders(Path("/tmp/nvidia-mps"))}
+
+
+def test_a_session_is_held_after_some_seconds(pipe: Callable[[str], Pipe], start: Start) -> None:
+    mine, clock = pipe("a"), Clock()
+    session = start(mine.path / "control")
+    watch = SessionWatch(mine.path, clock=clock)
+    assert watch.look() == (False, None)
+    clock.now += HELD_AFTER - 0.1
+    assert watch.look() == (False, None)
+    clock.now += 0.1
+    held, found = watch.look()
+    assert (held, found.pid if found else None) == (True, session.pid)
+    session.kill()
+    session.wait()
+    assert watch.look() == (False, None)
+
+
+def test_a_process_that_opens_one_session_after_the_other_holds_none(pipe: Callable[[str], Pipe], start: Start) -> None:
+    mine, clock = pipe("a"), Clock()
+    session = start(mine.path / "control")
+    watch = SessionWatch(mine.path, clock=clock)
+    for _ in range(5):
+        assert watch.look() == (False, None)
+        assert session.stdin is not None
+        assert session.stdout is not None
+        session.stdin.write(b"again\n")
+        assert session.stdout.readline() == b"connected\n"
+        clock.now += HELD_AFTER + 1
+
+
+def test_one_shot_commands_of_others_are_no_held_session(tmp_path: Path) -> None:
+    clock = Clock()
+    shots = iter(range(100, 200))
+    watch = SessionWatch(
+        tmp_path, clock=clock, find=lambda *_: [Session(SessionHolder(pid := next(shots)), frozenset({pid}))]
     )
+    for _ in range(20):
+        assert watch.look() == (False, None)
+        clock.now += HELD_AFTER
 
 
-def test_daemons_are_no_holders(tmp_path: Path, start: Start) -> None:
-    for option in ("-d", "-f"):
-        start(["nvidia-cuda-mps-control", option], tmp_path, shutil.which("sort"))
-    assert find_holder(tmp_path) is None
-
-
-def test_a_process_without_the_variable_talks_to_the_default_directory(tmp_path: Path, start: Start) -> None:
-    mine = session(start, None)
-    assert find_holder(tmp_path) is None
-    found = find_holder(Path("/tmp/nvidia-mps"), exclude=AllBut({mine.pid}))
-    assert found is not None
-    assert found.pid == mine.pid
-
-
-def test_excluded_processes_are_passed_over(tmp_path: Path, start: Start) -> None:
-    first, second = session(start, tmp_path), session(start, tmp_path)
-    found = find_holder(tmp_path, exclude={first.pid})
-    assert found is not None
-    assert found.pid == second.pid
-
-
-def test_a_dead_process_that_nobody_reaped_is_no_holder(tmp_path: Path, start: Start) -> None:
-    process = session(start, tmp_path)
-    process.kill()
-    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-    assert find_holder(tmp_path) is None
+def test_the_log_s_word_needs_a_process_that_is_as_old(pipe: Callable[[str], Pipe], start: Start) -> None:
+    """The log may be behind: that of a session which has gone is read, and a one-shot of somebody else refuses us."""
+    mine = pipe("a")
+    assert SessionWatch(mine.path).look(logged=True) == (True, None), "in a container, say"
+    session = start(mine.path / "control")
+    assert SessionWatch(mine.path).look(logged=True) == (False, None)
+    end = time.monotonic() + 60
+    while (found := SessionWatch(mine.path).look(logged=True))[1] is None:
+        assert time.monotonic() < end
+    assert found[0]
+    assert found[1].pid == session.pid
+    assert time.time() - psutil.Process(session.pid).create_time() >= HELD_AFTER - 0.1
 
 
 @pytest.mark.parametrize(
-    ("holder", "text"),
+    ("who", "text"),
     [
         (SessionHolder(543, "root", "/dev/pts/0"), "is kept open by PID 543, user root on /dev/pts/0."),
         (SessionHolder(543, None, None, certain=False), "is most likely kept open by PID 543, user unknown."),
     ],
 )
-def test_the_sentence_that_names_it(holder: SessionHolder, text: str) -> None:
-    assert describe_holder(holder).endswith(text)
+def test_the_sentence_that_names_it(who: SessionHolder, text: str) -> None:
+    assert describe_holder(who).endswith(text)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to run as another user")
-def test_a_hidden_environment_makes_it_only_likely(tmp_path: Path, start: Start) -> None:
-    """Asked by another user, who may not read root's environment."""
-    mine = session(start, tmp_path)
+def test_to_another_user_it_is_only_likely(pipe: Callable[[str], Pipe], start: Start) -> None:
+    """Who may read neither its environment nor its descriptors."""
+    mine = pipe("a")
+    session = start(mine.path / "control")
     read, write = os.pipe()
     if (child := os.fork()) == 0:
         try:
             os.setgid(2001)
             os.setuid(2001)
-            found = find_holder(tmp_path, exclude=AllBut({mine.pid}))
-            os.write(write, f"{found.pid} {found.certain}".encode() if found else b"none")
+            found = [one.holder for one in find_sessions(mine.path) if one.holder.pid == session.pid]
+            os.write(write, f"{[one.certain for one in found]}".encode())
         finally:
             os._exit(0)
     os.waitpid(child, 0)
-    assert os.read(read, 100) == f"{mine.pid} False".encode()
+    assert os.read(read, 100) == b"[False]"
     os.close(read)
     os.close(write)
