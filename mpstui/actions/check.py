@@ -138,6 +138,10 @@ def preview(request: Request, snapshot: Snapshot) -> Preview:
     title = action(request.action).title
     try:
         daemon = reachable_daemon(request, snapshot)
+    except Refused as refused:
+        refused = wrong_value(request) or refused
+        return Preview(title, error=str(refused), error_status=refused.status)
+    try:
         if request.action == "set_active_thread_percentage":
             return _percentage(request, snapshot, daemon)
         if request.action == "set_pinned_mem_limit":
@@ -157,6 +161,22 @@ def refusal(request: Request, snapshot: Snapshot) -> str | None:
         _chosen(request, reachable_daemon(request, snapshot))
     except Refused as refused:
         return str(refused)
+    return None
+
+
+def wrong_value(request: Request) -> Refused | None:
+    """Why the value is wrong on whatever node; None where it may be right. To be said before anybody is asked."""
+    try:
+        if request.action == "set_active_thread_percentage":
+            parse_percentage(request.value)
+        elif request.action == "set_pinned_mem_limit":
+            parse_memory(request.value)
+        elif request.action == "set_client_priority":
+            parse_priority(request.value)
+        elif request.action == "start_server":
+            parse_uid(request.value)
+    except Refused as refused:
+        return refused
     return None
 
 

@@ -91,9 +91,7 @@ class Runner:
         snapshot = self._node.snapshot or snapshot
         shown = self.preview(request, snapshot)
         if shown.error is not None:
-            result = Result(request, shown.error_status, shown.error, ("nothing was sent",))
-            self._write(request, "", None, result)
-            return result
+            return self.refuse(request, shown.error, shown.error_status)
         try:
             if action(request.action).finds_clients and (blocked := snapshot.daemon(request.pipe_dir)) is not None:
                 return await Rescue(self._audit, self._boot_id, self.grace, progress).run(request, blocked)
@@ -117,6 +115,12 @@ class Runner:
         finally:
             self._node.request_refresh(request.pipe_dir)
         return self._write(request, sent.command, sent, result, read)
+
+    def refuse(self, request: Request, why: str, status: ExitStatus) -> Result:
+        """What comes of a request that is not carried out; it leaves an audit line too."""
+        result = Result(request, status, why, ("nothing was sent",))
+        self._write(request, "", None, result)
+        return result
 
     def _newest(self, pipe_dir: Path) -> Daemon | None:
         return self._node.snapshot.daemon(pipe_dir) if self._node.snapshot else None

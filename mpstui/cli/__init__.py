@@ -166,6 +166,11 @@ async def _headless(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) ->
     log_dirs = tuple(getattr(options, "log_dir", None) or ())
     collector = Collector(dirs, sources, log_dirs=log_dirs)
     try:
+        if options.command == "set":
+            from mpstui.cli.change import refuse_value
+
+            if (refused := refuse_value(options, collector, dirs)) is not None:
+                return refused
         snapshot = await collector.once()
         if options.command == "status":
             from mpstui.cli.status import exit_status, print_text, to_json

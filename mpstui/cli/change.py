@@ -4,16 +4,30 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from mpstui.actions.audit import AuditLog, default_path
-from mpstui.actions.check import Refused
+from mpstui.actions.check import Refused, wrong_value
 from mpstui.actions.runner import Runner
 from mpstui.actions.types import ActionId, ExitStatus, Preview, Request, Result
 from mpstui.cli import NO_DAEMON, complain, print_json, state_text
 from mpstui.model import Snapshot
 from mpstui.observe.collector import Collector
 from mpstui.text import path_text
+
+
+def refuse_value(options: argparse.Namespace, collector: Collector, pipe_dirs: Sequence[Path]) -> int | None:
+    """The exit status where ``set`` has a value that is wrong on whatever node: said before anything is asked."""
+    if options.command != "set" or options.read_only:
+        return None
+    request = _set_request(options, pipe_dirs[0] if pipe_dirs else Path())
+    wrong = wrong_value(request)
+    if wrong is None:
+        return None
+    result = Runner(collector, AuditLog(default_path())).refuse(request, str(wrong), wrong.status)
+    _print_result(options, result)
+    return result.status
 
 
 async def change(options: argparse.Namespace, collector: Collector) -> int:

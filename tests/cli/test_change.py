@@ -143,3 +143,27 @@ def test_read_only_changes_nothing(node: SimNode, mpstui: Mpstui) -> None:
     told = mpstui("--read-only", "set", "active-thread-percentage", "77", "--default", *at)
     assert told.status == 6
     assert node.control("get_default_active_thread_percentage") == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("active-thread-percentage", "0", "--default"), "'0' is no percentage"),
+        (("active-thread-percentage", "100.1", "--server", "4711"), "'100.1' is no percentage"),
+        (("pinned-mem-limit", "512MB", "--device", "0", "--default"), "'512MB' is no memory limit"),
+        (("client-priority", "7"), "'7' is no priority"),
+    ],
+)
+def test_a_wrong_value_is_refused_before_anything_is_asked(
+    node: SimNode, mpstui: Mpstui, tmp_path: Path, arguments: tuple[str, ...], words: str
+) -> None:
+    """Beside a session that somebody held it said "held", and nothing of the value."""
+    log = node.log_dir / "control.log"
+    before = log.read_text()
+    told = mpstui("set", *arguments, "--json", "--pipe-dir", node.pipe_dir)
+    assert (told.status, told.json["done"], told.json["exit_status"]) == (2, False, 2)
+    assert words in told.json["message"]
+    assert log.read_text() == before
+    (entry,) = map(json.loads, (tmp_path / "audit.jsonl").read_text().splitlines())
+    assert (entry["status"], words in entry["result"]) == (2, True)
+    assert mpstui("set", *arguments, "--pipe-dir", tmp_path / "nowhere").status == 2
