@@ -111,7 +111,7 @@ async def exchange(
     try:
         read_end = _filled_pipe(stdin)
     except OSError as error:
-        message = f"{printable(argv[0])} cannot be started: {error.strerror}."
+        message = f"{printable(argv[0])} cannot be started: {error_text(error)}."
         return RawReply(command, failure=Outcome.NO_BINARY, message=message)
     starting = asyncio.ensure_future(
         loop.subprocess_exec(_Exchange, *argv, stdin=read_end, env=dict(environment), start_new_session=True)
