@@ -269,6 +269,7 @@ class Daemon:
     watch: Literal["logs", "polling", "none"] = "none"
     """How changes are noticed: by the logs, by asking the daemon again and again, or not at all."""
     watch_detail: str | None = None
+    watch_remedy: str | None = None
     simulated: bool = False
     static_partitioning: bool | None = None
     """Whether it was started with ``-S``: its clients get static SM partitions."""

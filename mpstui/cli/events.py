@@ -17,12 +17,12 @@ from mpstui.actions.types import ExitStatus
 from mpstui.cli import complain
 from mpstui.cli.past import logs_alone
 from mpstui.history.bywhom import AuditTrail
-from mpstui.history.files import UnreadableLogError
 from mpstui.history.postmortem import state_at
 from mpstui.history.reader import LogHistory
 from mpstui.history.when import local_text
 from mpstui.model import Event
 from mpstui.observe.discovery import discover
+from mpstui.observe.logfile import Owners, UnreadableLogError
 from mpstui.text import UNKNOWN, path_text
 
 _LOOK = 0.2
@@ -33,13 +33,13 @@ def print_past(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
     """``status`` of the past; returns the exit status."""
     from mpstui.cli.status import exit_status, print_text, to_json
 
-    places = [log_dir for log_dir, _ in _places(options, pipe_dirs)]
+    places = [(log_dir, owners) for log_dir, _, owners in _places(options, pipe_dirs)]
     if not places:
         return complain("no log directory is known; give one with --log-dir", ExitStatus.NO_DAEMON)
     try:
-        snapshots = [state_at(log_dir, options.at) for log_dir in places]
+        snapshots = [state_at(log_dir, options.at, owners) for log_dir, owners in places]
     except UnreadableLogError as error:
-        return complain(str(error), ExitStatus.NOT_PERMITTED if error.not_permitted else ExitStatus.NO_DAEMON)
+        return complain(str(error), _status((error,)))
     for snapshot in snapshots:
         if options.json:
             print(json.dumps(to_json(snapshot), ensure_ascii=False))
@@ -55,9 +55,9 @@ def print_events(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
     """``events``; returns the exit status."""
     histories: list[LogHistory] = []
     failures: list[UnreadableLogError] = []
-    for log_dir, pipe_dir in _places(options, pipe_dirs):
+    for log_dir, pipe_dir, owners in _places(options, pipe_dirs):
         try:
-            histories.append(LogHistory(log_dir, pipe_dir))
+            histories.append(LogHistory(log_dir, pipe_dir, owners))
         except UnreadableLogError as error:
             failures.append(error)
     for text in (*failures, *(trouble for history in histories for trouble in history.trouble)):
@@ -65,8 +65,7 @@ def print_events(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
     if not histories:
         if not failures:
             complain("no log directory is known; give one with --log-dir", ExitStatus.NO_DAEMON)
-        denied = any(error.not_permitted for error in failures)
-        return ExitStatus.NOT_PERMITTED if denied else ExitStatus.NO_DAEMON
+        return _status(failures)
     write = _json_line if options.json else _text_line
     wanted = _filter(options)
     trail = AuditTrail(default_path())
@@ -103,12 +102,22 @@ def to_json(event: Event, daemon: str) -> dict[str, Any]:
     }
 
 
-def _places(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> list[tuple[Path, Path | None]]:
-    """Log directories, each with the pipe directory of its daemon where that is known."""
+def _status(errors: Sequence[UnreadableLogError]) -> ExitStatus:
+    """The exit status where no log could be read."""
+    if any(error.not_believed for error in errors):
+        return ExitStatus.REFUSED_BY_SAFETY_RULE
+    denied = any(error.not_permitted for error in errors)
+    return ExitStatus.NOT_PERMITTED if denied else ExitStatus.NO_DAEMON
+
+
+def _places(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> list[tuple[Path, Path | None, Owners | None]]:
+    """Log directories, each with the pipe directory of its daemon and whose logs are believed, where that is known.
+    What somebody asks to have read alone is read, whosever it is."""
     if alone := logs_alone(options):
-        return [(path, None) for path in alone]
+        return [(path, None, None) for path in alone]
     log_dirs = [Path(path).absolute() for path in getattr(options, "log_dir", None) or ()]
-    return [(place.log_dir, place.pipe_dir) for place in discover(pipe_dirs, log_dirs) if place.log_dir is not None]
+    places = discover(pipe_dirs, log_dirs)
+    return [(place.log_dir, place.pipe_dir, place.log_owners) for place in places if place.log_dir is not None]
 
 
 def _named(history: LogHistory, since: float | None) -> Iterator[tuple[Event, str]]:

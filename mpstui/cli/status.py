@@ -54,6 +54,8 @@ def _daemon(daemon: Daemon) -> dict[str, Any]:
         "read_only": daemon.unspoken,
         "health": daemon.health,
         "health_detail": daemon.health_detail,
+        "watch": daemon.watch,
+        "watch_detail": daemon.watch_detail,
         "default_active_thread_percentage": daemon.default_active_thread_percentage,
         "default_client_priority": daemon.default_client_priority,
         "default_pinned_mem_limits": dict(daemon.default_pinned_mem_limits),

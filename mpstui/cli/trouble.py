@@ -17,6 +17,7 @@ from mpstui.ui.trouble.contract import TroubleUnavailable
 if TYPE_CHECKING:
     from mpstui.doctor.types import Finding
     from mpstui.model import Daemon, Event, Snapshot
+    from mpstui.observe.logfile import Owners
     from mpstui.observe.sources import NodeSources
 
 _FIRST_SPAN: Final = 600.0
@@ -38,13 +39,17 @@ class NodeTrouble:
 
     async def older_events(self, daemon: Daemon, before: float, most: int) -> Sequence[Event]:
         """See the contract. Reading stops when nobody waits for it any more."""
-        from mpstui.history.files import UnreadableLogError
+        from mpstui.observe.logfile import UnreadableLogError
 
         if daemon.log_dir is None:
             raise TroubleUnavailable("the daemon's log directory is not known; name it with --log-dir")
         log_dir, pipe_dir, over = daemon.log_dir, daemon.pipe_dir, threading.Event()
+
+        def read() -> list[Event]:
+            return last_events(log_dir, pipe_dir, before, most, over, self._owners(pipe_dir))
+
         try:
-            return await self._logs.call(lambda: last_events(log_dir, pipe_dir, before, most, over))
+            return await self._logs.call(read)
         except (UnreadableLogError, OSError) as error:
             raise TroubleUnavailable(error_text(error)) from None
         finally:
@@ -57,6 +62,13 @@ class NodeTrouble:
         except OSError as error:
             raise TroubleUnavailable(f"the check-up stopped: {error_text(error)}") from None
 
+    def _owners(self, pipe_dir: Path) -> Owners:
+        """Whose logs are believed there, by who runs the daemon now."""
+        from mpstui.observe.discovery import discover
+        from mpstui.observe.logfile import owners_of
+
+        return next((place.log_owners for place in discover((pipe_dir,), env={})), owners_of(None))
+
     def _examine(self, snapshot: Snapshot) -> Sequence[Finding]:
         from mpstui.doctor.checkup import examine, gather
         from mpstui.observe.discovery import discover
@@ -64,7 +76,9 @@ class NodeTrouble:
         return examine(gather(snapshot, discover(self._pipe_dirs, self._log_dirs), self._sources.control_binary))
 
 
-def last_events(log_dir: Path, pipe_dir: Path, before: float, most: int, over: threading.Event) -> list[Event]:
+def last_events(
+    log_dir: Path, pipe_dir: Path, before: float, most: int, over: threading.Event, owners: Owners
+) -> list[Event]:
     """The last ``most`` events up to ``before``, oldest first; looks back further and further until there are enough.
 
     What is read grows with how far back they lie, not with the size of the logs. Fewer when ``over`` is set meanwhile.
@@ -76,7 +90,7 @@ def last_events(log_dir: Path, pipe_dir: Path, before: float, most: int, over: t
     for number in range(_SPANS + 1):
         if number == _SPANS:
             span = None
-        history = LogHistory(log_dir, pipe_dir)
+        history = LogHistory(log_dir, pipe_dir, owners)
         found: deque[Event] = deque(maxlen=most)
         try:
             for event in history.events(None if span is None else before - span, before):

@@ -25,6 +25,7 @@ from mpstui.control.mps import MpsControl
 from mpstui.daemons.directories import DaemonError, check_length, prepare
 from mpstui.daemons.spec import DaemonSpec
 from mpstui.observe.discovery import Place, discover
+from mpstui.observe.logfile import UnreadableLogError, open_log, owners_of
 from mpstui.plan.cpus import cpu_text
 from mpstui.text import path_text, printable
 
@@ -239,18 +240,22 @@ def _affinity_note(spec: DaemonSpec, pid: int | None) -> tuple[str, ...]:
 
 def _length(log: Path) -> int:
     try:
-        return os.stat(log).st_size
-    except OSError:
+        fd = open_log(log, owners_of(None))
+    except UnreadableLogError:
         return 0
+    try:
+        return os.fstat(fd).st_size
+    finally:
+        os.close(fd)
 
 
 def _tail(log: Path, before: int) -> str:
     """The last words of what was written to the log since."""
     try:
-        descriptor = os.open(log, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except OSError:
+        descriptor = open_log(log, owners_of(None))
+    except UnreadableLogError:
         return ""
     with open(descriptor, "rb") as file:
-        file.seek(max(before, _length(log) - _OUTPUT))
+        file.seek(max(before, os.fstat(descriptor).st_size - _OUTPUT))
         lines = [line for line in file.read(_OUTPUT).splitlines() if line.strip()]
     return printable(b" | ".join(lines[-3:]), 300)

@@ -27,6 +27,7 @@ from mpstui.doctor.types import (
 from mpstui.model import Snapshot
 from mpstui.observe.daemons import running_daemons
 from mpstui.observe.discovery import Place
+from mpstui.observe.logfile import Owners, UnreadableLogError, is_there, open_log
 from mpstui.observe.logparse import Clock
 from mpstui.observe.procfs import HiddenProcessError, read_arguments, read_environment, read_proc, read_stat
 from mpstui.text import printable
@@ -81,11 +82,12 @@ def gather(snapshot: Snapshot, places: Sequence[Place], binary: Sequence[str]) -
         binary=_binary(binary),
         directories=tuple(_directory(place) for place in places),
         logs=tuple(
-            _log(log_dir / name)
-            for log_dir in dict.fromkeys(place.log_dir for place in places if place.log_dir is not None)
+            _log(log_dir / name, owners)
+            for log_dir, owners in {place.log_dir: place.log_owners for place in reversed(places)}.items()
+            if log_dir is not None
             for name in ("control.log", "server.log")
             # Before the first server there is no server.log, and nothing is wrong.
-            if name == "control.log" or not (log_dir / "control.log").exists() or (log_dir / name).exists()
+            if name == "control.log" or not is_there(log_dir / "control.log") or is_there(log_dir / name)
         ),
         processes=tuple(_processes(snapshot)),
         client_environments={pid: read_environment(pid) for pid in clients},
@@ -147,15 +149,13 @@ def filesystem_of(path: Path, mountinfo: bytes) -> str | None:
     return kind
 
 
-def _log(path: Path) -> LogFacts:
+def _log(path: Path, owners: Owners) -> LogFacts:
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
-    except OSError as error:
-        return LogFacts(path, error.strerror or "it cannot be read")
+        fd = open_log(path, owners)
+    except UnreadableLogError as error:
+        return LogFacts(path, error.reason, believed=not error.not_believed)
     try:
         found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode):
-            return LogFacts(path, "not a regular file")
         tail = os.pread(fd, _TAIL, max(0, found.st_size - _TAIL))
         space = os.fstatvfs(fd)
         return LogFacts(path, None, found.st_size, growth(tail), space.f_bavail * space.f_frsize)

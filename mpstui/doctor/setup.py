@@ -7,6 +7,7 @@ from typing import Final
 
 from mpstui.doctor.types import SHM, DirectoryFacts, Facts, Finding, subject_of
 from mpstui.observe.discovery import PATH_LIMIT
+from mpstui.observe.logfile import REMEDY
 from mpstui.text import format_size, path_text
 
 OPEN_FILES: Final = 16384
@@ -117,6 +118,7 @@ def logs(facts: Facts) -> Iterator[Finding]:
         subject = path_text(log.path)
         if log.trouble is not None:
             remedy = "Let this user read it: mpstui then sees changes without asking the daemon."
+            remedy = remedy if log.believed else REMEDY
             yield Finding("logs", "warning", subject, log.trouble, remedy)
             continue
         rate = "" if log.bytes_per_hour is None else f", {format_size(int(log.bytes_per_hour))} an hour lately"

@@ -72,6 +72,8 @@ class LogFacts:
     """Between the first and the last time in its last 64 KiB; None where that says nothing."""
     free: int | None = None
     """Bytes left on its file system."""
+    believed: bool = True
+    """False where somebody else could have written it; it is then not read."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from mpstui.model import Event
+from mpstui.observe.trusted import NotTrustedError, open_trusted
 from mpstui.text import printable
 
 _TAIL: Final = 1 << 20
@@ -39,14 +40,14 @@ class AuditTrail:
 
     def _read(self) -> None:
         try:
-            with self._path.open("rb") as file:
+            with open(open_trusted(self._path, os.O_RDONLY, {0, os.geteuid()}), "rb") as file:
                 found = os.fstat(file.fileno())
                 stamp = found.st_mtime_ns, found.st_size
                 if stamp == self._stamp:
                     return
                 file.seek(max(0, found.st_size - _TAIL))
                 lines = file.read(_TAIL).splitlines()
-        except OSError:
+        except (OSError, NotTrustedError):
             return
         self._stamp, self._entries = stamp, {}
         for line in lines:

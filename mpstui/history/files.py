@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from mpstui.observe.logfile import Owners, UnreadableLogError, open_log
 from mpstui.observe.logparse import Clock
 from mpstui.observe.logtail import LINE_BYTES
-from mpstui.text import error_text, path_text
 
 BLOCK: Final = 1 << 20
 _ROTATED: Final = re.compile(r"\.([0-9]{1,4})")
@@ -19,29 +18,21 @@ _MANY: Final = 64
 _PROBE: Final = 1 << 16
 
 
-class UnreadableLogError(Exception):
-    """A log that is not there or may not be read; the text is one line for a person."""
-
-    def __init__(self, path: Path, error: OSError | str) -> None:
-        super().__init__(f"{path_text(path)}: {error if isinstance(error, str) else error_text(error)}")
-        self.not_permitted = isinstance(error, PermissionError)
-
-
 class LogFile:
     """``control.log`` with ``control.log.1``, ``.2``, … before it, oldest first. To be closed.
 
-    Raises UnreadableLogError where the newest cannot be read; a predecessor that cannot be is left out. Offsets count
-    through all of them, in bytes.
+    ``owners`` as for ``open_log``. Raises UnreadableLogError where the newest cannot be read; a predecessor that cannot
+    be is left out. Offsets count through all of them, in bytes.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, owners: Owners | None = None) -> None:
         self.path = path
         self._parts: list[tuple[int, int]] = []
         self.size = 0
         older = sorted(_predecessors(path), reverse=True)[-_MANY:]
         for number, part in (*older, (0, path)):
             try:
-                fd = _open(part)
+                fd = open_log(part, owners)
             except UnreadableLogError:
                 if number == 0:
                     self.close()
@@ -161,14 +152,3 @@ def _predecessors(path: Path) -> Iterator[tuple[int, Path]]:
     for name in names:
         if name.startswith(path.name) and (found := _ROTATED.fullmatch(name[len(path.name) :])):
             yield int(found[1]), path.parent / name
-
-
-def _open(path: Path) -> int:
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
-    except OSError as error:
-        raise UnreadableLogError(path, error) from None
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
-        os.close(fd)
-        raise UnreadableLogError(path, "not a regular file")
-    return fd

@@ -9,19 +9,20 @@ from pathlib import Path
 from mpstui.history.reader import LogHistory
 from mpstui.model import Event, ProcessKey, Snapshot
 from mpstui.observe.discovery import Place
+from mpstui.observe.logfile import Owners
 from mpstui.observe.reducer import NodeState
 from mpstui.text import path_text
 
 _EVENTS = 500
 
 
-def state_at(log_dir: Path, at: float | None = None) -> Snapshot:
+def state_at(log_dir: Path, at: float | None = None, owners: Owners | None = None) -> Snapshot:
     """The snapshot at ``at``, seconds since the epoch; None: where the logs end. ``time`` is that of the last event.
 
     A daemon that was killed leaves no word of it (fact 3): it is shown as running until another one starts. Devices,
-    users and commands are not in the logs and stay unknown. Raises UnreadableLogError.
+    users and commands are not in the logs and stay unknown. ``owners`` as for LogHistory. Raises UnreadableLogError.
     """
-    history = LogHistory(log_dir)
+    history = LogHistory(log_dir, owners=owners)
     latest: deque[Event] = deque(maxlen=_EVENTS)
     last, started = at, None
     try:

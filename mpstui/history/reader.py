@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from mpstui.history.files import LogFile, UnreadableLogError
+from mpstui.history.files import LogFile
 from mpstui.model import Event
 from mpstui.observe.eventlog import EventLog
+from mpstui.observe.logfile import Owners, UnreadableLogError
 from mpstui.observe.logparse import LogKind, LogParser
 from mpstui.observe.logtail import LogTail
 from mpstui.observe.state import DaemonState
@@ -28,11 +29,13 @@ KINDS: Final[tuple[LogKind, ...]] = ("control", "server")
 class LogHistory:
     """control.log and server.log of one directory. Raises UnreadableLogError where neither can be read; to be closed.
 
-    ``pipe_dir`` is what the events are given as their daemon's; without it, what control.log says.
+    ``pipe_dir`` is what the events are given as their daemon's; without it, what control.log says. ``owners`` are those
+    whose logs are believed; None for a directory that somebody named to have it read.
     """
 
-    def __init__(self, log_dir: Path, pipe_dir: Path | None = None) -> None:
+    def __init__(self, log_dir: Path, pipe_dir: Path | None = None, owners: Owners | None = None) -> None:
         self.log_dir = log_dir
+        self._owners = owners
         self.pipe_dir = pipe_dir
         self.state = DaemonState(pipe_dir or log_dir)
         self._files: dict[LogKind, LogFile] = {}
@@ -43,7 +46,7 @@ class LogHistory:
         errors: list[UnreadableLogError] = []
         for kind in KINDS:
             try:
-                self._files[kind] = LogFile(log_dir / f"{kind}.log")
+                self._files[kind] = LogFile(log_dir / f"{kind}.log", owners)
             except UnreadableLogError as error:
                 self.trouble.append(str(error))
                 errors.append(error)
@@ -91,9 +94,7 @@ class LogHistory:
 
     def follow(self) -> Iterator[Event | None]:
         """Events as they are written, after :meth:`events` has been read; None when there is no more at present."""
-        tails = {kind: _Continued(self.log_dir / f"{kind}.log", file) for kind, file in self._files.items()}
-        for kind in KINDS:
-            tails.setdefault(kind, _Continued(self.log_dir / f"{kind}.log", None))
+        tails = {kind: _Continued(self.log_dir / f"{kind}.log", self._files.get(kind), self._owners) for kind in KINDS}
         for parser in self._parsers.values():
             parser.live(system.monotonic)
         try:
@@ -169,8 +170,8 @@ class LogHistory:
 class _Continued(LogTail):
     """A tail that goes on where the history that was read ended."""
 
-    def __init__(self, path: Path, file: LogFile | None) -> None:
-        super().__init__(path)
+    def __init__(self, path: Path, file: LogFile | None, owners: Owners | None) -> None:
+        super().__init__(path, owners=owners)
         self._from = 0 if file is None else file.whole_lines_end()
 
     def _start(self, fd: int, size: int, history: int) -> int:

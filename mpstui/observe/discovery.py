@@ -27,6 +27,7 @@ from mpstui.observe.daemons import (
     running_daemons,
 )
 from mpstui.observe.logdir import binary_version, find_log_dir, last_written
+from mpstui.observe.logfile import Owners, owners_of
 from mpstui.observe.procfs import HiddenProcessError, process_key, read_stat, user_name
 from mpstui.text import path_text
 
@@ -74,6 +75,8 @@ class Place(NamedTuple):
     detail: str = ""
     """What is the matter, one sentence for a person; may be empty where it runs."""
     remedy: str = ""
+    log_owners: Owners = owners_of(None)
+    """Whose logs are believed there."""
 
 
 def discover(
@@ -158,12 +161,13 @@ def _place(pipe_dir: Path, wanted_log_dir: Path | None, daemons: Sequence[Daemon
         daemon=daemon.key,
         uid=daemon.uid,
         start_time=daemon.start_time,
-        version=None if log_dir is None else binary_version(log_dir, daemon.key.pid),
+        version=None if log_dir is None else binary_version(log_dir, daemon.key.pid, owners_of(daemon.uid)),
         multiuser=daemon.multiuser,
         protocol=daemon.protocol,
         static_partitioning=daemon.static_partitioning,
         detail=detail,
         remedy=remedy,
+        log_owners=owners_of(daemon.uid),
     )
 
 
@@ -229,7 +233,7 @@ def _without_daemon(pipe_dir: Path, log_dir: Path | None, start: str) -> Place:
     started = _modified(pipe_dir / "control") or _modified(pipe_dir / _PID_FILE)
     if started is not None:
         text += f" by one started {_clock(started)}"
-    if log_dir is not None and (written := last_written(log_dir)) is not None:
+    if log_dir is not None and (written := last_written(log_dir, owners_of(None))) is not None:
         text += f", last heard of {_clock(written)}"
     if pid is not None:
         # quit removes the pid file, a kill does not (fact 3).

@@ -12,6 +12,7 @@ from mpstui.control.holder import HELD_AFTER
 from mpstui.control.mps import MpsControl
 from mpstui.model import EventKind, unspoken
 from mpstui.observe.asking import Asked, ask_limits, ask_membership
+from mpstui.observe.logfile import REMEDY, owners_of
 from mpstui.observe.reducer import NodeState
 from mpstui.observe.schedule import Schedule
 from mpstui.observe.state import DaemonState
@@ -81,11 +82,14 @@ class Keeper:
         known = self._logs.log_dir if self._logs else None
         # Where a daemon that is gone wrote its logs cannot always be found out; its successor most likely writes there.
         log_dir = (watched.place.log_dir if watched.place else None) or known
+        owners = watched.place.log_owners if watched.place else owners_of(None)
         if not self._reading_history and known == log_dir:
+            if self._logs is not None:
+                self._logs.believe(owners)
             return
         if self._logs is not None:
             self._logs.close()
-        self._logs = LogWatch(log_dir) if log_dir is not None else None
+        self._logs = LogWatch(log_dir, owners) if log_dir is not None else None
         if self._logs is not None:
             logs, self._reading_history = self._logs, True
             told = await worker.call(logs.history)
@@ -232,5 +236,6 @@ class Keeper:
             watched.watch = "polling"
             detail = f"The daemon is asked every few seconds, and each question goes to its log: {trouble}"
             watched.watch_detail = detail
+        watched.watch_remedy = REMEDY if self._logs and not self._logs.believed else None
         self.schedule.polling = watched.watch == "polling"
         watched.version = self._logs.version if self._logs else None

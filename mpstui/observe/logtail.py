@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import stat
 from pathlib import Path
 from typing import Final
 
-from mpstui.text import error_text, path_text
+from mpstui.observe.logfile import Owners, UnreadableLogError, open_log
 
 HISTORY_BYTES: Final = 4 << 20
 CHUNK_BYTES: Final = 1 << 20
@@ -20,7 +19,8 @@ _BLOCK: Final = 256 << 10
 
 
 class LogTail:
-    """The lines of ``path`` as they are written. No method raises for anything the file does.
+    """The lines of ``path`` as they are written, while ``owners`` are those who write it (see ``open_log``). No method
+    raises for anything the file does.
 
     ``marker`` is what the line holds from which on history matters; the newest such line within the last ``history``
     bytes is where the first poll starts, else that many bytes before the end.
@@ -31,19 +31,26 @@ class LogTail:
         "_fd",
         "_history",
         "_identity",
+        "_left",
         "_marker",
         "_offset",
         "_overlong",
+        "_owners",
+        "believed",
         "error",
         "from_start",
         "path",
         "skipped",
     )
 
-    def __init__(self, path: Path, marker: bytes = b"", history: int = HISTORY_BYTES) -> None:
+    def __init__(
+        self, path: Path, marker: bytes = b"", history: int = HISTORY_BYTES, owners: Owners | None = None
+    ) -> None:
         self.path = path
         self.error: str | None = None
         """Why there are no lines, one sentence; None while the file can be read."""
+        self.believed = True
+        """False while it is somebody else's, who could write what he likes."""
         self.skipped = False
         """True once lines were left out because the log grew faster than it was read."""
         self.from_start = True
@@ -52,6 +59,9 @@ class LogTail:
         self._history: int | None = history
         self._fd: int | None = None
         self._identity: tuple[int, int] | None = None
+        self._owners = owners
+        self._left: tuple[tuple[int, int], int, bool] | None = None
+        """Which file was read how far when its owner was no longer believed."""
         self._offset = 0
         self._buffer = b""
         self._overlong = False
@@ -59,7 +69,7 @@ class LogTail:
     def poll(self) -> list[bytes]:
         """New whole lines without their line breaks; at most ``CHUNK_BYTES`` of them, so poll until none comes."""
         try:
-            found = os.stat(self.path)
+            found = os.lstat(self.path)
         except OSError as error:
             return self._lost(error)
         identity = (found.st_dev, found.st_ino)
@@ -77,6 +87,20 @@ class LogTail:
             self._offset, self._buffer, self._overlong = 0, b"", False
         return self._read(found.st_size)
 
+    def believe(self, owners: Owners | None) -> None:
+        """From now on whoever these are; a file of anybody else is left."""
+        if owners == self._owners:
+            return
+        self._owners = owners
+        if self._fd is None or self._identity is None:
+            return
+        try:
+            os.close(open_log(self.path, owners))
+        except UnreadableLogError as error:
+            self._left = self._identity, self._offset - len(self._buffer), self._overlong
+            self.close()
+            self.error, self.believed = str(error), not error.not_believed
+
     def close(self) -> None:
         if self._fd is not None:
             os.close(self._fd)
@@ -90,7 +114,7 @@ class LogTail:
                 return rest
             self.close()
         self._history = None if isinstance(error, FileNotFoundError) else self._history
-        self.error = f"{path_text(self.path)}: {error_text(error)}"
+        self._open()  # says why not; also of the way to a file that is not there
         return []
 
     def _rest(self, fd: int) -> list[bytes]:
@@ -102,18 +126,17 @@ class LogTail:
     def _open(self) -> bool:
         self.close()
         try:
-            fd = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
-        except OSError as error:
-            self.error = f"{path_text(self.path)}: {error_text(error)}"
+            fd = open_log(self.path, self._owners)
+        except UnreadableLogError as error:
+            self.error, self.believed = str(error), not error.not_believed
             return False
         found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode):
-            os.close(fd)
-            self.error = f"{path_text(self.path)}: not a regular file"
-            return False
         self._fd, self._identity = fd, (found.st_dev, found.st_ino)
-        self._offset, self._buffer, self._overlong, self.error = 0, b"", False, None
-        if self._history is not None:
+        self._offset, self._buffer, self._overlong, self.error, self.believed = 0, b"", False, None, True
+        if self._left is not None and self._left[0] == self._identity:
+            _, self._offset, self._overlong = self._left
+            self._left = None
+        elif self._history is not None:
             self._offset = self._start(fd, found.st_size, self._history)
             self._history = None
         return True

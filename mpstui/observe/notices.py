@@ -39,8 +39,8 @@ def open_watcher() -> Watcher | None:
 class Notices:
     """Ends the rest of an event loop whenever one of the watched files changes.
 
-    Files are watched, not their folder: a log may be a symbolic link, and a folder may be somebody else's busy one. A
-    file that takes the place of another is watched from the next :meth:`watch` on. No method raises.
+    Files are watched, not their folder, which may be somebody else's busy one; a symbolic link is not followed. A file
+    that takes the place of another is watched from the next :meth:`watch` on. No method raises.
     """
 
     def __init__(self, watcher: Callable[[], Watcher | None], sleep: Callable[[float], Awaitable[None]]) -> None:
@@ -119,8 +119,9 @@ class Notices:
 
         try:
             try:
-                self._numbers.add(watcher.add_watch(path, flags.MODIFY | flags.MOVE_SELF | flags.DELETE_SELF))
+                changes = flags.MODIFY | flags.MOVE_SELF | flags.DELETE_SELF
+                self._numbers.add(watcher.add_watch(path, changes | flags.DONT_FOLLOW))
             except FileNotFoundError:  # until it is there
-                self._numbers.add(watcher.add_watch(path.parent, flags.CREATE | flags.MOVED_TO))
+                self._numbers.add(watcher.add_watch(path.parent, flags.CREATE | flags.MOVED_TO | flags.ONLYDIR))
         except OSError:  # the user's limit of watches, a file that may not be read, no such folder
             self._complete = False

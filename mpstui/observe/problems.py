@@ -50,7 +50,9 @@ def _of_daemon(daemon: Daemon) -> Iterable[Problem]:
     elif daemon.unread:
         yield Problem("warning", "daemon_unread", subject, daemon.health_detail or "", daemon.remedy or "")
     if daemon.watch == "polling":
-        remedy = "Let this user read control.log and server.log, or name their directory with --log-dir."
+        remedy = daemon.watch_remedy or (
+            "Let this user read control.log and server.log, or name their directory with --log-dir."
+        )
         yield Problem("info", "polling", subject, daemon.watch_detail or "The daemon is asked again and again.", remedy)
     yield from _of_pending(daemon)
     if daemon.lost:

@@ -58,6 +58,7 @@ class Watched:
     answered_at: float | None = None
     watch: Watch = "none"
     watch_detail: str | None = None
+    watch_remedy: str | None = None
     version: str | None = None
 
 
@@ -303,6 +304,7 @@ class NodeState:
             answered_at=watched.answered_at if found.health != "ok" else None,
             watch=watched.watch,
             watch_detail=watched.watch_detail,
+            watch_remedy=watched.watch_remedy,
             simulated=self._source == "simulated",
         )
 

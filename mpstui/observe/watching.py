@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from mpstui.model import Event
+from mpstui.observe.logfile import Owners, is_there
 from mpstui.observe.logparse import LogKind, LogParser
 from mpstui.observe.logtail import LogTail
 
@@ -16,12 +17,13 @@ SERVER_MARKER: Final = b"] Startup"
 
 
 class LogWatch:
-    """control.log and server.log of ``log_dir``. :meth:`history` may take a second: run it off the event loop."""
+    """control.log and server.log of ``log_dir``, where ``owners`` have written them (see ``open_log``). :meth:`history`
+    may take a second: run it off the event loop."""
 
-    def __init__(self, log_dir: Path) -> None:
+    def __init__(self, log_dir: Path, owners: Owners) -> None:
         self.log_dir = log_dir
-        self._control = LogTail(log_dir / "control.log", CONTROL_MARKER)
-        self._server = LogTail(log_dir / "server.log", SERVER_MARKER)
+        self._control = LogTail(log_dir / "control.log", CONTROL_MARKER, owners=owners)
+        self._server = LogTail(log_dir / "server.log", SERVER_MARKER, owners=owners)
         self._parsers = {"control": LogParser("control"), "server": LogParser("server")}
         self._tails: tuple[tuple[LogKind, LogTail], ...] = (("control", self._control), ("server", self._server))
         self.settled = True
@@ -29,7 +31,13 @@ class LogWatch:
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        return tuple(tail.path for _, tail in self._tails)
+        """The files whose changes are of interest: whoever writes to others wakes nobody."""
+        return tuple(tail.path for _, tail in self._tails if tail.believed)
+
+    def believe(self, owners: Owners) -> None:
+        """From now on whoever these are: another daemon may run, or none."""
+        for _, tail in self._tails:
+            tail.believe(owners)
 
     @property
     def version(self) -> str | None:
@@ -40,9 +48,14 @@ class LogWatch:
         """Why the logs do not tell everything, one sentence; a server.log that is still to come is no trouble."""
         if self._control.error is not None:
             return self._control.error
-        if self._server.error is not None and (self.log_dir / "server.log").exists():
+        if self._server.error is not None and is_there(self._server.path):
             return self._server.error
         return None
+
+    @property
+    def believed(self) -> bool:
+        """False where the logs, or one of them, could have been written by somebody else."""
+        return all(tail.believed for _, tail in self._tails)
 
     @property
     def complete(self) -> bool:

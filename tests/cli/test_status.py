@@ -25,6 +25,7 @@ from .conftest import Mpstui
 DAEMON = {
     "pid", "uid", "pipe_dir", "log_dir", "protocol", "version", "multiuser", "health", "health_detail",
     "static_partitioning", "read_only",
+    "watch", "watch_detail",
     "default_active_thread_percentage", "default_client_priority", "default_pinned_mem_limits", "servers",
 }  # fmt: skip
 SERVER = {"pid", "uid", "user", "status", "active_thread_percentage", "pinned_mem_limits", "clients"}
@@ -75,7 +76,7 @@ def test_text_says_that_it_is_simulated(node: SimNode, mpstui: Mpstui) -> None:
 def test_what_is_not_known_is_null() -> None:
     status = to_json(Snapshot(0.0, daemons=(Daemon(Path("/tmp/x")),)))
     (daemon,) = status["daemons"]
-    unknown = DAEMON - {"pipe_dir", "health", "default_pinned_mem_limits", "servers"}
+    unknown = DAEMON - {"pipe_dir", "health", "default_pinned_mem_limits", "servers", "watch"}
     assert {key for key, value in daemon.items() if value is None} == unknown
 
 

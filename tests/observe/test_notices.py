@@ -65,12 +65,19 @@ async def test_another_file_in_the_folder_ends_no_rest(notices, log):
     assert not await notices.rest(0.001)
 
 
-async def test_a_log_behind_a_link_is_watched(notices, log, tmp_path):
+async def test_a_log_below_a_link_is_watched(notices, log, tmp_path):
+    (tmp_path / "way").symlink_to(log.parent)
+    notices.watch([tmp_path / "way" / log.name])
+    write(log)
+    assert await notices.rest(PATIENCE)
+
+
+async def test_a_link_in_the_place_of_a_log_is_not_followed(notices, log, tmp_path):
     link = tmp_path / "link.log"
     link.symlink_to(log)
     notices.watch([link])
     write(log)
-    assert await notices.rest(PATIENCE)
+    assert not await notices.rest(0.001)
 
 
 async def test_rotation_and_truncation_end_the_rest_and_the_next_file_is_watched(notices, log):

@@ -19,6 +19,7 @@ from mpstui.observe import daemons, discovery
 from mpstui.observe.daemons import daemon_process, running_daemons
 from mpstui.observe.discovery import Place, discover, how_to_start
 from mpstui.observe.logdir import binary_version
+from mpstui.observe.logfile import owners_of
 from mpstui.observe.procfs import process_key
 from tests.observe_sources.places import control_log
 
@@ -162,7 +163,7 @@ def test_files_that_would_hang_or_lead_elsewhere(room: Path, tmp_path: Path) -> 
     assert one(room).log_dir is None
     (room / "control_lock").unlink()
     (room / "control_lock").symlink_to("/dev/zero")
-    assert binary_version(room, None) is None
+    assert binary_version(room, None, owners_of(None)) is None
     assert one(room).state == "stale"
 
 

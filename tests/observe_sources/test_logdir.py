@@ -12,8 +12,10 @@ import pytest
 from mpstui.model import ProcessKey
 from mpstui.observe import daemons
 from mpstui.observe.logdir import binary_version, find_log_dir
+from mpstui.observe.logfile import owners_of
 from tests.observe_sources.places import control_log
 
+OURS = owners_of(None)
 DATA = Path(__file__).parents[1] / "data"
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become somebody else")
 
@@ -63,14 +65,14 @@ def test_the_default_log_directory_counts_for_the_default_pipe_directory_or_one_
 
 
 def test_the_version_of_the_recorded_daemon() -> None:
-    assert binary_version(DATA / "h100", 480) is None
+    assert binary_version(DATA / "h100", 480, OURS) is None
     recorded = DATA / "h100" / "commands-control.log"
     with tempfile.TemporaryDirectory() as directory:
         shutil.copy(recorded, Path(directory) / "control.log")
-        assert binary_version(Path(directory), 480) == "13000"
-        assert binary_version(Path(directory), None) == "13000"
+        assert binary_version(Path(directory), 480, OURS) == "13000"
+        assert binary_version(Path(directory), None, OURS) == "13000"
         with open(Path(directory) / "control.log", "r+b") as log:
             log.seek(3 << 30)
             log.write(b"\n[2026-11-20 21:24:23.049 Control   9] CUDA MPS Control binary version: 13010\n")
-        assert binary_version(Path(directory), 9) == "13010"
-        assert binary_version(Path(directory), 480) == "13000"
+        assert binary_version(Path(directory), 9, OURS) == "13010"
+        assert binary_version(Path(directory), 480, OURS) == "13000"

@@ -1,0 +1,243 @@
+"""Opens files that nobody but their owner can have written, or have put in the place of another.
+
+A name says nothing about who made what is behind it: directories under /tmp are anybody's to make, a link leads where
+its owner wants, and whoever may write to one directory of the way can exchange all that is below it. So the way is
+walked one name at a time, each of them held open, and the file is opened in the directory that was looked at.
+"""
+
+from __future__ import annotations
+
+import errno
+import grp
+import os
+import pwd
+import re
+import stat
+import time
+from collections.abc import Collection, Iterable
+from contextlib import ExitStack, suppress
+from functools import lru_cache
+from pathlib import Path
+from typing import Final, Literal
+
+from mpstui.observe.procfs import read_proc, user_name
+from mpstui.text import path_text, printable
+
+_LOOK: Final = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+_SAFE: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+_LINKS: Final = 40
+"""Symbolic links on one way, as the kernel counts them."""
+_INSIDE: Final = re.compile(rb"/proc/[0-9]+/root(?=/|$)")
+"""The root of a process in a container: not a link to read, and what is behind it is the container's own way."""
+_ACL: Final = "system.posix_acl_access"
+_SYSTEM_GROUPS: Final = frozenset(("root", "syslog"))
+"""``/var/log`` is the logging service's group's to write to on Ubuntu; the system's own logs stand and fall with it."""
+_SYSTEM_UIDS: Final = 1000
+_MOUNT_ID: Final = re.compile(rb"^mnt_id:\s*([0-9]+)", re.MULTILINE)
+_FUSE_OWNER: Final = re.compile(rb"(?:^|,)user_id=([0-9]+)")
+
+Fault = Literal["owner", "writable", "link", "kind", "hard_links", "steered"]
+
+
+class NotTrustedError(Exception):
+    """Why a file is not used though it could be opened; the text is a sentence without a full stop.
+
+    ``whose`` names who could have written it: a user, ``everybody``, ``the group staff``; None where that is not the
+    matter.
+    """
+
+    def __init__(self, text: str, fault: Fault, whose: str | None = None) -> None:
+        super().__init__(text)
+        self.fault = fault
+        self.whose = whose
+
+
+def open_trusted(path: Path, flags: int, owners: Collection[int], *, make: bool = False) -> int:
+    """A descriptor of the regular file ``path``, which one of ``owners`` owns and nobody else can write to or replace.
+
+    The last name may not be a link and the file has no second one; links on the way count where their owners do. With
+    ``O_CREAT`` in ``flags`` a new file has mode 0600, with ``make`` so has each missing directory 0700. Never waits for
+    the other end of a FIFO. Raises NotTrustedError, and OSError.
+    """
+    with ExitStack() as held:
+        way, steered = _walk(path, held, owners, make)
+        fd = _open(path, flags, way[-1])
+        try:
+            found = _regular(path, fd)
+            _judge(path, fd, found, owners)
+            if found.st_nlink != 1:
+                raise NotTrustedError(f"{path_text(path)} has {found.st_nlink} names (hard links)", "hard_links")
+            if steered and found.st_uid not in steered:
+                raise _led_elsewhere(path, steered, found.st_uid)
+            _judge_mounts(path, (*way, fd), owners)
+        except BaseException:
+            os.close(fd)
+            raise
+        return fd
+
+
+def open_named(path: Path) -> int:
+    """A descriptor, to read, of the regular file that somebody asked to be read, whoever owns it.
+
+    That somebody named a directory, and not what its owner may have made lead out of it: a link as last name is not
+    followed, and a link on the way or a hard link only to what belongs to its owner. Raises NotTrustedError, OSError.
+    """
+    own = {0, os.geteuid()}
+    with ExitStack() as held:
+        way, steered = _walk(path, held, None, False)
+        fd = _open(path, os.O_RDONLY, way[-1])
+        try:
+            found = _regular(path, fd)
+            above = os.fstat(way[-1])
+            if found.st_nlink != 1 and above.st_uid not in own:
+                steered = steered | {above.st_uid}
+            if steered - own and found.st_uid not in steered:
+                raise _led_elsewhere(path, steered - own, found.st_uid)
+        except BaseException:
+            os.close(fd)
+            raise
+        return fd
+
+
+def _open(path: Path, flags: int, folder: int) -> int:
+    try:
+        return os.open(path.name, flags | _SAFE, 0o600, dir_fd=folder)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise NotTrustedError(f"{path_text(path)} is a symbolic link, which is not followed", "link") from None
+        if error.errno in {errno.ENXIO, errno.EISDIR}:  # a socket; a FIFO to write to that nobody reads; a directory
+            raise NotTrustedError(f"{path_text(path)} is not a regular file", "kind") from None
+        raise
+
+
+def _regular(path: Path, fd: int) -> os.stat_result:
+    found = os.fstat(fd)
+    if not stat.S_ISREG(found.st_mode):
+        raise NotTrustedError(f"{path_text(path)} is not a regular file", "kind")
+    return found
+
+
+def _led_elsewhere(path: Path, steered: Collection[int], owner: int) -> NotTrustedError:
+    whose = user_name(min(steered))
+    return NotTrustedError(
+        f"{path_text(path)} belongs to {user_name(owner)}, and {whose} has made the way to it", "steered", whose
+    )
+
+
+def _walk(path: Path, held: ExitStack, owners: Collection[int] | None, make: bool) -> tuple[list[int], frozenset[int]]:
+    """The directories down to the one that holds ``path``, open until ``held`` ends, and who decides where the way
+    leads: the owners that are not root, of all of it; without ``owners``, when it is walked as it is, of its links."""
+    raw = os.fsencode(path)
+    inside = _INSIDE.match(raw)
+    base = inside[0] if inside else b"/"
+    rest = [part for part in raw[len(base) :].split(b"/") if part not in {b"", b"."}][:-1]
+    if not path.is_absolute() or path.name in {"", ".."} or b"\0" in raw:
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), path_text(path))
+    top = os.open(base, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    held.callback(os.close, top)
+    way, names, links, steered = [top], [base], 0, set[int]()
+    if owners is not None:
+        _judge(Path(os.fsdecode(base)), top, os.fstat(top), owners)
+    while rest:
+        name = rest.pop(0)
+        if name == b"..":
+            if len(way) > 1:
+                way.pop()
+                names.pop()
+            continue
+        place = Path(os.fsdecode(b"/".join((*names, name)).replace(b"//", b"/")))
+        try:
+            fd = os.open(name, _LOOK, dir_fd=way[-1])
+        except FileNotFoundError:
+            if not make:
+                raise
+            with suppress(FileExistsError):  # made meanwhile: by whom is looked at next
+                os.mkdir(name, 0o700, dir_fd=way[-1])
+            fd = os.open(name, _LOOK, dir_fd=way[-1])
+        held.callback(os.close, fd)
+        found = os.fstat(fd)
+        link = stat.S_ISLNK(found.st_mode)
+        if not link and not stat.S_ISDIR(found.st_mode):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path_text(place))
+        if owners is not None:
+            _judge(place, fd, found, owners)
+        if found.st_uid != 0 and (link or owners is not None):
+            steered.add(found.st_uid)
+        if not link:
+            way.append(fd)
+            names.append(name)
+            continue
+        links += 1
+        if links > _LINKS:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path_text(path))
+        target = os.readlink(b"", dir_fd=fd)
+        if target.startswith(b"/"):
+            way, names = way[:1], names[:1]
+        rest = [part for part in target.split(b"/") if part not in {b"", b"."}] + rest
+    return way, frozenset(steered)
+
+
+def _judge(place: Path, fd: int, found: os.stat_result, owners: Collection[int]) -> None:
+    """Raises NotTrustedError where somebody else owns it, or may write to it. What is in a directory that everybody may
+    write to is its owner's alone to rename where the directory is sticky, and is looked at next."""
+    if found.st_uid not in owners:
+        whose = user_name(found.st_uid)
+        raise NotTrustedError(f"{path_text(place)} belongs to {whose}", "owner", whose)
+    folder = stat.S_ISDIR(found.st_mode)
+    if stat.S_ISLNK(found.st_mode) or (folder and found.st_mode & stat.S_ISVTX):
+        return
+    whose = ""
+    if found.st_mode & stat.S_IWOTH:
+        whose = "everybody"
+    elif found.st_mode & stat.S_IWGRP:
+        if _has_acl(fd):
+            whose = "others, by an access control list"
+        elif _is_shared(found.st_gid, frozenset(owners), int(time.monotonic() // 60)):
+            whose = f"the group {_group_name(found.st_gid)}"
+    if whose:
+        mode = f"mode {stat.S_IMODE(found.st_mode):04o}"
+        raise NotTrustedError(f"{path_text(place)} can be changed by {whose} ({mode})", "writable", whose)
+
+
+def _has_acl(fd: int) -> bool:
+    """Whether the group's bits are the mask of an access control list, which may name anybody."""
+    try:
+        os.getxattr(f"/proc/self/fd/{fd}", _ACL)
+    except OSError as error:
+        return error.errno not in {errno.ENODATA, errno.ENOTSUP, errno.EOPNOTSUPP}
+    return True
+
+
+@lru_cache(maxsize=64)
+def _is_shared(gid: int, owners: frozenset[int], _minute: int) -> bool:
+    """Whether a group has, or may have, other members than ``owners``: a user's own group has none."""
+    try:
+        group = grp.getgrgid(gid)
+        members = {user.pw_uid for user in pwd.getpwall() if user.pw_gid == gid}
+        members |= {pwd.getpwnam(name).pw_uid for name in group.gr_mem}
+    except KeyError:
+        return True
+    if group.gr_name in _SYSTEM_GROUPS:
+        return any(uid >= _SYSTEM_UIDS and uid not in owners for uid in members)
+    return not members or not members <= owners
+
+
+def _group_name(gid: int) -> str:
+    try:
+        return printable(grp.getgrgid(gid).gr_name, 64)
+    except (KeyError, OverflowError):
+        return str(gid)
+
+
+def _judge_mounts(path: Path, way: Iterable[int], owners: Collection[int]) -> None:
+    """Raises NotTrustedError on a file system in user space that somebody else runs: it may say what it likes of who
+    owns its files."""
+    ids = {found[1] for fd in way if (found := _MOUNT_ID.search(read_proc(f"/proc/self/fdinfo/{fd}", 1 << 12) or b""))}
+    for line in (read_proc("/proc/self/mountinfo") or b"").splitlines():
+        head, _, tail = line.partition(b" - ")
+        kind, *_, options = tail.split(b" ")
+        if head.split(b" ", 1)[0] not in ids or not kind.startswith(b"fuse"):
+            continue
+        if (user := _FUSE_OWNER.search(options)) and int(user[1]) not in owners:
+            whose = user_name(int(user[1]))
+            raise NotTrustedError(f"{path_text(path)} is on a file system that {whose} runs", "owner", whose)
