@@ -57,6 +57,7 @@ STATUS: Final[Mapping[Outcome, ExitStatus]] = {
     Outcome.BUSY: ExitStatus.NO_ANSWER,
     Outcome.BLOCKED: ExitStatus.NO_ANSWER,
     Outcome.NOT_PERMITTED: ExitStatus.NOT_PERMITTED,
+    Outcome.STARTING: ExitStatus.REFUSED_BY_DAEMON,
     Outcome.REFUSED: ExitStatus.REFUSED_BY_DAEMON,
     Outcome.UNREADABLE: ExitStatus.NO_ANSWER,
 }

@@ -24,6 +24,8 @@ class Outcome(str, Enum):
     BLOCKED = "blocked"
     """No answer before the deadline (fact 16). The command may still be carried out when the daemon wakes up."""
     NOT_PERMITTED = "not_permitted"
+    STARTING = "starting"
+    """The server that it is for is starting: it answers nothing, and nothing was set (fact 45)."""
     REFUSED = "refused"
     """The daemon said no, in words: see ``message``."""
     UNREADABLE = "unreadable"

@@ -7,6 +7,7 @@ import os
 import re
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TypeVar
 
 from mpstui.control import legacy
@@ -66,11 +67,13 @@ class MpsControl:
         return await self._set_percentage("set_default_active_thread_percentage", value)
 
     async def get_active_thread_percentage(self, server: int) -> Answer[float]:
-        return await self._ask(f"get_active_thread_percentage {server}", legacy.parse_percentage)
+        answer = await self._ask(f"get_active_thread_percentage {server}", legacy.parse_percentage)
+        return await self._unless_starting(answer, server)
 
     async def set_active_thread_percentage(self, server: int, value: float) -> Answer[float]:
         """Answers what holds afterwards: the old value where the daemon ignored the new one (fact 5)."""
-        return await self._set_percentage(f"set_active_thread_percentage {server}", value)
+        answer = await self._set_percentage(f"set_active_thread_percentage {server}", value)
+        return await self._unless_starting(answer, server)
 
     async def get_default_device_pinned_mem_limit(self, device: str | int) -> Answer[int | None]:
         """Bytes; None where no limit is set (fact 6)."""
@@ -81,12 +84,15 @@ class MpsControl:
         return await self._ask_words("set_default_device_pinned_mem_limit", legacy.parse_nothing, str(device), text)
 
     async def get_device_pinned_mem_limit(self, server: int, device: str | int) -> Answer[int | None]:
-        """Bytes; None where no limit is set (fact 6)."""
+        """Bytes; None where no limit is set (fact 6), and while the server is starting, which looks the same (fact 45):
+        its percentage, asked for before, tells."""
         return await self._ask_words(f"get_device_pinned_mem_limit {server}", legacy.parse_memory_limit, str(device))
 
     async def set_device_pinned_mem_limit(self, server: int, device: str | int, text: str) -> Answer[None]:
         """``text`` as MPS writes it, ``10G``. Prints nothing, done or ignored: read it back (fact 5)."""
-        return await self._ask_words(f"set_device_pinned_mem_limit {server}", legacy.parse_nothing, str(device), text)
+        command = f"set_device_pinned_mem_limit {server}"
+        answer = await self._ask_words(command, legacy.parse_nothing, str(device), text)
+        return await self._unless_starting(answer, server)
 
     async def get_default_client_priority(self) -> Answer[int]:
         return await self._ask("get_default_client_priority", legacy.parse_priority)
@@ -131,6 +137,24 @@ class MpsControl:
                 return Answer(command, Outcome.HELD, message=after.message, stderr=after.stderr, holder=after.holder)
             if not after.ok or time.monotonic() > give_up:  # one that answers has not heard of it (fact 19)
                 return answer
+
+    async def _unless_starting(self, answer: Answer[T], server: int) -> Answer[T]:
+        """The answer; STARTING where it is empty because the server is starting (fact 45).
+
+        A driver without ``get_server_status`` tells by the percentage, which is empty only then.
+        """
+        if answer.exit_status != 0 or answer.stdout.strip() or answer.outcome not in {Outcome.OK, Outcome.UNREADABLE}:
+            return answer
+        status = await self.get_server_status(server)
+        starting = status.value == "INITIALIZING"
+        if answer.outcome is Outcome.UNREADABLE:  # a percentage; ACTIVE: it has become ready since
+            starting = starting or status.value == "ACTIVE" or status.outcome is Outcome.REFUSED
+        elif status.outcome is Outcome.REFUSED:
+            again = await self.channel.run(f"get_active_thread_percentage {server}")
+            starting = again.exit_status == 0 and not again.stdout.strip() and again.failure is None
+        if not starting:
+            return answer
+        return replace(answer, outcome=Outcome.STARTING, value=None, message=f"Server {server} is starting; try again.")
 
     async def _set_percentage(self, command: str, value: float) -> Answer[float]:
         if not math.isfinite(value):

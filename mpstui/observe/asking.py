@@ -97,6 +97,8 @@ async def ask_limits(
         own = await control.get_active_thread_percentage(server)
         if own.outcome in _HOPELESS:
             return Asked(own)
+        if own.outcome is Outcome.STARTING:
+            continue  # of its memory limits an empty answer would say that there are none
         if own.value is not None:
             by_server[server] = own.value
         found: dict[str, int | None] = {}

@@ -18,6 +18,7 @@ _NOISE: Final = (
     b"Try shutting down server",
     b"Control will try shutting down server",
     b"quit command issued",
+    b"Removed Shm file",
 )
 _SERVED: Final = b": Server already exists"
 _STARTING_DAEMON: Final = b"Starting control daemon"
@@ -38,7 +39,8 @@ _REFUSALS: Final = (
 )
 _PROOF: Final = PROOF.encode()
 _TYPED: Final = re.compile(rb"([+-]?[0-9]+)(.?)", re.DOTALL)
-_NOT_FOUND: Final = re.compile(rb"Server \d{1,20} not found")
+_NOT_FOUND: Final = re.compile(rb"Server \d{1,20} (?:not found|is <busy>)")
+"""What is said in place of doing what a command asks of a server: there is none, or it is starting (fact 45)."""
 _SLACK: Final = 1.0
 """Seconds by which a line in the log and the moment of reading it may differ."""
 _ANSWERED: Final = 5.0

@@ -137,7 +137,8 @@ def fold_limits(state: DaemonState, reading: LimitReading, logged: bool) -> None
         if percentage is not None:
             _take_percentage(server, percentage, state.control_from if logged else None)
         _take_memory(server, reading.server_memory.get(server.pid), state.ordinals, logged)
-        server.limits_read = reading.time
+        if percentage is not None or server.pid in reading.server_memory:
+            server.limits_read = reading.time
 
 
 def _since_last(server: ServerRecord) -> list[ClientRecord]:

@@ -17,7 +17,7 @@ from typing import Final, Literal
 Behaviour = Literal["idle", "busy", "endless", "faulting", "hostile"]
 Word = Literal["idle", "busy", "endless", "fault", "reset", "exit"]
 _SCRIPT: Final = Path(__file__).resolve().parent / "simd" / "client.py"
-_LIMITS: Final = ("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT")
+_LIMITS: Final = ("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "CUDA_MPS_CLIENT_PRIORITY")
 
 
 class SimClient:

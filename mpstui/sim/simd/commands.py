@@ -118,6 +118,14 @@ class Commands:
             session.say(f"Server {pid} not found")
         return server
 
+    def _ready_server(self, session: Session, args: Sequence[str]) -> Server | None:
+        """For what a server that is starting takes no part in: then nothing is printed, and nothing set (fact 45)."""
+        server = self._server(session, args)
+        if server is not None and server.starting:
+            session.note(f"Server {server.pid} is <busy>")
+            return None
+        return server
+
     def _get_server_list(self, session: Session, _args: Sequence[str]) -> None:
         for pid in self._daemon.servers:
             session.say(str(pid))
@@ -149,9 +157,13 @@ class Commands:
                     session.say(row)
 
     def _ps(self, session: Session, args: Sequence[str]) -> None:
-        servers = list(self._daemon.servers.values())
+        servers = [server for server in self._daemon.servers.values() if not server.starting]
         if args[:1] == ["-p"]:
             server = self._server(session, args[1:])
+            if server is not None and server.starting:
+                session.say(f"Server {server.pid} not found")
+                session.say("")
+                return
             if server is None:
                 self._server(session, args[1:])  # the real one says it twice
                 return
@@ -174,11 +186,11 @@ class Commands:
         session.say(f"{self._daemon.percentage:.1f}")
 
     def _get_percentage(self, session: Session, args: Sequence[str]) -> None:
-        if server := self._server(session, args):
+        if server := self._ready_server(session, args):
             session.say(f"{server.percentage:.1f}")
 
     def _set_percentage(self, session: Session, args: Sequence[str]) -> None:
-        if server := self._server(session, args):
+        if server := self._ready_server(session, args):
             server.percentage = self._percentage(session, args[1:], server.percentage)
             session.say(f"{server.percentage:.1f}")
 
@@ -208,13 +220,13 @@ class Commands:
     def _get_limit(self, session: Session, args: Sequence[str]) -> None:
         if len(args) < 2:
             session.note("Invalid command format.")
-        elif (server := self._server(session, args)) and (value := server.pinned.get(server.device_key(args[1]))):
+        elif (server := self._ready_server(session, args)) and (value := server.pinned.get(server.device_key(args[1]))):
             session.say(limit_text(value))
 
     def _set_limit(self, session: Session, args: Sequence[str]) -> None:
         if len(args) < 3:
             session.note("Invalid command format.")
-        elif server := self._server(session, args):
+        elif server := self._ready_server(session, args):
             size = server.pinned[server.device_key(args[1])] = read_limit(args[2])
             server.log(f"Device pinned memory limit for device {args[1]} set to {size:#x} bytes")
 
@@ -227,11 +239,12 @@ class Commands:
             return
         self._daemon.priority = int(args[0])
         for server in self._daemon.servers.values():
-            server.log(f"Client Priority set to {args[0]}")
+            if not server.starting:
+                server.log(f"Client Priority set to {args[0]}")
 
     def _device_query(self, session: Session, args: Sequence[str]) -> None:
         wanted = [a for a in args if a != "--csv"]
-        servers: Sequence[Server | None] = (None, *self._daemon.servers.values())
+        servers: Sequence[Server | None] = (None, *(s for s in self._daemon.servers.values() if not s.starting))
         if wanted:
             server = self._server(session, wanted)
             if server is None:
@@ -253,12 +266,17 @@ class Commands:
             session.say("A user id (UID) is required to start a new server")
 
     def _shutdown_server(self, session: Session, args: Sequence[str]) -> None:
-        if server := self._server(session, args):
+        if (server := self._server(session, args)) and (not server.starting or "-f" in args[1:]):
             self._daemon.shut_down(server, force="-f" in args[1:])
 
     def _terminate_client(self, session: Session, args: Sequence[str]) -> bool:
         server = self._server(session, args)
         pid = atoi(args[1]) if len(args) > 1 else 0
+        if server is not None and server.starting:
+            session.note(f"Server {server.pid} is <busy>")
+            session.say(f"Server {server.pid} not found!")
+            session.say("1")
+            return False
         client = next((c for c in server.listed() if c.pid == pid), None) if server else None
         if server is not None and client is None and start_ticks(pid) is not None:
             session.say(str(NO_CONTEXT))

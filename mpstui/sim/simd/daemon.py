@@ -8,15 +8,16 @@ import os
 import select
 import socket
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from .clients import Client, client_from_hello
+from .clients import Client, client_from_hello, parse_percentage
 from .commands import Commands, Session
 from .config import Gpu, ordinal
 from .logs import Logs
 from .loop import Loop
+from .memlimit import environment_limits
 from .server import Server, start_process
 from .state import StateFile
 
@@ -26,19 +27,52 @@ MAX_BACKOFF_MS: Final = 12800
 _FORCED_EXIT_S: Final = 0.02
 """What a server took to exit when it was forced to."""
 _START_LATEST_S: Final = 0.05
+_START_AGAIN_S: Final = 0.2
+_START_TRIES: Final = 6
+"""Servers that fail to start before their clients are refused."""
+NOT_ACCEPTED: Final = 805
+SERVER_START: Final = "MPSTUI_SIM_SERVER_START"
+"""A variable: the seconds that each server stays INITIALIZING, or the words with which it fails to start."""
+
+
+def _server_start(text: str) -> float | str:
+    try:
+        return max(0.0, float(text or 0))
+    except ValueError:
+        return text
+
+
+def _defaults(environment: Mapping[str, str], logs: Logs) -> tuple[float, int]:
+    """The percentage and the priority that the daemon's environment gives; what is no value leaves the default."""
+    text = environment.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "")
+    percentage = parse_percentage(text)
+    if text and percentage is None:
+        logs.control("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE should be between (0.0, 100.0]")
+    priority = environment.get("CUDA_MPS_CLIENT_PRIORITY", "")
+    if priority not in {"", "0", "1"}:
+        logs.control("CUDA_MPS_CLIENT_PRIORITY should be between [0,1]")
+    return percentage or 100.0, int(priority == "1")
 
 
 class Daemon:
     """One control daemon on a pipe directory whose listening sockets are given."""
 
     def __init__(
-        self, pipe_dir: Path, listeners: Sequence[socket.socket], gpus: Sequence[Gpu], logs: Logs, multiuser: bool
+        self,
+        pipe_dir: Path,
+        listeners: Sequence[socket.socket],
+        gpus: Sequence[Gpu],
+        logs: Logs,
+        multiuser: bool,
+        environment: Mapping[str, str],
     ) -> None:
         self.owner = os.getuid()
         self.gpus = gpus
-        self.percentage = 100.0
+        self.percentage, self.priority = _defaults(environment, logs)
         self.pinned: dict[str, int] = {}
-        self.priority = 0
+        self._inherited = environment_limits(environment.get("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", ""), gpus)
+        self._server_start = _server_start(environment.get(SERVER_START, ""))
+        self._failed_starts = 0
         self.servers: dict[int, Server] = {}
         self.pending: list[Client] = []
         self._pipe_dir = pipe_dir
@@ -185,6 +219,9 @@ class Daemon:
             f"NEW CLIENT {client.pid} from user {client.uid}: Server is not ready, push client to pending list"
         )
         self.pending.append(client)
+        if server is not None and server.starting:
+            client.tell("pending")
+            return
         if server is None:
             self.want_server(0 if self._multiuser else client.uid)
             self._start_wanted()
@@ -269,12 +306,36 @@ class Daemon:
         if self._wanted_uid is None:
             return
         uid, self._wanted_uid = self._wanted_uid, None
-        pid, link = start_process(os.fspath(self._pipe_dir), uid, self.gpus, self._logs, self.percentage, self.priority)
+        start = self._server_start
+        pid, link = start_process(
+            os.fspath(self._pipe_dir), uid, self.gpus, self._logs, self.percentage, self.priority, start
+        )
         server = Server(pid, link, uid, self.gpus, self._logs)
         server.percentage = self.percentage
-        server.pinned = dict(self.pinned)
+        server.pinned, server.inherited = dict(self.pinned), self._inherited
+        server.starting = start != 0
         self.servers[pid] = server
-        self._loop.watch(link, lambda: self._exit_server(server))
+        self._loop.watch(link, lambda: self._server_speaks(server))
+        if not server.starting:
+            self._server_ready(server)
+
+    def _server_speaks(self, server: Server) -> None:
+        """It is ready, or it has ended."""
+        try:
+            word = server.link.recv(1)
+        except BlockingIOError:
+            return
+        except OSError:
+            word = b""
+        if not word:
+            self._exit_server(server)
+            return
+        server.starting = False
+        self._server_ready(server)
+
+    def _server_ready(self, server: Server) -> None:
+        pid, uid = server.pid, server.uid
+        self._failed_starts = 0
         self._logs.control("Accepting connection...")
         self._logs.control(f"NEW SERVER {pid}: Ready")
         served = [c for c in self.pending if self._multiuser or c.uid == uid]
@@ -336,12 +397,28 @@ class Daemon:
             client.lose(SERVER_DIED)
             self._loop.unwatch(client.connection)
             client.connection.close()
-        self._logs.control(f"Server {server.pid} exited with status {status & 0x7F}")
+        code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else status & 0x7F
+        self._logs.control(f"Server {server.pid} exited with status {code}")
         if self._quitting is not None:
             self._finish_quit()
+        elif server.starting and not server.leaving:
+            self._logs.control("Removed Shm file at ")
+            self._start_failed()
         elif self.pending:
             self.want_server(0 if self._multiuser else self.pending[0].uid)
             self._start_wanted()
+
+    def _start_failed(self) -> None:
+        """Tries again for those who wait, until they are refused."""
+        self._failed_starts += 1
+        if self._failed_starts >= _START_TRIES:
+            self._failed_starts = 0
+            for client in self.pending:
+                client.tell("refused", error=NOT_ACCEPTED)
+            self.pending.clear()
+        elif self.pending:
+            uid = 0 if self._multiuser else self.pending[0].uid
+            self._loop.after(_START_AGAIN_S, lambda: self.want_server(uid))
 
     # Quit.
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import socket
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from .clients import Client, Context, context_memory, parse_percentage, parse_size, sm_share
+from .clients import Client, Context, context_memory, parse_percentage, sm_share
 from .config import CONTEXT_LIMIT, Gpu, ordinal
 from .logs import Logs
+from .memlimit import environment_limits
 from .process import die_with_parent, rename
 
 ILLEGAL_ADDRESS: Final = 700
@@ -23,20 +25,31 @@ NO_CONTEXT: Final = 201
 
 
 def start_process(
-    pipe_dir: str, uid: int, gpus: Sequence[Gpu], logs: Logs, percentage: float, priority: int
+    pipe_dir: str,
+    uid: int,
+    gpus: Sequence[Gpu],
+    logs: Logs,
+    percentage: float,
+    priority: int,
+    start: float | str,
 ) -> tuple[int, socket.socket]:
-    """Forks the server's process. Gives its PID and a socket that closes when it ends, and at which it ends."""
+    """Forks the server's process. Gives its PID and a socket that closes when it ends, and at which it ends.
+
+    ``start``: the seconds that it takes to be ready, or why it never is. Unless it is 0, a byte on the socket tells.
+    """
     ours, theirs = socket.socketpair()
     parent = os.getpid()
     pid = os.fork()
     if pid == 0:
         try:
-            _server_process(theirs, parent, pipe_dir, uid, gpus, logs, percentage, priority)
+            ours.close()
+            _server_process(theirs, parent, pipe_dir, uid, gpus, logs, percentage, priority, start)
         finally:
             os._exit(1)
     theirs.close()
-    ours.settimeout(5)
-    ours.recv(1)
+    if start == 0:
+        ours.settimeout(5)
+        ours.recv(1)
     ours.setblocking(False)
     return pid, ours
 
@@ -50,6 +63,7 @@ def _server_process(
     logs: Logs,
     percentage: float,
     priority: int,
+    start: float | str,
 ) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
@@ -61,6 +75,11 @@ def _server_process(
     logs.server(pid, "Startup", "Other")
     logs.server(pid, f"Connecting to control daemon on socket: {pipe_dir}/control", "Other")
     logs.server(pid, "Initializing server process", "Other")
+    if isinstance(start, str):
+        logs.server(pid, f"Failed to start : {start}", "Other")
+        os._exit(1)
+    if start and select.select([daemon], [], [], start)[0]:
+        os._exit(0)  # told to end before it was ready
     for device, gpu in enumerate(gpus):
         logs.server(pid, f"Creating server context on device {device} ({gpu.name})")
     logs.server(pid, f"Created anonymous shared memory region mps.shm.{uid}.{pid}")
@@ -89,7 +108,11 @@ class Server:
         self.gpus = gpus
         self.percentage = 100.0
         self.pinned: dict[str, int] = {}
+        self.inherited: dict[str, int] = {}
+        """Memory limits of the daemon's environment, which hold and are not read back."""
         self.priority = 0
+        self.starting = False
+        """It is not ready: INITIALIZING, and busy for every command but a few (fact 45)."""
         self.clients: list[Client] = []
         self.next_try_ms = 200
         """Pause before the next attempt to shut it down; doubles."""
@@ -105,7 +128,7 @@ class Server:
 
     @property
     def status(self) -> str:
-        return "FAULT" if self._affected else "ACTIVE"
+        return "INITIALIZING" if self.starting else "FAULT" if self._affected else "ACTIVE"
 
     @property
     def workers(self) -> int:
@@ -164,11 +187,8 @@ class Server:
     def free_memory(self, client: Client, device: int) -> int:
         """Bytes that the client may still allocate on a device, by its limits and by what others have taken."""
         key = str(device)
-        limits = [self.pinned.get(key) or None]
-        for entry in client.limit("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT").split(","):
-            name, _, value = entry.partition("=")
-            if name.strip() and self.device_key(name.strip()) == key:
-                limits.append(parse_size(value.strip()))
+        own_limits = environment_limits(client.limit("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"), self.gpus)
+        limits = [found.get(key) or None for found in (self.pinned, self.inherited, own_limits)]
         own = client.used.get(device, 0)
         taken = sum(c.used.get(device, 0) for c in self.clients)
         free = self.gpus[device].memory_total - taken
