@@ -361,11 +361,14 @@ async def test_what_each_method_sends(tmp_path: Path, script: Script) -> None:
         "get_default_active_thread_percentage",
         "set_default_active_thread_percentage 33.3",
         "get_active_thread_percentage 634",
+        "get_server_status 634",  # an empty answer: is it starting?
         "set_active_thread_percentage 634 25",
+        "get_server_status 634",  # an empty answer: is it starting?
         "get_default_device_pinned_mem_limit 0",
         "set_default_device_pinned_mem_limit 0 10G",
         "get_device_pinned_mem_limit 634 0",
         f"set_device_pinned_mem_limit 634 {uuid} 3G",
+        "get_server_status 634",  # an empty answer: is it starting?
         "get_default_client_priority",
         "set_default_client_priority 1",
         "start_server -uid 0",
