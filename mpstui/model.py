@@ -24,6 +24,7 @@ EventKind = Literal[
     "daemon_exited",
     "server_starting",
     "server_ready",
+    "server_failed",
     "server_exited",
     "server_shutdown_waiting",
     "client_connected",
@@ -139,7 +140,8 @@ class ServerFault:
 class PendingClient:
     """A process that waits for a server, mostly because one of another user runs (fact 21)."""
 
-    key: ProcessKey
+    key: ProcessKey | None
+    """None for one in a PID namespace that the daemon does not see: it says PID 0, which is no process."""
     uid: int | None = None
     user: str | None = None
     command: str | None = None
@@ -148,10 +150,27 @@ class PendingClient:
     """The server that has to end first; None where one is only being started."""
     waits_for: tuple[int, ...] = ()
     """PIDs of that server's clients."""
+    elsewhere: int = 0
+    """The how many-th of those without a PID it is, from 1; 0 for one with a PID."""
 
     @property
-    def pid(self) -> int:
-        return self.key.pid
+    def pid(self) -> int | None:
+        return self.key.pid if self.key else None
+
+
+@dataclass(frozen=True, slots=True)
+class StartFailures:
+    """Servers that have ended before they were ready, one after the other; over when one is ready."""
+
+    count: int
+    since: float | None = None
+    last: float | None = None
+    server_pid: int | None = None
+    """The latest one."""
+    uid: int | None = None
+    """Whom it was for."""
+    reason: str | None = None
+    """The server's own words, printable; None where it left none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +229,8 @@ class Server:
     ending: bool = False
     """It was told to end and waits for its clients."""
     fault: ServerFault | None = None
+    clients_elsewhere: int = 0
+    """Clients in PID namespaces that the daemon does not see, which have no PID here and are not among ``clients``."""
 
     @property
     def pid(self) -> int:
@@ -271,6 +292,8 @@ class Daemon:
     watch_detail: str | None = None
     watch_remedy: str | None = None
     simulated: bool = False
+    start_failures: StartFailures | None = None
+    """None where the latest server became ready, or none was started."""
     static_partitioning: bool | None = None
     """Whether it was started with ``-S``: its clients get static SM partitions."""
 

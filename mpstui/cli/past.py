@@ -10,7 +10,7 @@ from typing import Any, Final, get_args
 from mpstui.history.when import parse_time
 from mpstui.model import EventKind
 
-DRILLS: Final = ("fault", "blocked", "held", "pending", "full", "stale")
+DRILLS: Final = ("fault", "blocked", "held", "pending", "full", "stale", "nostart")
 """Scenarios of the simulated node in which something is wrong."""
 NODES: Final = ("demo", "crowd", *DRILLS)
 """What ``--demo=`` takes."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from mpstui.actions.check import PRIORITIES
 from mpstui.actions.types import ExitStatus
-from mpstui.model import Client, Daemon, Device, Problem, Server, Snapshot
+from mpstui.model import Client, Daemon, Device, Problem, Server, Snapshot, StartFailures
 from mpstui.text import UNKNOWN, by_device, format_age, format_percentage, format_size, path_text
 
 if TYPE_CHECKING:
@@ -59,8 +59,24 @@ def _daemon(daemon: Daemon) -> dict[str, Any]:
         "default_active_thread_percentage": daemon.default_active_thread_percentage,
         "default_client_priority": daemon.default_client_priority,
         "default_pinned_mem_limits": dict(daemon.default_pinned_mem_limits),
+        "start_failures": _start_failures(daemon.start_failures),
         "servers": [_server(s) for s in daemon.servers],
     }
+
+
+def _start_failures(found: StartFailures | None) -> dict[str, Any] | None:
+    return (
+        None
+        if found is None
+        else {
+            "count": found.count,
+            "since": _time(found.since),
+            "last": _time(found.last),
+            "server_pid": found.server_pid,
+            "uid": found.uid,
+            "reason": found.reason,
+        }
+    )
 
 
 def _server(server: Server) -> dict[str, Any]:
@@ -72,6 +88,7 @@ def _server(server: Server) -> dict[str, Any]:
         "active_thread_percentage": server.active_thread_percentage,
         "pinned_mem_limits": dict(server.pinned_mem_limits),
         "clients": [_client(c) for c in server.clients],
+        "clients_elsewhere": server.clients_elsewhere,
     }
 
 

@@ -114,6 +114,8 @@ class MpsControl:
         The caller keeps that rule. HELD and BUSY mean that it did not reach the daemon; BLOCKED that it may have.
         """
         command = f"terminate_client {server} {client}"
+        if client < 1:
+            return Answer(command, Outcome.REFUSED, message=f"{client} is no process; nothing was sent.")
         return await self._ask(command, legacy.parse_terminated, self.channel.terminate_deadline, once=True)
 
     async def quit(self, timeout: int | None = None, deadline: float | None = None) -> Answer[None]:

@@ -5,7 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterable, Mapping
 
-from mpstui.model import Daemon, LostClient, OutsideClient, OutsideReason, PendingClient, ProcessKey, ServerFault
+from mpstui.model import (
+    Daemon,
+    LostClient,
+    OutsideClient,
+    OutsideReason,
+    PendingClient,
+    ProcessKey,
+    ServerFault,
+    StartFailures,
+)
 from mpstui.observe.sources import NvmlSample, ProcessFacts
 from mpstui.observe.state import DaemonState, ServerRecord
 from mpstui.text import printable
@@ -41,21 +50,33 @@ def blocker_key(state: DaemonState, facts: Facts) -> ProcessKey | None:
 def pending_clients(state: DaemonState, facts: Facts) -> tuple[PendingClient, ...]:
     """Who waits for a server, and for whose clients to end (fact 21), in the order in which they came."""
     found = []
-    for pid, event in state.pending.items():
+    elsewhere = ((None, number, event) for number, event in enumerate(state.pending_elsewhere, 1))
+    for pid, number, event in (*((pid, 0, event) for pid, event in state.pending.items()), *elsewhere):
         ahead = next((s for s in state.servers.values() if s.uid != event.uid), None)
-        known = facts.get(pid)
+        if state.failures is not None and ahead is not None and ahead.status == "INITIALIZING":
+            ahead = None
+        known = None if pid is None else facts.get(pid)
         found.append(
             PendingClient(
-                key=_key(pid, facts),
+                key=None if pid is None else _key(pid, facts),
                 uid=event.uid,
                 user=known.user if known else None,
                 command=known.command if known else None,
                 since=event.time,
                 server_pid=ahead.pid if ahead else None,
                 waits_for=tuple(sorted(ahead.clients)) if ahead else (),
+                elsewhere=number,
             )
         )
     return tuple(found)
+
+
+def start_failures(state: DaemonState) -> StartFailures | None:
+    """The servers that did not start, since the last one that did."""
+    found = state.failures
+    if found is None:
+        return None
+    return StartFailures(found.count, found.since, found.last, found.server_pid, found.uid, found.reason)
 
 
 def lost_clients(state: DaemonState, facts: Facts) -> tuple[LostClient, ...]:
@@ -92,7 +113,7 @@ def outside_pids(sample: NvmlSample | None, states: Iterable[DaemonState]) -> se
     members = {pid for listing in sample.mps_clients.values() for pid in listing}
     # A device whose MPS clients are not known says nothing.
     listed = {pid for uuid, listing in sample.processes.items() if uuid in sample.mps_clients for pid in listing}
-    return listed - members - known
+    return listed - members - known - {0}
 
 
 def outside_clients(

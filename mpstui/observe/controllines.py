@@ -8,7 +8,7 @@ from typing import Final
 
 from mpstui.control.channel import PROOF
 from mpstui.model import Event
-from mpstui.observe.logline import Line, make_event, memory_limit, number, raw_text, unknown
+from mpstui.observe.logline import Line, failed_start, make_event, memory_limit, number, raw_text, unknown
 from mpstui.text import printable
 
 _NOISE: Final = (
@@ -39,6 +39,9 @@ _REFUSALS: Final = (
 )
 _PROOF: Final = PROOF.encode()
 _TYPED: Final = re.compile(rb"([+-]?[0-9]+)(.?)", re.DOTALL)
+_NOT_STARTED: Final = re.compile(
+    rb"Failed to start server(?: using uid (\d{1,10}))?[.,:]?\s*(?:error:\s*)?(.*)", re.DOTALL
+)
 _NOT_FOUND: Final = re.compile(rb"Server \d{1,20} (?:not found|is <busy>)")
 """What is said in place of doing what a command asks of a server: there is none, or it is starting (fact 45)."""
 _SLACK: Final = 1.0
@@ -99,6 +102,8 @@ class ControlLines:
             self._session = True
             events.append(make_event(line, "session_opened", "a control session was opened"))
             return events
+        if found := _NOT_STARTED.match(text):
+            return [failed_start(line, None, found[2], None if found[1] is None else int(found[1]))]
         if command is not None and command.answer(text):
             return self._finish() if command.complete else []
         return self._daemon_line(line)

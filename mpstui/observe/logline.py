@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
@@ -30,6 +31,10 @@ def raw_text(line: bytes) -> str:
     return printable(line, _MAX_RAW)
 
 
+ELSEWHERE: Final = "a client in another PID namespace"
+_CLIENT_0: Final = re.compile(r"\bclient 0\b")
+
+
 def make_event(
     line: Line,
     kind: EventKind,
@@ -42,7 +47,9 @@ def make_event(
     uid: int | None = None,
     values: Mapping[str, str] = EMPTY,
 ) -> Event:
-    """An event at the time of ``line``, with the line as its proof."""
+    """An event at the time of ``line``, with the line as its proof. PID 0 is a process that the daemon does not see."""
+    if pid == 0:
+        detail, pid, values = _CLIENT_0.sub(ELSEWHERE, detail), None, {**values, "elsewhere": "1"}
     return Event(kind, line.time, None, server, pid, context, devices, detail, raw_text(line.raw), uid, values)
 
 
@@ -54,6 +61,19 @@ def unknown(line: Line, server: int | None = None) -> list[Event]:
 def number(text: bytes) -> int | None:
     """A PID or another whole number of at most 19 digits; None for anything else."""
     return int(text) if text.isdigit() and len(text) <= 19 else None
+
+
+NOT_STARTED: Final = re.compile(rb"(?:Failed to start|MPS server failed to start)\b[ .:]*(.*)", re.DOTALL)
+"""How a server says why it does not start; the second form is of 2013."""
+
+
+def failed_start(line: Line, server: int | None, reason: bytes, uid: int | None = None) -> Event:
+    """A server did not start; ``reason`` in its own words, which may be none."""
+    words = raw_text(reason.strip())
+    which = "a server" if server is None else f"server {server}"
+    detail = f"{which} failed to start" + (f": {words}" if words else "")
+    values = {"reason": words} if words else {}
+    return make_event(line, "server_failed", detail, server=server, uid=uid, values=values)
 
 
 def memory_limit(

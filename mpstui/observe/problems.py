@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from mpstui.blast import bridges
 from mpstui.faults import caveat_text
 from mpstui.model import Daemon, Device, OutsideClient, PendingClient, Problem, Server, Severity
+from mpstui.observe.logline import ELSEWHERE
 from mpstui.observe.overlap import shared_devices
 from mpstui.text import path_text
 
@@ -54,6 +57,7 @@ def _of_daemon(daemon: Daemon) -> Iterable[Problem]:
             "Let this user read control.log and server.log, or name their directory with --log-dir."
         )
         yield Problem("info", "polling", subject, daemon.watch_detail or "The daemon is asked again and again.", remedy)
+    yield from _of_start(daemon)
     yield from _of_pending(daemon)
     if daemon.lost:
         who = _clients([client.pid for client in daemon.lost]).capitalize()
@@ -63,23 +67,75 @@ def _of_daemon(daemon: Daemon) -> Iterable[Problem]:
         yield from _of_server(server)
 
 
+def _of_start(daemon: Daemon) -> Iterable[Problem]:
+    """Servers that end before they are ready: nobody is served, though the daemon is well."""
+    found = daemon.start_failures
+    if found is None:
+        return
+    last = f"at {_clock(found.last)}" if found.last is not None else "at a time that is not known"
+    which = f" (server {found.server_pid})" if found.server_pid is not None else ""
+    if found.count > 1:
+        since = f" since {_clock(found.since)}" if found.since is not None else ""
+        text = f"No server starts: {found.count} ended before they were ready{since}, the last one {last}{which}."
+    else:
+        text = f"A server ended before it was ready, {last}{which}."
+    text += f" Its reason: “{found.reason}”." if found.reason else " server.log gives no reason."
+    yield Problem(
+        "error", "server_start", path_text(daemon.pipe_dir), text, _START_REMEDY.get(found.reason or "", _LIKELY)
+    )
+
+
+_LIKELY: Final = (
+    "Likely causes: no GPU or no driver where the daemon runs (try nvidia-smi there), nvidia-cuda-mps-server is "
+    "missing, the driver's libraries and its kernel module differ, or a container without /dev/shm or the GPUs."
+)
+_START_REMEDY: Final = {
+    "operation not supported": (
+        "Likely cause: a sandbox that does not let an MPS server run, such as gVisor. Run the daemon outside of it."
+    ),
+}
+
+
+def _clock(when: float) -> str:
+    try:
+        return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(when))
+    except (OverflowError, ValueError, OSError):
+        return "a time beyond the calendar"
+
+
 def _of_pending(daemon: Daemon) -> Iterable[Problem]:
     """One for all that wait for the same server: it is one stoppage, however many stand in it."""
-    remedy = "They get one when the present server has no clients left, or the daemon runs with -multiuser-server."
     waiting: dict[int | None, list[PendingClient]] = {}
     for pending in daemon.pending:
         waiting.setdefault(pending.server_pid, []).append(pending)
     for server, group in waiting.items():
         users = ", ".join(dict.fromkeys(str(p.user or p.uid) for p in group))
         many = len(group) > 1
-        who = f"{_clients([p.pid for p in group]).capitalize()} of user{'s' if ',' in users else ''} {users}"
-        subject = path_text(daemon.pipe_dir) if many else f"client {group[0].pid}"
+        who = f"{_waiting(group)} of user{'s' if ',' in users else ''} {users}"
+        subject = path_text(daemon.pipe_dir) if many or group[0].pid is None else f"client {group[0].pid}"
+        unseen = " Whether it still waits cannot be seen from here." if group[-1].pid is None else ""
         if server is None:
-            yield Problem("info", "pending", subject, f"{who} wait{'' if many else 's'} for a server.", remedy)
+            text = f"{who} wait{'' if many else 's'} for a server.{unseen}"
+            remedy = "They get one when the server that is being started is ready."
+            if daemon.start_failures is not None:
+                remedy = "No server starts, which is a problem of its own: until that is mended they get error 805."
+            yield Problem("info", "pending", subject, text, remedy)
             continue
+        remedy = "They get one when the present server has no clients left, or the daemon runs with -multiuser-server."
         ahead = _clients(group[0].waits_for) if group[0].waits_for else "its last client"
-        text = f"{who} wait{'' if many else 's'} for server {server} to end, which waits for {ahead}."
+        text = f"{who} wait{'' if many else 's'} for server {server} to end, which waits for {ahead}.{unseen}"
         yield Problem("warning", "pending", subject, text, remedy)
+
+
+def _waiting(group: Sequence[PendingClient]) -> str:
+    """``Clients 11, 12 and a client in another PID namespace``."""
+    pids = [p.pid for p in group if p.pid is not None]
+    unseen = len(group) - len(pids)
+    parts = [_clients(pids)] if pids else []
+    if unseen:
+        parts.append(ELSEWHERE if unseen == 1 else f"{unseen} clients in other PID namespaces")
+    text = " and ".join(parts)
+    return text[0].upper() + text[1:]
 
 
 def _of_outside(outside: Sequence[OutsideClient]) -> Iterable[Problem]:

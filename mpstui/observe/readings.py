@@ -61,6 +61,8 @@ def fold_membership(state: DaemonState, reading: Membership, now: float) -> list
                 server.status = status
         elif status is not None:
             server.status = status
+            if status == "ACTIVE":
+                state.failures = None
         if pid in reading.clients:
             events += _fold_clients(state, server, reading, now)
     _fold_rows(state, reading.rows)
@@ -68,7 +70,8 @@ def fold_membership(state: DaemonState, reading: Membership, now: float) -> list
 
 
 def _fold_clients(state: DaemonState, server: ServerRecord, reading: Membership, now: float) -> list[Event]:
-    listed = reading.clients[server.pid]
+    listed = [pid for pid in reading.clients[server.pid] if pid]  # 0 is no process
+    server.elsewhere = reading.clients[server.pid].count(0)
     events: list[Event] = []
     for pid in [pid for pid, c in server.clients.items() if pid not in listed and c.touched < reading.time]:
         events += state.process_gone(pid, now)

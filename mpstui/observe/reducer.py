@@ -28,6 +28,7 @@ from mpstui.observe.aftermath import (
     outside_pids,
     pending_clients,
     server_fault,
+    start_failures,
 )
 from mpstui.observe.contexts import contexts_by_device
 from mpstui.observe.discovery import Place
@@ -95,6 +96,7 @@ class NodeState:
         for place in places:
             watched = self.watch(place.pipe_dir)
             before, watched.place = watched.place, place
+            watched.state.multiuser = place.multiuser
             old = (before.state, before.daemon) if before else None
             if old == (place.state, place.daemon):
                 continue
@@ -175,7 +177,7 @@ class NodeState:
             found |= state.pending.keys() | state.lost.keys()
             for server in state.servers.values():
                 found |= server.clients.keys()
-        return found | outside_pids(self._sample, self._states())
+        return (found | outside_pids(self._sample, self._states())) - {0}
 
     def serving_pids(self) -> set[int]:
         """The daemons and their servers."""
@@ -298,6 +300,7 @@ class NodeState:
             ordinals=state.ordinals or EMPTY,
             servers=tuple(self._server(server, state, devices) for server in state.servers.values()),
             pending=pending_clients(state, self._facts),
+            start_failures=start_failures(state),
             lost=lost_clients(state, self._facts),
             blocked_by=blocker_key(state, self._facts),
             quitting_since=state.quitting_since if state.servers else None,
@@ -322,6 +325,7 @@ class NodeState:
             clients=tuple(sorted(clients, key=lambda client: client.pid)),
             ending=server.ending,
             fault=server_fault(server, self._facts),
+            clients_elsewhere=server.elsewhere,
         )
 
     def _client(

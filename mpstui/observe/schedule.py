@@ -15,6 +15,7 @@ MEMBERSHIP: Final[frozenset[EventKind]] = frozenset(
         "server_starting",
         "server_ready",
         "server_exited",
+        "server_failed",
         "client_connected",
         "context_active",
         "context_closed",

@@ -7,7 +7,16 @@ from collections.abc import Callable
 from typing import Final
 
 from mpstui.model import Event
-from mpstui.observe.logline import Line, make_event, memory_limit, number, raw_text, unknown
+from mpstui.observe.logline import (
+    NOT_STARTED,
+    Line,
+    failed_start,
+    make_event,
+    memory_limit,
+    number,
+    raw_text,
+    unknown,
+)
 
 _CLIENT: Final = re.compile(rb"\{(?:PID: )?(-?\d{1,10}), (?:Context(?: ID)?: )?(\d{1,10})\}")
 _PROCESS_GONE: Final = re.compile(rb"Client process (\d{1,10}) disconnected")
@@ -186,6 +195,8 @@ class ServerLines:
         return [make_event(line, "limit_set", detail, server=line.pid, values=values)]
 
     def _ask(self, line: Line, text: bytes) -> list[Event]:
+        if found := NOT_STARTED.match(text):
+            return [failed_start(line, line.pid, found[1])]
         found = _CLIENT.search(text)
         if not found or not text.startswith(b"MPS server requesting client"):
             return unknown(line, line.pid)
@@ -217,6 +228,8 @@ class ServerLines:
 
     def _failed(self, line: Line, text: bytes) -> list[Event]:
         server = line.pid
+        if found := NOT_STARTED.match(text):
+            return [failed_start(line, server, found[1])]
         if found := _LIMIT.search(text):
             detail = f"a client was refused: {found[1].decode()} clients is the most that a device takes"
             values = {"reason": "limit", "limit": found[1].decode()}

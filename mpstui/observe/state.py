@@ -25,9 +25,23 @@ class LimitsInForce:
         return LimitsInForce(self.percentage, self.priority, dict(self.memory), self.memory_known)
 
 
+@dataclass(slots=True)
+class StartRecord:
+    """Servers that ended before they were ready; over when one is."""
+
+    since: float | None
+    last: float | None
+    count: int = 0
+    server_pid: int | None = None
+    uid: int | None = None
+    reason: str | None = None
+
+
 NEARBY: Final = 1.0
 """Seconds; the process of a killed client was gone 0.03 s after the fault that the kill made (fact 17)."""
 _LOST_LIMIT: Final = 256
+_ELSEWHERE_LIMIT: Final = 1024
+_FAILED_LIMIT: Final = 64
 
 
 @dataclass(slots=True)
@@ -88,6 +102,8 @@ class ServerRecord:
     fault: Fault | None = None
     ending: bool = False
     """It waits for its clients to end, to shut down."""
+    elsewhere: int = 0
+    """Clients without a PID here, which are in no list."""
     departed: dict[int, float] = field(default_factory=dict)
     """The latest clients to end, and when."""
 
@@ -106,7 +122,13 @@ class DaemonState:
         self.defaults = LimitsInForce()
         self.ordinals: dict[str, str] = {}
         self.servers: dict[int, ServerRecord] = {}
+        self.multiuser: bool | None = None
+        """Whether one server serves all users; None where that is not known."""
         self.pending: dict[int, Event] = {}
+        self.pending_elsewhere: list[Event] = []
+        """Of clients in PID namespaces that the daemon does not see: it calls each of them 0."""
+        self.failures: StartRecord | None = None
+        self._failed: dict[int, None] = {}
         self.blocked_by: int | None = None
         """The client whose second terminate_client blocks the daemon (fact 16)."""
         self.blocked_since: float | None = None
@@ -145,8 +167,36 @@ class DaemonState:
         for pid in tuple(self.servers):
             self._end_server(pid, time)
         self.pending.clear()
+        self.pending_elsewhere.clear()
+        self.failures = None
         self.defaults, self.blocked_by = LimitsInForce(), None
         self.daemon_pid = self.quitting_since = self.session_since = None
+
+    def start_failed(self, pid: int | None, time: float | None, uid: int | None, reason: str | None) -> None:
+        """A server did not start. Both logs may tell of the same one, in any order."""
+        found = self.failures
+        if found is None:
+            found = self.failures = StartRecord(time, time)
+        if pid is None or pid not in self._failed:
+            found.count += 1
+        if pid is not None:
+            self._failed[pid] = None
+            for known in tuple(self._failed)[:-_FAILED_LIMIT]:
+                del self._failed[known]
+            found.server_pid = pid
+        found.last = time if time is not None else found.last
+        found.uid = uid if uid is not None else found.uid
+        found.reason = reason or found.reason
+
+    def _ready(self, server: ServerRecord) -> None:
+        """The server takes clients: those of its user who waited unseen are served now."""
+        self.failures = None
+        self._failed.clear()
+        self.pending_elsewhere = [
+            event
+            for event in self.pending_elsewhere
+            if not self.multiuser and None not in {server.uid, event.uid} and server.uid != event.uid
+        ]
 
     def _end_server(self, pid: int, time: float | None) -> None:
         """A server has ended; whoever was still connected has lost it (fact 19)."""
@@ -212,13 +262,26 @@ def _server_starting(state: DaemonState, event: Event, now: float) -> list[Event
 
 def _server_ready(state: DaemonState, event: Event, now: float) -> list[Event]:
     server = state._server(event, now)
-    if server is not None and server.status == "INITIALIZING":
-        server.status = "ACTIVE"
+    if server is not None:
+        if server.status == "INITIALIZING":
+            server.status = "ACTIVE"
+        state._ready(server)
+    return []
+
+
+def _server_failed(state: DaemonState, event: Event, now: float) -> list[Event]:
+    server = state.servers.get(event.server_pid or 0)
+    uid = server.uid if server is not None and event.uid is None else event.uid
+    state.start_failed(event.server_pid, event.time, uid, event.values.get("reason"))
     return []
 
 
 def _server_exited(state: DaemonState, event: Event, now: float) -> list[Event]:
     if event.server_pid is not None:
+        server = state.servers.get(event.server_pid)
+        told = server is not None and (server.ending or state.quitting_since is not None)
+        if server is not None and server.status == "INITIALIZING" and not told:
+            state.start_failed(server.pid, event.time, server.uid, None)
         state._end_server(event.server_pid, event.time)
     return []
 
@@ -232,6 +295,8 @@ def _server_waiting(state: DaemonState, event: Event, now: float) -> list[Event]
 
 def _client_connected(state: DaemonState, event: Event, now: float) -> list[Event]:
     server = state._server(event, now)
+    if server is not None and "elsewhere" in event.values:
+        server.elsewhere += 1
     if server is None or event.pid is None:
         return []
     state.pending.pop(event.pid, None)
@@ -269,6 +334,8 @@ def _context_closed(state: DaemonState, event: Event, now: float) -> list[Event]
 
 def _client_disconnected(state: DaemonState, event: Event, now: float) -> list[Event]:
     server = state.servers.get(event.server_pid or 0)
+    if server is not None and "elsewhere" in event.values:
+        server.elsewhere = max(0, server.elsewhere - 1)
     if server is None or event.pid is None:
         return []
     server.touched = now
@@ -278,6 +345,8 @@ def _client_disconnected(state: DaemonState, event: Event, now: float) -> list[E
 def _client_pending(state: DaemonState, event: Event, now: float) -> list[Event]:
     if event.pid is not None:
         state.pending[event.pid] = event
+    elif "elsewhere" in event.values and len(state.pending_elsewhere) < _ELSEWHERE_LIMIT:
+        state.pending_elsewhere.append(event)
     return []
 
 
@@ -374,7 +443,7 @@ def set_limit(limits: LimitsInForce, values: Mapping[str, str]) -> None:
 
 
 def _pids(values: Mapping[str, str], name: str) -> set[int]:
-    return {int(word) for word in values.get(name, "").split()}
+    return {int(word) for word in values.get(name, "").split()} - {0}  # which is no process
 
 
 _HANDLERS = {
@@ -383,6 +452,7 @@ _HANDLERS = {
     "server_starting": _server_starting,
     "server_ready": _server_ready,
     "server_exited": _server_exited,
+    "server_failed": _server_failed,
     "server_shutdown_waiting": _server_waiting,
     "client_connected": _client_connected,
     "context_active": _context_active,

@@ -8,11 +8,12 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from mpstui.model import EMPTY
 from mpstui.sim.client import SimClient
 from mpstui.sim.marker import control_binary
 from mpstui.sim.node import SimNode
 from mpstui.sim.scenario import GIB, Job, Place, Scenario, spawn_all
-from mpstui.sim.simd.config import CONTEXT_LIMIT, MIB
+from mpstui.sim.simd.config import CONTEXT_LIMIT, MIB, SERVER_START
 
 _NEWCOMER_PAUSE: Final = 6.0
 _NEWCOMER_STAYS: Final = 10.0
@@ -28,6 +29,7 @@ class _Drill:
 
     gpus = 3
     multiuser = True
+    environment: Mapping[str, str] = EMPTY
     newcomer: Job | None = _ERIN
 
     def __init__(self) -> None:
@@ -139,6 +141,18 @@ class Stale(_Drill):
             client.wait_status("lost")
 
 
+class NoStart(_Drill):
+    """Every server ends before it is ready, and whoever waits for one is refused in the end."""
+
+    gpus = 1
+    environment: Mapping[str, str] = {SERVER_START: "operation not supported"}
+
+    def begin(self, node: SimNode, now: float) -> None:
+        """Ends when the first client has been refused."""
+        client = _ALICE.spawn(node)
+        client.wait_status("refused", 30)
+
+
 def open_session(node: SimNode, command: str) -> subprocess.Popen[bytes]:
     """A control session that has sent ``command`` and stays open until its standard input is closed."""
     process = subprocess.Popen(
@@ -161,4 +175,5 @@ DRILLS: Final[Mapping[str, Callable[[], Scenario]]] = {
     "pending": Pending,
     "full": Full,
     "stale": Stale,
+    "nostart": NoStart,
 }

@@ -53,6 +53,7 @@ class SimNode:
         daemon: bool = True,
         multiuser: bool = False,
         visible: str | None = None,
+        env: Mapping[str, str] | None = None,
         timeout: float = 20.0,
     ) -> SimNode:
         """Makes ``pipe_dir`` a simulated node's and starts its daemon, or ``scenario`` with its clients.
@@ -75,7 +76,7 @@ class SimNode:
         if scenario is not None:
             node._launch([sys.executable, "-c", _SERVE, os.fspath(_ROOT), os.fspath(pipe_dir), scenario], timeout, {})
         elif daemon:
-            node.start_daemon(multiuser=multiuser, visible=visible, timeout=timeout)
+            node.start_daemon(multiuser=multiuser, visible=visible, env=env, timeout=timeout)
         return node
 
     def start_daemon(

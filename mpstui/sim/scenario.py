@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from mpstui.model import EMPTY
 from mpstui.sim.client import Behaviour, SimClient
 from mpstui.sim.node import SimNode
 from mpstui.sim.simd.config import MIB
@@ -55,6 +56,8 @@ class Scenario(Protocol):
     gpus: int
     multiuser: bool
     """Whether one server serves all users."""
+    environment: Mapping[str, str]
+    """The daemon's own variables."""
 
     def begin(self, node: SimNode, now: float) -> None:
         """Brings the node to its first state."""
@@ -116,6 +119,7 @@ class Demo:
 
     gpus = 2
     multiuser = True
+    environment: Mapping[str, str] = EMPTY
 
     def __init__(self, seed: int = 7) -> None:
         self._random = random.Random(seed)  # noqa: S311  the same show each time
@@ -161,6 +165,7 @@ class Crowd:
 
     gpus = 1
     multiuser = True
+    environment: Mapping[str, str] = EMPTY
     clients = 46
 
     def begin(self, node: SimNode, now: float) -> None:

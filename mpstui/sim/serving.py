@@ -71,7 +71,7 @@ def _start(directory: Path, scenario: str | None) -> tuple[SimNode, Scenario | N
     if scenario is None:
         return SimNode.start(directory), None
     play = ALL[scenario]()
-    node = SimNode.start(directory, gpus=play.gpus, multiuser=play.multiuser)
+    node = SimNode.start(directory, gpus=play.gpus, multiuser=play.multiuser, env=play.environment)
     try:
         play.begin(node, time.monotonic())
     except BaseException:

@@ -24,11 +24,13 @@ from .conftest import Mpstui
 
 DAEMON = {
     "pid", "uid", "pipe_dir", "log_dir", "protocol", "version", "multiuser", "health", "health_detail",
-    "static_partitioning", "read_only",
+    "static_partitioning", "read_only", "start_failures",
     "watch", "watch_detail",
     "default_active_thread_percentage", "default_client_priority", "default_pinned_mem_limits", "servers",
 }  # fmt: skip
-SERVER = {"pid", "uid", "user", "status", "active_thread_percentage", "pinned_mem_limits", "clients"}
+SERVER = {
+    "pid", "uid", "user", "status", "active_thread_percentage", "pinned_mem_limits", "clients", "clients_elsewhere",
+}  # fmt: skip
 CLIENT = {
     "pid", "id", "start_time", "user", "uid", "command", "pid_namespace", "container", "state", "contexts",
     "gpu_memory", "active_thread_percentage", "sm_count", "sm_count_estimated", "pinned_mem_limits", "client_priority",

@@ -170,3 +170,15 @@ async def test_nothing_of_a_drill_outlives_it(name):
     while any(process_key(pid) for pid in pids):
         assert asyncio.get_running_loop().time() < deadline
         await asyncio.sleep(0.01)
+
+
+async def test_nostart_is_a_problem_of_its_own_and_says_why():
+    async with drill("nostart") as node:
+        found = await node.until(lambda s, d: d.start_failures and d.start_failures.count >= 6 and d.start_failures)
+        assert (found.reason, found.uid) == ("operation not supported", 0)
+        problem = await node.until(lambda s, d: next((p for p in s.problems if p.code == "server_start"), None))
+        assert "No server starts: " in problem.text
+        assert "operation not supported" in problem.text
+        assert "gVisor" in problem.remedy
+        more = await node.until(lambda s, d: d.start_failures.count > found.count and d.start_failures)
+        assert (more.since, more.reason) == (found.since, found.reason)

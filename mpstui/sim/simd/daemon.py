@@ -14,7 +14,7 @@ from typing import Final
 
 from .clients import Client, client_from_hello, parse_percentage
 from .commands import Commands, Session
-from .config import Gpu, ordinal
+from .config import SERVER_START, Gpu, ordinal
 from .logs import Logs
 from .loop import Loop
 from .memlimit import environment_limits
@@ -31,8 +31,6 @@ _START_AGAIN_S: Final = 0.2
 _START_TRIES: Final = 6
 """Servers that fail to start before their clients are refused."""
 NOT_ACCEPTED: Final = 805
-SERVER_START: Final = "MPSTUI_SIM_SERVER_START"
-"""A variable: the seconds that each server stays INITIALIZING, or the words with which it fails to start."""
 
 
 def _server_start(text: str) -> float | str:

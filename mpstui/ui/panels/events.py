@@ -18,6 +18,7 @@ HIDDEN: Final[frozenset[EventKind]] = frozenset({"command", "session_opened", "s
 _SEVERITY: Final[Mapping[EventKind, Severity]] = {
     "daemon_exited": "error",
     "server_exited": "warning",
+    "server_failed": "error",
     "server_shutdown_waiting": "warning",
     "client_pending": "warning",
     "client_refused": "error",

@@ -239,7 +239,7 @@ class BlastScreen(TroubleScreen):
             )
         )
         if radius.refused:
-            pids = ", ".join(f"{p.pid} ({owner(p.user, p.uid)})" for p in radius.refused[:_SHOWN])
+            pids = ", ".join(f"{p.pid or UNKNOWN} ({owner(p.user, p.uid)})" for p in radius.refused[:_SHOWN])
             out.append(Para(f"Waiting now, and refused then: {pids}.", "warn", "▲"))
         if server is not None:
             out += _joining(server, client, radius.bridges)

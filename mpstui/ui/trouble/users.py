@@ -54,8 +54,10 @@ class CasesPanel(Panel[Case]):
         self._now = now
         self.set_rows(cases)
 
-    def key(self, row: Case) -> tuple[str, ProcessKey]:
-        return type(row.process).__name__, row.process.key
+    def key(self, row: Case) -> tuple[str, ProcessKey | int]:
+        process = row.process
+        unseen = process.elsewhere if isinstance(process, PendingClient) else 0
+        return type(process).__name__, unseen if process.key is None else process.key
 
     def title(self) -> Line:
         return (("Not served by MPS", "title"), (f" {len(self.rows)}", "dim"))
@@ -74,7 +76,7 @@ class CasesPanel(Panel[Case]):
         return [
             (
                 ("   ", "text"),
-                (fit(str(process.pid), 9), "bold"),
+                (fit(str(process.pid or UNKNOWN), 9), "bold"),
                 (fit(owner(process.user, process.uid), 10) + " ", "user"),
                 (fit(word, 14), style),
                 (fit(format_age(age), 7), "text"),
@@ -116,9 +118,11 @@ class UsersScreen(TroubleScreen):
                 Para("Every process on the GPUs that is known is a client of a server, or there is none.", "good", "✓")
             ]
         process = case.process
-        head = [Para(f"{process.pid} {owner(process.user, process.uid)} {process.command or UNKNOWN}", "bold"), Para()]
+        who = f"{process.pid or UNKNOWN} {owner(process.user, process.uid)} {process.command or UNKNOWN}"
+        head = [Para(who, "bold"), Para()]
         if isinstance(process, PendingClient):
-            return f"Client {process.pid} waits", [*head, *self._waits(process, case.daemon, snapshot)]
+            which = "A client in another PID namespace" if process.pid is None else f"Client {process.pid}"
+            return f"{which} waits", [*head, *self._waits(process, case.daemon, snapshot)]
         if isinstance(process, OutsideClient):
             return f"Process {process.pid} computes past MPS", [*head, *_outside(process, snapshot)]
         return f"Process {process.pid} has lost its server", [
@@ -128,6 +132,11 @@ class UsersScreen(TroubleScreen):
 
     def _waits(self, process: PendingClient, daemon: Daemon | None, snapshot: Snapshot) -> list[Para]:
         out = [Para(f"It has waited{_since(process.since, snapshot)}.", "text", "·")]
+        if process.pid is None:
+            text = "The daemon does not see its PID: a container has its own. Whether it still waits is not known here."
+            out.append(Para(text, "text", "·"))
+        if daemon is not None and daemon.start_failures is not None and process.server_pid is None:
+            return [*out, Para("No server starts: see the problems.", "bad", "✕")]
         if process.server_pid is None or daemon is None:
             return [*out, Para("A server is being started for it.", "text", "·")]
         server = daemon.find_server(process.server_pid)

@@ -1,0 +1,195 @@
+"""Servers that never start, and clients in PID namespaces that the daemon does not see."""
+
+from __future__ import annotations
+
+import itertools
+import re
+
+import pytest
+
+from mpstui.model import ProcessKey
+from mpstui.observe.readings import Membership, fold_membership
+from mpstui.observe.sources import NvmlSample, ProcessFacts
+
+from .replay import PIPE, at, fold, running, shot
+
+FAILED = ("Failed to start : invalid argument", "Failed to start : operation not supported")
+
+
+def control(*texts: str, clock: str = "21:24:28.598", pid: int = 480) -> list[bytes]:
+    return [f"[2026-11-20 {clock} Control {pid:>5}] {text}".encode() for text in texts]
+
+
+def server(pid: int, *texts: str, clock: str = "21:24:28.598") -> list[bytes]:
+    return [f"[2026-11-20 {clock} Other {pid:>5}] {text}".encode() for text in texts]
+
+
+def tries(*pids: int) -> list[bytes]:
+    """As a public ticket has it: again and again, a second apart."""
+    return [
+        line
+        for number, pid in enumerate(pids)
+        for line in control(
+            f"Starting new server {pid} for user 0",
+            f"Server {pid} exited with status 1",
+            "Removed Shm file at ",
+            clock=f"21:24:{20 + number}.000",
+        )
+    ]
+
+
+def problems(node, clock="21:25:00"):
+    return {problem.code: problem for problem in shot(node, clock)[0].problems}
+
+
+@pytest.mark.parametrize("words", [*FAILED, "MPS server failed to start", None])
+@pytest.mark.parametrize("late", [False, True])
+def test_how_often_since_when_and_why(words: str | None, late: bool) -> None:
+    """The two logs are read one after the other, so either may be the first to tell."""
+    logs = [("control", tries(95, 98, 103))]
+    if words:
+        clock = "21:24:22.900" if late else "21:24:21.999"
+        logs.append(
+            ("server", server(103, "Using log directory: /x", "Startup" if not late else "", words, clock=clock))
+        )
+    node = fold("21:25:00", **dict(logs))
+    daemon = shot(node, "21:25:00")[1]
+    found = daemon.start_failures
+    assert (found.count, found.since, found.last) == (
+        3,
+        at("21:24:20"),
+        at("21:24:22.900" if words and late else "21:24:22"),
+    )
+    assert (found.server_pid, found.uid) == (103, 0)
+    assert found.reason == (None if words is None else words.partition(" : ")[2] or None)
+    problem = problems(node)["server_start"]
+    assert problem.severity == "error"
+    assert "3 ended before they were ready since 2026-11-20 21:24:20" in problem.text
+    assert "ikely cause" in problem.remedy
+    assert ("gives no reason" in problem.text) == (found.reason is None)
+    assert daemon.health == "ok"
+    assert not daemon.servers
+
+
+def test_one_that_does_not_start_is_said_too_and_it_is_over_when_one_does() -> None:
+    node = fold("21:25:00", control=tries(95))
+    assert problems(node)["server_start"].text.startswith("A server ended before it was ready, at 2026-11-20 21:24:20")
+    ready = control("Starting new server 97 for user 0", "NEW SERVER 97: Ready", clock="21:24:40.000")
+    assert shot(fold("21:25:00", control=ready, node=node), "21:25:00")[1].start_failures is None
+    assert "server_start" not in problems(node)
+
+
+def test_it_is_over_when_the_daemon_says_that_a_server_is_active() -> None:
+    node = fold("21:25:00", control=tries(95, 98))
+    fold_membership(node.watch(PIPE).state, Membership(at("21:25:00"), (99,), {99: "ACTIVE"}), at("21:25:00"))
+    assert shot(node, "21:25:01")[1].start_failures is None
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        ("NEW SERVER 95: Ready", "Server 95 exited with status 1"),
+        ("Force shutting down server 95", "Server 95 exited with status 0"),
+        ("NEW UI", "Cmd:quit", "Server 95 exited with status 0"),
+    ],
+)
+def test_a_server_that_was_ready_or_was_told_to_end_has_not_failed_to_start(end: tuple[str, ...]) -> None:
+    node = fold("21:25:00", control=control("Starting new server 95 for user 0", *end))
+    assert shot(node, "21:25:00")[1].start_failures is None
+
+
+def test_those_who_wait_are_told_that_no_server_starts() -> None:
+    wait = control("NEW CLIENT 700 from user 0: Server is not ready, push client to pending list", clock="21:24:19.000")
+    problem = problems(fold("21:25:00", control=[*wait, *tries(95, 98)]))["pending"]
+    assert "present server" not in problem.remedy
+    assert "No server starts" in problem.remedy
+    alone = problems(fold("21:25:00", control=wait))["pending"]
+    assert "present server" not in alone.remedy
+    assert "started" in alone.remedy
+
+
+@pytest.mark.parametrize(
+    "text", ["Failed to start server using uid 5. out of memory", "Failed to start server using uid 5, error: 3"]
+)
+@pytest.mark.parametrize("asked", [(), ("NEW UI", "Cmd:start_server -uid 5")])
+def test_a_daemon_that_cannot_make_the_process_says_so(text: str, asked: tuple[str, ...]) -> None:
+    found = shot(fold("21:25:00", control=control(*asked, text)), "21:25:00")[1].start_failures
+    assert (found.count, found.uid, found.server_pid) == (1, 5, None)
+    assert found.reason == re.split(r"\. |error: ", text)[1]
+
+
+ZERO = "NEW CLIENT 0 from user {}: Server is not ready, push client to pending list"
+
+
+def waiting(*uids: int) -> list[bytes]:
+    return control(
+        "Starting control daemon using socket /p/control", *(ZERO.format(uid) for uid in uids), clock="21:24:19.000"
+    )
+
+
+def test_a_client_without_a_pid_is_called_what_it_is_and_counted() -> None:
+    node = fold("21:25:00", control=waiting(0, 0, 1000))
+    snapshot, daemon = shot(node, "21:25:00")
+    assert [(p.key, p.pid, p.uid, p.elsewhere) for p in daemon.pending] == [
+        (None, None, 0, 1),
+        (None, None, 0, 2),
+        (None, None, 1000, 3),
+    ]
+    assert problems(node)["pending"].text.startswith(
+        "3 clients in other PID namespaces of users 0, 1000 wait for a server."
+    )
+    told = [event for event in snapshot.events if event.kind == "client_pending"]
+    assert {event.pid for event in told} == {None}
+    assert {event.detail for event in told} >= {"a client in another PID namespace of user 0 waits for a server"}
+    assert 0 not in node.pids()
+    one = problems(fold("21:25:00", control=waiting(0)))["pending"]
+    assert one.text.startswith("A client in another PID namespace of user 0 waits for a server.")
+
+
+@pytest.mark.parametrize(
+    ("multiuser", "user", "left"), [(None, 0, [1000]), (False, 1000, [0, 0]), (True, 0, []), (True, 1000, [])]
+)
+def test_it_ends_when_a_server_takes_those_of_its_user(multiuser: bool | None, user: int, left: list[int]) -> None:
+    node = fold("21:24:19", control=waiting(0, 0, 1000))
+    node.set_places([running()._replace(multiuser=multiuser)])
+    ready = control(f"Starting new server 337 for user {user}", "NEW SERVER 337: Ready", clock="21:24:22.000")
+    daemon = shot(fold("21:25:00", control=ready, node=node), "21:25:00")[1]
+    assert [p.uid for p in daemon.pending] == left
+
+
+def test_pid_0_is_never_a_process() -> None:
+    """Not as a client of a server either: no row, no look into /proc, and each of them counted."""
+    lines = [f"Client {{PID: 0, Context ID: {number}}} connected" for number in (0, 1, 0, 1)]
+    lines += ["Status of client {PID: 0, Context ID: 1} is ACTIVE", "Client {PID: 7, Context ID: 0} connected"]
+    node = fold(
+        "21:25:00",
+        control=control("Starting new server 337 for user 0", "NEW SERVER 337: Ready"),
+        server=server(337, *lines),
+    )
+    snapshot, daemon = shot(node, "21:25:00")
+    assert ([c.pid for c in daemon.clients()], daemon.servers[0].clients_elsewhere) == ([7], 2)
+    assert 0 not in node.pids()
+    assert not [event for event in snapshot.events if event.pid == 0]
+    reading = Membership(at("21:25:00"), (337,), {337: "ACTIVE"}, {337: (0, 7, 0, 0)})
+    fold_membership(node.watch(PIPE).state, reading, at("21:25:00"))
+    daemon = shot(node, "21:25:01")[1]
+    assert ([c.pid for c in daemon.clients()], daemon.servers[0].clients_elsewhere) == ([7], 3)
+    gone = server(337, "Client process 0 disconnected", clock="21:25:02.000")
+    assert shot(fold("21:25:03", server=gone, node=node), "21:25:03")[1].servers[0].clients_elsewhere == 2
+    node.set_sample(NvmlSample(1.0, "580", (), {"GPU-1": {7: 1}}, {"GPU-1": {0: 1, 7: 1}}))
+    assert node.pids() >= {7, 337}
+    assert 0 not in node.pids()
+    node.set_facts({7}, {7: ProcessFacts(ProcessKey(7, 1))}, at("21:25:03"))
+    assert {client.key for client in shot(node, "21:25:03")[1].clients()} == {ProcessKey(7, 1)}
+
+
+def test_a_fault_does_not_hit_process_0() -> None:
+    texts = itertools.chain(
+        ("Client {PID: 7, Context ID: 0} connected", "Client {PID: 0, Context: 1} encountered a fatal GPU error."),
+        ("Server is handling a fatal GPU error.", "The following devices will be reset:", "0"),
+        ("The following client process have a sticky error set:", "0", "7", "Server has been notified"),
+    )
+    daemon = shot(fold("21:25:00", server=server(337, *texts)), "21:25:00")[1]
+    fault = daemon.servers[0].fault
+    assert [key.pid for key in fault.affected] == [7]
+    assert 0 not in (*fault.blamed, *fault.ended)
