@@ -8,6 +8,13 @@ import unicodedata
 from collections.abc import Mapping
 
 UNKNOWN = "—"
+_INVISIBLE = frozenset(
+    chr(code)
+    for first, last in ((0x34F, 0x34F), (0x115F, 0x1160), (0x17B4, 0x17B5), (0x180B, 0x180F), (0x2800, 0x2800),
+                        (0x3164, 0x3164), (0xFE00, 0xFE0F), (0xFFA0, 0xFFA0), (0xE0100, 0xE01EF))
+    for code in range(first, last + 1)
+)  # fmt: skip
+"""Letters and marks that take no place, or an empty one: with them two names look alike."""
 _SIZE = re.compile(r"(?P<number>[0-9]+)(?P<unit>[KMGT])")
 _FACTOR = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
@@ -15,14 +22,15 @@ _FACTOR = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 def printable(raw: bytes | str, limit: int = 300) -> str:
     """Text of unknown origin on one line of at most ``limit`` characters.
 
-    Line breaks, escape sequences, bidirectional overrides and bytes that are not UTF-8 are written as ``\\n``,
-    ``\\x1b``, ``\\u202e``, ``\\xff``: a client chooses its own argv[0] (fact 10), and it must not be able to move the
-    cursor or forge a row.
+    Line breaks, escape sequences, bidirectional overrides, what cannot be seen and bytes that are not UTF-8 are written
+    as ``\\n``, ``\\x1b``, ``\\u202e``, ``\\u3164``, ``\\xff``: a client chooses its own argv[0] (fact 10), and it must
+    not be able to move the cursor or forge a row.
     """
     text = raw[: limit * 4].decode("utf-8", "backslashreplace") if isinstance(raw, bytes) else raw[: limit * 4]
     out: list[str] = []
     for char in text:
-        if char.isprintable() and unicodedata.category(char) not in {"Cf", "Cn", "Co", "Cs"}:
+        seen = char.isprintable() and char not in _INVISIBLE
+        if seen and unicodedata.category(char) not in {"Cf", "Cn", "Co", "Cs"}:
             out.append(char)
         else:
             out.append(char.encode("unicode_escape").decode("ascii"))
@@ -42,6 +50,17 @@ def path_text(path: os.PathLike[str] | str | None, limit: int = 4096) -> str:
         return printable(name.encode("utf-8", "surrogateescape"), limit)  # bytes that are not UTF-8 become \\xff
     except UnicodeEncodeError:
         return printable(name, limit)
+
+
+def unprintable(path: os.PathLike[str] | str) -> str | None:
+    """Why a directory of this name is not used, in one sentence that can be printed; None for every usual name.
+
+    It could not be told from another one on a screen, or would steer the terminal that it is shown on.
+    """
+    name = os.fspath(path)
+    if path_text(name, 12 * len(name) + 1) == name:
+        return None
+    return f"“{path_text(name, 200)}” has characters in its name that cannot be printed; rename it, or use another"
 
 
 def error_text(error: Exception) -> str:

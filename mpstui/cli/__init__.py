@@ -18,11 +18,13 @@ from mpstui.cli.lean import asyncio
 from mpstui.cli.parser import build_parser
 from mpstui.cli.past import wants_past
 from mpstui.model import Daemon
-from mpstui.text import path_text, printable
+from mpstui.text import path_text, printable, unprintable
 
 NO_DAEMON = "no MPS control daemon found: none is running, and none was named"
 
 
+_DIRECTORIES = ("CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY", "MPSTUI_AUDIT_LOG", "MPSTUI_CONTROL_BINARY")
+"""Variables that name a place as an option does."""
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 
@@ -53,6 +55,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: Sequence[str] | None) -> int:
     options = build_parser().parse_args(arguments)
+    for name in _DIRECTORIES:
+        if (problem := unprintable(os.environ.get(name, ""))) is not None:
+            return complain(f"{name}: {problem}", 2)
     if options.command == "sim":
         from mpstui.sim import serve
 

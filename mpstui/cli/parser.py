@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any, NoReturn
 from mpstui import __version__
 from mpstui.cli.past import NODES, add_demo, add_doctor, add_events, add_past
 from mpstui.cli.planning import add_commands
+from mpstui.text import printable, unprintable
 
 _EPILOG = """\
 exit status: 0 done · 1 the daemon refused, or the value read back is not the one set · 2 usage · 3 no daemon there ·
@@ -38,6 +40,12 @@ def _directory(text: str) -> Path:
     """An empty word is a variable of the shell that was not set, and not the current directory."""
     if not text:
         raise argparse.ArgumentTypeError("the directory has no name")
+    try:
+        problem = unprintable(os.path.abspath(text))
+    except FileNotFoundError:
+        problem = "the current directory is gone; give an absolute path"
+    if problem is not None:
+        raise argparse.ArgumentTypeError(problem)
     return Path(text)
 
 
@@ -54,7 +62,8 @@ class LateParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """As argparse, in words where it has none of its own."""
         name = re.search(r"--demo.*ignored explicit argument (.*)", message)
-        super().error(f"there is no simulated node {name[1]}; there are: {', '.join(NODES)}" if name else message)
+        message = f"there is no simulated node {name[1]}; there are: {', '.join(NODES)}" if name else message
+        super().error(printable(message, 2000))  # a shell's pattern, too, makes words of what it finds
 
     def parse_known_args(self, *arguments: Any, **rest: Any) -> Any:
         fill, self._fill = self._fill, None
@@ -152,6 +161,6 @@ def build_parser() -> argparse.ArgumentParser:
     sim = commands.add_parser("sim", help="the simulated node")
     simulations = sim.add_subparsers(dest="simulation", metavar="COMMAND", required=True)
     serve = simulations.add_parser("serve", help="run a simulated node until interrupted")
-    serve.add_argument("directory", type=Path, metavar="DIR", help="its pipe directory, for --pipe-dir")
+    serve.add_argument("directory", type=_directory, metavar="DIR", help="its pipe directory, for --pipe-dir")
     serve.add_argument("--scenario", default="demo", metavar="NAME", help="who comes and goes (default: demo)")
     return parser

@@ -12,7 +12,7 @@ from pathlib import Path
 from mpstui.actions.types import ExitStatus
 from mpstui.observe.discovery import PATH_LIMIT
 from mpstui.observe.procfs import user_name
-from mpstui.text import path_text
+from mpstui.text import path_text, unprintable
 
 _OTHERS_WRITE = 0o022
 _LINKS = 40
@@ -42,6 +42,8 @@ def prepare(directory: Path, mode: int) -> tuple[str, ...]:
     write to. Answers what was changed on one that was there. Raises DaemonError.
     """
     name = path_text(directory)
+    if (problem := unprintable(directory)) is not None:
+        raise DaemonError(problem, ExitStatus.USAGE)
     if "\0" in os.fspath(directory) or ".." in directory.parts or not directory.is_absolute():
         raise DaemonError(f"{name} is no absolute path without “..”", ExitStatus.USAGE)
     if not directory.name:

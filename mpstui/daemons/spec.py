@@ -11,7 +11,7 @@ from mpstui.model import Device
 from mpstui.observe.daemons import DEFAULT_LOG_DIR, DEFAULT_PIPE_DIR
 from mpstui.plan.amounts import PlanError
 from mpstui.plan.profile import DaemonProfile, Limits
-from mpstui.text import printable
+from mpstui.text import printable, unprintable
 
 _UUID = re.compile(r"(GPU|MIG)-[A-Za-z0-9-]{1,60}")
 _PER_GPU = Path("/tmp/mps")  # noqa: S108 - what discovery and deployments look for: /tmp/mps_0
@@ -69,6 +69,9 @@ def specs_of(
     pipe_dir = wish.pipe_dir or Path(environment.get("CUDA_MPS_PIPE_DIRECTORY") or DEFAULT_PIPE_DIR)
     if not _absolute(pipe_dir).name:
         raise PlanError("/ is no pipe directory: a daemon needs a directory of its own")
+    for named in (pipe_dir, wish.log_dir or pipe_dir):
+        if (problem := unprintable(_absolute(named))) is not None:
+            raise PlanError(problem)
     if wish.per_gpu:
         return _per_gpu(wish, chosen, devices)
     log_dir = wish.log_dir

@@ -15,7 +15,7 @@ from typing import Final, Literal
 from mpstui.daemons.spec import DaemonSpec
 from mpstui.plan.amounts import PlanError, limit_text, printed_limit
 from mpstui.plan.cpus import cpu_text
-from mpstui.text import path_text
+from mpstui.text import path_text, unprintable
 
 UnitKind = Literal["systemd", "slurm", "pbs"]
 QUIT_AFTER: Final = 10
@@ -25,8 +25,9 @@ QUIT_AFTER: Final = 10
 def unit_text(kind: UnitKind, specs: Sequence[DaemonSpec]) -> str:
     """The text; a systemd unit is one daemon's. Raises PlanError."""
     for spec in specs:
-        if not all(os.fspath(path).isprintable() for path in (spec.pipe_dir, spec.log_dir)):
-            raise PlanError("a path with control characters cannot be written into a unit")
+        for path in (spec.pipe_dir, spec.log_dir):
+            if (problem := unprintable(path)) is not None:
+                raise PlanError(problem)
     if kind == "systemd":
         return "\n".join(_systemd(spec) for spec in specs)
     return _script(kind, specs)

@@ -30,7 +30,7 @@ from mpstui.observe.discovery import Place
 from mpstui.observe.logfile import Owners, UnreadableLogError, is_there, open_log
 from mpstui.observe.logparse import Clock
 from mpstui.observe.procfs import HiddenProcessError, read_arguments, read_environment, read_proc, read_stat
-from mpstui.text import printable
+from mpstui.text import printable, unprintable
 
 CHECKS: Final[tuple[Callable[[Facts], Iterator[Finding]], ...]] = (
     setup.driver,
@@ -197,7 +197,11 @@ def _open_files(pid: int) -> int | None:
 
 def _strays() -> Iterator[Stray]:
     """Dead MPS processes that nobody has collected, and servers whose parent is no control daemon."""
-    daemons = {daemon.key.pid for daemon in running_daemons()}
+    running = running_daemons()
+    for daemon in running:
+        if daemon.pipe_dir is not None and unprintable(daemon.pipe_dir) is not None:
+            yield Stray(daemon.key.pid, "daemon", False, unprintable=True)
+    daemons = {daemon.key.pid for daemon in running}
     for name in os.listdir("/proc"):
         if not name.isdigit() or not (read_proc(f"/proc/{name}/comm", 16) or b"").startswith(_COMM):
             continue

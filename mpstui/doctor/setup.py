@@ -165,7 +165,10 @@ def stray_processes(facts: Facts) -> Iterator[Finding]:
     """Servers and daemons that have ended and were not collected, or whose daemon is gone."""
     for stray in facts.strays:
         subject = f"{stray.name} {stray.pid}"
-        if stray.zombie:
+        if stray.unprintable:
+            text = "its directory has a name that cannot be printed, so that mpstui leaves the daemon out"
+            yield Finding("stray", "warning", subject, text, "Ask its user what it is for, or end it.")
+        elif stray.zombie:
             text = f"it has ended and waits for its parent, process {stray.parent}, to take note"
             remedy = "It holds no GPU. It goes when its parent does; in a container, run an init as PID 1."
             yield Finding("stray", "warning", subject, text, remedy)

@@ -97,6 +97,8 @@ class Stray:
     name: str
     zombie: bool
     parent: int | None = None
+    unprintable: bool = False
+    """A daemon that runs, and is left out everywhere, since its directory's name cannot be printed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from mpstui.observe.daemons import (
 from mpstui.observe.logdir import binary_version, find_log_dir, last_written
 from mpstui.observe.logfile import Owners, owners_of
 from mpstui.observe.procfs import HiddenProcessError, process_key, read_stat, user_name
-from mpstui.text import path_text
+from mpstui.text import path_text, unprintable
 
 WELL_KNOWN: Final = (
     os.fspath(DEFAULT_PIPE_DIR),
@@ -111,7 +111,9 @@ def discover(
 
 
 def _discovered(daemons: Sequence[DaemonProcess], well_known: Iterable[str]) -> list[Path]:
-    """The directories of running daemons, then the well-known ones; each directory once, however it is called."""
+    """The directories of running daemons, then the well-known ones; each directory once, however it is called, and
+    none whose name cannot be printed.
+    """
     known = [path for pattern in well_known for path in _matching(pattern)]
     here = {file_id(path): path for path in reversed(known)}
     paths = listening_dirs() if any(daemon.pipe_dir is None for daemon in daemons) else []
@@ -123,6 +125,7 @@ def _discovered(daemons: Sequence[DaemonProcess], well_known: Iterable[str]) -> 
             paths.append(here.get(daemon.pipe_id, daemon.pipe_dir))
         else:
             paths.append(daemon.pipe_dir)
+    paths = [path for path in paths if unprintable(path) is None]  # doctor tells of such a daemon
     seen: set[FileId | Path] = set()
     unique: list[Path] = []
     for path in (*sorted(paths, key=_natural), *known):
@@ -143,6 +146,8 @@ def _place(pipe_dir: Path, wanted_log_dir: Path | None, daemons: Sequence[Daemon
     start = how_to_start(pipe_dir) + elsewhere
     daemon = _daemon_of(pipe_dir, daemons)
     log_dir = find_log_dir(pipe_dir, daemon, wanted_log_dir)
+    if log_dir is not None and unprintable(log_dir) is not None:
+        log_dir = None
     # A daemon that runs proves its path short enough.
     trouble = (None if daemon else _too_long(pipe_dir)) or _trouble(pipe_dir, start)
     if trouble is None and daemon is None:
@@ -182,6 +187,8 @@ def _too_long(pipe_dir: Path) -> Trouble | None:
 def _trouble(pipe_dir: Path, start: str) -> Trouble | None:
     """Why nobody could talk through this directory, whatever is in it."""
     shown = path_text(pipe_dir)
+    if (problem := unprintable(pipe_dir)) is not None:
+        return "unusable", problem, _ANOTHER
     try:
         found = os.stat(pipe_dir)
     except PermissionError:
@@ -307,7 +314,8 @@ def _matching(pattern: str) -> list[Path]:
     paths = [Path("/")]
     for part in Path(pattern).parts[1:]:
         if "*" in part:
-            paths = [path / name for path in paths for name in _names(path) if fnmatch.fnmatchcase(name, part)]
+            found = ((path, name) for path in paths for name in _names(path) if fnmatch.fnmatchcase(name, part))
+            paths = [path / name for path, name in found if unprintable(name) is None]
         else:
             paths = [path / part for path in paths]
     return sorted((path for path in paths[:_PLACES_LIMIT] if os.path.isdir(path)), key=_natural)
@@ -357,6 +365,8 @@ def _elsewhere(pipe_dir: Path, daemons: Sequence[DaemonProcess]) -> str:
 
 
 def _named(daemon: DaemonProcess) -> str:
+    if daemon.pipe_dir is not None and unprintable(daemon.pipe_dir) is not None:
+        return f"as process {daemon.key.pid}, in a directory whose name cannot be printed"
     if daemon.pipe_dir is not None:
         return f"in {path_text(daemon.pipe_dir, 160)}"
     return f"as process {daemon.key.pid}, whose directory only its user and root may know"

@@ -14,7 +14,7 @@ from mpstui.model import empty
 from mpstui.plan.amounts import PlanError, limit_text, size
 from mpstui.plan.cpus import cpu_list, cpu_text
 from mpstui.plan.exports import ShareSettings
-from mpstui.text import printable
+from mpstui.text import printable, unprintable
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -195,8 +195,10 @@ def _text(value: Any) -> str:
 
 
 def _path(value: Any) -> Path:
-    if not isinstance(value, str) or not value.startswith("/") or not value.isprintable() or ".." in Path(value).parts:
+    if not isinstance(value, str) or not value.startswith("/") or ".." in Path(value).parts:
         raise ValueError("must be an absolute path")
+    if (problem := unprintable(value)) is not None:
+        raise ValueError(f"is not taken: {problem}")
     if not Path(value).name:
         raise ValueError("must be a directory for the daemon alone, not /")
     return Path(value)
