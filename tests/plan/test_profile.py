@@ -78,7 +78,7 @@ def test_a_profile_by_hand() -> None:
         ('"/tmp/mps_0"', '"tmp/mps_0"', 4, "absolute path"),
         ('"/tmp/mps_0"', '"/tmp/../etc"', 4, "absolute path"),
         ('"/tmp/mps_0"', '"/"', 4, "not /"),
-        ('"/tmp/mps_0"', '"/tmp/a\\nb"', 4, "absolute path"),
+        ('"/tmp/mps_0"', '"/tmp/a\\nb"', 4, "cannot be printed"),
         ('"GPU-1"', '"0"', 7, "list of UUIDs"),
         ('"GPU-1",', '"GPU-1", "GPU-1"', 7, "twice"),
         ("percentage = 50", "percentage = 0", 10, "from 0.1 to 100"),
