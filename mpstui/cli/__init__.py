@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mpstui.cli import planning
 from mpstui.cli.lean import asyncio
@@ -20,37 +21,77 @@ from mpstui.cli.past import wants_past
 from mpstui.model import Daemon
 from mpstui.text import path_text, printable, unprintable
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
 NO_DAEMON = "no MPS control daemon found: none is running, and none was named"
 
 
 _DIRECTORIES = ("CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY", "MPSTUI_AUDIT_LOG", "MPSTUI_CONTROL_BINARY")
 """Variables that name a place as an option does."""
-_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+_NOT_WRITTEN = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF})
+
+
+_READER_GONE = 128 + signal.SIGPIPE
+"""As a shell shows a program that ended by SIGPIPE (`mpstui status | head -1`): no refusal, and nothing to be said."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run mpstui; returns the exit status. No traceback reaches the user for anything that can be foreseen."""
+    _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a terminal or a pipe that knows ASCII only gets the rest as escapes
             stream.reconfigure(errors="backslashreplace")
+    if sys.stderr is sys.__stderr__ and isinstance(sys.stderr, io.TextIOWrapper):
+        sys.stderr = _Diagnostics(sys.stderr.buffer, sys.stderr.encoding, "backslashreplace", line_buffering=True)
     try:
         try:
             return _run(arguments)
         finally:
-            if sys.stdout is not None:
-                sys.stdout.flush()
+            sys.stdout.flush()
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # The reader of stdout has gone (`mpstui status | head`); nothing more can be said there.
-        sys.stderr.close()
-        return 1
+        _drop_output()
+        return _READER_GONE
     except OSError as error:
-        if error.errno not in _NO_ROOM:
+        if error.errno not in _NOT_WRITTEN:
             raise
-        with suppress(OSError):  # what is left in the buffer must not be tried again at the end
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return complain(f"the output could not be written: {error.strerror}", 1)
+
+
+class _Diagnostics(io.TextIOWrapper):
+    """stderr. What cannot be written there has no other place, and must not end what is being done."""
+
+    def write(self, text: str, /) -> int:
+        with suppress(OSError):
+            return super().write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            super().flush()
+
+
+def _open_closed_streams() -> None:
+    """A standard stream that the caller has closed (``>&-``) is as good as /dev/null; left closed, the next file to be
+    opened, the audit log say, would get its number and the output of every child."""
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(fd, True)
+    os.close(fd)
+    if sys.stdin is None:
+        sys.stdin = open(0, closefd=False)  # noqa: SIM115
+    if sys.stdout is None:
+        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
+
+
+def _drop_output() -> None:
+    """What is left in the buffer must not be tried again at the end."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _run(arguments: Sequence[str] | None) -> int:
@@ -183,11 +224,7 @@ async def _headless(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) ->
             if options.json:
                 print(json.dumps(to_json(snapshot), ensure_ascii=False))
             else:
-                from rich.console import Console
-
-                print_text(
-                    snapshot, Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else 10_000)
-                )
+                print_text(snapshot, output())
             status = exit_status(snapshot)
             if status is not ExitStatus.DONE:
                 for daemon in (d for d in snapshot.daemons if d.health != "ok" or d.unread):
@@ -204,6 +241,18 @@ async def _headless(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) ->
         return await change(options, collector)
     finally:
         await collector.stop()
+
+
+def output(width: int = 10_000) -> Console:
+    """Standard output for text and tables; ``width`` where it is no terminal, so that nothing is cut in a file."""
+    from rich.console import Console
+
+    class Output(Console):
+        def on_broken_pipe(self) -> None:
+            """As with print(); Rich ends the program with status 1."""
+            raise
+
+    return Output(highlight=False, markup=False, width=None if sys.stdout.isatty() else width)
 
 
 def state_text(daemon: Daemon) -> str:

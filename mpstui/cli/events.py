@@ -14,7 +14,7 @@ from typing import Any
 
 from mpstui.actions.audit import default_path
 from mpstui.actions.types import ExitStatus
-from mpstui.cli import complain
+from mpstui.cli import complain, output
 from mpstui.cli.past import logs_alone
 from mpstui.history.bywhom import AuditTrail
 from mpstui.history.postmortem import state_at
@@ -44,10 +44,8 @@ def print_past(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
         if options.json:
             print(json.dumps(to_json(snapshot), ensure_ascii=False))
             continue
-        from rich.console import Console
-
         print(f"{local_text(snapshot.time)}, from the logs alone")
-        print_text(snapshot, Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else 10_000))
+        print_text(snapshot, output())
     return max(exit_status(snapshot) for snapshot in snapshots)
 
 

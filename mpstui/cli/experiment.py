@@ -15,13 +15,14 @@ from rich.console import Console
 from rich.table import Table
 
 from mpstui.actions.types import ExitStatus
+from mpstui.cli import output
 from mpstui.cli.load import (
+    FILE_WIDTH,
     LoadRefused,
     cannot_write,
     complain,
     find_device,
     make_supervisor,
-    output,
     shared_daemon,
 )
 from mpstui.cli.loadoptions import seconds, whole, words
@@ -103,7 +104,7 @@ async def run(options: argparse.Namespace, sources: NodeSources, pipe_dirs: Sequ
         if options.json:
             print(json.dumps(to_json(outcome, about), ensure_ascii=False))
         else:
-            print_table(outcome, about, output())
+            print_table(outcome, about, output(FILE_WIDTH))
         sys.stdout.flush()
     except BrokenPipeError:
         raise

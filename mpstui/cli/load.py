@@ -20,6 +20,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from mpstui.actions.types import STATUS, ExitStatus
+from mpstui.cli import output
 from mpstui.load.private import PrivateDaemon, PrivateDaemonError, ask_daemon
 from mpstui.load.supervisor import Supervisor
 from mpstui.load.types import COMMAND, INFO, KERNELS, LoadSpec, WorkerReport, plural
@@ -30,7 +31,7 @@ from mpstui.text import error_text, format_size, path_text, printable
 
 DEFAULT_SECONDS = 10.0
 _TICK = 1.0
-_FILE_WIDTH = 160
+FILE_WIDTH = 160
 
 
 class LoadRefused(Exception):
@@ -219,7 +220,7 @@ async def _run(options: argparse.Namespace, spec: LoadSpec, supervisor: Supervis
     if options.json:
         print(json.dumps(to_json(spec, reports, final=True), ensure_ascii=False), flush=True)
     else:
-        print_table(spec, reports, output(), time.monotonic() - started)
+        print_table(spec, reports, output(FILE_WIDTH), time.monotonic() - started)
     sys.stdout.flush()
     if stopped is not None:
         raise stopped
@@ -235,11 +236,6 @@ def _progress(spec: LoadSpec, quiet: bool) -> Progress:
     if spec.seconds is not None:
         columns.insert(1, BarColumn())
     return Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal)
-
-
-def output() -> Console:
-    """Standard output for tables; wide where it is no terminal, so that nothing is cut in a file."""
-    return Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else _FILE_WIDTH)
 
 
 def _latest(report: WorkerReport) -> float | None:

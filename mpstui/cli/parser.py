@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
@@ -64,6 +65,11 @@ class LateParser(argparse.ArgumentParser):
         name = re.search(r"--demo.*ignored explicit argument (.*)", message)
         message = f"there is no simulated node {name[1]}; there are: {', '.join(NODES)}" if name else message
         super().error(printable(message, 2000))  # a shell's pattern, too, makes words of what it finds
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """argparse would say nothing of help that could not be written."""
+        if message:
+            (file or sys.stderr).write(message)
 
     def parse_known_args(self, *arguments: Any, **rest: Any) -> Any:
         fill, self._fill = self._fill, None
