@@ -25,7 +25,9 @@ from typing import Any, Final, NoReturn
 from mpstui.load.errors import cuda_error, limit_too_small, words
 from mpstui.load.process import Channel
 from mpstui.load.types import INFO
-from mpstui.sim.simd.config import Gpu, read_json, read_marker, write_json
+from mpstui.sim.simd.clients import context_memory
+from mpstui.sim.simd.config import LOAD, Gpu, read_json, read_marker, write_json
+from mpstui.sim.simd.process import start_ticks
 
 REPORT_SECONDS: Final = 0.25
 FIRST_SECONDS: Final = 0.03
@@ -125,7 +127,7 @@ class SimWorker:
         if not found:
             channel.fail(cuda_error(101, "CUDA_ERROR_INVALID_DEVICE", "cuInit"))
         self.gpu: Gpu = found[0]
-        self.peers_dir = node / "load"
+        self.peers_dir = node / LOAD
         self.daemon: socket.socket | None = None
         self.lost = 0
         self.sms = self.gpu.sm_count
@@ -311,7 +313,17 @@ class SimWorker:
         sms = min(self.sms, _SMALL_SMS) if self.order.kernel == "small" else self.sms
         dram = int(min(1.0, sms / _TRIAD_KNEE) * _TRIAD_DRAM) if self.order.kernel == "triad" else 0
         self._tell(f"uses {sms} {dram}".encode())
-        me = {"kernel": self.order.kernel, "sms": self.sms, "device": self.gpu.index, "mps": self.daemon is not None}
+        me = {
+            "kernel": self.order.kernel,
+            "sms": self.sms,
+            "device": self.gpu.index,
+            "mps": self.daemon is not None,
+            # Of a worker without MPS no daemon tells: the simulated NVML reads it here.
+            "start_ticks": start_ticks(os.getpid()),
+            "used_sms": sms,
+            "dram": dram,
+            "memory": context_memory(self.gpu.sm_count, self.gpu) + self.memory,
+        }
         with contextlib.suppress(OSError):
             self.peers_dir.mkdir(exist_ok=True)
             write_json(self.peers_dir / f"{os.getpid()}.json", me)

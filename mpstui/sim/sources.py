@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,6 +14,7 @@ from mpstui.model import Device
 from mpstui.observe.sources import NvmlSample, ProcessFacts, ProcessSource
 from mpstui.sim.simd.config import (
     DRIVER_VERSION,
+    LOAD,
     MARKER,
     MIB,
     SERVER_MEMORY,
@@ -160,14 +162,21 @@ class SimNvml:
             return NvmlSample(now, error=f"the simulated node in {path_text(self._pipe_dir)} is gone")
         state = self._state.read()
         clients = self._members(state)
+        outside = [found for directory in self._state.dirs for found in _outside(directory, self._gpus)]
         servers = dict.fromkeys(state.servers, SERVER_MEMORY)
         processes = {
-            uuid: {**servers, **{pid: size for pid, size in mine.items() if size}} for uuid, mine in clients.items()
+            uuid: {
+                **servers,
+                **{pid: size for pid, size in mine.items() if size},
+                **{process.pid: process.memory[uuid] for process in outside if uuid in process.memory},
+            }
+            for uuid, mine in clients.items()
         }
+        running = [*state.clients.values(), *outside]
         return NvmlSample(
             time=now,
             driver_version=DRIVER_VERSION,
-            devices=tuple(_device(gpu, state, sum(processes[gpu.uuid].values()), now) for gpu in self._gpus),
+            devices=tuple(_device(gpu, running, sum(processes[gpu.uuid].values()), now) for gpu in self._gpus),
             mps_clients=clients,
             processes=processes,
         )
@@ -193,8 +202,25 @@ class SimNvml:
         return {gpu.uuid: {c.pid: c.memory.get(gpu.uuid, 0) for c in clients} for gpu in self._gpus}
 
 
-def _device(gpu: Gpu, state: _State, used: int, now: float) -> Device:
-    busy = [c for c in state.clients.values() if c.busy and gpu.uuid in c.memory]
+def _outside(pipe_dir: Path, gpus: Sequence[Gpu]) -> list[_Process]:
+    """The simulated workers that compute without MPS: of these no daemon knows."""
+    found: list[_Process] = []
+    for file in sorted((pipe_dir / LOAD).glob("[0-9]*.json"))[:_CLIENT_LIMIT]:
+        try:
+            entry, pid = read_json(file), int(file.stem)
+            ticks = int(entry["start_ticks"])
+            if entry["mps"] is not False or start_ticks(pid) != ticks:
+                continue
+            memory = {gpu.uuid: int(entry["memory"]) for gpu in gpus if gpu.index == int(entry["device"])}
+            used, dram = int(entry["used_sms"]), int(entry["dram"])
+        except (OSError, ValueError, TypeError, KeyError, OverflowError):
+            continue
+        found.append(_Process(pid, ticks, os.getuid(), None, "", None, None, True, used, used, dram, 0.0, memory))
+    return found
+
+
+def _device(gpu: Gpu, running: Sequence[_Process], used: int, now: float) -> Device:
+    busy = [process for process in running if process.busy and gpu.uuid in process.memory]
     load, dram_load = _loads(busy, gpu.sm_count)
     wave = _wave(now, gpu.index)
     sm = _clamp(100 * load * (0.93 + 0.07 * wave), 99.0) if busy else 0.0

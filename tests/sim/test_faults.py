@@ -80,7 +80,7 @@ def test_kill_of_a_busy_client_takes_its_neighbour(start: Callable[..., SimNode]
     clients[1069].kill()
     assert clients[1069].wait(30) == "-9"
     assert clients[1067].wait_status("lost")
-    assert clients[1067].error == 719
+    assert clients[1067].error == 700
     assert status(node) == "FAULT"
     assert str(clients[1067].pid) in node.control("ps")
     clients[1067].tell("exit")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -201,3 +203,39 @@ def test_links_and_fifos_in_the_directory_are_not_followed(pipe_dir: Path, tmp_p
     os.mkfifo(pipe_dir / MARKER)
     assert not is_simulated(pipe_dir)
     assert SimNvml(pipe_dir).sample().error is not None
+
+
+def test_what_computes_without_mps_keeps_the_device_busy(start: Callable[..., SimNode]) -> None:
+    """The daemon knows nothing of it; NVML lists it among the processes of the device, and not among the clients."""
+    node = start()
+    nvml = SimNvml(node.pipe_dir)
+    command = [sys.executable, "-m", "mpstui", "load", "fma", "--mps", "off", "--clients", "2", "--seconds", "600"]
+    load = subprocess.Popen(
+        [*command, "--pipe-dir", str(node.pipe_dir)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        eventually(lambda: nvml.sample().devices[0].gpu_utilization == 100.0)
+        eventually(lambda: len(nvml.sample().processes[nvml.sample().devices[0].uuid]) == 2)
+        sample = nvml.sample()
+        busy, idle = sample.devices
+        assert (busy.sm_utilization or 0) > 80
+        assert (idle.sm_utilization, idle.gpu_utilization, sample.processes[idle.uuid]) == (0.0, 0.0, {})
+        assert set(sample.processes[busy.uuid].values()) == {514 * MIB}
+        assert busy.memory_used == (idle.memory_used or 0) + 2 * 514 * MIB
+        assert sample.mps_clients == {busy.uuid: {}, idle.uuid: {}}
+    finally:
+        load.terminate()
+        load.wait(60)
+    eventually(lambda: nvml.sample().devices[0].gpu_utilization == 0.0)
+
+
+@pytest.mark.parametrize(
+    "entry", ["[]", "{}", '{"mps": false, "start_ticks": 1}', "9" * 400, '{"mps": false, "device":']
+)
+def test_a_worker_s_file_that_lies_is_no_process(start: Callable[..., SimNode], entry: str) -> None:
+    node = start()
+    (node.pipe_dir / "load").mkdir()
+    (node.pipe_dir / "load" / f"{os.getpid()}.json").write_text(entry)
+    sample = SimNvml(node.pipe_dir).sample()
+    assert sample.error is None
+    assert [device.gpu_utilization for device in sample.devices] == [0.0, 0.0]

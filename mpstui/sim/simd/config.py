@@ -18,6 +18,8 @@ STATE: Final = "mpstui-simulated.json"
 """What NVML and /proc would tell of the node's processes; the daemon rewrites it when something changes."""
 SERVER_START: Final = "MPSTUI_SIM_SERVER_START"
 """A variable: the seconds that each server stays INITIALIZING, or the words with which it fails to start."""
+LOAD: Final = "load"
+"""The folder in which simulated load workers tell of each other."""
 MIB: Final = 1 << 20
 READ_LIMIT: Final = 2 * MIB
 DRIVER_VERSION: Final = "580.159.04"

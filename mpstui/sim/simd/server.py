@@ -205,8 +205,8 @@ class Server:
     def drop(self, client: Client) -> None:
         """The client's process has closed its connection or is gone.
 
-        One in the middle of a kernel, that had not been terminated before, takes its neighbours along (fact 17);
-        between short kernels a kill harmed nobody (docs/verified.md).
+        One in the middle of a kernel, that had not been terminated before, takes its neighbours along with 700; between
+        short kernels a kill harmed nobody (facts 17, 33).
         """
         devices = [x.device for x in client.contexts]
         harmful = client.endless and not client.clean and not client.terminated and not client.error
@@ -214,7 +214,7 @@ class Server:
         if harmful:
             neighbour = next((c for c in self._on(devices) if c is not client), None)
             if neighbour is not None:
-                self.fault(neighbour, LAUNCH_FAILURE)
+                self.fault(neighbour)
         self.log(f"Server failed to recevie command with status 806, assuming client {self._name(client.pid, 0)} exit")
         self.log(f"Client process {client.pid} disconnected")
         self.clients.remove(client)
@@ -251,10 +251,10 @@ class Server:
         self.log("Client termination succeeded.")
         done()
 
-    def fault(self, blamed: Client, others: int = ILLEGAL_ADDRESS) -> None:
+    def fault(self, blamed: Client) -> None:
         """A fatal GPU error on the devices of ``blamed``: every client on them and every device of those is torn down.
 
-        ``others`` is the CUDA error of the clients on the first device; those further away get 719 (fact 18).
+        Clients on its own devices get 700, those further away 719 (facts 18, 33).
         """
         self.log(f"Client {{PID: {blamed.pid}, Context: 1}} encountered a fatal GPU error.")
         self.log("Server is handling a fatal GPU error.")
@@ -288,7 +288,7 @@ class Server:
         self._reset.update(devices)
         for client in affected:
             near = any(x.device in first for x in client.contexts)
-            client.lose(others if near else LAUNCH_FAILURE)
+            client.lose(ILLEGAL_ADDRESS if near else LAUNCH_FAILURE)
 
     def _on(self, devices: Sequence[int]) -> list[Client]:
         return [c for c in self.listed() if any(x.device in devices for x in c.contexts)]
