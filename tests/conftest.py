@@ -19,6 +19,7 @@ if os.environ.get("MPSTUI_CONTRACT") != "real":
     os.environ.pop("CUDA_VISIBLE_DEVICES", None)
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background jobs ignore it, and so would our children
     signal.signal(signal.SIGINT, signal.default_int_handler)
+os.environ.setdefault("MPSTUI_CONTROL_DEADLINE", "60")  # a binary that is only slow is not blocked
 os.environ["TZ"] = "UTC"  # the screen shows local times
 time.tzset()
 sys.path += [str(Path(__file__).parent), str(Path(__file__).parent / "pty")]
@@ -38,3 +39,9 @@ def nobodys_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
         for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME"):
             patch.setenv(name, str(tmp_path_factory.mktemp(name)))
         yield
+
+
+@pytest.fixture
+def usual_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For a daemon that is blocked: it is not waited for as long as one that the machine may have made slow."""
+    monkeypatch.delenv("MPSTUI_CONTROL_DEADLINE", raising=False)

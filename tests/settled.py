@@ -8,7 +8,7 @@ from typing import Any
 
 from textual._context import active_app
 
-DEADLINE = 30.0
+DEADLINE = 120.0
 
 
 async def settled(min_sleep: float = 0.0, max_sleep: float = DEADLINE) -> None:

@@ -215,11 +215,24 @@ def _lock(pipe_dir: Path) -> asyncio.Lock:
     return of_loop.setdefault(os.path.realpath(pipe_dir), asyncio.Lock())
 
 
+def patience(seconds: float) -> float:
+    """How long the control binary is waited for: ``seconds``, or MPSTUI_CONTROL_DEADLINE where that is more.
+
+    On a machine with more work than processors a binary that is only slow looks like a daemon that does not answer.
+    """
+    try:
+        wish = float(os.environ.get("MPSTUI_CONTROL_DEADLINE", ""))
+    except ValueError:
+        return seconds
+    return min(max(seconds, wish), 3600.0) if wish == wish else seconds
+
+
 class ControlChannel:
     """The way to one control daemon.
 
-    ``deadline`` and ``terminate_deadline`` are seconds. ``binary`` is the command to run, with arguments that come
-    before everything else; ``log_dir`` is handed on in the environment.
+    ``deadline`` and ``terminate_deadline`` are seconds, 5 and 30 where nothing else is said (see ``patience``).
+    ``binary`` is the command to run, with arguments that come before everything else; ``log_dir`` is handed on in the
+    environment.
     """
 
     def __init__(
@@ -227,14 +240,14 @@ class ControlChannel:
         pipe_dir: Path,
         binary: tuple[str, ...],
         *,
-        deadline: float = 5.0,
-        terminate_deadline: float = 30.0,
+        deadline: float | None = None,
+        terminate_deadline: float | None = None,
         log_dir: Path | None = None,
     ) -> None:
         self.pipe_dir = pipe_dir
         self.binary = binary
-        self.deadline = deadline
-        self.terminate_deadline = terminate_deadline
+        self.deadline = patience(5.0) if deadline is None else deadline
+        self.terminate_deadline = patience(30.0) if terminate_deadline is None else terminate_deadline
         self.log_dir = log_dir
         self.sent = 0
         """Processes started for commands so far, retries included."""

@@ -20,7 +20,7 @@ from typing import Final
 
 from mpstui.actions.audit import AuditLog
 from mpstui.actions.types import STATUS, ExitStatus, Progress
-from mpstui.control.channel import ControlChannel
+from mpstui.control.channel import ControlChannel, patience
 from mpstui.control.mps import MpsControl
 from mpstui.daemons.directories import DaemonError, check_length, prepare
 from mpstui.daemons.spec import DaemonSpec
@@ -59,14 +59,14 @@ async def start(
     audit: AuditLog,
     *,
     read_only: bool = False,
-    deadline: float = READY_WITHIN,
+    deadline: float | None = None,
     progress: Progress = lambda text: None,
 ) -> Started:
     """Start the daemon and wait until it answers, at most ``deadline`` seconds. Every way out leaves an audit line."""
     if read_only:
         return Started(spec, ExitStatus.REFUSED_BY_SAFETY_RULE, READ_ONLY)
     try:
-        result = await _start(spec, binary, deadline, progress)
+        result = await _start(spec, binary, patience(READY_WITHIN) if deadline is None else deadline, progress)
     except DaemonError as error:
         result = Started(spec, error.status, str(error))
     trouble = audit.write(

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from mpstui.control.channel import patience
 from mpstui.doctor import setup, sharing
 from mpstui.doctor.types import (
     SHM,
@@ -103,7 +104,11 @@ def _binary(command: Sequence[str]) -> BinaryFacts:
     shown = printable(command[-1] if len(command) > 1 else path)
     try:
         done = subprocess.run(
-            [*command, "-v"], capture_output=True, timeout=_VERSION_SECONDS, stdin=subprocess.DEVNULL, check=False
+            [*command, "-v"],
+            capture_output=True,
+            timeout=patience(_VERSION_SECONDS),
+            stdin=subprocess.DEVNULL,
+            check=False,
         )
     except subprocess.TimeoutExpired:
         return BinaryFacts(shown, trouble=f"it has not said its version in {_VERSION_SECONDS:g} s")

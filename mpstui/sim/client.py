@@ -107,14 +107,14 @@ class SimClient:
             self._statuses.append(status)
         return bool(chunk)
 
-    def wait_settled(self, timeout: float = 10.0) -> str:
+    def wait_settled(self, timeout: float = 120.0) -> str:
         """Waits until it is connected, refused, pending or without MPS; gives the status reached by then."""
         deadline = time.monotonic() + timeout
         while len(self._statuses) < 2 and self._read(deadline - time.monotonic()):
             pass
         return self.status()
 
-    def wait_status(self, wanted: str, timeout: float = 10.0) -> bool:
+    def wait_status(self, wanted: str, timeout: float = 120.0) -> bool:
         """Waits until it has, or has had, this status, e.g. ``lost``; False when it did not come in time."""
         deadline = time.monotonic() + timeout
         while wanted not in self._statuses and self._read(deadline - time.monotonic()):

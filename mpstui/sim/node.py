@@ -24,7 +24,7 @@ from mpstui.text import path_text
 _ROOT: Final = Path(__file__).resolve().parents[2]
 _SOCKET_PATH_LIMIT: Final = 107
 """Bytes of a Unix socket's path."""
-_END_SECONDS: Final = 30.0
+_END_SECONDS: Final = 120.0
 """After a SIGKILL; a busy machine takes its time."""
 _SERVE: Final = "import sys; sys.path.insert(0, sys.argv[1]); from mpstui.sim.serving import main; main(sys.argv[2:])"
 
@@ -54,7 +54,7 @@ class SimNode:
         multiuser: bool = False,
         visible: str | None = None,
         env: Mapping[str, str] | None = None,
-        timeout: float = 20.0,
+        timeout: float = 120.0,
     ) -> SimNode:
         """Makes ``pipe_dir`` a simulated node's and starts its daemon, or ``scenario`` with its clients.
 
@@ -86,7 +86,7 @@ class SimNode:
         visible: str | None = None,
         options: Sequence[str] = (),
         env: Mapping[str, str] | None = None,
-        timeout: float = 20.0,
+        timeout: float = 120.0,
     ) -> None:
         """Starts the control daemon, with more ``options`` and variables; raises SimError where one runs already."""
         environment = {**(env or {}), **({} if visible is None else {"CUDA_VISIBLE_DEVICES": visible})}
@@ -141,7 +141,7 @@ class SimNode:
         state: dict[str, Any] = read_json(self.pipe_dir / STATE)
         return state
 
-    def control(self, commands: str, *, timeout: float = 10.0, env: Mapping[str, str] | None = None) -> str:
+    def control(self, commands: str, *, timeout: float = 120.0, env: Mapping[str, str] | None = None) -> str:
         """Standard output of a one-shot session with these lines. Raises subprocess.TimeoutExpired.
 
         One that meets somebody else's session is refused, not always in words (facts 2, 30), and tried again for
@@ -163,7 +163,7 @@ class SimNode:
             time.sleep(0.02)
 
     def spawn(
-        self, behaviour: Behaviour = "idle", *, wait: bool = True, timeout: float = 30.0, **options: Any
+        self, behaviour: Behaviour = "idle", *, wait: bool = True, timeout: float = 120.0, **options: Any
     ) -> SimClient:
         """Starts a client (``options`` as SimClient's) and waits until it is connected, refused or pending.
 

@@ -76,7 +76,7 @@ class Stranger:
             # Ends as its own session's leader: nothing else of the machine is in it.
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
-            process.wait(60)
+            process.wait(120)
             if process.stdout is not None:
                 process.stdout.close()
 

@@ -43,7 +43,7 @@ def mpstui(tmp_path: Path) -> Mpstui:
             [sys.executable, "-m", "mpstui", *map(str, arguments)],
             capture_output=True,
             text=True,
-            timeout=50,
+            timeout=120,
             env=environment,
             stdin=subprocess.DEVNULL,
         )

@@ -179,7 +179,7 @@ def test_headless_commands_do_not_import_textual(node: SimNode) -> None:
         f"status = main(['status', '--json', '--pipe-dir', {str(node.pipe_dir)!r}])\n"
         "print([m for m in sys.modules if m.split('.')[0] in ('textual', 'cuda')], file=sys.stderr); sys.exit(status)"
     )
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=50)
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
     assert (ended.returncode, ended.stderr.strip()) == (0, "[]")
 
 

@@ -57,7 +57,7 @@ def test_a_full_disk_is_said_in_one_line(node: SimNode, arguments: tuple[str, ..
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
             [sys.executable, "-m", "mpstui", *arguments, *where],
-            stdout=full, stderr=subprocess.PIPE, text=True, timeout=50, env=os.environ, stdin=subprocess.DEVNULL,
+            stdout=full, stderr=subprocess.PIPE, text=True, timeout=120, env=os.environ, stdin=subprocess.DEVNULL,
             check=False,
         )  # fmt: skip
     assert done.returncode == 1

@@ -96,7 +96,7 @@ def test_follow_goes_on_until_it_is_interrupted(logs):
             assert json.loads(found)["pid"] == 77
             process.send_signal(2)
             process.stdout.read()
-            assert process.wait(20) == 130
+            assert process.wait(120) == 130
             assert b"Traceback" not in process.stderr.read()
         finally:
             process.kill()

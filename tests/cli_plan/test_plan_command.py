@@ -132,7 +132,7 @@ def test_run_becomes_the_command(mpstui: Run, place: Path) -> None:
         stdout=subprocess.PIPE,
         text=True,
     ) as process:
-        out, _ = process.communicate(timeout=30)
+        out, _ = process.communicate(timeout=120)
     # The same process: no parent lingers, and the command's status is the status.
     assert out == f"{process.pid} 18.2 ['-x', '--', 'y z']\n"
     done = run_mpstui("run", "--share", "serve", "--", "sh", "-c", "exit 7")

@@ -21,7 +21,7 @@ T = TypeVar("T")
 Mode = Literal["idle", "busy", "endless", "fault"]
 """``idle``: contexts that do nothing. ``busy``: short kernels. ``endless``: one kernel that never ends. ``fault``: busy
 until it is told to fault. All but ``endless`` end cleanly when stopped."""
-WAIT = 20.0
+WAIT = 120.0
 """Seconds after which something that should have happened is taken not to."""
 
 
@@ -117,7 +117,7 @@ async def open_node(directory: Path, devices: int = 2) -> Node:
     return await SimulatedNode.start(directory, devices)
 
 
-def control_of(node: Node, *, uid: int | None = None, deadline: float = 5.0) -> MpsControl:
+def control_of(node: Node, *, uid: int | None = None, deadline: float = 120.0) -> MpsControl:
     """The daemon's commands, as this user or as another one."""
     binary = node.binary if uid is None else node.binary_as(uid)
     return MpsControl(ControlChannel(node.pipe_dir, binary, deadline=deadline, log_dir=node.log_dir))

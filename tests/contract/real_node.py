@@ -90,7 +90,7 @@ class RealNode:
         self.pipe_dir = directory / "pipe"
         self.log_dir = directory / "log"
         self.daemon_pid = 0
-        listing = subprocess.run(["nvidia-smi", "-L"], check=True, capture_output=True, text=True, timeout=30)
+        listing = subprocess.run(["nvidia-smi", "-L"], check=True, capture_output=True, text=True, timeout=120)
         self.device_count = sum(line.startswith("GPU ") for line in listing.stdout.splitlines())
         self._clients: list[RealClient] = []
 
@@ -159,7 +159,7 @@ class RealNode:
         if _alive(self.daemon_pid):
             with contextlib.suppress(subprocess.TimeoutExpired):
                 await asyncio.to_thread(
-                    subprocess.run, [CONTROL], input=b"quit -t 1\n", env=self._environment(), timeout=10, check=False
+                    subprocess.run, [CONTROL], input=b"quit -t 1\n", env=self._environment(), timeout=120, check=False
                 )
         for pid in (self.daemon_pid, *servers):
             if _alive(pid):

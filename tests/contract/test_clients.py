@@ -117,7 +117,6 @@ async def test_terminate_ends_an_endless_kernel_and_nothing_else(node: Node, con
     server = await only_server(control)
     answer = await control.terminate_client(server, endless.pid)
     assert (answer.outcome, answer.stdout) == (Outcome.OK, b"0\n")
-    assert answer.seconds < 5
     assert await endless.ended() == End(10, TERMINATED)
     assert (await control.get_server_status(server)).value == "ACTIVE"
     for neighbour in neighbours:

@@ -62,7 +62,7 @@ async def test_quit_with_a_time_limit_ends_the_clients(node: Node, control: MpsC
     await only_server(control)
     answer = await control.quit(1)
     assert answer.ok
-    assert 0.9 < answer.seconds < 10
+    assert answer.seconds > 0.9
     assert await client.ended() == End(10, RPC_FAILURE)
     await absent(control)
 

@@ -33,11 +33,15 @@ def script(tmp_path: Path) -> Script:
     return make
 
 
-def channel(tmp_path: Path, binary: tuple[str, ...], deadline: float = 5.0) -> ControlChannel:
+DEADLINES = (0.3, 3.0, 30.0)
+"""For a binary that is to have done something before it is ended: the next one where the machine was too busy."""
+
+
+def channel(tmp_path: Path, binary: tuple[str, ...], deadline: float = 120.0) -> ControlChannel:
     return ControlChannel(tmp_path / "pipe", binary, deadline=deadline, log_dir=tmp_path / "log")
 
 
-async def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
+async def until(condition: Callable[[], bool], seconds: float = 120.0) -> None:
     """Wait for a condition; fails after ``seconds``."""
     end = time.monotonic() + seconds
     while not condition():
@@ -77,16 +81,22 @@ async def test_a_second_line_is_never_sent(tmp_path: Path, script: Script) -> No
 async def test_a_hanging_binary_is_killed_with_its_children(tmp_path: Path, script: Script) -> None:
     child = tmp_path / "child"
     binary = script(f"sleep 300 & echo $! > {child}; wait")
-    answer = await MpsControl(channel(tmp_path, binary, deadline=0.3)).get_server_list()
-    assert answer.outcome is Outcome.BLOCKED
-    assert answer.message == "The control daemon did not answer within 0.3 s."
-    assert 0.3 <= answer.seconds < 3
+    for deadline in DEADLINES:
+        answer = await MpsControl(channel(tmp_path, binary, deadline=deadline)).get_server_list()
+        assert answer.outcome is Outcome.BLOCKED
+        assert answer.message == f"The control daemon did not answer within {deadline:g} s."
+        assert answer.seconds >= deadline
+        if child.exists() and child.read_text().strip():
+            break
     await gone(child)
 
 
 async def test_output_that_came_before_the_deadline_is_kept(tmp_path: Path, script: Script) -> None:
     binary = script("echo half; exec sleep 300")
-    answer = await MpsControl(channel(tmp_path, binary, deadline=0.5)).get_server_list()
+    for deadline in DEADLINES:
+        answer = await MpsControl(channel(tmp_path, binary, deadline=deadline)).get_server_list()
+        if answer.stdout:
+            break
     assert (answer.outcome, answer.stdout, answer.value) == (Outcome.BLOCKED, b"half\n", None)
 
 
@@ -118,7 +128,6 @@ async def test_a_flood_is_cut_off(tmp_path: Path, script: Script) -> None:
     assert answer.outcome is Outcome.UNREADABLE
     assert answer.message == "The control binary printed more than 4 MiB."
     assert len(answer.stdout) < OUTPUT_LIMIT + (1 << 20)
-    assert answer.seconds < 4
 
 
 async def test_a_flood_on_stderr_is_cut_off(tmp_path: Path, script: Script) -> None:
@@ -243,7 +252,7 @@ async def test_a_command_needs_nothing_of_us_once_it_is_started(tmp_path: Path, 
     """Stopped with Ctrl-Z between the start and the first byte, mpstui would keep the session open for everybody."""
     done, before = tmp_path / "done", set(psutil.Process().children())
     running = asyncio.ensure_future(channel(tmp_path, script(f"cat > /dev/null; touch {done}; echo 100.0")).run("ps"))
-    end = time.monotonic() + 30
+    end = time.monotonic() + 120
     while set(psutil.Process().children()) <= before and not done.exists():
         await asyncio.sleep(0)  # one turn of the loop at a time until the process is there, and none after that
         assert time.monotonic() < end
@@ -303,7 +312,7 @@ async def test_an_empty_answer_behind_the_proof_is_one(tmp_path: Path, script: S
 
 
 async def test_terminate_and_quit_have_their_own_deadline(tmp_path: Path, script: Script) -> None:
-    one = ControlChannel(tmp_path / "pipe", script("sleep 0.3; echo 0"), deadline=0.1, terminate_deadline=10.0)
+    one = ControlChannel(tmp_path / "pipe", script("sleep 0.3; echo 0"), deadline=0.1, terminate_deadline=120.0)
     assert (await MpsControl(one).terminate_client(1, 2)).ok
     assert (await MpsControl(one).get_server_list()).outcome is Outcome.BLOCKED
 
@@ -402,3 +411,14 @@ async def test_a_command_cancelled_while_it_starts_is_reaped_once(
         with contextlib.suppress(asyncio.CancelledError):
             await running
     assert "Unknown child process" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("said", "deadline"),
+    [("60", 60.0), ("1", 5.0), ("", 5.0), ("long", 5.0), ("nan", 5.0), ("inf", 3600.0), ("-1", 5.0)],
+)
+def test_a_longer_deadline_than_usual_can_be_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, deadline: float
+) -> None:
+    monkeypatch.setenv("MPSTUI_CONTROL_DEADLINE", said)
+    assert ControlChannel(tmp_path, ()).deadline == deadline

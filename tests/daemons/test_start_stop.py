@@ -259,7 +259,7 @@ async def test_stop_waits_for_the_clients_and_shows_them_going(place: Path, audi
             assert not leaving.done()
             await asyncio.sleep(0.01)
         clients[1].tell("exit")
-        result = await asyncio.wait_for(leaving, 20)
+        result = await asyncio.wait_for(leaving, 120)
     finally:
         for client in clients:
             client.close()

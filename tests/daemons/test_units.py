@@ -66,7 +66,9 @@ def run_part(place: Path, text: str, part: str, **environment: str) -> subproces
     # A file and not a pipe: the daemon keeps its standard output open.
     output = place / "output"
     with output.open("w") as file:
-        done = subprocess.run(["sh"], input=text, stdout=file, stderr=file, text=True, env=own, check=False, timeout=50)
+        done = subprocess.run(
+            ["sh"], input=text, stdout=file, stderr=file, text=True, env=own, check=False, timeout=120
+        )
     return subprocess.CompletedProcess(done.args, done.returncode, output.read_text())
 
 

@@ -105,6 +105,7 @@ async def test_fault_is_ended_with_its_clients():
         await node.until(only_the_unhurt)
 
 
+@pytest.mark.usefixtures("usual_deadline")
 async def test_blocked_is_freed_by_ending_one_process():
     async with drill("blocked") as node:
         found = await node.until(lambda s, d: d.blocked_by and d.blocked_by.start_ticks and standstill(d))

@@ -17,7 +17,7 @@ from mpstui.observe.procfs import process_key
 from mpstui.sim import SimNode
 from mpstui.sim.load import worker_command
 
-DEADLINE = 20.0
+DEADLINE = 120.0
 
 
 @pytest.fixture

@@ -99,11 +99,11 @@ class FakeNvml:
         self.members: dict[str, dict[int, int | None]] = {UUID: {}}
 
     def sample(self) -> NvmlSample:
-        self.gate.wait(30)
+        self.gate.wait(120)
         return NvmlSample(1.0, "580", (Device(UUID, index=0, sm_count=132),), mps_clients=dict(self.members))
 
     def membership(self):
-        self.gate.wait(30)
+        self.gate.wait(120)
         return {uuid: dict(found) for uuid, found in self.members.items()}
 
     def close(self) -> None:

@@ -176,7 +176,7 @@ async def test_hanging_nvml_stops_nothing(node):
     node.connect(700)
     await node.settled()
     assert {c.pid for c in node.daemon.clients()} == {643, 700}
-    await asyncio.wait_for(node.collector.stop(), 30)
+    await asyncio.wait_for(node.collector.stop(), 120)
 
 
 async def test_hanging_nvml_is_said_on_the_screen(tmp_path):
@@ -307,7 +307,7 @@ async def test_a_slow_user_directory_does_not_hold_the_screen_up(node):
     node.collector._files = Worker("slow")
     released = threading.Event()
     read = node.processes.facts
-    node.processes.facts = lambda pids: (released.wait(20), read(pids))[1]
+    node.processes.facts = lambda pids: (released.wait(120), read(pids))[1]
     try:
         node.connect(700)
         await node.until(lambda: 700 in {c.pid for c in node.daemon.clients()})

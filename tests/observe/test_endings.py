@@ -37,7 +37,7 @@ async def test_the_end_of_a_process_is_told_once_though_nobody_has_reaped_it(sle
     endings = Endings(lambda: (told.append(1), ended.set()))
     endings.watch({sleeper.pid})
     sleeper.kill()
-    await asyncio.wait_for(ended.wait(), 20)
+    await asyncio.wait_for(ended.wait(), 120)
     for _ in range(3):
         endings.watch({sleeper.pid})
         await asyncio.sleep(0)

@@ -36,7 +36,7 @@ class Watched:
     def sent(self) -> int:
         return self.collector.control_for(self.node.pipe_dir).channel.sent
 
-    async def until(self, condition, patience: float = 20.0):
+    async def until(self, condition, patience: float = 120.0):
         """Waits for a snapshot that fulfils ``condition``."""
 
         async def fulfilled() -> None:
@@ -57,7 +57,7 @@ class Watched:
         """A control session that has got through with ``text``: one that meets another is refused and tried again."""
         log = self.node.log_dir / "control.log"
         environment = {**os.environ, "CUDA_MPS_PIPE_DIRECTORY": str(self.node.pipe_dir)}
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 120
         while time.monotonic() < deadline:
             before = log.stat().st_size
             process = subprocess.Popen(
@@ -136,7 +136,7 @@ async def test_fault_and_recovery(watched):
     await watched.until(lambda d: d.servers[0].status == "ACTIVE" and not pids(d))
 
 
-async def test_a_second_terminate_is_explained_and_not_probed(watched):
+async def test_a_second_terminate_is_explained_and_not_probed(usual_deadline, watched):
     client = await watched.spawn("busy")
     daemon = await watched.until(lambda d: [c for c in d.clients() if c.contexts])
     command = f"terminate_client {daemon.servers[0].pid} {client.pid}\n"

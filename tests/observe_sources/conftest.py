@@ -42,7 +42,7 @@ def spawn() -> Iterator[Spawn]:
     yield start
     for process in running:
         process.send_signal(signal.SIGKILL)
-        process.communicate(timeout=20)
+        process.communicate(timeout=120)
 
 
 @pytest.fixture

@@ -97,7 +97,7 @@ def test_a_running_daemon(room: Path, start: Start) -> None:
     assert (place.state, place.daemon, place.uid) == ("running", process_key(daemon.pid), os.geteuid())
     assert (place.protocol, place.multiuser, place.version) == ("legacy", True, "13000")
     assert place.log_dir == logs
-    assert place.start_time == pytest.approx(time.time(), abs=30)
+    assert place.start_time == pytest.approx(time.time(), abs=600)
     assert (place.detail, place.remedy) == ("", "")
     assert one(room / "p") == place, "nothing changes while nothing happens"
 

@@ -307,4 +307,4 @@ def test_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_importing_it_does_not_import_pynvml() -> None:
     code = "import sys, mpstui.observe.nvml; sys.exit('pynvml' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], timeout=30, check=False).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code], timeout=120, check=False).returncode == 0

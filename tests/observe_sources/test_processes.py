@@ -293,7 +293,7 @@ async def test_a_handle_signals_and_waits(waiter: Waiter) -> None:
     with _opened(key_of(child)) as process:
         assert not await process.wait(0.01)
         assert process.send(signal.SIGTERM) is None
-        assert await asyncio.gather(process.wait(20), process.wait(20)) == [True, True]
+        assert await asyncio.gather(process.wait(120), process.wait(120)) == [True, True]
         child.wait()
         assert child.returncode == -signal.SIGTERM
         assert process.send(signal.SIGKILL) is None, "nobody to reach is no trouble"
@@ -304,7 +304,7 @@ async def test_a_wait_that_is_cancelled_leaves_nothing_behind(waiter: Waiter) ->
     child = waiter()
     with _opened(key_of(child)) as process:
         before = set(os.listdir("/proc/self/fd"))
-        task = asyncio.ensure_future(process.wait(20))
+        task = asyncio.ensure_future(process.wait(120))
         await asyncio.sleep(0)
         assert set(os.listdir("/proc/self/fd")) != before, "it waits"
         task.cancel()

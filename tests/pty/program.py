@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from terminal import until
+from terminal import DEADLINE, until
 
 MPSTUI = (sys.executable, "-c", "import sys; from mpstui.cli import main; sys.exit(main())")
 WHOLE = "⁴Clients"
@@ -31,7 +31,7 @@ class Node:
     def status(self) -> dict[str, Any] | None:
         """What ``mpstui status --json`` says of it; None while it is not up."""
         command = [*MPSTUI, "status", "--json", "--pipe-dir", str(self.pipe_dir)]
-        done = subprocess.run(command, capture_output=True, timeout=20, check=False)
+        done = subprocess.run(command, capture_output=True, timeout=120, check=False)
         return json.loads(done.stdout) if done.returncode == 0 else None
 
     def client_pids(self) -> list[int]:
@@ -48,9 +48,9 @@ def simulated_node(*options: str, clients: int = 1) -> Iterator[Node]:
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     node = Node(directory, server)
     try:
-        until(lambda: len(node.client_pids()) >= clients, 30, f"{clients} clients on the simulated node")
+        until(lambda: len(node.client_pids()) >= clients, DEADLINE, f"{clients} clients on the simulated node")
         yield node
     finally:
         server.terminate()
-        server.wait(10)
+        server.wait(120)
         shutil.rmtree(directory, ignore_errors=True)

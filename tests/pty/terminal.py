@@ -27,6 +27,8 @@ from types import TracebackType
 import pyte
 
 COLUMNS, LINES = 160, 48
+DEADLINE = 120.0
+"""Seconds after which something that should have happened is taken not to."""
 TAG = "PTY_TERMINAL_TAG"
 """Environment variable by which what a program leaves behind is found, whoever its parent is by then."""
 KEYS = {
@@ -47,6 +49,8 @@ KEYS = {
 }
 _LEFT_OUT = ("CUDA_MPS_", "MPSTUI_", "TEXTUAL", "LC_", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES")
 """Variables by which a user's own settings would change what is measured."""
+_KEPT = "MPSTUI_CONTROL_DEADLINE"
+"""Set for tests: on a busy machine a control binary that is only slow is not to look blocked."""
 _UNFINISHED = re.compile("\x1b(?:\\[[0-9;:<=>?$ ]*|[\\]P_^X](?:[^\x07\x1b]|\x1b(?!\\\\))*\x1b?|[()#%])?\\Z")
 _STRINGS = re.compile("\x1b[P_^X].*?\x1b\\\\", re.DOTALL)
 _FOREIGN = re.compile("\x1b\\[[<=>][0-9;:]*[ -/]*[@-~]|\x1b\\[\\?[0-9;]*u|\x1b\\[[0-9;:?]*[ $\"'][@-~]")
@@ -127,7 +131,7 @@ class Terminal:
         """The last state of each private mode that the program set or reset: 1049 alternate screen, 25 cursor, …"""
         self.tag = uuid.uuid4().hex
         self._settings = tempfile.TemporaryDirectory(prefix="terminal-", ignore_cleanup_errors=True)
-        env = {name: value for name, value in os.environ.items() if not name.startswith(_LEFT_OUT)}
+        env = {name: value for name, value in os.environ.items() if name == _KEPT or not name.startswith(_LEFT_OUT)}
         env |= dict.fromkeys(("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME"), self._settings.name)
         env["TMPDIR"] = self._settings.name  # what a killed demo leaves goes with it
         env |= {"LANG": "C.UTF-8", "TERM": "xterm-256color", "COLORTERM": "truecolor", TAG: self.tag}
@@ -220,7 +224,7 @@ class Terminal:
             self.read(left)
         return self.size - before
 
-    def wait_for(self, what: str | re.Pattern[str] | Callable[[Terminal], object], deadline: float = 30.0) -> float:
+    def wait_for(self, what: str | re.Pattern[str] | Callable[[Terminal], object], deadline: float = DEADLINE) -> float:
         """Read until a text, a pattern or a condition holds of the screen; the seconds since the program was started.
 
         Raises Timeout, with the screen in its message, after ``deadline`` seconds.
@@ -292,7 +296,7 @@ class Terminal:
         """The line discipline's settings now, to compare with ``settings``."""
         return list(termios.tcgetattr(self._master))
 
-    def wait_exit(self, deadline: float) -> int:
+    def wait_exit(self, deadline: float = DEADLINE) -> int:
         """Read until the program has ended; its exit status (negative: the signal). Raises Timeout."""
         end = time.monotonic() + deadline
         while self.process.poll() is None:
@@ -315,7 +319,7 @@ class Terminal:
                 self.wait_exit(3.0)
             except Timeout:
                 self.process.kill()
-        self.process.wait(10)
+        self.process.wait(120)
         self.tear_off()
         for pid in self.descendants():
             try:

@@ -6,10 +6,8 @@ import signal
 
 import pytest
 from program import MPSTUI, WHOLE, Node
-from terminal import Terminal, process_state, until
+from terminal import DEADLINE, Terminal, process_state, until
 
-GRACE = 2.0
-"""Seconds within which it ends."""
 RESTORED = {1049: False, 25: True, 1000: False, 1002: False, 1003: False, 1006: False, 1004: False, 2004: False}
 """Alternate screen left, cursor shown, no mouse, focus or paste reports."""
 
@@ -20,8 +18,8 @@ def assert_restored(terminal: Terminal) -> None:
     assert terminal.current_settings() == terminal.settings
 
 
-def assert_nothing_left(terminal: Terminal, deadline: float = GRACE) -> None:
-    until(lambda: not terminal.descendants(), deadline, "every process that came from it has ended")
+def assert_nothing_left(terminal: Terminal) -> None:
+    until(lambda: not terminal.descendants(), DEADLINE, "every process that came from it has ended")
 
 
 def demo() -> Terminal:
@@ -35,7 +33,7 @@ def demo() -> Terminal:
 def test_q_restores_the_terminal_and_leaves_no_process_whatever_is_typed_after_it() -> None:
     with demo() as terminal:
         terminal.key("q", *"clear; stty tlmo?", "enter")
-        assert terminal.wait_exit(GRACE) == 0
+        assert terminal.wait_exit() == 0
         assert "Traceback" not in terminal.text
         assert_restored(terminal)
         assert_nothing_left(terminal)
@@ -47,7 +45,7 @@ def test_q_restores_the_terminal_and_leaves_no_process_whatever_is_typed_after_i
 def test_a_signal_ends_it_and_restores_the_terminal(number: signal.Signals) -> None:
     with demo() as terminal:
         terminal.process.send_signal(number)
-        terminal.wait_exit(GRACE)
+        terminal.wait_exit()
         assert_restored(terminal)
         assert_nothing_left(terminal)
         assert "Traceback" not in terminal.text
@@ -60,7 +58,7 @@ def test_a_terminal_torn_off_ends_it(ignored: bool) -> None:
         terminal.wait_for(WHOLE)
         terminal.wait_for(lambda t: len(t.descendants()) > 3)
         terminal.tear_off()
-        until(lambda: terminal.process.poll() is not None, GRACE, "the program has ended")
+        until(lambda: terminal.process.poll() is not None, DEADLINE, "the program has ended")
         assert_nothing_left(terminal)
 
 
@@ -69,7 +67,7 @@ def test_a_terminal_torn_off_leaves_the_node_alone(node: Node) -> None:
     with Terminal([*MPSTUI, "--pipe-dir", str(node.pipe_dir)]) as terminal:
         terminal.wait_for(str(clients[0]))
         terminal.tear_off()
-        until(lambda: terminal.process.poll() is not None, GRACE, "the program has ended")
+        until(lambda: terminal.process.poll() is not None, DEADLINE, "the program has ended")
         assert_nothing_left(terminal)
     assert node.server is not None
     assert node.server.poll() is None
@@ -79,7 +77,7 @@ def test_a_terminal_torn_off_leaves_the_node_alone(node: Node) -> None:
 def test_a_killed_demo_leaves_no_simulated_process() -> None:
     with demo() as terminal:
         terminal.process.kill()
-        terminal.process.wait(GRACE)
+        terminal.process.wait(DEADLINE)
         assert_nothing_left(terminal)
 
 
@@ -87,12 +85,12 @@ def test_stopped_and_continued_it_draws_again(node: Node) -> None:
     with Terminal([*MPSTUI, "--pipe-dir", str(node.pipe_dir)]) as terminal:
         terminal.wait_for(WHOLE)
         terminal.process.send_signal(signal.SIGSTOP)
-        until(lambda: process_state(terminal.pid) == "T", 2, "the program is stopped")
+        until(lambda: process_state(terminal.pid) == "T", DEADLINE, "the program is stopped")
         terminal.screen.erase_in_display(2)
         terminal.process.send_signal(signal.SIGCONT)
         terminal.wait_for(lambda t: "Devices" in t.text and "Servers" in t.text and "Quit" in t.text)
         terminal.key("q")
-        assert terminal.wait_exit(GRACE) == 0
+        assert terminal.wait_exit() == 0
         assert_restored(terminal)
 
 
@@ -120,4 +118,4 @@ def test_ctrl_z_where_no_shell_would_bring_it_back_stops_nothing(node: Node) -> 
         terminal.key("ctrl+z")
         terminal.wait_for("No shell with job control")
         terminal.key("q")
-        assert terminal.wait_exit(GRACE) == 0
+        assert terminal.wait_exit() == 0

@@ -55,7 +55,7 @@ def one_shot(node: SimNode, line: str | bytes) -> subprocess.CompletedProcess[by
     data = line.encode() if isinstance(line, str) else line
     environment = {"CUDA_MPS_PIPE_DIRECTORY": str(node.pipe_dir)}
     return subprocess.run(
-        control_binary(), input=data + b"\n", capture_output=True, env=environment, timeout=30, check=False
+        control_binary(), input=data + b"\n", capture_output=True, env=environment, timeout=120, check=False
     )
 
 
@@ -92,7 +92,7 @@ def between(lines: Iterable[str], first: str, last: str) -> list[str]:
     raise AssertionError(f"no lines from {first!r} to {last!r}")
 
 
-def eventually(condition: Callable[[], object], timeout: float = 30.0) -> None:
+def eventually(condition: Callable[[], object], timeout: float = 120.0) -> None:
     """Waits until the condition holds; looks often and gives up after ``timeout`` seconds."""
     deadline = time.monotonic() + timeout
     while not condition():

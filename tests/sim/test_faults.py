@@ -52,7 +52,7 @@ def test_a_fault_reaches_as_far_as_shared_devices_do(start: Callable[..., SimNod
     for pid in (901, 902, 903):
         assert status(node) == "FAULT"
         clients[pid].tell("exit")
-        assert clients[pid].wait(30) == str(clients[pid].error)
+        assert clients[pid].wait(120) == str(clients[pid].error)
     assert status(node) == "ACTIVE"
     ours = server_log(node, clients, 910)
     assert [x for x in ours if "Destroy" in x] == [x for x in recorded if "Destroy" in x]
@@ -68,7 +68,7 @@ def test_a_fault_on_one_device_is_logged_as_recorded(start: Callable[..., SimNod
     node = start(gpus=1)
     clients = {1133: node.spawn("busy"), 1135: node.spawn("faulting"), 1134: node.spawn("idle")}
     clients[1133].tell("fault")  # the log named the neighbour, not the one that faulted
-    assert clients[1135].wait(30) == "700"
+    assert clients[1135].wait(120) == "700"
     ours = between(server_log(node, clients, 1140), FIRST, "sticky error")
     theirs = between(recorded_log("h100/faults-server.log"), f"1133, Context: 1}} {FIRST}", "sticky error")
     assert sorted(ours) == sorted(theirs)  # clients come in no order
@@ -78,13 +78,13 @@ def test_kill_of_a_busy_client_takes_its_neighbour(start: Callable[..., SimNode]
     node = start(gpus=1)
     clients = {1069: node.spawn("endless"), 1067: node.spawn("busy")}
     clients[1069].kill()
-    assert clients[1069].wait(30) == "-9"
+    assert clients[1069].wait(120) == "-9"
     assert clients[1067].wait_status("lost")
     assert clients[1067].error == 700
     assert status(node) == "FAULT"
     assert str(clients[1067].pid) in node.control("ps")
     clients[1067].tell("exit")
-    clients[1067].wait(30)
+    clients[1067].wait(120)
     eventually(lambda: status(node) == "ACTIVE")
     recorded = recorded_log("h100/faults-server.log")
     for first, last in (
@@ -104,7 +104,7 @@ def test_kills_that_harm_nobody(start: Callable[..., SimNode]) -> None:
     node.control(f"terminate_client {server_pid(node)} {terminated.pid}")
     for client in (elsewhere, idle, short, terminated):
         client.kill()
-        client.wait(30)
+        client.wait(120)
     eventually(lambda: node.control(f"get_client_list {server_pid(node)}").split() == [str(neighbour.pid)])
     assert status(node) == "ACTIVE"
     assert neighbour.status() == "connected"
@@ -139,7 +139,7 @@ def test_a_second_terminate_blocks_everybody_until_the_process_ends(start: Calla
     given_up.communicate()
 
     client.kill()
-    assert second.communicate(timeout=30)[0] == b"0\n"
+    assert second.communicate(timeout=120)[0] == b"0\n"
     assert waiting.wait_settled() == "connected"
     assert node.control("get_server_list") == f"{server}\n"
     recorded = between(recorded_log("h100/faults-server.log"), "requesting client {PID: 992", "992 disconnected")
@@ -167,7 +167,7 @@ def test_the_49th_context_on_a_device_is_refused(start: Callable[..., SimNode]) 
     )
     assert node.spawn("idle", devices=(1,)).status() == "connected"
     pool.tell("exit")
-    pool.wait(30)
+    pool.wait(120)
     eventually(lambda: str(pool.pid) not in node.control("ps"))
     assert node.spawn("idle").status() == "connected"
 
@@ -180,7 +180,7 @@ def test_a_reset_gives_the_contexts_back_before_the_process_ends(start: Callable
     client.tell("reset")
     eventually(lambda: node.control("ps") == "")
     client.tell("exit")
-    assert client.wait(30) == "810"
+    assert client.wait(120) == "810"
     eventually(lambda: "disconnected" in (node.log_dir / "server.log").read_text())
     recorded = between(recorded_log("h100/faults-server.log"), "requesting client {PID: 936", "936 disconnected")
     assert between(server_log(node, {936: client}, 453), "requesting client", "936 disconnected") == recorded
@@ -206,4 +206,4 @@ def test_a_device_limit_leaves_what_it_left_on_the_real_one(start: Callable[...,
     greedy = node.spawn("idle", memory=2 << 30)
     assert greedy.wait_status("failed")
     greedy.tell("exit")
-    assert greedy.wait(30) == "2"
+    assert greedy.wait(120) == "2"

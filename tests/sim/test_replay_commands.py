@@ -70,7 +70,7 @@ class Replay:
             },
             stderr=subprocess.PIPE,
         )
-        _, stderr = process.communicate(timeout=30)
+        _, stderr = process.communicate(timeout=120)
         assert (process.returncode, stderr) == (1, b"An instance of this daemon is already running\n")
 
     def short_lived(self, recorded: int, sms: int, free: int) -> None:
@@ -84,7 +84,7 @@ class Replay:
             assert client.free_memory is not None
             assert client.free_memory // MIB == free
         client.tell("exit")
-        assert client.wait(30) == ("2" if recorded == 1142 else "0")
+        assert client.wait(120) == ("2" if recorded == 1142 else "0")
 
     def command(self, command: Command) -> None:
         line = re.sub(r"\d+", lambda m: str(self.pids.get(int(m[0]), m[0])), command.line)

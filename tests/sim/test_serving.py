@@ -53,7 +53,7 @@ def test_it_says_when_it_is_ready_and_ends_with_a_signal(pipe_dir: Path, number:
     assert (pipe_dir / "logs" / "control.log").exists()
     assert len(processes(pipe_dir)) == 1
     process.send_signal(number)
-    assert process.communicate(timeout=30) == ("", "")
+    assert process.communicate(timeout=120) == ("", "")
     assert process.returncode == 0
     assert processes(pipe_dir) == set()
 
@@ -83,7 +83,7 @@ def test_a_bad_directory_is_one_line(tmp_path: Path, pipe_dir: Path, bad: str) -
     else:
         directory = Path("/proc/nowhere")
     process = serve(directory, scenario)
-    stdout, stderr = process.communicate(timeout=30)
+    stdout, stderr = process.communicate(timeout=120)
     assert (process.returncode, stdout) == (2, "")
     assert stderr.startswith("mpstui: ")
     assert stderr.count("\n") == 1
@@ -134,7 +134,7 @@ def test_whoever_is_ended_in_the_demo_comes_back(start: Callable[..., SimNode]) 
     demo.begin(node, 0.0)
     victim = node.clients[0]
     victim.kill()
-    victim.wait(30)
+    victim.wait(120)
     before = len(node.clients)
     demo.step(node, 1.0)
     node.reap()
@@ -150,7 +150,7 @@ def test_a_drill_goes_on_when_its_newcomer_was_reaped_first(start: Callable[...,
     (newcomer,) = node.clients
     eventually(lambda: newcomer.status() == "connected")
     newcomer.tell("exit")
-    newcomer.wait(10)
+    newcomer.wait(120)
     node.reap()
     drill.step(node, 1.0)
     drill.step(node, 30.0)

@@ -35,7 +35,7 @@ async def push(pilot: Pilot[Any], snapshot: Snapshot) -> str:
     return text_of(pilot.app)
 
 
-async def until(pilot: Pilot[Any], condition: Callable[[], object], seconds: float = 40.0) -> None:
+async def until(pilot: Pilot[Any], condition: Callable[[], object], seconds: float = 120.0) -> None:
     """Let the app work until the condition holds. Raises TimeoutError with what is on the screen."""
     end = time.monotonic() + seconds
     while not condition():

@@ -134,7 +134,7 @@ async def test_a_daemon_that_is_started_comes_onto_a_screen_for_another_director
         changed = asyncio.Event()
         collector.subscribe(lambda _: changed.set())
         while not seen():
-            await asyncio.wait_for(changed.wait(), 30)
+            await asyncio.wait_for(changed.wait(), 120)
             changed.clear()
         assert [daemon.pipe_dir.name for daemon in collector.snapshot.daemons] == ["mps_0", "mps_1"]
     finally:

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
 from textual.pilot import Pilot
 
 from mpstui.actions.audit import AuditLog
@@ -27,7 +28,7 @@ from mpstui.ui.dialogs.parts import Lines
 from mpstui.ui.theme import build_themes
 from tests.ui.screen import text_of
 
-PATIENCE = 40.0
+PATIENCE = 120.0
 
 
 class Drill:
@@ -141,6 +142,7 @@ async def test_fault_one_is_told_one_is_ended_then_all_and_the_recovery_is_seen(
         await node.until(lambda: node.daemon.servers[0].status == "ACTIVE")
 
 
+@pytest.mark.usefixtures("usual_deadline")
 async def test_blocked_is_freed_by_the_one_key_on_the_card() -> None:
     async with drill("blocked") as node:
         await node.shows("■ BLOCKED", "u  ends process")
