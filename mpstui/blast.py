@@ -8,13 +8,13 @@ from typing import NamedTuple
 from mpstui.model import Client, Daemon, PendingClient, ProcessKey, Server
 
 
-def blast_radius(server: Server, culprits: Iterable[ProcessKey]) -> tuple[Client, ...]:
-    """The other clients of ``server`` that lose their contexts when one of ``culprits`` faults or is killed while busy.
+def blast_radius(server: Server, causes: Iterable[ProcessKey]) -> tuple[Client, ...]:
+    """The other clients of ``server`` that lose their contexts when one of ``causes`` faults or is killed while busy.
 
     A client that shares a GPU with a lost client is lost, and so is every GPU of it: A{0} took B{0,1} and C{1} with it,
     D{2} ran on (fact 18). A client whose devices are not known is counted in: not knowing is no protection.
     """
-    lost = {c.key for c in server.clients if c.key in set(culprits)}
+    lost = {c.key for c in server.clients if c.key in set(causes)}
     start = set(lost)
     hit_devices: set[str] = set()
     unknown = False

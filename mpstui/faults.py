@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from mpstui.model import Client, Daemon, ProcessKey, Server, ServerFault, Snapshot
-from mpstui.text import UNKNOWN, format_age
+from mpstui.text import UNKNOWN, client_pids, format_age
+
+NO_PROOF: Final = "which is not proof: with busy neighbours it names the wrong one"
+"""With idle neighbours it named the right one, with busy ones never (fact 36)."""
 
 
 class OwnerNote(NamedTuple):
@@ -28,14 +31,14 @@ class FaultReport(NamedTuple):
     """Clients that were hit and live: the server takes no new one until the last of them has ended (fact 18)."""
     unhurt: tuple[Client, ...]
     """Clients of the server that run on."""
-    culprit: str
-    """Whom the log blames, one sentence."""
+    named: str
+    """Whom the log names and what that is worth, one sentence."""
     caveat: str
-    """What the log cannot tell, one sentence (fact 17)."""
+    """Who else it may have been, one sentence."""
     summary: str
     """One line for an alert."""
     brief: str
-    """The same for a narrow screen, the culprit too."""
+    """The same for a narrow screen."""
     notes: tuple[OwnerNote, ...] = ()
 
 
@@ -48,7 +51,6 @@ def fault_report(server: Server, fault: ServerFault, snapshot: Snapshot) -> Faul
     """``snapshot`` gives the present time and the name of the node."""
     affected = set(fault.affected)
     left = tuple(client for client in server.clients if client.key in affected)
-    culprit = culprit_text(fault)
     ago = "" if fault.since is None else f" {format_age(snapshot.time - fault.since)} ago"
     refused = f"; {fault.refused} refused so far" if fault.refused else ""
     since = "" if fault.since is None else f", {format_age(snapshot.time - fault.since)} ago"
@@ -58,33 +60,33 @@ def fault_report(server: Server, fault: ServerFault, snapshot: Snapshot) -> Faul
         fault=fault,
         left=left,
         unhurt=tuple(client for client in server.clients if client.key not in affected),
-        culprit=culprit,
+        named=named_text(fault),
         caveat=caveat_text(fault),
         summary=f"server {server.pid} had a fatal fault{ago}: {waits}{refused}",
-        brief=f"server {server.pid}{since}{_seen_in(fault)}: {len(affected)} to end; {fault.refused} refused",
+        brief=f"server {server.pid}{since}: {len(affected)} to end; {fault.refused} refused",
         notes=tuple(_notes(left, fault, snapshot)),
     )
 
 
-def culprit_text(fault: ServerFault) -> str:
-    """Whom the log names."""
-    if not fault.blamed:
-        return "The log does not say in which client the fault was."
-    return f"The log saw the fault in {_named(fault.blamed)}."
+def named_text(fault: ServerFault) -> str:
+    """Whom the log names, and what that is worth (facts 36 and 37)."""
+    if not fault.named:
+        return "server.log names no client: whose fault it was is not known."
+    return f"server.log names {client_pids(fault.named)}, {NO_PROOF}."
 
 
 def caveat_text(fault: ServerFault) -> str:
-    """How far the log may be believed. A bare ``kill -9`` of a busy client is blamed on its neighbour (fact 17)."""
+    """Who else it may have been: one killed while busy (fact 17), otherwise any that computed on those GPUs."""
     if fault.ended_nearby:
-        who = _named(fault.ended_nearby)
+        who = client_pids(fault.ended_nearby)
+        them = "one of them" if len(fault.ended_nearby) > 1 else "it"
         return (
-            f"{who[0].upper()}{who[1:]} ended at the same moment: if it was killed while busy, without "
-            "terminate_client, that was the cause and whoever the log blames is innocent."
+            f"{who[0].upper()}{who[1:]} ended at the same moment: if {them} was killed while busy, without "
+            "terminate_client, that was the cause."
         )
-    return (
-        "The log would blame an innocent neighbour had a busy client been killed without terminate_client; "
-        "it tells of none that ended at that moment."
-    )
+    if (many := len(fault.suspects)) > 1:
+        return f"It may have been any of {many} clients with a context on its GPUs: all get the same error at once."
+    return "Every client that was hit gets the same error at the same moment, so that tells nothing either."
 
 
 def _notes(left: tuple[Client, ...], fault: ServerFault, snapshot: Snapshot) -> Iterator[OwnerNote]:
@@ -98,39 +100,26 @@ def _notes(left: tuple[Client, ...], fault: ServerFault, snapshot: Snapshot) -> 
 def _note(user: str | None, uid: int | None, clients: list[Client], fault: ServerFault, snapshot: Snapshot) -> str:
     when = "" if fault.since is None else f" at {datetime.fromtimestamp(fault.since):%Y-%m-%d %H:%M:%S}"
     mine = {client.pid for client in clients}
-    blamed = mine & set(fault.blamed)
     lines = [
         f"To {user or (f'UID {uid}' if uid is not None else 'the owner')}:",
         f"A fatal GPU fault{when} on {snapshot.host or 'this node'} took the CUDA contexts of your processes:",
         *(f"  {client.pid}  {client.command or UNKNOWN}" for client in clients),
-        _why(blamed, fault),
+        *_why(mine & set(fault.named), fault),
         "Their GPU work is lost, and every CUDA call of theirs fails from now on.",
     ]
     lines.append("Please end them: until the last one has ended, nobody can start GPU work on this server.")
     return "\n".join(lines)
 
 
-def _why(own: set[int], fault: ServerFault) -> str:
-    """What hit an owner's processes, of which the log blames ``own``; as far as the log can be believed (fact 17)."""
-    if not fault.blamed:
-        return "The log does not say in which process it was; yours share a GPU with it, or with others that it hit."
-    whose = f"your {_named(tuple(sorted(own)))}" if own else _named(fault.blamed)
-    said = f"The log saw it in {whose}"
+def _why(own: set[int], fault: ServerFault) -> Iterator[str]:
+    """What hit an owner's processes, ``own`` of which the log names; as far as the log can be believed."""
+    if own:
+        yield f"server.log names your {client_pids(sorted(own))}, {NO_PROOF}."
+    else:
+        yield named_text(fault)
     if fault.ended_nearby:
-        said += f", which may be innocent: {_named(fault.ended_nearby)} ended at the same moment"
-    elif own:
-        said += ", as it would had a busy neighbour been killed with kill -9 at that moment"
-    return f"{said}." if own else f"{said}; yours share a GPU with it, or with others that it hit."
-
-
-def _named(pids: tuple[int, ...]) -> str:
-    return f"client{'s' if len(pids) > 1 else ''} {', '.join(map(str, pids))}"
-
-
-def _seen_in(fault: ServerFault) -> str:
-    if not fault.blamed:
-        return ""
-    return f", seen in {fault.blamed[0]}{f' +{len(fault.blamed) - 1}' if len(fault.blamed) > 1 else ''}"
+        yield caveat_text(fault)
+    yield "Run it alone under compute-sanitizer to find out whether yours makes such faults."
 
 
 def _count(number: int) -> str:

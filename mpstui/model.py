@@ -32,6 +32,7 @@ EventKind = Literal[
     "context_closed",
     "client_disconnected",
     "client_pending",
+    "client_admitted",
     "client_refused",
     "terminate_requested",
     "terminate_succeeded",
@@ -121,8 +122,9 @@ class ServerFault:
     """A fatal fault that lasts: new clients are refused until the last of ``affected`` has ended (fact 18)."""
 
     since: float | None
-    blamed: tuple[int, ...]
-    """PIDs in which the log saw the fault; after a bare ``kill -9`` that is an innocent neighbour (fact 17)."""
+    named: tuple[int, ...]
+    """PIDs that server.log names, which is not proof: with busy neighbours it names an innocent one (fact 36), and
+    after a bare ``kill -9`` too (fact 17). Empty where it names nobody (fact 37)."""
     affected: tuple[ProcessKey, ...]
     """Clients that have lost their contexts and whose processes still live."""
     ended: tuple[int, ...] = ()
@@ -134,6 +136,8 @@ class ServerFault:
     ended_nearby: tuple[int, ...] = ()
     """PIDs of clients that were not hit and whose processes ended at the time of the fault: if one of them was killed,
     it is the cause (fact 17)."""
+    suspects: tuple[int, ...] = ()
+    """PIDs of every client that may have made it: all that had a context on its devices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,6 +381,16 @@ class Device:
 
 
 @dataclass(frozen=True, slots=True)
+class Suspect:
+    """A client that may have made a fault, as far as it was known at the time."""
+
+    pid: int
+    uid: int | None = None
+    user: str | None = None
+    command: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Event:
     """Something that happened, with the line of the log that says so."""
 
@@ -390,13 +404,31 @@ class Event:
     detail: str = ""
     raw: str = ""
     uid: int | None = None
+    """Of the process ``pid``, or of whom a server is for; it stays when that has gone, as do the next two."""
     values: Mapping[str, str] = field(default_factory=empty)
     """Kind-specific fields, e.g. limit_set: ``what``, ``scope``, ``value``, ``device``."""
+    user: str | None = None
+    command: str | None = None
+    """Of the process ``pid``, printable."""
+    suspects: tuple[Suspect, ...] = ()
+    """fatal_fault: every client that had a context on its devices; whom the log names is no proof (fact 36)."""
 
     @property
     def key(self) -> tuple[object, ...]:
         """What tells it from every other one."""
         return (self.time, self.kind, self.pid, self.server_pid, self.context_id, self.raw)
+
+    @property
+    def named(self) -> tuple[int, ...]:
+        """fatal_fault: the PIDs that server.log names, which is no proof (fact 36); empty after a trap (fact 37)."""
+        return tuple(int(word) for word in self.values.get("named", "").split())
+
+    def sentence(self, user: str | None = None, most: int = 40) -> str:
+        """``detail`` with the client's user, or else ``user``, and at most ``most`` characters of its command."""
+        about = [part for part in (self.user or user, (self.command or "")[:most]) if part]
+        if self.pid is None or not about:
+            return self.detail
+        return self.detail.replace(f"client {self.pid}", f"client {self.pid} ({', '.join(about)})", 1)
 
 
 @dataclass(frozen=True, slots=True)

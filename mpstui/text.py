@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 UNKNOWN = "—"
 _INVISIBLE = frozenset(
@@ -120,6 +120,12 @@ def format_age(seconds: float | None) -> str:
         if seconds >= size:
             return f"{int(seconds // size)}{unit}"
     return f"{max(0, int(seconds))}s"
+
+
+def client_pids(pids: Sequence[int], most: int = 8) -> str:
+    """``client 5``; ``clients 5, 6``; at most ``most`` are named: ``clients 5, 6 and 3 more``."""
+    more = f" and {len(pids) - most} more" if len(pids) > most else ""
+    return f"client{'s' if len(pids) != 1 else ''} {', '.join(map(str, pids[:most]))}{more}"
 
 
 def by_device(limits: Mapping[str, int]) -> list[tuple[str, int]]:

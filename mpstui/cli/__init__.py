@@ -116,6 +116,10 @@ def _run(arguments: Sequence[str] | None) -> int:
             from mpstui.cli.events import print_events
 
             return print_events(options, pipe_dirs)
+        if options.command == "suspects":
+            from mpstui.cli.events import print_suspects
+
+            return print_suspects(options, pipe_dirs)
         if wants_past(options):
             from mpstui.cli.events import print_past
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import heapq
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -18,13 +20,20 @@ from mpstui.cli import complain, output
 from mpstui.cli.past import logs_alone
 from mpstui.history.bywhom import AuditTrail
 from mpstui.history.postmortem import state_at
-from mpstui.history.reader import LogHistory
+from mpstui.history.reader import LogHistory, People
 from mpstui.history.when import local_text
 from mpstui.model import Event
+from mpstui.node import MixedNode, open_node
 from mpstui.observe.discovery import discover
 from mpstui.observe.logfile import Owners, UnreadableLogError
+from mpstui.observe.sources import ProcessSource
+from mpstui.suspects import ADVICE, RUN, START, Ranking, presence, rank
 from mpstui.text import UNKNOWN, path_text
 
+_NOISE = frozenset(("command", "client_admitted"))
+"""Kinds that are printed only where they are asked for."""
+_PIDS = 6
+"""Of a suspect's clients, shown at most."""
 _LOOK = 0.2
 """Seconds between two looks at logs in which nothing happens."""
 
@@ -33,7 +42,7 @@ def print_past(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
     """``status`` of the past; returns the exit status."""
     from mpstui.cli.status import exit_status, print_text, to_json
 
-    places = [(log_dir, owners) for log_dir, _, owners in _places(options, pipe_dirs)]
+    places = [(log_dir, owners) for log_dir, _, owners, _ in _places(options, pipe_dirs)]
     if not places:
         return complain("no log directory is known; give one with --log-dir", ExitStatus.NO_DAEMON)
     try:
@@ -51,19 +60,9 @@ def print_past(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
 
 def print_events(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
     """``events``; returns the exit status."""
-    histories: list[LogHistory] = []
-    failures: list[UnreadableLogError] = []
-    for log_dir, pipe_dir, owners in _places(options, pipe_dirs):
-        try:
-            histories.append(LogHistory(log_dir, pipe_dir, owners))
-        except UnreadableLogError as error:
-            failures.append(error)
-    for text in (*failures, *(trouble for history in histories for trouble in history.trouble)):
-        complain(str(text), 0)
-    if not histories:
-        if not failures:
-            complain("no log directory is known; give one with --log-dir", ExitStatus.NO_DAEMON)
-        return _status(failures)
+    histories = _open(options, pipe_dirs)
+    if not isinstance(histories, list):
+        return histories
     write = _json_line if options.json else _text_line
     wanted = _filter(options)
     trail = AuditTrail(default_path())
@@ -83,9 +82,78 @@ def print_events(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
     return ExitStatus.DONE
 
 
+def print_suspects(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
+    """``suspects``; returns the exit status."""
+    histories = _open(options, pipe_dirs)
+    if not isinstance(histories, list):
+        return histories
+    try:
+        found = [event for history in histories for event in history.events(options.since)]
+    finally:
+        for history in histories:
+            history.close()
+    ranking = rank(sorted(found, key=lambda event: event.time or 0.0))
+    if options.json:
+        print(json.dumps(_ranking(ranking), ensure_ascii=False))
+        return ExitStatus.DONE
+    print(ranking.sentence)
+    total = len(ranking.faults)
+    for each in ranking.ranked:
+        named = f"; server.log named it in {each.named}, no proof" if each.named else ""
+        pids = ", ".join(map(str, each.pids[:_PIDS])) + (" …" if len(each.pids) > _PIDS else "")
+        print(f"  {presence(each, total)}: {each.text} ({pids}){named}")
+    for note in ranking.notes:
+        print(note)
+    if total:
+        print("", *ADVICE[:1], f"  {START}", f"  {RUN}", *ADVICE[1:], sep="\n")
+    return ExitStatus.DONE
+
+
+def _ranking(ranking: Ranking) -> dict[str, Any]:
+    """``suspects --json``; the first of ``suspects`` was at most faults, ``tied`` of them as the first."""
+    return {
+        "schema": 1,
+        "faults": len(ranking.faults),
+        "tied": len(ranking.leaders),
+        "suspects": [
+            {
+                "uid": each.uid,
+                "user": each.user,
+                "command": each.program,
+                "faults": each.seen,
+                "perhaps": each.perhaps,
+                "named": each.named,
+                "pids": list(each.pids),
+            }
+            for each in ranking.ranked
+        ],
+        "text": ranking.sentence,
+        "notes": list(ranking.notes),
+        "advice": [*ADVICE, START, RUN],
+    }
+
+
+def _open(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> list[LogHistory] | int:
+    """The logs asked for, to be closed; the exit status where there are none."""
+    histories: list[LogHistory] = []
+    failures: list[UnreadableLogError] = []
+    for log_dir, pipe_dir, owners, people in _places(options, pipe_dirs):
+        try:
+            histories.append(LogHistory(log_dir, pipe_dir, owners, people))
+        except UnreadableLogError as error:
+            failures.append(error)
+    for text in (*failures, *(trouble for history in histories for trouble in history.trouble)):
+        complain(str(text), 0)
+    if not histories:
+        if not failures:
+            complain("no log directory is known; give one with --log-dir", ExitStatus.NO_DAEMON)
+        return _status(failures)
+    return histories
+
+
 def to_json(event: Event, daemon: str) -> dict[str, Any]:
     """The stable keys of ``events --json``; what is not known is None."""
-    when = event.time
+    when, fault = event.time, event.kind == "fatal_fault"
     text = None if when is None else datetime.fromtimestamp(when, timezone.utc).isoformat(timespec="milliseconds")
     return {
         "time": text,
@@ -97,6 +165,10 @@ def to_json(event: Event, daemon: str) -> dict[str, Any]:
         "devices": list(event.devices),
         "detail": event.detail,
         "raw": event.raw,
+        "uid": event.uid,
+        "user": event.user,
+        "command": event.command,
+        **({"named": list(event.named), "suspects": [asdict(s) for s in event.suspects]} if fault else {}),
     }
 
 
@@ -108,14 +180,41 @@ def _status(errors: Sequence[UnreadableLogError]) -> ExitStatus:
     return ExitStatus.NOT_PERMITTED if denied else ExitStatus.NO_DAEMON
 
 
-def _places(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> list[tuple[Path, Path | None, Owners | None]]:
-    """Log directories, each with the pipe directory of its daemon and whose logs are believed, where that is known.
-    What somebody asks to have read alone is read, whosever it is."""
+def _places(
+    options: argparse.Namespace, pipe_dirs: Sequence[Path]
+) -> list[tuple[Path, Path | None, Owners | None, People | None]]:
+    """Log directories, each with the pipe directory of its daemon, whose logs are believed, and whom to ask for
+    processes, where that is known. What somebody asks to have read alone is read, whosever it is."""
     if alone := logs_alone(options):
-        return [(path, None, None) for path in alone]
+        return [(path, None, None, None) for path in alone]
     log_dirs = [Path(path).absolute() for path in getattr(options, "log_dir", None) or ()]
-    places = discover(pipe_dirs, log_dirs)
-    return [(place.log_dir, place.pipe_dir, place.log_owners) for place in places if place.log_dir is not None]
+    places = [place for place in discover(pipe_dirs, log_dirs) if place.log_dir is not None]
+    try:
+        processes = open_node(pipe_dirs)[0].processes
+    except MixedNode:
+        return [
+            (place.log_dir, place.pipe_dir, place.log_owners, None) for place in places if place.log_dir is not None
+        ]
+    here = _namespaces(processes, [place.daemon.pid for place in places if place.daemon is not None])
+    return [
+        (
+            place.log_dir,
+            place.pipe_dir,
+            place.log_owners,
+            processes.facts if place.daemon and place.daemon.pid in here else None,
+        )
+        for place in places
+        if place.log_dir is not None
+    ]
+
+
+def _namespaces(processes: ProcessSource, daemons: Sequence[int]) -> frozenset[int]:
+    """Those of the daemons whose PIDs are those of this PID namespace; in a log of any other one, a number is somebody
+    else here (fact 14)."""
+    facts = processes.facts([*daemons, os.getpid()])
+    own = facts.get(os.getpid())
+    mine = own.pid_namespace if own is not None else None
+    return frozenset(pid for pid in daemons if mine is not None and pid in facts and facts[pid].pid_namespace == mine)
 
 
 def _named(history: LogHistory, since: float | None) -> Iterator[tuple[Event, str]]:
@@ -140,9 +239,9 @@ def _filter(options: argparse.Namespace) -> Callable[[Event], bool]:
     kinds, client = frozenset(options.kind or ()), options.client
 
     def wanted(event: Event) -> bool:
-        if event.kind not in kinds if kinds else event.kind == "command":
+        if event.kind not in kinds if kinds else event.kind in _NOISE:
             return False
-        return client is None or event.pid == client or str(client) in event.values.get("clients", "").split()
+        return client is None or event.pid == client or any(client == suspect.pid for suspect in event.suspects)
 
     return wanted
 
@@ -152,4 +251,4 @@ def _json_line(event: Event, daemon: str) -> str:
 
 
 def _text_line(event: Event, daemon: str) -> str:
-    return f"{local_text(event.time)}  {event.kind:<24} {event.detail or event.raw or UNKNOWN}\n"
+    return f"{local_text(event.time)}  {event.kind:<24} {event.sentence() or event.raw or UNKNOWN}\n"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from mpstui import __version__
-from mpstui.cli.past import NODES, add_demo, add_doctor, add_events, add_past
+from mpstui.cli.past import NODES, add_demo, add_doctor, add_events, add_past, add_suspects
 from mpstui.cli.planning import add_commands
 from mpstui.text import printable, unprintable
 
@@ -131,6 +131,7 @@ def build_parser() -> argparse.ArgumentParser:
     status.add_argument("--json", action="store_true", help="print JSON, schema 1")
     add_past(status)
     add_events(commands, node)
+    add_suspects(commands, node)
     add_doctor(commands, node)
 
     setter = commands.add_parser("set", help="set a limit of new clients")

@@ -38,6 +38,20 @@ def add_events(commands: Any, node: argparse.ArgumentParser) -> None:
     events.add_argument("--client", type=int, metavar="PID", help="only what this process did or suffered")
 
 
+def add_suspects(commands: Any, node: argparse.ArgumentParser) -> None:
+    """The options of ``suspects``."""
+    suspects = commands.add_parser(
+        "suspects",
+        parents=[node],
+        help="who was there at each fatal fault",
+        description="Compares all fatal faults in the logs and ranks users and commands by how many of them they were "
+        "there at. The log's own word on who it was is no proof: with busy neighbours it names the wrong one.",
+        epilog="example: mpstui suspects --since 7d",
+    )
+    suspects.add_argument("--json", action="store_true", help="print JSON")
+    suspects.add_argument("--since", type=_time, metavar="T", help="7d, 21:29:12, 2026-11-20T21:29:12; default: all")
+
+
 def add_past(status: argparse.ArgumentParser) -> None:
     """The option of ``status`` that asks for a past state."""
     status.add_argument(

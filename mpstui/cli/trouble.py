@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -39,17 +39,28 @@ class NodeTrouble:
 
     async def older_events(self, daemon: Daemon, before: float, most: int) -> Sequence[Event]:
         """See the contract. Reading stops when nobody waits for it any more."""
+        return await self._read(
+            daemon,
+            lambda log_dir, over: last_events(
+                log_dir, daemon.pipe_dir, before, most, over, self._owners(daemon.pipe_dir)
+            ),
+        )
+
+    async def faults(self, daemon: Daemon) -> Sequence[Event]:
+        """See the contract."""
+        return await self._read(
+            daemon, lambda log_dir, over: all_faults(log_dir, daemon.pipe_dir, over, self._owners(daemon.pipe_dir))
+        )
+
+    async def _read(self, daemon: Daemon, read: Callable[[Path, threading.Event], list[Event]]) -> Sequence[Event]:
+        """``read`` is given the log directory, and what is set when nobody waits for it any more."""
         from mpstui.observe.logfile import UnreadableLogError
 
         if daemon.log_dir is None:
             raise TroubleUnavailable("the daemon's log directory is not known; name it with --log-dir")
-        log_dir, pipe_dir, over = daemon.log_dir, daemon.pipe_dir, threading.Event()
-
-        def read() -> list[Event]:
-            return last_events(log_dir, pipe_dir, before, most, over, self._owners(pipe_dir))
-
+        log_dir, over = daemon.log_dir, threading.Event()
         try:
-            return await self._logs.call(read)
+            return await self._logs.call(lambda: read(log_dir, over))
         except (UnreadableLogError, OSError) as error:
             raise TroubleUnavailable(error_text(error)) from None
         finally:
@@ -74,6 +85,22 @@ class NodeTrouble:
         from mpstui.observe.discovery import discover
 
         return examine(gather(snapshot, discover(self._pipe_dirs, self._log_dirs), self._sources.control_binary))
+
+
+def all_faults(log_dir: Path, pipe_dir: Path, over: threading.Event, owners: Owners) -> list[Event]:
+    """Every fatal fault in the logs, oldest first; none when ``over`` is set meanwhile. Raises UnreadableLogError."""
+    from mpstui.history.reader import LogHistory
+
+    history, found = LogHistory(log_dir, pipe_dir, owners), []
+    try:
+        for event in history.events():
+            if over.is_set():
+                return []
+            if event.kind == "fatal_fault":
+                found.append(replace(event, pipe_dir=pipe_dir))
+    finally:
+        history.close()
+    return found
 
 
 def last_events(

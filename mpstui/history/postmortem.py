@@ -27,7 +27,7 @@ def state_at(log_dir: Path, at: float | None = None, owners: Owners | None = Non
     last, started = at, None
     try:
         for event in history.replay(at):
-            if event.kind not in {"session_opened", "session_closed"}:
+            if event.kind not in {"session_opened", "session_closed", "client_admitted"}:
                 latest.append(event)
             if event.kind == "daemon_started":
                 started = event.time

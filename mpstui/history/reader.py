@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import math
 import time as system
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +15,7 @@ from mpstui.observe.eventlog import EventLog
 from mpstui.observe.logfile import Owners, UnreadableLogError
 from mpstui.observe.logparse import LogKind, LogParser
 from mpstui.observe.logtail import LogTail
+from mpstui.observe.sources import ProcessFacts
 from mpstui.observe.state import DaemonState
 from mpstui.observe.watching import CONTROL_MARKER
 
@@ -23,6 +24,7 @@ _LEAD: Final = 256 << 10
 _LATE: Final = 60.0
 """Seconds behind the time asked for after which a log is left alone; its clock may have been set meanwhile."""
 _MEMORY: Final = 200
+People = Callable[[Iterable[int]], Mapping[int, ProcessFacts]]
 KINDS: Final[tuple[LogKind, ...]] = ("control", "server")
 
 
@@ -33,7 +35,16 @@ class LogHistory:
     whose logs are believed; None for a directory that somebody named to have it read.
     """
 
-    def __init__(self, log_dir: Path, pipe_dir: Path | None = None, owners: Owners | None = None) -> None:
+    def __init__(
+        self,
+        log_dir: Path,
+        pipe_dir: Path | None = None,
+        owners: Owners | None = None,
+        people: People | None = None,
+    ) -> None:
+        """``people`` asks who processes that live now are; only where the log's PIDs are those of this namespace."""
+        self._people = people
+        self._asked: set[int] = set()
         self.log_dir = log_dir
         self._owners = owners
         self.pipe_dir = pipe_dir
@@ -124,11 +135,24 @@ class LogHistory:
         """The event, unless the other log has told it, and what follows from it."""
         if event.kind == "daemon_started" and self.pipe_dir is None and (place := event.values.get("pipe_dir")):
             self.state.pipe_dir = Path(place)
+        event = self._named(event)
         derived = self.state.apply(event, event.time or 0.0)
         if not self._told.repeats(event, kind):
             self._told.add(event, kind)
             yield event
-        yield from derived
+        yield from map(self._named, derived)
+
+    def _named(self, event: Event) -> Event:
+        """The event with whom it is about: by the logs, and by /proc where the process lives or was seen alive."""
+        event = self.state.about(event)
+        if self._people is not None:
+            if event.kind in {"client_connected", "client_pending", "client_admitted"} and event.pid is not None:
+                self._asked.discard(event.pid)  # it may be another process by now
+            pids = {pid for pid in (event.pid, *(s.pid for s in event.suspects)) if pid is not None} - self._asked
+            self._asked |= pids
+            for facts in self._people(pids).values() if pids else ():
+                self._told.know(facts, system.time())
+        return self._told.named(event)
 
     def _stream(self, kind: LogKind, start: int, until: float | None) -> Iterator[tuple[float, LogKind, Event]]:
         """Events with their times; one without a time has that of the one before."""

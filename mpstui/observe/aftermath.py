@@ -32,7 +32,8 @@ def server_fault(server: ServerRecord, facts: Facts) -> ServerFault | None:
     left = sorted(fault.affected & server.clients.keys())
     return ServerFault(
         since=fault.time,
-        blamed=fault.culprits,
+        named=fault.named,
+        suspects=fault.suspects,
         affected=tuple(_key(pid, facts) for pid in left),
         ended=tuple(sorted(fault.hit - set(left))),
         devices=fault.devices,

@@ -20,7 +20,6 @@ _NOISE: Final = (
     b"quit command issued",
     b"Removed Shm file",
 )
-_SERVED: Final = b": Server already exists"
 _STARTING_DAEMON: Final = b"Starting control daemon"
 _ENDS_PS: Final = (b"UI closed", b"Cmd:", b"Accepting connection", _STARTING_DAEMON)
 _CLIENT: Final = re.compile(rb"NEW CLIENT (\d{1,10}) from user (\d{1,10}): (.*)")
@@ -75,7 +74,7 @@ class ControlLines:
         """Whether the line, whose text begins at ``text``, changes nothing whatever its time and tag are."""
         if self._command is not None and self._command.untrusted:
             return not raw.startswith(_ENDS_PS, text)
-        return raw.startswith(_NOISE, text) or raw.endswith(_SERVED)
+        return raw.startswith(_NOISE, text)
 
     def bare(self, raw: bytes) -> list[Event]:
         """A line without a time: always the rest of an answer or of a client's name, never an event of its own."""
@@ -180,7 +179,8 @@ class ControlLines:
 
     def _client(self, line: Line, pid: int, uid: int, what: bytes) -> list[Event]:
         if what.startswith(b"Server already exists"):
-            return []
+            detail = f"client {pid} of user {uid} is sent to the server"
+            return [make_event(line, "client_admitted", detail, pid=pid, uid=uid)] if pid else []
         if b"pending list" in what:
             detail = f"client {pid} of user {uid} waits for a server"
             return [make_event(line, "client_pending", detail, pid=pid, uid=uid)]

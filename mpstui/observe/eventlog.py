@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Literal
 
-from mpstui.model import Event
+from mpstui.model import Event, Suspect
+from mpstui.observe.sources import ProcessFacts
 
 Origin = Literal["control", "server", "derived"]
 _TWICE: Final = frozenset(
@@ -23,13 +24,36 @@ _TWICE: Final = frozenset(
 )
 _WINDOW: Final = 1.0
 """Seconds between the two logs telling the same thing."""
-_HIDDEN: Final = frozenset(("session_opened", "session_closed"))
+_HIDDEN: Final = frozenset(("session_opened", "session_closed", "client_admitted"))
+_PEOPLE: Final = 1024
+_LATE: Final = 2.0
+"""Seconds for which a log may go on to tell of a process that has ended."""
+_BEFORE: Final = 1.0
+"""Seconds by which a process' start and a line of the log on it may be out of order."""
+
+
+@dataclass(slots=True)
+class Identity:
+    """Whose a process is, and from when to when that is known to hold for its PID."""
+
+    facts: ProcessFacts
+    since: float
+    until: float | None = None
+
+    def fits(self, when: float | None, uid: int | None) -> bool:
+        """Whether something that happened then to this PID, of a process of ``uid`` as the logs say, happened to it."""
+        if uid is not None and self.facts.uid is not None and uid != self.facts.uid:
+            return False
+        if when is None:
+            return self.until is None
+        return when >= self.since - _BEFORE and (self.until is None or when <= self.until + _LATE)
 
 
 @dataclass(slots=True)
 class _Told:
     event: Event
     origin: Origin
+    when: float | None
     confirmed: bool = False
 
 
@@ -39,13 +63,62 @@ class EventLog:
     def __init__(self, limit: int = 500) -> None:
         self._told: deque[_Told] = deque(maxlen=limit)
         self._shown: tuple[Event, ...] | None = ()
+        self._people: dict[int, Identity] = {}
+        self._users: dict[int, str] = {}
 
-    def add(self, event: Event, origin: Origin) -> None:
+    def know(self, facts: ProcessFacts, now: float) -> None:
+        """Who a process is. What was told of it before gets its name too, and everything keeps it when it has gone."""
+        pid = facts.key.pid
+        self._people.pop(pid, None)
+        self._people[pid] = Identity(facts, facts.start_time if facts.start_time is not None else now)
+        if len(self._people) > _PEOPLE:
+            del self._people[next(iter(self._people))]
+        new_user = facts.uid is not None and facts.user is not None and facts.uid not in self._users
+        if facts.uid is not None and facts.user is not None:
+            self._users[facts.uid] = facts.user
+        for told in self._told:
+            event = told.event
+            if new_user or event.pid == pid or any(suspect.pid == pid for suspect in event.suspects):
+                self._change(told, self.named(event, told.when))
+
+    def left(self, pid: int, now: float) -> None:
+        """The process has ended, or is of no interest any more: what the PID does later is another's."""
+        if (known := self._people.get(pid)) is not None and known.until is None:
+            known.until = now
+
+    def _change(self, told: _Told, event: Event) -> None:
+        if event != told.event:
+            told.event, self._shown = event, None
+
+    def named(self, event: Event, when: float | None = None) -> Event:
+        """The event with the user and the command of whom it is about, as far as they are known."""
+        when = event.time if when is None else when
+        if event.pid is not None and event.command is None:
+            known = self._who(event.pid, event.uid, when)
+            if (event.uid, event.user, event.command) != (known.uid, known.user, known.command):
+                event = replace(event, uid=known.uid, user=event.user or known.user, command=known.command)
+        if any(suspect.command is None for suspect in event.suspects):
+            found = tuple(s if s.command else self._who(s.pid, s.uid, when, s.user) for s in event.suspects)
+            event = replace(event, suspects=found) if found != event.suspects else event
+        return event
+
+    def _who(self, pid: int, uid: int | None, when: float | None, user: str | None = None) -> Suspect:
+        known = self._people.get(pid)
+        if known is not None and known.fits(when, uid):
+            facts = known.facts
+            uid = facts.uid if uid is None else uid
+            return Suspect(
+                pid, uid, facts.user or user or (self._users.get(uid) if uid is not None else None), facts.command
+            )
+        return Suspect(pid, uid, user or (self._users.get(uid) if uid is not None else None))
+
+    def add(self, event: Event, origin: Origin, when: float | None = None) -> None:
+        """``when``: seconds since the epoch at which it became known, where that is not its own time."""
         if event.kind in _HIDDEN or (event.kind == "command" and not event.values.keys() & {"changes", "refused"}):
             return
         if self.repeats(event, origin):
             return
-        self._told.append(_Told(event, origin))
+        self._told.append(_Told(self.named(event, when), origin, when))
         self._shown = None
 
     def repeats(self, event: Event, origin: Origin) -> bool:

@@ -11,7 +11,7 @@ from mpstui.faults import caveat_text
 from mpstui.model import Daemon, Device, OutsideClient, PendingClient, Problem, Server, Severity
 from mpstui.observe.logline import ELSEWHERE
 from mpstui.observe.overlap import shared_devices
-from mpstui.text import path_text
+from mpstui.text import client_pids, path_text
 
 _NEARLY = 0.9
 _SEVERITY: dict[str, Severity] = {"held": "error", "blocked": "error", "stale": "warning", "absent": "warning"}
@@ -60,7 +60,7 @@ def _of_daemon(daemon: Daemon) -> Iterable[Problem]:
     yield from _of_start(daemon)
     yield from _of_pending(daemon)
     if daemon.lost:
-        who = _clients([client.pid for client in daemon.lost]).capitalize()
+        who = client_pids([client.pid for client in daemon.lost]).capitalize()
         text = f"{who} lost the server; each CUDA call of theirs gives error 806."
         yield Problem("warning", "lost", subject, text, "Let their owners end them and start them again.")
     for server in daemon.servers:
@@ -122,7 +122,7 @@ def _of_pending(daemon: Daemon) -> Iterable[Problem]:
             yield Problem("info", "pending", subject, text, remedy)
             continue
         remedy = "They get one when the present server has no clients left, or the daemon runs with -multiuser-server."
-        ahead = _clients(group[0].waits_for) if group[0].waits_for else "its last client"
+        ahead = client_pids(group[0].waits_for) if group[0].waits_for else "its last client"
         text = f"{who} wait{'' if many else 's'} for server {server} to end, which waits for {ahead}.{unseen}"
         yield Problem("warning", "pending", subject, text, remedy)
 
@@ -131,7 +131,7 @@ def _waiting(group: Sequence[PendingClient]) -> str:
     """``Clients 11, 12 and a client in another PID namespace``."""
     pids = [p.pid for p in group if p.pid is not None]
     unseen = len(group) - len(pids)
-    parts = [_clients(pids)] if pids else []
+    parts = [client_pids(pids)] if pids else []
     if unseen:
         parts.append(ELSEWHERE if unseen == 1 else f"{unseen} clients in other PID namespaces")
     text = " and ".join(parts)
@@ -145,18 +145,16 @@ def _of_outside(outside: Sequence[OutsideClient]) -> Iterable[Problem]:
         yield Problem("warning", "outside", f"process {process.pid}", text, remedy)
 
 
-def _clients(pids: Sequence[int]) -> str:
-    return f"client{'s' if len(pids) > 1 else ''} {', '.join(map(str, pids[:8]))}{' …' if len(pids) > 8 else ''}"
-
-
 def _of_server(server: Server) -> Iterable[Problem]:
     subject = f"server {server.pid}"
     if server.status == "FAULT":
         fault = server.fault
         text = "A fatal GPU fault"
-        if fault and fault.blamed:
-            text += f", raised in {_clients(fault.blamed)} as the log has it"
         text += "; new clients are refused until the last client hit has ended."
+        if fault:
+            text = (
+                f"{text[:-1]}; server.log names {f'{client_pids(fault.named)}, no proof' if fault.named else 'nobody'}."
+            )
         if fault and fault.ended_nearby:
             text += " " + caveat_text(fault)
         whom = " " + ", ".join(str(key.pid) for key in fault.affected) if fault and fault.affected else ""

@@ -117,9 +117,10 @@ class NodeState:
 
     def add_event(self, pipe_dir: Path, event: Event, origin: Origin, now: float) -> None:
         """An event from a daemon's log; ``now`` is the moment at which the line was read."""
-        self._tell(pipe_dir, event, origin)
-        for derived in self.watch(pipe_dir).state.apply(event, now):
-            self._tell(pipe_dir, derived, "derived")
+        state = self.watch(pipe_dir).state
+        self._tell(pipe_dir, state.about(event), origin, now)
+        for derived in state.apply(event, now):
+            self._tell(pipe_dir, state.about(derived), "derived", now)
 
     def set_sample(self, sample: NvmlSample) -> None:
         self._sample = sample
@@ -154,6 +155,7 @@ class NodeState:
         for pid in asked:
             new, old = facts.get(pid), self._facts.get(pid)
             if old is not None and (new is None or new.key != old.key):
+                self._events.left(pid, time)
                 self._gone(pid, old, new, time)
                 ended = ended or pid in daemons
             if new is None:
@@ -162,12 +164,14 @@ class NodeState:
             self._count_cpu(new, time)
             if old is None or not new.alike(old):
                 self._facts[pid] = new
+                self._events.know(new, time)
         for state in self._states():
             for pid in ended_unseen(state, asked, facts, not daemons.isdisjoint(facts)):
                 state.process_gone(pid, time)
         wanted = self.pids()
         for pid in self._facts.keys() - wanted:
             self._cpu.pop(self._facts.pop(pid).key, None)
+            self._events.left(pid, time)
         return ended
 
     def pids(self) -> set[int]:
@@ -189,7 +193,7 @@ class NodeState:
 
     def fold_membership(self, pipe_dir: Path, reading: Membership, now: float) -> None:
         for event in fold_membership(self.watch(pipe_dir).state, reading, now):
-            self._tell(pipe_dir, event, "derived")
+            self._tell(pipe_dir, event, "derived", now)
 
     def fold_limits(self, pipe_dir: Path, reading: LimitReading) -> None:
         watched = self.watch(pipe_dir)
@@ -234,14 +238,14 @@ class NodeState:
     def _states(self) -> list[DaemonState]:
         return [watched.state for watched in self.watched.values()]
 
-    def _tell(self, pipe_dir: Path, event: Event, origin: Origin) -> None:
-        self._events.add(event if event.pipe_dir == pipe_dir else replace(event, pipe_dir=pipe_dir), origin)
+    def _tell(self, pipe_dir: Path, event: Event, origin: Origin, now: float | None) -> None:
+        self._events.add(event if event.pipe_dir == pipe_dir else replace(event, pipe_dir=pipe_dir), origin, now)
 
     def _tell_of_end(self, pipe_dir: Path, pid: int, now: float | None) -> None:
         """An event for a daemon that ended without a word, which its log would have had by now (fact 3)."""
         if not self._events.told_of_end(pipe_dir, pid):
             detail = f"control daemon {pid} is gone without a word in its log: killed, or crashed"
-            self._tell(pipe_dir, Event("daemon_exited", now, pid=pid, detail=detail), "derived")
+            self._tell(pipe_dir, Event("daemon_exited", now, pid=pid, detail=detail), "derived", now)
 
     def _gone(self, pid: int, old: ProcessFacts, new: ProcessFacts | None, time: float) -> None:
         self._cpu.pop(old.key, None)
@@ -250,7 +254,7 @@ class NodeState:
             if new is not None and client is not None and client.came_after(new.start_time):
                 continue  # the PID's next owner has connected, and the logs have told so already
             for event in watched.state.process_gone(pid, time):
-                self._tell(path, event, "derived")
+                self._tell(path, event, "derived", time)
 
     def _count_cpu(self, facts: ProcessFacts, time: float) -> None:
         if facts.cpu_seconds is None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from mpstui.model import Event
+from mpstui.model import EMPTY, Event
 from mpstui.observe.logline import (
     NOT_STARTED,
     Line,
@@ -17,6 +17,7 @@ from mpstui.observe.logline import (
     raw_text,
     unknown,
 )
+from mpstui.text import client_pids
 
 _CLIENT: Final = re.compile(rb"\{(?:PID: )?(-?\d{1,10}), (?:Context(?: ID)?: )?(\d{1,10})\}")
 _PROCESS_GONE: Final = re.compile(rb"Client process (\d{1,10}) disconnected")
@@ -53,28 +54,39 @@ _VOLTA: Final = b"Volta MPS: "
 class _Fault:
     """The lines of one fatal fault, gathered."""
 
-    __slots__ = ("clients", "culprits", "devices", "line", "listing")
+    __slots__ = ("clients", "contexts", "devices", "handled", "line", "listing", "named")
 
     def __init__(self, line: Line) -> None:
         self.line = line
-        self.culprits: list[int] = []
+        self.named: list[int] = []
         self.clients: list[int] = []
+        self.contexts: list[str] = []
         self.devices: list[str] = []
+        self.handled = False
+        """Whether the server has said that it handles the fault: if it says so again, that is another one."""
         self.listing: list[int] | list[str] | None = None
         """What the bare numbers that follow are."""
 
     def event(self) -> Event:
-        who = ", ".join(map(str, self.culprits)) or "an unknown client"
-        others = [pid for pid in self.clients if pid not in self.culprits]
-        detail = f"fatal GPU fault in client {who}"
-        if others:
-            detail += f"; it takes {'clients' if len(others) > 1 else 'client'} {', '.join(map(str, others))} with it"
-        values = {"culprits": " ".join(map(str, self.culprits)), "clients": " ".join(map(str, self.clients))}
-        pid = self.culprits[0] if self.culprits else None
-        devices = tuple(self.devices)
+        """Without a ``pid``: whom the log names is not who it was (fact 36), and after a trap it names nobody (37)."""
+        values = {
+            "named": " ".join(map(str, self.named)),
+            "clients": " ".join(map(str, self.clients)),
+            "contexts": " ".join(self.contexts),
+        }
+        values = {name: value for name, value in values.items() if value or name == "named"}
         return make_event(
-            self.line, "fatal_fault", detail, server=self.line.pid, pid=pid, devices=devices, values=values
+            self.line, "fatal_fault", self._told(), server=self.line.pid, devices=tuple(self.devices), values=values
         )
+
+    def _told(self) -> str:
+        where = f" on device{'s' if len(self.devices) > 1 else ''} {', '.join(self.devices)}" if self.devices else ""
+        text = f"fatal GPU fault{where}"
+        if self.clients:
+            text += f"; {client_pids(self.clients)} lost"
+        if self.named:
+            return f"{text}; server.log names {client_pids(self.named)}, which is not proof"
+        return f"{text}; server.log names no client"
 
 
 class ServerLines:
@@ -142,7 +154,11 @@ class ServerLines:
                 if context == 0:
                     return [self._gone(line, pid)]
                 detail = f"client {pid} closed context {context}"
-                return [make_event(line, "context_closed", detail, server=server, pid=pid, context=context)]
+                # Older drivers end the line here, and their word on the last context is the only one on the process.
+                values = {"exit": "1"} if rest == b" exit" else EMPTY
+                return [
+                    make_event(line, "context_closed", detail, server=server, pid=pid, context=context, values=values)
+                ]
             if b"fatal GPU error" in rest or b"torn down" in rest:
                 self._fault = _Fault(line)
                 self._gather(line, text)
@@ -211,6 +227,7 @@ class ServerLines:
             return [make_event(line, "server_ready", f"server {server} is ready", server=server)]
         if text.startswith(b"Server is handling a fatal"):
             self._fault = _Fault(line)
+            self._gather(line, text)
             return []
         if text.startswith(b"Server teardown in progress"):
             found = _CLIENT.search(text)
@@ -258,10 +275,9 @@ class ServerLines:
         return [make_event(line, "server_exited", f"server {line.pid} exited", server=line.pid)]
 
     def _group(self, line: Line, text: bytes) -> list[Event]:
-        if b"torn down" not in text and b"will be reset" not in text and b"sticky error" not in text:
-            if text.startswith(b"The following devices"):
-                return []
-            return unknown(line, line.pid)
+        """A list without a word of a fault before it is none: in 2022 a terminate_client made such lists too."""
+        if b"torn down" not in text:
+            return [] if text.startswith(b"The following devices") else unknown(line, line.pid)
         self._fault = _Fault(line)
         self._gather(line, text)
         return []
@@ -273,19 +289,28 @@ class ServerLines:
         if line.pid != fault.line.pid:
             return False
         value = number(text.strip())
-        if value is not None and fault.listing is not None:
+        if value is not None:
+            if fault.listing is None:
+                return False
             if fault.listing is fault.devices:
                 _add(fault.devices, str(value))
             else:
                 _add(fault.clients, value)
             return True
-        fault.listing = None
         found = _CLIENT.search(text)
+        if found and text.endswith(b" is INACTIVE"):  # may stand between a list and its numbers
+            _add(fault.clients, int(found[1]))
+            fault.contexts.append(f"{int(found[1])}.{int(found[2])}")
+            return True
+        if text.startswith(b"Server is handling a fatal"):
+            again, fault.handled = fault.handled, True
+            return not again
+        fault.listing = None
         if found and (b"fatal GPU error" in text or b"torn down" in text):
             pid = int(found[1])
             _add(fault.clients, pid)
             if b"fatal GPU error" in text:
-                _add(fault.culprits, pid)
+                _add(fault.named, pid)
             if device := _ON_DEVICE.search(text):
                 _add(fault.devices, device[1].decode())
             return True
@@ -295,7 +320,7 @@ class ServerLines:
         if text.startswith(b"The following client"):
             fault.listing = fault.clients
             return True
-        return b"torn down" in text or text.startswith(b"Server is handling a fatal")
+        return b"torn down" in text or b"reset" in text
 
 
 def _add(to: list[int] | list[str], what: int | str) -> None:

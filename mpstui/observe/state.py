@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from mpstui.model import Event
+from mpstui.model import Event, Suspect
 
 
 @dataclass(slots=True)
@@ -42,6 +42,7 @@ NEARBY: Final = 1.0
 _LOST_LIMIT: Final = 256
 _ELSEWHERE_LIMIT: Final = 1024
 _FAILED_LIMIT: Final = 64
+_UID_LIMIT: Final = 4096
 
 
 @dataclass(slots=True)
@@ -61,10 +62,17 @@ class ClientRecord:
     ended: bool = False
     """terminate_client was carried out (fact 15)."""
     ended_contexts: set[int] = field(default_factory=set)
+    left: dict[str, float] = field(default_factory=dict)
+    """Devices of contexts that were closed, and when."""
     id: int | None = None
     namespace: int | None = None
     command: str | None = None
     """As ``ps`` prints it, printable; /proc's word comes first."""
+
+    def devices(self, since: float) -> frozenset[str]:
+        """Devices that it has or, since then, had a context on, as far as they are known."""
+        left = (device for device, when in self.left.items() if when >= since)
+        return frozenset((*(device for device in self.contexts.values() if device), *left))
 
     def came_after(self, start: float | None) -> bool:
         """Whether it connected when a process that started then was there."""
@@ -76,7 +84,8 @@ class Fault:
     """A fatal fault that is not over: new clients are refused until the last of ``affected`` has ended (fact 18)."""
 
     time: float | None
-    culprits: tuple[int, ...]
+    named: tuple[int, ...]
+    """Whom the log names, in its order; no proof (fact 36)."""
     affected: set[int]
     """Those of ``hit`` that have not ended yet."""
     devices: tuple[str, ...]
@@ -84,6 +93,8 @@ class Fault:
     refused: int = 0
     ended_nearby: tuple[int, ...] = ()
     """Clients that were not hit and ended within NEARBY seconds of it: one that was killed is the cause (fact 17)."""
+    suspects: tuple[int, ...] = ()
+    """As :meth:`DaemonState.suspects` had them when it came."""
 
 
 @dataclass(slots=True)
@@ -104,8 +115,8 @@ class ServerRecord:
     """It waits for its clients to end, to shut down."""
     elsewhere: int = 0
     """Clients without a PID here, which are in no list."""
-    departed: dict[int, float] = field(default_factory=dict)
-    """The latest clients to end, and when."""
+    departed: dict[int, tuple[float, frozenset[str]]] = field(default_factory=dict)
+    """The latest clients to end: when, and the devices that they were on lately."""
 
 
 class DaemonState:
@@ -137,6 +148,8 @@ class DaemonState:
         """When the control session that is open was opened; it may stay so (fact 2)."""
         self.quitting_since: float | None = None
         """Since when it has been told to quit and waits for its clients (fact 19)."""
+        self.uids: dict[int, int] = {}
+        """Whose clients are and were, by PID, as control.log tells it; the latest ones."""
         self.lost: dict[int, tuple[int, float | None]] = {}
         """Clients whose server ended under them: its PID, and when (fact 19)."""
 
@@ -148,6 +161,37 @@ class DaemonState:
 
     def client(self, pid: int) -> ClientRecord | None:
         return next((s.clients[pid] for s in self.servers.values() if pid in s.clients), None)
+
+    def about(self, event: Event) -> Event:
+        """The event with whom it is about, as far as the logs tell; to be asked before it is folded."""
+        if event.kind == "fatal_fault":
+            return replace(event, suspects=tuple(Suspect(pid, self.uids.get(pid)) for pid in self.suspects(event)))
+        if event.pid is None or event.uid is not None or event.pid not in self.uids:
+            return event
+        return replace(event, uid=self.uids[event.pid])
+
+    def suspects(self, event: Event) -> tuple[int, ...]:
+        """Every client that may have made a fault that is just being told: those that it takes, those that had a
+        context on a device of theirs then or just before (one killed while busy is a cause, fact 17), and those of
+        which it is not known where they are. The log's word on who it was is not followed (fact 36)."""
+        hit = _pids(event.values, "clients") | _pids(event.values, "named")
+        server = self.servers.get(event.server_pid or 0)
+        if server is None:
+            return tuple(sorted(hit))
+        since = (event.time or 0.0) - NEARBY
+        there = {pid: client.devices(since) for pid, client in server.clients.items()}
+        known = [there[pid] for pid in hit if pid in there]
+        devices = frozenset().union(*known, (self.ordinals[o] for o in event.devices if o in self.ordinals))
+        found = set(hit)
+        for pid, client in server.clients.items():
+            elsewhere = there[pid] and devices and not there[pid] & devices
+            idle = client.connected is not None and not client.contexts and not there[pid]
+            if not (elsewhere or idle):
+                found.add(pid)
+        for pid, (when, on) in server.departed.items():
+            if when >= since and (not on or not devices or on & devices):
+                found.add(pid)
+        return tuple(sorted(found))
 
     def process_gone(self, pid: int, time: float) -> list[Event]:
         """The process of a client, of a server or of one that waits has ended."""
@@ -216,14 +260,19 @@ class DaemonState:
         return server
 
     def _remove(self, server: ServerRecord, pid: int, time: float | None) -> list[Event]:
-        server.clients.pop(pid, None)
+        client = server.clients.pop(pid, None)
         if self.blocked_by == pid:
             self.blocked_by = None
         fault, when = server.fault, time or 0.0
-        server.departed = {p: t for p, t in server.departed.items() if when - t <= NEARBY} | {pid: when}
+        on = client.devices(when - NEARBY) if client is not None else frozenset()
+        server.departed = {p: left for p, left in server.departed.items() if when - left[0] <= NEARBY}
+        # Whoever was hit or terminated before computed nothing any more: its end made no fault.
+        idle = (client is not None and client.ended) or (fault is not None and pid in fault.hit)
+        if not idle:
+            server.departed[pid] = when, on
         if fault is None:
             return []
-        if pid not in fault.hit and when - (fault.time or 0.0) <= NEARBY and pid not in fault.ended_nearby:
+        if not idle and when - (fault.time or 0.0) <= NEARBY and pid not in fault.ended_nearby:
             fault.ended_nearby += (pid,)
         fault.affected.discard(pid)
         if fault.affected & server.clients.keys():
@@ -326,9 +375,15 @@ def _context_active(state: DaemonState, event: Event, now: float) -> list[Event]
 
 def _context_closed(state: DaemonState, event: Event, now: float) -> list[Event]:
     client = state.client(event.pid) if event.pid is not None else None
-    if client is not None and event.context_id is not None:
-        client.contexts.pop(event.context_id, None)
-        client.touched = now
+    if client is None or event.context_id is None:
+        return []
+    if device := client.contexts.pop(event.context_id, None):
+        client.left[device] = event.time or 0.0
+    client.touched = now
+    if "exit" in event.values and not client.contexts and event.server_pid in state.servers:
+        detail = f"client {client.pid} disconnected"
+        gone = Event("client_disconnected", event.time, state.pipe_dir, event.server_pid, client.pid, detail=detail)
+        return [gone, *state._remove(state.servers[event.server_pid], client.pid, event.time)]
     return []
 
 
@@ -347,6 +402,15 @@ def _client_pending(state: DaemonState, event: Event, now: float) -> list[Event]
         state.pending[event.pid] = event
     elif "elsewhere" in event.values and len(state.pending_elsewhere) < _ELSEWHERE_LIMIT:
         state.pending_elsewhere.append(event)
+    return _client_admitted(state, event, now)
+
+
+def _client_admitted(state: DaemonState, event: Event, now: float) -> list[Event]:
+    if event.pid and event.uid is not None:
+        state.uids.pop(event.pid, None)
+        state.uids[event.pid] = event.uid
+        if len(state.uids) > _UID_LIMIT:
+            del state.uids[next(iter(state.uids))]
     return []
 
 
@@ -400,15 +464,27 @@ def _fatal_fault(state: DaemonState, event: Event, now: float) -> list[Event]:
     server = state._server(event, now)
     if server is None:
         return []
-    affected = _pids(event.values, "clients") | _pids(event.values, "culprits")
+    suspects = state.suspects(event)
+    named = tuple(int(word) for word in event.values.get("named", "").split())
+    affected = _pids(event.values, "clients") | set(named)
     server.status = "FAULT"
-    culprits = tuple(sorted(_pids(event.values, "culprits")))
-    begun, refused, hit, before = event.time, 0, frozenset(affected), tuple(server.departed.items())
+    # Whoever is hit is a client, though its start was not in the log; one that has just ended is none any more.
+    for pid in affected - server.clients.keys() - server.departed.keys():
+        server.clients[pid] = ClientRecord(pid, now)
+    for word in event.values.get("contexts", "").split():
+        whose, _, context = word.partition(".")
+        if (client := server.clients.get(int(whose))) is not None:
+            client.contexts.setdefault(int(context), None)
+    begun, refused, hit, devices = event.time, 0, frozenset(affected), event.devices
     if (known := server.fault) is not None:  # another one while the first lasts
         affected |= known.affected
-        culprits, begun, refused, hit = known.culprits or culprits, known.time, known.refused, hit | known.hit
-    nearby = tuple(pid for pid, when in before if pid not in hit and abs((event.time or 0.0) - when) <= NEARBY)
-    server.fault = Fault(begun, culprits, affected, event.devices, hit, refused, nearby)
+        begun, refused, hit = known.time, known.refused, hit | known.hit
+        named = tuple(dict.fromkeys((*known.named, *named)))
+        devices = tuple(dict.fromkeys((*known.devices, *devices)))
+        suspects = tuple(sorted({*known.suspects, *suspects}))
+    lately = ((pid, when) for pid, (when, _) in server.departed.items())
+    nearby = tuple(pid for pid, when in lately if pid not in hit and abs((event.time or 0.0) - when) <= NEARBY)
+    server.fault = Fault(begun, named, affected, devices, hit, refused, nearby, suspects)
     return []
 
 
@@ -459,6 +535,7 @@ _HANDLERS = {
     "context_closed": _context_closed,
     "client_disconnected": _client_disconnected,
     "client_pending": _client_pending,
+    "client_admitted": _client_admitted,
     "client_refused": _client_refused,
     "session_opened": _session,
     "session_closed": _session,

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 Behaviour = Literal["idle", "busy", "endless", "faulting", "hostile"]
-Word = Literal["idle", "busy", "endless", "fault", "reset", "exit"]
+Word = Literal["idle", "busy", "endless", "fault", "trap", "reset", "exit"]
 _SCRIPT: Final = Path(__file__).resolve().parent / "simd" / "client.py"
 _LIMITS: Final = ("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "CUDA_MPS_CLIENT_PRIORITY")
 
@@ -130,8 +130,8 @@ class SimClient:
         return "exited" if self._process.poll() is not None else self._statuses[-1]
 
     def tell(self, what: Word) -> None:
-        """Changes it. ``fault``: an illegal store; ``reset``: gives up its contexts; ``exit``: a clean end. To one that
-        has ended it says nothing."""
+        """Changes it. ``fault``: an illegal store; ``trap``: a kernel that stops itself; ``reset``: gives up its
+        contexts; ``exit``: a clean end. To one that has ended it says nothing."""
         self._write(what.encode() + b"\n")
 
     def wait(self, timeout: float | None = None) -> str:

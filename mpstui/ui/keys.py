@@ -45,6 +45,7 @@ def places() -> Places:
     from mpstui.ui.trouble.events import EventsScreen
     from mpstui.ui.trouble.fault import FaultScreen
     from mpstui.ui.trouble.problems import ProblemsScreen
+    from mpstui.ui.trouble.suspects import SuspectsScreen
     from mpstui.ui.trouble.users import UsersScreen
 
     return {
@@ -58,6 +59,7 @@ def places() -> Places:
         "events: kinds": _keys(EventsScreen, KindsPanel),
         "blast radius": _keys(BlastScreen, Panel),
         "fault": _keys(FaultScreen, Panel),
+        "suspects": _keys(SuspectsScreen, Panel),
         "waiting": _keys(UsersScreen, Panel),
         "problems": _keys(ProblemsScreen, Panel),
         "text": _keys(TroubleScreen, TextBox),

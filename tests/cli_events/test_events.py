@@ -13,7 +13,20 @@ from folders import leave_logs
 
 from mpstui.cli import main
 
-KEYS = ["time", "kind", "daemon", "server_pid", "pid", "context_id", "devices", "detail", "raw"]
+KEYS = [
+    "time",
+    "kind",
+    "daemon",
+    "server_pid",
+    "pid",
+    "context_id",
+    "devices",
+    "detail",
+    "raw",
+    "uid",
+    "user",
+    "command",
+]
 
 
 @pytest.fixture
@@ -31,10 +44,17 @@ def test_json_has_the_promised_keys_and_nothing_else(capsys, logs):
     status, out, err = run(capsys, "events", "--json", "--log-dir", logs)
     assert (status, err) == (0, "")
     told = [json.loads(line) for line in out.splitlines()]
-    assert all(list(event) == KEYS for event in told)
+    assert all(list(event) == KEYS for event in told if event["kind"] != "fatal_fault")
     assert {event["daemon"] for event in told[5:]} == {"/tmp/mps_0"}
     fault = next(event for event in told if event["kind"] == "fatal_fault")
-    assert (fault["server_pid"], fault["pid"], fault["devices"]) == (1073, 1067, ["0"])
+    assert list(fault) == [*KEYS, "named", "suspects"]
+    assert (fault["server_pid"], fault["pid"], fault["devices"]) == (1073, None, ["0"])
+    assert fault["named"] == [1067]
+    who = {"uid": 0, "user": None, "command": None}
+    assert fault["suspects"] == [{"pid": 1067, **who}, {"pid": 1069, **who}], "1069 was killed, 1067 is named"
+    gone = [event for event in told if event["kind"] == "client_disconnected"]
+    assert gone
+    assert {event["uid"] for event in gone} == {0}, "control.log has told it when they came"
     assert "encountered a fatal GPU error" in fault["raw"]
     assert re.fullmatch(r"2026-11-20T\d\d:29:05\.514\+00:00", fault["time"])
 
@@ -42,7 +62,7 @@ def test_json_has_the_promised_keys_and_nothing_else(capsys, logs):
 def test_since_kind_and_client(capsys, logs):
     _, out, _ = run(capsys, "events", "--log-dir", logs, "--since", "2026-11-20 21:29:12", "--client", "1134")
     told = [line.split()[2] for line in out.splitlines()]
-    assert told[0] == "fatal_fault", "it was hit, though it is not the one that the log blames"
+    assert told[0] == "fatal_fault", "it was hit, though it is not the one that the log names"
     assert told[-1] == "client_disconnected"
     _, out, _ = run(capsys, "events", "--log-dir", logs, "--kind", "client_refused")
     assert len(out.splitlines()) == 2

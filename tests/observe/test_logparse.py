@@ -110,10 +110,87 @@ def test_terminate_refused_and_done():
 
 def test_a_fault_is_one_event():
     told = [e for e in events("server", lines(DATA / "h100/faults-server.log")) if e.kind == "fatal_fault"]
-    assert [(e.pid, e.values["clients"], e.devices) for e in told] == [
-        (1067, "1067", ("0",)),
-        (1133, "1133 1134 1135", ("0",)),
+    assert [(e.pid, e.values["named"], e.values["clients"], e.devices) for e in told] == [
+        (None, "1067", "1067", ("0",)),
+        (None, "1133", "1133 1134 1135", ("0",)),
     ]
+    assert told[1].detail == (
+        "fatal GPU fault on device 0; clients 1133, 1134, 1135 lost; server.log names client 1133, which is not proof"
+    )
+
+
+def trials(kind):
+    """The faults of the H200's eight trials: what server.log wrote, and who it was."""
+    found = []
+    for line in lines(DATA / "h200/blame-and-utilisation.txt"):
+        if line.startswith(b"trial "):
+            found.append((line.split()[2].decode(), int(line.split()[4]), []))
+        elif line.startswith(b"   log: "):
+            found[-1][2].append(line.removeprefix(b"   log: "))
+    return [(who, events("server", raw)) for what, who, raw in found if what == kind]
+
+
+def test_whom_the_log_names_is_told_as_no_proof():
+    """With busy neighbours it named an innocent one in five of five, and never is a client said to have made it."""
+    told = trials("fault")
+    assert [[e.kind for e in found] for _, found in told] == [["fatal_fault"]] * 6
+    assert [found[0].values["named"] == str(who) for who, found in told] == [False, False, False, False, True, False]
+    for _, (event,) in told:
+        assert event.pid is None
+        assert event.detail.endswith(f"server.log names client {event.values['named']}, which is not proof")
+
+
+def test_after_a_trap_nobody_is_named():
+    """Fact 37: 719, and the log's first line is the server's own."""
+    for _, found in trials("trap"):
+        (event,) = found
+        assert (event.kind, event.pid, event.values["named"]) == ("fatal_fault", None, "")
+        assert len(event.values["clients"].split()) >= 3
+        assert event.detail.endswith("server.log names no client")
+
+
+def test_the_vendor_guides_own_fault_is_one_and_names_nobody():
+    told = [e for e in events("server", lines(DATA / "guide/server-2022.log")) if e.kind == "fatal_fault"]
+    assert [(e.pid, e.values["named"], e.values["clients"], e.devices) for e in told] == [
+        (None, "", "11641 11643", ("0", "1"))
+    ]
+
+
+def test_contexts_that_become_inactive_without_a_fault_are_none():
+    """In 2022 a terminate_client wrote such lines as well."""
+    raw = (
+        "Volta MPS: status of client {11641, 1} is INACTIVE",
+        "Volta MPS: The following clients have a sticky error set:",
+        "11641",
+        "Client {11641, 1} exit",
+    )
+    kinds = [e.kind for e in events("server", server(*raw))]
+    assert "fatal_fault" not in kinds
+    assert kinds[-1] == "context_closed"
+
+
+def test_numbers_belong_to_the_list_announced_last():
+    raw = (
+        "Volta MPS: Server is handling a fatal GPU error.",
+        "Volta MPS: The following devices",
+        "0",
+        "Volta MPS: status of client {11641, 1} is INACTIVE",
+        "1",
+        "Volta MPS: The following clients have a sticky error set:",
+        "Volta MPS: status of client {11643, 1} is INACTIVE",
+        "11641",
+        "11643",
+    )
+    (event,) = events("server", server(*raw))
+    assert (event.devices, event.values["clients"]) == (("0", "1"), "11641 11643")
+
+
+def test_two_faults_one_after_the_other_are_two():
+    one = (
+        "Server is handling a fatal GPU error.",
+        "All clients belonging to error trigging process 7 will be torn down",
+    )
+    assert [e.kind for e in events("server", server(*one, *one))] == ["fatal_fault"] * 2
 
 
 def test_a_fault_is_told_when_no_more_lines_come():
@@ -123,7 +200,7 @@ def test_a_fault_is_told_when_no_more_lines_come():
     ):
         assert parser.feed(line) == []
     (event,) = parser.flush()
-    assert (event.kind, event.pid) == ("fatal_fault", 7)
+    assert (event.kind, event.values["named"]) == ("fatal_fault", "7")
     assert parser.flush() == []
 
 

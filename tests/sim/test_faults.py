@@ -67,11 +67,45 @@ def test_a_fault_reaches_as_far_as_shared_devices_do(start: Callable[..., SimNod
 def test_a_fault_on_one_device_is_logged_as_recorded(start: Callable[..., SimNode]) -> None:
     node = start(gpus=1)
     clients = {1133: node.spawn("busy"), 1135: node.spawn("faulting"), 1134: node.spawn("idle")}
-    clients[1133].tell("fault")  # the log named the neighbour, not the one that faulted
+    clients[1135].tell("fault")  # the log named the busy neighbour, not the one that faulted
     assert clients[1135].wait(120) == "700"
     ours = between(server_log(node, clients, 1140), FIRST, "sticky error")
     theirs = between(recorded_log("h100/faults-server.log"), f"1133, Context: 1}} {FIRST}", "sticky error")
     assert sorted(ours) == sorted(theirs)  # clients come in no order
+
+
+def test_among_busy_neighbours_the_wrong_one_is_named_and_among_idle_ones_the_right_one(
+    start: Callable[..., SimNode],
+) -> None:
+    """Facts 36 and 37, by the log and by the kernel."""
+    node = start(gpus=2)
+    for behaviour in ("busy", "idle"):
+        neighbours = {node.spawn(behaviour).pid for _ in range(2)}
+        elsewhere = node.spawn("busy", devices=(1,))
+        faulty = node.spawn("busy")
+        faulty.tell("fault")
+        assert faulty.wait_status("lost")
+        named = int(re.findall(r"PID: (\d+), Context: 1} encountered", (node.log_dir / "server.log").read_text())[-1])
+        xid = node.state()["xids"][-1]
+        assert xid["number"] == 31
+        kernels = int(re.search(r"pid=(\d+)", xid["line"])[1])
+        assert {named, kernels} <= (neighbours if behaviour == "busy" else {faulty.pid})
+        assert elsewhere.status() == "connected"
+        for client in node.clients:
+            client.tell("exit")
+            client.wait(120)
+        node.reap()
+
+
+def test_after_a_trap_nobody_is_named(start: Callable[..., SimNode]) -> None:
+    node = start(gpus=1)
+    clients = [node.spawn("busy") for _ in range(3)]
+    clients[1].tell("trap")
+    assert all(client.wait_status("lost") for client in clients)
+    assert [client.error for client in clients] == [719, 719, 719]
+    assert "encountered a fatal" not in (node.log_dir / "server.log").read_text()
+    (xid,) = node.state()["xids"]
+    assert (xid["number"], f"pid={server_pid(node)}," in xid["line"]) == (43, True)
 
 
 def test_kill_of_a_busy_client_takes_its_neighbour(start: Callable[..., SimNode]) -> None:

@@ -76,7 +76,7 @@ def test_limits_are_never_cut_and_say_whose_they_are() -> None:
 
 
 def test_only_uuids_become_indices() -> None:
-    text = f"fatal fault in client 2900 on {GPU0}; it takes clients 2001, 1000 with it"
+    text = f"fatal GPU fault on {GPU0}; clients 2900, 2001, 1000 lost"
     assert with_indices(text, {GPU0: 0, "0": 1}) == text.replace(GPU0, "GPU 0")
     assert with_indices(text, {}) == text
 

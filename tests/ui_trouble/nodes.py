@@ -72,10 +72,9 @@ def event(seconds: float, kind: str, detail: str = "", **values: object) -> Even
 FATAL = event(
     12,
     "fatal_fault",
-    "fatal GPU fault in client 3000; it takes clients 3001, 3002 with it",
-    pid=3000,
+    "fatal GPU fault on devices 0, 1; clients 3000, 3001, 3002 lost; server.log names client 3000, which is not proof",
     devices=("0", "1"),
-    values={"culprits": "3000", "clients": "3000 3001 3002"},
+    values={"named": "3000", "clients": "3000 3001 3002"},
 )
 
 
@@ -150,6 +149,12 @@ class FakeTrouble:
         if self.broken:
             raise TroubleUnavailable(self.broken)
         return self.older
+
+    async def faults(self, daemon: Daemon) -> Sequence[Event]:
+        await self.gate.wait()
+        if self.broken:
+            raise TroubleUnavailable(self.broken)
+        return [event for event in self.older if event.kind == "fatal_fault"]
 
     async def findings(self, snapshot: Snapshot) -> Sequence[Finding]:
         self.checks += 1

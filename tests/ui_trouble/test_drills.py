@@ -125,7 +125,11 @@ async def test_fault_one_is_told_one_is_ended_then_all_and_the_recovery_is_seen(
         await node.until(lambda: all(key.start_ticks for key in node.daemon.servers[0].fault.affected))
         alice = next(c.pid for c in node.daemon.clients() if c.user == "alice")
         await node.press("exclamation_mark")
-        await node.shows("in FAULT", f"{alice}", "the log saw it in client".capitalize(), "▸ Still to end")
+        bob = next(c.pid for c in node.daemon.clients() if c.user == "bob")
+        await node.shows("in FAULT", f"{alice}", f"server.log names client {bob} (bob", "▸ Still to end")
+        await node.press("B")
+        await node.shows("In 2 of 2 faults: alice, python train.py; nobody else in more than 1.")
+        await node.press("escape")
         await node.until(lambda: node.daemon.servers[0].fault.refused)
         await node.press("y")
         assert f"  {alice}  python train.py --model vit-b16" in node.app.clipboard

@@ -27,9 +27,12 @@ async def test_the_alert_comes_stays_and_gives_way_to_the_recovery_for_a_minute(
         assert "! what to do" in text
         if size == SIZE:
             assert "3 clients have to end before it takes new ones; 2 refused so far" in text
-            assert "still to end: 3000, 3001, 3002; the log saw it in client 3000 (alice, python train.py)" in text
+            assert (
+                "still to end: 3000, 3001, 3002; server.log names client 3000 (alice, python train.py), which is"
+                in text
+            )
         if size == (80, 24):
-            assert "server 1402, 12s ago, seen in 3000: 3 to end; 2 refused" in text
+            assert "server 1402, 12s ago: 3 to end; 2 refused" in text
         text = await push(pilot, recovered())
         assert "✓ RECOVERED server 1402 takes new" in text
         assert "✕ FAULT" not in text
@@ -43,7 +46,7 @@ async def test_a_fault_that_no_log_explains_is_said_too() -> None:
         assert "server 1402 is in FAULT and takes no new clients; no log says" in text_of(app)
 
 
-async def test_offers_stand_in_order_with_the_culprit_and_its_caveat() -> None:
+async def test_offers_stand_in_order_with_whom_the_log_names_and_what_that_is_worth() -> None:
     app = trouble_app(faulted(A, B, C, ended_nearby=(2999,)))
     async with app.run_test(size=SIZE) as pilot:
         await pilot.press("exclamation_mark")
@@ -52,7 +55,7 @@ async def test_offers_stand_in_order_with_the_culprit_and_its_caveat() -> None:
             text.index(part)
             for part in (
                 "2 new connections refused so far",
-                "The log saw it in client 3000 (alice, python train.py).",
+                "server.log names client 3000 (alice, python",
                 "Client 2999 ended at the same moment",
                 "Still to end before the server takes new clients: 3000, 3001, 3002.",
                 "1 Tell the owners: y copies the note to alice, Y those to all 3.",
@@ -62,7 +65,7 @@ async def test_offers_stand_in_order_with_the_culprit_and_its_caveat() -> None:
         ]
         assert places == sorted(places)
         assert "● runs on" in text
-        assert "◀ blamed by the log" in next(line for line in text.splitlines() if "3000" in line and "alice" in line)
+        assert "◀ named, not proof" in next(line for line in text.splitlines() if "3000" in line and "alice" in line)
 
 
 async def test_the_notes_go_to_the_clipboard_one_by_one_and_together() -> None:
@@ -123,9 +126,10 @@ async def test_the_cursor_goes_on_to_the_next_one_that_has_to_end() -> None:
 @pytest.mark.parametrize(
     ("ended_nearby", "to", "said"),
     [
-        ((), "alice", "The log saw it in your client 3000, as it would had a busy neighbour been killed"),
-        ((), "carol", "The log saw it in client 3000; yours share a GPU with it, or with others that it hit."),
-        ((2999,), "bob", "The log saw it in client 3000, which may be innocent: client 2999 ended at the same moment;"),
+        ((), "alice", "server.log names your client 3000, which is not proof: with busy neighbours it names the wrong"),
+        ((), "carol", "server.log names client 3000, which is not proof: with busy neighbours it names the wrong one."),
+        ((2999,), "bob", "Client 2999 ended at the same moment: if it was killed while busy"),
+        ((), "bob", "Run it alone under compute-sanitizer"),
     ],
 )
 def test_the_notes_say_no_more_of_the_cause_than_the_log_does(ended_nearby, to, said) -> None:

@@ -2,8 +2,8 @@
 
 Its arguments are the daemon's socket, a name, whether it is busy and hostile, and two times in seconds or ``-``: how
 long it outlives an error, and when it faults by itself. The first line of input is what it says to the daemon; then
-comes one word a line: ``idle``, ``busy``, ``endless``, ``fault``, ``reset`` or ``exit``. It says on standard output
-what becomes of it, one line an event, and ends when its input does.
+comes one word a line: ``idle``, ``busy``, ``endless``, ``fault``, ``trap``, ``reset`` or ``exit``. It says on standard
+output what becomes of it, one line an event, and ends when its input does.
 """
 
 from __future__ import annotations
@@ -89,10 +89,8 @@ class Client:
         if word in ("idle", "busy", "endless"):
             self.busy = word != "idle" and not self.error
             self.send(word if self.busy else "idle")
-        elif word == "fault":
-            self.send("fault")
-        elif word == "reset":
-            self.send("reset")
+        elif word in ("fault", "trap", "reset"):
+            self.send(word)
         elif word == "exit":
             self.send("bye")
             os._exit(10 if self.error else 0)

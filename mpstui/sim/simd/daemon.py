@@ -8,6 +8,7 @@ import os
 import select
 import socket
 import struct
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -18,7 +19,7 @@ from .config import SERVER_START, Gpu, ordinal
 from .logs import Logs
 from .loop import Loop
 from .memlimit import environment_limits
-from .server import Server, start_process
+from .server import Server, Xid, start_process
 from .state import StateFile
 
 PACKET: Final = 1 << 18
@@ -27,6 +28,8 @@ MAX_BACKOFF_MS: Final = 12800
 _FORCED_EXIT_S: Final = 0.02
 """What a server took to exit when it was forced to."""
 _START_LATEST_S: Final = 0.05
+_XIDS: Final = 32
+"""Faults that are remembered for who asks what the driver said of them."""
 _START_AGAIN_S: Final = 0.2
 _START_TRIES: Final = 6
 """Servers that fail to start before their clients are refused."""
@@ -84,6 +87,7 @@ class Daemon:
         self._deaf = False
         self._wanted_uid: int | None = None
         self._quitting: Session | None = None
+        self._xids: deque[Xid] = deque(maxlen=_XIDS)
         self._state = StateFile(pipe_dir)
         self._loop.after_each = self._write_state
         self._write_state()
@@ -101,7 +105,7 @@ class Daemon:
         self.pending.clear()  # no new server for them
         for server in list(self.servers.values()):
             self._exit_server(server)
-        self._state.write((), ())
+        self._state.write((), (), self._xids)
         return self._quitting.bury if self._quitting is not None else lambda: None
 
     def _lifeline(self, descriptor: int) -> None:
@@ -109,7 +113,7 @@ class Daemon:
             self._loop.stop()
 
     def _write_state(self) -> None:
-        self._state.write(tuple(self.servers.values()), tuple(self.pending))
+        self._state.write(tuple(self.servers.values()), tuple(self.pending), self._xids)
 
     def device_key(self, device: str) -> str:
         """The ordinal of a device given by ordinal or UUID."""
@@ -268,6 +272,8 @@ class Daemon:
             client.clean = True
         elif packet == b"fault" and server is not None and not client.error:
             server.fault(client)
+        elif packet == b"trap" and server is not None and not client.error:
+            server.trap(client)
         elif packet == b"reset" and server is not None:
             client.busy = client.endless = False
             server.close_contexts(client)
@@ -308,7 +314,7 @@ class Daemon:
         pid, link = start_process(
             os.fspath(self._pipe_dir), uid, self.gpus, self._logs, self.percentage, self.priority, start
         )
-        server = Server(pid, link, uid, self.gpus, self._logs)
+        server = Server(pid, link, uid, self.gpus, self._logs, self._xids.append)
         server.percentage = self.percentage
         server.pinned, server.inherited = dict(self.pinned), self._inherited
         server.starting = start != 0

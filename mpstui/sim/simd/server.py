@@ -6,7 +6,9 @@ import os
 import select
 import signal
 import socket
+import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from .clients import Client, Context, context_memory, parse_percentage, sm_share
@@ -98,10 +100,43 @@ def _server_process(
     os._exit(0)
 
 
+@dataclass(frozen=True)
+class Xid:
+    """What the driver says of a fault: NVML as an event, the kernel as a line of its log (facts 37 and 38)."""
+
+    time: float
+    uuid: str
+    number: int
+    line: str
+
+    @staticmethod
+    def of(gpu: Gpu, server_pid: int, named: Client | None) -> Xid:
+        """31 with the client that the kernel names; 43 with the server where there is none."""
+        text = f"NVRM: Xid (PCI:0000:{6 + gpu.index:02x}:00): "
+        if named is None:
+            return Xid(
+                time.time(), gpu.uuid, 43, f"{text}43, pid={server_pid}, name=nvidia-cuda-mps, channel 0x0000000a"
+            )
+        name = os.fsdecode(os.path.basename(named.argv0[:64]))[:15] or "client"
+        what = "MMU Fault: ENGINE GRAPHICS GPC3 GPCCLIENT_T1_14 faulted @ 0x0_00000000."
+        kind = "Fault is of type FAULT_PDE ACCESS_TYPE_VIRT_WRITE"
+        line = f"{text}31, pid={named.pid}, name={name}, channel 0x00000010, intr 00000000. {what} {kind}"
+        return Xid(time.time(), gpu.uuid, 31, line)
+
+
 class Server:
     """The books of one server. Percentages are of the device's SMs, limits in bytes by device ordinal."""
 
-    def __init__(self, pid: int, link: socket.socket, uid: int, gpus: Sequence[Gpu], logs: Logs) -> None:
+    def __init__(
+        self,
+        pid: int,
+        link: socket.socket,
+        uid: int,
+        gpus: Sequence[Gpu],
+        logs: Logs,
+        report: Callable[[Xid], None] = lambda xid: None,
+    ) -> None:
+        """``report`` takes what the driver would say of a fault."""
         self.pid = pid
         self.link = link
         self.uid = uid
@@ -125,6 +160,8 @@ class Server:
         self._previous: tuple[int, int] = (-1333654781, 0)
         self._affected: set[Client] = set()
         self._reset: set[int] = set()
+        self._turn = 0
+        self._report = report
 
     @property
     def status(self) -> str:
@@ -214,7 +251,7 @@ class Server:
         if harmful:
             neighbour = next((c for c in self._on(devices) if c is not client), None)
             if neighbour is not None:
-                self.fault(neighbour)
+                self._fault(neighbour, neighbour, ILLEGAL_ADDRESS)
         self.log(f"Server failed to recevie command with status 806, assuming client {self._name(client.pid, 0)} exit")
         self.log(f"Client process {client.pid} disconnected")
         self.clients.remove(client)
@@ -251,14 +288,34 @@ class Server:
         self.log("Client termination succeeded.")
         done()
 
-    def fault(self, blamed: Client) -> None:
-        """A fatal GPU error on the devices of ``blamed``: every client on them and every device of those is torn down.
+    def fault(self, client: Client) -> None:
+        """An illegal store of ``client``. Among busy neighbours the log names one of those and never the one that it
+        was, and the kernel another one, too; among idle ones both name the right one (facts 36 and 37)."""
+        busy = [c for c in self._on([x.device for x in client.contexts]) if c is not client and c.busy and not c.error]
+        self._turn += 1
+        self._tell_driver(client, busy[(self._turn + 1) % len(busy)] if busy else client)
+        self._fault(client, busy[self._turn % len(busy)] if busy else client, ILLEGAL_ADDRESS)
 
-        Clients on its own devices get 700, those further away 719 (facts 18, 33).
+    def trap(self, client: Client) -> None:
+        """``trap;`` in a kernel of ``client``: everybody gets 719, and the log names nobody (fact 37)."""
+        self._tell_driver(client, None)
+        self._fault(client, None, LAUNCH_FAILURE)
+
+    def _tell_driver(self, client: Client, named: Client | None) -> None:
+        """What the driver says of a fault of ``client``; ``named`` by the kernel. Of other causes it is not known."""
+        if client.contexts:
+            self._report(Xid.of(self.gpus[client.contexts[0].device], self.pid, named))
+
+    def _fault(self, client: Client, named: Client | None, others: int) -> None:
+        """A fatal GPU error on the devices of ``client``: every client on them and every device of those is torn down.
+
+        ``named`` is whom the log names; ``others`` is the CUDA error of the clients on the first device, those further
+        away get 719 (facts 18, 33).
         """
-        self.log(f"Client {{PID: {blamed.pid}, Context: 1}} encountered a fatal GPU error.")
+        if named is not None:
+            self.log(f"Client {{PID: {named.pid}, Context: 1}} encountered a fatal GPU error.")
         self.log("Server is handling a fatal GPU error.")
-        devices = list(dict.fromkeys(x.device for x in blamed.contexts))
+        devices = list(dict.fromkeys(x.device for x in client.contexts))
         first = set(devices)
         affected: list[Client] = []
         for device in devices:  # grows while it is walked

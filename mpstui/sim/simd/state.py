@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from .clients import Client
 from .config import STATE, write_json
 from .process import start_ticks
-from .server import Server
+from .server import Server, Xid
 
 _COMMAND_LIMIT = 1000
 
@@ -24,13 +25,14 @@ class StateFile:
         self._daemon = {"pid": os.getpid(), "start_ticks": start_ticks(os.getpid())}
         self._last: object = None
 
-    def write(self, servers: Sequence[Server], pending: Sequence[Client]) -> None:
+    def write(self, servers: Sequence[Server], pending: Sequence[Client], xids: Iterable[Xid]) -> None:
         """Writes the present state; a directory that is gone does not end the daemon."""
         state = {
             "version": 1,
             "daemon": self._daemon,
             "servers": [{"pid": s.pid, "uid": s.uid} for s in servers],
             "clients": [_client(c, s) for s in servers for c in s.clients] + [_client(c, None) for c in pending],
+            "xids": [asdict(xid) for xid in xids],
         }
         if state != self._last:
             self._last = state

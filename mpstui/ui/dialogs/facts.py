@@ -251,13 +251,28 @@ def _event(snapshot: Snapshot, event: Event) -> Rows:
         Row("daemon", _known(event.pipe_dir)),
         Row("server", _known(event.server_pid)),
         Row("client", _known(event.pid)),
+        Row("user", _known(event.user if event.user is not None else event.uid)),
+        Row("command", _known(event.command)),
         Row("context", _known(event.context_id)),
         Row("devices", ", ".join(_gpu(snapshot, uuid) for uuid in event.devices) or UNKNOWN),
-        *(Row(name, value) for name, value in event.values.items()),
+        *(Row(name, value or UNKNOWN) for name, value in event.values.items()),
+        *_suspects(event),
         Row(),
         Heading("The line of the log"),
         Row("", _known(event.raw)),
     ]
+
+
+def _suspects(event: Event) -> Rows:
+    """Who may have made a fault; what the log names is no proof (fact 36)."""
+    if not event.suspects:
+        return []
+    rows: Rows = [Row(), Heading("Suspects: each client with a context on these GPUs then")]
+    for suspect in event.suspects:
+        who = suspect.user or (UNKNOWN if suspect.uid is None else f"UID {suspect.uid}")
+        named = "  ◀ named by server.log, not proof" if suspect.pid in event.named else ""
+        rows.append(Row(str(suspect.pid), f"{who}  {suspect.command or UNKNOWN}{named}"))
+    return [*rows, Row("", "The screen Suspects tells which of them were at the other faults too.")]
 
 
 def _indices(snapshot: Snapshot) -> Mapping[str, int | None]:

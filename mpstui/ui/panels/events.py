@@ -13,7 +13,9 @@ from mpstui.ui.cells import SEVERITY, with_indices
 from mpstui.ui.painted import Line
 from mpstui.ui.panel import Panel
 
-HIDDEN: Final[frozenset[EventKind]] = frozenset({"command", "session_opened", "session_closed", "unknown"})
+HIDDEN: Final[frozenset[EventKind]] = frozenset(
+    {"command", "session_opened", "session_closed", "client_admitted", "unknown"}
+)
 """Noise: every look at the daemon, ours or another monitor's, writes these (fact 8)."""
 _SEVERITY: Final[Mapping[EventKind, Severity]] = {
     "daemon_exited": "error",
@@ -82,7 +84,5 @@ class EventsPanel(Panel[Event]):
     def describe(self, event: Event) -> tuple[Severity, str]:
         """How bad it is, and the log's sentence with the user's name and with indices in place of UUIDs."""
         user = self._users.get(event.pid) if event.pid is not None else None
-        text = printable(event.detail or event.kind.replace("_", " "))
-        if user is not None:
-            text = text.replace(f"client {event.pid}", f"client {event.pid} ({user})", 1)
+        text = printable(event.sentence(user) or event.kind.replace("_", " "))
         return _SEVERITY.get(event.kind, "info"), with_indices(text, self._indices)

@@ -45,17 +45,17 @@ def recovery_text(snapshot: Snapshot, event: Event, *, brief: bool = False) -> s
     return text
 
 
-def culprit(fault: ServerFault, clients: tuple[Client, ...]) -> str:
-    """Whom the log blames, with user and command where they are known."""
-    if not fault.blamed:
-        return "the log does not say in which client it was"
+def named_by_log(fault: ServerFault, clients: tuple[Client, ...]) -> str:
+    """Whom the log names, with user and command where they are known; no proof (fact 36)."""
+    if not fault.named:
+        return "server.log names no client"
     known = {client.pid: client for client in clients}
     named = []
-    for pid in fault.blamed:
+    for pid in fault.named:
         client = known.get(pid)
         about = ", ".join(part for part in (client.user, client.command) if part) if client else ""
         named.append(f"{pid} ({about})" if about else str(pid))
-    return f"the log saw it in client{'s' if len(named) > 1 else ''} {', '.join(named)}"
+    return f"server.log names client{'s' if len(named) > 1 else ''} {', '.join(named)}, which is not proof"
 
 
 def alert_lines(snapshot: Snapshot, daemon: Daemon, width: int, most: int, key: str = "!") -> list[Line]:
@@ -67,9 +67,7 @@ def alert_lines(snapshot: Snapshot, daemon: Daemon, width: int, most: int, key: 
         if most < 2 or width_of(left) + width_of(right) > width:
             left = ((" ✕ FAULT ", "bad"), (report.brief, "bad"))
         out.append(justify(left, right, width))
-        why = culprit(report.fault, (*report.left, *report.unhurt))
-        if report.fault.ended_nearby:
-            why += "; it may be innocent"
+        why = named_by_log(report.fault, (*report.left, *report.unhurt))
         pids = [str(affected.pid) for affected in report.fault.affected]
         more = f" and {len(pids) - _NAMED} more" if len(pids) > _NAMED else ""
         still = f"still to end: {', '.join(pids[:_NAMED])}{more}; " if pids else ""

@@ -23,5 +23,8 @@ class TroubleBackend(Protocol):
         of them may be in the snapshot too. Empty where the logs begin later. Raises TroubleUnavailable.
         """
 
+    async def faults(self, daemon: Daemon, /) -> Sequence[Event]:
+        """Every fatal fault in the daemon's logs, oldest first. Raises TroubleUnavailable."""
+
     async def findings(self, snapshot: Snapshot, /) -> Sequence[Finding]:
         """The check-up of the set-up, the worst finding first. Raises TroubleUnavailable."""

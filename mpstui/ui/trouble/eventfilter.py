@@ -13,7 +13,7 @@ TERMS = "text  client:1877  kind:fault  since:10m  until:21:30  server:1402  !te
 
 def pids_of(event: Event) -> set[str]:
     """Every process that the event is about: the one that did or suffered it, and those that a fault took."""
-    found = set(event.values.get("clients", "").split()) | set(event.values.get("culprits", "").split())
+    found = {*event.values.get("clients", "").split(), *(str(suspect.pid) for suspect in event.suspects)}
     return found | ({str(event.pid)} if event.pid is not None else set())
 
 

@@ -45,6 +45,7 @@ class EventsScreen(TroubleScreen):
         Binding("w", "window", "How far back", show=False, id="events.window"),
         Binding("o", "older", "Older events, from the logs", show=False, id="events.older"),
         Binding("y", "copy", "Copy the line of the log", show=False, id="copy"),
+        Binding("B", "suspects", "Suspects: who was there at each fault", show=False, id="suspects"),
     ]
     DEFAULT_CSS = """
     EventsScreen {
@@ -116,11 +117,12 @@ class EventsScreen(TroubleScreen):
 
     def _add(self, new: list[Event], *, older: bool) -> int:
         """Take events over, in the order of time; returns how many were not known."""
-        fresh = {key: event for event in new if (key := self.timeline.key(event)) not in self._known}
+        told = {self.timeline.key(event): event for event in new}
+        fresh = {key: event for key, event in told.items() if key not in self._known}
         if older:
             self._known = {**fresh, **self._known}
         else:
-            self._known.update(fresh)
+            self._known.update(told)  # whose process it was may be known only now
         for key in list(self._known)[: max(0, len(self._known) - MOST)]:
             del self._known[key]
         return len(fresh)
@@ -182,6 +184,11 @@ class EventsScreen(TroubleScreen):
             KeyHint(self.k("events.follow", "F"), "Stop" if self.timeline.follows else "Follow", "follow", 7),
             KeyHint(self.k("events.older", "o"), "Older", "older", 6, self._backend is not None and not self._reading),
             KeyHint(self.k("copy", "y"), "Copy", "copy", 2, row is not None),
+            *(
+                [KeyHint(self.k("suspects", "B"), "Suspects", "suspects", 8)]
+                if row is not None and row.kind == "fatal_fault"
+                else []
+            ),
             KeyHint(self.k("trouble.other", "Tab"), "Events" if on_kinds else "Kinds", "other", 5),
         ]
 
@@ -309,6 +316,9 @@ class EventsScreen(TroubleScreen):
     @on(Panel.Opened)
     def _opened(self) -> None:
         self.action_open()
+
+    def action_suspects(self) -> None:
+        self.host.open_trouble("suspects", self.pipe_dir, None)
 
     def action_copy(self) -> None:
         if (row := self.timeline.cursor_row) is not None:

@@ -18,7 +18,7 @@ from mpstui.ui.cells import count
 from mpstui.ui.contract import Runner
 from mpstui.ui.painted import Line, fit
 from mpstui.ui.panel import Panel
-from mpstui.ui.trouble.alert import culprit, recovery, recovery_text
+from mpstui.ui.trouble.alert import named_by_log, recovery, recovery_text
 from mpstui.ui.trouble.base import Para, TroubleScreen, owner
 
 State = Literal["left", "ended", "unhurt"]
@@ -38,7 +38,8 @@ class Victim:
     state: State
     server_pid: int
     client: Client | None = None
-    blamed: bool = False
+    named: bool = False
+    """By server.log."""
 
 
 class VictimsPanel(Panel[Victim]):
@@ -63,7 +64,7 @@ class VictimsPanel(Panel[Victim]):
         word, style = _STATE[row.state]
         client = row.client
         user = owner(client.user, client.uid) if client else UNKNOWN
-        blamed = ("◀ blamed by the log  ", "warn") if row.blamed else ("", "text")
+        named = ("◀ named, not proof  ", "warn") if row.named else ("", "text")
         gone = "dim" if row.state == "ended" else "text"
         return [
             (
@@ -71,7 +72,7 @@ class VictimsPanel(Panel[Victim]):
                 (fit(str(row.key.pid), 9), "bold" if row.state != "ended" else "dim"),
                 (fit(user, 10) + " ", "user"),
                 (fit(word, 16), style),
-                blamed,
+                named,
                 ((client.command if client else None) or UNKNOWN, gone),
             )
         ]
@@ -84,6 +85,7 @@ class FaultScreen(TroubleScreen):
         Binding("y", "copy", "Copy the note to its owner", show=False, id="copy"),
         Binding("Y", "copy_all", "Copy the notes to all owners", show=False, id="fault.copy_all"),
         Binding("x", "end_one", "End the process under the cursor", show=False, id="fault.end_one"),
+        Binding("B", "suspects", "Suspects: who was there at each fault", show=False, id="suspects"),
         Binding("e", "end_all", "End all that were hit", show=False, id="action.end_lost_clients"),
     ]
 
@@ -107,8 +109,8 @@ class FaultScreen(TroubleScreen):
             self._reports[report.server_pid] = report
             for client in (*report.left, *report.unhurt):
                 state: State = "left" if client in report.left else "unhurt"
-                blamed = client.pid in report.fault.blamed
-                self._seen[client.key] = Victim(client.key, state, report.server_pid, client, blamed)
+                named = client.pid in report.fault.named
+                self._seen[client.key] = Victim(client.key, state, report.server_pid, client, named)
             for key in report.fault.affected:
                 self._seen.setdefault(key, Victim(key, "left", report.server_pid))
         left = {key for report in present for key in report.fault.affected}
@@ -189,9 +191,11 @@ class FaultScreen(TroubleScreen):
             clock = time.strftime("%H:%M:%S", time.localtime(fault.since))
             since = f"since {clock}, {format_age(snapshot.time - fault.since)}"
         yield Para(f"A fatal fault, {since}. {count(fault.refused, 'new connection')} refused so far.", "bad", "✕")
-        named = culprit(fault, tuple(v.client for v in self._seen.values() if v.client is not None))
-        yield Para(f"{named[0].upper()}{named[1:]}.", "text", "·")
+        named = named_by_log(fault, tuple(v.client for v in self._seen.values() if v.client is not None))
+        worth = ": with busy neighbours it names the wrong one" if fault.named else ": whose fault it was is not known"
+        yield Para(f"{named}{worth}.", "text", "·")
         yield Para(report.caveat, "warn" if fault.ended_nearby else "dim", "▲" if fault.ended_nearby else "·")
+        yield Para(f"{self.k('suspects', 'B')} compares it with earlier faults: who was there each time.", "text", "·")
         if fault.affected:
             pids = ", ".join(str(key.pid) for key in fault.affected)
             yield Para(f"Still to end before the server takes new clients: {pids}.", "bold", "▸")
@@ -225,7 +229,11 @@ class FaultScreen(TroubleScreen):
             ),
             KeyHint(self.k("fault.end_one", "x"), "End this one", "end_one", 8, allowed and bool(self._one())),
             KeyHint(self.k("action.end_lost_clients", "e"), "End all", "end_all", 9, allowed),
+            KeyHint(self.k("suspects", "B"), "Suspects", "suspects", 7),
         ]
+
+    def action_suspects(self) -> None:
+        self.host.open_trouble("suspects", self.pipe_dir, None)
 
     def action_copy(self) -> None:
         if (report := self._report) is not None and (note := self._note(report)) is not None:

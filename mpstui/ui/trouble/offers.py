@@ -32,6 +32,7 @@ class WithTrouble(InkScreen):
             id="users",
         ),
         Binding("exclamation_mark", "trouble('fault')", "Fault: what to do", show=False, id="fault"),
+        Binding("B", "trouble('suspects')", "Suspects: who was there at each fault", show=False, id="suspects"),
     ]
 
     clients: ClientsPanel

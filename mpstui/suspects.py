@@ -1,0 +1,175 @@
+"""Who may make a node's faults: whoever was there each time, by user and command. Pure.
+
+The log names the wrong client among busy neighbours, the kernel too, all lost clients get their error at the same
+moment, and core dumps are written by the innocent ones (facts 36, 37, 39). What remains is to compare faults, and to
+run the suspects apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from mpstui.model import EMPTY, Event, Suspect
+from mpstui.text import UNKNOWN
+
+START: Final = "mpstui daemon start --pipe-dir /run/mps-suspect --log-dir /var/log/mps-suspect"
+"""Starts a daemon of its own for a suspect."""
+RUN: Final = "CUDA_MPS_PIPE_DIRECTORY=/run/mps-suspect COMMAND"
+ADVICE: Final = (
+    "Run the suspects one at a time, each alone in a daemon of its own: a fault there takes nobody else, and with "
+    "nobody beside it server.log names the right one.",
+    "Or run a suspect alone under compute-sanitizer: it tells which kernel makes an illegal access, and is slow.",
+    "Core dumps do not help: the innocent clients write them, and the one that made the fault does not.",
+)
+_LEADERS: Final = 4
+
+
+class Ranked(NamedTuple):
+    """A user's program, and at how many faults it was."""
+
+    uid: int | None
+    user: str | None
+    program: str | None
+    """The command up to its first option; None where no command of this user is known."""
+    seen: int
+    """Faults at which it was."""
+    perhaps: int
+    """More faults at which this user had a client whose command is not known."""
+    named: int
+    """Faults at which server.log named it; no proof, and no part of the order."""
+    pids: tuple[int, ...]
+    """The clients, in the order of the faults."""
+
+    @property
+    def most(self) -> int:
+        return self.seen + self.perhaps
+
+    @property
+    def owner(self) -> str:
+        return self.user or (UNKNOWN if self.uid is None else f"UID {self.uid}")
+
+    @property
+    def text(self) -> str:
+        return f"{self.owner}, {self.program or 'command not known'}"
+
+
+class Ranking(NamedTuple):
+    """All that the faults of a history have in common."""
+
+    faults: tuple[Event, ...]
+    ranked: tuple[Ranked, ...]
+    """Who was at most faults comes first."""
+    strangers: int
+    """Faults with a suspect of whom not even the user is known."""
+
+    @property
+    def leaders(self) -> tuple[Ranked, ...]:
+        """Those that were at most faults; more than one is a tie."""
+        best = self.ranked[0].most if self.ranked else 0
+        return tuple(each for each in self.ranked if each.most == best)
+
+    @property
+    def sentence(self) -> str:
+        """What the comparison comes to."""
+        count, leaders = len(self.faults), self.leaders
+        if not count:
+            return "No fatal fault is in the history."
+        if not leaders:
+            return f"{_faults(count)}, and nothing is known of who was there."
+        who = "; ".join(each.text for each in leaders[:_LEADERS])
+        who += f"; and {len(leaders) - _LEADERS} more" if len(leaders) > _LEADERS else ""
+        if count == 1:
+            return f"One fault so far, which may be of any that was there: {who}. A second fault can tell more."
+        best, rest = leaders[0].most, [each.most for each in self.ranked if each.most < leaders[0].most]
+        text = f"In {best} of {count} faults: {who}"
+        if len(leaders) > 1:
+            text = f"A tie, in {best} of {count} faults each: {who}"
+        text += f"; nobody else in more than {max(rest)}." if rest else "; nobody else in any."
+        if best < count:
+            text += " Nobody was there each time: there may be more than one cause."
+        return text
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the comparison cannot tell."""
+        out = []
+        perhaps = sum(each.perhaps > 0 for each in self.leaders)
+        if perhaps:
+            out.append("Of some clients only the user is known: their faults count for each program of that user.")
+        if self.strangers:
+            out.append(f"At {_faults(self.strangers)} there was a client of whom not even the user is known.")
+        if self.faults:
+            out.append("To have been there is no proof.")
+        return tuple(out)
+
+
+def program(command: str | None) -> str | None:
+    """The command up to its first option, as a job is started again with others; ``-m module`` is kept."""
+    if not command:
+        return None
+    words: list[str] = []
+    for word in command.split():
+        if words[-1:] == ["-m"]:
+            words.append(word)
+            break
+        if word.startswith("-") and word != "-m" and words:
+            break
+        words.append(word)
+    return " ".join(words) or None
+
+
+def rank(events: Iterable[Event], users: Mapping[int | None, str | None] = EMPTY) -> Ranking:
+    """Compares the fatal faults among the events, each told once. ``users``: names by UID, where an event has none."""
+    faults = tuple({event.key: event for event in events if event.kind == "fatal_fault"}.values())
+    found: dict[tuple[object, str | None], list[tuple[int, Suspect]]] = {}
+    strangers: set[int] = set()
+    for number, fault in enumerate(faults):
+        for suspect in fault.suspects:
+            if suspect.uid is None and suspect.user is None and suspect.command is None:
+                strangers.add(number)
+                continue
+            found.setdefault((_owner(suspect), program(suspect.command)), []).append((number, suspect))
+    ranked = []
+    for (owner, name), there in found.items():
+        if name is None and any(other == owner and what is not None for other, what in found):
+            continue  # counts for the user's programs
+        numbers = {number for number, _ in there}
+        unknown = {number for number, _ in found.get((owner, None), ())} if name is not None else set()
+        named = {number for number, suspect in there if suspect.pid in faults[number].named}
+        ranked.append(
+            Ranked(
+                uid=next((s.uid for _, s in there if s.uid is not None), None),
+                user=next((s.user for _, s in there if s.user is not None), None) or users.get(there[0][1].uid),
+                program=name,
+                seen=len(numbers),
+                perhaps=len(unknown - numbers),
+                named=len(named),
+                pids=tuple(dict.fromkeys(suspect.pid for _, suspect in there)),
+            )
+        )
+    ranked.sort(key=lambda each: (-each.most, -each.seen, each.owner, each.program or ""))
+    return Ranking(faults, tuple(ranked), len(strangers))
+
+
+def presence(ranked: Ranked, total: int) -> str:
+    """``in 3 of 3``; ``in 1 to 3 of 3`` where of some of its user's clients the command is not known."""
+    return f"in {ranked.seen}{f' to {ranked.most}' if ranked.perhaps else ''} of {total}"
+
+
+def faults_of(each: Ranked, faults: Sequence[Event]) -> list[tuple[Event, tuple[Suspect, ...]]]:
+    """The faults at which it was, or perhaps was, with its clients."""
+    found = []
+    for fault in faults:
+        mine = [s for s in fault.suspects if _owner(s) == _owner(each) and program(s.command) in {each.program, None}]
+        if mine:
+            found.append((fault, tuple(mine)))
+    return found
+
+
+def _owner(of: Suspect | Ranked) -> object:
+    return of.uid if of.uid is not None else of.user
+
+
+def _faults(count: int) -> str:
+    return f"{count} fault{'s' if count != 1 else ''}"

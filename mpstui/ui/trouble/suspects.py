@@ -1,0 +1,159 @@
+"""Who may make the faults of a daemon: all faults in its history compared, and how to find the one that does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Hashable, Iterable, Iterator
+from pathlib import Path
+from typing import ClassVar
+
+from textual.binding import Binding, BindingType
+
+from mpstui.model import Event, Snapshot
+from mpstui.suspects import ADVICE, RUN, START, Ranked, Ranking, faults_of, presence, rank
+from mpstui.text import UNKNOWN, client_pids
+from mpstui.ui.bars import KeyHint
+from mpstui.ui.contract import Runner
+from mpstui.ui.painted import Line, fit
+from mpstui.ui.panel import Panel
+from mpstui.ui.trouble.base import Para, TroubleScreen
+from mpstui.ui.trouble.contract import TroubleBackend, TroubleUnavailable
+
+_SHOWN = 6
+"""Faults and clients that are named at most."""
+
+
+class SuspectsPanel(Panel[Ranked]):
+    """Who was at most faults comes first."""
+
+    KIND: ClassVar[str] = "suspect"
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.total = 0
+        self.leaders: frozenset[Hashable] = frozenset()
+        self.note: Line = ()
+
+    def take(self, ranking: Ranking) -> None:
+        """Show these."""
+        self.total = len(ranking.faults)
+        self.leaders = frozenset(self.key(each) for each in ranking.leaders)
+        self.set_rows(ranking.ranked, context=(self.total, self.leaders))
+
+    def key(self, row: Ranked) -> Hashable:
+        return row.uid, row.user, row.program
+
+    def title(self) -> Line:
+        return (("Suspects", "title"), (f" {self.total} fault{'s' if self.total != 1 else ''}", "dim"), *self.note)
+
+    def empty(self) -> str:
+        return "nobody: no fatal fault is in the history"
+
+    def head(self, width: int) -> Line | None:
+        return (("   FAULTS       USER       COMMAND", "head"),)
+
+    def row_lines(self, row: Ranked, width: int) -> list[Line]:
+        first = self.key(row) in self.leaders
+        return [
+            (
+                ("   ", "text"),
+                (fit(presence(row, self.total).removeprefix("in "), 13), "bold" if first else "text"),
+                (fit(row.owner, 10) + " ", "user"),
+                (row.program or UNKNOWN, "text" if row.program else "dim"),
+            )
+        ]
+
+
+class SuspectsScreen(TroubleScreen):
+    """The faults that the snapshot holds, and those further back in the logs, which are read once."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("y", "copy", "Copy the command that starts a daemon of its own", show=False, id="copy"),
+    ]
+
+    def __init__(
+        self, runner: Runner, backend: TroubleBackend | None, snapshot: Snapshot | None, pipe_dir: Path | None
+    ) -> None:
+        super().__init__(runner, snapshot, pipe_dir)
+        self._backend = backend
+        self._known: dict[Hashable, Event] = {}
+        self._ranking = rank(())
+        self._trouble = ""
+
+    def make_list(self) -> Panel[Ranked]:
+        return SuspectsPanel(id="list")
+
+    @property
+    def suspects(self) -> SuspectsPanel:
+        if not isinstance(self.list, SuspectsPanel):
+            raise TypeError(self.list)
+        return self.list
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        if self._backend is not None and self.daemon is not None:
+            self.suspects.note = (("  reading the logs …", "warn"),)
+            self.run_worker(self._read(self._backend), exit_on_error=False)
+
+    async def _read(self, backend: TroubleBackend) -> None:
+        daemon = self.daemon
+        try:
+            if daemon is not None:
+                self._add(await backend.faults(daemon))
+        except TroubleUnavailable as error:
+            self._trouble = str(error)
+        finally:
+            self.suspects.note = ()
+            if self.is_attached:
+                self.show()
+
+    def _add(self, events: Iterable[Event]) -> None:
+        """Faults by what tells them from each other; one of the snapshot knows whom it was about, and stays."""
+        for event in events:
+            if event.kind == "fatal_fault":
+                self._known.setdefault(event.key, event)
+
+    def fill(self, snapshot: Snapshot) -> None:
+        daemon = self.daemon
+        for event in snapshot.events:
+            if event.kind == "fatal_fault" and (daemon is None or event.pipe_dir in {None, daemon.pipe_dir}):
+                self._known[event.key] = event
+        users = {client.uid: client.user for client in (daemon.clients() if daemon else ()) if client.user}
+        self._ranking = rank(sorted(self._known.values(), key=lambda event: event.time or 0.0), users)
+        self.suspects.take(self._ranking)
+
+    def describe(self, snapshot: Snapshot) -> tuple[str, list[Para]]:
+        return "Who may have made them", list(self._said())
+
+    def _said(self) -> Iterator[Para]:
+        ranking, row = self._ranking, self.suspects.cursor_row
+        yield Para(ranking.sentence, "bold" if ranking.faults else "good", "" if ranking.faults else "✓")
+        for note in ranking.notes:
+            yield Para(note, "dim", "·")
+        if self._trouble:
+            yield Para(f"Older faults could not be read: {self._trouble}.", "warn", "▲")
+        if row is not None:
+            yield Para()
+            yield Para(f"{row.text}: {presence(row, len(ranking.faults))}", "accent", "▸")
+            for fault, clients in faults_of(row, ranking.faults)[-_SHOWN:]:
+                when = UNKNOWN
+                if fault.time is not None:
+                    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(fault.time))
+                mine = client_pids([s.pid for s in clients], _SHOWN)
+                mine += " (command not known)" if all(s.command is None for s in clients) else ""
+                named = client_pids(fault.named) if fault.named else "no client"
+                yield Para(f"{when}  {mine}; server.log names {named}", "text", "·")
+        if ranking.faults:
+            yield Para()
+            yield Para(f"{ADVICE[0]} {self.k('copy', 'y')} copies the commands:", "accent", "1")
+            yield Para(START, "text", "│")
+            yield Para(RUN, "text", "│")
+            yield Para(ADVICE[1], "accent", "2")
+            yield Para(ADVICE[2], "dim", "·")
+
+    def hints(self) -> list[KeyHint]:
+        return [KeyHint(self.k("copy", "y"), "Copy commands", "copy", 8, bool(self._ranking.faults))]
+
+    def action_copy(self) -> None:
+        if self._ranking.faults:
+            self.copy(f"{START}\n{RUN}", "the commands that run a suspect in a daemon of its own")

@@ -1,0 +1,111 @@
+"""An event keeps for good whom it was about: from /proc while the process lives, otherwise what the logs tell."""
+
+from __future__ import annotations
+
+import pytest
+
+from mpstui.history.reader import LogHistory
+from mpstui.model import ProcessKey
+from mpstui.observe.sources import ProcessFacts
+from tests.observe.replay import DATA, PIPE, at, events, fold, lines, shot
+from tests.observe.test_logparse import control, server
+
+FAULTS = {kind: lines(DATA / f"h100/faults-{kind}.log") for kind in ("control", "server")}
+BEGUN = at("21:29:10.000")
+
+
+def facts(pid: int, user: str, start: float = BEGUN, uid: int | None = None) -> dict[int, ProcessFacts]:
+    return {pid: ProcessFacts(ProcessKey(pid, int(start)), start, uid, user, f"python {user}.py")}
+
+
+def told(node, kind: str, pid: int):
+    return next(e for e in reversed(shot(node, "21:29:59")[0].events) if (e.kind, e.pid) == (kind, pid))
+
+
+def test_who_has_gone_keeps_name_and_command():
+    node = fold("21:29:11.000", **FAULTS)
+    node.set_facts(node.pids(), facts(1134, "alice"), at("21:29:11.100"))
+    assert told(node, "client_connected", 1134).command == "python alice.py", "told before /proc was read"
+    later = [line for line in FAULTS["server"] if line[12:24] > b"21:29:11.000"]
+    fold("21:29:12.300", server=later, node=node)
+    node.set_facts({1134}, {}, at("21:29:18.400"))  # /proc saw its end before the log told it
+    fold("21:29:19.000", server=[line for line in later if line[12:24] > b"21:29:12.300"], node=node)
+    gone = told(node, "client_disconnected", 1134)
+    assert (gone.user, gone.command) == ("alice", "python alice.py")
+    assert "client 1134 (alice, python alice.py) disconnected" in gone.sentence()
+    fault = next(e for e in reversed(shot(node, "21:29:59")[0].events) if e.kind == "fatal_fault")
+    assert {(s.pid, s.user) for s in fault.suspects} >= {(1133, None), (1134, "alice"), (1135, None)}
+
+
+def test_the_next_owner_of_a_pid_is_another():
+    node = fold("21:29:11.000", **FAULTS)
+    node.set_facts(node.pids(), facts(1134, "alice"), at("21:29:11.100"))
+    node.set_facts({1134}, {}, at("21:29:20.000"))
+    (event,) = events("server", [b"[2026-11-20 21:29:40.000 Server  1140] Client {PID: 1134, Context ID: 0} connected"])
+    node.add_event(PIPE, event, "server", event.time)
+    assert told(node, "client_connected", 1134).user is None
+    node.set_facts(node.pids(), facts(1134, "bob", at("21:29:39.500")), at("21:29:40.500"))
+    assert told(node, "client_connected", 1134).user == "bob"
+    first = next(e for e in shot(node, "21:29:59")[0].events if (e.kind, e.pid) == ("client_connected", 1134))
+    assert first.user == "alice"
+
+
+def test_a_process_that_began_later_or_of_another_user_is_not_whom_an_old_line_was_about():
+    raw = control("NEW CLIENT 77 from user 2001: Server already exists")
+    node = fold("21:29:30.000", server=server("Client {PID: 77, Context ID: 0} connected"))
+    before = events("control", raw)
+    for event in before:
+        node.add_event(PIPE, event, "control", event.time)
+    node.set_facts(node.pids(), facts(77, "mallory", at("23:00:00.000")), at("23:00:01.000"))
+    assert told(node, "client_connected", 77).user is None
+    node.set_facts(node.pids(), facts(77, "mallory", at("21:00:00.000"), uid=2666), at("23:00:02.000"))
+    node.add_event(PIPE, events("server", server("Client process 77 disconnected"))[0], "server", at("23:00:03.000"))
+    gone = told(node, "client_disconnected", 77)
+    assert (gone.uid, gone.user, gone.command) == (2001, None, None), "the log says that it was of user 2001"
+
+
+def test_past_logs_tell_the_user_alone(tmp_path):
+    for kind in ("control", "server"):
+        (tmp_path / f"{kind}.log").write_bytes((DATA / f"h100/users-{kind}.log").read_bytes())
+    history = LogHistory(tmp_path)
+    try:
+        found = [e for e in history.events() if e.kind in {"client_connected", "client_disconnected"}]
+    finally:
+        history.close()
+    assert len(found) > 10
+    assert {e.uid for e in found} == {0}, "control.log said whose each was when it came"
+    assert {(e.user, e.command) for e in found} == {(None, None)}
+
+
+@pytest.mark.parametrize(("asked", "user"), [({}, None), (facts(1134, "alice"), "alice")])
+def test_a_history_asks_for_who_lives(tmp_path, asked, user):
+    for kind, raw in FAULTS.items():
+        (tmp_path / f"{kind}.log").write_bytes(b"\n".join(raw))
+    history = LogHistory(tmp_path, people=lambda pids: {pid: asked[pid] for pid in pids if pid in asked})
+    try:
+        found = list(history.events())
+    finally:
+        history.close()
+    assert {e.user for e in found if e.pid == 1134} == {user}
+
+
+def test_suspects_are_all_that_were_on_the_devices_and_nobody_else():
+    """Clients on another device, without a context, or that had been terminated are none; one that just ended is."""
+    uuids = ("GPU-a", "GPU-b")
+    raw = []
+    for pid, device in ((10, 0), (11, 0), (12, 1), (13, None), (14, 0)):
+        raw.append(f"Client {{PID: {pid}, Context ID: 0}} connected")
+        if device is not None:
+            raw.append(f"Device X (uuid {uuids[device]}) is associated")
+            raw.append(f"Status of client {{PID: {pid}, Context ID: 1}} is ACTIVE")
+    raw += [
+        "Client {PID: 14, Context ID: 1} exiting. Number of active client contexts is 2.",
+        "Client process 14 disconnected",
+        "Client {PID: 10, Context: 1} encountered a fatal GPU error.",
+        "Server is handling a fatal GPU error.",
+        "All clients belonging to error trigging process 10 will be torn down",
+    ]
+    node = fold("21:29:30.000", server=server(*raw))
+    (fault,) = [e for e in shot(node, "21:29:31")[0].events if e.kind == "fatal_fault"]
+    assert (fault.named, [s.pid for s in fault.suspects]) == ((10,), [10, 11, 14])
+    assert fault.pid is None

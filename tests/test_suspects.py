@@ -1,0 +1,98 @@
+"""Who was there each time: faults compared by user and command."""
+
+from __future__ import annotations
+
+import pytest
+
+from mpstui.model import Event, Suspect
+from mpstui.suspects import program, rank
+
+ALICE, BOB, CAROL = (2001, "alice"), (2002, "bob"), (2003, "carol")
+
+
+def fault(number: int, *who: tuple[int, tuple[int, str], str | None], named: int | None = None) -> Event:
+    suspects = tuple(Suspect(pid, uid, user, command) for pid, (uid, user), command in who)
+    values = {"named": str(named or ""), "clients": " ".join(str(s.pid) for s in suspects)}
+    return Event("fatal_fault", 1000.0 * number, server_pid=7, raw=f"fault {number}", values=values, suspects=suspects)
+
+
+def test_who_was_there_each_time_comes_first_whoever_was_named() -> None:
+    ranking = rank(
+        [
+            fault(1, (11, BOB, "python train.py --seed 1"), (12, ALICE, "vllm serve m"), named=12),
+            fault(2, (21, BOB, "python train.py --seed 2"), (22, CAROL, "gmx mdrun"), named=22),
+            fault(3, (31, CAROL, "other"), (32, BOB, "python train.py"), named=31),
+        ]
+    )
+    assert ranking.sentence == "In 3 of 3 faults: bob, python train.py; nobody else in more than 1."
+    first = ranking.ranked[0]
+    assert (first.user, first.program, first.seen, first.named, first.pids) == (
+        "bob",
+        "python train.py",
+        3,
+        0,
+        (11, 21, 32),
+    )
+    assert {each.named for each in ranking.ranked[1:]} == {1}
+
+
+def test_a_tie_is_said_to_be_one() -> None:
+    both = ((11, BOB, "python a.py"), (12, ALICE, "python b.py"))
+    ranking = rank([fault(1, *both), fault(2, *both, (13, CAROL, "gmx"))])
+    assert [each.user for each in ranking.leaders] == ["alice", "bob"]
+    assert ranking.sentence == (
+        "A tie, in 2 of 2 faults each: alice, python b.py; bob, python a.py; nobody else in more than 1."
+    )
+
+
+def test_one_fault_tells_nobody_apart() -> None:
+    ranking = rank([fault(1, (11, BOB, "python a.py"), (12, ALICE, "python b.py"), named=11)])
+    assert ranking.sentence.startswith("One fault so far, which may be of any that was there: alice")
+    assert rank([]).sentence == "No fatal fault is in the history."
+
+
+def test_two_clients_of_one_program_count_once_a_fault() -> None:
+    ranking = rank([fault(1, (11, BOB, "python a.py"), (12, BOB, "python a.py")), fault(2, (21, CAROL, "gmx"))])
+    assert [(each.user, each.seen) for each in ranking.ranked] == [("bob", 1), ("carol", 1)]
+    assert "Nobody was there each time" in ranking.sentence
+
+
+def test_a_user_whose_command_is_not_known_may_have_run_any_of_his_programs() -> None:
+    """Of clients that ended before mpstui came, the logs tell the user alone."""
+    unknown = (2001, None), (2002, None)
+    ranking = rank(
+        [
+            fault(1, (11, unknown[0], None), (12, unknown[1], None)),
+            fault(2, (21, ALICE, "python train.py"), (22, CAROL, "gmx")),
+        ]
+    )
+    assert [(e.owner, e.program, e.seen, e.perhaps) for e in ranking.ranked] == [
+        ("alice", "python train.py", 1, 1),
+        ("UID 2002", None, 1, 0),
+        ("carol", "gmx", 1, 0),
+    ]
+    assert ranking.sentence == "In 2 of 2 faults: alice, python train.py; nobody else in more than 1."
+    assert any("only the user is known" in note for note in ranking.notes)
+
+
+def test_a_fault_told_twice_counts_once_and_nobody_known_is_said() -> None:
+    stranger = Event("fatal_fault", 5.0, suspects=(Suspect(4),), raw="x")
+    ranking = rank([stranger, stranger])
+    assert (len(ranking.faults), ranking.strangers, ranking.ranked) == (1, 1, ())
+    assert ranking.sentence == "1 fault, and nothing is known of who was there."
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ("python train.py --lr 3 --seed 4", "python train.py"),
+        ("python -m vllm.entrypoints.api --port 8", "python -m vllm.entrypoints.api"),
+        ("/tmp/client spin 30", "/tmp/client spin 30"),
+        ("gmx mdrun -deffnm md_0_1", "gmx mdrun"),
+        ("-weird", "-weird"),
+        ("", None),
+        (None, None),
+    ],
+)
+def test_a_program_is_its_command_without_options(command, name) -> None:
+    assert program(command) == name

@@ -1,0 +1,86 @@
+"""The screen that compares faults: reached from where a fault is shown, honest about what it does not know."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from mpstui.model import Suspect
+from mpstui.ui.trouble.fault import FaultScreen
+from mpstui.ui.trouble.suspects import SuspectsScreen
+from tests.ui.screen import push, text_of
+
+from .nodes import FATAL, A, B, C, FakeTrouble, faulted, node, said, trouble_app
+
+NOW_HIT = (
+    Suspect(3000, 2001, "alice", "python train.py --seed 9"),
+    Suspect(3001, 2002, "bob", "vllm serve llama"),
+    Suspect(3002, 2003, "carol", "gmx mdrun"),
+)
+LATEST = replace(FATAL, suspects=NOW_HIT)
+OLDER = replace(
+    FATAL,
+    time=FATAL.time - 3600,
+    raw="older",
+    values={"named": "2900"},
+    suspects=(Suspect(2900, 2003), Suspect(2901, 2001)),
+)
+
+
+def shown(**changes: object):
+    return replace(faulted(A, B, C), events=(LATEST,), **changes)
+
+
+@pytest.mark.parametrize("size", [(160, 48), (80, 24)])
+async def test_faults_of_the_logs_and_of_the_screen_are_compared(size) -> None:
+    app = trouble_app(shown(), FakeTrouble((OLDER,)))
+    async with app.run_test(size=size) as pilot:
+        await pilot.press("exclamation_mark")
+        assert isinstance(app.screen, FaultScreen)
+        assert "B compares it with earlier faults" in said(app)
+        await pilot.press("B")
+        assert isinstance(app.screen, SuspectsScreen)
+        await pilot.pause()
+        text = said(app)
+        assert "A tie, in 2 of 2 faults each: alice, python train.py; carol, gmx mdrun" in text
+        assert "bob" not in text.split(";")[0]
+        assert "Of some clients only the user is known" in text
+        assert "one at a time, each alone in a daemon of its own" in text
+        assert "client 2901 (command not known); server.log names client 2900" in text
+        assert "1 to 2 of 2" in text_of(app)
+        await pilot.press("y")
+        assert app.clipboard.startswith("mpstui daemon start --pipe-dir /run/mps-suspect")
+        await pilot.press("escape", "escape")
+        assert app.screen is app.overview
+
+
+async def test_another_fault_decides_while_the_screen_is_open() -> None:
+    app = trouble_app(shown())
+    async with app.run_test(size=(160, 48)) as pilot:
+        await pilot.press("B")
+        assert "One fault so far, which may be of any that was there" in said(app)
+        again = replace(LATEST, time=LATEST.time + 5, raw="again", suspects=NOW_HIT[1:2])
+        await push(pilot, replace(shown(), events=(LATEST, again)))
+        assert "In 2 of 2 faults: bob, vllm serve llama; nobody else in more than 1." in said(app)
+
+
+async def test_logs_that_cannot_be_read_and_no_fault_are_said() -> None:
+    app = trouble_app(node(), FakeTrouble(broken="the log is a directory"))
+    async with app.run_test(size=(160, 48)) as pilot:
+        await pilot.press("B")
+        await pilot.pause()
+        assert "No fatal fault is in the history." in said(app)
+        assert "Older faults could not be read: the log is a directory." in said(app)
+        await pilot.press("y")
+        assert not app.clipboard
+
+
+async def test_an_event_says_whom_it_was_about_and_a_fault_its_suspects() -> None:
+    app = trouble_app(shown())
+    async with app.run_test(size=(160, 48)) as pilot:
+        await pilot.press("E", "enter")
+        text = text_of(app)
+        assert "Suspects: each client with a context on these GPUs then" in text
+        assert "alice  python train.py --seed 9  ◀ named by server.log, not proof" in text
+        assert "bob  vllm serve llama" in text
