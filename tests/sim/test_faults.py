@@ -79,13 +79,14 @@ def test_among_busy_neighbours_the_wrong_one_is_named_and_among_idle_ones_the_ri
 ) -> None:
     """Facts 36 and 37, by the log and by the kernel."""
     node = start(gpus=2)
-    for behaviour in ("busy", "idle"):
+    for number, behaviour in enumerate(("busy", "idle"), 1):
         neighbours = {node.spawn(behaviour).pid for _ in range(2)}
         elsewhere = node.spawn("busy", devices=(1,))
         faulty = node.spawn("busy")
         faulty.tell("fault")
         assert faulty.wait_status("lost")
         named = int(re.findall(r"PID: (\d+), Context: 1} encountered", (node.log_dir / "server.log").read_text())[-1])
+        eventually(lambda number=number: len(node.state()["xids"]) == number)
         xid = node.state()["xids"][-1]
         assert xid["number"] == 31
         kernels = int(re.search(r"pid=(\d+)", xid["line"])[1])
@@ -104,6 +105,7 @@ def test_after_a_trap_nobody_is_named(start: Callable[..., SimNode]) -> None:
     assert all(client.wait_status("lost") for client in clients)
     assert [client.error for client in clients] == [719, 719, 719]
     assert "encountered a fatal" not in (node.log_dir / "server.log").read_text()
+    eventually(lambda: node.state()["xids"])
     (xid,) = node.state()["xids"]
     assert (xid["number"], f"pid={server_pid(node)}," in xid["line"]) == (43, True)
 
