@@ -421,7 +421,7 @@ class Event:
     @property
     def named(self) -> tuple[int, ...]:
         """fatal_fault: the PIDs that server.log names, which is no proof (fact 36); empty after a trap (fact 37)."""
-        return tuple(int(word) for word in self.values.get("named", "").split())
+        return tuple(pid for pid in map(int, self.values.get("named", "").split()) if pid)
 
     def sentence(self, user: str | None = None, most: int = 40) -> str:
         """``detail`` with the client's user, or else ``user``, and at most ``most`` characters of its command."""

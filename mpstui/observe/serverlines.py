@@ -8,6 +8,7 @@ from typing import Final
 
 from mpstui.model import EMPTY, Event
 from mpstui.observe.logline import (
+    ELSEWHERE,
     NOT_STARTED,
     Line,
     failed_start,
@@ -83,10 +84,17 @@ class _Fault:
         where = f" on device{'s' if len(self.devices) > 1 else ''} {', '.join(self.devices)}" if self.devices else ""
         text = f"fatal GPU fault{where}"
         if self.clients:
-            text += f"; {client_pids(self.clients)} lost"
+            text += f"; {_whom(self.clients)} lost"
         if self.named:
-            return f"{text}; server.log names {client_pids(self.named)}, which is not proof"
+            return f"{text}; server.log names {_whom(self.named)}, which is not proof"
         return f"{text}; server.log names no client"
+
+
+def _whom(pids: list[int]) -> str:
+    """The clients; one that the server calls 0 has no PID that it knows."""
+    here = [pid for pid in pids if pid]
+    parts = [client_pids(here)] if here else []
+    return " and ".join([*parts, *([ELSEWHERE] if len(here) < len(pids) else [])])
 
 
 class ServerLines:

@@ -465,8 +465,8 @@ def _fatal_fault(state: DaemonState, event: Event, now: float) -> list[Event]:
     if server is None:
         return []
     suspects = state.suspects(event)
-    named = tuple(int(word) for word in event.values.get("named", "").split())
-    affected = _pids(event.values, "clients") | set(named)
+    affected = _pids(event.values, "clients") | _pids(event.values, "named")
+    named = tuple(pid for pid in event.named if pid in affected)
     server.status = "FAULT"
     # Whoever is hit is a client, though its start was not in the log; one that has just ended is none any more.
     for pid in affected - server.clients.keys() - server.departed.keys():

@@ -192,4 +192,4 @@ def test_a_fault_does_not_hit_process_0() -> None:
     daemon = shot(fold("21:25:00", server=server(337, *texts)), "21:25:00")[1]
     fault = daemon.servers[0].fault
     assert [key.pid for key in fault.affected] == [7]
-    assert 0 not in (*fault.blamed, *fault.ended)
+    assert 0 not in (*fault.named, *fault.ended, *fault.suspects)
