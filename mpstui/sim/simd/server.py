@@ -345,7 +345,7 @@ class Server:
         self._reset.update(devices)
         for client in affected:
             near = any(x.device in first for x in client.contexts)
-            client.lose(ILLEGAL_ADDRESS if near else LAUNCH_FAILURE)
+            client.lose(others if near else LAUNCH_FAILURE)
 
     def _on(self, devices: Sequence[int]) -> list[Client]:
         return [c for c in self.listed() if any(x.device in devices for x in c.contexts)]
