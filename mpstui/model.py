@@ -458,6 +458,8 @@ class Snapshot:
     events: tuple[Event, ...] = ()
     """Oldest first, bounded."""
     outside: tuple[OutsideClient, ...] = ()
+    looked: bool = True
+    """Whether it has been looked for daemons yet; where not, no daemons means nothing."""
 
     def daemon(self, pipe_dir: Path) -> Daemon | None:
         return next((d for d in self.daemons if d.pipe_dir == pipe_dir), None)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from mpstui.cli import planning
 from mpstui.cli.lean import asyncio
 from mpstui.cli.parser import build_parser
-from mpstui.cli.past import wants_past
+from mpstui.cli.past import logs_alone, wants_past
 from mpstui.model import Daemon
 from mpstui.text import path_text, printable, unprintable
 
@@ -124,6 +124,10 @@ def _run(arguments: Sequence[str] | None) -> int:
             from mpstui.cli.events import print_past
 
             return print_past(options, pipe_dirs)
+        if options.command == "doctor" and (log_dirs := logs_alone(options)):
+            from mpstui.cli.doctor import doctor_of_logs
+
+            return doctor_of_logs(options, log_dirs)
         if options.command in {"load", "experiment"}:
             return asyncio.run(_load(options, pipe_dirs))
         return asyncio.run(_headless(options, pipe_dirs))
@@ -221,7 +225,7 @@ async def _headless(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) ->
 
             if (refused := refuse_value(options, collector, dirs)) is not None:
                 return refused
-        snapshot = await collector.once()
+        snapshot = await collector.once(rates=options.command == "status")
         if options.command == "status":
             from mpstui.cli.status import exit_status, print_text, to_json
 

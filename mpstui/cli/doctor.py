@@ -10,10 +10,14 @@ from pathlib import Path
 from typing import Final
 
 from mpstui.actions.types import ExitStatus
-from mpstui.doctor.checkup import examine, gather, worst
+from mpstui.cli import complain
+from mpstui.doctor.checkup import examine, examine_logs, gather, worst
 from mpstui.doctor.types import Finding, Verdict
+from mpstui.history.postmortem import state_at
+from mpstui.history.reader import LogHistory
 from mpstui.model import Snapshot
 from mpstui.observe.discovery import discover
+from mpstui.observe.logfile import UnreadableLogError
 from mpstui.observe.sources import NodeSources
 
 _MARK: Final[dict[Verdict, str]] = {"ok": "ok", "unknown": "?", "warning": "warning", "error": "ERROR"}
@@ -25,6 +29,32 @@ def doctor(options: argparse.Namespace, snapshot: Snapshot, sources: NodeSources
     """Check and print; 0 where nothing is worse than unknown, 1 where a warning or an error is among the findings."""
     log_dirs = tuple(getattr(options, "log_dir", None) or ())
     findings = examine(gather(snapshot, discover(pipe_dirs, log_dirs), sources.control_binary))
+    return _told(options, snapshot, findings)
+
+
+def doctor_of_logs(options: argparse.Namespace, log_dirs: Sequence[Path]) -> int:
+    """The same for logs without a daemon: what they tell, and nothing of this machine."""
+    try:
+        snapshots = [state_at(log_dir) for log_dir in log_dirs]
+        faults = [_faults(log_dir) for log_dir in log_dirs]
+    except UnreadableLogError as error:
+        return complain(str(error), ExitStatus.NOT_PERMITTED if error.not_permitted else ExitStatus.NO_DAEMON)
+    told = zip(snapshots, log_dirs, faults, strict=True)
+    findings = [finding for snapshot, log_dir, times in told for finding in examine_logs(snapshot, log_dir, times)]
+    latest = max(snapshots, key=lambda snapshot: snapshot.time)
+    return _told(options, latest, findings)
+
+
+def _faults(log_dir: Path) -> list[float]:
+    """When fatal faults happened."""
+    history = LogHistory(log_dir)
+    try:
+        return [e.time for e in history.events() if e.kind == "fatal_fault" and e.time is not None]
+    finally:
+        history.close()
+
+
+def _told(options: argparse.Namespace, snapshot: Snapshot, findings: Sequence[Finding]) -> int:
     verdict = worst(findings)
     if options.json:
         print(json.dumps(to_json(snapshot, findings), ensure_ascii=False))

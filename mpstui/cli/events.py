@@ -30,8 +30,8 @@ from mpstui.observe.sources import ProcessSource
 from mpstui.suspects import ADVICE, RUN, START, Ranking, presence, rank
 from mpstui.text import UNKNOWN, path_text
 
-_NOISE = frozenset(("command", "client_admitted"))
-"""Kinds that are printed only where they are asked for."""
+_NOISE = frozenset(("session_opened", "session_closed", "command", "client_admitted"))
+"""Kinds that are printed only where they are asked for: every question of every tool leaves three of them."""
 _PIDS = 6
 """Of a suspect's clients, shown at most."""
 _LOOK = 0.2
@@ -239,7 +239,7 @@ def _filter(options: argparse.Namespace) -> Callable[[Event], bool]:
     kinds, client = frozenset(options.kind or ()), options.client
 
     def wanted(event: Event) -> bool:
-        if event.kind not in kinds if kinds else event.kind in _NOISE:
+        if event.kind not in kinds if kinds else event.kind in _NOISE and not options.all:
             return False
         return client is None or event.pid == client or any(client == suspect.pid for suspect in event.suspects)
 

@@ -33,7 +33,12 @@ def add_events(commands: Any, node: argparse.ArgumentParser) -> None:
         action="append",
         choices=get_args(EventKind),
         metavar="KIND",
-        help="only this kind; may be repeated. Commands are shown only where asked for: --kind command",
+        help="only this kind; may be repeated",
+    )
+    events.add_argument(
+        "--all",
+        action="store_true",
+        help="also control sessions and the commands sent in them, which are left out otherwise, with --json too",
     )
     events.add_argument("--client", type=int, metavar="PID", help="only what this process did or suffered")
 
@@ -65,7 +70,8 @@ def add_doctor(commands: Any, node: argparse.ArgumentParser) -> None:
         "doctor",
         parents=[node],
         help="check the node's MPS set-up",
-        description="Checks the set-up of MPS on this node and says what to do about it; changes nothing.",
+        description="Checks the set-up of MPS on this node and says what to do about it; changes nothing. "
+        "With --log-dir and without --pipe-dir these logs are examined, and nothing of this machine.",
         epilog="exit status: 0 every check is ok or could not be made \u00b7 1 a warning or an error \u00b7 2 usage",
     )
     doctor.add_argument("--json", action="store_true", help="print JSON")

@@ -80,7 +80,7 @@ class MpsControl:
         return await self._ask_words("get_default_device_pinned_mem_limit", legacy.parse_memory_limit, str(device))
 
     async def set_default_device_pinned_mem_limit(self, device: str | int, text: str) -> Answer[None]:
-        """``text`` as MPS writes it, ``10G``. Prints nothing, done or ignored: read it back (fact 5)."""
+        """``text`` as MPS writes it, ``10G``. Prints nothing, whatever is in force then: read it back (facts 5, 26)."""
         return await self._ask_words("set_default_device_pinned_mem_limit", legacy.parse_nothing, str(device), text)
 
     async def get_device_pinned_mem_limit(self, server: int, device: str | int) -> Answer[int | None]:
@@ -89,7 +89,7 @@ class MpsControl:
         return await self._ask_words(f"get_device_pinned_mem_limit {server}", legacy.parse_memory_limit, str(device))
 
     async def set_device_pinned_mem_limit(self, server: int, device: str | int, text: str) -> Answer[None]:
-        """``text`` as MPS writes it, ``10G``. Prints nothing, done or ignored: read it back (fact 5)."""
+        """``text`` as MPS writes it, ``10G``. Prints nothing, whatever is in force then: read it back (facts 5, 26)."""
         command = f"set_device_pinned_mem_limit {server}"
         answer = await self._ask_words(command, legacy.parse_nothing, str(device), text)
         return await self._unless_starting(answer, server)

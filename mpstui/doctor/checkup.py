@@ -31,7 +31,7 @@ from mpstui.observe.discovery import Place
 from mpstui.observe.logfile import Owners, UnreadableLogError, is_there, open_log
 from mpstui.observe.logparse import Clock
 from mpstui.observe.procfs import HiddenProcessError, read_arguments, read_environment, read_proc, read_stat
-from mpstui.text import printable, unprintable
+from mpstui.text import path_text, printable, unprintable
 
 CHECKS: Final[tuple[Callable[[Facts], Iterator[Finding]], ...]] = (
     setup.driver,
@@ -52,6 +52,7 @@ CHECKS: Final[tuple[Callable[[Facts], Iterator[Finding]], ...]] = (
     setup.stray_processes,
 )
 _RANK: Final[Mapping[Verdict, int]] = {"ok": 0, "unknown": 1, "warning": 2, "error": 3}
+_LOGS: Final = ("control.log", "server.log")
 _TAIL: Final = 1 << 16
 _VERSION: Final = re.compile(rb"Binary version: (\d{1,9})")
 _VERSION_SECONDS: Final = 5.0
@@ -64,6 +65,20 @@ _COMM: Final = b"nvidia-cuda-mps"
 def examine(facts: Facts) -> tuple[Finding, ...]:
     """What every check says, the worst first; pure."""
     found = [finding for check in CHECKS for finding in check(facts)]
+    return tuple(sorted(found, key=lambda finding: -_RANK[finding.verdict]))
+
+
+def examine_logs(snapshot: Snapshot, log_dir: Path, faults: Sequence[float]) -> tuple[Finding, ...]:
+    """What the logs of ``log_dir`` alone tell, from the ``snapshot`` that they come to; nothing of this machine.
+
+    ``faults``: when fatal faults happened in them, seconds since the epoch.
+    """
+    logs = tuple(_log(log_dir / name, None) for name in _LOGS if is_there(log_dir / name))
+    facts = Facts(snapshot, BinaryFacts(None), logs=logs)
+    found = [*setup.logs(facts), *sharing.past_faults(faults, path_text(log_dir)), *sharing.users(facts)]
+    found += [finding for finding in sharing.from_status(facts) if finding.check == "faults"]
+    text = "its logs alone were examined, and nothing of this machine"
+    found.append(Finding("node", "unknown", path_text(log_dir), text, "On the node itself leave --log-dir out."))
     return tuple(sorted(found, key=lambda finding: -_RANK[finding.verdict]))
 
 
@@ -86,7 +101,7 @@ def gather(snapshot: Snapshot, places: Sequence[Place], binary: Sequence[str]) -
             _log(log_dir / name, owners)
             for log_dir, owners in {place.log_dir: place.log_owners for place in reversed(places)}.items()
             if log_dir is not None
-            for name in ("control.log", "server.log")
+            for name in _LOGS
             # Before the first server there is no server.log, and nothing is wrong.
             if name == "control.log" or not is_there(log_dir / "control.log") or is_there(log_dir / name)
         ),
@@ -154,7 +169,7 @@ def filesystem_of(path: Path, mountinfo: bytes) -> str | None:
     return kind
 
 
-def _log(path: Path, owners: Owners) -> LogFacts:
+def _log(path: Path, owners: Owners | None) -> LogFacts:
     try:
         fd = open_log(path, owners)
     except UnreadableLogError as error:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from mpstui.doctor.types import Facts, Finding, Verdict, subject_of
+from mpstui.history.when import local_text
 from mpstui.model import Daemon, Device, Problem, Snapshot
 from mpstui.observe.limits import DEVICES_VARIABLE, own_numbers
 from mpstui.observe.overlap import shared_devices
@@ -41,6 +42,14 @@ def from_status(facts: Facts) -> Iterator[Finding]:
         if not found:
             why = _not_known(check, facts.snapshot)
             yield Finding(check, "unknown", "node", why) if why else Finding(check, "ok", "node", well)
+
+
+def past_faults(times: Sequence[float], logs: str) -> Iterator[Finding]:
+    """The fatal faults that logs tell of, whether or not they are over."""
+    if times:
+        number = f"{len(times)} fatal GPU fault{'' if len(times) == 1 else 's'}"
+        text = f"{number}, the last on {local_text(max(times))}"
+        yield Finding("faults", "warning", logs, text, "See mpstui events --kind fatal_fault with this --log-dir.")
 
 
 def _not_known(check: str, snapshot: Snapshot) -> str:

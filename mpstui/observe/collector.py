@@ -19,6 +19,7 @@ from mpstui.observe.discovery import Place, discover
 from mpstui.observe.endings import Endings
 from mpstui.observe.keeper import Clock, Keeper
 from mpstui.observe.notices import Notices, Watcher, open_watcher
+from mpstui.observe.nvml import GPM_SECONDS
 from mpstui.observe.puzzle import Puzzle
 from mpstui.observe.reducer import NodeState
 from mpstui.observe.schedule import Schedule
@@ -42,6 +43,8 @@ STARTING_TIME = 5.0
 """Seconds that a daemon may take from the first line of its log to being there."""
 IDENTITY_PATIENCE = 0.5
 """Seconds that a snapshot waits for /proc's word on processes that are new; a user directory may be slow."""
+BETWEEN_SAMPLES = 2 * GPM_SECONDS
+"""Seconds between two readings of NVML that tell what is counted between them."""
 TOGETHER = 0.05
 """Seconds that NVML and /proc wait for each other: one snapshot tells of both, and the screen is painted once."""
 DAEMON_CHANGED = frozenset(("daemon_started", "daemon_exited"))
@@ -171,13 +174,21 @@ class Collector:
         self._jobs.clear()
         return shown
 
-    async def once(self) -> Snapshot:
-        """One complete reading: places, logs, NVML, every daemon that runs, and /proc. CPU percentages stay unknown."""
+    async def once(self, *, rates: bool = False) -> Snapshot:
+        """One complete reading: places, logs, NVML, every daemon that runs, and /proc. CPU percentages stay unknown.
+
+        ``rates``: NVML is read a second time where a device's SM activity is not known; it is counted between two.
+        """
         sample = asyncio.get_running_loop().create_task(self._read_sample())
         await self._discover()
         await asyncio.gather(*(keeper.ask_everything() for keeper in self._keepers.values()))
         await asyncio.wait([sample], timeout=self._patience + 1)
         sample.cancel()
+        if rates and self._node.lacks_rates:
+            await self._sleep(BETWEEN_SAMPLES)
+            again = asyncio.get_running_loop().create_task(self._read_sample())
+            await asyncio.wait([again], timeout=self._patience + 1)
+            again.cancel()
         await self._read_facts()
         return self._emit()
 

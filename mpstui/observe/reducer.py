@@ -78,6 +78,7 @@ class NodeState:
         self._facts: dict[int, ProcessFacts] = {}
         self._cpu: dict[ProcessKey, tuple[float, float, float | None]] = {}
         self._last: Snapshot | None = None
+        self._looked = False
         self._clients: dict[ProcessKey, _Made] = {}
         self._seen: dict[ProcessKey, _Made] = {}
         self._kinds: tuple[object, ...] = ()
@@ -92,6 +93,7 @@ class NodeState:
 
     def set_places(self, places: Sequence[Place], now: float | None = None) -> list[Path]:
         """Takes a discovery over. Answers the directories whose daemon came, went or is another one."""
+        self._looked = True
         changed: list[Path] = []
         for place in places:
             watched = self.watch(place.pipe_dir)
@@ -124,6 +126,12 @@ class NodeState:
 
     def set_sample(self, sample: NvmlSample) -> None:
         self._sample = sample
+
+    @property
+    def lacks_rates(self) -> bool:
+        """Whether NVML works, and has not told how busy the SMs of some device are: it takes two readings."""
+        sample = self._sample
+        return sample is not None and sample.error is None and any(d.sm_utilization is None for d in sample.devices)
 
     def set_membership(self, members: Mapping[str, Mapping[int, int | None]]) -> bool:
         """NVML's list of MPS clients, taken between two full samples; whether it says anything new."""
@@ -231,6 +239,7 @@ class NodeState:
             _kept(last.problems if last else (), find_problems(daemons, devices, nvml, outside)),
             self._events.events,
             outside,
+            self._looked,
         )
         self._last = shown
         return shown

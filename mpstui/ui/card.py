@@ -97,12 +97,9 @@ class ExplanationCard(Painted):
 
     def _content(self, *, brief: bool = False) -> tuple[str, str, list[tuple[str, str]]]:
         snapshot, daemon = self._snapshot, self._daemon
-        if snapshot is None:
-            return (
-                "Looking for daemons",
-                "dim",
-                [("", "The environment of running daemons, and the well-known places.")],
-            )
+        if snapshot is None or (daemon is None and not snapshot.looked):
+            where = "Looking… in the environment of running daemons, and in the well-known places."
+            return "Looking for daemons", "dim", [("", where)]
         if daemon is None:
             fields = [
                 ("what", "No MPS control daemon runs here, and no pipe directory was found in the well-known places.")

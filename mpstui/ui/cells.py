@@ -26,6 +26,12 @@ OUTDATED = "⟳"
 _UUID = re.compile(r"\b(?:GPU|MIG)-[0-9A-Za-z/-]+")
 
 
+def no_daemon(snapshot: Snapshot | None) -> str:
+    """Why there is no daemon to act on."""
+    looking = snapshot is None or not snapshot.looked
+    return "still looking for daemons" if looking else "there is no daemon to act on"
+
+
 def health_word(daemon: Daemon) -> tuple[str, str]:
     """The mark and word of its health, and their style."""
     if daemon.unspoken and daemon.health == "ok":

@@ -17,6 +17,7 @@ from mpstui.model import Daemon, Device, Problem, Server, Snapshot
 from mpstui.text import path_text
 from mpstui.ui.bars import DaemonTabs, Header, KeyBar, KeyHint, ProblemBar, TooSmall
 from mpstui.ui.card import ExplanationCard
+from mpstui.ui.cells import no_daemon
 from mpstui.ui.contract import Host, Runner
 from mpstui.ui.keys import ACTION_PREFIX, action_binding, program_hints, shown_key
 from mpstui.ui.layout import Needs, Plan, plan
@@ -252,7 +253,7 @@ class Overview(WithTrouble):
         """Why an action cannot be used now."""
         daemon = self.daemon
         if self._snapshot is None or daemon is None:
-            return "there is no daemon to act on"
+            return no_daemon(self._snapshot)
         return self._runner.unavailable(action, self._snapshot, daemon.pipe_dir, self.clients.targets())
 
     def action_act(self, action_id: str) -> None:

@@ -133,3 +133,42 @@ def test_what_the_demo_has_done(capsys):
     told = [json.loads(line)["kind"] for line in out.splitlines()]
     assert status == 0
     assert {"daemon_started", "client_connected", "limit_set"} <= set(told)
+
+
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_sessions_and_commands_are_shown_where_asked_for(capsys, logs, form):
+    """Every question of every tool leaves three lines in the log."""
+    noise = {"session_opened", "session_closed", "command"}
+
+    def kinds(*more):
+        _, out, _ = run(capsys, "events", "--log-dir", logs, *form, *more)
+        return [json.loads(line)["kind"] if form else line.split()[2] for line in out.splitlines()]
+
+    usual, everything = kinds(), kinds("--all")
+    assert usual
+    assert noise.isdisjoint(usual)
+    assert noise <= set(everything)
+    assert [kind for kind in everything if kind not in {*noise, "client_admitted"}] == usual
+    assert set(kinds("--kind", "session_opened")) == {"session_opened"}
+
+
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_doctor_examines_the_logs_that_it_is_given(capsys, logs, form, monkeypatch):
+    """Nothing of this machine is looked at, whatever runs here."""
+    for name in ("discover", "gather"):
+        monkeypatch.setattr(f"mpstui.cli.doctor.{name}", lambda *_: pytest.fail("this machine was examined"))
+    status, out, err = run(capsys, "doctor", "--log-dir", logs, *form)
+    assert (status, err) == (1, "")
+    assert str(logs / "server.log") in out
+    assert "the last on 2026-11-20 21:2" in out
+    assert "its logs alone were examined" in out
+    for word in ("NVML", "/dev/shm", "nvidia-cuda-mps-control"):
+        assert word not in out
+    if form:
+        assert {finding["check"] for finding in json.loads(out)["findings"]} == {"logs", "faults", "node"}
+
+
+def test_doctor_on_logs_that_are_not_there(capsys, tmp_path):
+    status, out, err = run(capsys, "doctor", "--log-dir", tmp_path / "none")
+    assert (status, out) == (3, "")
+    assert "none/" in err

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -13,7 +14,7 @@ from mpstui.model import ProcessKey
 from mpstui.observe import collector as collector_module
 from mpstui.observe.notices import Notices
 from mpstui.observe.worker import Worker
-from tests.observe.fakes import UUID, Node
+from tests.observe.fakes import UUID, AtOnce, FakeNvml, Node
 
 
 @pytest.fixture
@@ -352,3 +353,49 @@ async def test_where_the_kernel_does_not_tell_the_logs_are_looked_at_again_and_a
         assert not notices.relied
     finally:
         await node.collector.stop()
+
+
+class CountsBetweenReadings(FakeNvml):
+    """Tells how busy the SMs are from the second reading on, as NVML does."""
+
+    readings = 0
+
+    def sample(self):
+        self.readings += 1
+        taken = super().sample()
+        devices = tuple(replace(device, sm_utilization=87.0) for device in taken.devices)
+        return replace(taken, devices=devices) if self.readings > 1 else taken
+
+
+async def test_a_single_reading_tells_of_sm_activity_where_asked_to(tmp_path):
+    node = Node(tmp_path)
+    node.collector._sources = replace(node.collector._sources, nvml=CountsBetweenReadings())
+    assert (await node.collector.once()).devices[0].sm_utilization is None
+    node = Node(tmp_path)
+    nvml = CountsBetweenReadings()
+    node.collector._sources = replace(node.collector._sources, nvml=nvml)
+    assert (await node.collector.once(rates=True)).devices[0].sm_utilization == 87.0
+    assert nvml.readings == 2
+    await node.collector.stop()
+
+
+async def test_before_it_has_looked_no_daemon_means_nothing(tmp_path):
+    node = Node(tmp_path)
+    looked = asyncio.Event()
+
+    class Waiting(AtOnce):
+        def call(self, function):
+            return asyncio.ensure_future(self._later(function))
+
+        async def _later(self, function):
+            await looked.wait()
+            return function()
+
+    node.collector._files = Waiting()
+    await node.collector.start()
+    await node.until(lambda: node.seen)
+    assert (node.seen[0].looked, node.seen[0].daemons) == (False, ())
+    looked.set()
+    await node.until(lambda: node.seen[-1].looked)
+    assert node.seen[-1].daemons
+    await node.collector.stop()

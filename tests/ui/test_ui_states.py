@@ -110,6 +110,14 @@ async def test_before_the_first_snapshot() -> None:
     assert "looking for daemons" in await screen_of(None)
 
 
+async def test_before_it_has_been_looked_nothing_is_said_to_be_missing() -> None:
+    text = await screen_of(replace(no_daemon(), looked=False))
+    assert "Looking for daemons" in text
+    assert "Looking…" in text
+    assert "No daemon" not in text
+    assert "No MPS control daemon" not in text
+
+
 async def test_not_known_is_a_dash_and_never_a_zero() -> None:
     text = await screen_of(unknown())
     assert "—/48 contexts" in text

@@ -36,9 +36,11 @@ class DaemonsPanel(Panel[Daemon]):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._time = 0.0
+        self._looked = False
 
     def show(self, snapshot: Snapshot | None) -> None:
         self._time = snapshot.time if snapshot else 0.0
+        self._looked = snapshot is not None and snapshot.looked
         self.set_rows(snapshot.daemons if snapshot else ())
 
     def key(self, row: Daemon) -> Path:
@@ -48,7 +50,7 @@ class DaemonsPanel(Panel[Daemon]):
         return (("Control daemons", "title"), (f" {len(self.rows)}", "dim"))
 
     def empty(self) -> str:
-        return "no daemon is known here; n starts one"
+        return "looking for daemons…" if not self._looked else "no daemon is known here; n starts one"
 
     def head(self, width: int) -> Line | None:
         return ((fit(" DIRECTORY", max(12, width - 54)) + "HEALTH      PID       USER        UP   CLIENTS", "head"),)

@@ -13,6 +13,7 @@ from textual.theme import BUILTIN_THEMES
 
 from mpstui.actions.types import Action
 from mpstui.model import Daemon, ProcessKey, Snapshot
+from mpstui.ui.cells import no_daemon
 from mpstui.ui.contract import Runner
 from mpstui.ui.keys import ACTION_PREFIX
 
@@ -94,5 +95,5 @@ class ActionCommands(Provider):
         if runner is None or not isinstance(screen, ActsOn):
             return None
         if snapshot is None or screen.daemon is None:
-            return "there is no daemon to act on"
+            return no_daemon(snapshot)
         return runner.unavailable(action, snapshot, screen.daemon.pipe_dir, screen.clients.targets())

@@ -17,7 +17,7 @@ from mpstui.plan.profile import DaemonProfile
 from mpstui.plan.settings import Step
 from mpstui.ui.bars import KeyHint, TooSmall
 from mpstui.ui.box import Box, wrapped
-from mpstui.ui.cells import count
+from mpstui.ui.cells import count, no_daemon
 from mpstui.ui.contract import Runner
 from mpstui.ui.painted import Line
 from mpstui.ui.panel import Panel
@@ -161,7 +161,7 @@ class PlanScreen(SideScreen):
         if self.runner.read_only:
             return None, READ_ONLY
         if self.snapshot is None or not (targets := self._targets()):
-            return None, "there is no daemon"
+            return None, no_daemon(self.snapshot)
         found, problem = steps_of(self.snapshot, targets)
         return (None, problem) if problem else ([step for _, planned in found for step in planned], "")
 

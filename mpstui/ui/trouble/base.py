@@ -16,6 +16,7 @@ from mpstui.model import ProcessKey, Snapshot
 from mpstui.text import UNKNOWN, printable
 from mpstui.ui.bars import KeyHint, TooSmall
 from mpstui.ui.box import wrapped
+from mpstui.ui.cells import no_daemon
 from mpstui.ui.contract import Runner
 from mpstui.ui.layout import WIDE
 from mpstui.ui.painted import Line, Painted, fit_line, upper_border
@@ -225,7 +226,7 @@ class TroubleScreen(SideScreen):
         """Why the action cannot be used now."""
         action = next(a for a in self.runner.actions if a.id == action_id)
         if self.daemon is None or self.snapshot is None:
-            return "there is no daemon to act on"
+            return no_daemon(self.snapshot)
         return self.runner.unavailable(action, self.snapshot, self.daemon.pipe_dir, clients)
 
     @on(Panel.Moved)
