@@ -1,59 +1,95 @@
-"""The append-only audit log: one JSON object a line for every change that was asked for."""
+"""The append-only audit log: one JSON object a line for every change that was asked for, before it and after it."""
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
+import stat
+import time
 from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Final
 
 from mpstui.model import ProcessKey
-from mpstui.text import path_text
+from mpstui.observe.trusted import NotTrustedError, open_trusted
+from mpstui.text import error_text, path_text
 
+REMEDY: Final = (
+    "What ends somebody's work is written down first. Make room, or set MPSTUI_AUDIT_LOG to a file in a directory that"
+    " only you can write to."
+)
 _TAIL = 1 << 20
 """Bytes of the log that are searched for an earlier terminate."""
+_OTHERS_WRITE: Final = 0o022
+_PATIENCE: Final = 1.0
+"""Seconds that another mpstui may take to write its line; one that was stopped amid it is not waited for any longer."""
 
 
 def default_path(environment: Mapping[str, str] = os.environ) -> Path:
-    """``MPSTUI_AUDIT_LOG`` or ``audit.jsonl`` in the user's state folder."""
+    """``MPSTUI_AUDIT_LOG`` or ``audit.jsonl`` in the user's state folder, which root does not take from another user's
+    HOME (``sudo`` may leave it)."""
     if chosen := environment.get("MPSTUI_AUDIT_LOG"):
-        return Path(chosen)
+        return Path(chosen).absolute()
     from platformdirs import user_state_path
 
-    return user_state_path("mpstui") / "audit.jsonl"
+    home = environment.get("HOME")
+    if os.geteuid() == 0 and home and not environment.get("XDG_STATE_HOME") and _owner(home) not in {0, None}:
+        import pwd
+
+        return Path(pwd.getpwuid(0).pw_dir) / ".local/state/mpstui/audit.jsonl"
+    return user_state_path("mpstui").absolute() / "audit.jsonl"
 
 
 class AuditLog:
-    """Appends; never rewrites. Each line is one ``write`` to a file opened with O_APPEND."""
+    """Appends; never rewrites. The file is the user's own and nobody else's to write to or to replace; each line is
+    whole, or said to be torn, and the next one begins on a line of its own."""
+
+    written = 0
+    """Lines of this process, in whatever log; one that could not be written was tried."""
 
     def __init__(self, path: Path, now: Callable[[], datetime] = lambda: datetime.now(timezone.utc)) -> None:
-        self.path = path
+        self.path = path.absolute()
         self._now = now
 
     def write(self, **fields: object) -> str | None:
-        """Append one entry; returns why it could not be written, or None."""
+        """Append one entry; returns why it could not be written whole, or None."""
+        AuditLog.written += 1
         entry = {"time": self._now().isoformat(timespec="milliseconds"), "login": _login(), **fields}
+        line, done = (json.dumps(entry, ensure_ascii=True, default=str) + "\n").encode(), 0
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            descriptor = self._open(os.O_RDWR | os.O_APPEND | os.O_CREAT)
             try:
-                os.write(descriptor, (json.dumps(entry, ensure_ascii=True) + "\n").encode())
+                _lock(descriptor)
+                line = (b"\n" if _torn(descriptor) else b"") + line
+                while done < len(line):
+                    count = os.write(descriptor, line[done:])
+                    if count == 0:
+                        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                    done += count
             finally:
-                os.close(descriptor)
-        except OSError as error:
-            return f"the audit log {path_text(self.path)} could not be written: {error.strerror}"
+                os.close(descriptor)  # a network file system may only now say that there is no room
+        except (OSError, NotTrustedError) as error:
+            name = f"the audit log {path_text(self.path)}"
+            if 0 < done < len(line):
+                return f"the last line of {name} is torn, {done} of {len(line)} bytes: {error_text(error)}"
+            return f"{name} could not be written: {error_text(error)}"
         return None
 
     def terminate_was_sent(self, boot_id: str, key: ProcessKey) -> bool:
-        """Whether this log says that terminate_client was sent for this very process (fact 16: never twice)."""
+        """Whether this log says that terminate_client was sent for this very process (fact 16: never twice). Also where
+        it is there and cannot be read: not to send is then the safe side."""
         try:
-            with self.path.open("rb") as file:
+            with open(self._open(os.O_RDONLY), "rb") as file:
                 file.seek(0, os.SEEK_END)
                 file.seek(max(0, file.tell() - _TAIL))
                 lines = file.read().splitlines()
-        except OSError:
+        except FileNotFoundError:
             return False
+        except (OSError, NotTrustedError):
+            return True
         sent = False
         for line in lines:
             if b'"terminate_client' not in line:
@@ -67,6 +103,44 @@ class AuditLog:
             if entry.get("client") == [key.pid, key.start_ticks] and entry.get("sent") is not None:
                 sent = bool(entry["sent"])
         return sent
+
+    def _open(self, flags: int) -> int:
+        """Raises NotTrustedError where it is no regular file of the user's own, and OSError."""
+        descriptor = open_trusted(self.path, flags, {0, os.geteuid()}, make=bool(flags & os.O_CREAT))
+        found = os.fstat(descriptor)
+        mode = stat.S_IMODE(found.st_mode)
+        if mode & _OTHERS_WRITE or found.st_uid != os.geteuid():
+            os.close(descriptor)
+            why = f"others may write to it (mode {mode:04o})" if mode & _OTHERS_WRITE else "it is not this user's own"
+            raise NotTrustedError(why, "writable")
+        return descriptor
+
+
+def _lock(descriptor: int) -> None:
+    """One line after the other, from several mpstui; best effort, as the line itself is more than its order."""
+    ends = time.monotonic() + _PATIENCE
+    while time.monotonic() < ends:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(0.01)
+        except OSError:  # a file system without locks
+            return
+        else:
+            return
+
+
+def _torn(descriptor: int) -> bool:
+    """Whether the last line has no end."""
+    size = os.fstat(descriptor).st_size
+    return size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
+
+
+def _owner(path: str) -> int | None:
+    try:
+        return os.stat(path).st_uid
+    except OSError:
+        return None
 
 
 def boot_id() -> str:

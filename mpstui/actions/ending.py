@@ -88,6 +88,9 @@ class Ending:
                 status, text = await self._terminate(request, client, server)
                 if status is not ExitStatus.DONE or not kill:
                     return status, text
+            if trouble := self._write(request, client, f"kill {client.pid}", None, None, "about to be signalled"):
+                text = f"the process was not signalled: {trouble}"
+                return self._done(request, client, "", None, ExitStatus.REFUSED_BY_SAFETY_RULE, text)
             status, text = await self._kill(process)
             self._write(request, client, f"kill {client.pid}", None, status, text)
             return status, text
@@ -106,10 +109,12 @@ class Ending:
             return self._done(request, client, "", None, ExitStatus.REFUSED_BY_SAFETY_RULE, _SENT_BEFORE)
         # Remembered before it is sent: after a crash in between, not sending again is the safe side.
         self._terminated.add(client.key)
-        self._write(
-            request, client, f"terminate_client {server} {client.pid}", None, None, "about to be sent", sent=True
-        )
-        self._progress(f"terminate_client {server} {client.pid}")
+        command = f"terminate_client {server} {client.pid}"
+        if trouble := self._write(request, client, command, None, None, "about to be sent", sent=True):
+            self._terminated.discard(client.key)
+            text = f"nothing was sent: {trouble}"
+            return self._done(request, client, "", None, ExitStatus.REFUSED_BY_SAFETY_RULE, text)
+        self._progress(command)
         answer = await self._control.terminate_client(server, client.pid)
         if answer.ok:
             return self._done(
@@ -154,7 +159,7 @@ class Ending:
         text: str,
         *,
         sent: bool | None = None,
-    ) -> None:
+    ) -> str | None:
         trouble = self._audit.write(
             action=request.action,
             pipe_dir=path_text(request.pipe_dir),
@@ -170,3 +175,4 @@ class Ending:
         )
         if trouble:
             self._progress(trouble)
+        return trouble

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from mpstui.actions.audit import REMEDY as AUDIT_REMEDY
 from mpstui.actions.audit import AuditLog, boot_id
 from mpstui.actions.check import (
     PRIORITIES,
@@ -92,6 +93,10 @@ class Runner:
         shown = self.preview(request, snapshot)
         if shown.error is not None:
             return self.refuse(request, shown.error, shown.error_status)
+        unwritten = self._announce(request)
+        if unwritten is not None and action(request.action).danger is Danger.HARM:
+            status = ExitStatus.REFUSED_BY_SAFETY_RULE
+            return Result(request, status, f"nothing was sent: {unwritten}", remedy=AUDIT_REMEDY)
         try:
             if action(request.action).finds_clients and (blocked := snapshot.daemon(request.pipe_dir)) is not None:
                 return await Rescue(self._audit, self._boot_id, self.grace, progress).run(request, blocked)
@@ -114,7 +119,26 @@ class Runner:
                 result = result._replace(details=(*result.details, *_keep_their_own(request, daemon)))
         finally:
             self._node.request_refresh(request.pipe_dir)
-        return self._write(request, sent.command, sent, result, read)
+        result = self._write(request, sent.command, sent, result, read)
+        if unwritten is not None and unwritten not in result.details:
+            result = result._replace(details=(*result.details, unwritten))
+        return result
+
+    def _announce(self, request: Request) -> str | None:
+        """The audit line before: what is about to be done, to whom. Answers why it could not be written."""
+        return self._audit.write(
+            action=request.action,
+            pipe_dir=path_text(request.pipe_dir),
+            euid=os.geteuid(),
+            command="",
+            boot_id=self._boot_id,
+            clients=[[key.pid, key.start_ticks] for key in request.clients],
+            value=request.value,
+            server=request.server_pid,
+            device=request.device,
+            status=None,
+            result="about to be done",
+        )
 
     def refuse(self, request: Request, why: str, status: ExitStatus) -> Result:
         """What comes of a request that is not carried out; it leaves an audit line too."""

@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr = _Diagnostics(sys.stderr.buffer, sys.stderr.encoding, "backslashreplace", line_buffering=True)
     try:
         try:
-            return _run(arguments)
+            return _audited(sys.argv[1:] if arguments is None else arguments)
         finally:
             sys.stdout.flush()
     except KeyboardInterrupt:
@@ -94,7 +94,52 @@ def _drop_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _run(arguments: Sequence[str] | None) -> int:
+def _audited(arguments: Sequence[str]) -> int:
+    """Runs it. A change that was asked for and refused before the action layer heard of it, as by a mistake in the
+    command line, leaves an audit line too."""
+    if not _asks_for_change(arguments):
+        return _run(arguments)
+    from mpstui.actions.audit import AuditLog, default_path
+
+    _complaints.clear()
+    before, status = AuditLog.written, 130
+    try:
+        status = _run(arguments)
+    except SystemExit as error:
+        status = error.code if isinstance(error.code, int) else 1
+        raise
+    finally:
+        if status != 0 and AuditLog.written == before:
+            trouble = AuditLog(default_path()).write(
+                action="command line",
+                arguments=[argument[:200] for argument in arguments[:50]],
+                euid=os.geteuid(),
+                command="",
+                sent=False,
+                status=status,
+                result=_complaints[-1] if _complaints else "not understood" if status == 2 else "given up",
+            )
+            if trouble is not None:
+                complain(trouble, status)
+    return status
+
+
+_complaints: list[str] = []
+"""What was said on stderr."""
+
+
+def _asks_for_change(arguments: Sequence[str]) -> bool:
+    """As :func:`_changes`, also of a command line that cannot be parsed."""
+    words = set(arguments)
+    return bool(
+        words & {"set", "terminate"}
+        or ("daemon" in words and words & {"start", "stop"})
+        or ("profile" in words and "apply" in words)
+        or ("plan" in words and any(word.startswith("--a") for word in words))
+    )
+
+
+def _run(arguments: Sequence[str]) -> int:
     options = build_parser().parse_args(arguments)
     for name in _DIRECTORIES:
         if (problem := unprintable(os.environ.get(name, ""))) is not None:
@@ -277,5 +322,6 @@ def print_json(**fields: object) -> None:
 
 def complain(text: str, status: int) -> int:
     """One line on stderr; hands the exit status through."""
+    _complaints.append(printable(text, 2000))
     print(f"mpstui: {printable(text, 2000)}", file=sys.stderr)
     return status

@@ -16,9 +16,9 @@ from mpstui.actions.types import ExitStatus
 from mpstui.cli import NO_DAEMON, complain, print_json
 from mpstui.cli.apply import apply_profile
 from mpstui.daemons.spec import DaemonSpec, Wish, spec_of_profile, specs_of
-from mpstui.daemons.stale import REMOVED, clean
+from mpstui.daemons.stale import REMOVED
 from mpstui.daemons.start import Started, start
-from mpstui.daemons.stop import Stopped, StopPreview, preview_stop, stop
+from mpstui.daemons.stop import Stopped, StopPreview, preview_stop, refused, remove_stale, stop
 from mpstui.daemons.units import unit_text
 from mpstui.model import Daemon, Device
 from mpstui.node import MixedNode, open_node
@@ -138,7 +138,7 @@ def _compute_modes(specs: Sequence[DaemonSpec], devices: Sequence[Device]) -> li
 
 async def _stop(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
     sources, dirs = open_node(pipe_dirs)
-    collector = Collector(dirs, sources)
+    collector, audit = Collector(dirs, sources), AuditLog(default_path())
     try:
         snapshot = await collector.once()
         running = [d for d in snapshot.daemons if d.health not in {"absent", "stale"}]
@@ -151,14 +151,14 @@ async def _stop(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int
         for one in running:
             shown = preview_stop(snapshot, one.pipe_dir, options.timeout, options.force)
             if shown.error is not None:
-                result = Stopped(shown.error_status, shown.error)
-            elif not options.yes and (refused := await _refused(options, collector, one, shown)):
-                result = refused
+                result = refused(audit, one, Stopped(shown.error_status, shown.error))
+            elif not options.yes and (declined := await _declined(options, collector, one, shown)):
+                result = refused(audit, one, declined)
             else:
                 result = await stop(
                     one,
                     collector.control_for(one.pipe_dir),
-                    AuditLog(default_path()),
+                    audit,
                     timeout=options.timeout,
                     force=options.force,
                     read_only=getattr(options, "read_only", False),
@@ -175,7 +175,8 @@ def _nothing_runs(options: argparse.Namespace, daemons: Sequence[Daemon]) -> int
     """No daemon to stop; what one left behind is removed where nobody owns it."""
     status = ExitStatus.DONE
     for one in daemons:
-        lines = clean(one.pipe_dir) if one.health == "stale" and not getattr(options, "read_only", False) else ()
+        stale = one.health == "stale" and not getattr(options, "read_only", False)
+        lines = remove_stale(AuditLog(default_path()), one.pipe_dir) if stale else ()
         message = f"{path_text(one.pipe_dir)}: no daemon runs there"
         if one.health == "absent" and one.health_detail:  # or none that can be seen from here
             message = f"no daemon to stop: {one.health_detail}"
@@ -202,7 +203,7 @@ def _report(options: argparse.Namespace, pipe_dir: Path, result: Stopped) -> Non
         print(f"  {line}", file=stream)
 
 
-async def _refused(
+async def _declined(
     options: argparse.Namespace, collector: Collector, one: Daemon, shown: StopPreview
 ) -> Stopped | None:
     """Asks until everybody who would be hit was named; None where it was agreed to.

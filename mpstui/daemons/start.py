@@ -63,13 +63,24 @@ async def start(
     progress: Progress = lambda text: None,
 ) -> Started:
     """Start the daemon and wait until it answers, at most ``deadline`` seconds. Every way out leaves an audit line."""
+    before = None
     if read_only:
-        return Started(spec, ExitStatus.REFUSED_BY_SAFETY_RULE, READ_ONLY)
-    try:
-        result = await _start(spec, binary, patience(READY_WITHIN) if deadline is None else deadline, progress)
-    except DaemonError as error:
-        result = Started(spec, error.status, str(error))
-    trouble = audit.write(
+        result = Started(spec, ExitStatus.REFUSED_BY_SAFETY_RULE, READ_ONLY)
+    else:
+        before = _write(audit, spec, None, "about to be started")
+        try:
+            limit = patience(READY_WITHIN) if deadline is None else deadline
+            result = await _start(spec, binary, limit, progress)
+        except DaemonError as error:
+            result = Started(spec, error.status, str(error))
+    trouble = _write(audit, spec, result, result.message) or before
+    if trouble:
+        return Started(spec, result.status, result.message, result.pid, (*result.details, trouble))
+    return result
+
+
+def _write(audit: AuditLog, spec: DaemonSpec, result: Started | None, text: str) -> str | None:
+    return audit.write(
         action="start_daemon",
         pipe_dir=path_text(spec.pipe_dir),
         log_dir=path_text(spec.log_dir),
@@ -77,13 +88,10 @@ async def start(
         devices=list(spec.devices),
         multi_user=spec.multi_user,
         cpus=None if spec.cpus is None else cpu_text(spec.cpus),
-        daemon=result.pid,
-        status=int(result.status),
-        result=result.message,
+        daemon=result.pid if result else None,
+        status=int(result.status) if result else None,
+        result=text,
     )
-    if trouble:
-        return Started(spec, result.status, result.message, result.pid, (*result.details, trouble))
-    return result
 
 
 def environment_of(spec: DaemonSpec, inherited: Mapping[str, str]) -> dict[str, str]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from mpstui.actions.audit import AuditLog
+from mpstui.actions.audit import REMEDY, AuditLog
 from mpstui.actions.check import Refused, client_line, reachable_daemon
 from mpstui.actions.types import STATUS, ExitStatus, Progress, Request
 from mpstui.control.answer import Answer, Outcome
@@ -93,11 +93,20 @@ async def stop(
     progress: Progress = lambda text: None,
 ) -> Stopped:
     """``quit``, with ``timeout`` or ``force`` as ``quit -t``; then the stale files. Leaves an audit line."""
-    if read_only:
-        return Stopped(ExitStatus.REFUSED_BY_SAFETY_RULE, READ_ONLY)
     limit = FORCE_AFTER if force else timeout
     command = "quit" if limit is None else f"quit -t {limit}"
-    audit.write(action="stop_daemon", pipe_dir=path_text(daemon.pipe_dir), command=command, result="about to be sent")
+    if read_only:
+        return refused(audit, daemon, Stopped(ExitStatus.REFUSED_BY_SAFETY_RULE, READ_ONLY))
+    before = audit.write(
+        action="stop_daemon",
+        pipe_dir=path_text(daemon.pipe_dir),
+        euid=os.geteuid(),
+        daemon=daemon.pid,
+        command=command,
+        result="about to be sent",
+    )
+    if before is not None:  # it ends the clients' work
+        return Stopped(ExitStatus.REFUSED_BY_SAFETY_RULE, f"nothing was sent: {before}", (REMEDY,))
     try:
         result = await _stop(daemon, control, command, limit, force, progress)
     except asyncio.CancelledError:
@@ -105,6 +114,20 @@ async def stop(
         _write(audit, daemon, command, Stopped(ExitStatus.NO_ANSWER, text))
         raise
     return _write(audit, daemon, command, result)
+
+
+def refused(audit: AuditLog, daemon: Daemon, result: Stopped) -> Stopped:
+    """A stop that nothing was sent for; it leaves an audit line all the same."""
+    return _write(audit, daemon, "", result)
+
+
+def remove_stale(audit: AuditLog, pipe_dir: Path) -> tuple[str, ...]:
+    """``clean`` of what a daemon that is gone has left, with its audit lines."""
+    fields = {"action": "remove_stale_files", "pipe_dir": path_text(pipe_dir), "euid": os.geteuid()}
+    before = audit.write(**fields, result="about to be removed")
+    lines = clean(pipe_dir)
+    after = audit.write(**fields, result="; ".join(lines) or "nothing was removed")
+    return (*lines, *dict.fromkeys(trouble for trouble in (before, after) if trouble))
 
 
 async def _stop(

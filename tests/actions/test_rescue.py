@@ -73,7 +73,9 @@ async def test_those_hit_are_ended_and_nobody_else(start, tmp_path):
     assert (one.wait(120), two.wait(120)) == (-signal.SIGTERM, -signal.SIGTERM)
     assert bystander.poll() is None
     entries = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
-    assert {(e["action"], e["client"][0], e["status"]) for e in entries} == {
+    assert [pid for pid, _ in entries[0]["clients"]] == []
+    assert (entries[0]["action"], entries[0]["result"]) == ("end_lost_clients", "about to be done")
+    assert {(e["action"], e["client"][0], e["status"]) for e in entries[1:]} == {
         ("end_lost_clients", one.pid, 0),
         ("end_lost_clients", two.pid, 0),
     }

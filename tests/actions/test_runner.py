@@ -69,7 +69,8 @@ async def test_a_value_is_read_back_and_the_read_value_is_reported(audit: AuditL
     assert "server 634 keeps its own: 100 %" in result.details
     assert fake.control.sent == ["set_default_active_thread_percentage 33.3", "get_default_active_thread_percentage"]
     assert fake.refreshed == 1
-    (entry,) = entries(audit)
+    before, entry = entries(audit)
+    assert (before["value"], before["status"], before["result"]) == ("33.3", None, "about to be done")
     assert entry["command"] == "set_default_active_thread_percentage 33.3"
     assert entry["read_back"] == "33.3"
     assert entry["status"] == 0

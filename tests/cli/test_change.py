@@ -18,7 +18,7 @@ def test_a_percentage_is_set_and_read_back(node: SimNode, mpstui: Mpstui, tmp_pa
     told = mpstui("set", "active-thread-percentage", "33.3", "--default", "--json", "--pipe-dir", node.pipe_dir)
     assert (told.status, told.json["done"], told.json["message"]) == (0, True, "in force: 33.3 %")
     assert node.control("get_default_active_thread_percentage").strip() == "33.3"
-    (entry,) = map(json.loads, (tmp_path / "audit.jsonl").read_text().splitlines())
+    _, entry = map(json.loads, (tmp_path / "audit.jsonl").read_text().splitlines())
     assert (entry["command"], entry["status"]) == ("set_default_active_thread_percentage 33.3", 0)
 
 

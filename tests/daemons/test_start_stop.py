@@ -86,6 +86,7 @@ async def test_a_daemon_is_started_where_it_answers_and_stopped_without_a_trace(
     assert not daemons_below(place)
     entries = [json.loads(line) for line in audit.path.read_text().splitlines()]
     assert [(e["action"], e.get("status")) for e in entries] == [
+        ("start_daemon", None),
         ("start_daemon", 0),
         ("stop_daemon", None),
         ("stop_daemon", 0),
@@ -165,7 +166,8 @@ async def test_why_it_does_not_start(place: Path, audit: AuditLog) -> None:
     assert "did not start: no\\x1b[31m GPU" in failed.message
     silent = await refused(place, audit, script(place, "exit 3"))
     assert "exit status 3" in silent.message
-    assert len(audit.path.read_text().splitlines()) == 9
+    entries = [json.loads(line) for line in audit.path.read_text().splitlines()]
+    assert len([e for e in entries if e["status"] is None]) == len([e for e in entries if e["status"]]) == 9
 
 
 async def test_a_binary_that_hangs_or_starts_nothing(place: Path, audit: AuditLog) -> None:
@@ -235,6 +237,8 @@ async def test_read_only_starts_and_stops_nothing(place: Path, audit: AuditLog) 
     daemon = Daemon(spec.pipe_dir)
     result = await stop(daemon, control_of(spec), audit, read_only=True)
     assert result.status is ExitStatus.REFUSED_BY_SAFETY_RULE
+    entries = [json.loads(line) for line in audit.path.read_text().splitlines()]
+    assert [(e["action"], e["status"]) for e in entries] == [("start_daemon", 6), ("stop_daemon", 6)]
 
 
 async def connected(spec: DaemonSpec, count: int) -> list[SimClient]:

@@ -128,7 +128,7 @@ async def test_apply_reads_each_value_back_and_writes_the_audit_log(tmp_path: Pa
     assert report.status is ExitStatus.DONE
     assert not can_go_back([report])
     assert [command.split()[0][:3] for command in control.sent] == ["set", "get"] * 3
-    assert len((tmp_path / "audit.jsonl").read_text().splitlines()) == 3
+    assert len((tmp_path / "audit.jsonl").read_text().splitlines()) == 6, "one before and one after each"
     assert report.lines()[0] == "in force: default active thread percentage 50 %"
 
 
