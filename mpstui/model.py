@@ -39,6 +39,7 @@ EventKind = Literal[
     "fatal_fault",
     "server_recovered",
     "limit_set",
+    "limit_ignored",
     "session_opened",
     "session_closed",
     "command",
@@ -296,6 +297,10 @@ class Daemon:
     watch_detail: str | None = None
     watch_remedy: str | None = None
     simulated: bool = False
+    environment: Mapping[str, str] | None = field(default_factory=empty)
+    """The limits that its own environment sets, by variable, as written; None where that may not be read."""
+    inherited_mem_limits: Mapping[str, int] = field(default_factory=empty)
+    """Bytes by ordinal, of its environment: its servers inherit them, and no command reads them back."""
     start_failures: StartFailures | None = None
     """None where the latest server became ready, or none was started."""
     static_partitioning: bool | None = None

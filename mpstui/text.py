@@ -77,11 +77,26 @@ def parse_size(text: str) -> int | None:
     return int(match["number"]) * _FACTOR[match["unit"]]
 
 
+_TYPED = re.compile(r"([+-]?[0-9]+)(.?)", re.DOTALL)
+
+
+def taken_limit(text: str) -> int:
+    """Bytes that MPS makes of a memory limit as it was typed, 0 for none: the number up to the first other character,
+    which is the unit where it is a G; everything else counts as M (fact 26)."""
+    found = _TYPED.match(text[:64])
+    return (int(found[1]) << (30 if found[2] in {"G", "g"} else 20)) % (1 << 64) if found else 0
+
+
 def same_limit(limit: int | None, read: int | None) -> bool:
     """Whether a daemon that has ``limit`` prints ``read``: from 1 GiB on it prints whole GiB only (fact 26)."""
     if limit is None or read is None or limit < 1 << 30:
         return limit == read
     return limit >> 30 << 30 == read or limit == read
+
+
+def lower_sizes(served: Mapping[str, int], own: Mapping[str, int]) -> dict[str, int]:
+    """The lower of two limits of each device, in bytes; one that has none does not count."""
+    return dict(served) | {device: size for device, size in own.items() if size < served.get(device, size + 1)}
 
 
 def same_percentage(value: float, read: float | None) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from mpstui.actions.check import PRIORITIES
 from mpstui.actions.types import ExitStatus
 from mpstui.model import Client, Daemon, Device, Problem, Server, Snapshot, StartFailures
-from mpstui.text import UNKNOWN, by_device, format_age, format_percentage, format_size, path_text
+from mpstui.text import UNKNOWN, by_device, format_age, format_percentage, format_size, lower_sizes, path_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -59,6 +59,7 @@ def _daemon(daemon: Daemon) -> dict[str, Any]:
         "default_active_thread_percentage": daemon.default_active_thread_percentage,
         "default_client_priority": daemon.default_client_priority,
         "default_pinned_mem_limits": dict(daemon.default_pinned_mem_limits),
+        "inherited_pinned_mem_limits": dict(daemon.inherited_mem_limits),
         "start_failures": _start_failures(daemon.start_failures),
         "servers": [_server(s) for s in daemon.servers],
     }
@@ -222,7 +223,7 @@ def _limit_rows(daemon: Daemon) -> Iterator[tuple[str, ...]]:
         "default",
         "",
         format_percentage(daemon.default_active_thread_percentage),
-        _memory(daemon.default_pinned_mem_limits, daemon.default_active_thread_percentage is not None),
+        _memory(daemon.default_pinned_mem_limits, daemon.default_active_thread_percentage is not None, daemon),
         UNKNOWN if priority is None else PRIORITIES.get(priority, str(priority)),
         "",
     )
@@ -231,15 +232,17 @@ def _limit_rows(daemon: Daemon) -> Iterator[tuple[str, ...]]:
             f"server {server.pid} {server.user or UNKNOWN}",
             server.status or UNKNOWN,
             format_percentage(server.active_thread_percentage),
-            _memory(server.pinned_mem_limits, server.active_thread_percentage is not None),
+            _memory(server.pinned_mem_limits, server.active_thread_percentage is not None, daemon),
             "",
             str(len(server.clients)),
         )
 
 
-def _memory(limits: Mapping[str, int], known: bool) -> str:
-    """No limit is only "none" where the limits have been read."""
-    shown = "  ".join(f"{ordinal}: {format_size(size)}" for ordinal, size in by_device(limits))
+def _memory(limits: Mapping[str, int], known: bool, daemon: Daemon) -> str:
+    """No limit is only "none" where the limits have been read and the daemon's environment sets none."""
+    lowered = lower_sizes(limits, daemon.inherited_mem_limits)
+    told = {o: "" if limits.get(o) == size else " (from the daemon's environment)" for o, size in lowered.items()}
+    shown = "  ".join(f"{ordinal}: {format_size(size)}{told[ordinal]}" for ordinal, size in by_device(lowered))
     return shown or ("none" if known else UNKNOWN)
 
 

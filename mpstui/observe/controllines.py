@@ -9,7 +9,7 @@ from typing import Final
 from mpstui.control.channel import PROOF
 from mpstui.model import Event
 from mpstui.observe.logline import Line, failed_start, make_event, memory_limit, number, raw_text, unknown
-from mpstui.text import printable
+from mpstui.text import printable, taken_limit
 
 _NOISE: Final = (
     b"Accepting connection",
@@ -37,10 +37,10 @@ _REFUSALS: Final = (
     b"Failed",
 )
 _PROOF: Final = PROOF.encode()
-_TYPED: Final = re.compile(rb"([+-]?[0-9]+)(.?)", re.DOTALL)
 _NOT_STARTED: Final = re.compile(
     rb"Failed to start server(?: using uid (\d{1,10}))?[.,:]?\s*(?:error:\s*)?(.*)", re.DOTALL
 )
+_IGNORED: Final = re.compile(rb"(CUDA_MPS_[A-Z_]{1,64}) should be between (.{1,40})", re.DOTALL)
 _NOT_FOUND: Final = re.compile(rb"Server \d{1,20} (?:not found|is <busy>)")
 """What is said in place of doing what a command asks of a server: there is none, or it is starting (fact 45)."""
 _SLACK: Final = 1.0
@@ -168,6 +168,12 @@ class ControlLines:
             values = {"pipe_dir": place} if place and name == "control" else {}
             detail = f"control daemon {line.pid} started"
             return [make_event(line, "daemon_started", detail, pid=line.pid, values=values)]
+        if found := _IGNORED.match(text):
+            name, allowed = found[1].decode(), raw_text(found[2])
+            detail = (
+                f"{name} of the daemon's environment is not taken, the default holds: it should be between {allowed}"
+            )
+            return [make_event(line, "limit_ignored", detail, values={"variable": name})]
         if text.startswith(b"CUDA MPS Control binary version:"):
             self.version = raw_text(text.partition(b":")[2].strip())
             return []
@@ -273,7 +279,11 @@ class _Command:
 
     def _memory(self, server: int | None, device: bytes, wanted: bytes) -> list[Event]:
         scope = "default" if server is None else "server"
-        return [memory_limit(self._line, scope, server, raw_text(device), _taken(wanted), self._text)]
+        return [
+            memory_limit(
+                self._line, scope, server, raw_text(device), taken_limit(wanted[:64].decode("latin-1")), self._text
+            )
+        ]
 
     def _number(self, index: int) -> int | None:
         return number(self._words[index]) if len(self._words) > index else None
@@ -284,13 +294,6 @@ class _Command:
 
 
 _CHANGES: Final = frozenset({b"terminate_client", b"quit", b"shutdown_server", b"start_server"})
-
-
-def _taken(wanted: bytes) -> int:
-    """Bytes that the daemon makes of a memory limit as it was typed, 0 for none: the number up to the first other
-    character, which is the unit where it is a G; everything else counts as M (fact 26)."""
-    found = _TYPED.match(wanted[:64])
-    return (int(found[1]) << (30 if found[2] in {b"G", b"g"} else 20)) % (1 << 64) if found else 0
 
 
 def _is_decimal(text: bytes) -> bool:

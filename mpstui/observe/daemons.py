@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from mpstui.control.commandline import PROGRAM, Protocol, parse_command_line
-from mpstui.model import ProcessKey
+from mpstui.model import EMPTY, ProcessKey
+from mpstui.observe.limits import LIMIT_VARIABLES
 from mpstui.observe.procfs import (
     HiddenProcessError,
     effective_uid,
@@ -45,6 +46,8 @@ class DaemonProcess(NamedTuple):
     """The directory behind that name, seen from within the daemon; None where it is gone or out of reach."""
     log_id: FileId | None = None
     static_partitioning: bool = False
+    limits: Mapping[str, str] | None = EMPTY
+    """The variables of its environment that set limits; None where that may not be read."""
 
 
 def running_daemons() -> list[DaemonProcess]:
@@ -82,6 +85,7 @@ def daemon_process(pid: int) -> DaemonProcess | None:
         pipe_id=seen_by(pid, pipe_dir),
         log_id=seen_by(pid, log_dir),
         static_partitioning=options.static_partitioning,
+        limits=None if environment is None else {k: v for k, v in environment.items() if k in LIMIT_VARIABLES},
     )
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 from mpstui.control.commandline import PROGRAM, Protocol
-from mpstui.model import ProcessKey
+from mpstui.model import EMPTY, ProcessKey
 from mpstui.observe.daemons import (
     DEFAULT_PIPE_DIR,
     DEFAULT_V3_PIPE_DIR,
@@ -72,6 +72,8 @@ class Place(NamedTuple):
     multiuser: bool | None = None
     protocol: Protocol | None = None
     static_partitioning: bool | None = None
+    limits: Mapping[str, str] | None = EMPTY
+    """The variables of the daemon's environment that set limits; None where that may not be read."""
     detail: str = ""
     """What is the matter, one sentence for a person; may be empty where it runs."""
     remedy: str = ""
@@ -170,6 +172,7 @@ def _place(pipe_dir: Path, wanted_log_dir: Path | None, daemons: Sequence[Daemon
         multiuser=daemon.multiuser,
         protocol=daemon.protocol,
         static_partitioning=daemon.static_partitioning,
+        limits=daemon.limits,
         detail=detail,
         remedy=remedy,
         log_owners=owners_of(daemon.uid),

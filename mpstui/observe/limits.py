@@ -8,12 +8,15 @@ from typing import NamedTuple
 from mpstui.model import EMPTY, Context, Device
 from mpstui.observe.readings import by_ordinal
 from mpstui.observe.state import LimitsInForce
-from mpstui.text import parse_size
+from mpstui.text import lower_sizes, taken_limit
 
 PERCENTAGE_VARIABLE = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 MEMORY_VARIABLE = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
 PRIORITY_VARIABLE = "CUDA_MPS_CLIENT_PRIORITY"
 DEVICES_VARIABLE = "CUDA_VISIBLE_DEVICES"
+INHERITED = "daemon's environment"
+"""Where a limit came from that the server has inherited."""
+LIMIT_VARIABLES = (PERCENTAGE_VARIABLE, MEMORY_VARIABLE, PRIORITY_VARIABLE)
 
 
 class Effective(NamedTuple):
@@ -34,26 +37,32 @@ def effective(
     present: LimitsInForce,
     ordinals: Mapping[str, str],
     environment: Mapping[str, str] | None,
+    inherited: Mapping[str, int] | None = EMPTY,
 ) -> Effective:
     """The lower one wins, the server's or the client's own, of percentages and of memory limits; of priorities its own.
 
     Memory limits, the server's too, go by the client's own numbers of its devices (fact 35).
+    ``inherited``: the memory limits of the daemon's own environment, by ordinal; None where they are not known.
     A client is outdated where it would get other limits if it connected now; where history does not tell, it is not.
     """
-    known = at_connect.memory_known and environment is not None
+    known = at_connect.memory_known and environment is not None and inherited is not None
     environment = environment or {}
     own = own_percentage(environment.get(PERCENTAGE_VARIABLE))
     numbers = own_numbers(ordinals, environment.get(DEVICES_VARIABLE))
     known = known and (bool(numbers) or DEVICES_VARIABLE not in environment)
-    own_sizes = _of_devices(own_memory(environment.get(MEMORY_VARIABLE)), numbers, ordinals)
+    own_sizes = own_memory(environment.get(MEMORY_VARIABLE), numbers, ordinals)
+    known = known and own_sizes is not None
+    own_sizes = own_sizes or {}
     source: dict[str, str] = {}
     percentage = _lower(at_connect.percentage, own)
     if percentage is not None:
         source["active_thread_percentage"] = "server" if percentage == at_connect.percentage else "client"
-    served = _of_devices(by_ordinal(at_connect.memory, ordinals), numbers)
-    memory = _lower_sizes(served, own_sizes)
+    set_ = by_ordinal(at_connect.memory, ordinals)
+    served = _of_devices(lower_sizes(set_, inherited or {}), numbers)
+    memory = lower_sizes(served, own_sizes)
     if memory:
-        source["pinned_mem_limits"] = "server" if memory == served else "client"
+        given = "server" if served == _of_devices(set_, numbers) else INHERITED
+        source["pinned_mem_limits"] = given if memory == served else "client"
     priority = own_priority(environment.get(PRIORITY_VARIABLE))
     if priority is not None:
         source["client_priority"] = "client"
@@ -62,8 +71,8 @@ def effective(
     again = _lower(present.percentage, own)
     outdated = percentage is not None and again is not None and percentage != again
     if at_connect.memory_known and present.memory_known:
-        again_served = _of_devices(by_ordinal(present.memory, ordinals), numbers)
-        outdated = outdated or memory != _lower_sizes(again_served, own_sizes)
+        again_served = _of_devices(lower_sizes(by_ordinal(present.memory, ordinals), inherited or {}), numbers)
+        outdated = outdated or memory != lower_sizes(again_served, own_sizes)
     return Effective(percentage, memory, priority, source, outdated, known)
 
 
@@ -86,24 +95,17 @@ def own_numbers(ordinals: Mapping[str, str], visible: str | None) -> dict[str, s
     return found
 
 
-def _of_devices(
-    sizes: Mapping[str, int], numbers: Mapping[str, str], ordinals: Mapping[str, str] = EMPTY
-) -> dict[str, int]:
-    """Limits by the client's numbers, or by UUID, as limits by the server's ordinals. Without numbers, where the
-    server's devices are not known, both are taken for the same."""
+def _of_devices(sizes: Mapping[str, int], numbers: Mapping[str, str]) -> dict[str, int]:
+    """Limits by the client's numbers as limits by the server's ordinals. Without numbers, where the server's devices
+    are not known, both are taken for the same."""
     if not numbers:
         return dict(sizes)
-    found = {ordinal: sizes[number] for ordinal, number in numbers.items() if number in sizes}
-    return found | {ordinal: sizes[uuid] for ordinal, uuid in ordinals.items() if uuid in sizes}
+    return {ordinal: sizes[number] for ordinal, number in numbers.items() if number in sizes}
 
 
 def _lower(served: float | None, own: float | None) -> float | None:
     """None where the server's is not known: the client's own may then be the higher one."""
     return own if served is not None and own is not None and own < served else served
-
-
-def _lower_sizes(served: Mapping[str, int], own: Mapping[str, int]) -> dict[str, int]:
-    return dict(served) | {device: size for device, size in own.items() if size < served.get(device, size + 1)}
 
 
 def own_percentage(text: str | None) -> float | None:
@@ -122,17 +124,33 @@ def own_priority(text: str | None) -> int | None:
     return int(text) if text in {"0", "1"} else None
 
 
-def own_memory(text: str | None) -> dict[str, int]:
-    """``CUDA_MPS_PINNED_DEVICE_MEM_LIMIT``, ``0=1G,1=512M``, in bytes by device."""
+def own_memory(text: str | None, numbers: Mapping[str, str], ordinals: Mapping[str, str]) -> dict[str, int] | None:
+    """``CUDA_MPS_PINNED_DEVICE_MEM_LIMIT``, ``0=1G,1=512M``, in bytes by the server's ordinal.
+
+    ``numbers``: the process's own number of each device that it sees, by ordinal. An entry for a device that it does
+    not see, or one without a device, drops all of them (fact 43). None where that cannot be told: its devices are not
+    known.
+    """
+    entries = [part.partition("=") for part in (text or "").split(",") if part.strip()]
+    if entries and not numbers:
+        return None
+    named = {number: ordinal for ordinal, number in numbers.items()}
+    named |= {uuid: ordinal for ordinal, uuid in ordinals.items() if ordinal in numbers}
     found: dict[str, int] = {}
-    if not text:
-        return found
-    for part in text[:4096].split(","):
-        device, _, size = part.partition("=")
-        bytes_ = parse_size(size)
-        if bytes_ is not None:
-            found[device.strip()] = bytes_
-    return found
+    for device, equals, size in entries:
+        ordinal = named.get(device.strip())
+        if not equals or ordinal is None:
+            return {}
+        found[ordinal] = taken_limit(size.strip())
+    return {ordinal: size for ordinal, size in found.items() if size}
+
+
+def inherited_memory(environment: Mapping[str, str] | None, ordinals: Mapping[str, str]) -> dict[str, int] | None:
+    """What the daemon's own environment limits, by ordinal; None where it may not be read, or its devices are not
+    known."""
+    if environment is None:
+        return None
+    return own_memory(environment.get(MEMORY_VARIABLE), {ordinal: ordinal for ordinal in ordinals}, ordinals)
 
 
 def first_device(

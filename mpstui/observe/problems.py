@@ -9,9 +9,17 @@ from typing import Final
 from mpstui.blast import bridges
 from mpstui.faults import caveat_text
 from mpstui.model import Daemon, Device, OutsideClient, PendingClient, Problem, Server, Severity
+from mpstui.observe.limits import (
+    MEMORY_VARIABLE,
+    PERCENTAGE_VARIABLE,
+    PRIORITY_VARIABLE,
+    inherited_memory,
+    own_percentage,
+    own_priority,
+)
 from mpstui.observe.logline import ELSEWHERE
 from mpstui.observe.overlap import shared_devices
-from mpstui.text import client_pids, path_text
+from mpstui.text import client_pids, path_text, printable
 
 _NEARLY = 0.9
 _SEVERITY: dict[str, Severity] = {"held": "error", "blocked": "error", "stale": "warning", "absent": "warning"}
@@ -57,6 +65,7 @@ def _of_daemon(daemon: Daemon) -> Iterable[Problem]:
             "Let this user read control.log and server.log, or name their directory with --log-dir."
         )
         yield Problem("info", "polling", subject, daemon.watch_detail or "The daemon is asked again and again.", remedy)
+    yield from _of_environment(daemon)
     yield from _of_start(daemon)
     yield from _of_pending(daemon)
     if daemon.lost:
@@ -65,6 +74,27 @@ def _of_daemon(daemon: Daemon) -> Iterable[Problem]:
         yield Problem("warning", "lost", subject, text, "Let their owners end them and start them again.")
     for server in daemon.servers:
         yield from _of_server(server)
+
+
+def _of_environment(daemon: Daemon) -> Iterable[Problem]:
+    """Variables of the daemon that do not do what they were meant to."""
+    wrong = []
+    environment = daemon.environment or {}
+    if (text := environment.get(PERCENTAGE_VARIABLE)) and own_percentage(text) is None:
+        wrong.append(f"{PERCENTAGE_VARIABLE}={printable(text, 60)}: a number above 0 and at most 100 is needed")
+    if (text := environment.get(PRIORITY_VARIABLE)) and own_priority(text) is None:
+        wrong.append(f"{PRIORITY_VARIABLE}={printable(text, 60)}: 0 or 1 is needed")
+    if (text := environment.get(MEMORY_VARIABLE)) and inherited_memory(environment, daemon.ordinals) == {}:
+        reason = "an entry names no device of the daemon, which drops the others"
+        wrong.append(f"{MEMORY_VARIABLE}={printable(text, 60)}: {reason}")
+    for text in wrong:
+        yield Problem(
+            "warning",
+            "daemon_environment",
+            path_text(daemon.pipe_dir),
+            f"The daemon's environment sets no limit with {text}. The default holds.",
+            "Correct the variable where the daemon is started, or set the limit with mpstui set.",
+        )
 
 
 def _of_start(daemon: Daemon) -> Iterable[Problem]:

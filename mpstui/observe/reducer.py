@@ -34,7 +34,7 @@ from mpstui.observe.contexts import contexts_by_device
 from mpstui.observe.discovery import Place
 from mpstui.observe.eventlog import EventLog, Origin
 from mpstui.observe.health import Probe, condition
-from mpstui.observe.limits import effective, first_device
+from mpstui.observe.limits import effective, first_device, inherited_memory
 from mpstui.observe.problems import find_problems
 from mpstui.observe.readings import LimitReading, Membership, by_ordinal, fold_limits, fold_membership
 from mpstui.observe.sources import NvmlSample, ProcessFacts
@@ -314,6 +314,8 @@ class NodeState:
             servers=tuple(self._server(server, state, devices) for server in state.servers.values()),
             pending=pending_clients(state, self._facts),
             start_failures=start_failures(state),
+            environment=place.limits if place else EMPTY,
+            inherited_mem_limits=inherited_memory(place.limits if place else EMPTY, state.ordinals) or EMPTY,
             lost=lost_clients(state, self._facts),
             blocked_by=blocker_key(state, self._facts),
             quitting_since=state.quitting_since if state.servers else None,
@@ -359,7 +361,11 @@ class NodeState:
     ) -> Client:
         facts = self._facts.get(client.pid)
         key = facts.key if facts else ProcessKey(client.pid)
-        limits = effective(client.limits, server.limits, state.ordinals, facts.environment if facts else None)
+        place = self.watched[state.pipe_dir].place if state.pipe_dir in self.watched else None
+        inherited = inherited_memory(place.limits if place else EMPTY, state.ordinals)
+        limits = effective(
+            client.limits, server.limits, state.ordinals, facts.environment if facts else None, inherited
+        )
         contexts = tuple(Context(id_, uuid) for id_, uuid in sorted(client.contexts.items()))
         memory = self._memory(client.pid)
         share = self._share(limits.percentage, first_device(contexts, memory, devices))

@@ -18,7 +18,7 @@ from mpstui.observe.limits import (
 )
 from mpstui.observe.procfs import process_key, read_environment
 from mpstui.partition import sm_share
-from mpstui.text import UNKNOWN, format_percentage, format_size
+from mpstui.text import UNKNOWN, format_percentage, format_size, printable
 
 Limit = Literal["active_thread_percentage", "sm_count", "pinned_mem_limit", "client_priority"]
 NOT_SET = "not set"
@@ -71,8 +71,15 @@ def limit_chains(
         "active_thread_percentage",
         format_percentage(client.active_thread_percentage),
         (
-            *history.links("active_thread_percentage", None, _percent, "100 %", _of_server(client, "percentage")),
-            _own(environment, PERCENTAGE_VARIABLE, lambda text: format_percentage(own_percentage(text))),
+            *_of_daemon(daemon, PERCENTAGE_VARIABLE, _own_percent),
+            *history.links(
+                "active_thread_percentage",
+                None,
+                _percent,
+                _initial(daemon, PERCENTAGE_VARIABLE, _percent, "100 %"),
+                _of_server(client, "percentage"),
+            ),
+            _own(environment, PERCENTAGE_VARIABLE, _own_percent),
         ),
     )
     numbers = own_numbers(daemon.ordinals, (environment or {}).get(DEVICES_VARIABLE))
@@ -83,18 +90,23 @@ def limit_chains(
         number = numbers.get(ordinal, ordinal)
         bound = (number, daemon.ordinals.get(number, ""))
         renamed = (Link(f"its {DEVICES_VARIABLE}", f"device {number} to it"),) if number != ordinal else ()
+        everywhere = {ordinal: ordinal for ordinal in daemon.ordinals}
         links = (
             *renamed,
+            *_of_daemon(daemon, MEMORY_VARIABLE, _own_limit(number, everywhere, daemon.ordinals)),
             *history.links("pinned_mem_limit", bound, _bytes, NO_LIMIT, _of_server(client, "memory", ordinal)),
-            _own(environment, MEMORY_VARIABLE, _own_limit(number, uuid)),
+            _own(environment, MEMORY_VARIABLE, _own_limit(ordinal, numbers, daemon.ordinals)),
         )
         memory.append(_memory(client, ordinal, links))
     priority = Chain(
         "client_priority",
         UNKNOWN if client.client_priority is None else _priority(str(client.client_priority)),
         (
-            *history.links("client_priority", None, _priority, "normal"),
-            _own(environment, PRIORITY_VARIABLE, _priority),
+            *_of_daemon(daemon, PRIORITY_VARIABLE, _own_priority),
+            *history.links(
+                "client_priority", None, _priority, _initial(daemon, PRIORITY_VARIABLE, _priority, "normal")
+            ),
+            _own(environment, PRIORITY_VARIABLE, _own_priority),
         ),
     )
     return percentage, _sms(client, here), *memory, priority
@@ -136,10 +148,12 @@ class _History:
         what: str,
         device: tuple[str, str] | None,
         words: Callable[[str], str],
-        initial: str,
+        initial: str | None,
         from_server: str | None = None,
     ) -> tuple[Link, Link]:
         """The default when the server started, and the server's setting when the client connected.
+
+        ``initial``: the default with which the daemon began; None where that is not known.
 
         ``from_server``: what the client has, where that is known to be the server's; it comes before the history.
         """
@@ -191,11 +205,43 @@ def _own(environment: Mapping[str, str] | None, name: str, words: Callable[[str]
     return Link(label, words(environment[name]) if name in environment else NOT_SET)
 
 
-def _own_limit(number: str, uuid: str) -> Callable[[str], str]:
+def _of_daemon(daemon: Daemon, name: str, words: Callable[[str], str]) -> tuple[Link, ...]:
+    """What the daemon's own environment says, where it says something or may not be read."""
+    label = f"the daemon's environment ({name})"
+    if daemon.environment is None:
+        return (Link(label, UNKNOWN),)
+    return (Link(label, words(daemon.environment[name])),) if name in daemon.environment else ()
+
+
+def _initial(daemon: Daemon, name: str, words: Callable[[str], str], otherwise: str) -> str | None:
+    """The default with which the daemon began: its environment's, where that is a value, else MPS's own."""
+    if daemon.environment is None:
+        return None
+    found = words(daemon.environment.get(name, ""))
+    return otherwise if found == UNKNOWN else found
+
+
+def _own_percent(text: str) -> str:
+    found = own_percentage(text)
+    return format_percentage(found) if found is not None else _not_taken(text, "above 0, at most 100")
+
+
+def _own_priority(text: str) -> str:
+    return _PRIORITIES.get(text) or _not_taken(text, "0 or 1")
+
+
+def _not_taken(text: str, allowed: str) -> str:
+    return f"{printable(text, 40)}, not taken: {allowed}" if text else NOT_SET
+
+
+def _own_limit(ordinal: str, numbers: Mapping[str, str], ordinals: Mapping[str, str]) -> Callable[[str], str]:
     def words(text: str) -> str:
-        limits = own_memory(text)
-        found = limits.get(uuid, limits.get(number))
-        return NOT_SET if found is None else format_size(found)
+        limits = own_memory(text, numbers, ordinals)
+        if limits is None:
+            return UNKNOWN
+        if not limits and text:
+            return f"{printable(text, 60)}, sets no limit: an entry is for no device that is visible"
+        return format_size(limits[ordinal]) if ordinal in limits else NOT_SET
 
     return words
 

@@ -25,6 +25,7 @@ from .conftest import Mpstui
 DAEMON = {
     "pid", "uid", "pipe_dir", "log_dir", "protocol", "version", "multiuser", "health", "health_detail",
     "static_partitioning", "read_only", "start_failures",
+    "inherited_pinned_mem_limits",
     "watch", "watch_detail",
     "default_active_thread_percentage", "default_client_priority", "default_pinned_mem_limits", "servers",
 }  # fmt: skip
@@ -78,7 +79,9 @@ def test_text_says_that_it_is_simulated(node: SimNode, mpstui: Mpstui) -> None:
 def test_what_is_not_known_is_null() -> None:
     status = to_json(Snapshot(0.0, daemons=(Daemon(Path("/tmp/x")),)))
     (daemon,) = status["daemons"]
-    unknown = DAEMON - {"pipe_dir", "health", "default_pinned_mem_limits", "servers", "watch"}
+    unknown = DAEMON - {
+        "pipe_dir", "health", "default_pinned_mem_limits", "inherited_pinned_mem_limits", "servers", "watch",
+    }  # fmt: skip
     assert {key for key, value in daemon.items() if value is None} == unknown
 
 

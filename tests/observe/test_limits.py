@@ -6,10 +6,12 @@ import pytest
 
 from mpstui.observe.limits import (
     DEVICES_VARIABLE,
+    INHERITED,
     MEMORY_VARIABLE,
     PERCENTAGE_VARIABLE,
     PRIORITY_VARIABLE,
     effective,
+    inherited_memory,
     own_numbers,
 )
 from mpstui.observe.state import LimitsInForce
@@ -79,7 +81,16 @@ DEVICES = {"0": "GPU-aaaa-1", "1": "GPU-bbbb-2"}
         ("1,0", None, {"1": 4, "0": 5}),
         ("GPU-bbbb-2", "0=2G", {"1": 2}),
         ("GPU-bbbb-2", "0=100G", {"1": 4}),
-        ("GPU-bbbb-2", "1=3G", {"1": 4}),
+        ("GPU-bbbb-2", "1=3G", {"1": 4}),  # it does not see a device 1, so its variable limits nothing (fact 43)
+        ("GPU-bbbb-2", "0=2G,1=3G", {"1": 4}),
+        ("GPU-bbbb-2", "GPU-aaaa-1=3G,0=2G", {"1": 4}),
+        (None, "0=1G,2=512MB", {"0": 4, "1": 5}),
+        (None, "0=1G,1=2048MB", {"0": 1, "1": 2}),
+        (None, " 0 = 1G , 1 = 2g ", {"0": 1, "1": 2}),
+        (None, "0=2048M,", {"0": 2, "1": 5}),
+        (None, "1GB", {"0": 4, "1": 5}),
+        (None, "0=1G,1G", {"0": 4, "1": 5}),
+        (None, "=1G", {"0": 4, "1": 5}),
         ("GPU-bbbb-2", "GPU-bbbb-2=3G", {"1": 3}),
         (None, "GPU-bbbb-2=3G", {"0": 4, "1": 3}),
         (None, "1=100G", {"0": 4, "1": 5}),
@@ -112,3 +123,46 @@ def test_the_numbers_that_a_client_has_for_its_devices(visible, numbers) -> None
 def test_of_a_client_whose_devices_are_not_understood_nothing_is_known_to_be_none() -> None:
     then = limits(100.0)
     assert not effective(then, then, DEVICES, {DEVICES_VARIABLE: "MIG-x"}).memory_known
+
+
+def test_without_the_servers_devices_it_is_not_known_what_the_variable_limits() -> None:
+    then = LimitsInForce(100.0, memory_known=True)
+    told = effective(then, then, {}, {MEMORY_VARIABLE: "0=1G"})
+    assert (told.memory, told.memory_known) == ({}, False)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("0=1G", {"0": GIB}),
+        ("0=1500MB,1=512M", {"0": 1500 << 20, "1": 512 << 20}),
+        ("GPU-bbbb-2=2G", {"1": 2 * GIB}),
+        ("0=1G,2=1G", {}),
+        ("1GB", {}),
+        ("", {}),
+    ],
+)
+def test_what_a_server_inherits_of_the_daemons_environment(text: str, expected: dict[str, int]) -> None:
+    assert inherited_memory({MEMORY_VARIABLE: text}, DEVICES) == expected
+    assert inherited_memory(None, DEVICES) is None
+    assert inherited_memory({MEMORY_VARIABLE: "0=1G"}, {}) is None
+
+
+@pytest.mark.parametrize(
+    ("set_", "own", "size", "source"),
+    [
+        ({}, None, 2, INHERITED),
+        ({"d0": 4 * GIB}, None, 2, INHERITED),
+        ({"d0": GIB}, None, 1, "server"),
+        ({"d0": 2 * GIB}, None, 2, "server"),
+        ({}, "0=1G", 1, "client"),
+        ({}, "0=3G", 2, INHERITED),
+    ],
+)
+def test_the_lowest_of_what_is_set_inherited_and_its_own(set_, own, size, source) -> None:
+    then = limits(100.0, **set_)
+    environment = {} if own is None else {MEMORY_VARIABLE: own}
+    told = effective(then, then, {"0": "GPU-aaaa-1"}, environment, {"0": 2 * GIB})
+    assert (told.memory, told.source["pinned_mem_limits"]) == ({"0": size * GIB}, source)
+    assert (told.memory_known, told.outdated) == (True, False)
+    assert not effective(then, then, {"0": "GPU-aaaa-1"}, environment, None).memory_known

@@ -289,6 +289,13 @@ def test_facts_give_identity_cpu_and_the_clients_own_limit():
         10.0,
         12,
     )
+    assert client.limit_source == {"active_thread_percentage": "client"}
+    assert (client.pinned_mem_limits, client.memory_limit_known) == ({}, False), (
+        "whether device 0 is visible is not known"
+    )
+    node.watch(PIPE).state.ordinals = {"0": H100.uuid}
+    node.watch(PIPE).state.changes += 1
+    client = shot(node, "21:24:28")[1].find_client(ProcessKey(643, 77))
     assert client.limit_source == {"active_thread_percentage": "client", "pinned_mem_limits": "client"}
     assert client.pinned_mem_limits == {"0": 1 << 30}
 

@@ -131,6 +131,34 @@ def test_the_chain_of_a_client() -> None:
     assert values(found["sm_count"]) == ["24 SM", "—"]
 
 
+def test_the_daemons_own_environment_comes_first() -> None:
+    """Percentage and priority are the defaults with which it began; its servers inherit the memory limit."""
+    one = client(643, GPU, pinned_mem_limits={"0": 2 * GIB})
+    names = ("ACTIVE_THREAD_PERCENTAGE", "PINNED_DEVICE_MEM_LIMIT", "CLIENT_PRIORITY")
+
+    def links(*texts: str | None) -> dict[str, list[str]]:
+        own = {f"CUDA_MPS_{name}": text for name, text in zip(names, texts, strict=True) if text is not None}
+        daemon = replace(node(one).daemons[0], environment=own)
+        daemon = replace(daemon, servers=(replace(daemon.servers[0], start_time=10.0),))
+        events = (HISTORY[0], HISTORY[7])
+        return {chain.limit: values(chain) for chain in limit_chains(one, daemon, events, {})}
+
+    found = links("25", "0=2G", "1")
+    assert found["active_thread_percentage"] == ["25 %", "25 %", "25 %", "not set"]
+    assert found["pinned_mem_limit"] == ["2.0 GiB", "none", "none", "not set"]
+    assert found["client_priority"] == ["below normal", "below normal", "below normal", "not set"]
+    wrong = links("150", "0=2G,2=1G", "7")
+    assert wrong["active_thread_percentage"][1:] == ["100 %", "100 %", "not set"]
+    assert wrong["active_thread_percentage"][0].startswith("150, not taken")
+    assert wrong["pinned_mem_limit"][0].startswith("0=2G,2=1G, sets no limit")
+    assert wrong["client_priority"][1:] == ["normal", "normal", "not set"]
+    assert wrong["client_priority"][0].startswith("7, not taken")
+    assert links(None, "1=1G", None)["pinned_mem_limit"][0] == "not set"
+    assert links(None, None, None)["active_thread_percentage"] == ["100 %", "100 %", "not set"]
+    closed = replace(node(one).daemons[0], environment=None)
+    assert {values(chain)[0] for chain in limit_chains(one, closed, (), {})} == {"—"}
+
+
 def test_a_memory_limit_goes_by_the_clients_own_number_of_the_device() -> None:
     """It sees GPU 1 as its device 0: the server's limit of device 0 is the one that binds it (fact 35)."""
     mine = client(9, OTHER_GPU, pinned_mem_limits={"1": 4 * GIB})

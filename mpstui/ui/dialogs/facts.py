@@ -6,7 +6,7 @@ import time
 from collections.abc import Hashable, Mapping, Sequence
 
 from mpstui.model import Client, Daemon, Device, Event, ProcessKey, Server, Snapshot
-from mpstui.text import UNKNOWN, format_age, format_percentage, format_size, path_text
+from mpstui.text import UNKNOWN, by_device, format_age, format_percentage, format_size, path_text
 from mpstui.ui.cells import no_readings, with_indices
 from mpstui.ui.dialogs.parts import Heading, Row
 
@@ -160,6 +160,7 @@ def _server(snapshot: Snapshot, daemon: Daemon, server: Server) -> Rows:
         Heading("Limits of new clients"),
         Row("threads", format_percentage(server.active_thread_percentage)),
         *_limit_rows(snapshot, daemon, server.pinned_mem_limits, None),
+        *_inherited(snapshot, daemon),
     ]
     return rows + _last_events(snapshot, [e for e in snapshot.events if e.server_pid == server.pid])
 
@@ -240,6 +241,15 @@ def _defaults(snapshot: Snapshot, daemon: Daemon) -> Rows:
         Row("threads", format_percentage(daemon.default_active_thread_percentage)),
         Row("priority", _priority(daemon.default_client_priority)),
         *_limit_rows(snapshot, daemon, daemon.default_pinned_mem_limits, None),
+        *_inherited(snapshot, daemon),
+    ]
+
+
+def _inherited(snapshot: Snapshot, daemon: Daemon) -> Rows:
+    """Limits that no command reads back."""
+    return [
+        Row("", f"{format_size(size)} on {_gpu(snapshot, daemon.ordinals.get(ordinal))}, from the daemon's environment")
+        for ordinal, size in by_device(daemon.inherited_mem_limits)
     ]
 
 

@@ -21,6 +21,7 @@ _SEVERITY: Final[Mapping[EventKind, Severity]] = {
     "daemon_exited": "error",
     "server_exited": "warning",
     "server_failed": "error",
+    "limit_ignored": "warning",
     "server_shutdown_waiting": "warning",
     "client_pending": "warning",
     "client_refused": "error",

@@ -35,12 +35,15 @@ class LimitsPanel(Panel[LimitRow]):
         devices = devices_of(daemon, snapshot)
         default = daemon.default_active_thread_percentage
         priority = daemon.default_client_priority
+        inherited = daemon.inherited_mem_limits
         cells = _memory_cells(self.size.width - 2) - 1
         rows = [
             LimitRow(
                 None,
                 threads_text(default, sm_text(default, devices)),
-                limits_text(daemon.default_pinned_mem_limits, default is not None, cells, len(daemon.ordinals)),
+                limits_text(
+                    daemon.default_pinned_mem_limits, default is not None, cells, len(daemon.ordinals), inherited
+                ),
                 UNKNOWN if priority is None else _PRIORITY.get(priority, str(priority)),
                 0,
             )
@@ -51,7 +54,9 @@ class LimitsPanel(Panel[LimitRow]):
                 LimitRow(
                     server.pid,
                     threads_text(percentage, sm_text(percentage, devices)),
-                    limits_text(server.pinned_mem_limits, percentage is not None, cells, len(daemon.ordinals)),
+                    limits_text(
+                        server.pinned_mem_limits, percentage is not None, cells, len(daemon.ordinals), inherited
+                    ),
                     "",
                     sum(client.outdated_limits for client in server.clients),
                 )

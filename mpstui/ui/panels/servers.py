@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from mpstui.model import Daemon, ProcessKey, Server, Snapshot
+from mpstui.model import EMPTY, Daemon, ProcessKey, Server, Snapshot
 from mpstui.text import UNKNOWN, format_age, format_percentage
 from mpstui.ui.cells import OUTDATED, gpu_label, limits_text, status_mark
 from mpstui.ui.painted import Line, fit, fit_line, width_of
@@ -26,6 +26,7 @@ class ServersPanel(Panel[Server]):
         self._with_limits = False
         self._devices = 0
         self._known = True
+        self._inherited: Mapping[str, int] = EMPTY
 
     def show(self, snapshot: Snapshot, daemon: Daemon, *, with_limits: bool) -> None:
         self._now = snapshot.time
@@ -33,7 +34,9 @@ class ServersPanel(Panel[Server]):
         self._with_limits = with_limits
         self._devices = len(daemon.ordinals)
         self._known = daemon.servers_known
-        self.set_rows(daemon.servers, context=(self._indices, with_limits, self._devices, self._known))
+        self._inherited = daemon.inherited_mem_limits
+        context = (self._indices, with_limits, self._devices, self._known, self._inherited)
+        self.set_rows(daemon.servers, context=context)
 
     def key(self, row: Server) -> ProcessKey:
         return row.key
@@ -65,7 +68,9 @@ class ServersPanel(Panel[Server]):
         if self._with_limits:
             known = row.active_thread_percentage is not None
             line.append((fit(format_percentage(row.active_thread_percentage), 9), "text"))
-            line.append((fit(limits_text(row.pinned_mem_limits, known, 12, self._devices), 13), "text"))
+            line.append(
+                (fit(limits_text(row.pinned_mem_limits, known, 12, self._devices, self._inherited), 13), "text")
+            )
         else:
             line.append((fit(",".join(gpus) or UNKNOWN, 9) + " ", "text"))
         line.append((fit(self.stamp(row), 6), "text"))
