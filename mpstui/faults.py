@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from mpstui.model import Client, Daemon, ProcessKey, Server, ServerFault, Snapshot
+from mpstui.model import Client, Daemon, Event, ProcessKey, Server, ServerFault, Snapshot
 from mpstui.text import UNKNOWN, client_pids, format_age
 
 NO_PROOF: Final = "which is not proof: with busy neighbours it names the wrong one"
@@ -40,6 +40,8 @@ class FaultReport(NamedTuple):
     brief: str
     """The same for a narrow screen."""
     notes: tuple[OwnerNote, ...] = ()
+    xids: tuple[Event, ...] = ()
+    """What the driver said at the same moment: kind, GPU and address, and a process that is no proof (fact 37)."""
 
 
 def fault_reports(daemon: Daemon, snapshot: Snapshot) -> tuple[FaultReport, ...]:
@@ -54,6 +56,7 @@ def fault_report(server: Server, fault: ServerFault, snapshot: Snapshot) -> Faul
     ago = "" if fault.since is None else f" {format_age(snapshot.time - fault.since)} ago"
     refused = f"; {fault.refused} refused so far" if fault.refused else ""
     since = "" if fault.since is None else f", {format_age(snapshot.time - fault.since)} ago"
+    xids = xids_of(fault.since, snapshot.events)
     waits = f"{_count(len(affected))} to end before it takes new ones" if affected else "it is recovering"
     return FaultReport(
         server_pid=server.pid,
@@ -64,8 +67,19 @@ def fault_report(server: Server, fault: ServerFault, snapshot: Snapshot) -> Faul
         caveat=caveat_text(fault),
         summary=f"server {server.pid} had a fatal fault{ago}: {waits}{refused}",
         brief=f"server {server.pid}{since}: {len(affected)} to end; {fault.refused} refused",
-        notes=tuple(_notes(left, fault, snapshot)),
+        notes=tuple(_notes(left, fault, snapshot, xids)),
+        xids=xids,
     )
+
+
+MOMENT: Final = 2.0
+"""Seconds between a line of server.log and the driver's word on the same fault: 0.02 seen (fact 38), and the kernel's
+clock is another one."""
+
+
+def xids_of(when: float | None, events: Iterable[Event]) -> tuple[Event, ...]:
+    """The Xids of the moment of a fault; on which of the node's GPUs, each says itself."""
+    return tuple(e for e in events if e.kind == "xid" and when is not None and abs((e.time or 0.0) - when) <= MOMENT)
 
 
 def named_text(fault: ServerFault) -> str:
@@ -89,21 +103,31 @@ def caveat_text(fault: ServerFault) -> str:
     return "Every client that was hit gets the same error at the same moment, so that tells nothing either."
 
 
-def _notes(left: tuple[Client, ...], fault: ServerFault, snapshot: Snapshot) -> Iterator[OwnerNote]:
+def _notes(
+    left: tuple[Client, ...], fault: ServerFault, snapshot: Snapshot, xids: tuple[Event, ...]
+) -> Iterator[OwnerNote]:
     owners: dict[tuple[int | None, str | None], list[Client]] = {}
     for client in left:
         owners.setdefault((client.uid, client.user), []).append(client)
     for (uid, user), clients in owners.items():
-        yield OwnerNote(user, uid, tuple(c.key for c in clients), _note(user, uid, clients, fault, snapshot))
+        yield OwnerNote(user, uid, tuple(c.key for c in clients), _note(user, uid, clients, fault, snapshot, xids))
 
 
-def _note(user: str | None, uid: int | None, clients: list[Client], fault: ServerFault, snapshot: Snapshot) -> str:
+def _note(
+    user: str | None,
+    uid: int | None,
+    clients: list[Client],
+    fault: ServerFault,
+    snapshot: Snapshot,
+    xids: tuple[Event, ...],
+) -> str:
     when = "" if fault.since is None else f" at {datetime.fromtimestamp(fault.since):%Y-%m-%d %H:%M:%S}"
     mine = {client.pid for client in clients}
     lines = [
         f"To {user or (f'UID {uid}' if uid is not None else 'the owner')}:",
         f"A fatal GPU fault{when} on {snapshot.host or 'this node'} took the CUDA contexts of your processes:",
         *(f"  {client.pid}  {client.command or UNKNOWN}" for client in clients),
+        *(f"The driver said: {xid.detail}." for xid in xids),
         *_why(mine & set(fault.named), fault),
         "Their GPU work is lost, and every CUDA call of theirs fails from now on.",
     ]

@@ -38,6 +38,7 @@ EventKind = Literal[
     "terminate_succeeded",
     "fatal_fault",
     "server_recovered",
+    "xid",
     "limit_set",
     "limit_ignored",
     "session_opened",

@@ -9,6 +9,7 @@ from pathlib import Path
 from mpstui.observe.nvml import RealNvml
 from mpstui.observe.processes import ProcProcesses
 from mpstui.observe.sources import NodeSources
+from mpstui.observe.xid import NodeXids
 from mpstui.sim import is_simulated
 from mpstui.text import path_text
 
@@ -36,11 +37,11 @@ def open_node(
     if simulated:
         raise MixedNode(f"{path_text(simulated[0])} is a simulated node; it cannot be shown together with a real one")
     binary = environment.get("MPSTUI_CONTROL_BINARY", CONTROL_BINARY)
-    return NodeSources(False, (binary,), RealNvml(), ProcProcesses(), is_simulated), dirs
+    return NodeSources(False, (binary,), RealNvml(), ProcProcesses(), is_simulated, xids=NodeXids), dirs
 
 
 def _simulated(pipe_dirs: Sequence[Path]) -> NodeSources:
-    from mpstui.sim import SimNvml, SimProcesses, control_binary
+    from mpstui.sim import SimNvml, SimProcesses, SimXids, control_binary
 
     dirs = tuple(pipe_dirs)
     nvml, processes = SimNvml(dirs), SimProcesses(dirs, ProcProcesses())
@@ -49,4 +50,4 @@ def _simulated(pipe_dirs: Sequence[Path]) -> NodeSources:
         nvml.add(pipe_dir)
         processes.add(pipe_dir)
 
-    return NodeSources(True, control_binary(), nvml, processes, add=add)
+    return NodeSources(True, control_binary(), nvml, processes, add=add, xids=lambda: SimXids(dirs))

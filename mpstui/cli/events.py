@@ -18,6 +18,7 @@ from mpstui.actions.audit import default_path
 from mpstui.actions.types import ExitStatus
 from mpstui.cli import complain, output
 from mpstui.cli.past import logs_alone
+from mpstui.faults import xids_of
 from mpstui.history.bywhom import AuditTrail
 from mpstui.history.postmortem import state_at
 from mpstui.history.reader import LogHistory, People
@@ -25,8 +26,10 @@ from mpstui.history.when import local_text
 from mpstui.model import Event
 from mpstui.node import MixedNode, open_node
 from mpstui.observe.discovery import discover
+from mpstui.observe.eventlog import with_xids
 from mpstui.observe.logfile import Owners, UnreadableLogError
-from mpstui.observe.sources import ProcessSource
+from mpstui.observe.sources import NodeSources, ProcessSource
+from mpstui.observe.xid import XidSource
 from mpstui.suspects import ADVICE, RUN, START, Ranking, presence, rank
 from mpstui.text import UNKNOWN, path_text
 
@@ -42,7 +45,7 @@ def print_past(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
     """``status`` of the past; returns the exit status."""
     from mpstui.cli.status import exit_status, print_text, to_json
 
-    places = [(log_dir, owners) for log_dir, _, owners, _ in _places(options, pipe_dirs)]
+    places = [(log_dir, owners) for log_dir, _, owners, _ in _places(options, pipe_dirs, None)]
     if not places:
         return complain("no log directory is known; give one with --log-dir", ExitStatus.NO_DAEMON)
     try:
@@ -60,31 +63,43 @@ def print_past(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
 
 def print_events(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
     """``events``; returns the exit status."""
-    histories = _open(options, pipe_dirs)
+    sources = _sources(options, pipe_dirs)
+    histories = _open(options, pipe_dirs, sources)
     if not isinstance(histories, list):
         return histories
-    write = _json_line if options.json else _text_line
+    driver = sources.xids() if sources is not None and sources.xids is not None else None
+    line = _json_line if options.json else _text_line
     wanted = _filter(options)
     trail = AuditTrail(default_path())
     # Without --since what was there before is not of interest to who follows, but it explains what comes.
     since = options.since if options.since is not None or not options.follow else time.time()
     try:
-        streams = [_named(history, since) for history in histories]
-        for event, daemon in heapq.merge(*streams, key=lambda told: told[0].time or 0.0):
+        xids = [xid.event() for xid in driver.past()] if driver is not None else []
+
+        def write(event: Event, daemon: str | None) -> None:
             if wanted(event):
-                sys.stdout.write(write(trail.named(event), daemon))
+                if event.kind == "fatal_fault":
+                    event = with_xids(event, (xid.values["xid"] for xid in xids_of(event.time, xids)))
+                sys.stdout.write(line(trail.named(event), daemon))
+
+        told = ((xid, None) for xid in xids if since is None or (xid.time or 0.0) >= since)
+        streams: list[Iterator[tuple[Event, str | None]]] = [_named(history, since) for history in histories]
+        for event, daemon in heapq.merge(*streams, told, key=lambda told: told[0].time or 0.0):
+            write(event, daemon)
         sys.stdout.flush()
         if options.follow:
-            _follow(histories, lambda event, daemon: write(trail.named(event), daemon), wanted)
+            _follow(histories, driver, write)
     finally:
         for history in histories:
             history.close()
+        if driver is not None:
+            driver.close()
     return ExitStatus.DONE
 
 
 def print_suspects(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
     """``suspects``; returns the exit status."""
-    histories = _open(options, pipe_dirs)
+    histories = _open(options, pipe_dirs, _sources(options, pipe_dirs))
     if not isinstance(histories, list):
         return histories
     try:
@@ -133,11 +148,13 @@ def _ranking(ranking: Ranking) -> dict[str, Any]:
     }
 
 
-def _open(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> list[LogHistory] | int:
+def _open(
+    options: argparse.Namespace, pipe_dirs: Sequence[Path], sources: NodeSources | None
+) -> list[LogHistory] | int:
     """The logs asked for, to be closed; the exit status where there are none."""
     histories: list[LogHistory] = []
     failures: list[UnreadableLogError] = []
-    for log_dir, pipe_dir, owners, people in _places(options, pipe_dirs):
+    for log_dir, pipe_dir, owners, people in _places(options, pipe_dirs, sources):
         try:
             histories.append(LogHistory(log_dir, pipe_dir, owners, people))
         except UnreadableLogError as error:
@@ -151,7 +168,7 @@ def _open(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> list[LogHis
     return histories
 
 
-def to_json(event: Event, daemon: str) -> dict[str, Any]:
+def to_json(event: Event, daemon: str | None) -> dict[str, Any]:
     """The stable keys of ``events --json``; what is not known is None."""
     when, fault = event.time, event.kind == "fatal_fault"
     text = None if when is None else datetime.fromtimestamp(when, timezone.utc).isoformat(timespec="milliseconds")
@@ -169,6 +186,8 @@ def to_json(event: Event, daemon: str) -> dict[str, Any]:
         "user": event.user,
         "command": event.command,
         **({"named": list(event.named), "suspects": [asdict(s) for s in event.suspects]} if fault else {}),
+        **({"xids": [int(n) for n in event.values.get("xid", "").split()]} if fault else {}),
+        **({"xid": int(event.values["xid"])} if event.kind == "xid" else {}),
     }
 
 
@@ -180,8 +199,16 @@ def _status(errors: Sequence[UnreadableLogError]) -> ExitStatus:
     return ExitStatus.NOT_PERMITTED if denied else ExitStatus.NO_DAEMON
 
 
+def _sources(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> NodeSources | None:
+    """The node's; None where logs alone are read, which may be of another node."""
+    try:
+        return None if logs_alone(options) else open_node(pipe_dirs)[0]
+    except MixedNode:
+        return None
+
+
 def _places(
-    options: argparse.Namespace, pipe_dirs: Sequence[Path]
+    options: argparse.Namespace, pipe_dirs: Sequence[Path], sources: NodeSources | None
 ) -> list[tuple[Path, Path | None, Owners | None, People | None]]:
     """Log directories, each with the pipe directory of its daemon, whose logs are believed, and whom to ask for
     processes, where that is known. What somebody asks to have read alone is read, whosever it is."""
@@ -189,19 +216,16 @@ def _places(
         return [(path, None, None, None) for path in alone]
     log_dirs = [Path(path).absolute() for path in getattr(options, "log_dir", None) or ()]
     places = [place for place in discover(pipe_dirs, log_dirs) if place.log_dir is not None]
-    try:
-        processes = open_node(pipe_dirs)[0].processes
-    except MixedNode:
-        return [
-            (place.log_dir, place.pipe_dir, place.log_owners, None) for place in places if place.log_dir is not None
-        ]
-    here = _namespaces(processes, [place.daemon.pid for place in places if place.daemon is not None])
+    here: frozenset[int] = frozenset()
+    if sources is not None:
+        here = _namespaces(sources.processes, [place.daemon.pid for place in places if place.daemon is not None])
+    people = sources.processes.facts if sources is not None else None
     return [
         (
             place.log_dir,
             place.pipe_dir,
             place.log_owners,
-            processes.facts if place.daemon and place.daemon.pid in here else None,
+            people if place.daemon is not None and place.daemon.pid in here else None,
         )
         for place in places
         if place.log_dir is not None
@@ -217,22 +241,25 @@ def _namespaces(processes: ProcessSource, daemons: Sequence[int]) -> frozenset[i
     return frozenset(pid for pid in daemons if mine is not None and pid in facts and facts[pid].pid_namespace == mine)
 
 
-def _named(history: LogHistory, since: float | None) -> Iterator[tuple[Event, str]]:
+def _named(history: LogHistory, since: float | None) -> Iterator[tuple[Event, str | None]]:
     for event in history.events(since):
         yield event, path_text(history.daemon)
 
 
-def _follow(histories: list[LogHistory], write: Callable[[Event, str], str], wanted: Callable[[Event], bool]) -> None:
+def _follow(histories: list[LogHistory], driver: XidSource | None, write: Callable[[Event, str | None], None]) -> None:
     tails = [(history, history.follow()) for history in histories]
     while True:
         for history, tail in tails:
             for event in tail:
                 if event is None:
                     break
-                if wanted(event):
-                    sys.stdout.write(write(event, path_text(history.daemon)))
+                write(event, path_text(history.daemon))
         sys.stdout.flush()
-        time.sleep(_LOOK)
+        if driver is None:
+            time.sleep(_LOOK)
+            continue
+        for xid in driver.wait(_LOOK):
+            write(xid.event(), None)
 
 
 def _filter(options: argparse.Namespace) -> Callable[[Event], bool]:
@@ -246,9 +273,9 @@ def _filter(options: argparse.Namespace) -> Callable[[Event], bool]:
     return wanted
 
 
-def _json_line(event: Event, daemon: str) -> str:
+def _json_line(event: Event, daemon: str | None) -> str:
     return json.dumps(to_json(event, daemon), ensure_ascii=False) + "\n"
 
 
-def _text_line(event: Event, daemon: str) -> str:
+def _text_line(event: Event, daemon: str | None) -> str:
     return f"{local_text(event.time)}  {event.kind:<24} {event.sentence() or event.raw or UNKNOWN}\n"

@@ -25,6 +25,7 @@ from mpstui.observe.reducer import NodeState
 from mpstui.observe.schedule import Schedule
 from mpstui.observe.sources import NodeSources, NvmlSample
 from mpstui.observe.worker import Worker
+from mpstui.observe.xid import Xid, XidWatch
 
 Discover = Callable[[Sequence[Path], Sequence[Path]], Sequence[Place]]
 Members = Mapping[str, Mapping[int, int | None]]
@@ -95,6 +96,7 @@ class Collector:
         self._files = Worker("mpstui-files")
         self._endings = Endings(self._look_after)
         self._notices = Notices(watcher, sleep)
+        self._xids: XidWatch | None = None
         self._callbacks: list[Callable[[Snapshot], None]] = []
         self._snapshot: Snapshot | None = None
         self._loop_task: asyncio.Task[None] | None = None
@@ -149,6 +151,9 @@ class Collector:
         """Starts watching; answers at once, the first snapshot follows as soon as there is something to show."""
         if self._loop_task is None:
             self._loop_task = asyncio.get_running_loop().create_task(self._watch())
+            if self._sources.xids is not None:
+                self._xids = XidWatch(self._sources.xids, self._hear(asyncio.get_running_loop()))
+                self._xids.start()
 
     async def stop(self) -> None:
         """Ends everything, a command under way included; does not wait for a hung driver."""
@@ -161,8 +166,25 @@ class Collector:
         self._keepers.clear()
         self._endings.close()
         self._notices.close()
+        if self._xids is not None:
+            self._xids.close()
+            self._xids = None
         self._gpu.close(self._sources.nvml.close)
         self._files.close()
+
+    def _hear(self, loop: asyncio.AbstractEventLoop) -> Callable[[list[Xid]], None]:
+        """What a thread calls with the Xids that it was told."""
+
+        def take(xids: list[Xid]) -> None:
+            if self._xids is not None:
+                self._node.add_xids(xids)
+                self._answered()
+
+        def told(xids: list[Xid]) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop has been closed meanwhile
+                loop.call_soon_threadsafe(take, xids)
+
+        return told
 
     async def prime(self) -> Snapshot:
         """A first look at places, logs and /proc, in whatever event loop; no daemon is asked. NVML, which takes longest

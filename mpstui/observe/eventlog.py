@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Literal
 
+from mpstui.faults import MOMENT, xids_of
 from mpstui.model import Event, Suspect
 from mpstui.observe.sources import ProcessFacts
 
-Origin = Literal["control", "server", "derived"]
+Origin = Literal["control", "server", "derived", "driver"]
 _TWICE: Final = frozenset(
     (
         "server_starting",
@@ -118,8 +120,47 @@ class EventLog:
             return
         if self.repeats(event, origin):
             return
-        self._told.append(_Told(self.named(event, when), origin, when))
+        told = _Told(self.named(event, when), origin, when)
+        if event.kind == "xid":
+            self._add_xid(told)
+        else:
+            self._place(told)
+            if event.kind == "fatal_fault":
+                self._link(told)
         self._shown = None
+
+    def _place(self, new: _Told) -> None:
+        """At the end; what the driver says and what the logs say come in any order, and are put into that of time."""
+        at, when, full = len(self._told), new.event.time or 0.0, len(self._told) == self._told.maxlen
+        while at and (self._told[at - 1].event.time or 0.0) > when:
+            if "xid" not in {new.event.kind, self._told[at - 1].event.kind}:
+                break
+            at -= 1
+        if full and at == 0:
+            return  # older than all that is kept
+        if full:
+            self._told.popleft()
+        self._told.insert(at - full, new)
+
+    def _add_xid(self, told: _Told) -> None:
+        """At its place in time; NVML and the kernel each tell of one, which is told once, with what the kernel adds."""
+        event = told.event
+        for other in reversed(self._told):
+            if other.event.kind == "xid" and same_xid(other.event, event):
+                kept = event if event.raw else other.event
+                self._change(other, replace(kept, time=other.event.time, devices=event.devices or other.event.devices))
+                break
+        else:
+            self._place(told)
+        for other in self._told:
+            if other.event.kind == "fatal_fault":
+                self._link(other)
+
+    def _link(self, fault: _Told) -> None:
+        """A fault has the numbers of the Xids of the same moment."""
+        numbers = [e.values["xid"] for e in xids_of(fault.event.time, (told.event for told in self._told))]
+        if numbers:
+            self._change(fault, with_xids(fault.event, numbers))
 
     def repeats(self, event: Event, origin: Origin) -> bool:
         """Whether the other log has told it; ask once for each event, as what was told once is repeated once."""
@@ -148,6 +189,19 @@ class EventLog:
                 told.confirmed = True
                 return True
         return False
+
+
+def with_xids(fault: Event, numbers: Iterable[str]) -> Event:
+    """The fault with the numbers in ``values["xid"]``, each once."""
+    told = " ".join(dict.fromkeys(numbers))
+    return replace(fault, values={**fault.values, "xid": told}) if told else fault
+
+
+def same_xid(one: Event, other: Event) -> bool:
+    """Whether NVML and the kernel tell of the same one: one of the two has a line, the other has none."""
+    near = abs((one.time or 0.0) - (other.time or 0.0)) <= MOMENT
+    where = not one.devices or not other.devices or one.devices == other.devices
+    return near and where and one.values.get("xid") == other.values.get("xid") and bool(one.raw) != bool(other.raw)
 
 
 def _same(one: Event, other: Event) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -39,6 +39,7 @@ from mpstui.observe.problems import find_problems
 from mpstui.observe.readings import LimitReading, Membership, by_ordinal, fold_limits, fold_membership
 from mpstui.observe.sources import NvmlSample, ProcessFacts
 from mpstui.observe.state import ClientRecord, DaemonState, ServerRecord
+from mpstui.observe.xid import Xid
 from mpstui.partition import SmShare, sm_share
 
 Watch = Literal["logs", "polling", "none"]
@@ -123,6 +124,11 @@ class NodeState:
         self._tell(pipe_dir, state.about(event), origin, now)
         for derived in state.apply(event, now):
             self._tell(pipe_dir, state.about(derived), "derived", now)
+
+    def add_xids(self, xids: Iterable[Xid]) -> None:
+        """What the driver says of faults; of no daemon in particular."""
+        for xid in xids:
+            self._events.add(xid.event(), "driver", None)
 
     def set_sample(self, sample: NvmlSample) -> None:
         self._sample = sample

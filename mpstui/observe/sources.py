@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from mpstui.model import Device, ProcessKey, empty
+from mpstui.observe.xid import XidSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,3 +89,5 @@ class NodeSources:
     """Whether a discovered pipe directory belongs to the other kind of node, and so is none of this one's."""
     add: Callable[[Path], None] = lambda pipe_dir: None
     """Tells of one more pipe directory; real sources read the whole machine."""
+    xids: Callable[[], XidSource] | None = None
+    """Opens what the driver says of faults; whoever does closes it."""

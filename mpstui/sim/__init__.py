@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from mpstui.sim.node import SimError, SimNode
     from mpstui.sim.serving import serve
     from mpstui.sim.simd.config import MARKER, Gpu
-    from mpstui.sim.sources import SimNvml, SimProcesses
+    from mpstui.sim.sources import SimNvml, SimProcesses, SimXids
 
 __all__ = [
     "MARKER",
@@ -23,6 +23,7 @@ __all__ = [
     "SimNode",
     "SimNvml",
     "SimProcesses",
+    "SimXids",
     "control_binary",
     "is_simulated",
     "serve",
@@ -36,6 +37,7 @@ _LATE = {
     "SimNode": "node",
     "SimNvml": "sources",
     "SimProcesses": "sources",
+    "SimXids": "sources",
     "serve": "serving",
 }
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from mpstui.model import Device
 from mpstui.observe.sources import NvmlSample, ProcessFacts, ProcessSource
+from mpstui.observe.xid import Xid, parse_line
 from mpstui.sim.simd.config import (
     DRIVER_VERSION,
     LOAD,
@@ -32,6 +33,8 @@ _IDLE_WATTS: Final = 71.0
 _FULL_WATTS: Final = 640.0
 _IDLE_CELSIUS: Final = 31.0
 _CLIENT_LIMIT: Final = 4096
+_XID_LOOK: Final = 0.1
+"""Seconds between two looks for Xids; NVML tells of one about 0.02 s after the log does (fact 38)."""
 
 
 @dataclass(frozen=True)
@@ -200,6 +203,51 @@ class SimNvml:
         """Each client under each device, with 0 where it has no context (fact 34)."""
         clients = [client for client in state.clients.values() if client.memory]
         return {gpu.uuid: {c.pid: c.memory.get(gpu.uuid, 0) for c in clients} for gpu in self._gpus}
+
+
+class SimXids:
+    """What NVML and the kernel would say of the faults of a simulated node: its daemons write both into their state."""
+
+    def __init__(self, pipe_dirs: Path | Sequence[Path], rest: Callable[[float], object] = time.sleep) -> None:
+        """``rest`` waits that many seconds."""
+        self._paths = [path / STATE for path in ((pipe_dirs,) if isinstance(pipe_dirs, Path) else pipe_dirs)]
+        self._rest = rest
+        self._stamps: dict[Path, tuple[int, int, int]] = {}
+        self._told: set[tuple[float, str]] = set()
+
+    def past(self) -> list[Xid]:
+        """As the kernel's log would have them."""
+        return self._read()
+
+    def wait(self, seconds: float) -> list[Xid]:
+        """Those that were not told yet; looks several times within ``seconds``."""
+        for _ in range(max(1, round(seconds / _XID_LOOK))):
+            if found := self._read():
+                return found
+            self._rest(min(seconds, _XID_LOOK))
+        return []
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def _read(self) -> list[Xid]:
+        found: list[Xid] = []
+        for path in self._paths:
+            try:
+                seen = path.lstat()
+                stamp = (seen.st_mtime_ns, seen.st_ino, seen.st_size)
+                if self._stamps.get(path) == stamp:
+                    continue
+                self._stamps[path] = stamp
+                for entry in read_json(path).get("xids", ())[:_CLIENT_LIMIT]:
+                    when, line = float(entry["time"]), str(entry["line"])
+                    xid = parse_line(line, when)
+                    if xid is not None and math.isfinite(when) and (when, line) not in self._told:
+                        self._told.add((when, line))
+                        found.append(replace(xid, uuid=printable(str(entry["uuid"]), 64)))
+            except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError):
+                continue
+        return found
 
 
 def _outside(pipe_dir: Path, gpus: Sequence[Gpu]) -> list[_Process]:

@@ -55,7 +55,7 @@ async def containment(watched: Watched) -> dict[str, Any]:
         "refused_afterwards": afterwards,
         "foretold_is_what_came": foretold == lost,
         "the_log_says_the_same": logged - {"A"} == lost,
-        "the_culprit_is_blamed": report.fault.blamed == (clients["A"].pid,),
+        "among_idle_ones_the_culprit_is_named": report.fault.named == (clients["A"].pid,),
         "the_spared_run_on": spared == {name for name, end in ends.items() if end.error == 0},
         "as_recorded": where is not RECORDED or lost == {"B", "C"},
         "new_clients_are_refused_until_then": bool(refused) and afterwards == 0,

@@ -28,6 +28,7 @@ _SEVERITY: Final[Mapping[EventKind, Severity]] = {
     "terminate_requested": "warning",
     "terminate_succeeded": "warning",
     "fatal_fault": "error",
+    "xid": "warning",
 }
 """How bad an event is; ``info`` where it is not listed."""
 

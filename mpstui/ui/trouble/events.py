@@ -123,6 +123,8 @@ class EventsScreen(TroubleScreen):
             self._known = {**fresh, **self._known}
         else:
             self._known.update(told)  # whose process it was may be known only now
+        if any(event.kind == "xid" for event in fresh.values()):  # the driver's word comes when it likes
+            self._known = dict(sorted(self._known.items(), key=lambda item: item[1].time or 0.0))
         for key in list(self._known)[: max(0, len(self._known) - MOST)]:
             del self._known[key]
         return len(fresh)

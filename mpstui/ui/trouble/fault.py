@@ -14,7 +14,7 @@ from mpstui.faults import FaultReport, OwnerNote, fault_reports
 from mpstui.model import Client, ProcessKey, Snapshot
 from mpstui.text import UNKNOWN, format_age
 from mpstui.ui.bars import KeyHint
-from mpstui.ui.cells import count
+from mpstui.ui.cells import count, with_indices
 from mpstui.ui.contract import Runner
 from mpstui.ui.painted import Line, fit
 from mpstui.ui.panel import Panel
@@ -195,6 +195,9 @@ class FaultScreen(TroubleScreen):
         worth = ": with busy neighbours it names the wrong one" if fault.named else ": whose fault it was is not known"
         yield Para(f"{named}{worth}.", "text", "·")
         yield Para(report.caveat, "warn" if fault.ended_nearby else "dim", "▲" if fault.ended_nearby else "·")
+        indices = {device.uuid: device.index for device in snapshot.devices}
+        for xid in report.xids:
+            yield Para(f"The driver said: {with_indices(xid.detail, indices)}.", "text", "·")
         yield Para(f"{self.k('suspects', 'B')} compares it with earlier faults: who was there each time.", "text", "·")
         if fault.affected:
             pids = ", ".join(str(key.pid) for key in fault.affected)

@@ -1,0 +1,89 @@
+"""What the driver says of a fault stands beside it: told once, in its place, and as proof of nobody."""
+
+from __future__ import annotations
+
+import pytest
+
+from mpstui.faults import fault_reports
+from mpstui.observe.xid import Xid, parse_line
+from mpstui.sim import SimNode
+from tests.observe.replay import DATA, at, fold, lines, shot
+from tests.observe.test_simulated import Watched
+
+FAULTS = {kind: lines(DATA / f"h100/faults-{kind}.log") for kind in ("control", "server")}
+UUID = "GPU-51dbd800-8a65-a8fc-d0ec-7abe3f1ec476"
+WHEN = at("21:29:12.195")
+LINE = (
+    "NVRM: Xid (PCI:0000:06:00): 31, pid=1134, name=client, channel 0x00000010, intr 00000000. MMU Fault: ENGINE "
+    "GRAPHICS GPC3 faulted @ 0x0_00000010. Fault is of type FAULT_PDE ACCESS_TYPE_VIRT_WRITE"
+)
+
+
+def xids(node):
+    return [e for e in shot(node, "21:29:59")[0].events if e.kind == "xid"]
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_nvml_and_the_kernel_tell_of_one(order):
+    both = (Xid(WHEN + 0.02, 31, UUID), parse_line(LINE, WHEN + 0.4))
+    node = fold("21:29:15.000", **FAULTS)
+    for index in order:
+        node.add_xids([both[index]])
+    (event,) = xids(node)
+    assert (event.devices, event.raw) == ((UUID,), LINE)
+    assert event.values["address"] == "0x0_00000010"
+    fault = [e for e in shot(node, "21:29:59")[0].events if e.kind == "fatal_fault"][-1]
+    assert fault.values["xid"] == "31"
+    snapshot, daemon = shot(node, "21:29:15.000")
+    (report,) = fault_reports(daemon, snapshot)
+    assert report.xids == (event,)
+    note = report.notes[0].text
+    assert "The driver said: Xid 31" in note
+    assert "the kernel names process 1134, which is not proof" in note
+
+
+def test_another_number_another_gpu_and_another_time_are_others():
+    node = fold("21:29:15.000", **FAULTS)
+    node.add_xids([Xid(WHEN, 31, UUID), Xid(WHEN, 31, "GPU-other"), Xid(WHEN, 43, UUID), Xid(WHEN + 9, 31, UUID)])
+    assert len(xids(node)) == 4
+    snapshot, daemon = shot(node, "21:29:15.000")
+    assert [x.values["xid"] for x in fault_reports(daemon, snapshot)[0].xids] == ["31", "31", "43"]
+    node.add_xids([Xid(WHEN, 31, UUID)])
+    assert len(xids(node)) == 5, "NVML told of two"
+
+
+def test_what_comes_late_stands_in_its_place():
+    """The kernel's log of before is read while the daemon's logs are."""
+    node = fold("21:29:10.000", **FAULTS)
+    node.add_xids([Xid(WHEN + 100, 79, UUID)])
+    later = {kind: [line for line in raw if line[12:24] > b"21:29:10.000"] for kind, raw in FAULTS.items()}
+    fold("21:29:15.000", node=node, **later)
+    node.add_xids([Xid(WHEN - 1000, 79, UUID)])
+    times = [e.time for e in shot(node, "21:35:00")[0].events]
+    assert times == sorted(times)
+    assert shot(node, "21:35:00")[0].events[-1].kind == "xid"
+
+
+async def test_the_simulated_driver_is_heard_by_the_collector_and_let_go(tmp_path):
+    node = SimNode.start(tmp_path / "pipe", gpus=1)
+    watched = Watched(node)
+    try:
+        from mpstui.node import open_node
+        from mpstui.observe.collector import Collector
+
+        watched.collector = Collector([node.pipe_dir], open_node([node.pipe_dir])[0])
+        watched.collector.subscribe(lambda snapshot: watched._news.set())
+        await watched.collector.start()
+        one, other = await watched.spawn("busy"), await watched.spawn("busy")
+        await watched.until(lambda daemon: {c.pid for c in daemon.clients()} == {one.pid, other.pid})
+        one.tell("fault")
+        snapshot = lambda: watched.collector.snapshot  # noqa: E731
+        await watched.until(lambda daemon: any(e.kind == "xid" for e in snapshot().events))
+        (event,) = [e for e in snapshot().events if e.kind == "xid"]
+        assert event.values["kernel_names"] == str(other.pid), "among busy neighbours the kernel names the wrong one"
+        assert event.devices == (snapshot().devices[0].uuid,)
+        await watched.until(lambda daemon: any("xid" in e.values for e in snapshot().events if e.kind == "fatal_fault"))
+    finally:
+        await watched.collector.stop()
+        node.stop()
+    assert watched.collector._xids is None
