@@ -186,7 +186,7 @@ def to_json(event: Event, daemon: str | None) -> dict[str, Any]:
         "user": event.user,
         "command": event.command,
         **({"named": list(event.named), "suspects": [asdict(s) for s in event.suspects]} if fault else {}),
-        **({"xids": [int(n) for n in event.values.get("xid", "").split()]} if fault else {}),
+        **({"xids": [int(n) for n in event.values.get("xid", "").split()] or None} if fault else {}),
         **({"xid": int(event.values["xid"])} if event.kind == "xid" else {}),
     }
 

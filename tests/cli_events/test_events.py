@@ -47,7 +47,8 @@ def test_json_has_the_promised_keys_and_nothing_else(capsys, logs):
     assert all(list(event) == KEYS for event in told if event["kind"] != "fatal_fault")
     assert {event["daemon"] for event in told[5:]} == {"/tmp/mps_0"}
     fault = next(event for event in told if event["kind"] == "fatal_fault")
-    assert list(fault) == [*KEYS, "named", "suspects"]
+    assert list(fault) == [*KEYS, "named", "suspects", "xids"]
+    assert fault["xids"] is None, "the logs do not tell"
     assert (fault["server_pid"], fault["pid"], fault["devices"]) == (1073, None, ["0"])
     assert fault["named"] == [1067]
     who = {"uid": 0, "user": None, "command": None}
@@ -126,6 +127,32 @@ def test_an_unknown_drill_is_refused(capsys):
     with pytest.raises(SystemExit) as end:
         main(["--demo=nonsense", "status"])
     assert end.value.code == 2
+
+
+def test_the_drill_of_a_fault_teaches_whom_not_to_believe(capsys):
+    """The log names bob's, the kernel names one, and who was there both times is alice's."""
+    status, out, _ = run(capsys, "--demo=fault", "events", "--json")
+    told = [json.loads(line) for line in out.splitlines()]
+    fault = [event for event in told if event["kind"] == "fatal_fault"][-1]
+    who = {suspect["pid"]: (suspect["user"], suspect["command"]) for suspect in fault["suspects"]}
+    assert status == 0
+    assert sorted(user for user, _ in who.values()) == ["alice", "bob", "carol"]
+    assert [who[pid][0] for pid in fault["named"]] == ["bob"]
+    assert (fault["pid"], fault["xids"]) == (None, [31])
+    xid = [event for event in told if event["kind"] == "xid"][-1]
+    assert (xid["xid"], xid["daemon"], len(xid["devices"])) == (31, None, 1)
+    assert "which is not proof" in xid["detail"]
+    assert any(event["user"] == "alice" and event["kind"] == "client_connected" for event in told)
+    status, out, _ = run(capsys, "--demo=fault", "suspects", "--json")
+    said = json.loads(out)
+    assert (status, said["faults"], said["tied"]) == (0, 2, 1)
+    assert (said["suspects"][0]["user"], said["suspects"][0]["named"]) == ("alice", 0)
+    assert said["text"].startswith("In 2 of 2 faults: alice, python train.py")
+
+
+def test_no_faults_no_suspects(capsys):
+    status, out, _ = run(capsys, "--demo=pending", "suspects")
+    assert (status, out) == (0, "No fatal fault is in the history.\n")
 
 
 def test_what_the_demo_has_done(capsys):
