@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from mpstui.text import format_age, format_change, format_percentage, format_size, parse_size, printable, same_limit
+from mpstui.text import (
+    format_age,
+    format_change,
+    format_percentage,
+    format_size,
+    parse_size,
+    printable,
+    same_limit,
+    taken_limit,
+)
 
 
 @pytest.mark.parametrize(
@@ -75,3 +84,33 @@ def test_numbers_for_people() -> None:
 @pytest.mark.parametrize(("part", "text"), [(0.029, "+2.9%"), (-0.21, "-21.0%"), (-0.0001, "0.0%"), (0.0, "0.0%")])
 def test_a_change_that_rounds_to_nothing_has_no_sign(part: float, text: str) -> None:
     assert format_change(part) == text
+
+
+@pytest.mark.parametrize(
+    ("limit", "read", "same"),
+    [  # in MiB: from 1 GiB on whole GiB are printed, or what was set (fact 26); nothing else between is the same
+        (1500, 1024, True),
+        (1500, 1500, True),
+        (1500, 1400, False),
+        (1500, 1501, False),
+        (1500, 2048, False),
+        (2500, 2047, False),
+        (2047, 1024, True),
+        (2048, 2048, True),
+        (2048, 1024, False),
+        (1024, 1023, False),
+        (1023, 1023, True),
+        (1023, 1022, False),
+        (1023, 0, False),
+    ],
+)
+def test_a_limit_within_a_gib_is_not_any_other_within_it(limit: int, read: int, same: bool) -> None:
+    assert same_limit(limit << 20, read << 20) is same
+
+
+@pytest.mark.parametrize(
+    ("typed", "mib"),
+    [("2G", 2048), ("2g", 2048), ("2GB", 2048), ("2m", 2), ("2", 2), ("512MB", 512), ("1T", 1), ("0g", 0), ("g", 0)],
+)
+def test_the_unit_that_mps_takes(typed: str, mib: int) -> None:
+    assert taken_limit(typed) == mib << 20

@@ -422,3 +422,11 @@ def test_a_longer_deadline_than_usual_can_be_asked_for(
 ) -> None:
     monkeypatch.setenv("MPSTUI_CONTROL_DEADLINE", said)
     assert ControlChannel(tmp_path, ()).deadline == deadline
+
+
+@pytest.mark.parametrize(("length", "outcome", "sent"), [(107, Outcome.OK, 1), (108, Outcome.ABSENT, 0)])
+async def test_a_socket_path_may_have_107_bytes(tmp_path: Path, script: Script, length: int, outcome, sent) -> None:
+    """``sun_path`` has 108, with its NUL."""
+    one = ControlChannel(Path("/" + "d" * (length - len("//control_privileged"))), script("echo 100.0"))
+    assert (await MpsControl(one).get_server_list()).outcome is outcome
+    assert one.sent == sent

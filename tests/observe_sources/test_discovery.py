@@ -371,3 +371,8 @@ def test_the_command_that_starts_a_daemon_is_one_for_a_shell():
     told = how_to_start(Path("/tmp/a b;c"))
     assert "mpstui daemon start --pipe-dir '/tmp/a b;c'" in told
     assert "CUDA_MPS_PIPE_DIRECTORY='/tmp/a b;c' nvidia-cuda-mps-control -d" in told
+
+
+@pytest.mark.parametrize(("length", "state"), [(83, "absent"), (84, "unusable")])
+def test_a_pipe_directory_may_have_83_bytes(length: int, state: str) -> None:
+    assert one(Path("/" + "d" * (length - 1))).state == state
