@@ -10,14 +10,14 @@ from mpstui.observe.nvml import RealNvml
 from mpstui.observe.processes import ProcProcesses
 from mpstui.observe.sources import NodeSources
 from mpstui.observe.xid import NodeXids
-from mpstui.sim import is_simulated
+from mpstui.sim import BrokenMarkerError, is_simulated
 from mpstui.text import path_text
 
 CONTROL_BINARY = "nvidia-cuda-mps-control"
 
 
-class MixedNode(Exception):
-    """Real and simulated pipe directories cannot be shown as one node."""
+class UnusableNode(Exception):
+    """Why the pipe directories that were named cannot be shown; the text is one line for a person."""
 
 
 def open_node(
@@ -26,16 +26,22 @@ def open_node(
     """The sources of the node and the pipe directories to watch; empty where they are to be discovered again and again.
 
     A simulated node is shown to whoever names its directory: somebody else's demo on a GPU node, which discovery comes
-    upon, is left out. One that was asked for together with a real one raises MixedNode.
+    upon, is left out. One that was asked for together with a real one, and one whose marker is not right,
+    raises UnusableNode.
     """
     dirs = tuple(pipe_dirs)
     if not dirs and (chosen := environment.get("CUDA_MPS_PIPE_DIRECTORY")):
         dirs = (Path(chosen).absolute(),)
-    simulated = tuple(d for d in dirs if is_simulated(d))
+    try:
+        simulated = tuple(d for d in dirs if is_simulated(d, check=True))
+    except BrokenMarkerError as error:
+        raise UnusableNode(str(error)) from None
     if simulated and len(simulated) == len(dirs):
         return _simulated(simulated), simulated
     if simulated:
-        raise MixedNode(f"{path_text(simulated[0])} is a simulated node; it cannot be shown together with a real one")
+        raise UnusableNode(
+            f"{path_text(simulated[0])} is a simulated node; it cannot be shown together with a real one"
+        )
     binary = environment.get("MPSTUI_CONTROL_BINARY", CONTROL_BINARY)
     return NodeSources(False, (binary,), RealNvml(), ProcProcesses(), is_simulated, xids=NodeXids), dirs
 

@@ -223,11 +223,11 @@ def _node(options: argparse.Namespace) -> Iterator[tuple[Path, ...]]:
 async def _load(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
     """``load`` and ``experiment``: CUDA clients of our own. SIGTERM and SIGHUP end them as Ctrl-C does."""
     from mpstui.actions.types import ExitStatus
-    from mpstui.node import MixedNode, open_node
+    from mpstui.node import UnusableNode, open_node
 
     try:
         sources, dirs = open_node(pipe_dirs)
-    except MixedNode as error:
+    except UnusableNode as error:
         return complain(str(error), ExitStatus.USAGE)
     if options.command == "load":
         from mpstui.cli.load import run
@@ -255,12 +255,12 @@ async def _load(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int
 async def _headless(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
     """``status``, ``set`` and ``terminate``: one complete reading, at most one change, done."""
     from mpstui.actions.types import ExitStatus
-    from mpstui.node import MixedNode, open_node
+    from mpstui.node import UnusableNode, open_node
     from mpstui.observe.collector import Collector
 
     try:
         sources, dirs = open_node(pipe_dirs)
-    except MixedNode as error:
+    except UnusableNode as error:
         return complain(str(error), ExitStatus.USAGE)
     log_dirs = tuple(getattr(options, "log_dir", None) or ())
     collector = Collector(dirs, sources, log_dirs=log_dirs)

@@ -15,7 +15,7 @@ from mpstui.actions.runner import Runner
 from mpstui.actions.types import ExitStatus
 from mpstui.cli import NO_DAEMON, complain, print_json, state_text
 from mpstui.model import Daemon, Snapshot
-from mpstui.node import MixedNode, open_node
+from mpstui.node import UnusableNode, open_node
 from mpstui.observe.collector import Collector
 from mpstui.plan.amounts import PlanError
 from mpstui.plan.apply import Report, apply, can_go_back, go_back
@@ -70,7 +70,7 @@ class _Node:
     def __init__(self, pipe_dirs: tuple[Path, ...]) -> None:
         try:
             sources, dirs = open_node(pipe_dirs)
-        except MixedNode as error:
+        except UnusableNode as error:
             raise Unusable(str(error), ExitStatus.USAGE) from None
         self.collector = Collector(dirs, sources)
 

@@ -21,7 +21,7 @@ from mpstui.daemons.start import Started, start
 from mpstui.daemons.stop import Stopped, StopPreview, preview_stop, refused, remove_stale, stop
 from mpstui.daemons.units import unit_text
 from mpstui.model import Daemon, Device
-from mpstui.node import MixedNode, open_node
+from mpstui.node import UnusableNode, open_node
 from mpstui.observe.collector import Collector
 from mpstui.observe.daemons import DEFAULT_PIPE_DIR
 from mpstui.plan import store
@@ -43,7 +43,7 @@ def daemon(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
         if options.daemon_action == "start":
             return _start(options, pipe_dirs)
         return asyncio.run(_stop(options, pipe_dirs))
-    except (PlanError, ProfileError, MixedNode) as error:
+    except (PlanError, ProfileError, UnusableNode) as error:
         return complain(str(error), ExitStatus.USAGE)
 
 

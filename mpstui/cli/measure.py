@@ -18,7 +18,7 @@ from mpstui.load.advising import Cost, Measured, advise_on, name_of, unit
 from mpstui.load.measure import ExperimentError, Lab, Spread
 from mpstui.load.private import PrivateDaemon, PrivateDaemonError
 from mpstui.load.types import COMMAND, LoadSpec
-from mpstui.node import MixedNode, open_node
+from mpstui.node import UnusableNode, open_node
 from mpstui.observe.sources import NodeSources, NvmlSample
 from mpstui.plan import amounts
 from mpstui.plan.advice import ENOUGH, Advice, Point, plot
@@ -43,7 +43,7 @@ def measure(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> Result 
     clients = _clients(options, loads)
     try:
         sources, dirs = open_node(pipe_dirs)
-    except MixedNode as error:
+    except UnusableNode as error:
         raise PlanError(str(error)) from None
     try:
         sample = sources.nvml.sample()

@@ -174,11 +174,11 @@ def _target_given(options: argparse.Namespace) -> Target:
 def _target_here(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> tuple[Target, bool]:
     if options.memory_total is not None:
         raise PlanError("--memory-total needs --sm-count-total")
-    from mpstui.node import MixedNode, open_node
+    from mpstui.node import UnusableNode, open_node
 
     try:
         sources, _ = open_node(pipe_dirs)
-    except MixedNode as error:
+    except UnusableNode as error:
         raise PlanError(str(error)) from None
     try:
         sample = sources.nvml.sample()

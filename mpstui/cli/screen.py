@@ -26,7 +26,7 @@ def run_screen(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
     gc.disable()
 
     from mpstui.cli.firstlook import first_look, shown
-    from mpstui.node import MixedNode, open_node
+    from mpstui.node import UnusableNode, open_node
     from mpstui.observe.collector import Collector
 
     config, messages = load_config()
@@ -38,7 +38,7 @@ def run_screen(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
         return complain(_no_theme(options.theme, names), ExitStatus.USAGE)
     try:
         sources, dirs = open_node(pipe_dirs)
-    except MixedNode as error:
+    except UnusableNode as error:
         return complain(str(error), ExitStatus.USAGE)
     refresh = options.refresh or config.refresh
     log_dirs = tuple(getattr(options, "log_dir", ()))

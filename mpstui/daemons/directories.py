@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 
 from mpstui.actions.types import ExitStatus
 from mpstui.observe.discovery import PATH_LIMIT
 from mpstui.observe.procfs import user_name
+from mpstui.observe.trusted import NotTrustedError, judge_way
 from mpstui.text import path_text, unprintable
 
 _OTHERS_WRITE = 0o022
-_LINKS = 40
-"""Symbolic links on one way, as the kernel counts them."""
 
 
 class DaemonError(Exception):
@@ -37,17 +34,41 @@ def check_length(pipe_dir: Path) -> None:
         )
 
 
+def check_way(parent: Path) -> None:
+    """Raises DaemonError where somebody else could exchange what is, or will be, below a directory of this way; OSError
+    where it leads nowhere. Makes nothing.
+    """
+    try:
+        judge_way(parent, {0, os.geteuid()})
+    except NotTrustedError as error:
+        raise DaemonError(f"{error}, so that no daemon is safe below it", ExitStatus.NOT_PERMITTED) from None
+
+
+def check_name(directory: Path) -> None:
+    """Raises DaemonError for what is no directory for a daemon by its name alone."""
+    if (problem := unprintable(directory)) is not None:
+        raise DaemonError(problem, ExitStatus.USAGE)
+    if "\0" in os.fspath(directory) or ".." in directory.parts or not directory.is_absolute():
+        raise DaemonError(f"{path_text(directory)} is no absolute path without “..”", ExitStatus.USAGE)
+    if not directory.name:
+        raise DaemonError("/ is no directory for a daemon alone: choose another", ExitStatus.USAGE)
+
+
+def check(directory: Path) -> None:
+    """Raises DaemonError where :func:`prepare` would, as far as that can be told before anything is made."""
+    check_name(directory)
+    try:
+        check_way(directory.parent)
+    except OSError as error:
+        raise _refusal(directory, error) from None
+
+
 def prepare(directory: Path, mode: int) -> tuple[str, ...]:
     """Make ``directory`` with ``mode`` where it is not there, and make sure that it is one's own and nobody else's to
     write to. Answers what was changed on one that was there. Raises DaemonError.
     """
+    check_name(directory)
     name = path_text(directory)
-    if (problem := unprintable(directory)) is not None:
-        raise DaemonError(problem, ExitStatus.USAGE)
-    if "\0" in os.fspath(directory) or ".." in directory.parts or not directory.is_absolute():
-        raise DaemonError(f"{name} is no absolute path without “..”", ExitStatus.USAGE)
-    if not directory.name:
-        raise DaemonError("/ is no directory for a daemon alone: choose another", ExitStatus.USAGE)
     try:
         _make_parents(directory.parent)
         made = _make(directory, mode)
@@ -97,37 +118,10 @@ def _make(directory: Path, mode: int) -> bool:
 
 def _make_parents(parent: Path) -> None:
     """Raises DaemonError where somebody else could exchange what is below a directory on the way."""
+    check_way(parent)
     for directory in reversed((parent, *parent.parents)):
         _make_if_missing(directory)
-    for place in _walked(parent):
-        found = os.lstat(place)
-        link = stat.S_ISLNK(found.st_mode)  # its owner can exchange it, and its mode says nothing
-        others = not link and found.st_mode & _OTHERS_WRITE and not found.st_mode & stat.S_ISVTX
-        if found.st_uid not in {0, os.geteuid()} or others:
-            whose = "everybody" if others else user_name(found.st_uid)
-            raise DaemonError(
-                f"{path_text(place)} can be changed by {whose}, so that no daemon is safe below it",
-                ExitStatus.NOT_PERMITTED,
-            )
-
-
-def _walked(path: Path) -> Iterator[Path]:
-    """Every directory and link that the kernel looks at on the way to ``path``, which is there and absolute."""
-    at, rest, links = Path("/"), list(path.parts[1:]), 0
-    yield at
-    while rest:
-        name = rest.pop(0)
-        place = at.parent if name == ".." else at / name
-        yield place
-        if place.is_symlink():
-            links += 1
-            if links > _LINKS:
-                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), os.fspath(path))
-            target = Path(os.readlink(place))
-            rest = [*target.parts[target.is_absolute() :], *rest]
-            at = Path("/") if target.is_absolute() else at
-        else:
-            at = place
+    check_way(parent)  # in /tmp somebody else may have made one of them meanwhile
 
 
 def _make_if_missing(directory: Path) -> None:

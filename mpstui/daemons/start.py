@@ -22,7 +22,7 @@ from mpstui.actions.audit import AuditLog
 from mpstui.actions.types import STATUS, ExitStatus, Progress
 from mpstui.control.channel import ControlChannel, patience
 from mpstui.control.mps import MpsControl
-from mpstui.daemons.directories import DaemonError, check_length, prepare
+from mpstui.daemons.directories import DaemonError, check, check_length, prepare
 from mpstui.daemons.spec import DaemonSpec
 from mpstui.observe.discovery import Place, discover
 from mpstui.observe.logfile import UnreadableLogError, open_log, owners_of
@@ -121,6 +121,8 @@ async def _start(spec: DaemonSpec, binary: tuple[str, ...], deadline: float, pro
     program = _program(binary[0])
     # Others than the daemon's user must reach its socket where they may be its clients.
     mode = 0o755 if spec.multi_user or os.geteuid() == 0 else 0o700
+    for directory in (spec.pipe_dir, spec.log_dir):
+        check(directory)
     details = [note for directory in (spec.pipe_dir, spec.log_dir) for note in prepare(directory, mode)]
     if place.state == "stale":
         details.append("files of a daemon that is gone were taken over")

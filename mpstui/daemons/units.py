@@ -63,7 +63,8 @@ def _systemd(spec: DaemonSpec) -> str:
     lines = [
         f"# /etc/systemd/system/{_unit_name(spec)}.service",
         "[Unit]",
-        f"Description=NVIDIA MPS control daemon in {_escape(path_text(spec.pipe_dir))}",
+        # A backslash at the end of a line would join the next one to it, whatever is before it.
+        f"Description=NVIDIA MPS control daemon ({_escape(path_text(spec.pipe_dir))})",
         "Wants=nvidia-persistenced.service",
         "After=nvidia-persistenced.service",
         "",

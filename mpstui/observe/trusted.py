@@ -76,6 +76,20 @@ def open_trusted(path: Path, flags: int, owners: Collection[int], *, make: bool 
         return fd
 
 
+def judge_directory(path: Path, owners: Collection[int]) -> None:
+    """Raises NotTrustedError where others than ``owners`` own a directory or link of the way to ``path``, itself among
+    it, or may change one that is not sticky; OSError where it is not there, or no directory.
+    """
+    with ExitStack() as held:
+        _walk(path / "-", held, owners, False)
+
+
+def judge_way(path: Path, owners: Collection[int]) -> None:
+    """As :func:`judge_directory`, for what is there of the way to ``path``: before the rest of it is made."""
+    there = next((place for place in (path, *path.parents) if os.path.lexists(place)), Path("/"))
+    judge_directory(there, owners)
+
+
 def open_named(path: Path) -> int:
     """A descriptor, to read, of the regular file that somebody asked to be read, whoever owns it.
 

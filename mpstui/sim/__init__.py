@@ -6,7 +6,7 @@ Only what tells a simulated node from a real one is imported at once: the start 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from mpstui.sim.marker import control_binary, is_simulated
+from mpstui.sim.marker import BrokenMarkerError, control_binary, is_simulated
 
 if TYPE_CHECKING:
     from mpstui.sim.client import SimClient
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MARKER",
+    "BrokenMarkerError",
     "Gpu",
     "SimClient",
     "SimError",

@@ -7,21 +7,54 @@ import stat
 import sys
 from pathlib import Path
 
-from mpstui.sim.simd.config import MARKER
+from mpstui.observe.trusted import NotTrustedError, judge_directory, open_trusted
+from mpstui.sim.simd.config import MARKER, read_marker
+from mpstui.text import error_text, path_text
 
 
-def is_simulated(pipe_dir: Path) -> bool:
+class BrokenMarkerError(Exception):
+    """A marker of one's own that does not describe a node; the text is one line for a person."""
+
+
+def is_simulated(pipe_dir: Path, *, check: bool = False) -> bool:
     """Whether the directory holds the marker of a simulated node; False where it cannot be read.
 
-    The marker is a regular file of the directory's owner, of root or of this user: nobody else can pass a real
-    daemon's directory off as a simulated one.
+    A marker makes mpstui show the users and commands that files beside it tell of. So it counts only as a regular file
+    of this user's or root's, in a directory that nobody else can write to or exchange; one of anybody else's is as if
+    it were not there, and what runs in that directory is looked at as in any other. With ``check`` raises
+    BrokenMarkerError where the marker counts and is not right.
     """
+    marker = Path(os.path.abspath(pipe_dir)) / MARKER
     try:
-        marker = (Path(pipe_dir) / MARKER).lstat()
-        owners = {0, os.geteuid(), Path(pipe_dir).stat().st_uid}
-        return stat.S_ISREG(marker.st_mode) and marker.st_uid in owners
-    except (OSError, ValueError):
+        os.close(open_trusted(marker, os.O_RDONLY, owners()))
+        if untrusted_directory(marker.parent) is not None:
+            return False
+        if check:
+            read_marker(marker.parent)
+    except (NotTrustedError, OSError):
         return False
+    except ValueError as error:
+        if not check or "\0" in os.fspath(marker):
+            return False
+        raise BrokenMarkerError(f"the marker of a simulated node, {path_text(marker)}: {error_text(error)}") from None
+    return True
+
+
+def owners() -> frozenset[int]:
+    """Who may make a simulated node that this user looks at."""
+    return frozenset((0, os.geteuid()))
+
+
+def untrusted_directory(pipe_dir: Path) -> str | None:
+    """Why a marker in this directory, which is there, would not count; None where it would. Raises OSError."""
+    try:
+        judge_directory(pipe_dir, owners())
+    except NotTrustedError as error:
+        return str(error)
+    mode = os.stat(pipe_dir).st_mode
+    if mode & stat.S_ISVTX and mode & (stat.S_IWGRP | stat.S_IWOTH):  # /tmp itself: others have files beside it
+        return f"{path_text(pipe_dir)} is shared with others (mode {stat.S_IMODE(mode):04o})"
+    return None
 
 
 def control_binary() -> tuple[str, ...]:

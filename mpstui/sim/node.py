@@ -15,8 +15,9 @@ from types import TracebackType
 from typing import Any, BinaryIO, Final
 
 from mpstui.control.channel import PROOF
+from mpstui.observe.trusted import NotTrustedError, judge_way
 from mpstui.sim.client import Behaviour, SimClient
-from mpstui.sim.marker import control_binary
+from mpstui.sim.marker import control_binary, owners, untrusted_directory
 from mpstui.sim.simd.config import STATE, Gpu, default_gpus, read_json, write_marker
 from mpstui.sim.simd.process import start_ticks
 from mpstui.text import path_text
@@ -68,9 +69,14 @@ class SimNode:
                 f"{path_text(pipe_dir)} is too long for the daemon's sockets (at most {_SOCKET_PATH_LIMIT - 19} bytes)"
             )
         try:
-            pipe_dir.mkdir(parents=True, exist_ok=True)
-            node.log_dir.mkdir(parents=True, exist_ok=True)
+            judge_way(pipe_dir, owners())
+            pipe_dir.mkdir(mode=0o755, parents=True, exist_ok=True)
+            if (problem := untrusted_directory(pipe_dir)) is not None:
+                raise SimError(f"{problem}: a simulated node needs a directory that nobody else can change")
+            node.log_dir.mkdir(mode=0o755, parents=True, exist_ok=True)
             write_marker(pipe_dir, default_gpus(gpus) if isinstance(gpus, int) else tuple(gpus))
+        except NotTrustedError as error:
+            raise SimError(f"{error}: a simulated node needs a directory that nobody else can change") from None
         except OSError as error:
             raise SimError(f"{path_text(error.filename or pipe_dir)}: {error.strerror}") from error
         if scenario is not None:

@@ -13,10 +13,10 @@ from typing import Any, Final
 from mpstui.model import Device
 from mpstui.observe.sources import NvmlSample, ProcessFacts, ProcessSource
 from mpstui.observe.xid import Xid, parse_line
+from mpstui.sim.marker import is_simulated, owners
 from mpstui.sim.simd.config import (
     DRIVER_VERSION,
     LOAD,
-    MARKER,
     MIB,
     SERVER_MEMORY,
     STATE,
@@ -25,7 +25,7 @@ from mpstui.sim.simd.config import (
     read_marker,
 )
 from mpstui.sim.simd.process import start_ticks
-from mpstui.text import path_text, printable
+from mpstui.text import error_text, path_text, printable
 
 _DRIVER_RESERVED: Final = 487 * MIB
 """What the driver itself takes of a device's memory."""
@@ -104,7 +104,7 @@ class _StateReader:
             stamp = (found.st_mtime_ns, found.st_ino, found.st_size)
             if stamp != self._stamp:
                 self._stamp = stamp
-                self._state, self._daemon = _parse(read_json(self._path))
+                self._state, self._daemon = _parse(read_json(self._path, owners()))
         except (OSError, ValueError):
             self._stamp = None
             return _NOTHING
@@ -158,11 +158,15 @@ class SimNvml:
         """A reading; ``error`` says so where the node is gone."""
         now = self._clock()
         try:
-            if not self._gpus or not (self._pipe_dir / MARKER).exists():
-                self._gpus = read_marker(self._pipe_dir)
-        except (OSError, ValueError):
+            if not is_simulated(self._pipe_dir):  # another one may be in its place
+                raise FileNotFoundError
+            self._gpus = self._gpus or read_marker(self._pipe_dir)
+        except OSError:
             self._gpus = ()
             return NvmlSample(now, error=f"the simulated node in {path_text(self._pipe_dir)} is gone")
+        except ValueError as error:
+            why = f"the marker in {path_text(self._pipe_dir)} is not right: {error_text(error)}"
+            return NvmlSample(now, error=why)
         state = self._state.read()
         clients = self._members(state)
         outside = [found for directory in self._state.dirs for found in _outside(directory, self._gpus)]
@@ -255,7 +259,7 @@ def _outside(pipe_dir: Path, gpus: Sequence[Gpu]) -> list[_Process]:
     found: list[_Process] = []
     for file in sorted((pipe_dir / LOAD).glob("[0-9]*.json"))[:_CLIENT_LIMIT]:
         try:
-            entry, pid = read_json(file), int(file.stem)
+            entry, pid = read_json(file, owners()), int(file.stem)
             ticks = int(entry["start_ticks"])
             if entry["mps"] is not False or start_ticks(pid) != ticks:
                 continue

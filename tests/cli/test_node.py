@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mpstui.node import MixedNode, open_node
+from mpstui.node import UnusableNode, open_node
 from mpstui.observe.collector import Collector
 from mpstui.sim import SimNode
 
@@ -30,5 +30,5 @@ def test_a_simulated_node_is_named_by_option_or_environment(node: SimNode) -> No
 
 
 def test_real_and_simulated_are_not_mixed(node: SimNode, tmp_path: Path) -> None:
-    with pytest.raises(MixedNode):
+    with pytest.raises(UnusableNode):
         open_node([node.pipe_dir, tmp_path], {})

@@ -174,5 +174,15 @@ def test_systemd_takes_the_unit(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", get_args(UnitKind))
 def test_control_characters_are_not_written(kind: str) -> None:
-    with pytest.raises(PlanError, match="control characters"):
+    with pytest.raises(PlanError, match="cannot be printed"):
         unit_text(kind, (DaemonSpec(Path("/tmp/a\nb"), Path("/tmp/l")),))
+
+
+@pytest.mark.parametrize("name", ["mps\\", "mps\\\\", "mps \\", "\\", "mps%", 'mps"', "mps'", "mps$x", "mps;#"])
+def test_no_name_of_a_directory_joins_two_lines_of_a_unit(name: str) -> None:
+    text = unit_text("systemd", [DaemonSpec(Path("/tmp") / name, Path("/tmp") / f"log{name}", ("GPU-0",))])
+
+    plain = unit_text("systemd", [DaemonSpec(Path("/tmp/x"), Path("/tmp/y"), ("GPU-0",))])
+    assert not [line for line in text.splitlines() if line.endswith("\\")]
+    keys = [[line.partition("=")[0] for line in unit.splitlines()[1:]] for unit in (text, plain)]
+    assert keys[0] == keys[1]

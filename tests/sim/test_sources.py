@@ -190,7 +190,7 @@ def test_the_marker_of_a_stranger_does_not_count(pipe_dir: Path) -> None:
         os.chown(pipe_dir / MARKER, 2001, 2001)
         assert not is_simulated(pipe_dir)
         os.chown(pipe_dir, 2001, 2001)
-        assert is_simulated(pipe_dir)
+        assert not is_simulated(pipe_dir)
 
 
 def test_links_and_fifos_in_the_directory_are_not_followed(pipe_dir: Path, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import json
 import os
 import stat
 import uuid
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -22,6 +22,8 @@ LOAD: Final = "load"
 """The folder in which simulated load workers tell of each other."""
 MIB: Final = 1 << 20
 READ_LIMIT: Final = 2 * MIB
+_DIGITS: Final = 20
+_MOST_DEVICES: Final = 64
 DRIVER_VERSION: Final = "580.159.04"
 SERVER_MEMORY: Final = 66 * MIB
 """What NVML counted for the MPS server itself on each device (fact 9)."""
@@ -65,23 +67,36 @@ def visible_gpus(gpus: Sequence[Gpu], visible: str | None) -> tuple[Gpu, ...]:
     return tuple(chosen)
 
 
-def read_json(path: Path) -> Any:
-    """The JSON of a regular file of at most 2 MiB.
+def read_json(path: Path, owners: Collection[int] | None = None) -> Any:
+    """The JSON of a regular file of at most 2 MiB, which belongs to one of ``owners``.
 
-    Raises OSError where it cannot be read and ValueError where it is not JSON; a link is not followed and a FIFO
-    not waited for.
+    Raises OSError where it cannot be read and ValueError where it is not JSON, is nested too deeply, or has a number
+    of more than 20 digits; a link is not followed and a FIFO not waited for.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
             raise OSError(errno.EINVAL, "not a regular file")
+        if owners is not None and found.st_uid not in owners:
+            raise PermissionError(errno.EPERM, "somebody else's")
         data = file.read(READ_LIMIT + 1)
     if len(data) > READ_LIMIT:
-        raise ValueError(f"{READ_LIMIT >> 20} MiB are not enough for it")
+        raise ValueError(f"it is larger than {READ_LIMIT >> 20} MiB")
     try:
-        return json.loads(data)
-    except RecursionError as error:
-        raise ValueError("nested too deeply") from error
+        return json.loads(data, parse_int=_whole_number, parse_constant=_no_number)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def _whole_number(text: str) -> int:
+    if len(text) > _DIGITS:
+        raise ValueError(f"a number in it has {len(text)} digits")
+    return int(text)
+
+
+def _no_number(text: str) -> float:
+    raise ValueError(f"{text} in it is no number")
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -101,18 +116,40 @@ def write_marker(pipe_dir: Path, gpus: tuple[Gpu, ...]) -> None:
 def read_marker(pipe_dir: Path) -> tuple[Gpu, ...]:
     """The devices of a simulated node. Raises OSError and ValueError, the latter also for what a Gpu cannot be."""
     try:
-        return tuple(_gpu(entry) for entry in read_json(pipe_dir / MARKER)["devices"][:64])
-    except (KeyError, TypeError, IndexError, OverflowError) as error:
+        devices = read_json(pipe_dir / MARKER)["devices"]
+        if not isinstance(devices, list) or not 1 <= len(devices) <= _MOST_DEVICES:
+            raise ValueError(f"devices: not a list of 1 to {_MOST_DEVICES}")
+        gpus = tuple(_gpu(entry, f"devices[{position}]") for position, entry in enumerate(devices))
+    except (KeyError, TypeError) as error:
         raise ValueError("it does not describe a simulated node") from error
+    for name, values in (("index", {gpu.index for gpu in gpus}), ("uuid", {gpu.uuid for gpu in gpus})):
+        if len(values) < len(gpus):
+            raise ValueError(f"devices: two have the same {name}")
+    return gpus
 
 
-def _gpu(entry: dict[str, Any]) -> Gpu:
+def _gpu(entry: dict[str, Any], where: str) -> Gpu:
     major, minor = entry["compute_capability"]
     return Gpu(
-        int(entry["index"]),
-        str(entry["uuid"])[:80],
-        str(entry["name"])[:80],
-        int(entry["sm_count"]),
-        (int(major), int(minor)),
-        int(entry["memory_total"]),
+        _bounded(entry["index"], 0, 1023, f"{where}.index"),
+        _short(entry["uuid"], f"{where}.uuid"),
+        _short(entry["name"], f"{where}.name"),
+        _bounded(entry["sm_count"], 1, 4096, f"{where}.sm_count"),
+        (
+            _bounded(major, 1, 99, f"{where}.compute_capability"),
+            _bounded(minor, 0, 99, f"{where}.compute_capability"),
+        ),
+        _bounded(entry["memory_total"], 1, 1 << 50, f"{where}.memory_total"),
     )
+
+
+def _bounded(value: object, low: int, high: int, where: str) -> int:
+    if type(value) is not int or not low <= value <= high:  # a bool is an int
+        raise ValueError(f"{where}: not a whole number from {low} to {high}")
+    return value
+
+
+def _short(value: object, where: str) -> str:
+    if not isinstance(value, str) or not value.isprintable() or not 1 <= len(value) <= 80:
+        raise ValueError(f"{where}: not a text of 1 to 80 characters that can be printed")
+    return value

@@ -1,0 +1,80 @@
+"""`daemon start` in a directory whose way a stranger can change: refused, and nothing is made before that is known."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mpstui import cli
+from mpstui.daemons import directories
+
+from .conftest import Stranger
+
+WAYS: dict[str, Callable[[Stranger, Path], Path]] = {
+    "below his directory": lambda him, crowd: him.home / "a" / "b" / "p",
+    "his directory itself": lambda him, crowd: him.home,
+    "below his link to root's": lambda him, crowd: (him.run("ln", "-s", "own", crowd / "l"), crowd / "l/a/p")[1],
+    "below his link to nowhere": lambda him, crowd: (him.run("ln", "-s", "/nowhere", crowd / "l"), crowd / "l/a/p")[1],
+    "below his chain of links": lambda him, crowd: (
+        him.run("ln", "-s", crowd / "m", crowd / "l"), os.symlink(crowd / "own", crowd / "m"), crowd / "l" / "a" / "p"
+    )[2],
+    "below his circle of links": lambda him, crowd: (him.run("ln", "-s", "l", crowd / "l"), crowd / "l" / "a" / "p")[1],
+    "below a directory of everybody's": lambda him, crowd: (
+        (crowd / "open").mkdir(), (crowd / "open").chmod(0o777), crowd / "open" / "a" / "p"
+    )[2],
+    "below root's, below his": lambda him, crowd: ((him.home / "r").mkdir(), him.home / "r" / "a" / "p")[1],
+    "below his file": lambda him, crowd: (him.run("touch", crowd / "f"), crowd / "f" / "a" / "p")[1],
+}  # fmt: skip
+
+
+def all_below(*folders: Path) -> set[str]:
+    return {os.fspath(found) for folder in folders for found in folder.rglob("*")}
+
+
+@pytest.mark.parametrize("option", ["--pipe-dir", "--log-dir"])
+@pytest.mark.parametrize("way", WAYS)
+def test_nothing_is_made_on_a_way_that_he_can_change(
+    way: str,
+    option: str,
+    stranger: Stranger,
+    crowd: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("MPSTUI_CONTROL_BINARY", "/bin/false")
+    (crowd / "own").mkdir()
+    wrong = WAYS[way](stranger, crowd)
+    others = {"--pipe-dir": crowd / "own" / "a" / "p", "--log-dir": crowd / "own" / "a" / "log", option: wrong}
+    before = all_below(crowd, stranger.home)
+
+    status = cli.main(["daemon", "start", *(str(word) for pair in others.items() for word in pair)])
+
+    said = capfd.readouterr().err
+    assert status in {2, 5, 6} or "cannot be made or opened" in said, said
+    assert "exit status 1" not in said, "the binary was run"
+    if way != "his directory itself":  # that is seen when its own turn comes
+        assert all_below(crowd, stranger.home) == before
+
+
+def test_a_directory_that_somebody_makes_meanwhile_is_seen(
+    stranger: Stranger, crowd: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Between the look at the way and the making of what is missing there is time for him, in /tmp."""
+    monkeypatch.setenv("MPSTUI_CONTROL_BINARY", "/bin/false")
+    make = directories._make_if_missing
+
+    def made_first(directory: Path) -> None:
+        if directory == crowd / "new":
+            stranger.run("mkdir", directory)
+        make(directory)
+
+    monkeypatch.setattr(directories, "_make_if_missing", made_first)
+
+    status = cli.main(["daemon", "start", "--pipe-dir", str(crowd / "new" / "p")])
+
+    assert status == 5
+    assert "so that no daemon is safe below it" in capfd.readouterr().err
+    assert not (crowd / "new" / "p").exists()
