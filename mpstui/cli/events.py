@@ -24,7 +24,7 @@ from mpstui.history.postmortem import state_at
 from mpstui.history.reader import LogHistory, People
 from mpstui.history.when import local_text
 from mpstui.model import Event
-from mpstui.node import MixedNode, open_node
+from mpstui.node import UnusableNode, open_node
 from mpstui.observe.discovery import discover
 from mpstui.observe.eventlog import with_xids
 from mpstui.observe.logfile import Owners, UnreadableLogError
@@ -203,7 +203,7 @@ def _sources(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> NodeSour
     """The node's; None where logs alone are read, which may be of another node."""
     try:
         return None if logs_alone(options) else open_node(pipe_dirs)[0]
-    except MixedNode:
+    except UnusableNode:
         return None
 
 

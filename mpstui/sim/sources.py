@@ -243,7 +243,7 @@ class SimXids:
                 if self._stamps.get(path) == stamp:
                     continue
                 self._stamps[path] = stamp
-                for entry in read_json(path).get("xids", ())[:_CLIENT_LIMIT]:
+                for entry in read_json(path, owners()).get("xids", ())[:_CLIENT_LIMIT]:
                     when, line = float(entry["time"]), str(entry["line"])
                     xid = parse_line(line, when)
                     if xid is not None and math.isfinite(when) and (when, line) not in self._told:
