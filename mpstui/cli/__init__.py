@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,7 @@ from mpstui.cli.lean import asyncio
 from mpstui.cli.parser import build_parser
 from mpstui.cli.past import logs_alone, wants_past
 from mpstui.model import Daemon
-from mpstui.text import path_text, printable, unprintable
+from mpstui.text import error_text, path_text, printable, unprintable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -208,16 +208,17 @@ def _node(options: argparse.Namespace) -> Iterator[tuple[Path, ...]]:
         return
     if asked:
         build_parser().error("--demo has its own pipe directory; leave out --pipe-dir")
-    import tempfile
+    from mpstui.sim import SimError, SimNode
+    from mpstui.sim.demo import demo_directory
 
-    from mpstui.sim import SimNode
-
-    with tempfile.TemporaryDirectory(prefix="mpstui-demo-", ignore_cleanup_errors=True) as folder:
-        node = SimNode.start(Path(folder), scenario=options.demo)
+    with ExitStack() as held:
         try:
-            yield (Path(folder),)
-        finally:
-            node.stop()
+            folder = held.enter_context(demo_directory())
+            node = SimNode.start(folder, scenario=options.demo)
+        except (SimError, OSError) as error:
+            build_parser().error(f"there can be no demo here: {error_text(error)}")
+        held.callback(node.stop)
+        yield (folder,)
 
 
 async def _load(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:

@@ -1,0 +1,95 @@
+"""The directory of a ``--demo``: made for it, locked while its owner lives, and removed by the next one where the owner
+was killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from mpstui.sim.node import SimNode
+from mpstui.sim.simd.config import MARKER
+
+_PREFIX: Final = "mpstui-demo-"
+_NAME: Final = re.compile(rf"{_PREFIX}[a-z0-9_]{{8}}")
+"""As tempfile makes it: a directory that a person has called so is not one of these."""
+_MOST: Final = 100
+"""That are looked at in one start."""
+
+
+@contextlib.contextmanager
+def demo_directory() -> Iterator[Path]:
+    """A directory for a demo, of this user alone. It is removed at the end, and what killed ones left before that."""
+    remove_left()
+    folder, lock = _make()
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
+
+
+def remove_left() -> None:
+    """Removes the directories of this user's demos whose owner is gone; never waits and never fails.
+
+    The owner holds the lock of the directory itself, which ends with its process, however that ends. Only a directory
+    of this user's that nobody else can look into counts, with a demo's name and marker in it; no link is followed.
+    """
+    place = Path(tempfile.gettempdir())
+    with contextlib.suppress(OSError):
+        names = [name for name in os.listdir(place) if _NAME.fullmatch(name)]
+        for name in sorted(names)[:_MOST]:
+            with contextlib.suppress(OSError):
+                _remove(place / name)
+
+
+def _make() -> tuple[Path, int]:
+    """The directory, and the descriptor that holds its lock."""
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
+        # Another start may take it for one that was left before it is locked: then it is gone, and so is the lock.
+        try:
+            lock = _open(folder)
+        except FileNotFoundError:
+            continue
+        with contextlib.suppress(OSError):  # on a file system without locks nothing is ever taken for left
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        if _is(folder, lock):
+            return folder, lock
+        os.close(lock)
+
+
+def _remove(folder: Path) -> None:
+    lock = _open(folder)
+    try:
+        found = os.fstat(lock)
+        if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) != stat.S_IRWXU:
+            return
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        names = os.listdir(lock)
+        if names and (MARKER not in names or SimNode(folder, folder).daemon_pid is not None):
+            return  # a person's; or an owner of before there was a lock lives
+        if _is(folder, lock):  # in /tmp, which is sticky, nobody else can exchange it
+            shutil.rmtree(folder, ignore_errors=True)
+    finally:
+        os.close(lock)
+
+
+def _open(folder: Path) -> int:
+    return os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+
+
+def _is(folder: Path, descriptor: int) -> bool:
+    """Whether the name still is that of the open directory."""
+    try:
+        return os.path.samestat(os.lstat(folder), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
