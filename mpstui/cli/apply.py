@@ -20,7 +20,15 @@ from mpstui.observe.collector import Collector
 from mpstui.plan.amounts import PlanError
 from mpstui.plan.apply import Report, apply, can_go_back, go_back
 from mpstui.plan.profile import DaemonProfile, Profile
-from mpstui.plan.settings import Difference, Step, drift, steps, waits_for_a_server
+from mpstui.plan.settings import (
+    Difference,
+    Step,
+    beside_words,
+    drift,
+    reached_beside,
+    steps,
+    waits_for_a_server,
+)
 from mpstui.text import path_text
 
 _WAITS = "no server runs: limits that are for servers alone are set once one does; apply again then"
@@ -120,6 +128,13 @@ async def _apply_all(options: argparse.Namespace, profile: Profile, pipe_dirs: t
             runner = Runner(node.collector, AuditLog(default_path()), read_only=getattr(options, "read_only", False))
             pairs = matched(profile, node.snapshot, pipe_dirs)
             todo = [(daemon, one, steps(node.snapshot, daemon.pipe_dir, one)) for daemon, one in pairs]
+            beside = [reached_beside(daemon, one, planned) for daemon, one, planned in todo]
+            for found in beside:
+                if found is not None:
+                    sentence, lines = beside_words(found, node.snapshot)
+                    _tell(f"▲ {sentence}")
+                    for line in lines:
+                        _tell(f"    {line}")
             if getattr(options, "dry_run", False):
                 return _dry_run(options, [(daemon, planned) for daemon, _, planned in todo])
             for daemon, one, planned in todo:
@@ -149,8 +164,12 @@ async def _apply_all(options: argparse.Namespace, profile: Profile, pipe_dirs: t
                     "done": report.complete,
                     "steps": len(report.done),
                     "lines": report.lines(),
+                    "reaches_too": [
+                        {"pid": client.pid, "user": client.user, "command": client.command}
+                        for client in (found.clients if found is not None else ())
+                    ],
                 }
-                for pipe_dir, report in reports
+                for (pipe_dir, report), found in zip(reports, beside, strict=False)
             ],
             not_tried=[path_text(pipe_dir) for pipe_dir in not_tried],
             went_back=back,

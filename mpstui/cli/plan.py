@@ -217,7 +217,8 @@ def _apply(options: argparse.Namespace, made: Plan, pipe_dirs: tuple[Path, ...])
         return complain("a plan is applied to a GPU of this node: leave out --sm-count-total", USAGE)
     if not options.json:
         print("The daemon must allow the largest share; smaller ones go into the clients' environment: --export")
-    return apply_profile(options, Profile((DaemonProfile(limits=limits_of_plan(made)),)), pipe_dirs)
+    wanted = DaemonProfile(devices=(made.target.uuid,), limits=limits_of_plan(made))
+    return apply_profile(options, Profile((wanted,)), pipe_dirs)
 
 
 def _print(options: argparse.Namespace, made: Plan, simulated: bool, measured: dict[str, Any]) -> None:

@@ -5,12 +5,14 @@ Pure: works on a snapshot's daemon; carrying the steps out is :mod:`mpstui.plan.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
+from mpstui.actions.check import client_line
 from mpstui.actions.types import ActionId, Request
-from mpstui.model import Daemon, Server, Snapshot
+from mpstui.model import Client, Daemon, Server, Snapshot
 from mpstui.plan.amounts import PlanError, limit_text
 from mpstui.plan.profile import DaemonProfile, Limits
 from mpstui.plan.types import Plan
@@ -119,6 +121,44 @@ def steps(snapshot: Snapshot, pipe_dir: Path, wanted: DaemonProfile) -> tuple[St
     if daemon is None:
         raise PlanError(f"no daemon at {path_text(pipe_dir)}")
     return tuple(_step(daemon, difference) for difference in drift(daemon, wanted))
+
+
+class Beside(NamedTuple):
+    """Devices that a plan or a profile does not mean, and whom its commands reach there all the same."""
+
+    devices: tuple[str, ...]
+    """UUIDs."""
+    clients: tuple[Client, ...]
+    """Those with a context there now; they get it when they start anew, and so does whoever comes later."""
+
+
+def reached_beside(daemon: Daemon, wanted: DaemonProfile, planned: Sequence[Step]) -> Beside | None:
+    """A percentage holds for all devices of the daemon, whichever ``wanted`` is for; None where it is for all of them,
+    and where no percentage is set."""
+    known = {**daemon.ordinals, **{uuid: uuid for uuid in daemon.ordinals.values()}}
+    meant = {known[device] for device in wanted.devices if device in known}
+    others = tuple(uuid for uuid in daemon.ordinals.values() if uuid not in meant)
+    if (
+        not meant
+        or not others
+        or not any(step.difference.request.action == "set_active_thread_percentage" for step in planned)
+    ):
+        return None
+    return Beside(others, tuple(c for c in daemon.clients() if not c.device_uuids.isdisjoint(others)))
+
+
+def beside_words(beside: Beside, snapshot: Snapshot) -> tuple[str, tuple[str, ...]]:
+    """A sentence, and one line for each client."""
+    found = [device for uuid in beside.devices if (device := snapshot.device(uuid)) is not None]
+    names = [str(device.index) for device in found if device.index is not None]
+    if len(names) < len(beside.devices):
+        names = list(beside.devices)
+    where = f"GPU{'s' if len(names) > 1 else ''} {', '.join(names)}"
+    count = len(beside.clients)
+    who = f"{count} client{'' if count == 1 else 's'} there now" if count else "no client is there now"
+    return f"A percentage holds for all GPUs of the daemon: clients that start on {where} get it too ({who}).", tuple(
+        client_line(client) for client in beside.clients
+    )
 
 
 def _differences(daemon: Daemon, server: Server | None, wanted: Limits) -> list[Difference]:

@@ -316,3 +316,19 @@ def test_a_diff_without_a_server_does_not_say_that_nothing_differs(mpstui: Run, 
     assert status == 1
     assert "no difference that can be seen yet" in out
     assert "no server runs" in out
+
+
+def test_a_plan_for_one_gpu_names_the_clients_of_the_others(mpstui: Run, place: Path, started: Path) -> None:
+    """The daemon has one percentage for all of its GPUs."""
+    client = SimClient(started, "idle", devices=(1,), command="python elsewhere.py")
+    try:
+        client.wait_settled(30)
+        plan = ("plan", "--clients", 4, "--device", 0, "--apply", "--pipe-dir", started)
+        status, out, err = mpstui(*plan, "--json")
+        (daemon,) = json.loads(out)["daemons"]
+        assert (status, [one["pid"] for one in daemon["reaches_too"]]) == (0, [client.pid])
+        assert "clients that start on GPU 1 get it too (1 client there now)" in err
+        assert f"{client.pid} " in err
+        assert "elsewhere.py" in err
+    finally:
+        client.close()

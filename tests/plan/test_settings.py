@@ -19,7 +19,15 @@ from mpstui.plan.amounts import PlanError
 from mpstui.plan.apply import Report, apply, can_go_back, go_back
 from mpstui.plan.planner import make_plan
 from mpstui.plan.profile import DaemonProfile, Limits
-from mpstui.plan.settings import drift, in_force, limits_of_plan, steps, waits_for_a_server
+from mpstui.plan.settings import (
+    beside_words,
+    drift,
+    in_force,
+    limits_of_plan,
+    reached_beside,
+    steps,
+    waits_for_a_server,
+)
 from mpstui.plan.types import target_of
 
 GIB = 1 << 30
@@ -178,3 +186,28 @@ async def test_what_cannot_be_taken_back_stays_and_is_said(tmp_path: Path) -> No
     assert not can_go_back([report])
     back = await go_back(work, snapshot, report)
     assert back.lines() == ("still in force: default active thread percentage 50 %: what it was is not known",)
+
+
+def beside(snapshot: Snapshot, wanted: DaemonProfile) -> tuple[str, tuple[str, ...]] | None:
+    found = reached_beside(snapshot.daemons[0], wanted, steps(snapshot, PIPE, wanted))
+    return None if found is None else beside_words(found, snapshot)
+
+
+def test_a_percentage_for_one_gpu_names_the_clients_of_the_others() -> None:
+    """MPS has one for all devices of a server."""
+    here, there, both = client(1), client(2, OTHER_GPU), client(3, GPU, OTHER_GPU)
+    snapshot = node(here, there, both)
+    for device in (GPU, "0"):
+        said = beside(snapshot, DaemonProfile(devices=(device,), limits=Limits(25.0)))
+        assert said is not None
+        assert "clients that start on GPU 1 get it too (2 clients there now)" in said[0]
+        assert [line.split()[0] for line in said[1]] == ["2", "3"]
+    said = beside(node(here), DaemonProfile(devices=(GPU,), limits=Limits(25.0)))
+    assert said is not None
+    assert ("no client is there now" in said[0], said[1]) == (True, ())
+    for silent in (
+        DaemonProfile(limits=Limits(25.0)),
+        DaemonProfile(devices=(GPU, OTHER_GPU), limits=Limits(25.0)),
+        DaemonProfile(devices=(GPU,), limits=Limits(None, None, {GPU: 20 * GIB})),
+    ):
+        assert beside(snapshot, silent) is None

@@ -13,7 +13,7 @@ from mpstui.model import Snapshot
 from mpstui.plan.amounts import PlanError
 from mpstui.plan.apply import Report, WayBack, apply, can_go_back, go_back
 from mpstui.plan.profile import DaemonProfile
-from mpstui.plan.settings import Step, steps, waits_for_a_server
+from mpstui.plan.settings import Step, beside_words, reached_beside, steps, waits_for_a_server
 from mpstui.text import path_text
 from mpstui.ui.cells import count
 from mpstui.ui.contract import Runner
@@ -22,6 +22,8 @@ from mpstui.ui.dialogs.work import Outcome, WorkDialog
 
 READ_ONLY = "mpstui runs read-only: nothing is set"
 WAITS = "no server runs: limits that are for servers alone are set once one does; apply again then"
+_NAMED = 6
+"""Clients of other devices that are named; there is little room."""
 Targets = Sequence[tuple[Path, DaemonProfile]]
 
 
@@ -106,6 +108,13 @@ class ApplyDialog(WorkDialog):
         notes = [marked("⟳", "Clients that are connected keep what they have until they start anew.")] if number else []
         for pipe_dir, wanted in self._targets:
             daemon = self.snapshot.daemon(pipe_dir)
+            planned = next((planned for path, planned in found if path == pipe_dir), ())
+            beside = reached_beside(daemon, wanted, planned) if daemon is not None else None
+            if beside is not None:
+                sentence, clients = beside_words(beside, self.snapshot)
+                more = [f"and {len(clients) - _NAMED} more"] if len(clients) > _NAMED else []
+                notes.append(marked("▲", sentence, "$text-warning"))
+                notes += [marked(" ", line) for line in (*clients[:_NAMED], *more)]
             if daemon is not None and waits_for_a_server(daemon, wanted):
                 notes.append(marked("▲", WAITS, "$text-warning"))
         if not number and not problem:

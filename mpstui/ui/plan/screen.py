@@ -167,7 +167,7 @@ class PlanScreen(SideScreen):
 
     def _targets(self) -> Targets:
         daemon, plan = self.daemon, self._now.plan
-        return ((daemon.pipe_dir, wanted(plan)),) if daemon is not None and plan is not None else ()
+        return ((daemon.pipe_dir, wanted(plan, with_device=True)),) if daemon is not None and plan is not None else ()
 
     def _show_keys(self, steps: Sequence[Step] | None) -> None:
         planned = self._now.plan is not None
