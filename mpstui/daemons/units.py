@@ -18,6 +18,7 @@ from mpstui.plan.cpus import cpu_text
 from mpstui.text import path_text, unprintable
 
 UnitKind = Literal["systemd", "slurm", "pbs"]
+_LIMITED: Final = "/usr/bin/timeout -k 5"
 QUIT_AFTER: Final = 10
 """Seconds that clients get at the end of a job or of the unit."""
 
@@ -77,15 +78,24 @@ def _systemd(spec: DaemonSpec) -> str:
         lines.append(_setting(f"CUDA_VISIBLE_DEVICES={','.join(spec.devices)}"))
     if spec.cpus:
         lines.append(f"CPUAffinity={cpu_text(spec.cpus)}")
-    lines.append(f"ExecStartPre=/usr/bin/mkdir -p -m 0755 {folders}")
+    lines.append(f"ExecStartPre={_LIMITED} 20 /usr/bin/mkdir -p -m 0755 {folders}")
     # Whoever has made one before, in /tmp, could take the daemon's place.
-    lines += [f"ExecStartPre=/usr/bin/test -O {_word(os.fspath(f))} -a ! -L {_word(os.fspath(f))}" for f in own]
-    lines += [f"ExecStartPre=/usr/bin/nvidia-smi -i {uuid} -c EXCLUSIVE_PROCESS" for uuid in spec.devices]
-    lines.append(f"ExecStart={control} -d{' -M' if spec.multi_user else ''}")
-    lines += [f"ExecStartPost=/bin/sh -c 'echo {command} | {control}'" for command, _, _ in _commands(spec)]
-    lines.append(f"ExecStop=/bin/sh -c 'echo quit -t {QUIT_AFTER} | {control}'")
-    lines += [f"ExecStopPost=-/usr/bin/nvidia-smi -i {uuid} -c DEFAULT" for uuid in spec.devices]
-    lines += [f"TimeoutStopSec={QUIT_AFTER + 30}", "", "[Install]", "WantedBy=multi-user.target", ""]
+    for word in (_word(os.fspath(folder)) for folder in own):
+        lines.append(f"ExecStartPre={_LIMITED} 20 /usr/bin/test -O {word} -a ! -L {word}")
+    lines += [f"ExecStartPre={_LIMITED} 60 /usr/bin/nvidia-smi -i {uuid} -c EXCLUSIVE_PROCESS" for uuid in spec.devices]
+    lines.append(f"ExecStart={_LIMITED} 60 {control} -d{' -M' if spec.multi_user else ''}")
+    lines += [
+        f"ExecStartPost=/bin/sh -c 'echo {command} | {_LIMITED} 20 {control}'" for command, _, _ in _commands(spec)
+    ]
+    lines.append(f"ExecStop=/bin/sh -c 'echo quit -t {QUIT_AFTER} | {_LIMITED} {QUIT_AFTER + 20} {control}'")
+    lines += [f"ExecStopPost=-{_LIMITED} 60 /usr/bin/nvidia-smi -i {uuid} -c DEFAULT" for uuid in spec.devices]
+    lines += [
+        f"TimeoutStopSec={QUIT_AFTER + 30 + 65 * len(spec.devices)}",
+        "",
+        "[Install]",
+        "WantedBy=multi-user.target",
+        "",
+    ]
     return "\n".join(lines)
 
 
@@ -109,6 +119,7 @@ _HEADS: Final = {
 #!/bin/sh
 # For Slurm's Prolog= and Epilog=, both of them: run as root on the node, before and behind a job.
 set -u
+limited() { timeout -k 5 "$@"; }  # nothing holds the node up for longer
 part=${SLURM_SCRIPT_CONTEXT:-$(basename "$0")}
 user=${SLURM_JOB_UID:-0}
 fail() { echo "mps: $1" >&2; exit 1; }  # Slurm drains the node
@@ -117,27 +128,56 @@ fail() { echo "mps: $1" >&2; exit 1; }  # Slurm drains the node
 #!/bin/sh
 # For PBS as mom_priv/prologue and mom_priv/epilogue, both of them: run as root, before and behind a job.
 set -u
+limited() { timeout -k 5 "$@"; }  # nothing holds the node up for longer
 part=$(basename "$0")
-user=$(id -u "${2:-root}") || exit 1
-fail() { echo "mps: $1" >&2; pbsnodes -o "$(hostname)" -C "$1" 2>/dev/null; exit 1; }
+user=$(limited 20 id -u "${2:-root}") || exit 1
+fail() { echo "mps: $1" >&2; limited 20 pbsnodes -o "$(uname -n)" -C "$1" 2>/dev/null; exit 1; }
 """,
 }
 
 _BODY: Final = """
-control() { printf '%s\\n' "$1" | timeout "${2:-20}" nvidia-cuda-mps-control; }
+me=$(limited 20 id -u) || fail "the user is not known"
+control() { printf '%s\\n' "$1" | limited "${2:-20}" nvidia-cuda-mps-control; }
+
+# Whether process $1 is a daemon of this user in this directory. Not by its PID file, which everybody may write to, and
+# not by the owner of /proc/$1, which is root for some processes of others.
+is_ours() {
+    uid=
+    while read -r key _ effective _; do
+        [ "$key" != Uid: ] || uid=$effective
+    done 2>/dev/null <"/proc/$1/status"
+    [ "$uid" = "$me" ] || return 1
+    words=$(limited 5 tr '\\0' '\\n' 2>/dev/null <"/proc/$1/cmdline")  # of a zombie there are none
+    printf '%s\\n' "$words" | head -n 2 | grep -Eqx '(.*/)?nvidia-cuda-mps-control' || return 1
+    printf '%s\\n' "$words" | grep -Eqx -e '-[A-Za-z]*[df].*|--daemon|--foreground' || return 1
+    limited 5 tr '\\0' '\\n' 2>/dev/null <"/proc/$1/environ" |
+        grep -Fqx "CUDA_MPS_PIPE_DIRECTORY=$CUDA_MPS_PIPE_DIRECTORY"
+}
+
+ours() {
+    for process in /proc/[0-9]*; do
+        name=
+        { read -r name <"$process/comm"; } 2>/dev/null
+        case $name in
+        nvidia-cuda-mps* | python* | pypy*)  # an interpreter may run a stand-in
+            if is_ours "${process#/proc/}"; then echo "${process#/proc/}"; fi
+            ;;
+        esac
+    done 2>/dev/null
+}
 
 start() {
     for folder in "$CUDA_MPS_PIPE_DIRECTORY" "$CUDA_MPS_LOG_DIRECTORY"; do
-        [ -d "$folder" ] || install -d -m 0755 "$folder" || fail "no directory $folder"
+        [ -d "$folder" ] || limited 20 install -d -m 0755 "$folder" || fail "no directory $folder"
         # Whoever has made it before, in /tmp, could take the daemon's place.
-        own=$(find "$folder" -prune -type d -user "$(id -u)" ! -perm -020 ! -perm -002)
+        own=$(limited 20 find "$folder" -prune -type d -user "$me" ! -perm -020 ! -perm -002)
         [ -n "$own" ] || fail "$folder is a link, or not this user's alone to write to"
     done
     for gpu in $gpus; do
-        nvidia-smi -i "$gpu" -c EXCLUSIVE_PROCESS >/dev/null || fail "no exclusive mode on $gpu"
+        limited 60 nvidia-smi -i "$gpu" -c EXCLUSIVE_PROCESS >/dev/null || fail "no exclusive mode on $gpu"
     done
     if [ -n "$cpus" ]; then set -- taskset -c "$cpus" "$@"; fi
-    "$@" || fail "the daemon did not start"
+    limited 60 "$@" || fail "the daemon did not start"
     tries=0
     # Its answer is never empty; with others, status 0 and no word can mean that the command was refused.
     until [ -n "$(control get_default_active_thread_percentage 2 2>/dev/null)" ]; do
@@ -153,20 +193,20 @@ set_limit() {
 }
 
 stop() {
-    daemon=$(cat "$CUDA_MPS_PIPE_DIRECTORY/nvidia-cuda-mps-control.pid" 2>/dev/null) || daemon=
     control 'quit -t @QUIT@' @DEADLINE@ >/dev/null 2>&1
     # A daemon that is left, and whatever still computes, keeps the next job from the GPU. It answers a moment before
-    # it ends, and a zombie has no command line.
+    # it ends.
     tries=0
-    while tr '\\0' ' ' 2>/dev/null <"/proc/${daemon:-0}/cmdline" | grep -q nvidia-cuda-mps-control; do
+    while daemon=$(ours) && [ -n "$daemon" ]; do
         tries=$((tries + 1))
-        [ "$tries" -lt 50 ] || fail "the daemon $daemon did not end"
+        [ "$tries" -lt 50 ] || fail "the daemon did not end: process $(echo "$daemon" | tr '\\n' ' ')"
         sleep 0.1
     done
     for gpu in $gpus; do
-        left=$(nvidia-smi -i "$gpu" --query-compute-apps=pid --format=csv,noheader) || fail "nvidia-smi fails on $gpu"
+        left=$(limited 60 nvidia-smi -i "$gpu" --query-compute-apps=pid --format=csv,noheader) ||
+            fail "nvidia-smi fails on $gpu"
         [ -z "$left" ] || fail "processes are left on $gpu: $(echo "$left" | tr '\\n' ' ')"
-        nvidia-smi -i "$gpu" -c DEFAULT >/dev/null
+        limited 60 nvidia-smi -i "$gpu" -c DEFAULT >/dev/null
     done
 }
 """

@@ -92,6 +92,15 @@ def test_prolog_and_epilog_do_what_they_say(place: Path) -> None:
     assert asked[-1] == "-i GPU-1 -c DEFAULT"
 
 
+def test_an_epilog_names_the_daemon_that_does_not_end(place: Path) -> None:
+    spec = DaemonSpec(place / "pipe", place / "log")
+    text = unit_text("slurm", (spec,)).replace("-lt 50", "-lt 3")
+    assert run_part(place, text, "prolog_slurmd").returncode == 0
+    (daemon,) = daemons_below(place)
+    done = run_part(place, text.replace("control 'quit", "control 'get_server_list"), "epilog_slurmd")
+    assert (done.returncode, f"did not end: process {daemon.key.pid}" in done.stdout) == (1, True)
+
+
 def test_a_process_that_is_left_fails_the_epilog(place: Path) -> None:
     spec = DaemonSpec(place / "pipe", place / "log", ("GPU-1",))
     done = run_part(place, unit_text("slurm", (spec,)), "epilog_slurmd", LEFT="4711")
@@ -151,12 +160,13 @@ def test_the_systemd_unit_line_by_line() -> None:
     lines = unit_text("systemd", (HARD,)).splitlines()
     assert [line for line in lines if line.startswith("[")] == ["[Unit]", "[Service]", "[Install]"]
     assert 'Environment="CUDA_MPS_PIPE_DIRECTORY=/run/it\'s \\"100%%\\" $HOME"' in lines
-    assert 'ExecStartPre=/usr/bin/mkdir -p -m 0755 "/run/it\'s \\"100%%\\" $$HOME" "/var/log/mps;id"' in lines
-    assert 'ExecStartPre=/usr/bin/test -O "/var/log/mps;id" -a ! -L "/var/log/mps;id"' in lines
-    assert "ExecStartPre=/usr/bin/nvidia-smi -i GPU-2 -c EXCLUSIVE_PROCESS" in lines
+    limited = "ExecStartPre=/usr/bin/timeout -k 5 20 "
+    assert limited + '/usr/bin/mkdir -p -m 0755 "/run/it\'s \\"100%%\\" $$HOME" "/var/log/mps;id"' in lines
+    assert 'ExecStartPre=/usr/bin/timeout -k 5 20 /usr/bin/test -O "/var/log/mps;id" -a ! -L "/var/log/mps;id"' in lines
+    assert "ExecStartPre=/usr/bin/timeout -k 5 60 /usr/bin/nvidia-smi -i GPU-2 -c EXCLUSIVE_PROCESS" in lines
     assert "CPUAffinity=0" in lines
     assert any("set_default_device_pinned_mem_limit GPU-1 10G" in line for line in lines)
-    assert "ExecStart=/usr/bin/nvidia-cuda-mps-control -d -M" in unit_text("systemd", (PLAIN,))
+    assert "ExecStart=/usr/bin/timeout -k 5 60 /usr/bin/nvidia-cuda-mps-control -d -M" in unit_text("systemd", (PLAIN,))
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze; checked by line above")

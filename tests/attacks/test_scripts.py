@@ -1,0 +1,204 @@
+"""Job scripts and units beside PID files that others have written: they hang on none, and stop what they started."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from folders import daemons_below, place_for_daemons
+
+from mpstui.daemons.spec import DaemonSpec
+from mpstui.daemons.units import UnitKind, unit_text
+from mpstui.observe.discovery import discover
+from mpstui.plan.profile import Limits
+from mpstui.sim import control_binary
+from tests.attacks.conftest import Stranger
+from tests.daemons.test_units import run_part
+
+PID_FILE = "nvidia-cuda-mps-control.pid"
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    with place_for_daemons() as folder:
+        folder.chmod(0o755)
+        yield folder
+
+
+def holding(text: str | bytes) -> Callable[[Path], None]:
+    def forge(path: Path) -> None:
+        path.unlink(missing_ok=True)
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+
+    return forge
+
+
+def a_fifo(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+
+
+def a_link_to_a_fifo(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    os.mkfifo(path.with_name("fifo"))
+    path.symlink_to("fifo")
+
+
+def a_link_to_the_endless(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    path.symlink_to("/dev/zero")
+
+
+def nothing(path: Path) -> None:
+    path.unlink(missing_ok=True)
+
+
+FORGED = {
+    "a way out": holding("../tmp/evil"),
+    "a way to a FIFO": holding("../tmp/mpstui-evil"),
+    "all": holding("-1"),
+    "one": holding("1"),
+    "a process group": holding("-2\n"),
+    "a huge number": holding("9" * 400),
+    "a huge file": holding(b"7" * (1 << 20)),
+    "a command": holding("$(touch /tmp/mpstui-evil-made) `id`; kill 1\n"),
+    "bytes": holding(b"\x00\xff\x1b[31m\n12\n"),
+    "lines": holding("\n".join(str(pid) for pid in range(1, 200))),
+    "itself": holding("self"),
+    "this process": holding(str(os.getpid())),
+    "a FIFO": a_fifo,
+    "a link to a FIFO": a_link_to_a_fifo,
+    "a link to /dev/zero": a_link_to_the_endless,
+    "none": nothing,
+}
+
+
+@pytest.mark.parametrize("kind", ["slurm", "pbs"])
+@pytest.mark.parametrize("forged", FORGED.values(), ids=list(FORGED))
+def test_an_epilog_goes_by_no_pid_file(place: Path, kind: UnitKind, forged: Callable[[Path], None]) -> None:
+    spec = DaemonSpec(place / "pipe", place / "log", ("GPU-1",), multi_user=True)
+    text = unit_text(kind, (spec,)).replace('$(basename "$0")', '$(basename "$PART")')
+    evil = Path("/tmp/mpstui-evil")
+    evil.mkdir(exist_ok=True)
+    try:
+        if not (evil / "cmdline").exists():
+            os.mkfifo(evil / "cmdline")
+        assert run_part(place, text, "prologue", PART="prologue").returncode == 0
+        assert daemons_below(place)
+        forged(spec.pipe_dir / PID_FILE)
+        done = run_part(place, text, "epilogue", PART="epilogue")
+        assert (done.returncode, done.stdout) == (0, "")
+        assert not daemons_below(place)
+        assert not Path("/tmp/mpstui-evil-made").exists()
+        discover((spec.pipe_dir,))  # does not hang either
+    finally:
+        shutil.rmtree(evil, ignore_errors=True)
+
+
+POSE = """
+import ctypes, os, sys, time
+ctypes.CDLL(None).prctl(15, b"nvidia-cuda-mps", 0, 0, 0)
+if len(sys.argv) > 2:
+    ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)  # not dumpable: /proc/PID is root's
+print("ready", flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("how", [(), ("hidden",)], ids=["plain", "not dumpable"])
+def test_a_strangers_process_that_poses_as_the_daemon_drains_no_node(
+    place: Path, stranger: Stranger, how: tuple[str, ...]
+) -> None:
+    spec = DaemonSpec(place / "pipe", place / "log", ("GPU-1",), multi_user=True)
+    text = unit_text("slurm", (spec,))
+    assert run_part(place, text, "prolog_slurmd").returncode == 0
+    script = stranger.home / "nvidia-cuda-mps-control"
+    stranger.python("import sys; open(sys.argv[1], 'w').write(sys.argv[2])", script, POSE)
+    posing = stranger.start(
+        stranger.interpreter, script, "-d", *how, env={"CUDA_MPS_PIPE_DIRECTORY": str(spec.pipe_dir)}
+    )
+    assert posing.stdout is not None
+    assert posing.stdout.readline() == "ready\n"
+    (spec.pipe_dir / PID_FILE).chmod(0o666)  # as the daemon leaves it (fact 42)
+    stranger.python("import sys; open(sys.argv[1], 'w').write(sys.argv[2])", spec.pipe_dir / PID_FILE, str(posing.pid))
+    done = run_part(place, text, "epilog_slurmd")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert posing.poll() is None, "and it is nobody's to end"
+
+
+def test_another_daemon_of_the_same_user_is_not_waited_for(place: Path) -> None:
+    one, other = (DaemonSpec(place / name, place / f"log_{name}", multi_user=True) for name in ("a", "b"))
+    for spec in (one, other):
+        assert run_part(place, unit_text("slurm", (spec,)), "prolog_slurmd").returncode == 0
+    (one.pipe_dir / PID_FILE).write_text((other.pipe_dir / PID_FILE).read_text())
+    done = run_part(place, unit_text("slurm", (one,)), "epilog_slurmd")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert [daemon.pipe_dir for daemon in daemons_below(place)] == [other.pipe_dir]
+
+
+HANGING = ["nvidia-cuda-mps-control", "nvidia-smi", "find", "id", "install", "tr"]
+
+
+@pytest.mark.parametrize("program", HANGING)
+@pytest.mark.parametrize("part", ["prolog_slurmd", "epilog_slurmd"])
+def test_no_program_that_hangs_holds_the_node_up(place: Path, program: str, part: str) -> None:
+    tools = place / "bin"
+    tools.mkdir()
+    smi = tools / "nvidia-smi"
+    smi.write_text("#!/bin/sh\n")
+    hangs = tools / program
+    hangs.write_text("#!/bin/sh\nexec sleep 300\n")
+    for path in tools.iterdir():
+        path.chmod(0o755)
+    text = unit_text("slurm", (DaemonSpec(place / "pipe", place / "log", ("GPU-1",), multi_user=True),))
+    # The limits are seconds to tens of seconds; here they are a tenth of one, and the tries few.
+    text = re.sub(r'timeout -k 5 "\$@"', 'shift; timeout -k 5 0.1 "$@"', text).replace("-lt 50", "-lt 3")
+    path = f"{tools}:{Path(control_binary()[-1]).parent}:{os.environ['PATH']}"
+    environment = {"PATH": path, "SLURM_SCRIPT_CONTEXT": part, "SLURM_JOB_UID": "0"}
+    with (place / "output").open("w") as output:
+        script = subprocess.Popen(
+            ["sh", "-c", text], stdout=output, stderr=output, env=environment, start_new_session=True
+        )
+        try:
+            script.wait(120)
+        finally:
+            if script.poll() is None:
+                os.killpg(script.pid, signal.SIGKILL)
+                script.wait()
+
+
+@pytest.mark.parametrize("kind", get_args(UnitKind))
+def test_everything_that_could_hang_has_a_limit(kind: UnitKind) -> None:
+    spec = DaemonSpec(Path("/run/mps"), Path("/var/log/mps"), ("GPU-1",), limits=Limits(50.0))
+    for line in unit_text(kind, (spec,)).splitlines():
+        words = line.split("#")[0]
+        if "fail " in words:
+            words = words.split("fail ")[0]
+        if re.search(r"nvidia-smi|nvidia-cuda-mps-control|\bfind\b|/proc/\$1/(cmd|env)|\binstall\b|\bmkdir\b", words):
+            harmless = ("    start nvidia", "    printf", "        nvidia-cuda-mps*", "        grep", "    echo")
+            assert "limited" in words or "/usr/bin/timeout" in words or line.startswith(harmless), line
+
+
+def test_the_suite_that_runs_this_is_no_daemon(place: Path) -> None:
+    """Whoever names the program in an argument is not waited for."""
+    spec = DaemonSpec(place / "pipe", place / "log", multi_user=True)
+    sleeper = subprocess.Popen(
+        [sys.executable, "-c", "import time; time.sleep(600)", "nvidia-cuda-mps-control", "-d"],
+        env={**os.environ, "CUDA_MPS_PIPE_DIRECTORY": str(spec.pipe_dir)},
+    )
+    try:
+        begun = time.monotonic()
+        done = run_part(place, unit_text("slurm", (spec,)), "epilog_slurmd")
+        assert (done.returncode, done.stdout) == (0, ""), time.monotonic() - begun
+    finally:
+        sleeper.kill()
+        sleeper.wait()
