@@ -10,7 +10,7 @@ from mpstui.observe.nvml import RealNvml
 from mpstui.observe.processes import ProcProcesses
 from mpstui.observe.sources import NodeSources
 from mpstui.observe.xid import NodeXids
-from mpstui.sim import BrokenMarkerError, is_simulated
+from mpstui.sim import BrokenMarkerError, claim, is_simulated
 from mpstui.text import path_text
 
 CONTROL_BINARY = "nvidia-cuda-mps-control"
@@ -43,7 +43,7 @@ def open_node(
             f"{path_text(simulated[0])} is a simulated node; it cannot be shown together with a real one"
         )
     binary = environment.get("MPSTUI_CONTROL_BINARY", CONTROL_BINARY)
-    return NodeSources(False, (binary,), RealNvml(), ProcProcesses(), is_simulated, xids=NodeXids), dirs
+    return NodeSources(False, (binary,), RealNvml(), ProcProcesses(), is_simulated, claim=claim, xids=NodeXids), dirs
 
 
 def _simulated(pipe_dirs: Sequence[Path]) -> NodeSources:

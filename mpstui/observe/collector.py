@@ -321,7 +321,12 @@ class Collector:
 
     def _look(self) -> tuple[Place, ...]:
         found = self._find(self._pipe_dirs, self._log_dirs)
-        return tuple(found) if self._pipe_dirs else tuple(p for p in found if not self._sources.foreign(p.pipe_dir))
+        kept = found if self._pipe_dirs else (p for p in found if not self._sources.foreign(p.pipe_dir))
+        return tuple(
+            place if claim is None else place._replace(detail="; ".join(filter(None, (place.detail, claim))))
+            for place in kept
+            for claim in (self._sources.claim(place.pipe_dir),)
+        )
 
     async def _read(self) -> None:
         """NVML and /proc; neither is kept waiting for long by the other."""

@@ -87,6 +87,8 @@ class NodeSources:
     processes: ProcessSource
     foreign: Callable[[Path], bool] = lambda pipe_dir: False
     """Whether a discovered pipe directory belongs to the other kind of node, and so is none of this one's."""
+    claim: Callable[[Path], str | None] = lambda pipe_dir: None
+    """What a pipe directory says of itself and cannot prove, in words to show; None where it says nothing."""
     add: Callable[[Path], None] = lambda pipe_dir: None
     """Tells of one more pipe directory; real sources read the whole machine."""
     xids: Callable[[], XidSource] | None = None

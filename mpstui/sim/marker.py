@@ -7,6 +7,7 @@ import stat
 import sys
 from pathlib import Path
 
+from mpstui.observe.procfs import user_name
 from mpstui.observe.trusted import NotTrustedError, judge_directory, open_trusted
 from mpstui.sim.simd.config import MARKER, read_marker
 from mpstui.text import error_text, path_text
@@ -38,6 +39,17 @@ def is_simulated(pipe_dir: Path, *, check: bool = False) -> bool:
             return False
         raise BrokenMarkerError(f"the marker of a simulated node, {path_text(marker)}: {error_text(error)}") from None
     return True
+
+
+def claim(pipe_dir: Path) -> str | None:
+    """What a marker that does not count says, in words to show; None where there is none, and where it counts."""
+    try:
+        owner = os.lstat(pipe_dir / MARKER).st_uid
+    except (OSError, ValueError):
+        return None
+    if is_simulated(pipe_dir):
+        return None
+    return f"a file of {user_name(owner)}'s calls it a simulated node, which is not believed"
 
 
 def owners() -> frozenset[int]:

@@ -14,6 +14,7 @@ import pytest
 
 from mpstui import cli
 from mpstui.node import open_node
+from mpstui.observe.collector import Collector
 from mpstui.observe.processes import ProcProcesses
 from mpstui.sim import SimNode, SimNvml, SimProcesses, is_simulated
 from mpstui.sim.simd.config import MARKER, STATE, default_gpus, write_marker
@@ -144,6 +145,18 @@ def test_the_daemon_of_whoever_left_a_marker_is_found(
     told = json.loads(capfd.readouterr().out)
     assert {d["pipe_dir"]: d["pid"] for d in told["daemons"]}.get(os.fspath(forged)) == daemon
     assert told["source"] == "real"
+
+
+def test_what_the_marker_says_is_shown_as_its_owner_s_claim(stranger: Stranger, forged: Path, crowd: Path) -> None:
+    (crowd / "plain").mkdir()
+    sources, dirs = open_node((forged, crowd / "plain"))
+    claims = [sources.claim(pipe_dir) for pipe_dir in dirs]
+    place = Collector(dirs, sources)._look()[0]
+    sources.nvml.close()
+
+    said = f"a file of {stranger.uid}'s calls it a simulated node, which is not believed"
+    assert claims == [said, None]
+    assert said in place.detail
 
 
 def test_none_of_what_stands_beside_it_is_shown(forged: Path, daemon: int, capfd: pytest.CaptureFixture[str]) -> None:
