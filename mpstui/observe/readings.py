@@ -62,7 +62,7 @@ def fold_membership(state: DaemonState, reading: Membership, now: float) -> list
         elif status is not None:
             server.status = status
             if status == "ACTIVE":
-                state.failures = None
+                state.started(pid)
         if pid in reading.clients:
             events += _fold_clients(state, server, reading, now)
     _fold_rows(state, reading.rows)

@@ -139,7 +139,11 @@ class DaemonState:
         self.pending_elsewhere: list[Event] = []
         """Of clients in PID namespaces that the daemon does not see: it calls each of them 0."""
         self.failures: StartRecord | None = None
-        self._failed: dict[int, None] = {}
+        self._failed: dict[int, float] = {}
+        """Servers that have failed to start, and when."""
+        self._starting: dict[int, int | None] = {}
+        """Servers that are not ready yet and have not exited as the log tells, and for whom. /proc or an answer
+        may know sooner that one is gone."""
         self.blocked_by: int | None = None
         """The client whose second terminate_client blocks the daemon (fact 16)."""
         self.blocked_since: float | None = None
@@ -212,6 +216,7 @@ class DaemonState:
             self._end_server(pid, time)
         self.pending.clear()
         self.pending_elsewhere.clear()
+        self._starting.clear()
         self.failures = None
         self.defaults, self.blocked_by = LimitsInForce(), None
         self.daemon_pid = self.quitting_since = self.session_since = None
@@ -224,7 +229,7 @@ class DaemonState:
         if pid is None or pid not in self._failed:
             found.count += 1
         if pid is not None:
-            self._failed[pid] = None
+            self._failed[pid] = time or 0.0
             for known in tuple(self._failed)[:-_FAILED_LIMIT]:
                 del self._failed[known]
             found.server_pid = pid
@@ -232,10 +237,15 @@ class DaemonState:
         found.uid = uid if uid is not None else found.uid
         found.reason = reason or found.reason
 
-    def _ready(self, server: ServerRecord) -> None:
-        """The server takes clients: those of its user who waited unseen are served now."""
+    def started(self, pid: int) -> None:
+        """A server is ready: they do start."""
         self.failures = None
         self._failed.clear()
+        self._starting.pop(pid, None)
+
+    def _ready(self, server: ServerRecord) -> None:
+        """The server takes clients: those of its user who waited unseen are served now."""
+        self.started(server.pid)
         self.pending_elsewhere = [
             event
             for event in self.pending_elsewhere
@@ -301,6 +311,11 @@ def _daemon_exited(state: DaemonState, event: Event, now: float) -> list[Event]:
 def _server_starting(state: DaemonState, event: Event, now: float) -> list[Event]:
     assert event.server_pid is not None  # noqa: S101 - the parsers always know it
     known = state.servers.get(event.server_pid)
+    if event.server_pid in state._failed and (event.time or 0.0) <= state._failed[event.server_pid]:
+        return []  # server.log, read after control.log has told of its end
+    state._starting[event.server_pid] = event.uid if event.uid is not None else state._starting.get(event.server_pid)
+    for old in tuple(state._starting)[:-_FAILED_LIMIT]:
+        del state._starting[old]
     if known is None or known.status != "INITIALIZING":
         limits = LimitsInForce(None, state.defaults.priority, dict(state.defaults.memory), state.defaults.memory_known)
         known = ServerRecord(event.server_pid, now, started=event.time, status="INITIALIZING", limits=limits)
@@ -327,10 +342,9 @@ def _server_failed(state: DaemonState, event: Event, now: float) -> list[Event]:
 
 def _server_exited(state: DaemonState, event: Event, now: float) -> list[Event]:
     if event.server_pid is not None:
-        server = state.servers.get(event.server_pid)
-        told = server is not None and (server.ending or state.quitting_since is not None)
-        if server is not None and server.status == "INITIALIZING" and not told:
-            state.start_failed(server.pid, event.time, server.uid, None)
+        if event.server_pid in state._starting and state.quitting_since is None:
+            state.start_failed(event.server_pid, event.time, state._starting[event.server_pid], None)
+        state._starting.pop(event.server_pid, None)
         state._end_server(event.server_pid, event.time)
     return []
 
@@ -339,6 +353,7 @@ def _server_waiting(state: DaemonState, event: Event, now: float) -> list[Event]
     server = state._server(event, now)
     if server is not None:
         server.ending = True
+        state._starting.pop(server.pid, None)
     return []
 
 

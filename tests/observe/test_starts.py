@@ -98,6 +98,23 @@ def test_a_server_that_was_ready_or_was_told_to_end_has_not_failed_to_start(end:
     assert shot(node, "21:25:00")[1].start_failures is None
 
 
+@pytest.mark.parametrize("first", ["proc", "answer", "server.log"])
+def test_whoever_tells_first_that_it_is_gone_it_counts_once(first: str) -> None:
+    """The log is read a moment later than the process ends; the two logs one after the other."""
+    lines = tries(95)
+    node = fold("21:25:00", control=lines[:1])
+    node.set_facts({95}, {95: ProcessFacts(ProcessKey(95, 1))}, at("21:24:20"))
+    if first == "proc":
+        node.set_facts({95}, {}, at("21:24:20"))
+    if first == "answer":
+        fold_membership(node.watch(PIPE).state, Membership(at("21:25:00"), ()), at("21:25:00"))
+    fold("21:25:00", control=lines[1:], node=node)
+    if first == "server.log":
+        fold("21:25:00", server=server(95, "Startup", FAILED[0], clock="21:24:19.999"), node=node)
+    daemon = shot(node, "21:25:00")[1]
+    assert (daemon.start_failures.count, daemon.start_failures.uid, daemon.servers) == (1, 0, ())
+
+
 def test_those_who_wait_are_told_that_no_server_starts() -> None:
     wait = control("NEW CLIENT 700 from user 0: Server is not ready, push client to pending list", clock="21:24:19.000")
     problem = problems(fold("21:25:00", control=[*wait, *tries(95, 98)]))["pending"]
