@@ -216,7 +216,7 @@ def _node(options: argparse.Namespace) -> Iterator[tuple[Path, ...]]:
             folder = held.enter_context(demo_directory())
             node = SimNode.start(folder, scenario=options.demo)
         except (SimError, OSError) as error:
-            build_parser().error(f"there can be no demo here: {error_text(error)}")
+            build_parser().error(f"there can be no demo here: {error_text(error)}; TMPDIR may name another place")
         held.callback(node.stop)
         yield (folder,)
 

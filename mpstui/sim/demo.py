@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import itertools
 import os
 import re
 import shutil
@@ -15,6 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from mpstui.observe.trusted import NotTrustedError, judge_directory
+from mpstui.sim.marker import owners
 from mpstui.sim.node import SimNode
 from mpstui.sim.simd.config import MARKER
 
@@ -44,9 +47,10 @@ def remove_left() -> None:
     of this user's that nobody else can look into counts, with a demo's name and marker in it; no link is followed.
     """
     place = Path(tempfile.gettempdir())
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, NotTrustedError):
+        judge_directory(place, owners())  # elsewhere somebody could put another directory under the name
         names = [name for name in os.listdir(place) if _NAME.fullmatch(name)]
-        for name in sorted(names)[:_MOST]:
+        for name in itertools.islice((name for name in names if _is_mine(place / name)), _MOST):
             with contextlib.suppress(OSError):
                 _remove(place / name)
 
@@ -77,10 +81,17 @@ def _remove(folder: Path) -> None:
         names = os.listdir(lock)
         if names and (MARKER not in names or SimNode(folder, folder).daemon_pid is not None):
             return  # a person's; or an owner of before there was a lock lives
-        if _is(folder, lock):  # in /tmp, which is sticky, nobody else can exchange it
+        if _is(folder, lock):
             shutil.rmtree(folder, ignore_errors=True)
     finally:
         os.close(lock)
+
+
+def _is_mine(folder: Path) -> bool:
+    try:
+        return os.lstat(folder).st_uid == os.geteuid()
+    except OSError:
+        return False
 
 
 def _open(folder: Path) -> int:

@@ -144,6 +144,13 @@ def test_a_link_in_it_is_removed_and_not_what_it_leads_to(place: Path, tmp_path:
     assert (tmp_path / "kept").exists()
 
 
+def test_nothing_is_removed_where_somebody_could_exchange_it(place: Path) -> None:
+    folder = left(place)
+    place.chmod(0o777)
+    remove_left()
+    assert (folder / MARKER).exists()
+
+
 def test_many_starts_at_once_take_nobody_s_directory(place: Path) -> None:
     for number in range(20):
         left(place, f"mpstui-demo-left{number:04}")
