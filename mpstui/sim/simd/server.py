@@ -290,7 +290,7 @@ class Server:
 
     def fault(self, client: Client) -> None:
         """An illegal store of ``client``. Among busy neighbours the log names one of those and never the one that it
-        was, and the kernel another one, too; among idle ones both name the right one (facts 36 and 37)."""
+        was, and the kernel another one, as mostly seen; among idle ones both name the right one (facts 36, 37)."""
         busy = [c for c in self._on([x.device for x in client.contexts]) if c is not client and c.busy and not c.error]
         self._turn += 1
         self._tell_driver(client, busy[(self._turn + 1) % len(busy)] if busy else client)

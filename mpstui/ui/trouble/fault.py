@@ -192,7 +192,7 @@ class FaultScreen(TroubleScreen):
             since = f"since {clock}, {format_age(snapshot.time - fault.since)}"
         yield Para(f"A fatal fault, {since}. {count(fault.refused, 'new connection')} refused so far.", "bad", "✕")
         named = named_by_log(fault, tuple(v.client for v in self._seen.values() if v.client is not None))
-        worth = ": with busy neighbours it names the wrong one" if fault.named else ": whose fault it was is not known"
+        worth = ": with busy neighbours it often names the wrong one" if fault.named else ": whose it was is not known"
         yield Para(f"{named}{worth}.", "text", "·")
         yield Para(report.caveat, "warn" if fault.ended_nearby else "dim", "▲" if fault.ended_nearby else "·")
         indices = {device.uuid: device.index for device in snapshot.devices}
