@@ -77,12 +77,14 @@ def print_events(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
         xids = [xid.event() for xid in driver.past()] if driver is not None else []
 
         def write(event: Event, daemon: str | None) -> None:
+            if event.kind == "xid":
+                xids.append(event)  # the fault that it is about may be told after it
             if wanted(event):
                 if event.kind == "fatal_fault":
                     event = with_xids(event, (xid.values["xid"] for xid in xids_of(event.time, xids)))
                 sys.stdout.write(line(trail.named(event), daemon))
 
-        told = ((xid, None) for xid in xids if since is None or (xid.time or 0.0) >= since)
+        told = ((xid, None) for xid in tuple(xids) if since is None or (xid.time or 0.0) >= since)
         streams: list[Iterator[tuple[Event, str | None]]] = [_named(history, since) for history in histories]
         for event, daemon in heapq.merge(*streams, told, key=lambda told: told[0].time or 0.0):
             write(event, daemon)

@@ -176,8 +176,8 @@ class DaemonState:
 
     def suspects(self, event: Event) -> tuple[int, ...]:
         """Every client that may have made a fault that is just being told: those that it takes, those that had a
-        context on a device of theirs then or just before (one killed while busy is a cause, fact 17), and those of
-        which it is not known where they are. The log's word on who it was is not followed (fact 36)."""
+        context on a device of theirs then or just before (one killed while busy is a cause, fact 17); where the log
+        tells of none that it takes, all that have a context. Whom it names is not followed (fact 36)."""
         hit = _pids(event.values, "clients") | _pids(event.values, "named")
         server = self.servers.get(event.server_pid or 0)
         if server is None:
@@ -188,9 +188,9 @@ class DaemonState:
         devices = frozenset().union(*known, (self.ordinals[o] for o in event.devices if o in self.ordinals))
         found = set(hit)
         for pid, client in server.clients.items():
-            elsewhere = there[pid] and devices and not there[pid] & devices
-            idle = client.connected is not None and not client.contexts and not there[pid]
-            if not (elsewhere or idle):
+            # Whoever made it is among those that it takes: one of whom it is not known where it is was not there.
+            unknown = not hit and not (there[pid] and devices) and (client.contexts or client.connected is None)
+            if there[pid] & devices or unknown:
                 found.add(pid)
         for pid, (when, on) in server.departed.items():
             if when >= since and (not on or not devices or on & devices):

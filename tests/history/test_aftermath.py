@@ -124,6 +124,7 @@ def test_the_vendor_guides_own_fault_ends_when_those_hit_have_gone(told, left, h
     assert (server.fault.named, server.fault.devices) == ((), ("0", "1"))
     (report,) = fault_reports(daemon, snapshot)
     assert report.named == "server.log names no client: whose fault it was is not known."
+    assert report.fault.suspects == (11641, 11643), "nobody else was taken, so nobody else made it"
     (problem,) = [problem for problem in snapshot.problems if problem.code == "fault"]
     assert "server.log names nobody" in problem.text
 

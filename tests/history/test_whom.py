@@ -90,7 +90,8 @@ def test_a_history_asks_for_who_lives(tmp_path, asked, user):
 
 
 def test_suspects_are_all_that_were_on_the_devices_and_nobody_else():
-    """Clients on another device, without a context, or that had been terminated are none; one that just ended is."""
+    """Clients on another device, without a context, or of an unknown device that it did not take are none; one that has
+    just ended is."""
     uuids = ("GPU-a", "GPU-b")
     raw = []
     for pid, device in ((10, 0), (11, 0), (12, 1), (13, None), (14, 0)):
@@ -105,7 +106,7 @@ def test_suspects_are_all_that_were_on_the_devices_and_nobody_else():
         "Server is handling a fatal GPU error.",
         "All clients belonging to error trigging process 10 will be torn down",
     ]
-    node = fold("21:29:30.000", server=server(*raw))
+    node = fold("21:29:30.000", server=server("Status of client {PID: 15, Context ID: 1} is ACTIVE", *raw))
     (fault,) = [e for e in shot(node, "21:29:31")[0].events if e.kind == "fatal_fault"]
     assert (fault.named, [s.pid for s in fault.suspects]) == ((10,), [10, 11, 14])
     assert fault.pid is None
