@@ -78,8 +78,14 @@ clock is another one."""
 
 
 def xids_of(when: float | None, events: Iterable[Event]) -> tuple[Event, ...]:
-    """The Xids of the moment of a fault; on which of the node's GPUs, each says itself."""
-    return tuple(e for e in events if e.kind == "xid" and when is not None and abs((e.time or 0.0) - when) <= MOMENT)
+    """The Xids of the moment of a fault, but for those that are nearer to another fault among the events; on which of
+    the node's GPUs, each says itself."""
+    if when is None:
+        return ()
+    told = tuple(events)
+    faults = [e.time for e in told if e.kind == "fatal_fault" and e.time is not None]
+    found = (e for e in told if e.kind == "xid" and e.time is not None and abs(e.time - when) <= MOMENT)
+    return tuple(e for e in found if all(abs(e.time - when) <= abs(e.time - other) for other in faults))  # type: ignore[operator]
 
 
 def named_text(fault: ServerFault) -> str:

@@ -431,7 +431,9 @@ class Event:
 
     def sentence(self, user: str | None = None, most: int = 40) -> str:
         """``detail`` with the client's user, or else ``user``, and at most ``most`` characters of its command."""
-        about = [part for part in (self.user or user, (self.command or "")[:most]) if part]
+        command = self.command or ""
+        command = command if len(command) <= most else command[: most - 1].rstrip() + "…"
+        about = [part for part in (self.user or user, command) if part]
         if self.pid is None or not about:
             return self.detail
         return self.detail.replace(f"client {self.pid}", f"client {self.pid} ({', '.join(about)})", 1)

@@ -126,7 +126,7 @@ class EventLog:
         else:
             self._place(told)
             if event.kind == "fatal_fault":
-                self._link(told)
+                self._link()
         self._shown = None
 
     def _place(self, new: _Told) -> None:
@@ -152,15 +152,14 @@ class EventLog:
                 break
         else:
             self._place(told)
-        for other in self._told:
-            if other.event.kind == "fatal_fault":
-                self._link(other)
+        self._link()
 
-    def _link(self, fault: _Told) -> None:
-        """A fault has the numbers of the Xids of the same moment."""
-        numbers = [e.values["xid"] for e in xids_of(fault.event.time, (told.event for told in self._told))]
-        if numbers:
-            self._change(fault, with_xids(fault.event, numbers))
+    def _link(self) -> None:
+        """Each fault has the numbers of the Xids of its moment."""
+        near = [told.event for told in self._told if told.event.kind in {"fatal_fault", "xid"}]
+        for told in self._told:
+            if told.event.kind == "fatal_fault":
+                self._change(told, with_xids(told.event, [e.values["xid"] for e in xids_of(told.event.time, near)]))
 
     def repeats(self, event: Event, origin: Origin) -> bool:
         """Whether the other log has told it; ask once for each event, as what was told once is repeated once."""
@@ -194,7 +193,8 @@ class EventLog:
 def with_xids(fault: Event, numbers: Iterable[str]) -> Event:
     """The fault with the numbers in ``values["xid"]``, each once."""
     told = " ".join(dict.fromkeys(numbers))
-    return replace(fault, values={**fault.values, "xid": told}) if told else fault
+    others = {name: value for name, value in fault.values.items() if name != "xid"}
+    return replace(fault, values={**others, **({"xid": told} if told else {})})
 
 
 def same_xid(one: Event, other: Event) -> bool:

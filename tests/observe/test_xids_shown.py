@@ -7,7 +7,7 @@ import pytest
 from mpstui.faults import fault_reports
 from mpstui.observe.xid import Xid, parse_line
 from mpstui.sim import SimNode
-from tests.observe.replay import DATA, at, fold, lines, shot
+from tests.observe.replay import DATA, PIPE, at, events, fold, lines, shot
 from tests.observe.test_simulated import Watched
 
 FAULTS = {kind: lines(DATA / f"h100/faults-{kind}.log") for kind in ("control", "server")}
@@ -50,6 +50,18 @@ def test_another_number_another_gpu_and_another_time_are_others():
     assert [x.values["xid"] for x in fault_reports(daemon, snapshot)[0].xids] == ["31", "31", "43"]
     node.add_xids([Xid(WHEN, 31, UUID)])
     assert len(xids(node)) == 5, "NVML told of two"
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_of_two_faults_at_the_same_moment_each_has_the_xid_that_is_nearer(first):
+    node = fold("21:29:15.000", **FAULTS)
+    xids = [Xid(WHEN + 0.02, 31, UUID), Xid(WHEN + 0.93, 43, UUID)]
+    node.add_xids(xids if first else [])  # NVML may be faster than the log
+    again = b"[2026-11-20 21:29:13.100 Server  1140] Client {PID: 1134, Context: 1} encountered a fatal GPU error."
+    node.add_event(PIPE, events("server", [again])[0], "server", at("21:29:13.200"))
+    node.add_xids([] if first else xids)
+    told = [e.values["xid"] for e in shot(node, "21:29:59")[0].events if "xid" in e.values and e.kind == "fatal_fault"]
+    assert told == ["31", "43"]
 
 
 def test_what_comes_late_stands_in_its_place():

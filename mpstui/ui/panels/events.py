@@ -13,6 +13,8 @@ from mpstui.ui.cells import SEVERITY, with_indices
 from mpstui.ui.painted import Line
 from mpstui.ui.panel import Panel
 
+_COMMAND: Final = 20
+"""Characters of a command in a line: what happened comes behind it."""
 HIDDEN: Final[frozenset[EventKind]] = frozenset(
     {"command", "session_opened", "session_closed", "client_admitted", "unknown"}
 )
@@ -86,5 +88,5 @@ class EventsPanel(Panel[Event]):
     def describe(self, event: Event) -> tuple[Severity, str]:
         """How bad it is, and the log's sentence with the user's name and with indices in place of UUIDs."""
         user = self._users.get(event.pid) if event.pid is not None else None
-        text = printable(event.sentence(user) or event.kind.replace("_", " "))
+        text = printable(event.sentence(user, _COMMAND) or event.kind.replace("_", " "))
         return _SEVERITY.get(event.kind, "info"), with_indices(text, self._indices)
