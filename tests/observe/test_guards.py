@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from mpstui.control.legacy import PsRow
-from mpstui.model import ProcessKey
+from mpstui.model import Device, ProcessKey
+from mpstui.observe.problems import find_problems
 from mpstui.observe.readings import Membership, fold_membership
 from mpstui.observe.sources import ProcessFacts
 
@@ -77,3 +78,13 @@ def test_a_new_default_priority_reaches_the_servers_at_once() -> None:
     assert node.watch(PIPE).state.servers[SERVER].limits.priority == 1
     assert daemon.find_client(ProcessKey(8)).client_priority == 1
     assert daemon.find_client(ProcessKey(7)).client_priority is None
+
+
+@pytest.mark.parametrize(
+    ("used", "code"), [(48, "device_full"), (47, "device_nearly_full"), (44, "device_nearly_full"), (43, None)]
+)
+def test_a_device_is_nearly_full_before_it_is_full(used: int, code: str | None) -> None:
+    found = find_problems((), (Device("GPU-c", 0, contexts=used),), None)
+    assert [(p.code, p.severity) for p in found] == (
+        [] if code is None else [(code, "error" if code == "device_full" else "warning")]
+    )

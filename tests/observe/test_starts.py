@@ -125,6 +125,14 @@ def test_those_who_wait_are_told_that_no_server_starts() -> None:
     assert "started" in alone.remedy
 
 
+def test_another_users_client_does_not_wait_for_a_server_that_never_starts_to_end() -> None:
+    """Where servers do start, the one that is starting for another user is what it waits for (fact 21)."""
+    wait = control("NEW CLIENT 700 from user 5: Server is not ready, push client to pending list", clock="21:24:40.000")
+    begun = control("Starting new server 103 for user 0", clock="21:24:39.000")
+    assert shot(fold("21:25:00", control=[*begun, *wait]), "21:25:00")[1].pending[0].server_pid == 103
+    assert shot(fold("21:25:00", control=[*tries(95), *begun, *wait]), "21:25:00")[1].pending[0].server_pid is None
+
+
 @pytest.mark.parametrize(
     "text", ["Failed to start server using uid 5. out of memory", "Failed to start server using uid 5, error: 3"]
 )
