@@ -27,6 +27,7 @@ class LogTail:
     """
 
     __slots__ = (
+        "_access",
         "_buffer",
         "_fd",
         "_history",
@@ -59,6 +60,8 @@ class LogTail:
         self._history: int | None = history
         self._fd: int | None = None
         self._identity: tuple[int, int] | None = None
+        self._access = (0, 0, 0)
+        """Owner, mode and number of names that were judged."""
         self._owners = owners
         self._left: tuple[tuple[int, int], int, bool] | None = None
         """Which file was read how far when its owner was no longer believed."""
@@ -73,6 +76,9 @@ class LogTail:
         except OSError as error:
             return self._lost(error)
         identity = (found.st_dev, found.st_ino)
+        if identity == self._identity and (found.st_uid, found.st_mode, found.st_nlink) != self._access:
+            self._access = found.st_uid, found.st_mode, found.st_nlink
+            self._judge()
         if identity != self._identity:
             if self._fd is not None:
                 rest = self._rest(self._fd)
@@ -92,10 +98,14 @@ class LogTail:
         if owners == self._owners:
             return
         self._owners = owners
+        self._judge()
+
+    def _judge(self) -> None:
+        """Leaves a file that is not, or no longer, to be believed."""
         if self._fd is None or self._identity is None:
             return
         try:
-            os.close(open_log(self.path, owners))
+            os.close(open_log(self.path, self._owners))
         except UnreadableLogError as error:
             self._left = self._identity, self._offset - len(self._buffer), self._overlong
             self.close()
@@ -132,6 +142,7 @@ class LogTail:
             return False
         found = os.fstat(fd)
         self._fd, self._identity = fd, (found.st_dev, found.st_ino)
+        self._access = found.st_uid, found.st_mode, found.st_nlink
         self._offset, self._buffer, self._overlong, self.error, self.believed = 0, b"", False, None, True
         if self._left is not None and self._left[0] == self._identity:
             _, self._offset, self._overlong = self._left

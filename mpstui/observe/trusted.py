@@ -152,6 +152,8 @@ def _walk(path: Path, held: ExitStack, owners: Collection[int] | None, make: boo
     way, names, links, steered = [top], [base], 0, set[int]()
     if owners is not None:
         _judge(Path(os.fsdecode(base)), top, os.fstat(top), owners)
+        if inside:  # who runs the process says what is mounted there
+            steered |= set(owners) - {0}
     while rest:
         name = rest.pop(0)
         if name == b"..":

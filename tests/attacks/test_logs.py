@@ -6,10 +6,13 @@ A log decides who is shown as lost, or as the one that blocks the daemon, and so
 from __future__ import annotations
 
 import ast
+import grp
 import json
 import os
+import pwd
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -26,14 +29,15 @@ from mpstui.daemons.spec import DaemonSpec
 from mpstui.daemons.start import start
 from mpstui.history.reader import LogHistory
 from mpstui.node import open_node
+from mpstui.observe import trusted
 from mpstui.observe.collector import Collector
 from mpstui.observe.discovery import discover
 from mpstui.observe.logdir import binary_version, find_log_dir, last_written
-from mpstui.observe.logfile import UnreadableLogError, open_log, owners_of
+from mpstui.observe.logfile import UnreadableLogError, is_believed, open_log, owners_of
 from mpstui.observe.logtail import LogTail
 from mpstui.observe.watching import LogWatch
 from mpstui.sim import control_binary
-from tests.attacks.conftest import Stranger
+from tests.attacks.conftest import FIRST_UID, Stranger
 
 LINE = "[2026-11-20 21:24:23.049 Control   9] CUDA MPS Control binary version: 31337\n"
 FORGED = """
@@ -43,6 +47,7 @@ FORGED = """
 [2026-11-20 21:24:33.842 Control   9] NEW CLIENT 31337 from user 0: Server is not ready, push client to pending list
 """
 ROOT = owners_of(0)
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give a directory away")
 
 
 @pytest.fixture
@@ -263,6 +268,65 @@ def test_when_the_daemons_user_changes_so_does_who_is_believed(crowd: Path, stra
     tail.close()
 
 
+def test_a_log_that_others_may_write_to_by_now_is_left(crowd: Path) -> None:
+    (crowd / "control.log").write_text("one\n")
+    tail = LogTail(crowd / "control.log", owners=ROOT)
+    assert tail.poll() == [b"one"]
+    (crowd / "control.log").chmod(0o666)
+    with (crowd / "control.log").open("a") as log:
+        log.write("two\n")
+    assert (tail.poll(), tail.believed) == ([], False)
+    (crowd / "control.log").chmod(0o644)
+    assert (tail.poll(), tail.believed) == ([b"two"], True)
+    tail.close()
+
+
+@needs_root
+@pytest.mark.parametrize(
+    ("name", "members", "believed"),
+    [
+        ("syslog", (104,), True),  # /var/log of Ubuntu
+        ("syslog", (104, 1000), False),
+        ("root", (0, 5), True),
+        ("video", (), False),
+        ("video", (104,), False),
+        ("alice", (1000,), False),
+        ("root", (0, FIRST_UID), False),
+    ],
+)
+def test_a_group_that_may_write_is_known_by_its_members(
+    crowd: Path, monkeypatch: pytest.MonkeyPatch, name: str, members: tuple[int, ...], believed: bool
+) -> None:
+    users = [pwd.struct_passwd((f"u{uid}", "x", uid, 4242, "", "/", "/bin/sh")) for uid in members]
+    monkeypatch.setattr(trusted.grp, "getgrgid", lambda gid: grp.struct_group((name, "x", gid, [])))
+    monkeypatch.setattr(trusted.pwd, "getpwall", lambda: users)
+    trusted._is_shared.cache_clear()
+    try:
+        folder = crowd / "log"
+        folder.mkdir()
+        os.chown(folder, 0, 4242)
+        folder.chmod(0o775)
+        (folder / "control.log").write_text(LINE)
+        assert is_believed(folder / "control.log", ROOT) is believed
+    finally:
+        trusted._is_shared.cache_clear()
+
+
+@needs_root
+def test_an_access_control_list_that_names_somebody_is_seen(crowd: Path) -> None:
+    folder = crowd / "log"
+    folder.mkdir()
+    (folder / "control.log").write_text(LINE)
+    entries = ((1, 7, -1), (2, 7, FIRST_UID), (4, 5, -1), (16, 7, -1), (32, 5, -1))
+    acl = struct.pack("<I", 2) + b"".join(struct.pack("<HHi", *entry) for entry in entries)
+    try:
+        os.setxattr(folder, "system.posix_acl_access", acl)
+    except OSError as error:
+        pytest.skip(f"no access control lists here: {error}")
+    with pytest.raises(UnreadableLogError, match="access control list"):
+        open_log(folder / "control.log", ROOT)
+
+
 def test_a_guess_is_no_strangers(crowd: Path, stranger: Stranger) -> None:
     stranger.python(FILES, crowd / "mps_log_7", LINE)
     assert find_log_dir(crowd / "mps_7", None, None) is None
@@ -400,6 +464,7 @@ OPENERS = {
     "observe/discovery.py": "the PID file and the lock",
     "observe/procfs.py": "/proc",
     "observe/trusted.py": "what it is there for",
+    "observe/xid.py": "the log of the kernel",
     "plan/store.py": "the user's own profiles",
     "ui/terminal.py": "/proc",
 }
