@@ -321,7 +321,9 @@ class MpsTuiApp(App[int]):
     # Output.
 
     def on_resize(self, event: events.Resize) -> None:
+        """Nothing is known of the terminal's cells any more, also where it has its old size again: write them all."""
         self._diff.reset()
+        self.refresh()
 
     def _look_at_size(self) -> None:
         """Whatever has become of a change of size, the screen follows: a signal can be lost, and so can an event."""

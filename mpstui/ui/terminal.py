@@ -6,6 +6,8 @@ import os
 import select
 import signal
 import sys
+import termios
+import tty
 from codecs import getincrementaldecoder
 from collections.abc import Callable
 from io import TextIOWrapper
@@ -127,11 +129,18 @@ class TerminalDriver(LinuxDriver):
         os.killpg(0, signal.SIGSTOP)
 
     def _sigcont_application(self, *args: object) -> None:
-        """Go on. After a bare SIGSTOP the modes are as they were (the shell restores them), but not what is shown."""
+        """Go on. After a bare SIGSTOP the screen is as it was, but a shell has taken the keyboard back, and written."""
         if self._must_signal_resume:
             super()._sigcont_application(*args)
-        else:
-            self.send_message(self.SignalResume())
+            return
+        try:
+            now = termios.tcgetattr(self.fileno)
+            now[tty.LFLAG], now[tty.IFLAG] = self._patch_lflag(now[tty.LFLAG]), self._patch_iflag(now[tty.IFLAG])
+            now[tty.CC][termios.VMIN] = 1
+            termios.tcsetattr(self.fileno, termios.TCSANOW, now)
+        except termios.error:
+            self._tell_lost()
+        self.send_message(self.SignalResume())
 
     def disable_input(self) -> None:
         """Ends the thread that reads; it sleeps until there is something to read."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+from pathlib import Path
 
 import pytest
 from program import MPSTUI, WHOLE, Node
@@ -110,6 +112,28 @@ def test_ctrl_z_stops_the_job_and_fg_brings_the_whole_screen_back(node: Node) ->
         terminal.key("q")
         terminal.wait_for("ended 0")
         assert_restored(terminal)
+
+
+def test_after_somebody_else_s_stop_and_fg_a_key_is_heard_at_once_and_not_echoed(node: Node) -> None:
+    shell = ["bash", "-c", 'set -m; "$@"; read x; fg; read x; fg; echo ended $?', "sh"]
+    with Terminal([*shell, *MPSTUI, "--pipe-dir", str(node.pipe_dir)]) as terminal:
+        terminal.wait_for(WHOLE)
+        terminal.key("ctrl+z")
+        terminal.wait_for("Stopped")
+        terminal.send("\n")  # from now on the shell knows the terminal's settings, and puts them back when a job stops
+        terminal.wait_for(lambda t: WHOLE in t.text and "Stopped" not in t.text)
+        (pid,) = Path(f"/proc/{terminal.pid}/task/{terminal.pid}/children").read_text().split()
+        os.kill(int(pid), signal.SIGSTOP)
+        until(lambda: process_state(int(pid)) == "T", DEADLINE, "the program is stopped")
+        terminal.wait_for("Stopped")
+        terminal.send("\n")
+        terminal.wait_for(lambda t: WHOLE in t.text and "Stopped" not in t.text)
+        terminal.key("t")
+        terminal.wait_for("Cancel")
+        terminal.key("escape")
+        terminal.wait_for(lambda t: "Cancel" not in t.text)
+        terminal.key("q")
+        terminal.wait_for("ended 0")
 
 
 def test_ctrl_z_where_no_shell_would_bring_it_back_stops_nothing(node: Node) -> None:
