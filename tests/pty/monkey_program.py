@@ -1,0 +1,99 @@
+"""mpstui that tells, when asked, what its screen should show; otherwise the program as it is.
+
+    python monkey_program.py DIRECTORY [arguments of mpstui]
+
+At SIGUSR1 it waits until nothing is left to paint and the screen has the terminal's size. Then it writes
+``DIRECTORY/frame``, JSON: ``columns``, ``lines``, ``sequence`` (a whole repaint, as Textual itself would write it),
+``screens``, and ``stuck``, which is not empty where it gave up. A mark follows on the terminal, and the program does
+nothing more until the file is taken away: what the terminal got before the mark is what belongs to the frame.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import select
+import signal
+import sys
+import time
+from pathlib import Path
+
+from mpstui.cli import main
+from mpstui.ui.app import MpsTuiApp
+
+MARK = "\x1b]7777;frame\x07"
+PATIENCE = 60.0
+"""Seconds after which a screen that has still something to paint is taken never to paint it."""
+
+
+def left_to_do(app: MpsTuiApp) -> str:
+    """What keeps the screen from being what it should be; empty where nothing does."""
+    screen = app.screen
+    size = os.get_terminal_size(sys.__stdin__.fileno())
+    waits = {
+        "size": (app.size, screen.outer_size) != (size, size),
+        "resize": app._resize_event is not None,
+        "batch": app._batch_count,
+        "mount": not screen._is_mounted,
+        "layout": screen._layout_required or screen._scroll_required or screen._recompose_required,
+        "repaint": screen._repaint_required or screen._dirty_widgets or screen._compositor._dirty_regions,
+        "messages": app._message_queue.qsize() or screen._message_queue.qsize(),
+        "calls": app._next_callbacks or screen._next_callbacks or screen._callbacks,
+    }
+    return " ".join(f"{name}={value}" for name, value in waits.items() if value)
+
+
+class Teller:
+    """Answers one question after the other."""
+
+    def __init__(self, app: MpsTuiApp, directory: Path) -> None:
+        self.app = app
+        self.frame = directory / "frame"
+        self.task: asyncio.Task[None] | None = None
+
+    def asked(self) -> None:
+        if self.task is None or self.task.done():
+            self.task = asyncio.create_task(self.tell())
+
+    async def tell(self) -> None:
+        end = time.monotonic() + PATIENCE
+        quiet = 0
+        while quiet < 3:  # a message can be on its way between two widgets
+            await asyncio.sleep(0.005)
+            if self.app._exit or not self.app.screen_stack:
+                return
+            quiet = quiet + 1 if not left_to_do(self.app) else 0
+            if time.monotonic() > end:
+                break
+        app, screen = self.app, self.app.screen
+        update = screen._compositor.render_update(full=True, screen_stack=app._background_screens)
+        known = {
+            "columns": app.size.width,
+            "lines": app.size.height,
+            "sequence": update.render_segments(app.console).replace("\n", ""),
+            "screens": str(app.screen_stack),
+            "stuck": left_to_do(app),
+        }
+        draft = self.frame.with_suffix(".draft")
+        draft.write_text(json.dumps(known))
+        draft.rename(self.frame)
+        app._driver.write(MARK)
+        while self.frame.exists():
+            select.select([], [], [], 0.002)
+
+
+def run(directory: Path, arguments: list[str]) -> int:
+    loading = MpsTuiApp.on_load
+
+    def on_load(app: MpsTuiApp) -> None:
+        loading(app)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, Teller(app, directory).asked)
+        (directory / "pid").write_text(str(os.getpid()))
+
+    MpsTuiApp.on_load = on_load
+    return main(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(run(Path(sys.argv[1]), sys.argv[2:]))
