@@ -244,8 +244,13 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("kind", WRONG)
-@pytest.mark.parametrize("command", [["status"], ["doctor"], ["daemon", "stop"], ["plan", "--clients", "2"], ["load"]])
+COMMANDS = (["doctor"], ["daemon", "stop"], ["plan", "--clients", "2"], ["load"])
+
+
+@pytest.mark.parametrize(
+    ("command", "kind"),
+    [*((["status"], kind) for kind in WRONG), *((command, "400 digits of SMs") for command in COMMANDS)],
+)
 def test_a_wrong_marker_of_one_s_own_is_told_of(
     command: list[str], kind: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
