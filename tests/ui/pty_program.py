@@ -13,15 +13,21 @@ import signal
 import struct
 import sys
 import termios
+from collections.abc import Callable
 from dataclasses import replace
 
 from .fakes import FakeCollector
 from .screen import make_app
 from .snapshots import one_daemon
 
+MARK = "\x1b]7777;ten\x07"
+"""On the terminal behind what ten snapshots have had written."""
+
 
 class Ticking(FakeCollector):
-    """A new snapshot ten times a second; what changes in it depends on the mode."""
+    """A new snapshot ten times a second; what changes in it depends on the mode. A mark behind each ten of them."""
+
+    mark: Callable[[], None]
 
     def __init__(self, mode: str) -> None:
         super().__init__(one_daemon())
@@ -41,6 +47,8 @@ class Ticking(FakeCollector):
             await asyncio.sleep(0.1)
             number += 1
             self.push(changed(one_daemon(), number) if self._mode == "rows" else one_daemon())
+            if number % 10 == 0:
+                self.mark()
 
 
 def changed(snapshot, number: int):
@@ -72,6 +80,7 @@ def main(mode: str, terminal: str = "") -> int:
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGWINCH})  # threads inherit it
     app = make_app(None)
     app.collector = Ticking(mode)
+    app.collector.mark = lambda: app._driver.write(MARK)
     return app.run() or 0
 
 

@@ -9,6 +9,8 @@ import pytest
 from terminal import Terminal
 
 TESTS = Path(__file__).parents[1]
+MARK = b"\x1b]7777;ten\x07"
+"""See pty_program."""
 
 
 def start(*modes: str, **environment: str) -> Terminal:
@@ -23,16 +25,15 @@ def fills(terminal: Terminal) -> bool:
 
 
 def settle(terminal: Terminal) -> None:
-    """Until nothing has come for a while."""
-    while terminal.read(0.4):
-        pass
+    """Until ten snapshots have had nothing written."""
+    terminal.bytes.clear()
+    terminal.wait_for(lambda t: 2 * MARK in t.bytes)
 
 
 def test_nothing_is_written_when_nothing_changes() -> None:
     with start("quiet") as terminal:
         terminal.wait_for("46 clients")
-        settle(terminal)
-        assert terminal.read_for(1.0) == 0, "ten snapshots that say the same"
+        terminal.wait_for(lambda t: 4 * MARK in t.bytes)
 
 
 @pytest.mark.parametrize("colors", [{}, {"COLORTERM": "", "TERM": "xterm"}], ids=["truecolor", "few colours"])
@@ -66,10 +67,10 @@ def test_after_many_differences_the_screen_is_the_one_that_a_full_repaint_gives(
 def test_a_tick_in_which_every_row_changes_is_small() -> None:
     with start("rows") as terminal:
         terminal.wait_for("46 clients")
-        terminal.read_for(0.3)
-        ticks = 20
-        written = terminal.read_for(ticks / 10)
-        assert 0 < written / ticks < 2500, "bytes for each snapshot with 46 rows and 2 devices changed"
+        terminal.bytes.clear()
+        terminal.wait_for(lambda t: t.bytes.count(MARK) > 3)
+        for ten in terminal.bytes.split(MARK)[2:-1]:
+            assert 0 < len(ten) / 10 < 2500, "bytes for each snapshot with 46 rows and 2 devices changed"
 
 
 def test_a_terminal_that_changes_again_while_its_size_is_read_is_filled_as_it_is_then() -> None:
