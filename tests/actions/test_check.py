@@ -223,3 +223,9 @@ def test_without_logs_it_is_said_that_nobody_knows_of_an_earlier_terminate(watch
     request = Request("terminate_client", PIPE, clients=(ProcessKey(643, 1),))
     warnings = preview(request, node(client(643), watch=watch)).warnings
     assert any("cannot be read" in text for text in warnings) == warned
+
+
+@pytest.mark.parametrize(("limit", "warned"), [("1023M", True), ("1024M", False), ("1G", False), ("1M", True)])
+def test_below_a_gib_a_context_alone_may_be_too_much(limit: str, warned: bool) -> None:
+    shown = preview(Request("set_pinned_mem_limit", PIPE, limit, 634, "0"), node())
+    assert any("context" in warning for warning in shown.warnings) is warned

@@ -125,6 +125,17 @@ def test_those_who_wait_are_told_that_no_server_starts() -> None:
     assert "started" in alone.remedy
 
 
+def test_what_the_problem_of_those_who_wait_is_about() -> None:
+    """One client with a PID is named; of several, and of one without, it is the daemon's."""
+    named = control(
+        "NEW CLIENT 700 from user 0: Server is not ready, push client to pending list", clock="21:24:19.000"
+    )
+    more = [line.replace(b"700", b"701") for line in named]
+    assert problems(fold("21:25:00", control=named))["pending"].subject == "client 700"
+    assert problems(fold("21:25:00", control=[*named, *more]))["pending"].subject == str(PIPE)
+    assert problems(fold("21:25:00", control=waiting(0)))["pending"].subject == str(PIPE)
+
+
 def test_another_users_client_does_not_wait_for_a_server_that_never_starts_to_end() -> None:
     """Where servers do start, the one that is starting for another user is what it waits for (fact 21)."""
     wait = control("NEW CLIENT 700 from user 5: Server is not ready, push client to pending list", clock="21:24:40.000")
