@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from mpstui.control.answer import Answer, Outcome
 from mpstui.control.legacy import PsRow
 from mpstui.model import Device, ProcessKey
 from mpstui.observe.problems import find_problems
 from mpstui.observe.readings import Membership, fold_membership
 from mpstui.observe.sources import ProcessFacts
 
-from .replay import PIPE, at, fold, shot
+from .replay import PIPE, at, fold, running, shot
 from .test_starts import control, server
 
 SERVER = 634
@@ -88,3 +89,26 @@ def test_a_device_is_nearly_full_before_it_is_full(used: int, code: str | None) 
     assert [(p.code, p.severity) for p in found] == (
         [] if code is None else [(code, "error" if code == "device_full" else "warning")]
     )
+
+
+@pytest.mark.parametrize(
+    ("mode", "word"), [({"protocol": "v3"}, "protocol 3"), ({"static_partitioning": True}, "(-S)")]
+)
+def test_a_mode_that_is_not_spoken_is_a_problem_with_its_reason_and_remedy(mode: dict[str, object], word: str) -> None:
+    node = served()
+    node.set_places([running()._replace(**mode)])
+    snapshot, daemon = shot(node, "21:25:00")
+    (problem,) = [problem for problem in snapshot.problems if problem.code == "daemon_read_only"]
+    assert problem.text == f"{daemon.unspoken[0].upper()}{daemon.unspoken[1:]}."
+    assert word in problem.text
+    assert problem.remedy == daemon.remedy
+    assert "nvidia-cuda-mps-control" in problem.remedy
+    assert (daemon.health, daemon.state_word) == ("ok", "read-only")
+
+
+@pytest.mark.parametrize("message", ["", "held by 4711."])
+def test_a_held_daemon_says_what_the_command_said(message: str) -> None:
+    node = served()
+    node.set_probe(PIPE, Answer("ps", Outcome.HELD, message=message), at("21:25:00"))
+    detail = shot(node, "21:25:00")[1].health_detail
+    assert detail.startswith(message.rstrip(".") or "a control session is kept open")
