@@ -78,6 +78,11 @@ class LogParser:
         assert self._server is not None  # noqa: S101 - one of the two is there, by construction
         return self._server.feed(line) if line else self._server.bare(raw)
 
+    @property
+    def gathers(self) -> bool:
+        """Whether a group of lines is being told."""
+        return self._server is not None and self._server.gathers
+
     def flush(self) -> list[Event]:
         """Events of a group that no other line has ended yet."""
         return self._server.flush() if self._server else []

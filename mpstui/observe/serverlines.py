@@ -132,6 +132,11 @@ class ServerLines:
         """A line without a time."""
         return [Event("unknown", detail=raw_text(raw), raw=raw_text(raw))] if raw.strip() else []
 
+    @property
+    def gathers(self) -> bool:
+        """Whether the lines of a fault are being told."""
+        return self._fault is not None
+
     def flush(self) -> list[Event]:
         fault, self._fault = self._fault, None
         return [fault.event()] if fault else []

@@ -12,6 +12,9 @@ from mpstui.observe.logparse import LogKind, LogParser
 from mpstui.observe.logtail import LogTail
 
 Told = tuple[LogKind, Event]
+GROUP: Final = 0.03
+"""Seconds without a line after which a group of lines is over: two looks may come closer together than the lines of one
+fault are written."""
 CONTROL_MARKER: Final = b"Starting control daemon using socket"
 SERVER_MARKER: Final = b"] Startup"
 
@@ -26,6 +29,8 @@ class LogWatch:
         self._server = LogTail(log_dir / "server.log", SERVER_MARKER, owners=owners)
         self._parsers = {"control": LogParser("control"), "server": LogParser("server")}
         self._tails: tuple[tuple[LogKind, LogTail], ...] = (("control", self._control), ("server", self._server))
+        self._clock: Callable[[], float] | None = None
+        self._read_at = 0.0
         self.settled = True
         """Whether the last poll found nothing: else there may be more, or a group of lines that is not over."""
 
@@ -73,6 +78,7 @@ class LogWatch:
 
     def live(self, monotonic: Callable[[], float]) -> None:
         """From here on lines are read as they are written."""
+        self._clock = monotonic
         for parser in self._parsers.values():
             parser.live(monotonic)
 
@@ -82,11 +88,15 @@ class LogWatch:
         self.settled = True
         for kind, tail in self._tails:
             lines = tail.poll()
+            now = self._clock() if self._clock is not None else 0.0
             if lines:
                 self.settled = False
+                self._read_at = now
                 told += self._parse(kind, lines)
-            else:
+            elif self._clock is None or now - self._read_at >= GROUP or not self._parsers[kind].gathers:
                 told += ((kind, event) for event in self._parsers[kind].flush())
+            else:
+                self.settled = False
         return _ordered(told) if len(told) > 1 else told
 
     def missed(self) -> bool:

@@ -8,6 +8,7 @@ import os
 import pytest
 
 from mpstui.observe.logtail import HISTORY_BYTES, LINE_BYTES, LogTail
+from mpstui.observe.watching import LogWatch
 
 
 def test_whole_lines_only(tmp_path):
@@ -168,3 +169,28 @@ def test_unreadable(tmp_path):
     tail = LogTail(path)
     assert tail.poll() == []
     assert "Permission denied" in (tail.error or "")
+
+
+def test_a_fault_whose_lines_are_read_in_two_looks_is_one(tmp_path):
+    """Two looks may come closer together than the server writes the lines of one fault."""
+    now = [100.0]
+    for kind in ("control", "server"):
+        (tmp_path / f"{kind}.log").touch()
+    watch = LogWatch(tmp_path, frozenset({os.getuid()}))
+    watch.history()
+    watch.live(lambda: now[0])
+    stamp = b"[2022-04-28 15:56:08.906 Other 11570] Volta MPS: "
+    found = []
+    with (tmp_path / "server.log").open("ab", buffering=0) as log:
+        log.write(stamp + b"Server is handling a fatal GPU error.\n")
+        found += watch.poll()
+        found += watch.poll()
+        assert (found, watch.settled) == ([], False)
+        log.write(stamp + b"status of client {11641, 1} is INACTIVE\n")
+        found += watch.poll()
+        found += watch.poll()
+        now[0] += 0.1
+        found += watch.poll()
+    watch.close()
+    ((_, event),) = found
+    assert (event.kind, event.values["clients"]) == ("fatal_fault", "11641")
