@@ -15,7 +15,7 @@ from typing import Final
 
 from mpstui.model import ProcessKey
 from mpstui.observe.trusted import NotTrustedError, open_trusted
-from mpstui.text import error_text, path_text
+from mpstui.text import error_text, path_text, unprintable
 
 REMEDY: Final = (
     "What ends somebody's work is written down first. Make room, or set MPSTUI_AUDIT_LOG to a file in a directory that"
@@ -106,6 +106,8 @@ class AuditLog:
 
     def _open(self, flags: int) -> int:
         """Raises NotTrustedError where it is no regular file of the user's own, and OSError."""
+        if (problem := unprintable(self.path)) is not None:
+            raise NotTrustedError(problem, "kind")
         descriptor = open_trusted(self.path, flags, {0, os.geteuid()}, make=bool(flags & os.O_CREAT))
         found = os.fstat(descriptor)
         mode = stat.S_IMODE(found.st_mode)
