@@ -16,6 +16,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from mpstui.control.channel import patience
 from mpstui.load.process import adopt_orphans
 from mpstui.load.runner import descendants, end_all
 
@@ -48,7 +49,9 @@ def main() -> int:
         if not reason:
             wait_for_the_end(wakeup)
             with contextlib.suppress(OSError, subprocess.SubprocessError):
-                subprocess.run(binary, input=_QUIT, env=environment, timeout=_QUIT_SECONDS, capture_output=True)
+                subprocess.run(
+                    binary, input=_QUIT, env=environment, timeout=patience(_QUIT_SECONDS), capture_output=True
+                )
     except OSError:
         pass  # nobody listens any more: the same end
     finally:
@@ -75,7 +78,7 @@ def start(binary: list[str], environment: dict[str, str], output: Path) -> bytes
                 stdin=subprocess.DEVNULL,
                 stdout=said,
                 stderr=said,
-                timeout=_START_SECONDS,
+                timeout=patience(_START_SECONDS),
             )
             said.seek(0)
             words = said.read(2000).split()

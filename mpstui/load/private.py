@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 
 from mpstui.control.answer import Answer
-from mpstui.control.channel import ControlChannel
+from mpstui.control.channel import ControlChannel, patience
 from mpstui.control.mps import MpsControl
 from mpstui.load.guard import LOG, PIPE, READY
 from mpstui.text import error_text, printable
@@ -65,7 +65,7 @@ class PrivateDaemon:
         said = b""
         if guard.stdout is not None:
             with contextlib.suppress(asyncio.TimeoutError):
-                said = await asyncio.wait_for(guard.stdout.readline(), _START_SECONDS)
+                said = await asyncio.wait_for(guard.stdout.readline(), patience(_START_SECONDS))
         if said != READY:
             reason = printable(said.strip(), 200) or "no reason given"
             raise PrivateDaemonError(f"a private daemon does not start: {reason}")
@@ -84,7 +84,7 @@ class PrivateDaemon:
             return
         guard.stdin.close()
         with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(guard.wait(), _END_SECONDS)
+            await asyncio.wait_for(guard.wait(), patience(_END_SECONDS))
 
 
 async def ask_daemon(pipe_dir: Path, binary: tuple[str, ...]) -> Answer[tuple[int, ...]]:

@@ -9,7 +9,7 @@ import pytest
 from mpstui.observe.notices import Notices, open_watcher
 from tests.observe.fakes import AtOnce
 
-PATIENCE = 20.0
+PATIENCE = 120.0
 
 
 @pytest.fixture(scope="module")
