@@ -234,8 +234,9 @@ class Keeper:
             watched.watch, watched.watch_detail = "none", f"It is not asked, and its logs cannot be followed: {trouble}"
         else:
             watched.watch = "polling"
-            detail = f"The daemon is asked every few seconds, and each question goes to its log: {trouble}"
-            watched.watch_detail = detail
+            asked = "The daemon is asked every few seconds, and each question goes to its log"
+            believed = self._logs is None or self._logs.believed
+            watched.watch_detail = f"{asked}: {trouble}" if believed else f"{trouble[:1].upper()}{trouble[1:]}. {asked}"
         watched.watch_remedy = REMEDY if self._logs and not self._logs.believed else None
         self.schedule.polling = watched.watch == "polling"
         watched.version = self._logs.version if self._logs else None

@@ -35,7 +35,8 @@ class UnreadableLogError(Exception):
             self.reason = f"not read: {error}"
         else:
             self.reason = error if isinstance(error, str) else error_text(error)
-        super().__init__(f"{path_text(path)}: {self.reason}")
+        # What is not trusted is named there: the log, or what is above it.
+        super().__init__(self.reason if self.not_believed else f"{path_text(path)}: {self.reason}")
 
 
 def owners_of(daemon_uid: int | None) -> Owners:
