@@ -21,6 +21,10 @@ async def settled(min_sleep: float = 0.0, max_sleep: float = DEADLINE) -> None:
     app = active_app.get()
     end = time.monotonic() + DEADLINE
     while time.monotonic() < end:
+        typeahead = getattr(app, "typeahead", None)
+        if typeahead is not None and typeahead.busy and not app._exit:
+            await asyncio.sleep(0.001)  # it waits until no callback is ready, not even this one
+            continue
         await asyncio.sleep(0)
         if loop._ready:
             continue

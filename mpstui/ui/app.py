@@ -8,7 +8,7 @@ import signal
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from rich.console import RenderableType
 from textual import events
@@ -29,6 +29,7 @@ from mpstui.ui.diff import ScreenDiff, WrittenUpdate
 from mpstui.ui.overview import Overview
 from mpstui.ui.terminal import TerminalDriver, can_come_back
 from mpstui.ui.theme import variable_defaults
+from mpstui.ui.typeahead import Typeahead, opens
 
 if TYPE_CHECKING:
     from mpstui.ui.daemons.contract import DaemonBackend
@@ -110,6 +111,7 @@ class MpsTuiApp(App[int]):
         self._taking_over = taking_over
         self.load: LoadSession | None = None
         self._diff = ScreenDiff()
+        self.typeahead = Typeahead(self, lambda: self.overview.knows)
         self._paused_at: float | None = None
         self._unsubscribe: Callable[[], None] | None = None
         self._starting: asyncio.Task[None] | None = None
@@ -160,6 +162,7 @@ class MpsTuiApp(App[int]):
             self.notify(text, title="Configuration", severity="warning", timeout=15, markup=False)
 
     async def on_unmount(self) -> None:
+        self.typeahead.close()
         if self._unsubscribe is not None:
             self._unsubscribe()
         for number in self._signals:
@@ -203,6 +206,20 @@ class MpsTuiApp(App[int]):
         else:
             self.notify("No shell with job control is here to come back from; q quits.", severity="warning")
 
+    # Keys.
+
+    async def on_event(self, event: events.Event) -> None:
+        """What is typed, clicked or pasted goes to what takes it one after the other."""
+        typed = isinstance(event, events.InputEvent | events.Paste) and not event.is_forwarded
+        if not (typed and self.typeahead.keeps(event)):
+            await super().on_event(event)
+
+    def notify(self, message: str, **options: Any) -> None:
+        """A warning is how a key is told that it does nothing."""
+        if options.get("severity", "information") != "information":
+            self.typeahead.refuse()
+        super().notify(message, **options)
+
     # Snapshots.
 
     def _receive(self, snapshot: Snapshot) -> None:
@@ -210,7 +227,8 @@ class MpsTuiApp(App[int]):
 
     def on_new_snapshot(self, message: NewSnapshot) -> None:
         if self._paused_at is None:
-            self._show(message.snapshot)
+            with self.typeahead.by_itself():
+                self._show(message.snapshot)
 
     def _show(self, snapshot: Snapshot | None) -> None:
         """Only the screen in front is brought up to date; the overview catches up when it is in front again."""
@@ -313,6 +331,7 @@ class MpsTuiApp(App[int]):
         """The load's own clients, with their numbers."""
         return self.load.keys if self.load is not None else {}
 
+    @opens
     def action_show_help(self) -> None:
         from mpstui.ui.dialogs import HelpScreen
 
@@ -360,10 +379,13 @@ class MpsTuiApp(App[int]):
                 self._diff.reset()
             elif not sequence and self.cursor_position == self._previous_cursor_position:
                 self.post_display_hook()
+                self.typeahead.painted()
                 return
             else:
                 update = WrittenUpdate(sequence)
         super()._display(screen, cast("RenderableType | None", update))
+        if renderable is not None and not self._batch_count:
+            self.typeahead.painted()
 
     def _writes(self) -> bool:
         """Whether Textual would write an update to the terminal now."""

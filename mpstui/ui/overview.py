@@ -27,6 +27,7 @@ from mpstui.ui.panels import ClientsPanel, DevicesPanel, EventsPanel, LimitsPane
 from mpstui.ui.panels.limits import LimitRow
 from mpstui.ui.slip import Slip
 from mpstui.ui.trouble.offers import WithTrouble
+from mpstui.ui.typeahead import opens
 
 if TYPE_CHECKING:
     from textual.widgets import Input
@@ -79,6 +80,7 @@ class Overview(WithTrouble):
         self._pipe_dir: Path | None = None
         self._plan: Plan | None = None
         self._filter: Input | None = None
+        self._rescues: tuple[str, ...] = ()
         self._left: str | None = None
         """The panel that the focus had to leave because it went; it gets the focus back."""
         self.header = Header(read_only=runner.read_only)
@@ -129,6 +131,20 @@ class Overview(WithTrouble):
             return None
         found = self._snapshot.daemon(self._pipe_dir) if self._pipe_dir else None
         return found or self._snapshot.daemons[0]
+
+    @property
+    def knows(self) -> bool:
+        """Whether anything of the node is shown."""
+        return self._snapshot is not None
+
+    @property
+    def face(self) -> tuple[object, ...]:
+        """What gives its keys another meaning: which daemon is shown, whether its card stands in for its panels, and
+        who can be rescued."""
+        daemon = self.daemon
+        if daemon is None or (self._filter is not None and self.focused is self._filter):
+            return ()
+        return daemon.pipe_dir, daemon.health == "ok", self._rescues
 
     def apply(self, snapshot: Snapshot | None, paused: float | None) -> None:
         """Show this snapshot; ``paused`` is the time at which the screen was stopped."""
@@ -237,13 +253,17 @@ class Overview(WithTrouble):
     def _show_keys(self) -> None:
         snapshot, daemon = self._snapshot, self.daemon
         hints: list[KeyHint] = []
+        rescues = []
         for action in self._runner.actions:
             harm = action.danger is Danger.HARM
             available = self._refusal(action) is None
             if action.finds_clients and not available:
                 continue  # a rescue shows when there is something to rescue
+            if action.finds_clients:
+                rescues.append(action.id)
             key = shown_key(self._keymap, f"{ACTION_PREFIX}{action.id}", action.key)
             hints.append(KeyHint(key, action.title, f"act('{action.id}')", 5 if harm else 4, available))
+        self._rescues = tuple(rescues)
         ready = daemon is not None and daemon.health == "ok"
         hints += self.trouble_hints(snapshot, daemon)
         hints += program_hints(self._keymap, known=snapshot is not None, ready=ready, paused=self._paused is not None)
@@ -256,6 +276,7 @@ class Overview(WithTrouble):
             return no_daemon(self._snapshot)
         return self._runner.unavailable(action, self._snapshot, daemon.pipe_dir, self.clients.targets())
 
+    @opens
     def action_act(self, action_id: str) -> None:
         """Open an action's dialog, for the clients that are chosen now: nothing changes its mind while it is open."""
         action = next(a for a in self._runner.actions if a.id == action_id)
@@ -312,12 +333,15 @@ class Overview(WithTrouble):
         daemon = self.daemon
         self._host.refresh_now(daemon.pipe_dir if daemon else None)
 
+    @opens
     def action_load(self) -> None:
         self._host.open_load(self.daemon.pipe_dir if self.daemon else None)
 
+    @opens
     def action_plan(self) -> None:
         self._host.open_plan(self.daemon.pipe_dir if self.daemon else None)
 
+    @opens
     def action_daemons(self) -> None:
         self._host.open_daemons(self.daemon.pipe_dir if self.daemon else None)
 
@@ -333,9 +357,9 @@ class Overview(WithTrouble):
 
     # The filter.
 
+    @opens
     async def action_filter(self) -> None:
-        if self.daemon is None or self.daemon.health != "ok":
-            return
+        # Also where there is nothing to filter: the letters that are typed next are for nothing else.
         if self._filter is None:
             from textual.widgets import Input
 
@@ -360,8 +384,10 @@ class Overview(WithTrouble):
         if self._filter is not None:
             self._filter.display = False
         self.clients.end_filter()
-        self.set_focus(self.clients, scroll_visible=False)
+        shown = self._plan is not None and "clients" in self._plan.heights
+        self.set_focus(self.clients if shown else None, scroll_visible=False)
         self.apply(self._snapshot, self._paused)
+        self._keep_focus()
 
     def action_back(self) -> None:
         """Escape: out of the filter and clear it, otherwise choose nothing, otherwise clear the filter."""

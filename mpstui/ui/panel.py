@@ -12,6 +12,7 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 
 from mpstui.ui.painted import Line, Painted, fit_line, upper_border
+from mpstui.ui.typeahead import opens
 
 Row = TypeVar("Row")
 _SUPERSCRIPT = "⁰¹²³⁴⁵⁶⁷⁸⁹"
@@ -144,6 +145,7 @@ class Panel(Painted, Generic[Row], can_focus=True):
     def action_page(self, direction: int) -> None:
         self.move_to(self._index + direction * max(1, self._visible_rows() - 1))
 
+    @opens
     def action_open(self) -> None:
         if (row := self.cursor_row) is not None:
             self.post_message(self.Opened(self.KIND, self.key(row)))

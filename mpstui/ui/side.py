@@ -68,6 +68,11 @@ class SideScreen(InkScreen):
         return found or self.snapshot.daemons[0]
 
     @property
+    def face(self) -> tuple[object, ...]:
+        """What gives its keys another meaning: whose daemon it is about."""
+        return (self.daemon.pipe_dir if self.daemon else None,)
+
+    @property
     def devices(self) -> Sequence[Device]:
         """The daemon's; without a daemon the node's."""
         snapshot, daemon = self.snapshot, self.daemon

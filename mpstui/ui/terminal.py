@@ -7,9 +7,10 @@ import select
 import signal
 import sys
 import termios
+import time
 import tty
 from codecs import getincrementaldecoder
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from io import TextIOWrapper
 from typing import IO, Any, cast
 
@@ -18,9 +19,12 @@ from textual._xterm_parser import XTermParser
 from textual.app import App
 from textual.drivers.linux_driver import LinuxDriver
 from textual.geometry import Size
+from textual.message import Message
+
+from mpstui.ui.rawinput import Piece, RawInput
 
 _POLL_S = 0.1
-"""Longest wait for the rest of a sequence; the parser tells an Escape key from the beginning of one by it."""
+"""Longest wait for the rest of a sequence: an Escape key is told from the beginning of one by it."""
 
 
 def can_come_back() -> bool:
@@ -152,8 +156,9 @@ class TerminalDriver(LinuxDriver):
         """Read until told to stop, or until there is nothing to read from."""
         parser = XTermParser(self._debug)
         decode = getincrementaldecoder("utf-8")("replace").decode
+        raw, at = RawInput(), time.monotonic()
         while not self.exit_event.is_set():
-            patience = None if parser._timeout_time is None else _POLL_S  # nobody types: sleep, not ten looks a second
+            patience = _POLL_S if raw.undecided else None  # nobody types: sleep, not ten looks a second
             try:
                 ready, _, _ = select.select([self.fileno, self._woken], [], [], patience)
                 data = os.read(self.fileno, 4096) if self.fileno in ready else None
@@ -162,7 +167,28 @@ class TerminalDriver(LinuxDriver):
             if data == b"":
                 self._tell_lost()
                 return
-            for message in parser.feed(decode(data)) if data else ():
+            if data:
+                before, at = at, time.monotonic()
+                pieces = raw.feed(decode(data), at - before)
+            elif raw.undecided:
+                pieces = raw.decide()
+            else:
+                continue
+            for message in _messages(parser, pieces):
+                message.time = at  # what was read at once was typed before anything came of its beginning
                 self.process_message(message)
-            for message in parser.tick():
-                self.process_message(message)
+
+
+def _messages(parser: XTermParser, pieces: Iterable[Piece]) -> Iterator[Message]:
+    """Textual's events for what was typed."""
+    for piece in pieces:
+        if piece.kind == "escape":
+            yield events.Key("escape", piece.text)
+        elif piece.kind == "paste":
+            yield events.Paste(piece.text)
+        else:
+            yield from parser.feed(piece.text)
+            if parser._timeout_time is not None:  # a sequence that nobody knows: its characters are no keys
+                parser._timeout_time = 0.0
+                for _ in parser.tick():
+                    pass

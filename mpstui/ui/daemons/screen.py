@@ -22,6 +22,7 @@ from mpstui.ui.painted import Line, fit
 from mpstui.ui.panel import Panel
 from mpstui.ui.plan.contract import PlanBackend
 from mpstui.ui.side import SideScreen
+from mpstui.ui.typeahead import opens
 
 _LABEL: Final = 16
 EXCLUSIVE: Final = "Exclusive_Process"
@@ -259,6 +260,7 @@ class DaemonScreen(SideScreen):
 
     # What is done.
 
+    @opens
     def action_start(self) -> None:
         if self._backend.cannot_start is not None:
             self._say(self._backend.cannot_start)
@@ -269,6 +271,7 @@ class DaemonScreen(SideScreen):
             gone = self.daemon if self.daemon is not None and self.daemon.health in {"absent", "stale"} else None
             self.app.push_screen(StartDialog(self._backend, self._plans, self.runner, self.snapshot, gone))
 
+    @opens
     def action_stop(self) -> None:
         daemon = self.daemon
         if self.runner.read_only:

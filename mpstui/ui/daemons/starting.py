@@ -27,6 +27,7 @@ from mpstui.ui.daemons.toggles import Toggles
 from mpstui.ui.dialogs.parts import Choice, Chooser, Lines, Listing, plain
 from mpstui.ui.dialogs.work import Outcome, WorkDialog
 from mpstui.ui.plan.contract import Entry, PlanBackend
+from mpstui.ui.typeahead import OPENING
 
 _COLUMNS: Final = 70
 """Of a command, so that all of it can be read in the smallest dialog."""
@@ -90,7 +91,7 @@ class StartDialog(WorkDialog):
 
     def on_mount(self) -> None:
         super().on_mount()
-        self.run_worker(self._look(), exit_on_error=False)
+        self.run_worker(self._look(), group=OPENING, exit_on_error=False)
 
     async def _look(self) -> None:
         try:

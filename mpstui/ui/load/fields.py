@@ -16,6 +16,7 @@ from mpstui.ui.load.presets import PRESETS, Preset, apply
 from mpstui.ui.load.setup import MOST_CLIENTS, Setup
 from mpstui.ui.painted import Line, fit, fit_line
 from mpstui.ui.panel import Panel
+from mpstui.ui.typeahead import opens
 
 _TIMES: Final = (None, 10.0, 30.0, 60.0, 300.0, 3600.0)
 _MEMORY: Final = ("", "1G", "2G", "4G", "8G", "16G")
@@ -201,6 +202,7 @@ class FieldsPanel(Form):
         super().move_to(index)
         self.post_message(self.Changed(self.setup))
 
+    @opens
     def action_open(self) -> None:
         self._typing = None
         self.post_message(self.Started())

@@ -25,6 +25,7 @@ from mpstui.ui.load.presets import PRESETS
 from mpstui.ui.load.session import LoadSession, Member
 from mpstui.ui.load.setup import harm, held_back, limit_of, problem, safer, server_limit, sm_counts, under_limit
 from mpstui.ui.side import SideScreen
+from mpstui.ui.typeahead import opens
 
 TICK_SECONDS = 0.25
 """Figures are painted this often; a change of state or share at once."""
@@ -302,6 +303,7 @@ class LoadScreen(SideScreen):
         if report is not None:
             self.session.fault(report.worker)
 
+    @opens
     def action_limit(self) -> None:
         """The form for the server's percentage, as from the overview."""
         action = next(a for a in self.runner.actions if a.id == "set_active_thread_percentage")

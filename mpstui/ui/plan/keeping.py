@@ -24,6 +24,7 @@ from mpstui.ui.dialogs.parts import Choice, Chooser, Lines, Listing, Push, Row, 
 from mpstui.ui.dialogs.work import Outcome, WorkDialog
 from mpstui.ui.plan.applying import WAITS, Targets
 from mpstui.ui.plan.contract import Entry, PlanBackend
+from mpstui.ui.typeahead import OPENING
 
 
 class SaveDialog(WorkDialog):
@@ -74,7 +75,7 @@ class SaveDialog(WorkDialog):
 
     def on_mount(self) -> None:
         super().on_mount()
-        self.run_worker(self._look(), exit_on_error=False)
+        self.run_worker(self._look(), group=OPENING, exit_on_error=False)
 
     async def _look(self) -> None:
         try:
@@ -206,7 +207,7 @@ class OpenDialog(WorkDialog):
 
     def on_mount(self) -> None:
         super().on_mount()
-        self.run_worker(self._look(), exit_on_error=False)
+        self.run_worker(self._look(), group=OPENING, exit_on_error=False)
 
     async def _look(self) -> None:
         try:

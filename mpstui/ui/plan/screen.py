@@ -39,6 +39,7 @@ from mpstui.ui.plan.fields import FIELDS, PlanFields
 from mpstui.ui.plan.keeping import OpenDialog, SaveDialog, profile_of
 from mpstui.ui.plan.notes import DeviceBar, NotesPanel, notes_of
 from mpstui.ui.side import SideScreen
+from mpstui.ui.typeahead import opens
 
 WIDE: Final = 118
 """Cells from which fields and bars stand side by side."""
@@ -242,6 +243,7 @@ class PlanScreen(SideScreen):
         self.host.refresh_now(daemon.pipe_dir if daemon else None)
         self.fields.read_again()
 
+    @opens
     def action_apply(self) -> None:
         steps, trouble = self._steps()
         if self._now.plan is None:
@@ -255,6 +257,7 @@ class PlanScreen(SideScreen):
         if self.snapshot is not None:
             self.app.push_screen(ApplyDialog(self.runner, what, targets or self._targets(), self.snapshot))
 
+    @opens
     def action_export(self) -> None:
         plan, daemon = self._now.plan, self.daemon
         if plan is None:
@@ -263,6 +266,7 @@ class PlanScreen(SideScreen):
         pipe_dir = daemon.pipe_dir if daemon else None
         self.app.push_screen(ExportDialog(settings_of(plan), pipe_dir, (plan.target.uuid or "0",), self.kept or None))
 
+    @opens
     def action_save(self) -> None:
         if self.snapshot is None:
             return
@@ -284,6 +288,7 @@ class PlanScreen(SideScreen):
         if name:
             self._kept = (name, self.fields.draft)
 
+    @opens
     def action_open_profile(self) -> None:
         if self.snapshot is None:
             return

@@ -19,6 +19,7 @@ from mpstui.ui.painted import Line, Span, fit
 from mpstui.ui.panel import Panel
 from mpstui.ui.slip import Slip
 from mpstui.ui.trouble.base import Para, TroubleScreen, owner
+from mpstui.ui.typeahead import opens
 
 JOINS: Final = "⋈"
 _COMMAND: Final = 24
@@ -280,6 +281,7 @@ class BlastScreen(TroubleScreen):
     def _allowed(self, action_id: str) -> bool:
         return self.client is not None and self.refusal(action_id, (self.client.key,)) is None
 
+    @opens
     def action_act(self, action_id: str) -> None:
         if (refusal := self._slip.refusal()) is not None:
             self.app.notify(refusal, severity="warning", markup=False)

@@ -23,6 +23,7 @@ from mpstui.ui.trouble.base import Para, TroubleScreen
 from mpstui.ui.trouble.contract import TroubleBackend, TroubleUnavailable
 from mpstui.ui.trouble.eventfilter import TERMS, EventFilter, pids_of
 from mpstui.ui.trouble.eventlist import KINDS, EventList, KindsPanel
+from mpstui.ui.typeahead import opens
 
 OLDER: Final = 2000
 """Events that one look further back brings at most."""
@@ -196,6 +197,7 @@ class EventsScreen(TroubleScreen):
 
     # Filter and search.
 
+    @opens
     def action_edit(self, name: str) -> None:
         """Open the line of the filter or of the search."""
         field = self.filter if name == "filter" else self.search
@@ -308,6 +310,7 @@ class EventsScreen(TroubleScreen):
         self.timeline.action_follow()
         self.show_text()
 
+    @opens
     def action_open(self) -> None:
         if (row := self.timeline.cursor_row) is not None:
             self.host.open_details("event", row)

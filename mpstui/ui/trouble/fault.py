@@ -20,6 +20,7 @@ from mpstui.ui.painted import Line, fit
 from mpstui.ui.panel import Panel
 from mpstui.ui.trouble.alert import named_by_log, recovery, recovery_text
 from mpstui.ui.trouble.base import Para, TroubleScreen, owner
+from mpstui.ui.typeahead import opens
 
 State = Literal["left", "ended", "unhurt"]
 _STATE = {
@@ -246,9 +247,11 @@ class FaultScreen(TroubleScreen):
         if (report := self._report) is not None and report.notes:
             self.copy("\n\n".join(note.text for note in report.notes), f"{count(len(report.notes), 'note')}")
 
+    @opens
     def action_end_one(self) -> None:
         if one := self._one():
             self.act(_END, one)
 
+    @opens
     def action_end_all(self) -> None:
         self.act(_END, self._all())

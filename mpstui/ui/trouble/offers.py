@@ -15,6 +15,7 @@ from mpstui.ui.keys import shown_key
 from mpstui.ui.painted import InkScreen
 from mpstui.ui.panels import ClientsPanel
 from mpstui.ui.trouble.alert import Alert
+from mpstui.ui.typeahead import opens
 
 
 class WithTrouble(InkScreen):
@@ -75,6 +76,7 @@ class WithTrouble(InkScreen):
             KeyHint(key("problems", "D"), "Problems", "trouble('problems')", 7 if snapshot.problems else 2),
         ]
 
+    @opens
     def action_trouble(self, name: str) -> None:
         """Open one of the screens, for this daemon and, for the radius, the client under the cursor."""
         targets = self.clients.targets()

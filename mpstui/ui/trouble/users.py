@@ -15,6 +15,7 @@ from mpstui.ui.cells import gpu_label
 from mpstui.ui.painted import Line, fit
 from mpstui.ui.panel import Panel
 from mpstui.ui.trouble.base import Para, TroubleScreen, owner
+from mpstui.ui.typeahead import opens
 
 _KILL: Final = "terminate_and_kill"
 _WORD: Final = {
@@ -172,6 +173,7 @@ class UsersScreen(TroubleScreen):
             KeyHint(self.k("copy", "y"), "Copy", "copy", 6, self.case is not None),
         ]
 
+    @opens
     def action_let_in(self) -> None:
         if ahead := self._ahead():
             self.act(_KILL, ahead)

@@ -1,0 +1,259 @@
+"""Keys that are typed faster than the screen opens: each waits for what the key before it opened, and reaches no other.
+
+Textual hands a key to the widget that has the focus when it is read, and carries out afterwards, message by message,
+what the key is bound to. So without this the letters of ``/train``, typed at once, are commands of the table below.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any, Final, ParamSpec, TypeVar, cast
+
+from textual import events
+from textual.app import App
+from textual.command import CommandPalette
+from textual.worker import Worker
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+OPENING: Final = "opening"
+"""The group of workers after which keys mean something else: one that opens a screen once an answer has come, or fills
+a dialog before anything in it can be chosen. Give it to ``run_worker``; keys typed ahead wait for the worker's end."""
+PATIENCE: Final = 10.0
+"""Seconds after which keys no longer wait for what does not end. They are dropped then: what they would reach is not
+what they were typed for."""
+START: Final = 3.0
+"""Seconds that keys typed before the first picture wait for what is known of the node."""
+UNSEEN: Final = 1.0
+"""Seconds after which a change counts as seen even if no picture followed it."""
+_PACE: Final = 0.005
+_LEAVES: Final = frozenset({"quit_app", "app.quit_app"})
+_TURNS: Final = 200
+"""Turns of an event loop that does not tell whether it has something to do: more than any chain of messages takes."""
+
+
+def opens(action: Callable[P, R]) -> Callable[P, R]:
+    """Marks an action that opens something: where it opens nothing, what was typed after its key is for nothing."""
+
+    @wraps(action)
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        typeahead = getattr(cast("Any", args[0]).app, "typeahead", None)
+        if isinstance(typeahead, Typeahead):
+            typeahead.expect()
+        return action(*args, **kwargs)
+
+    return run
+
+
+class Typeahead:
+    """Gives the app one key, click or paste after the other, each when all that the one before it set off is done.
+
+    What opens or moves the focus by itself takes no key that was typed before it was painted: such a key was meant for
+    what stood there before, and is dropped. So is what was typed after a key that was refused, before that was seen.
+    """
+
+    def __init__(self, app: App[Any], begun: Callable[[], bool], clock: Callable[[], float] = time.monotonic) -> None:
+        """``begun``: whether there is something to type for. ``clock`` is that of ``Message.time``."""
+        self._app = app
+        self._begun = begun
+        self._clock = clock
+        self._waiting: deque[events.Event] = deque()
+        self._given: events.Event | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._left: tuple[object, ...] | None = None
+        """Who takes keys as the last key left it; None before the first one."""
+        self._noticed: tuple[tuple[object, ...], float] | None = None
+        """Who takes keys by itself, and since when that is known."""
+        self._shown: tuple[object, ...] | None = None
+        self._shown_at = float("inf")
+        """Since when that is on the screen."""
+        self._first_shown: float | None = None
+        self._expected: tuple[object, ...] | None = None
+        self._refused = False
+        self._by_itself = False
+        """Something has changed that the key which is being carried out did not ask for."""
+        self._deaf = float("-inf")
+        """What was typed until then is dropped: the key before it was refused."""
+        self._abandoned: set[Worker[Any]] = set()
+        self._spins = False
+        self._turns = 0
+
+    # What the app tells.
+
+    def keeps(self, event: events.Event) -> bool:
+        """Whether the app must leave the event alone: it comes again when its time has come."""
+        if event is self._given:
+            self._given = None
+            return False
+        if isinstance(event, events.MouseMove) and not self.busy:
+            return False
+        self._waiting.append(event)
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._give())
+        return True
+
+    @property
+    def busy(self) -> bool:
+        """Whether something typed is still to be done."""
+        return bool(self._waiting) or (self._task is not None and not self._task.done())
+
+    def painted(self) -> None:
+        """The screen has just been written to the terminal."""
+        now, place = self._clock(), self._place()
+        if place != self._shown:
+            self._shown, self._shown_at = place, now
+        if self._first_shown is None:
+            self._first_shown = now
+        if self._left is None and self._begun():
+            self._left = place
+        self._deaf = min(self._deaf, now)
+
+    @contextmanager
+    def by_itself(self) -> Iterator[None]:
+        """Around what no key asks for: what the node's state brings."""
+        before = self._place()
+        yield
+        self._by_itself |= self._place() != before
+
+    def expect(self) -> None:
+        """The key that is being carried out should open something."""
+        self._expected = self._place()
+
+    def refuse(self) -> None:
+        """The key that is being carried out does nothing, and the user is told so."""
+        self._refused = True
+
+    def close(self) -> None:
+        """Give nothing any more."""
+        self._waiting.clear()
+        if self._task is not None:
+            self._task.cancel()
+
+    # One after the other.
+
+    async def _give(self) -> None:
+        since = self._clock()
+        opened = False
+        while self._waiting or self._openings() or opened:
+            if self._clock() - since > PATIENCE:
+                self._give_up()
+                since = self._clock()
+            event = self._waiting[0] if self._waiting else None
+            if self._moving():
+                await asyncio.sleep(0)
+            elif self._openings() if event is None else self._too_soon(event):
+                opened = True
+                await asyncio.sleep(_PACE)
+            elif opened:  # by a worker that the last key started, so asked for
+                opened, self._left = False, self._place()
+            elif event is not None:
+                self._waiting.popleft()
+                if not self._stale(event):
+                    await self._deliver(event)
+                since = self._clock()
+
+    async def _deliver(self, event: events.Event) -> None:
+        """Have it carried out, with all that comes of it."""
+        if self._app._exit or not self._app.post_message(event):
+            return
+        self._refused, self._expected, self._by_itself, self._given = False, None, False, event
+        end = self._clock() + PATIENCE
+        while self._under_way(end):  # noqa: ASYNC110 - it waits for there to be no event left
+            await asyncio.sleep(0)
+        place = self._place()
+        if self._refused or place == self._expected:
+            # What comes next was typed for what did not open.
+            self._deaf = self._clock() + (UNSEEN if self._refused else 0.0)
+        if not self._by_itself:
+            self._left, self._noticed = place, None
+
+    def _under_way(self, end: float) -> bool:
+        """Whether the app has not taken what it was given, or has, until ``end``, something to do that came of it."""
+        return self._given is not None or (self._moving() and self._clock() < end)
+
+    def _moving(self) -> bool:
+        """Whether the event loop has something to do at once; to wait for a timer, process or thread is not that."""
+        ready = getattr(asyncio.get_running_loop(), "_ready", None)
+        if ready is None:
+            self._turns = (self._turns + 1) % _TURNS
+            return self._turns != 0
+        if not ready:
+            self._spins = False
+        return bool(ready) and not self._spins
+
+    def _openings(self) -> list[Worker[Any]]:
+        """Workers after which keys mean something else."""
+        return [
+            worker
+            for worker in self._app.workers
+            if not worker.is_finished
+            and worker not in self._abandoned
+            and (worker.group == OPENING or isinstance(worker.node, CommandPalette))
+        ]
+
+    def _too_soon(self, event: events.Event) -> bool:
+        """Whether what the event is for is still being opened."""
+        first = self._first_shown
+        if (first is None or event.time < first) and not self._begun() and not self._leaves(event):
+            return first is None or self._clock() - first < START
+        stack = self._app.screen_stack
+        if not stack or not stack[-1].is_mounted:
+            return True
+        # In a dialog that is on the screen while it is filled, a key is for what is seen: Escape closes it.
+        seen = self._shown == self._place() and event.time >= self._shown_at
+        for worker in self._openings():
+            if isinstance(worker.node, CommandPalette):
+                # Its list is of what was typed before: letters may come, what chooses from it may not.
+                if not (isinstance(event, events.Key) and event.is_printable):
+                    return True
+            elif stack[-1] not in worker.node.ancestors_with_self or not seen:
+                return True
+        return False
+
+    def _leaves(self, event: events.Event) -> bool:
+        """Whether it is the key that leaves the program: it needs nothing to be known."""
+        if not isinstance(event, events.Key) or not self._app.screen_stack:
+            return False
+        bound = self._app.screen.active_bindings.get(event.key)
+        return bound is not None and bound.binding.action in _LEAVES
+
+    def _stale(self, event: events.Event) -> bool:
+        """Whether it was typed for something that is no longer there, or did not open."""
+        if event.time <= self._deaf:
+            return True
+        if not self._app.app_focus and not isinstance(event, events.MouseMove):
+            self._app.app_focus = True  # somebody types: the focus that left with the terminal's comes back
+        place = self._place()
+        if self._left is None or place == self._left:
+            return False
+        if self._noticed is None or self._noticed[0] != place:
+            self._noticed = place, self._clock()
+        shown = self._shown_at if self._shown == place else self._noticed[1] + UNSEEN
+        if event.time >= shown:
+            self._left, self._noticed = place, None
+            return False
+        return True
+
+    def _place(self) -> tuple[object, ...]:
+        """Who takes keys: the screen in front, what has its focus, and what the screen says that it shows."""
+        stack = self._app.screen_stack
+        if not stack:
+            return (None,)
+        return stack[-1], stack[-1].focused, getattr(stack[-1], "face", None)
+
+    def _give_up(self) -> None:
+        """What does not end is waited for no longer, and what was typed meanwhile is dropped, but for leaving."""
+        self._abandoned.update(self._openings())
+        self._spins = True
+        kept = [event for event in self._waiting if isinstance(event, events.Key) and event.key in {"ctrl+c", "ctrl+q"}]
+        dropped = len(self._waiting) - len(kept)
+        self._waiting = deque(kept)
+        if dropped:
+            text = "What was typed meanwhile is dropped: the screen did not open in time."
+            self._app.notify(text, title="Keys", severity="warning")

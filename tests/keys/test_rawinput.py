@@ -1,0 +1,79 @@
+"""What a terminal sends, cut into keys, sequences and pastes, however it arrives."""
+
+from __future__ import annotations
+
+import pytest
+from textual import events
+from textual._xterm_parser import XTermParser
+
+from mpstui.ui.rawinput import LULL, RawInput
+from mpstui.ui.terminal import _messages
+
+
+def typed(*reads: str) -> list[str]:
+    """The keys, and ``paste:…``, of what was read; nothing more comes after it."""
+    raw, parser = RawInput(), XTermParser()
+    messages = []
+    for read in reads:
+        messages += _messages(parser, raw.feed(read))
+    if raw.undecided:
+        messages += _messages(parser, raw.decide())
+    said = []
+    for message in messages:
+        if isinstance(message, events.Key):
+            said.append(message.key)
+        else:
+            said.append(f"paste:{message.text}" if isinstance(message, events.Paste) else type(message).__name__)
+    return said
+
+
+@pytest.mark.parametrize(
+    ("text", "keys"),
+    [
+        ("\x1bd\r", ["escape", "d", "enter"]),
+        ("\x1b/train", ["escape", "slash", *"train"]),
+        ("\x1b" + "j" * 40, ["escape", *"j" * 40]),
+        ("\x1bb\x1bf", ["escape", "b", "escape", "f"]),
+        ("\x1b\x1bK", ["escape", "escape", "K"]),
+        ("\x1b\r\x1b ", ["escape", "enter", "escape", "space"]),
+        ("\x1b", ["escape"]),
+        ("\x1b\x1b[A", ["escape", "up"]),
+        ("\x1b[A\x1bOB\x1b[1;5C\x1b[3~j", ["up", "down", "ctrl+right", "delete", "j"]),
+        ("\x1bOP\x1b[[A\x1b[15~", ["f1", "f1", "f5"]),
+        ("\x1b[27u\x1b[107;3u", ["escape", "alt+k"]),
+        ("\x1b[99999zK", ["K"]),
+        ("\x1b[?1;2cK", ["K"]),
+        ("\x1b[<0;10;5M\x1b[<0;10;5mK", ["MouseDown", "MouseUp", "K"]),
+        ("\x1b[M abK", ["K"]),
+        ("\x1b[I\x1b[Oj", ["AppFocus", "AppBlur", "j"]),
+        ("\x1b[?2026;2$yj", ["TerminalSupportsSynchronizedOutput", "j"]),
+        ("é\x1bü→", ["é", "escape", "ü", "rightwards_arrow"]),
+    ],
+)
+def test_escape_is_a_key_unless_a_sequence_follows(text: str, keys: list[str]) -> None:
+    assert typed(text) == keys
+    if "\x1b[M" not in text and "[[" not in text:
+        assert typed(*text) == keys, "one character at a time"
+
+
+@pytest.mark.parametrize("step", [1, 2, 3, 5, 7, 1000])
+def test_nothing_of_a_paste_is_a_key(step: int) -> None:
+    inside = "K\rq\x1b[31mred\x1b[0m \x1bd" + "\x1b[A" * 20 + "K" * 50
+    text = f"j\x1b[200~{inside}\x1b[201~k"
+    said = typed(*(text[at : at + step] for at in range(0, len(text), step)))
+    assert said == ["j", "paste:" + inside.replace("\x1b", "").replace("\r", "\n"), "k"]
+
+
+def test_a_paste_that_never_ends_is_ended_by_hand() -> None:
+    raw = RawInput()
+    assert list(raw.feed("\x1b[200~Kq")) == []
+    assert list(raw.feed("\x03", LULL / 2)) == [], "part of what is pasted"
+    assert [piece.kind for piece in raw.feed("\x03", LULL * 2)] == ["paste", "text"]
+    assert [piece.text for piece in raw.feed("j")] == ["j"]
+
+
+def test_a_torn_report_of_the_mouse_is_no_keys() -> None:
+    raw = RawInput()
+    assert list(raw.feed("\x1b[<35;10;")) == []
+    assert not raw.undecided
+    assert [piece.text for piece in raw.feed("5M")] == ["\x1b[<35;10;5M"]

@@ -1,0 +1,262 @@
+"""The rule behind typing ahead, on fakes: what waits, what is dropped, and that nothing waits for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from textual import events
+from textual.command import CommandPalette
+from textual.pilot import Pilot
+from textual.screen import ModalScreen
+from textual.widgets import Input
+from ui.screen import make_app, until
+from ui.snapshots import one_daemon
+
+from mpstui.ui import typeahead
+from mpstui.ui.dialogs import DetailsScreen, HelpScreen
+from mpstui.ui.dialogs.confirm import HarmConfirm
+from mpstui.ui.typeahead import OPENING
+
+SIZE = (160, 48)
+
+
+def type_at_once(pilot: Pilot[Any], *keys: str, at: float | None = None) -> None:
+    """As they come from one read of the terminal; ``at``: the time of that."""
+    for key in keys:
+        event = events.Key(key, key if len(key) == 1 else None)
+        if at is not None:
+            event.time = at
+        pilot.app.post_message(event)
+
+
+def held(snapshot):
+    daemon = replace(snapshot.daemons[0], health="held", health_detail="somebody holds it")
+    return replace(snapshot, daemons=(daemon,))
+
+
+async def test_the_letters_of_a_filter_go_into_it() -> None:
+    app = make_app(one_daemon())
+    async with app.run_test(size=SIZE) as pilot:
+        type_at_once(pilot, "slash", *"Ktrain")
+        await pilot.pause()
+        assert len(app.screen_stack) == 1
+        assert app.overview.query_one(Input).value == "Ktrain"
+
+
+async def test_what_follows_a_question_goes_to_it_and_what_follows_its_end_to_what_is_below() -> None:
+    app = make_app(one_daemon())
+    async with app.run_test(size=SIZE) as pilot:
+        first = app.overview.clients.cursor_index
+        type_at_once(pilot, "K", "j", "escape", "j", "question_mark", "q", "j", "enter")
+        await pilot.pause()
+        assert isinstance(app.screen, DetailsScreen)
+        assert app.overview.clients.cursor_index == first + 2
+
+
+async def test_a_click_waits_its_turn_among_the_keys() -> None:
+    app = make_app(one_daemon())
+    async with app.run_test(size=SIZE) as pilot:
+        region = app.overview.clients.region
+        type_at_once(pilot, "question_mark")
+        for kind in (events.MouseDown, events.MouseUp):
+            x, y = region.x + 5, region.y + 6
+            app.post_message(kind(None, x, y, 0, 0, 1, False, False, False, screen_x=x, screen_y=y))
+        type_at_once(pilot, "escape")
+        row = app.overview.clients.cursor_index
+        await pilot.pause()
+        assert app.screen is app.overview
+        assert app.overview.clients.cursor_index == row, "the click was for the help that was open then"
+
+
+async def test_a_card_that_opens_by_itself_takes_no_key_that_was_typed_before_it_was_painted() -> None:
+    app = make_app(one_daemon())
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("j")
+        before = time.monotonic()
+        await asyncio.sleep(0)
+        app.collector.push(held(one_daemon()))
+        await pilot.pause()
+        assert "HELD" in str(app.overview.daemon and app.overview.daemon.health).upper()
+        type_at_once(pilot, "question_mark", at=before)
+        await pilot.pause()
+        assert app.screen is app.overview
+        await pilot.press("question_mark")
+        assert isinstance(app.screen, HelpScreen), "typed with the card on the screen"
+
+
+async def test_a_dialog_that_a_worker_opens_by_itself_takes_no_key_that_was_typed_before() -> None:
+    app = make_app(one_daemon())
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("j")
+        before = time.monotonic()
+        app.push_screen(HelpScreen())
+        await pilot.pause()
+        type_at_once(pilot, "q", at=before)
+        await pilot.pause()
+        assert isinstance(app.screen, HelpScreen)
+
+
+async def test_what_is_typed_ahead_waits_for_a_worker_that_opens_something_once_it_has_an_answer() -> None:
+    app = make_app(one_daemon())
+    answered = asyncio.Event()
+
+    async def ask() -> None:
+        await answered.wait()
+        app.push_screen(HelpScreen())
+
+    app.action_redraw = lambda: app.run_worker(ask(), group=OPENING)  # type: ignore[method-assign,assignment]
+    async with app.run_test(size=SIZE) as pilot:
+        row = app.overview.clients.cursor_index
+        type_at_once(pilot, "ctrl+l", "j", "j", "q")
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert app.overview.clients.cursor_index == row
+        assert app.typeahead.busy
+        answered.set()
+        await pilot.pause()
+        assert app.screen is app.overview, "q closed the help"
+        assert app.overview.clients.cursor_index == row
+        await pilot.press("j")
+        assert app.overview.clients.cursor_index == row + 1
+
+
+async def test_keys_wait_for_nothing_for_ever_and_are_dropped_rather_than_misled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(typeahead, "PATIENCE", 0.05)
+    app = make_app(one_daemon())
+    app.action_redraw = lambda: app.run_worker(asyncio.Event().wait(), group=OPENING)  # type: ignore[method-assign,assignment]
+    async with app.run_test(size=SIZE, notifications=True) as pilot:
+        row = app.overview.clients.cursor_index
+        type_at_once(pilot, "ctrl+l", "j", "K")
+        await until(pilot, lambda: any("dropped" in n.message for n in app._notifications))
+        assert app.screen is app.overview
+        assert app.overview.clients.cursor_index == row
+        await pilot.press("j")
+        assert app.overview.clients.cursor_index == row + 1, "what does not end is waited for once"
+
+
+async def test_leaving_is_not_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(typeahead, "PATIENCE", 0.05)
+    app = make_app(one_daemon())
+    app.action_redraw = lambda: app.run_worker(asyncio.Event().wait(), group=OPENING)  # type: ignore[method-assign,assignment]
+    async with app.run_test(size=SIZE) as pilot:
+        type_at_once(pilot, "ctrl+l", "K", "ctrl+c")
+        await pilot.pause()
+    assert app.return_value == 0
+
+
+async def test_what_was_typed_with_a_key_that_is_refused_is_dropped() -> None:
+    app = make_app(held(one_daemon()))
+    async with app.run_test(size=SIZE, notifications=True) as pilot:
+        type_at_once(pilot, "K", "d", "question_mark", at=time.monotonic())
+        await pilot.pause()
+        assert app.screen is app.overview
+        await pilot.press("question_mark")
+        assert isinstance(app.screen, HelpScreen)
+
+
+async def test_what_was_typed_with_a_key_that_opens_nothing_is_dropped() -> None:
+    nobody = one_daemon()
+    daemon = replace(nobody.daemons[0], servers=())
+    app = make_app(replace(nobody, daemons=(daemon,)))
+    async with app.run_test(size=SIZE) as pilot:
+        type_at_once(pilot, "enter", "question_mark", at=time.monotonic())
+        await pilot.pause()
+        assert app.screen is app.overview
+
+
+async def test_a_filter_opens_also_where_there_is_nothing_to_filter() -> None:
+    app = make_app(held(one_daemon()))
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("slash", *"dK")
+        assert app.screen is app.overview
+        assert app.overview.query_one(Input).value == "dK"
+        await pilot.press("escape", "j")
+        assert app.focused is app.overview.devices
+
+
+async def test_what_is_typed_while_the_program_starts_waits_for_the_first_that_is_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(typeahead, "START", 60.0)
+    app = make_app(None)
+    async with app.run_test(size=SIZE) as pilot:
+        type_at_once(pilot, "slash", *"train", at=0.0)
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert not app.overview.query(Input)
+        app.collector.push(one_daemon())
+        await pilot.pause()
+        assert app.overview.query_one(Input).value == "train"
+
+
+async def test_leaving_needs_nothing_to_be_known() -> None:
+    app = make_app(None)
+    async with app.run_test(size=SIZE) as pilot:
+        type_at_once(pilot, "q", at=0.0)
+        await pilot.pause()
+    assert app.return_value == 0
+
+
+async def test_enter_in_the_palette_takes_what_was_found_for_what_was_typed() -> None:
+    app = make_app(one_daemon())
+    async with app.run_test(size=SIZE) as pilot:
+        type_at_once(pilot, "colon", *"Help", "enter")
+        await until(pilot, lambda: isinstance(app.screen, HelpScreen))
+        type_at_once(pilot, "escape", "colon", *"no such thing", "enter")
+        await pilot.pause()
+        assert isinstance(app.screen, CommandPalette), "nothing was found, so nothing is done"
+
+
+async def test_a_paste_is_never_a_key() -> None:
+    app = make_app(one_daemon())
+    async with app.run_test(size=SIZE) as pilot:
+        app.post_message(events.Paste("K\nq"))
+        await pilot.pause()
+        assert app.screen is app.overview
+        type_at_once(pilot, "slash")
+        app.post_message(events.Paste("user:a\nK"))
+        type_at_once(pilot, "enter", "K")
+        await pilot.pause()
+        assert isinstance(app.screen, HarmConfirm | ModalScreen)
+        assert app.overview.clients.filter.text == "user:a"
+
+
+async def test_every_opening_key_of_the_overview_takes_what_follows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each key of the bindings' table alone, and then at once with another: the second goes where the first led."""
+    app = make_app(one_daemon())
+    reached: list[tuple[object, ...]] = []
+    check = type(app)._check_bindings
+
+    async def note(self, key: str, priority: bool = False) -> bool:
+        if priority:
+            reached.append((type(self.screen), self.focused and self.focused.id))
+        return await check(self, key, priority)
+
+    monkeypatch.setattr(type(app), "_check_bindings", note)
+    monkeypatch.setattr(type(app), "action_quit_app", lambda self: None)
+    async with app.run_test(size=SIZE) as pilot:
+        opening = 0
+        keys = [key for key, a in app.overview.active_bindings.items() if not a.binding.priority and "super" not in key]
+        for key in keys:
+            places = []
+            for follows in ("", "z"):
+                while len(app.screen_stack) > 1:
+                    app.pop_screen()
+                app.overview._end_filter()
+                app.overview.clients.clear_chosen()
+                await pilot.pause()
+                reached.clear()
+                type_at_once(pilot, key, *follows)
+                await pilot.pause()
+                places.append(reached[-1] if follows else (type(app.screen), app.focused and app.focused.id))
+                begun = reached[0]
+            if places[0] != begun:
+                opening += 1
+                assert places[0] == places[1], key
+        assert opening > 10

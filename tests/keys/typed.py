@@ -1,0 +1,106 @@
+"""What the tests of typing ahead have in common: the keys, and the program that writes down where each goes."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from terminal import KEYS, Terminal, Timeout
+from textual._ansi_sequences import ANSI_SEQUENCES_KEYS
+from textual.keys import _character_to_key
+
+BASES: Mapping[str, str] = {
+    "overview": "f5",
+    "events": "f6",
+    "plan": "f7",
+    "daemons": "f8",
+    "load": "f9",
+    "problems": "f10",
+}
+"""Screens, and the key by which the recorder goes there."""
+TELL = "f4"
+SYMBOLS = "".join(map(chr, range(32, 127)))
+"""Every letter, digit and symbol of the keyboard."""
+_SENT = {keys[0].value: text for text, keys in reversed(ANSI_SEQUENCES_KEYS.items()) if isinstance(keys, tuple)}
+_SENT |= {_character_to_key(character): character for character in SYMBOLS}
+HERE = Path(__file__).parent
+
+
+def sent(key: str) -> str:
+    """What a terminal sends for a key by its name in a binding."""
+    if key in KEYS:
+        return KEYS[key]
+    return key if len(key) == 1 else _SENT[key]
+
+
+class Recorded:
+    """The program in a terminal, and what it has written down."""
+
+    def __init__(self, terminal: Terminal, file: Path) -> None:
+        self.terminal = terminal
+        self._file = file
+        self._at = 0
+        self._lines: list[dict[str, Any]] = []
+
+    def lines(self) -> list[dict[str, Any]]:
+        """All that was written since :meth:`forget`."""
+        with self._file.open("rb") as file:
+            file.seek(self._at)
+            text = file.read()
+        whole = text[: text.rfind(b"\n") + 1]
+        self._at += len(whole)
+        self._lines += [json.loads(line) for line in whole.splitlines()]
+        return self._lines
+
+    def forget(self) -> None:
+        self.lines()
+        self._lines = []
+
+    def wait(self, done: Callable[[list[dict[str, Any]]], object], what: str) -> list[dict[str, Any]]:
+        """Read the terminal until the lines are complete. Raises Timeout."""
+        end = time.monotonic() + 60
+        while not done(self.lines()):
+            if time.monotonic() > end:
+                raise Timeout(f"{what}: {self._lines}\n{self.terminal.text}")
+            self.terminal.read(0.002)
+        return self._lines
+
+    def base(self, name: str) -> dict[str, Any]:
+        """Go to a screen; what it says of itself: ``at``, where keys go, and ``keys``, one for each thing it does."""
+        self.forget()
+        self.terminal.send(sent(BASES[name]))
+        lines = self.wait(lambda lines: any("base" in line for line in lines), name)
+        return next(line for line in lines if "base" in line)
+
+    def burst(self, text: str) -> list[tuple[str, str]]:
+        """Type all of it in one write: each key that was taken, and what took it."""
+        self.forget()
+        self.terminal.send(text + sent(TELL))
+        lines = self.wait(lambda lines: any("tell" in line for line in lines), repr(text))
+        return [(line["key"], line["to"]) for line in lines if "key" in line]
+
+    def alone(self, key: str) -> str:
+        """Press one key; where another one would go when all that comes of it is done and seen."""
+        self.forget()
+        self.terminal.send(sent(key))
+        self.wait(lambda lines: any("key" in line for line in lines), key)
+        while not any("tell" in line for line in self.lines()):  # what is typed before a refusal is seen is dropped
+            self.terminal.send(sent(TELL))
+            self.terminal.read_for(0.05)
+        return str(next(line["tell"] for line in self.lines() if "tell" in line))
+
+
+@contextmanager
+def recorded(folder: Path, arguments: Sequence[str]) -> Iterator[Recorded]:
+    """The program with these arguments, once its clients are shown."""
+    file = folder / "keys"
+    where = ":".join(map(str, (HERE, HERE.parent / "pty", HERE.parents[1])))
+    command = [sys.executable, str(HERE / "recorder.py"), str(file), *arguments]
+    with Terminal(command, environment={"PYTHONPATH": where}) as terminal:
+        terminal.wait_for("⁴Clients")
+        yield Recorded(terminal, file)
