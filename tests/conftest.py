@@ -28,8 +28,11 @@ import textual.app  # noqa: E402 - reads the environment
 import textual.pilot  # noqa: E402
 from settled import settled  # noqa: E402
 
+from mpstui.ui import typeahead  # noqa: E402
+
 textual.app.wait_for_idle = settled
 textual.pilot.wait_for_idle = settled
+typeahead.UNSEEN = 0.0  # most tests show no notifications: there a refusal is never painted
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -23,6 +23,7 @@ from mpstui.actions.types import STATUS, ExitStatus
 from mpstui.cli import output
 from mpstui.load.private import PrivateDaemon, PrivateDaemonError, ask_daemon
 from mpstui.load.supervisor import Supervisor
+from mpstui.load.takes import others, takes, whose
 from mpstui.load.types import COMMAND, INFO, KERNELS, LoadSpec, WorkerReport, plural
 from mpstui.model import Device, unspoken
 from mpstui.observe.discovery import discover
@@ -49,6 +50,8 @@ async def run(options: argparse.Namespace, sources: NodeSources, pipe_dirs: Sequ
         check(options)
         async with daemon_for(options, sources, pipe_dirs) as pipe_dir:
             spec = await spec_from(options, sources, pipe_dir)
+            if spec.mps and not (options.private or options.yes or options.endanger_others):
+                await ask_beside(spec, sources, Path(pipe_dir or ""))
             return await _run(options, spec, make_supervisor(sources, pipe_dir, pipe_dirs))
     except LoadRefused as refused:
         return complain(str(refused), refused.remedy, refused.status)
@@ -172,6 +175,54 @@ async def spec_from(options: argparse.Namespace, sources: NodeSources, pipe_dir:
         mps=options.mps == "on",
         pipe_dir=pipe_dir,
     )
+
+
+async def ask_beside(spec: LoadSpec, sources: NodeSources, pipe_dir: Path) -> None:
+    """Ask first where others' clients are on the daemon. Raises LoadRefused without a yes, and without a terminal."""
+    from mpstui.observe.collector import Collector
+
+    snapshot = await Collector((pipe_dir,), sources).once()
+    daemon = snapshot.daemon(pipe_dir)
+    named = (spec.device_uuid,) if spec.device_uuid else ()
+    there = others(daemon.clients(), os.geteuid(), named) if daemon else []
+    if not there and daemon is not None and not daemon.unread:
+        return
+    device = next((d for d in snapshot.devices if d.uuid == spec.device_uuid), next(iter(snapshot.devices), None))
+    kernels = [spec.kernel] * spec.clients
+    taken = takes(kernels, device.sm_count if device else None, spec.memory_limit or "")
+    whom = whose(there) if there else "clients that it does not tell of"
+    print(
+        f"{plural(spec.clients)} of the load would run beside {printable(whom, 400)} on this daemon.", file=sys.stderr
+    )
+    for client in there:
+        print(
+            f"  {client.pid:<8}{printable(client.user or '—')}  {printable(client.command or '—', 100)}",
+            file=sys.stderr,
+        )
+    in_use = (
+        f"; {device.contexts} of {device.context_limit} are in use" if device and device.contexts is not None else ""
+    )
+    print(f"  They take {taken.text}{in_use}.", file=sys.stderr)
+    if sys.stdin.isatty():
+        print("start them? [y/N] ", end="", file=sys.stderr, flush=True)
+        if (await _answer()).strip().lower() in {"y", "yes"}:
+            return
+    raise LoadRefused(
+        "others work on this daemon; nothing was started",
+        "add --yes, answer at a terminal, or start a daemon for this run: --private",
+        ExitStatus.REFUSED_BY_SAFETY_RULE,
+    )
+
+
+async def _answer() -> str:
+    """A line from the terminal; Ctrl-C and SIGTERM end the wait."""
+    loop, typed = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(sys.stdin.fileno(), typed.set)
+    try:
+        await typed.wait()
+    finally:
+        loop.remove_reader(sys.stdin.fileno())
+    return sys.stdin.readline()
 
 
 async def find_device(name: str | None, sources: NodeSources) -> Device | None:

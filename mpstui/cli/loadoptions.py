@@ -92,4 +92,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--mps", choices=("on", "off"), default="on", help="off: beside the daemon (default on)")
     parser.add_argument("--private", action="store_true", help="in a daemon of its own, started for this run")
     parser.add_argument("--endanger-others", action="store_true", help="allow what harms other clients")
+    parser.add_argument("--yes", action="store_true", help="do not ask where others' clients are on the daemon")
     parser.add_argument("--json", action="store_true", help="one object a second, the last with final: true")

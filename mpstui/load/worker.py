@@ -12,8 +12,9 @@ from mpstui.load.driver import Arguments, CudaError, DeviceFacts, Driver, Handle
 from mpstui.load.errors import OUT_OF_MEMORY, cuda_error, limit_too_small, words
 from mpstui.load.process import Channel
 from mpstui.load.protocol import Order
+from mpstui.load.takes import MIB
 from mpstui.load.types import INFO, WorkerError
-from mpstui.load.workloads import FUNCTIONS, MIB, Share, Workload, make_workload, ptx
+from mpstui.load.workloads import FUNCTIONS, Share, Workload, make_workload, ptx
 from mpstui.text import error_text
 
 BATCH_SECONDS: Final = 0.004

@@ -11,8 +11,16 @@ from importlib import resources
 from typing import Final, Protocol
 
 from mpstui.load.driver import Arguments, Driver, Handle
+from mpstui.load.takes import (
+    BODIES,
+    FMA_BLOCKS_PER_SM,
+    FMA_THREADS,
+    MIB,
+    SMALL_BLOCKS,
+    SMALL_THREADS,
+    TRIAD_LARGEST,
+)
 
-MIB: Final = 1 << 20
 FUNCTIONS: Final[dict[str, tuple[str, ...]]] = {
     "nbody": ("accelerate", "advance"),
     "fma": ("fma_chains",),
@@ -60,15 +68,14 @@ class Fma:
     """Eight blocks on each SM, all resident at once: 1.2 ms a launch on an H100 whatever the share."""
 
     STEPS: Final = 16384
-    BLOCKS_PER_SM: Final = 8
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
         self.memory = 0
 
     def enter(self, share: Share) -> None:
-        blocks = self.BLOCKS_PER_SM * share.sms
-        self.memory = blocks * 256 * 4
+        blocks = FMA_BLOCKS_PER_SM * share.sms
+        self.memory = blocks * FMA_THREADS * 4
         self._out = self._driver.alloc(self.memory)
         self._blocks = blocks
         self._function = share.functions["fma_chains"]
@@ -77,8 +84,8 @@ class Fma:
         )
 
     def launch(self) -> float:
-        self._driver.launch(self._function, self._blocks, 256, self._arguments)
-        return self._blocks * 256 * 16.0 * self.STEPS
+        self._driver.launch(self._function, self._blocks, FMA_THREADS, self._arguments)
+        return self._blocks * FMA_THREADS * 16.0 * self.STEPS
 
     def leave(self) -> None:
         self._driver.free(self._out)
@@ -88,14 +95,13 @@ class Fma:
 class Triad:
     """Three arrays of at most 1 GiB, far more than any cache, or what the memory leaves."""
 
-    LARGEST: Final = 1024 * MIB
     SMALLEST: Final = 2 * MIB
     CHUNK: Final = 256 * 4 * 16
     """Bytes that a block takes at a time; as many blocks as chunks, so that the last ones to run leave no gap."""
 
     def __init__(self, driver: Driver, budget: int) -> None:
         self._driver = driver
-        self._size = max(self.SMALLEST, min(self.LARGEST, budget // 3) // MIB * MIB)
+        self._size = max(self.SMALLEST, min(TRIAD_LARGEST, budget // 3) // MIB * MIB)
         self._arrays: list[int] = []
         self.memory = 0
 
@@ -127,7 +133,6 @@ class Triad:
 class NBody:
     """65,536 bodies in a sphere; a launch covers as many of them as the share has room for, 3 ms on an H100."""
 
-    BODIES: Final = 65536
     TILE: Final = 128
     BLOCKS_PER_SM: Final = 4
 
@@ -189,7 +194,6 @@ class NBody:
 class Small:
     """Four blocks of 64 threads and some microseconds."""
 
-    BLOCKS: Final = 4
     STEPS: Final = 256
 
     def __init__(self, driver: Driver) -> None:
@@ -197,13 +201,13 @@ class Small:
         self.memory = 0
 
     def enter(self, share: Share) -> None:
-        self.memory = self.BLOCKS * 64 * 4
+        self.memory = SMALL_BLOCKS * SMALL_THREADS * 4
         self._out = self._driver.alloc(self.memory)
         self._function = share.functions["tick"]
         self._arguments = Arguments(ctypes.c_void_p(self._out), ctypes.c_int(self.STEPS))
 
     def launch(self) -> float:
-        self._driver.launch(self._function, self.BLOCKS, 64, self._arguments)
+        self._driver.launch(self._function, SMALL_BLOCKS, SMALL_THREADS, self._arguments)
         return 1.0
 
     def leave(self) -> None:

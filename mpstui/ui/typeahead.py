@@ -30,7 +30,7 @@ PATIENCE: Final = 10.0
 what they were typed for."""
 START: Final = 3.0
 """Seconds that keys typed before the first picture wait for what is known of the node."""
-UNSEEN: Final = 1.0
+UNSEEN = 1.0
 """Seconds after which a change counts as seen even if no picture followed it."""
 _PACE: Final = 0.005
 _LEAVES: Final = frozenset({"quit_app", "app.quit_app"})

@@ -16,6 +16,7 @@ from mpstui.load.types import INFO, LoadSpec, PooledContext, WorkerReport
 from mpstui.model import ProcessKey, Snapshot
 from mpstui.ui.app import MpsTuiApp
 from mpstui.ui.load.contract import LoadUnavailable
+from mpstui.ui.load.dialogs import BesideDialog
 
 NOW = 1000.0
 SIZE = (160, 48)
@@ -128,10 +129,13 @@ def load_app(backend: FakeBackend | None = None, snapshot: Snapshot | None = Non
 
 
 async def opened(pilot: Pilot, *keys: str) -> FakeBackend:
-    """Open the panel and press some keys on it; figures stand still."""
+    """Open the panel and press some keys on it, with a yes to running beside others; figures stand still."""
     await pilot.press("L")
     pilot.app.load.clock = lambda: NOW
-    await pilot.press(*keys)
+    for key in keys:
+        await pilot.press(key)
+        if isinstance(pilot.app.screen, BesideDialog):
+            await pilot.press("tab", "enter")
     await pilot.pause()
     return pilot.app.load.backend
 

@@ -19,7 +19,7 @@ from ui.snapshots import (
     unhealthy,
 )
 
-from mpstui.ui.load.dialogs import EndangerDialog
+from mpstui.ui.load.dialogs import BesideDialog, EndangerDialog
 from mpstui.ui.load.presets import PRESETS
 from mpstui.ui.load.screen import LoadScreen
 from mpstui.ui.overview import Overview
@@ -292,6 +292,47 @@ async def test_what_endangers_others_needs_the_word():
         await pilot.press("enter", *"endanger", "enter")
         await until(pilot, lambda: app.load.live)
         assert backend.private == []
+
+
+async def test_beside_others_clients_it_asks_first_and_cancel_is_the_default():
+    app = load_app(snapshot=FREE)
+    async with app.run_test(size=SIZE) as pilot:
+        backend = await opened(pilot)
+        assert "are there: Enter asks first" in said(app)
+        await pilot.press("enter")
+        assert isinstance(app.screen, BesideDialog)
+        text = " ".join(text_of(app).replace("│", " ").split())
+        others = [c for c in FREE.daemons[0].clients() if "GPU" not in str(c)]
+        assert f"beside {len(others)} clients of alice, bob" in text
+        assert "They take 36 contexts and about 9.8 GiB of device memory (GPU 0: 4 of 48 contexts in use)" in text
+        assert "train.py" in text
+        await pilot.press("enter")
+        assert isinstance(app.screen, LoadScreen)
+        assert backend.supervisors == []
+        await pilot.press("enter", "tab", "enter")
+        await until(pilot, lambda: app.load.live)
+
+
+async def test_beside_ones_own_clients_it_does_not_ask(monkeypatch):
+    monkeypatch.setattr("os.geteuid", lambda: 1001)
+    mine = replace(FREE.daemons[0], servers=tuple(
+        replace(s, clients=tuple(replace(c, uid=1001) for c in s.clients)) for s in FREE.daemons[0].servers
+    ))  # fmt: skip
+    app = load_app(snapshot=replace(FREE, daemons=(mine,)))
+    async with app.run_test(size=SIZE) as pilot:
+        backend = await opened(pilot)
+        await pilot.press("enter")
+        await until(pilot, lambda: app.load.live)
+        assert backend.supervisors
+
+
+async def test_a_private_daemon_does_not_ask():
+    app = load_app(snapshot=FREE)
+    async with app.run_test(size=SIZE) as pilot:
+        await opened(pilot, "end", "right")
+        assert setup_of(app).where == "private"
+        await pilot.press("enter")
+        await until(pilot, lambda: app.load.live)
 
 
 async def test_the_words_button_is_dead_until_it_is_typed():

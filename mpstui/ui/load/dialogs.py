@@ -1,8 +1,8 @@
-"""Two questions: leave with a load running, and start one that endangers others."""
+"""Three questions: leave with a load running, start one beside others' clients, start one that endangers them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from textual import on
@@ -11,9 +11,11 @@ from textual.binding import BindingType
 from textual.content import Content
 from textual.widgets import Button, Input, Static
 
-from mpstui.model import Snapshot
+from mpstui.load.takes import Takes, whose
+from mpstui.model import Client, Snapshot
+from mpstui.text import UNKNOWN
 from mpstui.ui.dialogs.base import Dialog
-from mpstui.ui.dialogs.parts import Lines, Push, marked, plain
+from mpstui.ui.dialogs.parts import Lines, Listing, Push, marked, plain
 from mpstui.ui.load.session import LoadSession
 from mpstui.ui.load.setup import WORD
 
@@ -74,6 +76,52 @@ class LeaveDialog(Dialog):
     def action_close(self) -> None:
         if not self._stopping:
             self.dismiss(None)
+
+
+class BesideDialog(Dialog):
+    """Names whose clients are there and what the load takes; Cancel has the focus."""
+
+    AUTO_FOCUS: ClassVar[str] = "#cancel"
+    DEFAULT_CSS = "BesideDialog #hits { margin-top: 1; }"
+
+    def __init__(
+        self, clients: str, others: Callable[[], Sequence[Client]], taken: Takes, there: str, start: Callable[[], None]
+    ) -> None:
+        """``clients``: what would be started. ``others``: whose clients are there now. ``there``: what is in use."""
+        super().__init__(Snapshot(0.0))
+        self._clients = clients
+        self._others = others
+        self._taken = taken
+        self._there = there
+        self._start = start
+
+    def compose(self) -> ComposeResult:
+        yield self.frame(
+            "Others work here",
+            "Enter presses the marked button · Tab move · Esc cancel",
+            Lines(id="what"),
+            Listing(id="hits"),
+            foot=(Push("Cancel", id="cancel"), Push(f"Start {self._clients}", id="apply", classes="-harm")),
+            harm=True,
+        )
+
+    def show(self) -> None:
+        others = self._others()
+        self.query_one("#what", Lines).show(
+            marked("▲", f"{self._clients} of the load would run beside {whose(others)}.", "$text-warning"),
+            marked("▲", f"They take {self._taken.text}{self._there}, and SMs while they run.", "$text-warning"),
+            marked("·", "MPS ‹private daemon› keeps them out of this server; they still share the device."),
+        )
+        self.query_one("#hits", Listing).show(
+            f"There now: {len(others)}",
+            [Content(plain(f"{c.pid:<8}{c.user or UNKNOWN}  {c.command or UNKNOWN}")) for c in others],
+        )
+
+    def on_button_pressed(self, event: Button.Pressed) -> None:
+        event.stop()
+        self.dismiss(None)
+        if event.button.id == "apply":
+            self._start()
 
 
 class EndangerDialog(Dialog):

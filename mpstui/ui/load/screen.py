@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import ClassVar
 
@@ -10,20 +11,21 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
 
+from mpstui.load.takes import Takes, others, whose
 from mpstui.load.types import WorkerReport
-from mpstui.model import Device, Server, Snapshot
+from mpstui.model import Client, Device, Server, Snapshot
 from mpstui.ui.bars import TooSmall
 from mpstui.ui.cells import count
 from mpstui.ui.contract import Runner
 from mpstui.ui.layout import WIDE
 from mpstui.ui.load.bars import BarsPanel
 from mpstui.ui.load.boxes import AboutBox, DeviceBox, TogetherBox
-from mpstui.ui.load.dialogs import EndangerDialog
+from mpstui.ui.load.dialogs import BesideDialog, EndangerDialog
 from mpstui.ui.load.fields import FieldsPanel
 from mpstui.ui.load.hints import hints
 from mpstui.ui.load.presets import PRESETS
 from mpstui.ui.load.session import LoadSession, Member
-from mpstui.ui.load.setup import harm, held_back, limit_of, problem, safer, server_limit, sm_counts, under_limit
+from mpstui.ui.load.setup import harm, held_back, limit_of, problem, safer, server_limit, sm_counts, taken, under_limit
 from mpstui.ui.side import SideScreen
 from mpstui.ui.typeahead import opens
 
@@ -205,6 +207,8 @@ class LoadScreen(SideScreen):
         held = held_back(setup, self.daemon)
         if held is not None:
             return "▲", held, "warn"
+        if beside := self._beside():
+            return "▲", f"{whose(beside)} {'is' if len(beside) == 1 else 'are'} there: Enter asks first.", "warn"
         more = "adds" if self.session.live else "starts"
         return "⏎", f"Enter {more} {count(setup.clients, 'client')}", "good"
 
@@ -252,10 +256,38 @@ class LoadScreen(SideScreen):
             self.app.notify(wrong, title="Load", severity="warning", markup=False)
             return
         danger = harm(setup)
-        if danger is None:
-            self._start()
-        else:
+        if danger is not None:
             self.app.push_screen(EndangerDialog(danger, safer(setup), self._hits(), self._start))
+        elif self._beside():
+            self.app.push_screen(
+                BesideDialog(count(setup.clients, "client"), self._beside, self._taken(), self._in_use(), self._start)
+            )
+        else:
+            self._start()
+
+    def _beside(self) -> list[Client]:
+        """Others' clients of the daemon, on the devices that the load is for."""
+        daemon, setup = self.daemon, self.fields.setup
+        if daemon is None or setup.where != "on":
+            return []
+        own = self.session.keys
+        return others((c for c in daemon.clients() if c.key not in own), os.geteuid(), setup.devices)
+
+    def _taken(self) -> Takes:
+        setup = self.fields.setup
+        device = next((d for d in self.devices if d.uuid in setup.devices), None)
+        in_use = (device.contexts or 0) if device and setup.where == "on" else 0
+        return taken(setup, self.devices, in_use, server_limit(setup, self.daemon), self.session.backend.levels)
+
+    def _in_use(self) -> str:
+        """How many of a device's contexts are in use, as far as that is known."""
+        chosen = [d for d in self.devices if d.uuid in self.fields.setup.devices]
+        known = [
+            f"GPU {'?' if d.index is None else d.index}: {d.contexts} of {d.context_limit} contexts in use"
+            for d in chosen
+            if d.contexts is not None and d.context_limit is not None
+        ]
+        return f" ({', '.join(known)})" if known else ""
 
     def _hits(self) -> str:
         """Whose work is on the devices."""

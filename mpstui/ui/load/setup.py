@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
+from mpstui.load.takes import CONTEXT_BASE, CONTEXT_PER_SM, Takes, takes
 from mpstui.load.types import INFO, KernelName, LoadSpec, value_for
 from mpstui.model import Daemon, Device
 from mpstui.partition import rounding_of, sms_of
@@ -27,8 +28,7 @@ WORD: Final = "endanger"
 _MOVABLE: Final = frozenset({"nbody", "fma", "triad", "small", "illegal"})
 """Kernels that are launched again and again, so that the next launch can have another share."""
 _CONTEXT_SECONDS: Final = 0.105
-_CONTEXT_BASE, _CONTEXT_PER_SM = 58 << 20, 3.5 * (1 << 20)
-"""What a context took (fact 23): 105 ms, and 70 to 520 MiB from 8 to 132 SMs."""
+"""What making a context took (fact 23)."""
 
 Levels = Callable[[int, int, int, int], tuple[int, ...]]
 
@@ -194,8 +194,21 @@ def pool_cost(
     count = min(len(pool), room)
     mean = sum(pool) / len(pool)
     extra = max(0, count - 1)
-    size = int((_CONTEXT_BASE + _CONTEXT_PER_SM * mean) * extra * setup.clients)
+    size = int((CONTEXT_BASE + CONTEXT_PER_SM * mean) * extra * setup.clients)
     return PoolCost(count, size, count * _CONTEXT_SECONDS)
+
+
+def taken(setup: Setup, devices: Sequence[Device], in_use: int, limit: float | None, levels: Levels) -> Takes:
+    """What the clients will take of their devices, together."""
+    cost = pool_cost(setup, devices, in_use, limit, levels)
+    device = device_for(setup, 0, devices)
+    return takes(
+        map(setup.kernel_of, range(setup.clients)),
+        device.sm_count if device else None,
+        setup.memory_limit,
+        cost.contexts if cost else 1,
+        cost.size if cost else 0,
+    )
 
 
 def groups(

@@ -1,0 +1,94 @@
+"""What a load takes of a device, said before it runs: contexts, and the memory that its kernels allocate.
+
+The sizes are those that the kernels are made with; what a context takes was measured (facts 23 and 25).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from mpstui.model import Client
+from mpstui.text import UNKNOWN, format_size, parse_size
+
+MIB: Final = 1 << 20
+CONTEXT_BASE: Final = 58 * MIB
+"""Bytes that a context took (fact 25)."""
+CONTEXT_PER_SM: Final = 3.5 * MIB
+"""Bytes that each SM of its share adds, where it has execution affinity (fact 23: 70 to 520 MiB from 8 to 132 SMs)."""
+FMA_BLOCKS_PER_SM: Final = 8
+FMA_THREADS: Final = 256
+TRIAD_LARGEST: Final = 1024 * MIB
+"""Bytes of one of triad's three arrays; fewer where the device has no room for them."""
+BODIES: Final = 65536
+SMALL_BLOCKS: Final = 4
+SMALL_THREADS: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Takes:
+    """``memory``: bytes at most, None where it is not known. ``all_memory``: it goes on until it is refused."""
+
+    contexts: int
+    memory: int | None
+    all_memory: bool = False
+
+    @property
+    def text(self) -> str:
+        """``4 contexts and about 240 MiB of device memory``."""
+        contexts = f"{self.contexts} context{'' if self.contexts == 1 else 's'}"
+        if self.all_memory:
+            return f"{contexts} and all device memory that is free"
+        if self.memory is None:
+            return f"{contexts}; how much memory is not known"
+        return f"{contexts} and about {format_size(self.memory)} of device memory"
+
+
+def kernel_memory(kernel: str, sms: int | None) -> int | None:
+    """Bytes that a kernel's client allocates at most, with so many SMs; None where that is not known."""
+    sizes = {
+        "fma": None if sms is None else FMA_BLOCKS_PER_SM * sms * FMA_THREADS * 4,
+        "triad": 3 * TRIAD_LARGEST,
+        "nbody": 3 * BODIES * 16,
+        "small": SMALL_BLOCKS * SMALL_THREADS * 4,
+        "endless": 0,
+    }
+    return sizes["fma"] if kernel == "illegal" else sizes.get(kernel)
+
+
+def takes(
+    kernels: Iterable[str], sms: int | None, memory_limit: str = "", contexts: int = 1, pool_bytes: int = 0
+) -> Takes:
+    """``kernels``: one for each client. ``contexts`` of each, ``pool_bytes`` of all beyond the first of each."""
+    clients = list(kernels)
+    limit = parse_size(memory_limit) if memory_limit else None
+    if "memory" in clients and limit is None:
+        return Takes(contexts * len(clients), None, all_memory=True)
+    known: list[int] = []
+    for kernel in clients:
+        size = kernel_memory(kernel, sms)
+        if size is not None:
+            size += CONTEXT_BASE
+        # The context counts for a limit too (fact 25), so a limit is the most where the rest is not known.
+        if (most := min((n for n in (size, limit) if n is not None), default=None)) is not None:
+            known.append(most)
+    memory = sum(known) + pool_bytes if len(known) == len(clients) else None
+    return Takes(contexts * len(clients), memory)
+
+
+def others(clients: Iterable[Client], uid: int, devices: Iterable[str] = ()) -> list[Client]:
+    """Those of other users, on ``devices`` where any are named: whose user or device is not known is one of them."""
+    chosen = set(devices)
+    return [
+        client
+        for client in clients
+        if client.uid != uid and (not chosen or not client.device_uuids or client.device_uuids & chosen)
+    ]
+
+
+def whose(clients: Iterable[Client]) -> str:
+    """``3 clients of alice, bob``."""
+    found = list(clients)
+    users = sorted({client.user or (UNKNOWN if client.uid is None else f"UID {client.uid}") for client in found})
+    return f"{len(found)} client{'' if len(found) == 1 else 's'} of {', '.join(users)}"
