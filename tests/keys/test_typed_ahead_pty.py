@@ -44,7 +44,7 @@ def test_what_follows_an_opening_key_at_once_reaches_only_what_it_opened(program
             if [to for _, to in reached] != [begun["at"], opened]:
                 wrong.append((symbol, reached, opened))
     assert not wrong
-    assert len(opening) > 3, "it has keys that open something"
+    assert len(opening) > 2, "it has keys that open something"
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
@@ -18,6 +19,7 @@ import pytest
 from mpstui.cli import experiment, load, loadoptions
 from mpstui.load import stopping
 from mpstui.node import open_node
+from mpstui.observe.collector import Collector
 from mpstui.observe.sources import NodeSources
 from mpstui.sim import SimNode
 
@@ -292,3 +294,39 @@ async def test_programs_that_cannot_be_started_are_told_for_each_reason(
     assert await run(load, sources, node, "--command", "/nonexistent/train --x", "--clients", "2") == 1
     err = capsys.readouterr().err
     assert err.count("cannot be started: No such file or directory") == 1
+
+
+async def test_beside_others_clients_it_wants_a_yes(
+    sources: NodeSources, node: SimNode, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node.spawn(user="alice", command="python train.py")
+    await shown_by(node, sources)
+    monkeypatch.setattr("os.geteuid", lambda: 4242)
+    words = ("fma", "--clients", "2", "--seconds", "0.5")
+    assert await run(load, sources, node, *words) == 6
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "2 clients of the load would run beside 1 client of alice" in err
+    assert re.search(r"They take 2 contexts and about 118 MiB of device memory; \d+ of 48 contexts are in use", err), err
+    assert "--yes" in err
+    assert await run(load, sources, node, *words, "--yes") == 0
+
+
+async def test_beside_ones_own_clients_it_does_not_ask(
+    sources: NodeSources, node: SimNode, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node.spawn(user="alice", command="python train.py")
+    uid = await shown_by(node, sources)
+    monkeypatch.setattr("os.geteuid", lambda: uid)
+    assert await run(load, sources, node, "fma", "--seconds", "0.5") == 0
+    assert "beside" not in capsys.readouterr().err
+
+
+async def shown_by(node: SimNode, sources: NodeSources) -> int | None:
+    """Wait until the daemon tells of a client; its user's number."""
+    end = time.monotonic() + DEADLINE
+    while time.monotonic() < end:
+        snapshot = await Collector((node.pipe_dir,), sources).once()
+        if snapshot.daemons and (there := list(snapshot.daemons[0].clients())):
+            return there[0].uid
+    raise TimeoutError("the daemon tells of no client")

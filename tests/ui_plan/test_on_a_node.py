@@ -20,7 +20,7 @@ from mpstui.sim import SimNode
 from mpstui.ui.app import MpsTuiApp
 from mpstui.ui.theme import build_themes
 
-from .fakes import press, text_in, typed
+from .fakes import press, settle, text_in, typed
 
 
 @pytest.fixture
@@ -77,8 +77,10 @@ async def test_a_plan_is_applied_kept_and_seen_and_the_daemon_stopped(folder: Pa
         assert any("a demo has its own daemon" in note.message for note in app._notifications)
         await press(pilot, "x")
         app.screen.query_one("#wait").focus()
+        await settle(pilot)
         await press(pilot, "end")
         app.screen.query_one("#apply").focus()
+        await settle(pilot)
         await press(pilot, "enter", "tab", "enter")
         await until(pilot, lambda: app.screen.state == "ended")
         assert "has ended" in text_in(app, "#outcome")
