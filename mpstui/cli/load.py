@@ -200,7 +200,9 @@ async def ask_beside(spec: LoadSpec, sources: NodeSources, pipe_dir: Path) -> No
             file=sys.stderr,
         )
     in_use = (
-        f"; {device.contexts} of {device.context_limit} are in use" if device and device.contexts is not None else ""
+        f"; {device.contexts} of {device.context_limit} contexts are in use"
+        if device and device.contexts is not None
+        else ""
     )
     print(f"  They take {taken.text}{in_use}.", file=sys.stderr)
     if sys.stdin.isatty():
