@@ -332,6 +332,6 @@ async def test_actions_are_for_the_row_that_the_user_is_in() -> None:
 async def test_a_daemon_that_is_not_well_takes_no_action() -> None:
     app = make_app(unhealthy("held"))
     async with app.run_test(size=SIZE) as pilot:
-        await press(pilot, "t", "slash")
+        await press(pilot, "t")
         assert isinstance(app.screen, Overview)
         assert app.focused.id == "devices"

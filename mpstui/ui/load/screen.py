@@ -208,7 +208,7 @@ class LoadScreen(SideScreen):
         if held is not None:
             return "▲", held, "warn"
         if beside := self._beside():
-            return "▲", f"{whose(beside)} {'is' if len(beside) == 1 else 'are'} there: Enter asks first.", "warn"
+            return "▲", f"Enter asks first: {whose(beside)} {'is' if len(beside) == 1 else 'are'} here.", "warn"
         more = "adds" if self.session.live else "starts"
         return "⏎", f"Enter {more} {count(setup.clients, 'client')}", "good"
 
