@@ -13,6 +13,7 @@ from mpstui.observe.limits import (
     effective,
     inherited_memory,
     own_numbers,
+    own_percentage,
 )
 from mpstui.observe.state import LimitsInForce
 
@@ -166,3 +167,10 @@ def test_the_lowest_of_what_is_set_inherited_and_its_own(set_, own, size, source
     assert (told.memory, told.source["pinned_mem_limits"]) == ({"0": size * GIB}, source)
     assert (told.memory_known, told.outdated) == (True, False)
     assert not effective(then, then, {"0": "GPU-aaaa-1"}, environment, None).memory_known
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("100", 100.0), ("100.5", None), ("101", None), ("0", None), ("0.5", 0.5), ("nan", None)]
+)
+def test_a_percentage_of_an_environment_is_above_0_and_at_most_100(text: str, value: float | None) -> None:
+    assert own_percentage(text) == value

@@ -314,3 +314,15 @@ def test_nothing_raises_and_everything_is_printable(raw):
             assert event.detail.isprintable()
             assert event.raw.isprintable()
             assert len(event.raw) <= 300
+
+
+def test_a_servers_memory_limit_in_control_log_is_that_servers():
+    (told,) = [
+        e for e in events("control", control("Cmd:set_device_pinned_mem_limit 634 0 2G", "UI closed")) if e.values
+    ]
+    assert (told.kind, told.server_pid, told.values["scope"], told.values["device"]) == (
+        "limit_set",
+        634,
+        "server",
+        "0",
+    )
