@@ -113,6 +113,7 @@ class MpsTuiApp(App[int]):
         self._diff = ScreenDiff()
         self.typeahead = Typeahead(self, lambda: self.overview.knows)
         self._paused_at: float | None = None
+        self._unpainted: Screen[object] | None = None
         self._unsubscribe: Callable[[], None] | None = None
         self._starting: asyncio.Task[None] | None = None
         self._signals: list[signal.Signals] = []
@@ -148,7 +149,7 @@ class MpsTuiApp(App[int]):
         if self.collector.snapshot is not None:
             self._show(self.collector.snapshot)
         self._starting = asyncio.create_task(self.collector.start())
-        self.set_interval(_LOOK_S, self._look_at_size)
+        self.set_interval(_LOOK_S, self._heal)
         self.overview.call_after_refresh(self._painted)
 
     def _painted(self) -> None:
@@ -343,6 +344,17 @@ class MpsTuiApp(App[int]):
         """Nothing is known of the terminal's cells any more, also where it has its old size again: write them all."""
         self._diff.reset()
         self.refresh()
+
+    def _heal(self) -> None:
+        """Whatever was lost on the way to the terminal: its size, or the tick that paints what has changed."""
+        self._look_at_size()
+        if not self.screen_stack:
+            return
+        screen = self.screen
+        waits = screen._layout_required or screen._repaint_required or bool(screen._dirty_widgets)
+        if waits and self._unpainted is screen:
+            screen._on_timer_update()
+        self._unpainted = screen if waits else None
 
     def _look_at_size(self) -> None:
         """Whatever has become of a change of size, the screen follows: a signal can be lost, and so can an event."""

@@ -1,7 +1,7 @@
 """The overview on fakes in a real terminal, for tests that need one.
 
-Arguments: ``quiet`` or ``rows``; then ``twice``, where the terminal changes again while its size is read, or ``deaf``,
-where no signal tells that it has changed.
+Arguments: ``quiet`` or ``rows``; then ``twice``, where the terminal changes again while its size is read, ``deaf``,
+where no signal tells that it has changed, or ``timeless``, where the timer that paints ends at the first mark.
 """
 
 from __future__ import annotations
@@ -80,7 +80,13 @@ def main(mode: str, terminal: str = "") -> int:
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGWINCH})  # threads inherit it
     app = make_app(None)
     app.collector = Ticking(mode)
-    app.collector.mark = lambda: app._driver.write(MARK)
+
+    def mark() -> None:
+        app._driver.write(MARK)
+        if terminal == "timeless":
+            app.screen._update_timer.stop()
+
+    app.collector.mark = mark
     return app.run() or 0
 
 

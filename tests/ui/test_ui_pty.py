@@ -100,3 +100,13 @@ def test_ctrl_l_writes_every_cell_again_whatever_is_on_the_terminal() -> None:
         terminal.screen.erase_in_display(2)
         terminal.key("ctrl+l")
         terminal.wait_for(lambda t: list(t.screen.display) == shown)
+
+
+def test_what_the_timer_does_not_paint_is_painted_all_the_same() -> None:
+    with start("quiet", "timeless") as terminal:
+        terminal.wait_for("46 clients")
+        settle(terminal)
+        terminal.key("space")
+        terminal.wait_for("PAUSED")
+        terminal.key("space")
+        terminal.wait_for(lambda t: "PAUSED" not in t.text)
