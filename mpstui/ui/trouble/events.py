@@ -52,7 +52,7 @@ class EventsScreen(TroubleScreen):
     EventsScreen {
         & #text { width: 30; }
         & #kinds { width: 34; height: 100%; }
-        & Input { height: 1; border: none; padding: 0 1; background: $surface; display: none; }
+        & #filter, & #search { height: 1; border: none; padding: 0 1; background: $surface; display: none; }
         &.-narrow #kinds { display: none; width: 100%; height: 100%; }
         &.-narrow #list { height: 100%; }
         &.-kinds #kinds { display: block; }
