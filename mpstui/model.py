@@ -12,6 +12,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Literal
 
+from mpstui.trust import NOBODY, Speaker, may_signal
+
 Health = Literal["ok", "held", "blocked", "stale", "absent"]
 """``held``: somebody keeps a control session open (fact 2). ``blocked``: the daemon answers nobody (fact 16).
 ``stale``: files of a daemon that is gone (fact 3). ``absent``: nothing there."""
@@ -108,6 +110,12 @@ class Client:
     """Connected before the server's present limits were set, and so keeps the old ones."""
     terminate_requested: bool = False
     """terminate_client was sent for this process, by anybody: it must never be sent again (fact 16)."""
+    local: bool = True
+    """Whether its number is proved to be a PID of this PID namespace. Where not, it is shown with what the daemon says
+    alone: there is no start time, no user, no command, and nothing here may be signalled for it."""
+    listed: bool | None = None
+    """Whether NVML lists it among the clients of MPS, as it also does once its contexts are lost; None where
+    NVML does not say."""
 
     @property
     def pid(self) -> int:
@@ -135,6 +143,8 @@ class ServerFault:
     """The server's ordinals."""
     refused: int = 0
     """Connections refused because of it; a client that tries again counts again."""
+    confirmed: bool = True
+    """Whether the daemon itself, asked since, has said that the server is in FAULT. Until then it is the log's word."""
     ended_nearby: tuple[int, ...] = ()
     """PIDs of clients that were not hit and whose processes ended at the time of the fault: if one of them was killed,
     it is the cause (fact 17)."""
@@ -158,6 +168,8 @@ class PendingClient:
     """PIDs of that server's clients."""
     elsewhere: int = 0
     """The how many-th of those without a PID it is, from 1; 0 for one with a PID."""
+    local: bool = True
+    """As of a client."""
 
     @property
     def pid(self) -> int | None:
@@ -189,6 +201,8 @@ class LostClient:
     user: str | None = None
     command: str | None = None
     since: float | None = None
+    local: bool = True
+    """As of a client."""
 
     @property
     def pid(self) -> int:
@@ -253,6 +267,7 @@ class SessionHolder:
     certain: bool = True
     """False where its pipe directory could not be read and it is only the likely one."""
     start_ticks: int | None = None
+    uid: int | None = None
 
     @property
     def key(self) -> ProcessKey:
@@ -306,6 +321,8 @@ class Daemon:
     """None where the latest server became ready, or none was started."""
     static_partitioning: bool | None = None
     """Whether it was started with ``-S``: its clients get static SM partitions."""
+    speaker: Speaker = NOBODY
+    """Whose word it is what the daemon and its logs say."""
 
     @property
     def pid(self) -> int | None:
@@ -334,6 +351,13 @@ class Daemon:
         asked = not self.unread and self.health not in {"held", "blocked"}
         told = self.watch == "logs" and (not self.unread or self.unspoken is not None)
         return bool(self.servers) or asked or self.answered_at is not None or told
+
+    def covers(self, process: Client | SessionHolder | None) -> bool:
+        """Whether the word of this daemon is enough to end that process: root's is, a user's is for processes of that
+        user. What its simulated clients stand for are made-up users; whose they are is looked at when it is done."""
+        if process is None or (isinstance(process, Client) and not process.local):
+            return False
+        return self.simulated or may_signal(self.speaker, () if process.uid is None else (process.uid,))
 
     def clients(self) -> Iterator[Client]:
         for server in self.servers:

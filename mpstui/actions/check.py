@@ -14,6 +14,7 @@ from mpstui.blast import blast_radius, server_of
 from mpstui.model import Client, Daemon, Device, Server, Snapshot
 from mpstui.partition import sm_share
 from mpstui.text import UNKNOWN, format_percentage, format_size, parse_size, path_text
+from mpstui.trust import ANOTHER_NAMESPACE, NOT_PROVED, is_lying, why_not
 
 _PERCENTAGE = re.compile(r"[0-9]{1,3}(\.[0-9]{1,6})?")
 _MEMORY = re.compile(r"[0-9]{1,9}[MG]")
@@ -298,6 +299,16 @@ def _chosen(request: Request, daemon: Daemon) -> list[Client]:
     asked = [c for c in chosen if c.terminate_requested or c.state == "TERMINATED"]
     if request.action == "terminate_and_kill":
         asked = [c for c in asked if c.state != "TERMINATED"]
+    if request.action == "terminate_and_kill":
+        for client in chosen:
+            if not client.local:
+                raise Refused(
+                    f"client {client.pid} is {namespace_words(client)}: no process here is known to be it, so none is "
+                    "signalled. Without the kill it can be terminated, by the daemon's own number",
+                    ExitStatus.REFUSED_BY_SAFETY_RULE,
+                )
+    if any(client.pid <= 0 for client in chosen):
+        raise Refused("client 0 has no number here, so the daemon cannot be told which one", ExitStatus.NOT_PERMITTED)
     if asked:
         pids = ", ".join(str(c.pid) for c in asked)
         raise Refused(
@@ -308,9 +319,37 @@ def _chosen(request: Request, daemon: Daemon) -> list[Client]:
     return chosen
 
 
+def namespace_words(client: Client) -> str:
+    """Why nothing here is taken for a client's process."""
+    return NOT_PROVED if client.pid_namespace is None else ANOTHER_NAMESPACE
+
+
+def owner_needed(request: Request, chosen: Sequence[Client], daemon: Daemon) -> tuple[str, str] | None:
+    """What has to be typed before the process of a client is ended whom the daemon does not speak for, and why; None
+    where nothing has. Raises Refused where several were chosen, and where another owner was typed."""
+    others = [client for client in chosen if not daemon.covers(client)]
+    if request.action != "terminate_and_kill" or not others:
+        return None
+    client = others[0]
+    owner = client.user or (UNKNOWN if client.uid is None else str(client.uid))
+    why = why_not(daemon.speaker, client.pid, owner)
+    if is_lying(daemon.speaker, client.uid, daemon.multiuser):
+        why += "; it cannot have clients of other users, so what it says of this one is not true"
+    if len(chosen) > 1:
+        raise Refused(f"{why}; choose it alone", ExitStatus.REFUSED_BY_SAFETY_RULE)
+    if client.uid is None:
+        raise Refused(f"{why}; whose it is cannot be seen from here", ExitStatus.NOT_PERMITTED)
+    if request.owner and parse_uid(request.owner) != client.uid:
+        raise Refused(
+            f"process {client.pid} belongs to {owner}, not to {request.owner}", ExitStatus.REFUSED_BY_SAFETY_RULE
+        )
+    return f"{client.pid} {owner}", why
+
+
 def _end_clients(request: Request, daemon: Daemon) -> Preview:
     kill = request.action == "terminate_and_kill"
     chosen = _chosen(request, daemon)
+    needed = owner_needed(request, chosen, daemon)
     others = _others(chosen, daemon)
     endangered = sum(len(group.clients) for group in others)
     facts = (
@@ -338,7 +377,14 @@ def _end_clients(request: Request, daemon: Daemon) -> Preview:
             "until its process ends",
         )
     title = action(request.action).title
-    return Preview(title, facts, (), tuple(client_line(c) for c in chosen), others, warnings)
+    hits = tuple(client_line(c) for c in chosen)
+    if needed is None:
+        return Preview(title, facts, (), hits, others, warnings)
+    what, why = needed
+    if request.owner:
+        return Preview(title, facts, (), hits, others, (why, *warnings), type_in=what)
+    error = f"{why}. To end it all the same, name its PID and its owner: {what}"
+    return Preview(title, facts, (), hits, others, warnings, error, ExitStatus.REFUSED_BY_SAFETY_RULE, type_in=what)
 
 
 def _others(chosen: Sequence[Client], daemon: Daemon) -> tuple[Others, ...]:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
+from pathlib import Path
 
 from mpstui.actions.audit import AuditLog
-from mpstui.actions.check import client_line
+from mpstui.actions.check import Refused, client_line, parse_uid
+from mpstui.actions.guard import Guard
 from mpstui.actions.killing import end_process
+from mpstui.actions.turn import NoTurn, Turn, turn
 from mpstui.actions.types import STATUS, ExitStatus, Progress, Request, Result
 from mpstui.blast import server_of
 from mpstui.control.answer import Answer, Outcome
@@ -15,6 +19,7 @@ from mpstui.control.mps import MpsControl
 from mpstui.model import Client, Daemon, ProcessKey
 from mpstui.observe.processes import PidFd, open_pidfd
 from mpstui.text import path_text
+from mpstui.trust import Speaker
 
 _NOT_TAKEN = frozenset(
     (
@@ -32,8 +37,10 @@ _SENT_BEFORE = "terminate_client was sent for it before; a second one would bloc
 class Ending:
     """One request to end clients, one after the other. The order is the safety rule:
 
-    pidfd → start time checked → listed by the daemon → terminate_client → answer 0 → SIGTERM → grace → SIGKILL.
-    A terminate that fails or runs out of time does not go on to a kill, nor to the next client.
+    pidfd → start time and owner checked → the daemon's turn → not sent before → listed by the daemon →
+    terminate_client → answer 0 → owner checked again → SIGTERM → grace → SIGKILL.
+    A terminate that fails or runs out of time does not go on to a kill, nor to the next client. A client that is not
+    proved to be a process of this PID namespace has no pidfd, and nothing is signalled for it.
     """
 
     def __init__(
@@ -45,7 +52,9 @@ class Ending:
         grace: float,
         progress: Progress,
         newest: Callable[[], Daemon | None],
+        find_speaker: Callable[[Path], Speaker],
     ) -> None:
+        self._find_speaker = find_speaker
         self._control = control
         self._audit = audit
         self._boot_id = boot
@@ -78,24 +87,52 @@ class Ending:
 
     async def _end(self, request: Request, client: Client, server: int) -> tuple[ExitStatus, str]:
         kill = request.action == "terminate_and_kill"
+        if not client.local:
+            return await self._terminate_in_turn(request, client, server, None)
         opened = open_pidfd(client.key)
         if not isinstance(opened, PidFd):
             text = f"nothing was sent: {opened.message}"
-            self._write(request, client, "", None, ExitStatus.REFUSED_BY_SAFETY_RULE, text)
-            return ExitStatus.REFUSED_BY_SAFETY_RULE, text
+            return self._done(request, client, "", None, ExitStatus.REFUSED_BY_SAFETY_RULE, text)
         with opened as process:
+            guard = await self._guard(request) if kill else None
+            if guard is not None and (reason := guard(process)) is not None:
+                text = f"nothing was sent: {reason}"
+                return self._done(request, client, "", None, ExitStatus.REFUSED_BY_SAFETY_RULE, text)
             if client.state != "TERMINATED":
-                status, text = await self._terminate(request, client, server)
-                if status is not ExitStatus.DONE or not kill:
+                status, text = await self._terminate_in_turn(request, client, server, guard)
+                if status is not ExitStatus.DONE:
                     return status, text
+            if guard is None:
+                return ExitStatus.DONE, "terminated: the daemon answered 0"
             if trouble := self._write(request, client, f"kill {client.pid}", None, None, "about to be signalled"):
                 text = f"the process was not signalled: {trouble}"
                 return self._done(request, client, "", None, ExitStatus.REFUSED_BY_SAFETY_RULE, text)
-            status, text = await self._kill(process)
+            status, text = await self._kill(process, guard)
             self._write(request, client, f"kill {client.pid}", None, status, text)
             return status, text
 
-    async def _terminate(self, request: Request, client: Client, server: int) -> tuple[ExitStatus, str]:
+    async def _guard(self, request: Request) -> Guard:
+        named = None
+        if request.owner:
+            with contextlib.suppress(Refused):  # checked by the preview
+                named = parse_uid(request.owner)
+        return await Guard.begin(request.pipe_dir, self._find_speaker, named)
+
+    async def _terminate_in_turn(
+        self, request: Request, client: Client, server: int, guard: Guard | None
+    ) -> tuple[ExitStatus, str]:
+        speaker = guard.speaker if guard is not None else self._find_speaker(request.pipe_dir)
+        try:
+            async with turn(request.pipe_dir, speaker) as mine:
+                return await self._terminate(request, client, server, mine)
+        except NoTurn as error:
+            status = ExitStatus.NO_ANSWER if error.busy else ExitStatus.REFUSED_BY_SAFETY_RULE
+            return self._done(request, client, "", None, status, f"nothing was sent: {error}")
+
+    async def _terminate(self, request: Request, client: Client, server: int, mine: Turn) -> tuple[ExitStatus, str]:
+        if (who := mine.was_sent(client)) is not None:
+            text = f"{_SENT_BEFORE} ({who} did)"
+            return self._done(request, client, "", None, ExitStatus.REFUSED_BY_SAFETY_RULE, text)
         if self._audit.terminate_was_sent(self._boot_id, client.key) or self._sent_before(client.key):
             return self._done(request, client, "", None, ExitStatus.REFUSED_BY_SAFETY_RULE, _SENT_BEFORE)
         listed = await self._control.get_client_list(server)
@@ -108,6 +145,9 @@ class Ending:
         if self._sent_before(client.key):  # by somebody else, while the list was asked for
             return self._done(request, client, "", None, ExitStatus.REFUSED_BY_SAFETY_RULE, _SENT_BEFORE)
         # Remembered before it is sent: after a crash in between, not sending again is the safe side.
+        if (trouble := mine.note(client, sent=True)) is not None:
+            text = f"nothing was sent: that it is sent cannot be written down for others: {trouble}"
+            return self._done(request, client, "", None, ExitStatus.REFUSED_BY_SAFETY_RULE, text)
         self._terminated.add(client.key)
         command = f"terminate_client {server} {client.pid}"
         if trouble := self._write(request, client, command, None, None, "about to be sent", sent=True):
@@ -130,6 +170,7 @@ class Ending:
         if answer.outcome in _NOT_TAKEN:
             # The daemon did not take it, so that it may be tried again; after a time-out or garbage nobody knows.
             self._terminated.discard(client.key)
+            mine.note(client, sent=False)
             self._write(request, client, answer.command, None, None, "not taken", sent=False)
         return self._done(request, client, answer.command, answer, STATUS[answer.outcome], text)
 
@@ -139,8 +180,8 @@ class Ending:
         client = daemon.find_client(key) if daemon else None
         return key in self._terminated or (client is not None and client.terminate_requested)
 
-    async def _kill(self, process: PidFd) -> tuple[ExitStatus, str]:
-        status, text = await end_process(process, self._grace, self._progress)
+    async def _kill(self, process: PidFd, guard: Guard) -> tuple[ExitStatus, str]:
+        status, text = await end_process(process, self._grace, self._progress, guard)
         return status, f"terminated, {'then' if status is ExitStatus.DONE else 'but'} {text}"
 
     def _done(

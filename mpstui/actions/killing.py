@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable
 
 from mpstui.actions.types import ExitStatus, Progress
 from mpstui.observe.processes import PidFd
@@ -11,10 +12,17 @@ AFTER_KILL = 5.0
 """Seconds that a process may take to go after SIGKILL: the driver frees its memory first."""
 
 
-async def end_process(process: PidFd, grace: float, progress: Progress) -> tuple[ExitStatus, str]:
-    """``grace`` is in seconds. The text says how it ended, or why it has not."""
+async def end_process(
+    process: PidFd, grace: float, progress: Progress, forbidden: Callable[[PidFd], str | None]
+) -> tuple[ExitStatus, str]:
+    """``grace`` is in seconds. The text says how it ended, or why it has not. ``forbidden`` is asked right before each
+    signal, for a reason not to send it."""
     pid = process.key.pid
     for number, patience in ((signal.SIGTERM, grace), (signal.SIGKILL, AFTER_KILL)):
+        if (reason := forbidden(process)) is not None:
+            if await process.wait(0):
+                return ExitStatus.DONE, "it had ended already"
+            return ExitStatus.REFUSED_BY_SAFETY_RULE, f"the process lives: {reason}"
         progress(f"{number.name} {pid}")
         if trouble := process.send(number):
             status = ExitStatus.NOT_PERMITTED if trouble.not_permitted else ExitStatus.REFUSED_BY_SAFETY_RULE

@@ -26,11 +26,14 @@ from mpstui.actions.check import (
 from mpstui.actions.ending import Ending
 from mpstui.actions.registry import ACTIONS, action
 from mpstui.actions.rescue import Rescue, preview_rescue
+from mpstui.actions.turn import NoTurn, turn
 from mpstui.actions.types import STATUS, Action, Danger, ExitStatus, Preview, Progress, Request, Result
 from mpstui.control.answer import Answer, Outcome
 from mpstui.control.mps import MpsControl
 from mpstui.model import Daemon, ProcessKey, Snapshot
+from mpstui.observe.speaker import find_speaker
 from mpstui.text import format_percentage, format_size, path_text, same_limit, same_percentage
+from mpstui.trust import Speaker
 
 READ_ONLY = "mpstui was started with --read-only"
 
@@ -51,7 +54,16 @@ class Runner:
 
     actions: tuple[Action, ...] = ACTIONS
 
-    def __init__(self, node: Node, audit: AuditLog, *, read_only: bool = False, grace: float = 5.0) -> None:
+    def __init__(
+        self,
+        node: Node,
+        audit: AuditLog,
+        *,
+        read_only: bool = False,
+        grace: float = 5.0,
+        speaker: Callable[[Path], Speaker] | None = None,
+    ) -> None:
+        self._find_speaker = speaker or find_speaker
         self.read_only = read_only
         self.grace = grace
         self._node = node
@@ -99,7 +111,9 @@ class Runner:
             return Result(request, status, f"nothing was sent: {unwritten}", remedy=AUDIT_REMEDY)
         try:
             if action(request.action).finds_clients and (blocked := snapshot.daemon(request.pipe_dir)) is not None:
-                return await Rescue(self._audit, self._boot_id, self.grace, progress).run(request, blocked)
+                control = self._node.control_for(request.pipe_dir)
+                rescue = Rescue(control, self._audit, self._boot_id, self.grace, progress, self._find_speaker)
+                return await rescue.run(request, blocked)
             daemon = reachable_daemon(request, snapshot)
             control = self._node.control_for(request.pipe_dir)
             if request.clients:
@@ -111,10 +125,18 @@ class Runner:
                     self.grace,
                     progress,
                     lambda: self._newest(request.pipe_dir),
+                    self._find_speaker,
                 )
                 return await ending.run(request, daemon)
-            progress("sending")
-            sent, read, result = await self._change(request, snapshot, control)
+            try:
+                async with turn(request.pipe_dir, self._find_speaker(request.pipe_dir)):
+                    progress("sending")
+                    sent, read, result = await self._change(request, snapshot, control)
+            except NoTurn as error:
+                if error.busy:
+                    return self.refuse(request, str(error), ExitStatus.NO_ANSWER)
+                progress(f"{error}; another mpstui may change it at the same time")
+                sent, read, result = await self._change(request, snapshot, control)
             if result.done and request.server_pid is None:
                 result = result._replace(details=(*result.details, *_keep_their_own(request, daemon)))
         finally:

@@ -97,6 +97,9 @@ class Request(NamedTuple):
     """None: the daemon's default."""
     device: str | None = None
     clients: tuple[ProcessKey, ...] = ()
+    owner: str = ""
+    """The owner of the one client whose process is to be ended though the daemon does not speak for it: a user's name
+    or number, as the admin has typed it."""
 
 
 class Others(NamedTuple):
@@ -124,6 +127,8 @@ class Preview(NamedTuple):
     error: str | None = None
     """Why it cannot be done as asked; nothing is sent while this is set."""
     error_status: ExitStatus = ExitStatus.DONE
+    type_in: str = ""
+    """What has to be typed for it, ``4711 alice``, where a yes is not enough; ``Request.owner`` is its second word."""
 
 
 class Result(NamedTuple):

@@ -44,9 +44,13 @@ async def change(options: argparse.Namespace, collector: Collector) -> int:
         shown = runner.preview(request, snapshot)
         if shown.error is None and options.command == "set":
             _tell(shown)
-        if shown.error is None and options.command == "terminate" and not options.yes:
-            if not _confirmed(shown):
+        if options.command == "terminate" and not options.yes:
+            if shown.type_in and not request.owner and sys.stdin.isatty():
+                request = request._replace(owner=_typed_owner(shown))
+                shown = runner.preview(request, snapshot)
+            elif shown.error is None and not _confirmed(shown):
                 raise Refused("nothing was sent", ExitStatus.REFUSED_BY_SAFETY_RULE)
+        if shown.error is None and options.command == "terminate" and not options.yes:
             snapshot = await collector.once()  # the answer may have taken its time; somebody else may have been quicker
     except Refused as refused:
         if options.json:
@@ -58,11 +62,18 @@ async def change(options: argparse.Namespace, collector: Collector) -> int:
 
 
 def _terminate_request(options: argparse.Namespace, snapshot: Snapshot) -> Request:
-    for daemon in snapshot.daemons:
-        for client in daemon.clients():
-            if client.pid == options.client_pid:
-                action: ActionId = "terminate_and_kill" if options.kill else "terminate_client"
-                return Request(action, daemon.pipe_dir, clients=(client.key,))
+    action: ActionId = "terminate_and_kill" if options.kill else "terminate_client"
+    found = [(d, c) for d in snapshot.daemons for c in d.clients() if c.pid == options.client_pid]
+    # What a user's daemon says of others does not come before the word of the daemon whose client it is.
+    sure = [(daemon, client) for daemon, client in found if client.local and daemon.covers(client)]
+    if len(found) > 1 and len(sure) != 1:
+        names = ", ".join(path_text(daemon.pipe_dir) for daemon, _ in found)
+        raise Refused(
+            f"several daemons name a client {options.client_pid}; choose one with --pipe-dir: {names}", ExitStatus.USAGE
+        )
+    if found:
+        daemon, client = (sure or found)[0]
+        return Request(action, daemon.pipe_dir, clients=(client.key,), owner=options.owner or "")
     for daemon in snapshot.daemons:
         if daemon.unspoken is not None:
             raise Refused(daemon.unspoken, ExitStatus.REFUSED_BY_SAFETY_RULE)
@@ -114,6 +125,15 @@ def _confirmed(shown: Preview) -> bool:
         return False
     print("end it? [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in {"y", "yes"}
+
+
+def _typed_owner(shown: Preview) -> str:
+    """Ask for PID and owner of a process that the daemon does not speak for. Raises Refused without them."""
+    print(f"{shown.error}", file=sys.stderr)
+    print("PID and owner: ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().split() != shown.type_in.split():
+        raise Refused("nothing was sent", ExitStatus.REFUSED_BY_SAFETY_RULE)
+    return shown.type_in.split()[1]
 
 
 def _print_result(options: argparse.Namespace, result: Result) -> None:

@@ -227,7 +227,9 @@ def _places(
             place.log_dir,
             place.pipe_dir,
             place.log_owners,
-            people if place.daemon is not None and place.daemon.pid in here else None,
+            people
+            if place.daemon is not None and place.daemon.pid in here and place.pids_are_ours is not False
+            else None,
         )
         for place in places
         if place.log_dir is not None

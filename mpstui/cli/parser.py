@@ -156,6 +156,9 @@ def build_parser() -> argparse.ArgumentParser:
     terminate.add_argument("client_pid", type=_pid, metavar="CLIENT_PID")
     terminate.add_argument("--kill", action="store_true", help="then end its process: SIGTERM, grace, SIGKILL")
     terminate.add_argument("--yes", action="store_true", help="do not ask")
+    terminate.add_argument(
+        "--owner", metavar="NAME", help="whose process it is, where the daemon is of another user: needed to kill it"
+    )
     terminate.add_argument("--json", action="store_true", help="print the result as JSON")
 
     add_commands(commands, node)

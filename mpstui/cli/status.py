@@ -50,6 +50,7 @@ def _daemon(daemon: Daemon) -> dict[str, Any]:
         "protocol": daemon.protocol,
         "version": daemon.version,
         "multiuser": daemon.multiuser,
+        "speaks_for": _speaks_for(daemon),
         "static_partitioning": daemon.static_partitioning,
         "read_only": daemon.unspoken,
         "health": daemon.health,
@@ -80,6 +81,13 @@ def _start_failures(found: StartFailures | None) -> dict[str, Any] | None:
     )
 
 
+def _speaks_for(daemon: Daemon) -> str | None:
+    """Whose processes may be ended on this daemon's word; null: nobody's."""
+    if daemon.speaker.uid is None:
+        return None
+    return "everybody" if daemon.speaker.uid == 0 else daemon.user or str(daemon.speaker.uid)
+
+
 def _server(server: Server) -> dict[str, Any]:
     return {
         "pid": server.pid,
@@ -102,6 +110,7 @@ def _client(client: Client) -> dict[str, Any]:
         "uid": client.uid,
         "command": client.command,
         "pid_namespace": client.pid_namespace,
+        "pid_proved": client.local,
         "container": client.container,
         "state": client.state,
         "contexts": [{"id": c.id, "device_uuid": c.device_uuid} for c in client.contexts],

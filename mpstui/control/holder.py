@@ -120,12 +120,14 @@ def _session(pid: int, wanted: str, binary: Sequence[str], connected: frozenset[
 def _described(pid: int, certain: bool) -> SessionHolder:
     import psutil  # needed for nothing else here, and slow to load
 
-    user = terminal = None
+    user = terminal = uid = None
     with contextlib.suppress(psutil.Error, KeyError, OSError):
         user = printable(psutil.Process(pid).username())
     with contextlib.suppress(psutil.Error, OSError):
+        uid = psutil.Process(pid).uids().effective
+    with contextlib.suppress(psutil.Error, OSError):
         terminal = psutil.Process(pid).terminal()
-    return SessionHolder(pid, user, terminal, certain, _start_ticks(pid))
+    return SessionHolder(pid, user, terminal, certain, _start_ticks(pid), uid)
 
 
 def _pipe_directory(pid: int) -> str | None:

@@ -42,7 +42,7 @@ def state_at(log_dir: Path, at: float | None = None, owners: Owners | None = Non
     detail = f"{end}as its logs tell, in {path_text(log_dir)}" + "".join(f"; {text}" for text in history.trouble)
     node = NodeState()
     watched = node.watch(state.pipe_dir)
-    watched.state, watched.version = state, history.version
+    watched.state, watched.version, watched.past = state, history.version, True
     watched.place = Place(
         state.pipe_dir,
         "running" if running else "absent",

@@ -151,7 +151,7 @@ class LogHistory:
             pids = {pid for pid in (event.pid, *(s.pid for s in event.suspects)) if pid is not None} - self._asked
             self._asked |= pids
             for facts in self._people(pids).values() if pids else ():
-                self._told.know(facts, system.time())
+                self._told.know(facts, system.time(), event.pipe_dir)
         return self._told.named(event)
 
     def _stream(self, kind: LogKind, start: int, until: float | None) -> Iterator[tuple[float, LogKind, Event]]:

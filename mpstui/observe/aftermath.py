@@ -30,6 +30,7 @@ def server_fault(server: ServerRecord, facts: Facts) -> ServerFault | None:
     if fault is None:
         return None
     left = sorted(fault.affected & server.clients.keys())
+    asked = server.told_at is not None and (fault.time is None or server.told_at >= fault.time)
     return ServerFault(
         since=fault.time,
         named=fault.named,
@@ -38,6 +39,7 @@ def server_fault(server: ServerRecord, facts: Facts) -> ServerFault | None:
         ended=tuple(sorted(fault.hit - set(left))),
         devices=fault.devices,
         refused=fault.refused,
+        confirmed=asked and server.told == "FAULT",
         ended_nearby=fault.ended_nearby,
     )
 
@@ -67,6 +69,7 @@ def pending_clients(state: DaemonState, facts: Facts) -> tuple[PendingClient, ..
                 server_pid=ahead.pid if ahead else None,
                 waits_for=tuple(sorted(ahead.clients)) if ahead else (),
                 elsewhere=number,
+                local=known is not None,
             )
         )
     return tuple(found)
@@ -80,13 +83,16 @@ def start_failures(state: DaemonState) -> StartFailures | None:
     return StartFailures(found.count, found.since, found.last, found.server_pid, found.uid, found.reason)
 
 
-def lost_clients(state: DaemonState, facts: Facts) -> tuple[LostClient, ...]:
-    """Processes that live on although their server has ended; those that /proc does not show are left out."""
+def lost_clients(state: DaemonState, facts: Facts, there: Collection[int]) -> tuple[LostClient, ...]:
+    """Processes that live on although their server has ended. ``facts`` are those of the processes that are proved to
+    be the ones that are meant; ``there`` are the PIDs that somebody has here: those that nobody has are left out."""
     found = []
     for pid, (server, since) in state.lost.items():
         known = facts.get(pid)
         if known is not None:
             found.append(LostClient(known.key, server, known.uid, known.user, known.command, since))
+        elif pid in there:
+            found.append(LostClient(ProcessKey(pid), server, since=since, local=False))
     return tuple(found)
 
 

@@ -258,6 +258,8 @@ class Collector:
                 self._starting_until = self._monotonic() + STARTING_TIME
             if "client_connected" in kinds:
                 self._job("facts", self._read_facts)
+                if self._membership is not None:
+                    self._job("members", self._read_members)
             if not told and not keeper.settled:
                 self._notices.missed()
             keeper.step()
@@ -414,12 +416,14 @@ class Collector:
         return self._snapshot is not None and reading is not None and not reading.done()
 
     def _awaits_identities(self) -> bool:
-        """A process is shown once its start time is known, not before: a selection that was made without it would hold
-        another identity than the same process has a moment later."""
-        if self._node.pids() <= self._identified:
+        """A process is shown once its start time is known and, of a client, once NVML or ``ps`` has told that it is the
+        one: a selection that was made before would hold another identity than the same process has a moment later."""
+        identified = self._node.pids() <= self._identified
+        if identified and not self._node.unproved():
             self._unidentified_since = None
             return False
-        self._job("facts", self._read_facts)
+        if not identified:
+            self._job("facts", self._read_facts)
         now = self._monotonic()
         if self._unidentified_since is None:
             self._unidentified_since = now

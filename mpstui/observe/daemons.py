@@ -13,6 +13,7 @@ from mpstui.observe.limits import LIMIT_VARIABLES
 from mpstui.observe.procfs import (
     HiddenProcessError,
     effective_uid,
+    process_uids,
     read_arguments,
     read_environment,
     read_proc,
@@ -69,6 +70,8 @@ def daemon_process(pid: int) -> DaemonProcess | None:
     if options is None or not options.daemon:
         return None
     uid = effective_uid(pid)
+    if process_uids(pid) not in ({uid}, None):
+        return None  # a setuid program that somebody has started under this name
     pipe_dir = log_dir = None
     if environment is not None:
         default = DEFAULT_V3_PIPE_DIR if options.protocol == "v3" and uid == 0 else DEFAULT_PIPE_DIR

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
 import fnmatch
 import itertools
 import os
 import re
 import shlex
 import stat
-import struct
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -29,7 +27,9 @@ from mpstui.observe.daemons import (
 from mpstui.observe.logdir import binary_version, find_log_dir, last_written
 from mpstui.observe.logfile import Owners, owners_of
 from mpstui.observe.procfs import HiddenProcessError, process_key, read_stat, user_name
+from mpstui.observe.speaker import find_speaker, lock_holder, pids_are_ours
 from mpstui.text import path_text, unprintable
+from mpstui.trust import Speaker
 
 WELL_KNOWN: Final = (
     os.fspath(DEFAULT_PIPE_DIR),
@@ -47,7 +47,6 @@ _PID_FILE: Final = f"{PROGRAM}.pid"
 _FILES: Final = ("control", "control_privileged", "control_lock", "log", _PID_FILE)
 _PLACES_LIMIT: Final = 32
 _ENTRIES_LIMIT: Final = 10_000
-_FLOCK: Final = "hhqqi4x"
 _AS_ROOT: Final = "run mpstui as root, or where the daemon runs"
 _ANOTHER: Final = "give the daemon's CUDA_MPS_PIPE_DIRECTORY"
 
@@ -79,6 +78,10 @@ class Place(NamedTuple):
     remedy: str = ""
     log_owners: Owners = owners_of(None)
     """Whose logs are believed there."""
+    speaker: Speaker = Speaker()
+    """Whose word it is what the daemon says."""
+    pids_are_ours: bool | None = None
+    """Whether the PIDs that it names are of this PID namespace; None where that is not known."""
 
 
 def discover(
@@ -145,6 +148,12 @@ def how_to_start(pipe_dir: Path) -> str:
 
 
 def _place(pipe_dir: Path, wanted_log_dir: Path | None, daemons: Sequence[DaemonProcess], elsewhere: str = "") -> Place:
+    speaker = find_speaker(pipe_dir)
+    found = _found(pipe_dir, wanted_log_dir, daemons, elsewhere)
+    return found._replace(speaker=speaker, pids_are_ours=pids_are_ours(pipe_dir, speaker))
+
+
+def _found(pipe_dir: Path, wanted_log_dir: Path | None, daemons: Sequence[DaemonProcess], elsewhere: str) -> Place:
     start = how_to_start(pipe_dir) + elsewhere
     daemon = _daemon_of(pipe_dir, daemons)
     log_dir = find_log_dir(pipe_dir, daemon, wanted_log_dir)
@@ -253,9 +262,11 @@ def _without_daemon(pipe_dir: Path, log_dir: Path | None, start: str) -> Place:
 
 def _daemon_of(pipe_dir: Path, daemons: Sequence[DaemonProcess]) -> DaemonProcess | None:
     """The daemon of this directory. Anybody can call a process so and write the pid file, so where several claim the
-    directory the one who owns its privileged socket comes first, then the one in the pid file, then the oldest.
+    directory the one that holds the daemon's lock comes first, then the one in the pid file, then the oldest. One whose
+    user is not the owner of the privileged socket, or that does not hold a lock that is held, is none.
     """
     here, pid, owner = file_id(pipe_dir), _read_pid_file(pipe_dir), _owner(pipe_dir / "control_privileged")
+    holder = lock_holder(pipe_dir)
     claims = []
     for daemon in daemons:
         if daemon.pipe_dir is None:
@@ -264,9 +275,9 @@ def _daemon_of(pipe_dir: Path, daemons: Sequence[DaemonProcess]) -> DaemonProces
             mine = daemon.pipe_id == here
         else:
             mine = daemon.pipe_dir == pipe_dir
-        if mine:
+        if mine and (holder is None or holder == daemon.key.pid) and (owner is None or owner == daemon.uid):
             claims.append(daemon)
-    claims.sort(key=lambda daemon: (daemon.uid != owner, daemon.key.pid != pid))
+    claims.sort(key=lambda daemon: daemon.key.pid != pid)
     return claims[0] if claims else None
 
 
@@ -296,20 +307,10 @@ def _unseen_daemon(pipe_dir: Path, pid: int | None) -> ProcessKey | None:
             read_stat(pid)
         except HiddenProcessError:
             return ProcessKey(pid)
-    try:
-        fd = os.open(pipe_dir / "control_lock", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
-    except (OSError, ValueError):
+    holder = lock_holder(pipe_dir)
+    if holder is None:
         return None
-    try:
-        answer = fcntl.fcntl(fd, fcntl.F_GETLK, struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
-    except OSError:
-        return None
-    finally:
-        os.close(fd)
-    kind, _, _, _, holder = struct.unpack(_FLOCK, answer)
-    if kind == fcntl.F_UNLCK:
-        return None
-    return process_key(holder) if holder > 0 else ProcessKey(0)
+    return (process_key(holder) if holder else None) or ProcessKey(0)
 
 
 def _matching(pattern: str) -> list[Path]:

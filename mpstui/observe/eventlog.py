@@ -65,14 +65,15 @@ class EventLog:
     def __init__(self, limit: int = 500) -> None:
         self._told: deque[_Told] = deque(maxlen=limit)
         self._shown: tuple[Event, ...] | None = ()
-        self._people: dict[int, Identity] = {}
+        self._people: dict[tuple[Path | None, int], Identity] = {}
         self._users: dict[int, str] = {}
 
-    def know(self, facts: ProcessFacts, now: float) -> None:
-        """Who a process is. What was told of it before gets its name too, and everything keeps it when it has gone."""
+    def know(self, facts: ProcessFacts, now: float, pipe_dir: Path | None = None) -> None:
+        """Who a process is, to the daemon of ``pipe_dir``: another one may mean another process by the same number.
+        What was told of it before gets its name too, and everything keeps it when it has gone."""
         pid = facts.key.pid
-        self._people.pop(pid, None)
-        self._people[pid] = Identity(facts, facts.start_time if facts.start_time is not None else now)
+        self._people.pop((pipe_dir, pid), None)
+        self._people[pipe_dir, pid] = Identity(facts, facts.start_time if facts.start_time is not None else now)
         if len(self._people) > _PEOPLE:
             del self._people[next(iter(self._people))]
         new_user = facts.uid is not None and facts.user is not None and facts.uid not in self._users
@@ -80,13 +81,16 @@ class EventLog:
             self._users[facts.uid] = facts.user
         for told in self._told:
             event = told.event
+            if event.pipe_dir != pipe_dir and not new_user:
+                continue
             if new_user or event.pid == pid or any(suspect.pid == pid for suspect in event.suspects):
                 self._change(told, self.named(event, told.when))
 
     def left(self, pid: int, now: float) -> None:
         """The process has ended, or is of no interest any more: what the PID does later is another's."""
-        if (known := self._people.get(pid)) is not None and known.until is None:
-            known.until = now
+        for (_, number), known in self._people.items():
+            if number == pid and known.until is None:
+                known.until = now
 
     def _change(self, told: _Told, event: Event) -> None:
         if event != told.event:
@@ -96,16 +100,18 @@ class EventLog:
         """The event with the user and the command of whom it is about, as far as they are known."""
         when = event.time if when is None else when
         if event.pid is not None and event.command is None:
-            known = self._who(event.pid, event.uid, when)
+            known = self._who(event, event.pid, event.uid, when)
             if (event.uid, event.user, event.command) != (known.uid, known.user, known.command):
                 event = replace(event, uid=known.uid, user=event.user or known.user, command=known.command)
         if any(suspect.command is None for suspect in event.suspects):
-            found = tuple(s if s.command else self._who(s.pid, s.uid, when, s.user) for s in event.suspects)
+            found = tuple(s if s.command else self._who(event, s.pid, s.uid, when, s.user) for s in event.suspects)
             event = replace(event, suspects=found) if found != event.suspects else event
         return event
 
-    def _who(self, pid: int, uid: int | None, when: float | None, user: str | None = None) -> Suspect:
-        known = self._people.get(pid)
+    def _who(self, event: Event, pid: int, uid: int | None, when: float | None, user: str | None = None) -> Suspect:
+        known = self._people.get((event.pipe_dir, pid))
+        if event.pipe_dir is None:  # the driver's word, which is of no daemon in particular
+            known = known or next((k for (_, number), k in self._people.items() if number == pid), None)
         if known is not None and known.fits(when, uid):
             facts = known.facts
             uid = facts.uid if uid is None else uid

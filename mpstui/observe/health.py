@@ -36,8 +36,11 @@ class Condition(NamedTuple):
     """Since when, as its logs tell."""
 
 
-def condition(place: Place | None, probe: Probe | None, state: DaemonState, known_at: float | None) -> Condition:
-    """``known_at``: when the daemon last answered; the detail then says from what time the rest of the screen is."""
+def condition(
+    place: Place | None, probe: Probe | None, state: DaemonState, known_at: float | None, *, past: bool = False
+) -> Condition:
+    """``known_at``: when the daemon last answered; the detail then says from what time the rest of the screen is.
+    ``past``: nobody can be asked, so that the logs' word has to do; it leads to nothing."""
     start = how_to_start(state.pipe_dir)
     if place is None or place.state in {"absent", "unusable"}:
         detail = place.detail if place and place.detail else "no control daemon there"
@@ -46,9 +49,9 @@ def condition(place: Place | None, probe: Probe | None, state: DaemonState, know
         detail = place.detail or "the files of a control daemon that is gone"
         return Condition("stale", detail, place.remedy or start)
     client = state.client(state.blocked_by) if state.blocked_by is not None else None
-    if client is not None:
+    if client is not None and (past or is_silent(probe, state.blocked_known)):
         detail = f"blocked by a second terminate_client for client {client.pid}, whose process still lives"
-        remedy = f"End that process, with Unblock on the screen or kill -9 {client.pid}. The daemon goes on at once."
+        remedy = f"End process {client.pid}, with Unblock on the screen. The daemon goes on at once."
         return Condition("blocked", detail + _age(probe, known_at), remedy, since=state.blocked_since)
     if state.quitting_since is not None and state.servers:
         answered = (
@@ -91,6 +94,13 @@ _OTHER_COMMANDS: Final = {
     "v3": "Use the daemon's own commands, such as nvidia-cuda-mps-control server list and … client list.",
     "static": "Use the daemon's own commands, such as lspart and sm_partition in nvidia-cuda-mps-control.",
 }
+
+
+def is_silent(probe: Probe | None, since: float | None) -> bool:
+    """Whether the daemon itself left a command unanswered until after ``since``: what its log says is a claim."""
+    if probe is None or probe.outcome is not Outcome.BLOCKED:
+        return False
+    return since is None or probe.time >= since
 
 
 def _quitting(waits_for: list[int]) -> tuple[str, str]:

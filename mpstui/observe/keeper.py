@@ -12,6 +12,7 @@ from mpstui.control.holder import HELD_AFTER
 from mpstui.control.mps import MpsControl
 from mpstui.model import EventKind, unspoken
 from mpstui.observe.asking import Asked, ask_limits, ask_membership
+from mpstui.observe.health import is_silent
 from mpstui.observe.logfile import REMEDY, owners_of
 from mpstui.observe.reducer import NodeState
 from mpstui.observe.schedule import Schedule
@@ -220,7 +221,8 @@ class Keeper:
         """Whether there is anybody to ask, and whether the logs can be relied on to tell when."""
         watched = self._node.watch(self.pipe_dir)
         blocker = watched.state.blocked_by
-        blocked = blocker is not None and watched.state.client(blocker) is not None
+        unanswered = is_silent(watched.probe, watched.state.blocked_known)
+        blocked = blocker is not None and watched.state.client(blocker) is not None and unanswered
         place = watched.place
         silent = unspoken(place.protocol, place.static_partitioning) if place is not None else None
         self.control.keep_silent(silent)

@@ -20,6 +20,7 @@ from mpstui.observe.limits import (
 from mpstui.observe.logline import ELSEWHERE
 from mpstui.observe.overlap import shared_devices
 from mpstui.text import client_pids, path_text, printable
+from mpstui.trust import is_lying
 
 _NEARLY = 0.9
 _SEVERITY: dict[str, Severity] = {"held": "error", "blocked": "error", "stale": "warning", "absent": "warning"}
@@ -72,8 +73,22 @@ def _of_daemon(daemon: Daemon) -> Iterable[Problem]:
         who = client_pids([client.pid for client in daemon.lost]).capitalize()
         text = f"{who} lost the server; each CUDA call of theirs gives error 806."
         yield Problem("warning", "lost", subject, text, "Let their owners end them and start them again.")
+    yield from _of_lies(daemon)
     for server in daemon.servers:
-        yield from _of_server(server)
+        yield from _of_server(server, daemon)
+
+
+def _of_lies(daemon: Daemon) -> Iterable[Problem]:
+    """What cannot be: a user's daemon has that user's processes as clients alone."""
+    false = [client for client in daemon.clients() if client.local and not daemon.simulated]
+    false = [client for client in false if is_lying(daemon.speaker, client.uid, daemon.multiuser)]
+    if false:
+        whose = f"process {false[0].pid} of {false[0].user or false[0].uid}"
+        more = f" and {len(false) - 1} more of others" if len(false) > 1 else ""
+        text = f"{daemon.speaker.why[0].upper()}{daemon.speaker.why[1:]} names {whose}{more} as its client."
+        text += " It can have clients of its own user alone, so that is not true."
+        remedy = "Believe nothing of what it says. mpstui ends no process of another user on its word."
+        yield Problem("warning", "daemon_lies", path_text(daemon.pipe_dir), text, remedy)
 
 
 def _of_environment(daemon: Daemon) -> Iterable[Problem]:
@@ -175,7 +190,7 @@ def _of_outside(outside: Sequence[OutsideClient]) -> Iterable[Problem]:
         yield Problem("warning", "outside", f"process {process.pid}", text, remedy)
 
 
-def _of_server(server: Server) -> Iterable[Problem]:
+def _of_server(server: Server, daemon: Daemon) -> Iterable[Problem]:
     subject = f"server {server.pid}"
     if server.status == "FAULT":
         fault = server.fault
@@ -187,7 +202,8 @@ def _of_server(server: Server) -> Iterable[Problem]:
             )
         if fault and fault.ended_nearby:
             text += " " + caveat_text(fault)
-        whom = " " + ", ".join(str(key.pid) for key in fault.affected) if fault and fault.affected else ""
+        hit = [key.pid for key in fault.affected if daemon.covers(daemon.find_client(key))] if fault else []
+        whom = " " + ", ".join(map(str, hit)) if hit else ""
         yield Problem("error", "fault", subject, text, f"End the clients hit by it{whom}: their work is lost already.")
     for client in bridges(server):
         text = f"Client {client.pid} joins clients on {len(client.device_uuids)} devices that are separate without it."
@@ -200,7 +216,8 @@ def _of_server(server: Server) -> Iterable[Problem]:
                 "terminated",
                 f"client {client.pid}",
                 f"Client {client.pid} was terminated and its process lives.",
-                f"End process {client.pid}. Never terminate it again: that blocks the daemon.",
+                f"End {'process' if daemon.covers(client) else 'client'} {client.pid}. Never terminate it again: "
+                "that blocks the daemon.",
             )
     outdated = [client for client in server.clients if client.outdated_limits]
     if outdated:

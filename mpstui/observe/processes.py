@@ -18,7 +18,9 @@ from mpstui.observe.procfs import (
     Stat,
     boot_time,
     effective_uid,
+    pid_namespace,
     process_key,
+    process_uids,
     read_environment,
     read_proc,
     read_stat,
@@ -106,7 +108,7 @@ class ProcProcesses:
             cgroup=None if cgroup is None else printable(cgroup, _COMMAND_LIMIT),
             container=None if cgroup is None else container_of(cgroup),
             terminal=terminal_name(stat.tty),
-            pid_namespace=_pid_namespace(pid),
+            pid_namespace=pid_namespace(pid),
             environment=read_environment(pid),
         )
 
@@ -142,13 +144,6 @@ def _command(pid: int, comm: bytes) -> str | None:
     return printable(raw.replace(b"\0", b" "), _COMMAND_LIMIT)
 
 
-def _pid_namespace(pid: int) -> int | None:
-    try:
-        return os.stat(f"/proc/{pid}/ns/pid").st_ino
-    except OSError:
-        return None
-
-
 class Trouble(NamedTuple):
     """Why a process could not be held or signalled."""
 
@@ -178,6 +173,17 @@ class PidFd:
         except OSError as error:
             return _trouble(self.key.pid, error)
         return None
+
+    def uids(self) -> frozenset[int] | None:
+        """Every user ID that this very process has now, of all its threads; None where they cannot be read."""
+        found = process_uids(self.key.pid)
+        try:
+            signal.pidfd_send_signal(self._fd, 0)  # it is there after they were read, so they are its own
+        except PermissionError:
+            pass
+        except OSError:
+            return None
+        return found
 
     async def wait(self, timeout: float) -> bool:
         """Whether the process ended within ``timeout`` seconds; all its threads, reaped or not."""

@@ -143,6 +143,40 @@ def effective_uid(pid: int) -> int | None:
     return None
 
 
+def process_uids(pid: int) -> frozenset[int] | None:
+    """Every user ID that the process has: real, effective and saved, of each of its threads. None where it is gone, or
+    not shown."""
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return None
+    found: set[int] = set()
+    for thread in threads:
+        for line in (read_proc(f"/proc/{pid}/task/{thread}/status") or b"").splitlines():
+            if line.startswith(b"Uid:"):
+                found.update(map(int, line.split()[1:4]))
+    return frozenset(found) or None
+
+
+def pid_namespace(pid: int | str) -> int | None:
+    """The inode of the PID namespace that the process is in; None where that may not be read.
+
+    Of another user's process everybody may read how many PIDs it has: one that has a single one is in the namespace
+    that /proc shows, which is this process's own where that, too, has one.
+    """
+    try:
+        return os.stat(f"/proc/{pid}/ns/pid").st_ino
+    except PermissionError:
+        return pid_namespace("self") if _is_at_the_top(pid) and _is_at_the_top("self") else None
+    except OSError:
+        return None
+
+
+def _is_at_the_top(pid: int | str) -> bool:
+    lines = (read_proc(f"/proc/{pid}/status") or b"").splitlines()
+    return any(line.startswith(b"NSpid:") and len(line.split()) == 2 for line in lines)
+
+
 def terminal_name(tty: int) -> str | None:
     """The name of a terminal's device number as ``ps`` writes it: ``pts/3``, ``tty1``, ``ttyS0``."""
     major, minor = (tty >> 8) & 0xFFF, (tty & 0xFF) | ((tty >> 12) & 0xFFF00)

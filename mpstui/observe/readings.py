@@ -55,6 +55,8 @@ def fold_membership(state: DaemonState, reading: Membership, now: float) -> list
     for pid in reading.servers:
         server = state.servers.setdefault(pid, ServerRecord(pid, reading.time))  # known by this reading alone
         status = reading.status.get(pid)
+        if status is not None:
+            server.told, server.told_at = status, reading.time
         if status is not None and status != "FAULT" and server.fault is not None:
             if (server.fault.time or 0.0) < reading.time:
                 events.append(state.recovered(server, now))  # the logs will tell how

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -41,6 +41,7 @@ from mpstui.observe.sources import NvmlSample, ProcessFacts
 from mpstui.observe.state import ClientRecord, DaemonState, ServerRecord
 from mpstui.observe.xid import Xid
 from mpstui.partition import SmShare, sm_share
+from mpstui.trust import ANOTHER_NAMESPACE, NOT_PROVED, Speaker, same_namespace
 
 Watch = Literal["logs", "polling", "none"]
 T = TypeVar("T")
@@ -62,6 +63,12 @@ class Watched:
     watch_detail: str | None = None
     watch_remedy: str | None = None
     version: str | None = None
+    past: bool = False
+    """Nobody can be asked: its logs of long ago are all that there is."""
+    told: dict[int, ProcessFacts] = field(default_factory=dict)
+    """What the events were told of its processes."""
+    ours: set[ProcessKey] = field(default_factory=set)
+    """Processes that were proved to be the ones that the daemon means; they stay so as long as they live."""
 
 
 class NodeState:
@@ -80,10 +87,12 @@ class NodeState:
         self._cpu: dict[ProcessKey, tuple[float, float, float | None]] = {}
         self._last: Snapshot | None = None
         self._looked = False
-        self._clients: dict[ProcessKey, _Made] = {}
-        self._seen: dict[ProcessKey, _Made] = {}
+        self._clients: dict[tuple[Path, ProcessKey], _Made] = {}
+        self._seen: dict[tuple[Path, ProcessKey], _Made] = {}
         self._kinds: tuple[object, ...] = ()
         self._shares: dict[tuple[object, ...], SmShare | None] = {}
+        self._listed: frozenset[int] = frozenset()
+        self._computing: frozenset[int] = frozenset()
 
     def watch(self, pipe_dir: Path) -> Watched:
         """The entry of a pipe directory, made when it is first asked for."""
@@ -120,10 +129,12 @@ class NodeState:
 
     def add_event(self, pipe_dir: Path, event: Event, origin: Origin, now: float) -> None:
         """An event from a daemon's log; ``now`` is the moment at which the line was read."""
-        state = self.watch(pipe_dir).state
+        watched = self.watch(pipe_dir)
+        state, blocker = watched.state, watched.state.blocked_by
         self._tell(pipe_dir, state.about(event), origin, now)
         for derived in state.apply(event, now):
             self._tell(pipe_dir, state.about(derived), "derived", now)
+        _forget_silence(watched, blocker)
 
     def add_xids(self, xids: Iterable[Xid]) -> None:
         """What the driver says of faults; of no daemon in particular."""
@@ -132,6 +143,8 @@ class NodeState:
 
     def set_sample(self, sample: NvmlSample) -> None:
         self._sample = sample
+        self._listed = frozenset(pid for listing in sample.mps_clients.values() for pid in listing)
+        self._computing = frozenset(pid for listing in sample.processes.values() for pid in listing)
 
     @property
     def lacks_rates(self) -> bool:
@@ -143,7 +156,7 @@ class NodeState:
         """NVML's list of MPS clients, taken between two full samples; whether it says anything new."""
         if self._sample is None or self._sample.mps_clients == members:
             return False
-        self._sample = replace(self._sample, mps_clients=members)
+        self.set_sample(replace(self._sample, mps_clients=members))
         return True
 
     def unexplained(self, members: Mapping[str, Mapping[int, int | None]]) -> frozenset[int]:
@@ -178,24 +191,77 @@ class NodeState:
             self._count_cpu(new, time)
             if old is None or not new.alike(old):
                 self._facts[pid] = new
-                self._events.know(new, time)
-        for state in self._states():
-            for pid in ended_unseen(state, asked, facts, not daemons.isdisjoint(facts)):
-                state.process_gone(pid, time)
+        for watched in self.watched.values():
+            if watched.place is not None and watched.place.pids_are_ours:
+                for pid in ended_unseen(watched.state, asked, facts, not daemons.isdisjoint(facts)):
+                    watched.state.process_gone(pid, time)
         wanted = self.pids()
         for pid in self._facts.keys() - wanted:
             self._cpu.pop(self._facts.pop(pid).key, None)
             self._events.left(pid, time)
+        for path, watched in self.watched.items():
+            self._tell_who(path, watched, self._facts_of(watched), time)
+        there = {known.key for known in self._facts.values()}
+        for watched in self.watched.values():
+            watched.ours &= there
         return ended
 
+    def unproved(self) -> bool:
+        """Whether there is a client whose process may be here, and nothing has told so far that it is."""
+        return any(
+            pid in self._facts and record.namespace is None and self._joined(watched, pid) is None
+            for watched in self.watched.values()
+            if watched.place is not None and watched.place.pids_are_ours
+            for server in watched.state.servers.values()
+            for pid, record in server.clients.items()
+        )
+
+    def _joined(self, watched: Watched, pid: int, *, client: bool = True) -> ProcessFacts | None:
+        """/proc's word on the process that the daemon means by this number; None where that is not proved. A client
+        needs proof of its own; of what else the daemon names, it is enough that it counts PIDs as we do."""
+        facts = self._facts.get(pid)
+        if facts is None or facts.vouched:
+            return facts
+        ours = watched.place.pids_are_ours if watched.place is not None else None
+        record = watched.state.client(pid)
+        claimed = record.namespace if record is not None else None
+        if ours is False or (claimed is not None and facts.pid_namespace not in {None, claimed}):
+            watched.ours.discard(facts.key)
+            return None
+        if facts.key in watched.ours or (ours and not client):
+            return facts
+        if not same_namespace(claimed, facts.pid_namespace, pid in (self._listed if client else self._computing)):
+            return None
+        watched.ours.add(facts.key)
+        return facts
+
+    def _facts_of(self, watched: Watched) -> dict[int, ProcessFacts]:
+        """What /proc tells of the processes that the daemon names, of those that are proved to be the ones."""
+        state, found = watched.state, dict[int, ProcessFacts]()
+        for server in state.servers.values():
+            for pid in (server.pid, *server.clients):
+                if (facts := self._joined(watched, pid, client=pid != server.pid)) is not None:
+                    found[pid] = facts
+        for pid in (*state.pending, *state.lost):
+            if (facts := self._joined(watched, pid, client=False)) is not None:
+                found[pid] = facts
+        return found
+
+    def _tell_who(self, path: Path, watched: Watched, known: dict[int, ProcessFacts], time: float) -> None:
+        for pid, facts in known.items():
+            before = watched.told.get(pid)
+            if before is None or (before is not facts and not facts.alike(before)):
+                self._events.know(facts, time, path)
+        watched.told = known
+
     def pids(self) -> set[int]:
-        """Processes whose facts matter now."""
+        """Processes whose facts matter now. 0 is the number of a process that has none here."""
         found = self.serving_pids()
         for state in self._states():
             found |= state.pending.keys() | state.lost.keys()
             for server in state.servers.values():
                 found |= server.clients.keys()
-        return (found | outside_pids(self._sample, self._states())) - {0}
+        return (found | outside_pids(self._sample, self._our_states())) - {0}
 
     def serving_pids(self) -> set[int]:
         """The daemons and their servers."""
@@ -219,6 +285,9 @@ class NodeState:
         watched.probe = Probe(now, answer.outcome, answer.message, answer.holder, asked)
         if answer.outcome in {Outcome.OK, Outcome.REFUSED, Outcome.NOT_PERMITTED}:
             watched.answered_at = now
+            known = watched.state.blocked_known
+            if watched.state.blocked_by is not None and (known is None or (asked or now) > known):
+                watched.state.blocked_by = None  # a daemon that answers is not blocked, whatever its log says
         elif answer.outcome is Outcome.ABSENT:
             watched.state.reset(now)
 
@@ -228,11 +297,10 @@ class NodeState:
         by_uuid = {device.uuid: device for device in devices}
         self._seen = {}
         self._kinds = tuple((device.uuid, device.compute_capability, device.sm_count) for device in devices)
-        daemons = tuple(self._daemon(path, watched, by_uuid) for path, watched in self.watched.items())
+        daemons = tuple(self._daemon(path, watched, by_uuid, time) for path, watched in self.watched.items())
         self._clients = self._seen
         nvml = sample.error if sample else None
-        states = self._states()
-        outside = outside_clients(sample, states, daemons, self._facts)
+        outside = outside_clients(sample, self._our_states(), daemons, self._facts)
         last = self._last
         shown = Snapshot(
             time,
@@ -253,6 +321,11 @@ class NodeState:
     def _states(self) -> list[DaemonState]:
         return [watched.state for watched in self.watched.values()]
 
+    def _our_states(self) -> list[DaemonState]:
+        """Of the daemons whose PIDs may be ours."""
+        found = self.watched.values()
+        return [watched.state for watched in found if watched.place is None or watched.place.pids_are_ours is not False]
+
     def _tell(self, pipe_dir: Path, event: Event, origin: Origin, now: float | None) -> None:
         self._events.add(event if event.pipe_dir == pipe_dir else replace(event, pipe_dir=pipe_dir), origin, now)
 
@@ -266,10 +339,14 @@ class NodeState:
         self._cpu.pop(old.key, None)
         for path, watched in self.watched.items():
             client = watched.state.client(pid)
+            if self._joined(watched, pid, client=client is not None) is None:
+                continue  # another process than the one that the daemon calls so
             if new is not None and client is not None and client.came_after(new.start_time):
                 continue  # the PID's next owner has connected, and the logs have told so already
+            blocker = watched.state.blocked_by
             for event in watched.state.process_gone(pid, time):
                 self._tell(path, event, "derived", time)
+            _forget_silence(watched, blocker)
 
     def _count_cpu(self, facts: ProcessFacts, time: float) -> None:
         if facts.cpu_seconds is None:
@@ -291,11 +368,13 @@ class NodeState:
         counts = contexts_by_device(w.state for w in running)
         return tuple(replace(device, contexts=counts[device.uuid]) for device in self._sample.devices)
 
-    def _daemon(self, pipe_dir: Path, watched: Watched, devices: Mapping[str, Device]) -> Daemon:
+    def _daemon(self, pipe_dir: Path, watched: Watched, devices: Mapping[str, Device], time: float) -> Daemon:
         place, state = watched.place, watched.state
-        found = condition(place, watched.probe, state, watched.answered_at)
+        found = condition(place, watched.probe, state, watched.answered_at, past=watched.past)
         key = place.daemon if place else None
         facts = self._facts.get(key.pid) if key else None
+        known = self._facts_of(watched)
+        self._tell_who(pipe_dir, watched, known, time)
         defaults = state.defaults
         return Daemon(
             pipe_dir=pipe_dir,
@@ -317,24 +396,33 @@ class NodeState:
             default_client_priority=defaults.priority,
             default_pinned_mem_limits=by_ordinal(defaults.memory, state.ordinals) or EMPTY,
             ordinals=state.ordinals or EMPTY,
-            servers=tuple(self._server(server, state, devices) for server in state.servers.values()),
-            pending=pending_clients(state, self._facts),
+            servers=tuple(self._server(server, state, devices, known) for server in state.servers.values()),
+            pending=pending_clients(state, known),
             start_failures=start_failures(state),
             environment=place.limits if place else EMPTY,
             inherited_mem_limits=inherited_memory(place.limits if place else EMPTY, state.ordinals) or EMPTY,
-            lost=lost_clients(state, self._facts),
-            blocked_by=blocker_key(state, self._facts),
+            lost=lost_clients(state, known, self._facts),
+            blocked_by=blocker_key(state, known),
             quitting_since=state.quitting_since if state.servers else None,
             answered_at=watched.answered_at if found.health != "ok" else None,
             watch=watched.watch,
             watch_detail=watched.watch_detail,
             watch_remedy=watched.watch_remedy,
             simulated=self._source == "simulated",
+            speaker=place.speaker if place else Speaker(),
         )
 
-    def _server(self, server: ServerRecord, state: DaemonState, devices: Mapping[str, Device]) -> Server:
-        facts = self._facts.get(server.pid)
-        clients = (self._client(client, server, state, devices) for client in server.clients.values())
+    def _server(
+        self,
+        server: ServerRecord,
+        state: DaemonState,
+        devices: Mapping[str, Device],
+        known: Mapping[int, ProcessFacts],
+    ) -> Server:
+        facts = known.get(server.pid)
+        clients = (
+            self._client(client, server, state, devices, known.get(client.pid)) for client in server.clients.values()
+        )
         return Server(
             key=facts.key if facts else ProcessKey(server.pid),
             uid=facts.uid if facts and facts.uid is not None else server.uid,
@@ -345,27 +433,52 @@ class NodeState:
             pinned_mem_limits=by_ordinal(server.limits.memory, state.ordinals) or EMPTY,
             clients=tuple(sorted(clients, key=lambda client: client.pid)),
             ending=server.ending,
-            fault=server_fault(server, self._facts),
+            fault=server_fault(server, known),
             clients_elsewhere=server.elsewhere,
         )
 
     def _client(
-        self, client: ClientRecord, server: ServerRecord, state: DaemonState, devices: Mapping[str, Device]
+        self,
+        client: ClientRecord,
+        server: ServerRecord,
+        state: DaemonState,
+        devices: Mapping[str, Device],
+        facts: ProcessFacts | None,
     ) -> Client:
-        facts = self._facts.get(client.pid)
         key = facts.key if facts else ProcessKey(client.pid)
-        cpu, memory = self._cpu.get(key), self._memory(client.pid)
-        stamp = (state, state.changes, server.pid, facts, cpu and cpu[2], memory, self._kinds)
-        made = self._clients.get(key)
+        place = self.watched[state.pipe_dir].place
+        # NVML alone may know of it, where /proc shows nobody of that number.
+        ours = facts is not None or (
+            client.pid not in self._facts and (place is None or place.pids_are_ours is not False)
+        )
+        cpu, memory = self._cpu.get(key), self._memory(client.pid) if ours else {}
+        listed = self._is_listed(client.pid) if ours else None
+        stamp = (state, state.changes, server.pid, facts, cpu and cpu[2], memory, self._kinds, listed)
+        of = state.pipe_dir, key
+        made = self._clients.get(of)
         if made is None or made[0] != stamp:
-            made = stamp, self._build(client, server, state, devices)
-        self._seen[key] = made
+            made = stamp, self._build(client, server, state, devices, facts, memory, listed)
+        self._seen[of] = made
         return made[1]
 
+    def _is_listed(self, pid: int) -> bool | None:
+        """Whether NVML has it among the clients of MPS; None where it does not tell of every device."""
+        if pid in self._listed:
+            return True
+        sample = self._sample
+        complete = sample is not None and all(device.uuid in sample.mps_clients for device in sample.devices)
+        return False if complete and sample is not None and sample.devices else None
+
     def _build(
-        self, client: ClientRecord, server: ServerRecord, state: DaemonState, devices: Mapping[str, Device]
+        self,
+        client: ClientRecord,
+        server: ServerRecord,
+        state: DaemonState,
+        devices: Mapping[str, Device],
+        facts: ProcessFacts | None,
+        memory: dict[str, int],
+        listed: bool | None,
     ) -> Client:
-        facts = self._facts.get(client.pid)
         key = facts.key if facts else ProcessKey(client.pid)
         place = self.watched[state.pipe_dir].place if state.pipe_dir in self.watched else None
         inherited = inherited_memory(place.limits if place else EMPTY, state.ordinals)
@@ -373,7 +486,6 @@ class NodeState:
             client.limits, server.limits, state.ordinals, facts.environment if facts else None, inherited
         )
         contexts = tuple(Context(id_, uuid) for id_, uuid in sorted(client.contexts.items()))
-        memory = self._memory(client.pid)
         share = self._share(limits.percentage, first_device(contexts, memory, devices))
         built = Client(
             key=key,
@@ -382,8 +494,10 @@ class NodeState:
             start_time=facts.start_time if facts else None,
             uid=facts.uid if facts else None,
             user=facts.user if facts else None,
-            command=facts.command if facts and facts.command else client.command,
+            command=facts.command if facts and facts.command else self._said(client, state),
             pid_namespace=facts.pid_namespace if facts and facts.pid_namespace is not None else client.namespace,
+            local=facts is not None,
+            listed=listed,
             container=facts.container if facts else None,
             state="TERMINATED" if client.ended else "ACTIVE" if contexts or memory else "INACTIVE",
             contexts=contexts,
@@ -399,8 +513,16 @@ class NodeState:
             outdated_limits=limits.outdated,
             terminate_requested=client.asked or client.ended,
         )
-        before = self._clients.get(key)
+        before = self._clients.get((state.pipe_dir, key))
         return before[1] if before is not None and before[1] == built else built
+
+    def _said(self, client: ClientRecord, state: DaemonState) -> str | None:
+        """The command that the daemon tells, behind the reason why nothing here is taken for the process."""
+        place, here = self.watched[state.pipe_dir].place, self._facts.get(client.pid)
+        elsewhere = place is not None and place.pids_are_ours is False
+        if elsewhere or (here is not None and client.namespace is not None):
+            return f"({ANOTHER_NAMESPACE}) {client.command or ''}".rstrip()
+        return f"({NOT_PROVED}) {client.command or ''}".rstrip() if here is not None else client.command
 
     def _share(self, percentage: float | None, device: Device | None) -> SmShare | None:
         """``sm_share``, worked out once for each percentage and kind of device."""
@@ -421,6 +543,13 @@ class NodeState:
             if (size := listing.get(pid)) is not None:
                 found[uuid] = size
         return found
+
+
+def _forget_silence(watched: Watched, blocker: int | None) -> None:
+    """Whoever blocked the daemon has ended: that it did not answer before tells nothing of now."""
+    freed = blocker is not None and watched.state.blocked_by is None
+    if freed and watched.probe is not None and watched.probe.outcome is Outcome.BLOCKED:
+        watched.probe = None
 
 
 def _kept(before: tuple[T, ...], now: tuple[T, ...]) -> tuple[T, ...]:

@@ -21,6 +21,7 @@ MEMBERSHIP: Final[frozenset[EventKind]] = frozenset(
         "context_closed",
         "client_disconnected",
         "client_pending",
+        "terminate_requested",
         "terminate_succeeded",
         "fatal_fault",
         "server_recovered",

@@ -60,6 +60,9 @@ class ProcessFacts:
     pid_namespace: int | None = None
     environment: Mapping[str, str] | None = None
     """Only the CUDA_* variables; None where /proc does not permit."""
+    vouched: bool = False
+    """Whether the source knows by PID and start time that it is the client that the daemon means. Only the simulated
+    node's does, which has started it."""
 
     def alike(self, other: ProcessFacts) -> bool:
         """Whether all is the same but the CPU time."""
@@ -67,7 +70,7 @@ class ProcessFacts:
 
     def _lasting(self) -> tuple[object, ...]:
         where = self.cgroup, self.container, self.terminal, self.pid_namespace
-        return self.key, self.start_time, self.uid, self.user, self.command, where, self.environment
+        return self.key, self.start_time, self.uid, self.user, self.command, where, self.environment, self.vouched
 
 
 class ProcessSource(Protocol):

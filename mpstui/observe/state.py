@@ -110,6 +110,9 @@ class ServerRecord:
     limits: LimitsInForce = field(default_factory=LimitsInForce)
     limits_read: float | None = None
     clients: dict[int, ClientRecord] = field(default_factory=dict)
+    told: str | None = None
+    """Its status in the daemon's own latest answer, and when that was asked for."""
+    told_at: float | None = None
     fault: Fault | None = None
     ending: bool = False
     """It waits for its clients to end, to shut down."""
@@ -148,6 +151,8 @@ class DaemonState:
         """The client whose second terminate_client blocks the daemon (fact 16)."""
         self.blocked_since: float | None = None
         """When that one was sent; of the last one, where there were several."""
+        self.blocked_known: float | None = None
+        """When its line was read, or written if that was before, by the clock of this process."""
         self.session_since: float | None = None
         """When the control session that is open was opened; it may stay so (fact 2)."""
         self.quitting_since: float | None = None
@@ -442,7 +447,7 @@ def _terminate_requested(state: DaemonState, event: Event, now: float) -> list[E
         return []
     again = client.ended if event.context_id is None else event.context_id in client.ended_contexts
     if again:
-        state.blocked_by, state.blocked_since = client.pid, event.time
+        state.blocked_by, state.blocked_since, state.blocked_known = client.pid, event.time, now
     client.asked = True
     return []
 

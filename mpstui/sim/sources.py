@@ -204,8 +204,9 @@ class SimNvml:
         """Nothing is held open."""
 
     def _members(self, state: _State) -> dict[str, dict[int, int]]:
-        """Each client under each device, with 0 where it has no context (fact 34)."""
-        clients = [client for client in state.clients.values() if client.memory]
+        """Each client under each device, with 0 where it has no context (fact 34). A daemon in another PID namespace
+        counts its processes by other numbers: they are not here."""
+        clients = [c for c in state.clients.values() if c.memory and c.start_ticks == start_ticks(c.pid)]
         return {gpu.uuid: {c.pid: c.memory.get(gpu.uuid, 0) for c in clients} for gpu in self._gpus}
 
 
@@ -363,6 +364,7 @@ class SimProcesses:
             container=client.container,
             pid_namespace=client.namespace,
             cpu_seconds=max(0.0, now - client.since) * _cpu_share(client),
+            vouched=True,
         )
 
 

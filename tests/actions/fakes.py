@@ -8,9 +8,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from mpstui.control.answer import Answer, Outcome
-from mpstui.model import Client, Context, Daemon, Device, ProcessKey, Server, Snapshot
+from mpstui.model import Client, Context, Daemon, Device, ProcessKey, Server, SessionHolder, Snapshot
+from mpstui.trust import Speaker
 
 PIPE = Path("/tmp/mps_0")
+ROOTS = Speaker(0, "root's daemon")
 GPU = "GPU-c6233a33-3507-69ef-fed3-0090a2cbc745"
 OTHER_GPU = "GPU-51dbd800-8a65-a8fc-d0ec-7abe3f1ec476"
 
@@ -29,6 +31,7 @@ def node(*clients: Client, **daemon: object) -> Snapshot:
         "key": ProcessKey(480, 1),
         "uid": 0,
         "user": "root",
+        "speaker": ROOTS,
         "health": "ok",
         "ordinals": {"0": GPU, "1": OTHER_GPU},
         "default_active_thread_percentage": 100.0,
@@ -55,6 +58,8 @@ class FakeControl:
     """Takes a command, says nothing wrong, does nothing."""
     answers: dict[str, Outcome] = field(default_factory=dict)
     on_send: Callable[[str], object] = lambda command: None
+    holder: SessionHolder | None = None
+    status: str = "ACTIVE"
     yields: bool = False
     """Lets others run while it answers, as a real one does."""
 
@@ -102,6 +107,13 @@ class FakeControl:
 
     async def start_server(self, uid: int) -> Answer:
         return self._say(f"start_server -uid {uid}")
+
+    async def get_server_list(self) -> Answer:
+        answer = self._say("get_server_list", (634,))
+        return replace(answer, holder=self.holder) if answer.outcome is Outcome.HELD else answer
+
+    async def get_server_status(self, server: int) -> Answer:
+        return self._say(f"get_server_status {server}", self.status)
 
     async def get_client_list(self, server: int) -> Answer:
         if self.yields:

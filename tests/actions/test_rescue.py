@@ -11,14 +11,16 @@ from dataclasses import replace
 
 import pytest
 
+from mpstui.actions import rescue
 from mpstui.actions.audit import AuditLog
 from mpstui.actions.registry import action
 from mpstui.actions.rescue import preview_rescue, targets
 from mpstui.actions.runner import Runner
 from mpstui.actions.types import ExitStatus, Request
+from mpstui.control.answer import Outcome
 from mpstui.model import ProcessKey, ServerFault, SessionHolder
 from mpstui.observe.procfs import process_key
-from tests.actions.fakes import PIPE, FakeNode, client, node
+from tests.actions.fakes import PIPE, FakeControl, FakeNode, client, node
 
 DEAF = "import signal, sys; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); sys.stdin.read()"
 MEEK = "import sys; print(flush=True); sys.stdin.read()"
@@ -57,7 +59,13 @@ def blocked(key):
 
 
 def runner(snapshot, folder, grace=5.0, **options):
-    return Runner(FakeNode(snapshot), AuditLog(folder / "audit.jsonl"), grace=grace, **options)
+    (daemon,) = snapshot.daemons
+    control = FakeControl(
+        listed=tuple(c.pid for c in daemon.clients()), holder=daemon.holder, status=daemon.servers[0].status
+    )
+    if daemon.health != "ok":
+        control.answers["get_server_list"] = Outcome(daemon.health)
+    return Runner(FakeNode(snapshot, control), AuditLog(folder / "audit.jsonl"), grace=grace, **options)
 
 
 async def test_those_hit_are_ended_and_nobody_else(start, tmp_path):
@@ -97,14 +105,14 @@ async def test_one_that_ignores_sigterm_is_killed(start, tmp_path):
     result = await runner(snapshot, tmp_path, grace=0.05).execute(Request("unblock", PIPE), snapshot)
     assert result.done, result
     assert process.wait(120) == -signal.SIGKILL
-    assert "SIGKILL" in result.details[0]
+    assert "SIGKILL" in result.details[-1]
 
 
 async def test_a_successor_of_the_pid_is_never_hit(start, tmp_path):
     process, key = start()
     snapshot = blocked(ProcessKey(key.pid, key.start_ticks - 1))
     result = await runner(snapshot, tmp_path).execute(Request("unblock", PIPE), snapshot)
-    assert "ended already" in result.details[0]
+    assert "ended already" in result.details[-1]
     assert process.poll() is None
 
 
@@ -113,7 +121,7 @@ async def test_without_a_start_time_nothing_is_sent(start, tmp_path):
     snapshot = faulty(ProcessKey(key.pid))
     result = await runner(snapshot, tmp_path).execute(Request("end_lost_clients", PIPE), snapshot)
     assert result.status is ExitStatus.REFUSED_BY_SAFETY_RULE
-    assert "nothing was sent" in result.message
+    assert "nothing was sent" in result.details
     assert process.poll() is None
 
 
@@ -171,7 +179,9 @@ def held(holder):
     return node(client(1), health="held", holder=holder)
 
 
-async def test_the_holder_of_the_control_session_is_ended_and_no_client(start, tmp_path):
+async def test_the_holder_of_the_control_session_is_ended_and_no_client(start, tmp_path, monkeypatch):
+    monkeypatch.setattr(rescue, "seen_by", lambda pid, path: (1, 1))
+    monkeypatch.setattr(rescue, "file_id", lambda path: (1, 1))
     process, key = start()
     snapshot = held(SessionHolder(key.pid, "dave", "pts/3", start_ticks=key.start_ticks))
     shown = preview_rescue(Request("unblock", PIPE), snapshot)

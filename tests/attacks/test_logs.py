@@ -451,6 +451,7 @@ def test_one_may_read_what_is_ones_own_by_a_link_of_ones_own(tmp_path: Path) -> 
 
 OPENERS = {
     "actions/audit.py": "the id of this boot",
+    "actions/turn.py": "a daemon's turn",
     "cli/__init__.py": "/dev/null",
     "cli/load.py": "/dev/null",
     "config.py": "the user's own configuration",
@@ -461,8 +462,9 @@ OPENERS = {
     "history/bywhom.py": "a descriptor of open_trusted's",
     "load/guard.py": "a file of its own",
     "load/workloads.py": "the program's own kernels",
-    "observe/discovery.py": "the PID file and the lock",
+    "observe/discovery.py": "the PID file",
     "observe/procfs.py": "/proc",
+    "observe/speaker.py": "a daemon's lock and directory",
     "observe/trusted.py": "what it is there for",
     "observe/xid.py": "the log of the kernel",
     "plan/store.py": "the user's own profiles",

@@ -23,7 +23,7 @@ from tests.actions.fakes import node as shown_node
 from .conftest import Mpstui
 
 DAEMON = {
-    "pid", "uid", "pipe_dir", "log_dir", "protocol", "version", "multiuser", "health", "health_detail",
+    "pid", "uid", "pipe_dir", "log_dir", "protocol", "version", "multiuser", "speaks_for", "health", "health_detail",
     "static_partitioning", "read_only", "start_failures",
     "inherited_pinned_mem_limits",
     "watch", "watch_detail",
@@ -33,7 +33,8 @@ SERVER = {
     "pid", "uid", "user", "status", "active_thread_percentage", "pinned_mem_limits", "clients", "clients_elsewhere",
 }  # fmt: skip
 CLIENT = {
-    "pid", "id", "start_time", "user", "uid", "command", "pid_namespace", "container", "state", "contexts",
+    "pid", "id", "start_time", "user", "uid", "command", "pid_namespace", "pid_proved", "container", "state",
+    "contexts",
     "gpu_memory", "active_thread_percentage", "sm_count", "sm_count_estimated", "pinned_mem_limits", "client_priority",
     "limit_source", "outdated_limits",
 }  # fmt: skip

@@ -15,6 +15,7 @@ from mpstui.actions.registry import ACTIONS
 from mpstui.actions.types import ExitStatus, Request, Result
 from mpstui.config import load_themes
 from mpstui.model import Client, Context, Daemon, Device, Event, ProcessKey, Server, SessionHolder, Snapshot
+from mpstui.trust import Speaker
 from mpstui.ui.dialogs.base import Dialog
 from mpstui.ui.theme import build_themes, variable_defaults
 
@@ -68,6 +69,7 @@ def node(clients: tuple[Client, ...] | None = None, **changes) -> Snapshot:
         ordinals={"0": UUIDS[0], "1": UUIDS[1]},
         servers=(server,),
         watch="logs",
+        speaker=Speaker(0, "root's daemon"),
     )
     devices = tuple(
         Device(

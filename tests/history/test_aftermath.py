@@ -133,7 +133,7 @@ def test_owners_get_a_text_of_their_own():
     node = fold("21:29:12.200", **FAULTS)
     owners = {1133: (2001, "alice"), 1134: (2001, "alice"), 1135: (2002, "bob")}
     facts = {
-        pid: ProcessFacts(ProcessKey(pid, 7), uid=uid, user=user, command=f"python {pid}.py")
+        pid: ProcessFacts(ProcessKey(pid, 7), vouched=True, uid=uid, user=user, command=f"python {pid}.py")
         for pid, (uid, user) in owners.items()
     }
     node.set_facts(node.pids(), facts, at("21:29:12.200"))
@@ -149,7 +149,9 @@ def test_owners_get_a_text_of_their_own():
 
 
 def test_blocked_by_a_second_terminate_whoever_sent_it():
-    _, daemon = shot(fold("21:28:47.000", **FAULTS), "21:28:47.000")
+    node = fold("21:28:47.000", **FAULTS)
+    node.set_probe(PIPE, Answer("get_server_list", Outcome.BLOCKED), at("21:28:47.000"))
+    _, daemon = shot(node, "21:28:47.000")
     found = standstill(daemon)
     assert found.cause == "terminated_twice"
     assert found.by_action
@@ -177,7 +179,7 @@ def test_waiting_in_quit_names_the_clients_and_ends_with_them():
 def test_waiting_in_quit_lasts_until_the_server_has_ended_too():
     """The last client is gone some seconds before the daemon looks at its servers again."""
     node = fold("21:31:26.000", **USERS)
-    known = ProcessFacts(ProcessKey(3028, 7))
+    known = ProcessFacts(ProcessKey(3028, 7), vouched=True)
     node.set_facts({3028}, {3028: known}, at("21:31:26"))
     node.set_facts({3028}, {}, at("21:31:27"))
     node.set_probe(PIPE, Answer("get_server_list", Outcome.BLOCKED), at("21:31:33"), at("21:31:28"))
@@ -227,7 +229,7 @@ def test_silent_without_a_reason_in_the_logs():
 
 def test_a_daemon_that_is_found_absent_by_a_command_first_has_its_end_at_that_time():
     node = fold("21:31:41.000", **USERS)
-    node.set_facts(node.pids(), {3130: ProcessFacts(ProcessKey(3130, 3))}, at("21:31:41"))
+    node.set_facts(node.pids(), {3130: ProcessFacts(ProcessKey(3130, 3), vouched=True)}, at("21:31:41"))
     node.set_probe(PIPE, Answer("get_server_list", Outcome.ABSENT), at("21:31:42"))
     node.set_places([running(3060)._replace(state="stale", daemon=None)], at("21:31:43"))
     _, daemon = shot(node, "21:31:43")
@@ -236,7 +238,7 @@ def test_a_daemon_that_is_found_absent_by_a_command_first_has_its_end_at_that_ti
 
 def test_a_killed_daemon_names_those_who_lost_their_server():
     node = fold("21:31:41.000", **USERS)
-    facts = {pid: ProcessFacts(ProcessKey(pid, 3), user="alice") for pid in (3060, 3132, 3130)}
+    facts = {pid: ProcessFacts(ProcessKey(pid, 3), vouched=True, user="alice") for pid in (3060, 3132, 3130)}
     node.set_facts(node.pids(), facts, at("21:31:41"))
     node.set_places([running(3060)._replace(state="stale", daemon=None)])
     node.set_facts(node.pids(), {3130: facts[3130]}, at("21:31:42"))
@@ -252,7 +254,7 @@ def test_a_killed_daemon_names_those_who_lost_their_server():
 
 def test_a_new_daemon_keeps_those_who_lost_the_old_one_in_mind():
     node = fold("21:31:43.000", **USERS)
-    node.set_facts(node.pids(), {3130: ProcessFacts(ProcessKey(3130, 3))}, at("21:31:43"))
+    node.set_facts(node.pids(), {3130: ProcessFacts(ProcessKey(3130, 3), vouched=True)}, at("21:31:43"))
     _, daemon = shot(node, "21:31:43")
     assert [(c.pid, c.since) for c in daemon.lost] == [(3130, at("21:31:42.373"))]
     assert standstill(daemon).cause == "gone"
@@ -261,7 +263,7 @@ def test_a_new_daemon_keeps_those_who_lost_the_old_one_in_mind():
 
 def test_who_waits_for_whom():
     node = fold("21:31:03.000", **USERS)
-    node.set_facts(node.pids(), {2943: ProcessFacts(ProcessKey(2943, 5), user="carol")}, at("21:31:03"))
+    node.set_facts(node.pids(), {2943: ProcessFacts(ProcessKey(2943, 5), vouched=True, user="carol")}, at("21:31:03"))
     (server,) = node.watch(PIPE).state.servers.values()
     server.uid = 0  # its start is in the log of another recording
     snapshot, daemon = shot(node, "21:31:03")
@@ -287,7 +289,7 @@ def outside(environment, start_time=200.0, uid=0, known=True, **place):
         )
     )
     facts = {77: ProcessFacts(ProcessKey(77, 9), start_time, uid, "eve", "./cuda", environment=environment)}
-    facts[453] = ProcessFacts(ProcessKey(453, 2), command="nvidia-cuda-mps-server")
+    facts[453] = ProcessFacts(ProcessKey(453, 2), vouched=True, command="nvidia-cuda-mps-server")
     node.set_facts(node.pids(), facts if known else {}, at("21:28:37"))
     return shot(node, "21:28:38")[0]
 

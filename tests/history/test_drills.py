@@ -93,6 +93,7 @@ async def test_fault_is_ended_with_its_clients():
         assert {note.user for note in report.notes} == users
         await node.until(lambda s, d: d.servers[0].fault and d.servers[0].fault.refused)
         await node.until(lambda s, d: all(key.start_ticks for key in d.servers[0].fault.affected))
+        await node.until(lambda s, d: d.servers[0].fault.confirmed)
         result = await node.act("end_lost_clients")
         assert result.done, result
         await node.until(lambda s, d: d.servers and d.servers[0].status == "ACTIVE")

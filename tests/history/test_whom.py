@@ -15,7 +15,7 @@ BEGUN = at("21:29:10.000")
 
 
 def facts(pid: int, user: str, start: float = BEGUN, uid: int | None = None) -> dict[int, ProcessFacts]:
-    return {pid: ProcessFacts(ProcessKey(pid, int(start)), start, uid, user, f"python {user}.py")}
+    return {pid: ProcessFacts(ProcessKey(pid, int(start)), start, uid, user, f"python {user}.py", vouched=True)}
 
 
 def told(node, kind: str, pid: int):

@@ -132,7 +132,11 @@ class FakeProcesses:
         self.living: set[int] | None = None
 
     def facts(self, pids):
-        return {pid: ProcessFacts(ProcessKey(pid, 1), user="alice") for pid in pids if pid in (self.living or ())}
+        return {
+            pid: ProcessFacts(ProcessKey(pid, 1), user="alice", vouched=True)
+            for pid in pids
+            if pid in (self.living or ())
+        }
 
 
 class Node:

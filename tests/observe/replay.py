@@ -9,6 +9,7 @@ from mpstui.model import Daemon, ProcessKey, Snapshot
 from mpstui.observe.discovery import Place
 from mpstui.observe.logparse import LogParser
 from mpstui.observe.reducer import NodeState
+from mpstui.trust import Speaker
 
 DATA = Path(__file__).parent.parent / "data"
 PIPE = Path("/tmp/mps_0")
@@ -32,7 +33,7 @@ def events(kind, raw):
 
 
 def running(pid: int = 480) -> Place:
-    return Place(PIPE, "running", None, ProcessKey(pid, 1))
+    return Place(PIPE, "running", None, ProcessKey(pid, 1), speaker=Speaker(0, "root's daemon"))
 
 
 def fold(until: str, control=(), server=(), node: NodeState | None = None) -> NodeState:

@@ -143,15 +143,17 @@ async def test_silence_keeps_what_is_known_and_comes_back_by_itself(node, outcom
     await node.until(lambda: node.daemon.health == "ok")
 
 
-async def test_no_probe_while_the_log_says_blocked(node):
+async def test_no_probe_while_the_log_says_blocked_and_the_daemon_does_not_answer(node):
     node.processes.living = {643}
     await node.settled()
     ended = "MPS server requesting client {PID: 643, Context ID: 1} to exit"
+    node.control.outcome = Outcome.BLOCKED
     node.log("server", ended, "Client termination succeeded.", ended)
     await node.until(lambda: node.daemon.health == "blocked")
     before = len(node.control.sent)
     await node.pass_time(60)
     assert node.control.sent[before:] == []
+    node.control.outcome = Outcome.OK
     node.control.clients.clear()
     node.processes.living = set()
     await node.until(lambda: node.daemon.health == "ok" and not node.daemon.servers[0].clients)

@@ -136,7 +136,7 @@ async def test_fault_and_recovery(watched):
     await watched.until(lambda d: d.servers[0].status == "ACTIVE" and not pids(d))
 
 
-async def test_a_second_terminate_is_explained_and_not_probed(usual_deadline, watched):
+async def test_a_second_terminate_is_found_out_and_explained(usual_deadline, watched):
     client = await watched.spawn("busy")
     daemon = await watched.until(lambda d: [c for c in d.clients() if c.contexts])
     command = f"terminate_client {daemon.servers[0].pid} {client.pid}\n"

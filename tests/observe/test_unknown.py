@@ -20,7 +20,7 @@ STRANGER = ProcessFacts(ProcessKey(5, 99), uid=0, user="root", command="sshd")
 def waiting() -> NodeState:
     """A node whose log tells of process 5 of user 2001, which waits for a server."""
     node = NodeState()
-    node.set_places([running()])
+    node.set_places([running()._replace(pids_are_ours=True)])
     for event in events(
         "control",
         control(

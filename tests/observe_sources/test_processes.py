@@ -190,7 +190,7 @@ open_pidfd(process_key(os.getpid())).close()
 os.setgid(65534)
 os.setuid(65534)
 facts = ProcProcesses().facts([{mine.pid}])[{mine.pid}]
-assert facts.environment is None and facts.pid_namespace is None, facts
+assert facts.environment is None, facts
 assert facts.uid == 0 and facts.user == "root" and facts.key.start_ticks, facts
 assert facts.command.endswith("sys.stdin.read()") and facts.cpu_seconds is not None, facts
 process = open_pidfd(facts.key)

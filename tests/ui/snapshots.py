@@ -18,6 +18,7 @@ from mpstui.model import (
     SessionHolder,
     Snapshot,
 )
+from mpstui.trust import Speaker
 
 NOW = 1_795_262_671.0
 GIB = 1 << 30
@@ -134,6 +135,7 @@ def daemon(**changes: object) -> Daemon:
         ordinals={"0": GPU0, "1": GPU1},
         servers=(server(),),
         watch="logs",
+        speaker=Speaker(0, "root's daemon"),
     )
     return replace(values, **changes)
 

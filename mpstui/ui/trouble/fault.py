@@ -6,10 +6,11 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar, Literal, cast
+from typing import ClassVar, Final, Literal, cast
 
 from textual.binding import Binding, BindingType
 
+from mpstui.actions.rescue import targets
 from mpstui.faults import FaultReport, OwnerNote, fault_reports
 from mpstui.model import Client, ProcessKey, Snapshot
 from mpstui.text import UNKNOWN, format_age
@@ -28,7 +29,7 @@ _STATE = {
     "ended": ("✓ ended", "good"),
     "unhurt": ("● runs on", "dim"),
 }
-_END = "end_lost_clients"
+_END: Final = "end_lost_clients"
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,10 +150,10 @@ class FaultScreen(TroubleScreen):
 
     def _one(self) -> tuple[ProcessKey, ...]:
         row = self.victims.cursor_row
-        return (row.key,) if row is not None and row.state == "left" else ()
+        return (row.key,) if row is not None and row.state == "left" and row.key in self._all() else ()
 
     def _all(self) -> tuple[ProcessKey, ...]:
-        return tuple(key for report in self._lasting for key in report.fault.affected)
+        return targets(_END, self.daemon) if self.daemon is not None else ()
 
     def describe(self, snapshot: Snapshot) -> tuple[str, list[Para]]:
         report, daemon = self._report, self.daemon

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping
 
-from mpstui.actions.rescue import processes
+from mpstui.actions.rescue import left_out, processes, targets
 from mpstui.model import Daemon, Snapshot
 from mpstui.standstill import Standstill, standstill
 from mpstui.text import UNKNOWN, format_age
@@ -61,7 +61,10 @@ def _as_of(found: Standstill, snapshot: Snapshot) -> str:
 def _keys(found: Standstill, daemon: Daemon, unblock: str, start: str, read_only: bool) -> Iterator[str]:
     if read_only:
         return
-    if found.by_action and found.end:
+    if found.by_action and found.end and not targets("unblock", daemon):
+        if (why := left_out("unblock", daemon)) is not None:
+            yield f"{unblock}  ends nobody: {why}"
+    elif found.by_action and found.end:
         process = processes(daemon).get(found.end[0])
         who = f" of {process.user}: {process.command}" if process and process.user else ""
         yield f"{unblock}  ends process {found.end[0].pid}{who}"

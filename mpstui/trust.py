@@ -1,0 +1,58 @@
+"""What may be concluded from whose word: who a daemon speaks for, and whose PID a number is. Pure, no I/O.
+
+A daemon is a program of some user, and what it answers, and what its logs say, is that user's word. It is enough to
+send a command to that very daemon; it is not enough to signal another user's process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final, NamedTuple
+
+ANOTHER_NAMESPACE: Final = "in another PID namespace"
+NOT_PROVED: Final = "not proved to be a PID of this namespace"
+
+
+class Speaker(NamedTuple):
+    """Whose word a daemon's is, by the owners of its sockets and of the way to them, which the kernel keeps."""
+
+    uid: int | None = None
+    """0: root's, which may speak for everybody's processes. None: nobody's, for ``why``."""
+    why: str = "whose daemon it is has not been looked at"
+    """One clause. For a user's daemon: whose."""
+    stamp: tuple[int, ...] = ()
+    """Changes with everything that is put into a pipe directory that others may write to; empty for any other."""
+
+
+NOBODY: Final = Speaker()
+
+
+def may_signal(speaker: Speaker, uids: Collection[int]) -> bool:
+    """Whether a claim of this daemon may lead to a signal to a process that has these user IDs: real, effective and
+    saved, of each thread. One that is not known is not covered."""
+    return speaker.uid == 0 or (speaker.uid is not None and bool(uids) and set(uids) == {speaker.uid})
+
+
+def why_not(speaker: Speaker, pid: int, owner: str) -> str:
+    """Why a process of ``owner`` is not ended on this daemon's word, as a clause."""
+    if speaker.uid is None:
+        return f"process {pid} belongs to {owner}, and this daemon speaks for nobody: {speaker.why}"
+    return f"process {pid} belongs to {owner}, and {speaker.why} speaks for that user's processes alone"
+
+
+def is_lying(speaker: Speaker, uid: int | None, multiuser: bool | None) -> bool:
+    """Whether a daemon that names a process of user ``uid`` as its client says what cannot be: only root's daemon has
+    clients of other users."""
+    return uid is not None and speaker.uid not in {None, 0, uid} and not multiuser
+
+
+def same_namespace(claimed: int | None, found: int | None, listed: bool) -> bool:
+    """Whether a daemon's client number is proved to be the PID of the process that has this number here.
+
+    ``claimed`` is the inode of the PID namespace that the daemon's ``ps`` prints for it (fact 14), ``found`` that of
+    the process here; None where it is not known, or not printed, which proves nothing. ``listed``: NVML, which
+    translates PIDs to the namespace of whoever asks, lists it as a client of MPS.
+    """
+    if claimed is not None and found is not None:
+        return claimed == found
+    return listed

@@ -1,0 +1,17 @@
+"""The daemon of these tests is in memory: it is root's, and its turn is a file of the test's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mpstui.actions import runner, turn
+
+from .fakes import ROOTS
+
+
+@pytest.fixture(autouse=True)
+def roots_daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "find_speaker", lambda pipe_dir: ROOTS)
+    monkeypatch.setattr(turn, "place", lambda pipe_dir, speaker: (tmp_path / "turn.lock", 0))

@@ -1,0 +1,112 @@
+"""Programs that attackers run: a daemon that says what it likes, and real processes that are to be its victims."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from mpstui.observe.procfs import process_key
+
+from .conftest import Stranger
+
+ROOT = Path(__file__).resolve().parents[2]
+BINARY = ROOT / "mpstui" / "sim" / "bin" / "nvidia-cuda-mps-control"
+
+LIAR = r"""
+import fcntl, json, os, select, socket, sys
+pipe, spec = sys.argv[2], json.loads(sys.argv[3])
+os.makedirs(pipe, exist_ok=True)
+lock = open(os.path.join(pipe, "control_lock"), "w")
+if spec.get("lock", True):
+    fcntl.lockf(lock, fcntl.LOCK_EX)
+server, clients, ns = spec["server"], spec["clients"], spec.get("namespace") or os.stat("/proc/self/ns/pid").st_ino
+rows = "PID ID SERVER DEVICE NAMESPACE COMMAND\n" + "".join(
+    f"{c} {i} {server} GPU-0 {ns} ./train\n" for i, c in enumerate(clients, 1))
+def answer(words):
+    command = words[0]
+    if command == "get_default_active_thread_percentage": return "100.0\n"
+    if command == "get_server_list": return f"{server}\n"
+    if command == "get_server_status": return spec.get("status", "ACTIVE") + "\n"
+    if command == "get_client_list": return "".join(f"{c}\n" for c in clients)
+    if command == "ps": return rows if spec.get("ps", True) else 'Unknown command "ps"\n'
+    if command == "get_active_thread_percentage": return "100.0\n"
+    if command == "get_default_client_priority": return "0\n"
+    if command == "terminate_client": return "0\n"
+    return ""
+listeners = []
+for name in ("control_privileged", "control"):
+    path = os.path.join(pipe, name)
+    if os.path.lexists(path): os.unlink(path)
+    s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    s.bind(path); os.chmod(path, 0o666); s.listen(64); listeners.append(s)
+os.chmod(pipe, spec.get("mode", 0o755))
+print("ready", flush=True)
+open_ = list(listeners)
+while True:
+    for s in select.select(open_, [], [])[0]:
+        if s in listeners:
+            open_.append(s.accept()[0]); continue
+        try: data = s.recv(1 << 16)
+        except OSError: data = b""
+        if not data:
+            open_.remove(s); s.close(); continue
+        if spec.get("deaf"): continue
+        if data.startswith(b"UI"): s.send(b"+"); continue
+        with open(os.path.join(pipe, "heard"), "a") as heard: heard.write(data[1:].decode() + "\n")
+        text = answer(data[1:].decode().split()).encode()
+        if text: s.send(b"D" + text)
+        s.send(b"E")
+"""
+
+
+def lying_daemon(who: Stranger, pipe_dir: Path, **spec: Any) -> subprocess.Popen[str]:
+    """A program of that user which calls itself a control daemon and answers by ``spec``: ``server``, ``clients`` and,
+    if wanted, ``namespace``, ``status``, ``ps``, ``deaf``, ``lock``, ``mode``, ``logs``. Runs when this returns."""
+    program = who.home / "nvidia-cuda-mps-control"
+    program.write_text(LIAR)
+    spec = {"server": os.getpid(), **spec}
+    env = {"CUDA_MPS_PIPE_DIRECTORY": str(pipe_dir), "CUDA_MPS_LOG_DIRECTORY": str(spec.pop("logs", who.home / "logs"))}
+    process = who.start(who.interpreter, program, "-d", pipe_dir, json.dumps(spec), env=env)
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    assert line == "ready\n", line + process.stdout.read()
+    return process
+
+
+@contextmanager
+def roots_process(source: str = "") -> Iterator[subprocess.Popen[str]]:
+    """A process of this user (root, where the tests of strangers run) that waits; ``source`` is run before."""
+    code = f"import os, sys\n{source}\nprint('ready', flush=True)\nsys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            yield process
+        finally:
+            process.kill()
+
+
+def mpstui(*args: str | Path, timeout: float = 120, **env: str) -> subprocess.CompletedProcess[str]:
+    """The program itself, as this user; the control binary speaks to simulated and lying daemons alike."""
+    return subprocess.run(
+        [sys.executable, "-m", "mpstui", *(str(word) for word in args)],
+        cwd=ROOT,
+        env={**os.environ, "MPSTUI_CONTROL_BINARY": str(BINARY), **env},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+
+
+def lives(process: subprocess.Popen[str]) -> bool:
+    return process.poll() is None and process_key(process.pid) is not None

@@ -1,0 +1,132 @@
+"""A number is a PID of this namespace only where that is proved (attack E)."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mpstui.observe.procfs import process_key
+from mpstui.sim.simd.config import MARKER
+
+from .conftest import Stranger
+from .programs import ROOT, lives, lying_daemon, mpstui, roots_process
+
+NODE = """
+import os, sys
+sys.path.insert(0, sys.argv[1])
+from pathlib import Path
+from mpstui.sim import SimNode
+with SimNode.start(Path(sys.argv[2])) as node:
+    clients = [node.spawn("busy", argv0=b"./train", linger=None) for _ in range(12)]
+    (node.pipe_dir / "mpstui-simulated").unlink()
+    print("ready", *(client.pid for client in clients), flush=True)
+    sys.stdin.read()
+"""
+
+needs_namespaces = pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("unshare") is None, reason="root alone may make a PID namespace"
+)
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Iterator[tuple[Path, list[int]]]:
+    """The pipe directory of a daemon in another PID namespace, and its clients' numbers there."""
+    command = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child", sys.executable, "-c", NODE, ROOT]
+    with subprocess.Popen(
+        [*command, tmp_path / "p"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            word, *pids = process.stdout.readline().split()
+            assert word == "ready"
+            yield tmp_path / "p", [int(pid) for pid in pids]
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGTERM)
+            process.stdin.close()  # type: ignore[union-attr]
+
+
+@needs_namespaces
+def test_clients_elsewhere_are_not_joined_with_processes_here(elsewhere: tuple[Path, list[int]]) -> None:
+    pipe_dir, pids = elsewhere
+    shared = [pid for pid in pids if process_key(pid) is not None]
+    assert shared, f"no process here has a number of {pids}"
+    said = json.loads(mpstui("status", "--json", "--pipe-dir", pipe_dir).stdout)
+    (daemon,) = said["daemons"]
+    clients = {c["pid"]: c for server in daemon["servers"] for c in server["clients"]}
+    assert set(clients) == set(pids)
+    for client in clients.values():
+        assert not client["pid_proved"]
+        assert (client["user"], client["start_time"]) == (None, None)
+        assert client["command"] == "(in another PID namespace) ./train"
+    (server,) = daemon["servers"]
+    assert server["user"] is None
+
+
+@needs_namespaces
+def test_they_are_terminated_by_the_daemons_number_and_nothing_is_signalled(
+    elsewhere: tuple[Path, list[int]],
+) -> None:
+    pipe_dir, pids = elsewhere
+    pid = next(pid for pid in pids if process_key(pid) is not None)
+    before = process_key(pid)
+    log = pipe_dir / "logs" / "control.log"
+    done = mpstui("terminate", str(pid), "--kill", "--yes", "--owner", "root", "--pipe-dir", pipe_dir)
+    assert done.returncode == 6, done.stderr
+    assert "in another PID namespace" in done.stderr
+    assert b"terminate_client" not in log.read_bytes()
+    done = mpstui("terminate", str(pid), "--yes", "--pipe-dir", pipe_dir)
+    assert done.returncode == 0, done.stderr
+    assert log.read_bytes().count(b"Cmd:terminate_client") == 1
+    assert process_key(pid) == before
+    again = mpstui("terminate", str(pid), "--yes", "--pipe-dir", pipe_dir)
+    assert again.returncode == 6, again.stderr
+    assert log.read_bytes().count(b"Cmd:terminate_client") == 1
+
+
+@needs_namespaces
+def test_an_end_here_is_none_there(elsewhere: tuple[Path, list[int]]) -> None:
+    """A marked one, as `mpstui sim serve` in a container, is watched by the same rule."""
+    pipe_dir, pids = elsewhere
+    (pipe_dir / MARKER).write_text('{"version": 1, "devices": []}')
+    said = json.loads(mpstui("status", "--json", "--pipe-dir", pipe_dir).stdout)
+    clients = [c for d in said["daemons"] for s in d["servers"] for c in s["clients"]]
+    assert {c["pid"] for c in clients} == set(pids)
+    assert not any(c["pid_proved"] or c["user"] for c in clients)
+
+
+@pytest.mark.parametrize("spec", [{"ps": False}, {"namespace": 1}, {"ps": False, "lock": False}])
+def test_a_namespace_that_is_not_the_process_own_or_not_told_is_no_proof(
+    stranger: Stranger, spec: dict[str, object]
+) -> None:
+    """As of a daemon of driver 470, which has no ``ps``: not even root's word ends the process then."""
+    as_root = Stranger(0, stranger.home)
+    as_root.interpreter = stranger.interpreter
+    os.chown(stranger.home, 0, 0)
+    with roots_process() as victim:
+        try:
+            lying_daemon(as_root, stranger.home / "p", clients=[victim.pid], **spec)
+            done = mpstui("terminate", str(victim.pid), "--kill", "--yes", "--pipe-dir", stranger.home / "p")
+            shown = json.loads(mpstui("status", "--json", "--pipe-dir", stranger.home / "p").stdout)
+        finally:
+            as_root.end()
+        assert done.returncode == 6, done.stderr
+        assert lives(victim)
+        assert "namespace" in done.stderr
+        (client,) = [c for d in shown["daemons"] for s in d["servers"] for c in s["clients"]]
+        assert client["user"] is None
+
+
+def test_zero_is_no_process(stranger: Stranger) -> None:
+    lying_daemon(stranger, stranger.home / "p", clients=[0, 0])
+    said = json.loads(mpstui("status", "--json", "--pipe-dir", stranger.home / "p").stdout)
+    assert not any(c["pid_proved"] or c["user"] for d in said["daemons"] for s in d["servers"] for c in s["clients"])

@@ -1,0 +1,127 @@
+"""A daemon speaks for its own user: what another user's says ends nobody else's process (attacks B and D)."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from .conftest import Stranger
+from .programs import lives, lying_daemon, mpstui, roots_process
+
+
+def kill(pid: int, pipe_dir: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    return mpstui("terminate", str(pid), "--kill", "--yes", *more, "--pipe-dir", pipe_dir)
+
+
+def test_root_does_not_end_a_process_of_root_on_a_strangers_word(stranger: Stranger) -> None:
+    with roots_process() as victim:
+        lying_daemon(stranger, stranger.home / "p", clients=[victim.pid])
+        done = kill(victim.pid, stranger.home / "p")
+        assert done.returncode == 6, done.stderr
+        assert lives(victim)
+        assert f"process {victim.pid} belongs to root" in done.stderr
+        assert "what it says of this one is not true" in done.stderr
+        assert not (stranger.home / "p" / "heard").read_text().count("terminate_client"), "before anything is sent"
+
+
+def test_root_does_not_end_another_users_process_on_a_strangers_word(stranger: Stranger, bystander: Stranger) -> None:
+    victim = bystander.start("sleep", "600")
+    lying_daemon(stranger, stranger.home / "p", clients=[victim.pid])
+    done = kill(victim.pid, stranger.home / "p")
+    assert done.returncode == 6, done.stderr
+    assert lives(victim)
+    assert kill(victim.pid, stranger.home / "p", "--owner", str(stranger.uid)).returncode == 6
+    assert lives(victim)
+
+
+def test_an_admin_who_names_the_owner_may(stranger: Stranger, bystander: Stranger) -> None:
+    victim = bystander.start("sleep", "600")
+    lying_daemon(stranger, stranger.home / "p", clients=[victim.pid])
+    done = kill(victim.pid, stranger.home / "p", "--owner", str(bystander.uid))
+    assert done.returncode == 0, done.stderr
+    assert victim.wait(60) < 0
+
+
+def test_a_users_daemon_may_speak_for_his_own_processes(stranger: Stranger) -> None:
+    mine = stranger.start("sleep", "600")
+    lying_daemon(stranger, stranger.home / "p", clients=[mine.pid])
+    done = kill(mine.pid, stranger.home / "p")
+    assert done.returncode == 0, done.stderr
+    assert mine.wait(60) < 0
+
+
+@pytest.mark.parametrize("ids", [(1, 1, 0), (1, 0, 1), (0, 1, 1)], ids=["saved", "effective", "real"])
+def test_a_process_that_has_one_id_of_root_is_not_his(stranger: Stranger, ids: tuple[int, int, int]) -> None:
+    """As a setuid program has it, and one that has dropped its privileges for a while."""
+    words = ", ".join(str(stranger.uid * each) for each in ids)
+    with roots_process(f"os.setresuid({words})") as victim:
+        lying_daemon(stranger, stranger.home / "p", clients=[victim.pid])
+        done = kill(victim.pid, stranger.home / "p")
+        assert done.returncode == 6, done.stderr
+        assert lives(victim)
+
+
+def test_a_thread_of_root_in_a_process_of_his_makes_it_not_his(stranger: Stranger) -> None:
+    source = (
+        "import ctypes, threading\n"
+        "go, stop = threading.Event(), threading.Event()\n"
+        "threading.Thread(target=lambda: (go.set(), stop.wait()), daemon=True).start(); go.wait()\n"
+        f"ctypes.CDLL(None).syscall(117, {stranger.uid}, {stranger.uid}, {stranger.uid})"
+    )
+    with roots_process(source) as victim:
+        assert os.stat(f"/proc/{victim.pid}").st_uid == stranger.uid
+        lying_daemon(stranger, stranger.home / "p", clients=[victim.pid])
+        assert kill(victim.pid, stranger.home / "p").returncode == 6
+        assert lives(victim)
+
+
+def test_a_directory_that_a_stranger_can_exchange_speaks_for_nobody(stranger: Stranger) -> None:
+    """Root's sockets and directory below one of the stranger's: he can put his own in their place."""
+    as_root = Stranger(0, stranger.home)
+    as_root.interpreter = stranger.interpreter
+    with roots_process() as victim:
+        try:
+            lying_daemon(as_root, stranger.home / "of-root" / "p", clients=[victim.pid])
+            assert (stranger.home / "of-root" / "p" / "control").stat().st_uid == 0
+            done = kill(victim.pid, stranger.home / "of-root" / "p")
+        finally:
+            as_root.end()
+        assert done.returncode == 6, done.stderr
+        assert lives(victim)
+        assert "speaks for nobody" in done.stderr
+
+
+def test_the_word_of_the_daemon_whose_client_it_is_comes_before_a_strangers(
+    stranger: Stranger, bystander: Stranger
+) -> None:
+    """Both name the process; the stranger's is looked at first."""
+    mine = bystander.start("sleep", "600")
+    lying_daemon(stranger, stranger.home / "p", clients=[mine.pid])
+    lying_daemon(bystander, bystander.home / "p", clients=[mine.pid])
+    done = mpstui(
+        "terminate",
+        str(mine.pid),
+        "--kill",
+        "--yes",
+        "--pipe-dir",
+        stranger.home / "p",
+        "--pipe-dir",
+        bystander.home / "p",
+    )
+    assert done.returncode == 0, done.stderr
+    assert mine.wait(60) < 0
+    assert "terminate_client" not in (stranger.home / "p" / "heard").read_text()
+
+
+def test_status_says_that_such_a_daemon_lies(stranger: Stranger) -> None:
+    with roots_process() as victim:
+        lying_daemon(stranger, stranger.home / "p", clients=[victim.pid])
+        said = json.loads(mpstui("status", "--json", "--pipe-dir", stranger.home / "p").stdout)
+    (problem,) = [p for p in said["problems"] if p["code"] == "daemon_lies"]
+    assert str(victim.pid) in problem["text"]
+    (daemon,) = said["daemons"]
+    assert daemon["speaks_for"] == str(stranger.uid)
