@@ -11,11 +11,14 @@ nothing more until the file is taken away: what the terminal got before the mark
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import os
 import select
 import signal
+import struct
 import sys
+import termios
 import time
 from pathlib import Path
 
@@ -31,7 +34,9 @@ def left_to_do(app: MpsTuiApp) -> str:
     """What keeps the screen from being what it should be; empty where nothing does."""
     screen = app.screen
     size = os.get_terminal_size(sys.__stdin__.fileno())
+    unread = struct.unpack("i", fcntl.ioctl(sys.__stdin__.fileno(), termios.FIONREAD, bytes(4)))[0]
     waits = {
+        "keys": unread,
         "size": (app.size, screen.outer_size) != (size, size),
         "resize": app._resize_event is not None,
         "batch": app._batch_count,
@@ -59,7 +64,7 @@ class Teller:
     async def tell(self) -> None:
         end = time.monotonic() + PATIENCE
         quiet = 0
-        while quiet < 3:  # a message can be on its way between two widgets
+        while quiet < 20:  # a key can be on its way from its thread, a message between two widgets
             await asyncio.sleep(0.005)
             if self.app._exit or not self.app.screen_stack:
                 return
