@@ -225,38 +225,3 @@ async def test_a_paste_is_never_a_key() -> None:
         await pilot.pause()
         assert isinstance(app.screen, HarmConfirm | ModalScreen)
         assert app.overview.clients.filter.text == "user:a"
-
-
-async def test_every_opening_key_of_the_overview_takes_what_follows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each key of the bindings' table alone, and then at once with another: the second goes where the first led."""
-    app = make_app(one_daemon())
-    reached: list[tuple[object, ...]] = []
-    check = type(app)._check_bindings
-
-    async def note(self, key: str, priority: bool = False) -> bool:
-        if priority:
-            reached.append((type(self.screen), self.focused and self.focused.id))
-        return await check(self, key, priority)
-
-    monkeypatch.setattr(type(app), "_check_bindings", note)
-    monkeypatch.setattr(type(app), "action_quit_app", lambda self: None)
-    async with app.run_test(size=SIZE) as pilot:
-        opening = 0
-        keys = [key for key, a in app.overview.active_bindings.items() if not a.binding.priority and "super" not in key]
-        for key in keys:
-            places = []
-            for follows in ("", "z"):
-                while len(app.screen_stack) > 1:
-                    app.pop_screen()
-                app.overview._end_filter()
-                app.overview.clients.clear_chosen()
-                await pilot.pause()
-                reached.clear()
-                type_at_once(pilot, key, *follows)
-                await pilot.pause()
-                places.append(reached[-1] if follows else (type(app.screen), app.focused and app.focused.id))
-                begun = reached[0]
-            if places[0] != begun:
-                opening += 1
-                assert places[0] == places[1], key
-        assert opening > 10
