@@ -73,7 +73,7 @@ def _terminate_request(options: argparse.Namespace, snapshot: Snapshot) -> Reque
         )
     if found:
         daemon, client = (sure or found)[0]
-        return Request(action, daemon.pipe_dir, clients=(client.key,), owner=options.owner or "")
+        return Request(action, daemon.pipe_dir, clients=(client.key,), owner=getattr(options, "owner", None) or "")
     for daemon in snapshot.daemons:
         if daemon.unspoken is not None:
             raise Refused(daemon.unspoken, ExitStatus.REFUSED_BY_SAFETY_RULE)

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from mpstui.observe.procfs import process_key
-from mpstui.sim.simd.config import MARKER
+from mpstui.sim.simd.config import default_gpus, write_marker
 
 from .conftest import Stranger
 from .programs import ROOT, lives, lying_daemon, mpstui, roots_process
@@ -97,7 +97,7 @@ def test_they_are_terminated_by_the_daemons_number_and_nothing_is_signalled(
 def test_an_end_here_is_none_there(elsewhere: tuple[Path, list[int]]) -> None:
     """A marked one, as `mpstui sim serve` in a container, is watched by the same rule."""
     pipe_dir, pids = elsewhere
-    (pipe_dir / MARKER).write_text('{"version": 1, "devices": []}')
+    write_marker(pipe_dir, default_gpus(2))
     said = json.loads(mpstui("status", "--json", "--pipe-dir", pipe_dir).stdout)
     clients = [c for d in said["daemons"] for s in d["servers"] for c in s["clients"]]
     assert {c["pid"] for c in clients} == set(pids)

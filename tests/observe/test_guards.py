@@ -49,9 +49,9 @@ def test_a_process_that_has_the_pid_of_another_is_its_successor_only_if_it_conne
 ) -> None:
     """Start times are whole ticks and the log's clock another one: a second is given."""
     node = served()
-    node.set_facts({7}, {7: ProcessFacts(ProcessKey(7, 1), start_time=at("21:20:00"))}, at("21:24:50"))
+    node.set_facts({7}, {7: ProcessFacts(ProcessKey(7, 1), start_time=at("21:20:00"), vouched=True)}, at("21:24:50"))
     after = None if started is None else at(started)
-    node.set_facts({7}, {7: ProcessFacts(ProcessKey(7, 2), start_time=after)}, at("21:24:51"))
+    node.set_facts({7}, {7: ProcessFacts(ProcessKey(7, 2), start_time=after, vouched=True)}, at("21:24:51"))
     found = shot(node, "21:25:00")[1]
     assert [one.pid for one in found.clients()] == ([7] if stays else [])
 
