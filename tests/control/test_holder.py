@@ -127,7 +127,7 @@ def test_the_holder_is_the_process_that_is_connected(tmp_path: Path, pipe: Calla
     start(other.path / "control", mine.path)  # names our directory, and is connected to another daemon
     key, terminal = process_key(session.pid), psutil.Process(session.pid).terminal()
     assert key is not None
-    expected = SessionHolder(session.pid, getpass.getuser(), terminal, True, key.start_ticks)
+    expected = SessionHolder(session.pid, getpass.getuser(), terminal, True, key.start_ticks, os.getuid())
     assert holders(mine.path) == [expected]
     assert holders(tmp_path / "alias") == [expected]
 

@@ -207,7 +207,7 @@ def unhealthy(health: Health) -> Snapshot:
     """Held, blocked, stale or absent."""
     details: dict[Health, dict[str, object]] = {
         "held": {
-            "holder": SessionHolder(4242, "alice", "pts/3"),
+            "holder": SessionHolder(4242, "alice", "pts/3", start_ticks=1),
             "health_since": NOW - 75,
             "health_detail": "alice keeps a control session open on pts/3 (process 4242).",
             "remedy": "Ask alice to end it (Ctrl-D), or end process 4242.",
