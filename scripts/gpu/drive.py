@@ -100,8 +100,7 @@ class Screen(Terminal):
 
     def confirm(self, key: str, pid: int, button: str) -> str:
         """Ask for the action behind ``key`` on the chosen client and say yes, if the question names the right one."""
-        self.key(key)
-        self.wait_for("▸ Cancel ◂")
+        self.press_until(key, "▸ Cancel ◂", 20)  # refused until the client is proved to be a process of this namespace
         self.wait_for(re.compile(rf"● {pid}\b"), 3)
         self.press_until("tab", f"▸ {button}", 3)
         self.key("enter")

@@ -191,7 +191,7 @@ class Node:
     def daemon(self):
         return self.collector.snapshot.daemons[0]
 
-    async def until(self, condition, patience: float = 20.0) -> None:
+    async def until(self, condition, patience: float = 120.0) -> None:
         """Waits for ``condition``; real seconds, as threads are part of it."""
         deadline = asyncio.get_running_loop().time() + patience
         while not condition():

@@ -231,12 +231,13 @@ async def test_once_of_a_held_daemon_says_so(tmp_path):
 
 
 async def test_stop_leaves_no_thread_and_no_task(tmp_path):
+    before = set(threading.enumerate())  # another test's driver may hang for ever
     node = Node(tmp_path)
     await node.collector.start()
     await node.settled()
     await node.collector.stop()
     assert [task for task in asyncio.all_tasks() if task is not asyncio.current_task()] == []
-    await node.until(lambda: not [t for t in threading.enumerate() if t.name.startswith("mpstui-")])
+    await node.until(lambda: not [t for t in set(threading.enumerate()) - before if t.name.startswith("mpstui-")])
 
 
 async def test_unsubscribed_is_told_nothing_more(node):

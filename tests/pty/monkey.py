@@ -210,6 +210,11 @@ class Monkey:
             if time.monotonic() - asked > 3 * PATIENCE:
                 raise Defect(self._story(f"no frame was told; the program is {process_state(pid)}\n{terminal.text}"))
             terminal.read(0.05)
+            if process_state(pid) == "T":  # a key has stopped it late, or the palette's Suspend has
+                terminal.send("\n")
+                self.figures.stops += 1
+                with contextlib.suppress(Timeout):
+                    terminal.wait_for(lambda _: process_state(pid) != "T", 3.0)
             with contextlib.suppress(ProcessLookupError):  # it may have been leaving a screen, or stopped
                 if time.monotonic() - asked > 5:
                     os.kill(pid, signal.SIGUSR1)
