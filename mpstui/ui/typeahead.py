@@ -34,6 +34,7 @@ UNSEEN = 1.0
 """Seconds after which a change counts as seen even if no picture followed it."""
 _PACE: Final = 0.005
 _LEAVES: Final = frozenset({"quit_app", "app.quit_app"})
+_REDRAWS: Final = frozenset({"redraw", "app.redraw"})
 _TURNS: Final = 200
 """Turns of an event loop that does not tell whether it has something to do: more than any chain of messages takes."""
 
@@ -91,8 +92,8 @@ class Typeahead:
         if event is self._given:
             self._given = None
             return False
-        if isinstance(event, events.MouseMove) and not self.busy:
-            return False
+        if (isinstance(event, events.MouseMove) and not self.busy) or self._means(event, _REDRAWS):
+            return False  # to write the screen anew means the same whatever is in front
         self._waiting.append(event)
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._give())
@@ -200,7 +201,7 @@ class Typeahead:
     def _too_soon(self, event: events.Event) -> bool:
         """Whether what the event is for is still being opened."""
         first = self._first_shown
-        if (first is None or event.time < first) and not self._begun() and not self._leaves(event):
+        if (first is None or event.time < first) and not self._begun() and not self._means(event, _LEAVES):
             return first is None or self._clock() - first < START
         stack = self._app.screen_stack
         if not stack or not stack[-1].is_mounted:
@@ -216,12 +217,12 @@ class Typeahead:
                 return True
         return False
 
-    def _leaves(self, event: events.Event) -> bool:
-        """Whether it is the key that leaves the program: it needs nothing to be known."""
+    def _means(self, event: events.Event, actions: frozenset[str]) -> bool:
+        """Whether it is a key of one of these actions: to leave the program, say, nothing needs to be known."""
         if not isinstance(event, events.Key) or not self._app.screen_stack:
             return False
         bound = self._app.screen.active_bindings.get(event.key)
-        return bound is not None and bound.binding.action in _LEAVES
+        return bound is not None and bound.binding.action in actions
 
     def _stale(self, event: events.Event) -> bool:
         """Whether it was typed for something that is no longer there, or did not open."""

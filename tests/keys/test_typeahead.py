@@ -108,10 +108,10 @@ async def test_what_is_typed_ahead_waits_for_a_worker_that_opens_something_once_
         await answered.wait()
         app.push_screen(HelpScreen())
 
-    app.action_redraw = lambda: app.run_worker(ask(), group=OPENING)  # type: ignore[method-assign,assignment]
+    app.action_suspend_process = lambda: app.run_worker(ask(), group=OPENING)  # type: ignore[method-assign,assignment]
     async with app.run_test(size=SIZE) as pilot:
         row = app.overview.clients.cursor_index
-        type_at_once(pilot, "ctrl+l", "j", "j", "q")
+        type_at_once(pilot, "ctrl+z", "j", "j", "q")
         for _ in range(50):
             await asyncio.sleep(0)
         assert app.overview.clients.cursor_index == row
@@ -129,10 +129,10 @@ async def test_keys_wait_for_nothing_for_ever_and_are_dropped_rather_than_misled
 ) -> None:
     monkeypatch.setattr(typeahead, "PATIENCE", 0.05)
     app = make_app(one_daemon())
-    app.action_redraw = lambda: app.run_worker(asyncio.Event().wait(), group=OPENING)  # type: ignore[method-assign,assignment]
+    app.action_suspend_process = lambda: app.run_worker(asyncio.Event().wait(), group=OPENING)  # type: ignore[method-assign,assignment]
     async with app.run_test(size=SIZE, notifications=True) as pilot:
         row = app.overview.clients.cursor_index
-        type_at_once(pilot, "ctrl+l", "j", "K")
+        type_at_once(pilot, "ctrl+z", "j", "K")
         await until(pilot, lambda: any("dropped" in n.message for n in app._notifications))
         assert app.screen is app.overview
         assert app.overview.clients.cursor_index == row
@@ -143,9 +143,9 @@ async def test_keys_wait_for_nothing_for_ever_and_are_dropped_rather_than_misled
 async def test_leaving_is_not_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(typeahead, "PATIENCE", 0.05)
     app = make_app(one_daemon())
-    app.action_redraw = lambda: app.run_worker(asyncio.Event().wait(), group=OPENING)  # type: ignore[method-assign,assignment]
+    app.action_suspend_process = lambda: app.run_worker(asyncio.Event().wait(), group=OPENING)  # type: ignore[method-assign,assignment]
     async with app.run_test(size=SIZE) as pilot:
-        type_at_once(pilot, "ctrl+l", "K", "ctrl+c")
+        type_at_once(pilot, "ctrl+z", "K", "ctrl+c")
         await pilot.pause()
     assert app.return_value == 0
 
@@ -225,3 +225,15 @@ async def test_a_paste_is_never_a_key() -> None:
         await pilot.pause()
         assert isinstance(app.screen, HarmConfirm | ModalScreen)
         assert app.overview.clients.filter.text == "user:a"
+
+
+async def test_to_write_the_screen_anew_waits_for_nothing() -> None:
+    app = make_app(one_daemon())
+    told: list[str] = []
+    app.action_suspend_process = lambda: app.run_worker(asyncio.Event().wait(), group=OPENING)  # type: ignore[method-assign,assignment]
+    app.action_redraw = lambda: told.append("redraw")  # type: ignore[method-assign]
+    async with app.run_test(size=SIZE) as pilot:
+        row = app.overview.clients.cursor_index
+        type_at_once(pilot, "ctrl+z", "j", "ctrl+l")
+        await until(pilot, lambda: bool(told))
+        assert app.overview.clients.cursor_index == row, "the key before it still waits"
