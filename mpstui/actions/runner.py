@@ -180,24 +180,14 @@ class Runner:
         read: Answer[object]
         if request.action == "set_active_thread_percentage":
             value = parse_percentage(request.value)
-            if server is None:
-                sent = await control.set_default_active_thread_percentage(value)
-                read = await control.get_default_active_thread_percentage()
-            else:
-                sent = await control.set_active_thread_percentage(server, value)
-                read = await control.get_active_thread_percentage(server)
+            sent, read = await control.change_active_thread_percentage(value, server)
             same = isinstance(read.value, float) and same_percentage(value, read.value)
             return sent, read, _judge(request, sent, read, same, format_percentage(value), format_percentage)
         if request.action == "set_pinned_mem_limit":
             size = parse_memory(request.value)
             text = memory_text(size)
             ordinal = device_ordinal(daemon, request.device)
-            if server is None:
-                sent = await control.set_default_device_pinned_mem_limit(ordinal, text)
-                read = await control.get_default_device_pinned_mem_limit(ordinal)
-            else:
-                sent = await control.set_device_pinned_mem_limit(server, ordinal, text)
-                read = await control.get_device_pinned_mem_limit(server, ordinal)
+            sent, read = await control.change_pinned_mem_limit(ordinal, text, server)
             return (
                 sent,
                 read,
@@ -205,8 +195,7 @@ class Runner:
             )
         if request.action == "set_client_priority":
             priority = parse_priority(request.value)
-            sent = await control.set_default_client_priority(priority)
-            read = await control.get_default_client_priority()
+            sent, read = await control.change_client_priority(priority)
             return sent, read, _judge(request, sent, read, read.value == priority, PRIORITIES[priority], PRIORITIES.get)
         uid = parse_uid(request.value)
         sent = await control.start_server(uid)

@@ -254,7 +254,7 @@ async def _load(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int
 
 
 async def _headless(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
-    """``status``, ``set`` and ``terminate``: one complete reading, at most one change, done."""
+    """``status``, ``doctor``, ``set`` and ``terminate``: one reading of what is needed, at most one change, done."""
     from mpstui.actions.types import ExitStatus
     from mpstui.node import UnusableNode, open_node
     from mpstui.observe.collector import Collector
@@ -266,11 +266,12 @@ async def _headless(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) ->
     log_dirs = tuple(getattr(options, "log_dir", None) or ())
     collector = Collector(dirs, sources, log_dirs=log_dirs)
     try:
-        if options.command == "set":
-            from mpstui.cli.change import refuse_value
+        if options.command in {"set", "terminate"}:
+            from mpstui.cli.change import change, refuse_value
 
             if (refused := refuse_value(options, collector, dirs)) is not None:
                 return refused
+            return await change(options, collector)
         snapshot = await collector.once(rates=options.command == "status")
         if options.command == "status":
             from mpstui.cli.status import exit_status, print_text, to_json
@@ -286,13 +287,9 @@ async def _headless(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) ->
                 if not snapshot.daemons:
                     complain(NO_DAEMON, status)
             return status
-        if options.command == "doctor":
-            from mpstui.cli.doctor import doctor
+        from mpstui.cli.doctor import doctor
 
-            return await asyncio.to_thread(doctor, options, snapshot, sources, dirs)
-        from mpstui.cli.change import change
-
-        return await change(options, collector)
+        return await asyncio.to_thread(doctor, options, snapshot, sources, dirs)
     finally:
         await collector.stop()
 

@@ -13,6 +13,7 @@ from mpstui.actions.runner import Runner
 from mpstui.actions.types import ActionId, ExitStatus, Preview, Request, Result
 from mpstui.cli import NO_DAEMON, complain, print_json, state_text
 from mpstui.model import Snapshot
+from mpstui.observe.asking import Need
 from mpstui.observe.collector import Collector
 from mpstui.text import path_text
 
@@ -32,15 +33,18 @@ def refuse_value(options: argparse.Namespace, collector: Collector, pipe_dirs: S
 
 async def change(options: argparse.Namespace, collector: Collector) -> int:
     """Carry out what the options ask for; returns the exit status."""
-    snapshot = collector.snapshot
+    runner = Runner(collector, AuditLog(default_path()), read_only=getattr(options, "read_only", False))
+    need = _need(options)
+    snapshot = await collector.once(need=need)
     try:
-        if snapshot is None or not snapshot.daemons:
-            raise Refused(NO_DAEMON, ExitStatus.NO_DAEMON)
-        if options.command == "terminate":
-            request = _terminate_request(options, snapshot)
-        else:
-            request = _set_request(options, _one_daemon(options, snapshot))
-        runner = Runner(collector, AuditLog(default_path()), read_only=getattr(options, "read_only", False))
+        try:
+            request = _request(options, snapshot)
+            shown = runner.preview(request, snapshot)
+        except Refused:
+            shown = None
+        if (shown is None or shown.error is not None) and _may_know_more(snapshot):
+            snapshot = await collector.once()  # no refusal on the word of the logs alone
+        request = _request(options, snapshot)
         shown = runner.preview(request, snapshot)
         if shown.error is None and options.command == "set":
             _tell(shown)
@@ -51,7 +55,9 @@ async def change(options: argparse.Namespace, collector: Collector) -> int:
             elif shown.error is None and not _confirmed(shown):
                 raise Refused("nothing was sent", ExitStatus.REFUSED_BY_SAFETY_RULE)
         if shown.error is None and options.command == "terminate" and not options.yes:
-            snapshot = await collector.once()  # the answer may have taken its time; somebody else may have been quicker
+            snapshot = await collector.once(
+                need=need
+            )  # the answer may have taken its time; somebody else may have been quicker
     except Refused as refused:
         if options.json:
             print_json(done=False, exit_status=int(refused.status), message=str(refused))
@@ -59,6 +65,29 @@ async def change(options: argparse.Namespace, collector: Collector) -> int:
     result = await runner.execute(request, snapshot, lambda text: print(text, file=sys.stderr))
     _print_result(options, result)
     return result.status
+
+
+def _need(options: argparse.Namespace) -> Need:
+    """What has to be asked before the change can be shown: what it was, and on which devices."""
+    if options.command == "terminate":
+        return Need(clients=True)
+    if options.limit == "client-priority":
+        return Need(priority=True)
+    default = options.limit == "active-thread-percentage" and options.server is None
+    return Need(percentage=default, devices=True)
+
+
+def _may_know_more(snapshot: Snapshot) -> bool:
+    """Whether a complete reading may tell more than the one of what was needed."""
+    return any(daemon.health == "ok" and daemon.unspoken is None and not daemon.unread for daemon in snapshot.daemons)
+
+
+def _request(options: argparse.Namespace, snapshot: Snapshot) -> Request:
+    if not snapshot.daemons:
+        raise Refused(NO_DAEMON, ExitStatus.NO_DAEMON)
+    if options.command == "terminate":
+        return _terminate_request(options, snapshot)
+    return _set_request(options, _one_daemon(options, snapshot))
 
 
 def _terminate_request(options: argparse.Namespace, snapshot: Snapshot) -> Request:

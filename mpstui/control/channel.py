@@ -9,7 +9,7 @@ import random
 import re
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 from weakref import WeakKeyDictionary, WeakValueDictionary
@@ -26,9 +26,9 @@ SOCKET_PATH_LIMIT = 107
 CANNOT_SEND = b"Cannot send command to MPS control daemon process"
 """The daemon serves another session. The command did not reach it: its log does not show it (fact 2)."""
 PROOF = "get_default_active_thread_percentage"
-"""Asked in the same session before each command. Its answer is never empty: without it nothing has reached the daemon,
-which the binary does not always say (fact 30); with it an empty answer to the command is one. Only ``quit`` takes the
-answer along: the daemon ends under the binary."""
+"""Asked in the same session before a command whose answer may be empty. Its own never is: without it nothing has
+reached the daemon, which the binary does not always say (fact 30); with it an empty answer to the command is one. Only
+``quit`` takes the answer along: the daemon ends under the binary."""
 _PROVEN = re.compile(rb"[0-9]{1,3}\.[0-9]{1,10}\n")
 _FIRST_PAUSE = 0.03
 _LONGEST_PAUSE = 0.4
@@ -183,13 +183,14 @@ def _failed(reply: RawReply, outcome: Outcome, message: str) -> RawReply:
 def _told(reply: RawReply) -> RawReply:
     """The reply as it is to be judged, without the proof."""
     if reply.undelivered:
-        return _failed(
-            reply,
-            Outcome.BUSY,
-            "The control binary answered nothing at all, as it does beside another control session.",
-        )
+        return _told_nothing(reply)
     proof = _PROVEN.match(reply.stdout)
     return reply._replace(stdout=reply.stdout[proof.end() :]) if proof else reply
+
+
+def _told_nothing(reply: RawReply) -> RawReply:
+    text = "The control binary answered nothing at all, as it does beside another control session."
+    return _failed(reply, Outcome.BUSY, text)
 
 
 def _busy(reply: RawReply, seconds: float) -> RawReply:
@@ -269,31 +270,47 @@ class ControlChannel:
         refusal = self._refusal(command)
         if refusal is not None:
             return refusal
+        return _told(await self._converse(command, f"{PROOF}\n{command}\n", deadline, once))
+
+    async def run_all(self, commands: Sequence[str]) -> RawReply:
+        """Send several commands in one session; what the binary prints for all of them comes in one piece, unframed.
+
+        The answer to one of them at least is never empty: what comes without a byte was not delivered, and is sent
+        again. So none of them may do harm when it arrives twice.
+        """
+        together = "; ".join(commands)
+        refusal = next((found for command in commands if (found := self._refusal(command)) is not None), None)
+        if refusal is not None:
+            return refusal._replace(command=together)
+        reply = await self._converse(together, "".join(f"{command}\n" for command in commands), None, False)
+        return _told_nothing(reply) if reply.undelivered else reply
+
+    async def _converse(self, command: str, lines: str, deadline: float | None, once: bool) -> RawReply:
+        """One session of these ``lines``, tried again while others' are in the way; ``command`` names it."""
         limit = self.deadline if deadline is None else deadline
         async with _lock(self.pipe_dir):
             begun, pause = time.monotonic(), _FIRST_PAUSE
             look_at = begun if self.occupied or self._sessions.held else begun + _LOOK_AFTER
             while True:
-                reply = await self._send(command, limit)
+                reply = await self._send(command, lines, limit)
                 if not reply.undelivered:
-                    return _told(reply)
+                    return reply
                 if time.monotonic() >= look_at:
                     held, holder = await asyncio.to_thread(self._sessions.look, self.occupied)
                     if held:
                         return _held(reply, holder)
                     look_at = time.monotonic() + _LOOK_INTERVAL
                 if once and CANNOT_SEND not in reply.stderr:
-                    return _told(reply)
+                    return reply
                 waited = time.monotonic() - begun
                 if waited + pause > min(limit, self.deadline):
                     return _busy(reply, waited)
                 await asyncio.sleep(pause * random.uniform(0.5, 1))  # noqa: S311
                 pause = min(2 * pause, _LONGEST_PAUSE)
 
-    async def _send(self, command: str, deadline: float) -> RawReply:
+    async def _send(self, command: str, lines: str, deadline: float) -> RawReply:
         self.sent += 1
-        lines = f"{PROOF}\n{command}\n".encode()
-        return await exchange(self.binary, lines, self._environment(), deadline, command)
+        return await exchange(self.binary, lines.encode(), self._environment(), deadline, command)
 
     def _environment(self) -> dict[str, str]:
         environment = dict(os.environ, CUDA_MPS_PIPE_DIRECTORY=os.fspath(self.pipe_dir), LC_ALL="C")

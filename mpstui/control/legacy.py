@@ -115,6 +115,12 @@ def judge(command: str, stdout: bytes, stderr: bytes, exit_status: int | None) -
     return Outcome.OK, ""
 
 
+def is_refusal(line: bytes) -> bool:
+    """Whether a line is the daemon's no, in place of an answer (fact 4)."""
+    text = line.strip()
+    return text.startswith(_NOT_PERMITTED) or re.fullmatch(_REFUSED, text) is not None
+
+
 def parse_server_list(stdout: bytes) -> tuple[int, ...] | Unreadable:
     return _numbers(stdout)
 

@@ -8,16 +8,20 @@ import re
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TypeVar
+from functools import partial
+from typing import Any, Final, TypeVar
 
-from mpstui.control import legacy
+from mpstui.control import legacy, questions
 from mpstui.control.answer import Answer, Outcome
 from mpstui.control.channel import ControlChannel, RawReply, exchange
 from mpstui.control.legacy import DeviceClients, DeviceQuery, PsRow, Unreadable
+from mpstui.control.questions import Question
 from mpstui.text import printable
 
 T = TypeVar("T")
 Parser = Callable[[bytes], T | Unreadable]
+STARTING: Final = "INITIALIZING"
+"""A server's status until it takes part in anything (fact 45)."""
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9./-]{0,79}")
 
 
@@ -36,77 +40,114 @@ class MpsControl:
         self.channel.silent = reason
 
     async def get_server_list(self) -> Answer[tuple[int, ...]]:
-        return await self._ask("get_server_list", legacy.parse_server_list)
+        return await self._ask(questions.server_list())
 
     async def get_server_status(self, server: int) -> Answer[str]:
         """The daemon's own word, such as ``ACTIVE`` or ``FAULT`` (fact 18)."""
-        return await self._ask(f"get_server_status {server}", legacy.parse_status)
+        return await self._ask(questions.server_status(server))
 
     async def get_client_list(self, server: int) -> Answer[tuple[int, ...]]:
         """PIDs; cannot be forged (fact 10)."""
-        return await self._ask(f"get_client_list {server}", legacy.parse_client_list)
+        return await self._ask(questions.client_list(server))
 
     async def get_device_client_list(self, server: int | None = None) -> Answer[tuple[DeviceClients, ...]]:
         """Contexts by device ordinal (facts 9, 11)."""
         command = "get_device_client_list" if server is None else f"get_device_client_list {server}"
-        return await self._ask(command, legacy.parse_device_client_list)
+        return await self._ask(Question(command, legacy.parse_device_client_list))
 
     async def ps(self, server: int | None = None) -> Answer[tuple[PsRow, ...]]:
         """Rows as printed, which a client can forge (fact 10); empty where no server runs."""
-        return await self._ask("ps" if server is None else f"ps -p {server}", legacy.parse_ps)
+        return await self._ask(Question("ps" if server is None else f"ps -p {server}", legacy.parse_ps))
 
     async def device_query(self) -> Answer[DeviceQuery]:
         """Ordinals and UUIDs (fact 11)."""
-        return await self._ask("device_query", legacy.parse_device_query)
+        return await self._ask(questions.device_query())
 
     async def get_default_active_thread_percentage(self) -> Answer[float]:
-        return await self._ask("get_default_active_thread_percentage", legacy.parse_percentage)
+        return await self._ask(questions.default_percentage())
 
     async def set_default_active_thread_percentage(self, value: float) -> Answer[float]:
         """Answers what holds afterwards: the old value where the daemon ignored the new one (fact 5)."""
-        return await self._set_percentage("set_default_active_thread_percentage", value)
+        return await self._set_percentage(value, questions.set_default_percentage)
 
     async def get_active_thread_percentage(self, server: int) -> Answer[float]:
-        answer = await self._ask(f"get_active_thread_percentage {server}", legacy.parse_percentage)
+        answer = await self._ask(questions.percentage(server))
         return await self._unless_starting(answer, server)
 
     async def set_active_thread_percentage(self, server: int, value: float) -> Answer[float]:
         """Answers what holds afterwards: the old value where the daemon ignored the new one (fact 5)."""
-        answer = await self._set_percentage(f"set_active_thread_percentage {server}", value)
+        answer = await self._set_percentage(value, partial(questions.set_percentage, server))
         return await self._unless_starting(answer, server)
+
+    async def change_active_thread_percentage(
+        self, value: float, server: int | None = None
+    ) -> tuple[Answer[float], Answer[float]]:
+        """Sets the default one, or a server's, and reads it back, in one session. Both answer what holds afterwards."""
+        if not math.isfinite(value):
+            refused = _not_finite("set_active_thread_percentage")
+            return refused, refused
+        if server is None:
+            sent, read = await self.ask_all(questions.set_default_percentage(value), questions.default_percentage())
+            return sent, read
+        change = questions.set_percentage(server, value), questions.percentage(server)
+        status, sent, read = await self.ask_all(questions.server_status(server), *change)
+        if status.value == STARTING or Outcome.UNREADABLE in {sent.outcome, read.outcome}:
+            sent = await self.set_active_thread_percentage(server, value)
+            read = await self.get_active_thread_percentage(server)
+        return sent, read
 
     async def get_default_device_pinned_mem_limit(self, device: str | int) -> Answer[int | None]:
         """Bytes; None where no limit is set (fact 6)."""
-        return await self._ask_words("get_default_device_pinned_mem_limit", legacy.parse_memory_limit, str(device))
+        return await self._ask_words(questions.memory_limit(None, str(device)), str(device))
 
     async def set_default_device_pinned_mem_limit(self, device: str | int, text: str) -> Answer[None]:
         """``text`` as MPS writes it, ``10G``. Prints nothing, whatever is in force then: read it back (facts 5, 26)."""
-        return await self._ask_words("set_default_device_pinned_mem_limit", legacy.parse_nothing, str(device), text)
+        return await self._ask_words(questions.set_memory_limit(None, str(device), text), str(device), text)
 
     async def get_device_pinned_mem_limit(self, server: int, device: str | int) -> Answer[int | None]:
         """Bytes; None where no limit is set (fact 6), and while the server is starting, which looks the same (fact 45):
         its percentage, asked for before, tells."""
-        return await self._ask_words(f"get_device_pinned_mem_limit {server}", legacy.parse_memory_limit, str(device))
+        return await self._ask_words(questions.memory_limit(server, str(device)), str(device))
 
     async def set_device_pinned_mem_limit(self, server: int, device: str | int, text: str) -> Answer[None]:
         """``text`` as MPS writes it, ``10G``. Prints nothing, whatever is in force then: read it back (facts 5, 26)."""
-        command = f"set_device_pinned_mem_limit {server}"
-        answer = await self._ask_words(command, legacy.parse_nothing, str(device), text)
+        answer = await self._ask_words(questions.set_memory_limit(server, str(device), text), str(device), text)
         return await self._unless_starting(answer, server)
 
+    async def change_pinned_mem_limit(
+        self, device: str | int, text: str, server: int | None = None
+    ) -> tuple[Answer[None], Answer[int | None]]:
+        """Sets the default limit of a device, or a server's, and reads it back, in one session."""
+        change = questions.set_memory_limit(server, str(device), text)
+        if (refused := _wrong_word(change.command, str(device), text)) is not None:
+            return refused, refused
+        first: Question[object] = questions.default_percentage() if server is None else questions.server_status(server)
+        before, sent, read = await self.ask_all(first, change, questions.memory_limit(server, str(device)))
+        if server is not None and before.value == STARTING:
+            sent = await self.set_device_pinned_mem_limit(server, device, text)
+            read = await self.get_device_pinned_mem_limit(server, device)
+        return sent, read
+
     async def get_default_client_priority(self) -> Answer[int]:
-        return await self._ask("get_default_client_priority", legacy.parse_priority)
+        return await self._ask(questions.priority())
 
     async def set_default_client_priority(self, value: int) -> Answer[None]:
-        return await self._ask(f"set_default_client_priority {value}", legacy.parse_nothing)
+        return await self._ask(questions.set_priority(value))
+
+    async def change_client_priority(self, value: int) -> tuple[Answer[None], Answer[int]]:
+        """Sets it and reads it back, in one session."""
+        change = questions.set_priority(value), questions.priority()
+        _, sent, read = await self.ask_all(questions.default_percentage(), *change)
+        return sent, read
 
     async def start_server(self, uid: int) -> Answer[None]:
         """Prints nothing; the server is seen in ``get_server_list`` afterwards."""
-        return await self._ask(f"start_server -uid {uid}", legacy.parse_nothing)
+        return await self._ask(Question(f"start_server -uid {uid}", legacy.parse_nothing))
 
     async def shutdown_server(self, server: int, force: bool = False) -> Answer[None]:
         """Answers at once; without ``force`` the server goes when its clients have gone (fact 19)."""
-        return await self._ask(f"shutdown_server {server}{' -f' if force else ''}", legacy.parse_nothing)
+        command = f"shutdown_server {server}{' -f' if force else ''}"
+        return await self._ask(Question(command, legacy.parse_nothing))
 
     async def terminate_client(self, server: int, client: int) -> Answer[None]:
         """End a client's GPU work (fact 15). NEVER twice for one process: that blocks the daemon (fact 16).
@@ -116,7 +157,7 @@ class MpsControl:
         command = f"terminate_client {server} {client}"
         if client < 1:
             return Answer(command, Outcome.REFUSED, message=f"{client} is no process; nothing was sent.")
-        return await self._ask(command, legacy.parse_terminated, self.channel.terminate_deadline, once=True)
+        return await self._ask(Question(command, legacy.parse_terminated), self.channel.terminate_deadline, once=True)
 
     async def quit(self, timeout: int | None = None, deadline: float | None = None) -> Answer[None]:
         """End the daemon once its clients have ended; after ``timeout`` seconds with their work (fact 19).
@@ -129,7 +170,7 @@ class MpsControl:
             deadline = self.channel.terminate_deadline + max(0, timeout or 0)
         give_up = time.monotonic() + self.channel.deadline
         while True:
-            answer = await self._ask(command, legacy.parse_nothing, deadline, once=True)
+            answer = await self._ask(Question(command, legacy.parse_nothing), deadline, once=True)
             if answer.outcome is not Outcome.BUSY or answer.stderr:
                 return answer
             after = await self.get_default_active_thread_percentage()
@@ -148,7 +189,7 @@ class MpsControl:
         if answer.exit_status != 0 or answer.stdout.strip() or answer.outcome not in {Outcome.OK, Outcome.UNREADABLE}:
             return answer
         status = await self.get_server_status(server)
-        starting = status.value == "INITIALIZING"
+        starting = status.value == STARTING
         if answer.outcome is Outcome.UNREADABLE:  # a percentage; ACTIVE: it has become ready since
             starting = starting or status.value == "ACTIVE" or status.outcome is Outcome.REFUSED
         elif status.outcome is Outcome.REFUSED:
@@ -158,23 +199,49 @@ class MpsControl:
             return answer
         return replace(answer, outcome=Outcome.STARTING, value=None, message=f"Server {server} is starting; try again.")
 
-    async def _set_percentage(self, command: str, value: float) -> Answer[float]:
+    async def ask_all(self, *asked: Question[Any]) -> tuple[Answer[Any], ...]:
+        """The answers to several questions, put in one session; in one for each where the answers cannot be told apart.
+
+        None of them may do harm when it is put twice: never terminate_client, never quit. Where none of them proves
+        that the session has reached the daemon (fact 30), the proof is asked first.
+        """
+        proved = asked if any(question.proof for question in asked) else (questions.default_percentage(), *asked)
+        reply = await self.channel.run_all([question.command for question in proved])
+        if reply.failure is not None or reply.stderr.strip() or reply.exit_status != 0:
+            each = reply._replace(stdout=b"")
+            return tuple(to_answer(each._replace(command=question.command), question.parser) for question in asked)
+        parts = questions.split(proved, reply.stdout)
+        if parts is None:
+            return tuple([await self._ask(question) for question in asked])
+        answers = (
+            to_answer(reply._replace(command=question.command, stdout=part), question.parser)
+            for question, part in zip(proved, parts, strict=True)
+        )
+        return tuple(answers)[len(proved) - len(asked) :]
+
+    async def _set_percentage(self, value: float, question: Callable[[float], Question[float]]) -> Answer[float]:
         if not math.isfinite(value):
-            return Answer(command, Outcome.REFUSED, message="A percentage is a finite number; nothing was sent.")
-        return await self._ask(f"{command} {legacy.percentage_text(value)}", legacy.parse_percentage)
+            return _not_finite("set_active_thread_percentage")
+        return await self._ask(question(value))
 
-    async def _ask_words(self, command: str, parser: Parser[T], *words: str) -> Answer[T]:
-        """For arguments that are text: each must be one word, or it would shift the ones behind it."""
-        wrong = next((word for word in words if not _WORD.fullmatch(word)), None)
-        if wrong is not None:
-            message = f"“{printable(wrong, 40)}” is neither a device nor a size; nothing was sent."
-            return Answer(command, Outcome.REFUSED, message=message)
-        return await self._ask(" ".join((command, *words)), parser)
+    async def _ask_words(self, question: Question[T], *words: str) -> Answer[T]:
+        return _wrong_word(question.command, *words) or await self._ask(question)
 
-    async def _ask(
-        self, command: str, parser: Parser[T], deadline: float | None = None, *, once: bool = False
-    ) -> Answer[T]:
-        return to_answer(await self.channel.run(command, deadline, once=once), parser)
+    async def _ask(self, question: Question[T], deadline: float | None = None, *, once: bool = False) -> Answer[T]:
+        return to_answer(await self.channel.run(question.command, deadline, once=once), question.parser)
+
+
+def _not_finite(command: str) -> Answer[Any]:
+    return Answer(command, Outcome.REFUSED, message="A percentage is a finite number; nothing was sent.")
+
+
+def _wrong_word(command: str, *words: str) -> Answer[Any] | None:
+    """For arguments that are text: each must be one word, or it would shift the ones behind it."""
+    wrong = next((word for word in words if not _WORD.fullmatch(word)), None)
+    if wrong is None:
+        return None
+    message = f"“{printable(wrong, 40)}” is neither a device nor a size; nothing was sent."
+    return Answer(command, Outcome.REFUSED, message=message)
 
 
 def to_answer(reply: RawReply, parser: Parser[T]) -> Answer[T]:

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
+from mpstui.control import questions
 from mpstui.control.answer import Answer, Outcome
 from mpstui.control.legacy import DeviceClients, DeviceQuery
 from mpstui.control.mps import MpsControl
 from mpstui.observe.readings import LimitReading, Membership
 
 _HOPELESS = frozenset((Outcome.ABSENT, Outcome.HELD, Outcome.BUSY, Outcome.BLOCKED, Outcome.NO_BINARY))
+
+
+class Need(NamedTuple):
+    """What one operation has to be told by the daemon that its logs do not tell; nothing: only whether it answers."""
+
+    percentage: bool = False
+    """The default one."""
+    priority: bool = False
+    devices: bool = False
+    """Its ordinals (fact 11)."""
+    clients: bool = False
+    """Of each server, as the daemon lists them: what cannot be forged (fact 10)."""
 
 
 class Asked(NamedTuple):
@@ -22,6 +35,7 @@ class Asked(NamedTuple):
     limits: LimitReading | None = None
     named: frozenset[int] = frozenset()
     """Clients for whom ``ps`` was asked."""
+    query: DeviceQuery | None = None
 
 
 async def ask_membership(
@@ -71,6 +85,32 @@ async def ask_membership(
         started, servers.value, status, clients, contexts, (rows.value or ()) if rows is not None else (), query
     )
     return Asked(servers, reading, None, everybody if rows is not None else frozenset())
+
+
+async def ask_for(control: MpsControl, clock: Callable[[], float], need: Need, servers: Sequence[int]) -> Asked:
+    """What is needed, in one session; of the clients of these ``servers``, which the logs have told."""
+    started = clock()
+    wanted: dict[str, questions.Question[object]] = {}
+    if need.priority:
+        wanted["priority"] = questions.priority()
+    if need.clients:
+        wanted |= {f"clients of {server}": questions.client_list(server) for server in servers[:1]}
+    if need.clients or need.percentage or not (need.priority or need.devices):
+        wanted["percentage"] = questions.default_percentage()
+    if need.devices:
+        wanted["devices"] = questions.device_query()
+    answers = dict(zip(wanted, await control.ask_all(*wanted.values()), strict=True))
+    last = next((a for a in answers.values() if a.outcome in _HOPELESS), tuple(answers.values())[-1])
+    if last.outcome in _HOPELESS:
+        return Asked(last)
+    told = {name: answer.value for name, answer in answers.items()}
+    clients = {server: found for server in servers if (found := told.get(f"clients of {server}")) is not None}
+    return Asked(
+        next((a for a in answers.values() if a.ok), last),
+        Membership(started, tuple(servers), clients=clients) if clients else None,
+        LimitReading(started, told.get("percentage"), told.get("priority")),
+        query=told.get("devices"),
+    )
 
 
 async def ask_limits(

@@ -15,6 +15,7 @@ from typing import Any
 from mpstui.control.channel import ControlChannel
 from mpstui.control.mps import MpsControl
 from mpstui.model import Snapshot
+from mpstui.observe.asking import Need
 from mpstui.observe.discovery import Place, discover
 from mpstui.observe.endings import Endings
 from mpstui.observe.keeper import Clock, Keeper
@@ -139,6 +140,8 @@ class Collector:
 
     def request_refresh(self, pipe_dir: Path | None = None, /) -> None:
         """Ask the daemon, or all of them, now."""
+        if self._loop_task is None:
+            return  # nobody looks any more: what is asked now would be ended before it is answered
         now = self._monotonic()
         self._next["discovery"] = now
         for path, keeper in self._keepers.items():
@@ -196,14 +199,17 @@ class Collector:
         self._jobs.clear()
         return shown
 
-    async def once(self, *, rates: bool = False) -> Snapshot:
+    async def once(self, *, rates: bool = False, need: Need | None = None) -> Snapshot:
         """One complete reading: places, logs, NVML, every daemon that runs, and /proc. CPU percentages stay unknown.
 
+        ``need``: a daemon whose logs tell the rest is asked this only.
         ``rates``: NVML is read a second time where a device's SM activity is not known; it is counted between two.
         """
         sample = asyncio.get_running_loop().create_task(self._read_sample())
         await self._discover()
-        await asyncio.gather(*(keeper.ask_everything() for keeper in self._keepers.values()))
+        keepers = self._keepers.values()
+        asking = (keeper.ask_everything() if need is None else keeper.ask_for(need) for keeper in keepers)
+        await asyncio.gather(*asking)
         await asyncio.wait([sample], timeout=self._patience + 1)
         sample.cancel()
         if rates and self._node.lacks_rates:
@@ -212,6 +218,9 @@ class Collector:
             await asyncio.wait([again], timeout=self._patience + 1)
             again.cancel()
         await self._read_facts()
+        if need is not None and need.clients and self._node.unproved():
+            await asyncio.gather(*(keeper.ask_everything() for keeper in keepers))  # ``ps`` tells the namespace
+            await self._read_facts()
         return self._emit()
 
     async def _watch(self) -> None:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
+from typing import Any
 
 from mpstui.control.answer import Answer, Outcome
 from mpstui.control.holder import HELD_AFTER
 from mpstui.control.mps import MpsControl
 from mpstui.model import EventKind, unspoken
-from mpstui.observe.asking import Asked, ask_limits, ask_membership
+from mpstui.observe.asking import Asked, Need, ask_for, ask_limits, ask_membership
 from mpstui.observe.health import is_silent
+from mpstui.observe.limits import MEMORY_VARIABLE
 from mpstui.observe.logfile import REMEDY, owners_of
+from mpstui.observe.readings import fold_devices
 from mpstui.observe.reducer import NodeState
 from mpstui.observe.schedule import Schedule
 from mpstui.observe.state import DaemonState
@@ -145,11 +148,58 @@ class Keeper:
             await asyncio.wait([self._asking])
         self.schedule.ask_now(self._monotonic())
         if not self.schedule.asleep:
-            self._asking = asking = asyncio.get_running_loop().create_task(self._ask())
-            while not asking.done():
-                await asyncio.wait([asking], timeout=_SESSION_LOOK)
-                self._unreported |= self._fold_logs()
-                self._session_stays()
+            await self._watched(self._ask())
+
+    async def _watched(self, asking: Coroutine[Any, Any, None]) -> None:
+        """Waits for a reading, and looks meanwhile whether the log tells of a session that stays open."""
+        self._asking = task = asyncio.get_running_loop().create_task(asking)
+        while not task.done():
+            await asyncio.wait([task], timeout=_SESSION_LOOK)
+            self._unreported |= self._fold_logs()
+            self._session_stays()
+
+    @property
+    def told(self) -> bool:
+        """Whether the logs tell who is there: they are believed and were read from the daemon's start on. Of several
+        servers server.log may tell the last one's clients alone, and a memory limit of the daemon's environment is not
+        in them."""
+        watched = self._node.watch(self.pipe_dir)
+        state, place = watched.state, watched.place
+        return (
+            watched.watch == "logs"
+            and self._logs is not None
+            and self._logs.complete
+            and state.control_from == -math.inf
+            and len(state.servers) < 2
+            and place is not None
+            and place.limits is not None
+            and MEMORY_VARIABLE not in place.limits
+            and place.daemon is not None
+            and state.daemon_pid == place.daemon.pid
+        )
+
+    async def ask_for(self, need: Need) -> None:
+        """What ``need`` names, where the logs tell the rest; everything where they do not."""
+        self._judge()
+        if self._asking is not None or not self.told:
+            await self.ask_everything()
+        elif not self.schedule.asleep:
+            await self._watched(self._ask_for(need))
+
+    async def _ask_for(self, need: Need) -> None:
+        state, begun = self._node.watch(self.pipe_dir).state, self._clock()
+        try:
+            asked = await ask_for(self.control, self._clock, need, tuple(state.servers))
+        finally:
+            self._asking = None
+        self._unreported |= self._fold_logs()
+        self._probed(asked, begun)
+        if asked.query is not None:
+            fold_devices(state, asked.query)
+        if asked.membership is not None:
+            self._node.fold_membership(self.pipe_dir, asked.membership, self._clock())
+        if asked.limits is not None:
+            self._node.fold_limits(self.pipe_dir, asked.limits)
 
     async def close(self) -> None:
         if self._asking is not None:

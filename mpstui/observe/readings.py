@@ -47,8 +47,7 @@ def fold_membership(state: DaemonState, reading: Membership, now: float) -> list
         for client in server.clients.values():
             client.touched = min(client.touched, now)
     if reading.query is not None:
-        found = reading.query.default or next(iter(reading.query.servers.values()), ())
-        state.ordinals = {str(device.ordinal): device.uuid for device in found}
+        fold_devices(state, reading.query)
     for pid in [pid for pid, server in state.servers.items() if server.touched < reading.time]:
         if pid not in reading.servers:
             del state.servers[pid]
@@ -69,6 +68,13 @@ def fold_membership(state: DaemonState, reading: Membership, now: float) -> list
             events += _fold_clients(state, server, reading, now)
     _fold_rows(state, reading.rows)
     return events
+
+
+def fold_devices(state: DaemonState, query: DeviceQuery) -> None:
+    """Takes over which device the daemon calls by which ordinal (fact 11)."""
+    found = query.default or next(iter(query.servers.values()), ())
+    state.changes += 1
+    state.ordinals = {str(device.ordinal): device.uuid for device in found}
 
 
 def _fold_clients(state: DaemonState, server: ServerRecord, reading: Membership, now: float) -> list[Event]:

@@ -105,6 +105,19 @@ class FakeControl:
     async def get_default_client_priority(self) -> Answer:
         return self._say("get_default_client_priority", self.priority)
 
+    async def change_active_thread_percentage(self, value: float, server: int | None = None) -> tuple[Answer, Answer]:
+        if server is None:
+            sent = await self.set_default_active_thread_percentage(value)
+            return sent, await self.get_default_active_thread_percentage()
+        return await self.set_active_thread_percentage(server, value), await self.get_active_thread_percentage(server)
+
+    async def change_pinned_mem_limit(self, device: str, text: str, server: int | None = None) -> tuple[Answer, Answer]:
+        sent = await self.set_default_device_pinned_mem_limit(device, text)
+        return sent, await self.get_default_device_pinned_mem_limit(device)
+
+    async def change_client_priority(self, value: int) -> tuple[Answer, Answer]:
+        return await self.set_default_client_priority(value), await self.get_default_client_priority()
+
     async def start_server(self, uid: int) -> Answer:
         return self._say(f"start_server -uid {uid}")
 

@@ -31,8 +31,10 @@ async def test_who_is_terminated_by_somebody_else_while_the_question_stands_is_l
     fake = FakeNode(node(mine))
     fake.control.listed = (stat.pid,)
 
-    async def once() -> object:
-        fake.snapshot = node(replace(mine, terminate_requested=True))
+    looks = iter((mine, replace(mine, terminate_requested=True)))
+
+    async def once(*, need: object = None) -> object:
+        fake.snapshot = node(next(looks))
         return fake.snapshot
 
     fake.once = once  # type: ignore[attr-defined]

@@ -1,0 +1,90 @@
+"""How many commands a change costs: each one, the proof included, is a line ``Cmd:`` of control.log (fact 8)."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from mpstui.sim import SimNode
+
+from .conftest import Mpstui
+
+
+@pytest.fixture
+def own_node() -> Iterator[SimNode]:
+    directory = Path(tempfile.mkdtemp(prefix="mpstui-need-"))
+    running = SimNode.start(directory)
+    try:
+        yield running
+    finally:
+        running.stop()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+Sent = Callable[[], list[str]]
+
+
+@pytest.fixture
+def sent(own_node: SimNode) -> Sent:
+    """The commands in control.log that were not there when it was asked before."""
+    seen = 0
+
+    def new() -> list[str]:
+        nonlocal seen
+        lines = (own_node.log_dir / "control.log").read_text(errors="replace").splitlines()
+        found = [line.partition("Cmd:")[2] for line in lines if "Cmd:" in line]
+        new, seen = found[seen:], len(found)
+        return new
+
+    return new
+
+
+CHANGES = (
+    ("active-thread-percentage", "50", "--default"),
+    ("active-thread-percentage", "25", "--server"),
+    ("pinned-mem-limit", "10G", "--device", "1", "--default"),
+    ("pinned-mem-limit", "none", "--device", "1", "--default"),
+    ("pinned-mem-limit", "2G", "--device", "0", "--server"),
+    ("client-priority", "1"),
+)
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=" ".join)
+def test_a_limit_costs_four_commands_at_most(
+    own_node: SimNode, mpstui: Mpstui, sent: Sent, change: tuple[str, ...]
+) -> None:
+    client = own_node.spawn("idle")
+    server = (own_node.control("get_server_list").strip(),) if change[-1] == "--server" else ()
+    sent()
+    told = mpstui("set", *change, *server, "--pipe-dir", own_node.pipe_dir)
+    assert told.status == 0, told
+    commands = sent()
+    assert 2 <= len(commands) <= 4, commands
+    assert any(command.startswith("set_") for command in commands)
+    client.tell("exit")
+
+
+def test_what_it_was_before_and_what_it_comes_to_are_still_told(own_node: SimNode, mpstui: Mpstui) -> None:
+    at = ("--pipe-dir", own_node.pipe_dir)
+    told = mpstui("set", "active-thread-percentage", "50", "--default", *at)
+    assert "today    100 %  132 SM" in told.err
+    assert "becomes  50 %  66 SM" in told.err
+    assert "today    normal" in mpstui("set", "client-priority", "1", *at).err
+    assert "today    below normal" in mpstui("set", "client-priority", "0", *at).err
+
+
+def test_terminate_and_kill_cost_six_commands_at_most(own_node: SimNode, mpstui: Mpstui, sent: Sent) -> None:
+    victim, neighbour = own_node.spawn("endless"), own_node.spawn("busy")
+    sent()
+    told = mpstui("terminate", victim.pid, "--kill", "--yes", "--pipe-dir", own_node.pipe_dir)
+    assert told.status == 0, told
+    commands = sent()
+    assert len(commands) <= 6, commands
+    assert [c for c in commands if c.startswith("terminate")] == [commands[-1]]
+    assert victim.wait(120) == -9 or victim.status() == "exited"
+    assert neighbour.status() == "connected"
+    neighbour.tell("exit")
