@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from mpstui.actions.check import PRIORITIES
 from mpstui.actions.types import ExitStatus
 from mpstui.model import Client, Daemon, Device, Problem, Server, Snapshot, StartFailures
+from mpstui.observe.procfs import user_name
 from mpstui.text import UNKNOWN, by_device, format_age, format_percentage, format_size, lower_sizes, path_text
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def _speaks_for(daemon: Daemon) -> str | None:
     """Whose processes may be ended on this daemon's word; null: nobody's."""
     if daemon.speaker.uid is None:
         return None
-    return "everybody" if daemon.speaker.uid == 0 else daemon.user or str(daemon.speaker.uid)
+    return "everybody" if daemon.speaker.uid == 0 else user_name(daemon.speaker.uid)
 
 
 def _server(server: Server) -> dict[str, Any]:

@@ -18,8 +18,10 @@ from mpstui.daemons.stale import clean
 from mpstui.daemons.start import READ_ONLY
 from mpstui.model import Daemon, ProcessKey, Snapshot
 from mpstui.observe.processes import PidFd, open_pidfd
-from mpstui.observe.procfs import process_key
+from mpstui.observe.procfs import process_key, user_name
+from mpstui.observe.speaker import find_speaker, not_its_daemon
 from mpstui.text import path_text
+from mpstui.trust import may_signal, why_not
 
 FORCE_AFTER: Final = 1
 """Seconds that ``--force`` leaves the clients."""
@@ -175,6 +177,9 @@ async def _kill(daemon: Daemon, key: ProcessKey, answer: Answer[None], progress:
     if not isinstance(opened, PidFd):
         return Stopped(STATUS[answer.outcome], f"{answer.message} It was not killed: {opened.message}")
     with opened as process:
+        if (why := await asyncio.to_thread(_forbidden, daemon.pipe_dir, process)) is not None:
+            text = f"{answer.message.rstrip('.')}. It was not killed: {why}"
+            return Stopped(ExitStatus.REFUSED_BY_SAFETY_RULE, text)
         for number in (signal.SIGTERM, signal.SIGKILL):
             progress(f"{number.name} {key.pid}")
             if trouble := process.send(number):
@@ -184,6 +189,16 @@ async def _kill(daemon: Daemon, key: ProcessKey, answer: Answer[None], progress:
                 text = f"the daemon in {path_text(daemon.pipe_dir)} did not answer and was ended by {number.name}"
                 return Stopped(ExitStatus.DONE, text, details)
     return Stopped(ExitStatus.NO_ANSWER, f"process {key.pid} is still there after SIGKILL")
+
+
+def _forbidden(pipe_dir: Path, process: PidFd) -> str | None:
+    """Why the process is not ended as the daemon of this directory: whose it is, and who listens there, decides."""
+    uids, speaker = process.uids(), find_speaker(pipe_dir)
+    if not uids:
+        return f"whose process {process.key.pid} is cannot be seen"
+    if not may_signal(speaker, uids):
+        return why_not(speaker, process.key.pid, " and ".join(user_name(uid) for uid in sorted(uids)))
+    return not_its_daemon(pipe_dir, process.key.pid)
 
 
 async def _gone(key: ProcessKey | None) -> bool:

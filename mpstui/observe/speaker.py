@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import fcntl
 import os
+import socket
 import stat
 import struct
 import time
 from collections.abc import Collection
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final
 
+from mpstui.observe.daemons import daemon_process, file_id
 from mpstui.observe.procfs import pid_namespace, process_uids, user_name
 from mpstui.observe.trusted import NotTrustedError, _judge, _walk
 from mpstui.text import path_text, printable
@@ -23,6 +25,7 @@ from mpstui.trust import Speaker, may_signal
 
 _SOCKETS: Final = ("control", "control_privileged")
 _FLOCK: Final = "hhqqi4x"
+_PEER: Final = struct.Struct("3i")
 _LINKS: Final = 40
 SETTLED: Final = 0.1
 """Seconds since the last change in a directory that others may write to, from which on a further change is surely seen:
@@ -91,19 +94,71 @@ def _open_to_others(pipe_dir: Path, owners: Collection[int]) -> bool:
 
 def lock_holder(pipe_dir: Path) -> int | None:
     """The PID of whoever holds the lock that a daemon holds from start to end (fact 29), as the kernel says; 0 for one
-    that has none here (in another PID namespace), None for nobody. Asking disturbs nobody."""
+    that has none here (in another PID namespace), None for nobody. Asking disturbs nobody.
+
+    Everybody may write to the lock of a daemon (fact 42), so everybody may give it a second name in a directory of his,
+    and where the directory is open to him too, move it elsewhere or put his own in its place. One that has two names,
+    is of no user of this directory's, or is held by the daemon of another directory tells nothing.
+    """
     try:
         fd = os.open(pipe_dir / "control_lock", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
     except (OSError, ValueError):
         return None
     try:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1 or found.st_uid not in _users(pipe_dir):
+            return None
         answer = fcntl.fcntl(fd, fcntl.F_GETLK, struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
     except OSError:
         return None
     finally:
         os.close(fd)
     kind, _, _, _, holder = struct.unpack(_FLOCK, answer)
-    return None if kind == fcntl.F_UNLCK else max(0, holder)
+    if kind == fcntl.F_UNLCK:
+        return None
+    return None if _is_of_another(max(0, holder), pipe_dir) else max(0, holder)
+
+
+def _users(pipe_dir: Path) -> set[int]:
+    """Root, and the owners of the directory and of the privileged socket in it. Raises OSError."""
+    users = {0, os.stat(pipe_dir).st_uid}
+    with suppress(OSError):
+        users.add(os.lstat(pipe_dir / "control_privileged").st_uid)
+    return users
+
+
+def _is_of_another(pid: int, pipe_dir: Path) -> bool:
+    """Whether the process is a daemon that has another directory, as it sees it itself."""
+    daemon = daemon_process(pid) if pid > 0 else None
+    return daemon is not None and daemon.pipe_id is not None and daemon.pipe_id != file_id(pipe_dir)
+
+
+def not_its_daemon(pipe_dir: Path, pid: int) -> str | None:
+    """Why a process is not to be ended as the daemon of this directory; None where it is the one.
+
+    The kernel tells who listens at a socket to whoever connects (fact 50), which leaves two lines in the daemon's log:
+    to be asked once, before harm. Where that many wait already that nobody can connect, the process must be a control
+    daemon that has this directory as it sees it itself.
+    """
+    peer = _listener(pipe_dir)
+    if peer is not None:
+        return None if peer == pid else f"process {pid} is not the one that listens in {path_text(pipe_dir)}"
+    daemon = daemon_process(pid)
+    if daemon is not None and daemon.pipe_id is not None and daemon.pipe_id == file_id(pipe_dir):
+        return None
+    return f"that process {pid} is the daemon of {path_text(pipe_dir)} cannot be seen"
+
+
+def _listener(pipe_dir: Path) -> int | None:
+    """The PID of the process that listens at the privileged socket, 0 for one that has none here; None where that
+    cannot be asked."""
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as asking:
+            asking.setblocking(False)
+            asking.connect(os.fspath(pipe_dir / "control_privileged"))
+            return int(_PEER.unpack(asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))[0])
+    except (OSError, ValueError):
+        return None
 
 
 def pids_are_ours(pipe_dir: Path, speaker: Speaker) -> bool | None:

@@ -1,0 +1,68 @@
+"""A daemon that answers nobody is ended as a process: only the one that listens in that directory (attacks B and D)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from .conftest import Stranger
+from .programs import lives, lying_daemon, mpstui
+
+
+@pytest.fixture
+def roots(bystander: Stranger) -> Iterator[Stranger]:
+    """Root, with a directory of root's own that others may pass."""
+    os.chown(bystander.home, 0, 0)
+    as_root = Stranger(0, bystander.home)
+    as_root.interpreter = bystander.interpreter
+    yield as_root
+    as_root.end()
+
+
+def stop(pipe_dir: Path) -> str:
+    words = ("daemon", "stop", "--force", "--yes")
+    done = mpstui(*words, "--pipe-dir", pipe_dir, timeout=300, MPSTUI_CONTROL_DEADLINE="5")
+    return done.stdout + done.stderr
+
+
+def test_a_link_to_the_lock_of_roots_daemon_does_not_have_it_ended(stranger: Stranger, roots: Stranger) -> None:
+    """The lock is everybody's to write to (fact 42), so everybody may make a second name of it, in his own directory;
+    the kernel names root's daemon as the one that holds it."""
+    innocent = lying_daemon(roots, roots.home / "p", clients=[])
+    (roots.home / "p" / "control_lock").chmod(0o666)
+    mine = stranger.home / "p"
+    stranger.run("mkdir", mine)
+    stranger.run("ln", roots.home / "p" / "control_lock", mine / "control_lock")
+    deaf = lying_daemon(stranger, mine, clients=[], lock=False, deaf=True)
+    shown = mpstui("status", "--json", "--pipe-dir", mine, MPSTUI_CONTROL_DEADLINE="5").stdout
+    assert f'"pid": {innocent.pid}' not in shown, "whose daemon it is said to be"
+    said = stop(mine)
+    assert lives(innocent), said
+    assert not lives(deaf), "the one that does not answer is ended"
+
+
+def test_a_lock_that_was_moved_there_from_another_daemon_of_root_does_not_have_that_one_ended(
+    stranger: Stranger, roots: Stranger
+) -> None:
+    """Daemons leave directories that they make open to everybody."""
+    innocent = lying_daemon(roots, roots.home / "of-another", clients=[], mode=0o777)
+    silent = lying_daemon(roots, roots.home / "p", clients=[], mode=0o777, deaf=True)
+    stranger.run("mv", "-f", roots.home / "of-another" / "control_lock", roots.home / "p" / "control_lock")
+    said = stop(roots.home / "p")
+    assert lives(innocent), said
+    assert not lives(silent), said
+
+
+def test_a_lock_that_a_stranger_puts_there_does_not_name_the_daemon(stranger: Stranger, roots: Stranger) -> None:
+    daemon = lying_daemon(roots, roots.home / "p", clients=[], mode=0o777)
+    hold = "import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.lockf(f, fcntl.LOCK_EX); print('held', flush=True)"
+    stranger.run("rm", "-f", roots.home / "p" / "control_lock")
+    holder = stranger.start_python(f"{hold}; sys.stdin.read()", roots.home / "p" / "control_lock", stdin=-1)
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "held\n"
+    shown = mpstui("status", "--json", "--pipe-dir", roots.home / "p").stdout
+    assert f'"pid": {daemon.pid}' in shown
+    assert f'"pid": {holder.pid}' not in shown
