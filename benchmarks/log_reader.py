@@ -84,6 +84,27 @@ def server_lines() -> Iterator[str]:
         now += 3.0
 
 
+def dense_lines() -> Iterator[str]:
+    """A server with a hundred short clients a second, 46 of them at a time: an event in nearly every second line."""
+    now, client = START, 0
+    head = stamp(now, "Other", _SERVER)
+    yield f"{head}Startup\n"
+    yield f"{head}Server has started\n"
+    while True:
+        head = stamp(now, "Server", _SERVER)
+        pid, gone = 1000 + client % 30000, 1000 + (client - 46) % 30000
+        yield f"{head}Received new client request for {{PID: {pid}, Context ID: 0}}\n"
+        yield f"{head}Client {{PID: {pid}, Context ID: 0}} connected\n"
+        yield f"{head}Creating worker thread for client {{PID: {pid}, Context ID: 0}}\n"
+        yield f"{head}Device NVIDIA H100 80GB HBM3 (uuid {UUID}) is associated\n"
+        yield f"{head}Status of client {{PID: {pid}, Context ID: 1}} is ACTIVE\n"
+        if client >= 46:
+            yield f"{head}Client {{PID: {gone}, Context ID: 1}} exiting. Number of active client contexts is 45.\n"
+            yield f"{head}Client process {gone} disconnected\n"
+        client += 1
+        now += 0.01
+
+
 def write(path: Path, lines: Iterator[str], size: int) -> None:
     """Lines until the file has ``size`` bytes."""
     written = 0

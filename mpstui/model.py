@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from mpstui.trust import NOBODY, Speaker, may_signal
 
@@ -420,9 +420,8 @@ class Suspect:
     command: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
-    """Something that happened, with the line of the log that says so."""
+class Event(NamedTuple):
+    """Something that happened, with the line of the log that says so. A tuple: a log has millions of them."""
 
     kind: EventKind
     time: float | None = None
@@ -435,7 +434,7 @@ class Event:
     raw: str = ""
     uid: int | None = None
     """Of the process ``pid``, or of whom a server is for; it stays when that has gone, as do the next two."""
-    values: Mapping[str, str] = field(default_factory=empty)
+    values: Mapping[str, str] = EMPTY
     """Kind-specific fields, e.g. limit_set: ``what``, ``scope``, ``value``, ``device``."""
     user: str | None = None
     command: str | None = None

@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from datetime import datetime, timezone
+from functools import lru_cache
+from json.encoder import encode_basestring as _quoted
 from pathlib import Path
 from typing import Any
 
@@ -172,10 +174,9 @@ def _open(
 
 def to_json(event: Event, daemon: str | None) -> dict[str, Any]:
     """The stable keys of ``events --json``; what is not known is None."""
-    when, fault = event.time, event.kind == "fatal_fault"
-    text = None if when is None else datetime.fromtimestamp(when, timezone.utc).isoformat(timespec="milliseconds")
+    fault = event.kind == "fatal_fault"
     return {
-        "time": text,
+        "time": None if event.time is None else _iso(event.time),
         "kind": event.kind,
         "daemon": daemon,
         "server_pid": event.server_pid,
@@ -191,6 +192,20 @@ def to_json(event: Event, daemon: str | None) -> dict[str, Any]:
         **({"xids": [int(n) for n in event.values.get("xid", "").split()] or None} if fault else {}),
         **({"xid": int(event.values["xid"])} if event.kind == "xid" else {}),
     }
+
+
+def _iso(when: float) -> str:
+    """``2026-11-20T21:29:12.195+00:00``."""
+    whole = int(when)
+    millis = round((when - whole) * 1e6) // 1000  # as fromtimestamp rounds, and isoformat cuts
+    if when < 0 or millis > 999:
+        return datetime.fromtimestamp(when, timezone.utc).isoformat(timespec="milliseconds")
+    return f"{_iso_second(whole)}.{millis:03d}+00:00"
+
+
+@lru_cache(maxsize=64)
+def _iso_second(whole: int) -> str:
+    return datetime.fromtimestamp(whole, timezone.utc).isoformat()[:19]
 
 
 def _status(errors: Sequence[UnreadableLogError]) -> ExitStatus:
@@ -246,8 +261,12 @@ def _namespaces(processes: ProcessSource, daemons: Sequence[int]) -> frozenset[i
 
 
 def _named(history: LogHistory, since: float | None) -> Iterator[tuple[Event, str | None]]:
+    daemon, shown = None, ""
     for event in history.events(since):
-        yield event, path_text(history.daemon)
+        if history.daemon is not daemon:
+            daemon = history.daemon
+            shown = path_text(daemon)
+        yield event, shown
 
 
 def _follow(histories: list[LogHistory], driver: XidSource | None, write: Callable[[Event, str | None], None]) -> None:
@@ -278,7 +297,19 @@ def _filter(options: argparse.Namespace) -> Callable[[Event], bool]:
 
 
 def _json_line(event: Event, daemon: str | None) -> str:
-    return json.dumps(to_json(event, daemon), ensure_ascii=False) + "\n"
+    """:func:`to_json` on one line; what most events have is written without making an object of it first."""
+    kind, when, _, server, pid, context, devices, detail, raw, uid, _, user, command, _ = event
+    if kind in {"fatal_fault", "xid"} or when is None:
+        return json.dumps(to_json(event, daemon), ensure_ascii=False) + "\n"
+    return (
+        f'{{"time": "{_iso(when)}", "kind": "{kind}", "daemon": {"null" if daemon is None else _quoted(daemon)}, '
+        f'"server_pid": {"null" if server is None else server}, "pid": {"null" if pid is None else pid}, '
+        f'"context_id": {"null" if context is None else context}, '
+        f'"devices": [{", ".join(map(_quoted, devices)) if devices else ""}], '
+        f'"detail": {_quoted(detail)}, "raw": {_quoted(raw)}, "uid": {"null" if uid is None else uid}, '
+        f'"user": {"null" if user is None else _quoted(user)}, '
+        f'"command": {"null" if command is None else _quoted(command)}}}\n'
+    )
 
 
 def _text_line(event: Event, daemon: str | None) -> str:

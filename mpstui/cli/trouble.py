@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -97,7 +96,7 @@ def all_faults(log_dir: Path, pipe_dir: Path, over: threading.Event, owners: Own
             if over.is_set():
                 return []
             if event.kind == "fatal_fault":
-                found.append(replace(event, pipe_dir=pipe_dir))
+                found.append(event._replace(pipe_dir=pipe_dir))
     finally:
         history.close()
     return found
@@ -123,7 +122,7 @@ def last_events(
             for event in history.events(None if span is None else before - span, before):
                 if over.is_set():
                     return []
-                found.append(replace(event, pipe_dir=pipe_dir))
+                found.append(event._replace(pipe_dir=pipe_dir))
         finally:
             history.close()
         if span is None or len(found) == most:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Final
@@ -35,7 +34,7 @@ class AuditTrail:
         self._read()
         for time, login in self._entries.get(" ".join(command.split()), ()):
             if -1.0 <= time - event.time <= _SLACK:
-                return replace(event, detail=f"{event.detail}, by {login}", values={**event.values, "by": login})
+                return event._replace(detail=f"{event.detail}, by {login}", values={**event.values, "by": login})
         return event
 
     def _read(self) -> None:

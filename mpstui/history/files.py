@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from mpstui.observe.logfile import Owners, UnreadableLogError, open_log
+from mpstui.observe.logline import LINE_BYTES
 from mpstui.observe.logparse import Clock
-from mpstui.observe.logtail import LINE_BYTES
 
 BLOCK: Final = 1 << 20
 _ROTATED: Final = re.compile(r"\.([0-9]{1,4})")
@@ -56,10 +56,11 @@ class LogFile:
             offset -= size
         return b""
 
-    def blocks(self, start: int) -> Iterator[list[bytes]]:
-        """The whole lines from ``start`` on, without their line breaks, a block's at a time; long ones are cut.
+    def blocks(self, start: int) -> Iterator[bytes]:
+        """The whole lines from ``start`` on, each with its line break, a block's at a time.
 
-        A last line without a line break is left to whoever follows the file: it may be half a line.
+        Of a line that goes on beyond a block and is long, the rest is left out. A last line without a line break is
+        left to whoever follows the file: it may be half a line.
         """
         rest, overlong = b"", False
         while data := self.read(start, BLOCK):
@@ -69,12 +70,12 @@ class LogFile:
                 if not found:
                     continue
                 overlong = False
-            lines = (rest + data).split(b"\n")
-            rest = lines.pop()
+            end = data.rfind(b"\n") + 1
+            whole, rest = (rest + data[:end], data[end:]) if end else (b"", rest + data)
             if len(rest) > LINE_BYTES:
-                lines.append(rest)
+                whole += rest[:LINE_BYTES] + b"\n"
                 rest, overlong = b"", True
-            yield [line if len(line) <= LINE_BYTES else line[:LINE_BYTES] for line in lines]
+            yield whole
 
     def whole_lines_end(self) -> int:
         """Where, in the newest part, the last line break is, plus one."""

@@ -54,4 +54,4 @@ def state_at(log_dir: Path, at: float | None = None, owners: Owners | None = Non
         remedy="" if running else "These are logs of the past; nothing can be done there.",
     )
     shown = node.snapshot(last or 0.0)
-    return replace(shown, looked=True, events=tuple(replace(event, pipe_dir=state.pipe_dir) for event in latest))
+    return replace(shown, looked=True, events=tuple(event._replace(pipe_dir=state.pipe_dir) for event in latest))

@@ -5,13 +5,14 @@ from __future__ import annotations
 import heapq
 import math
 import time as system
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Final
 
 from mpstui.history.files import LogFile
 from mpstui.model import Event
-from mpstui.observe.eventlog import EventLog
+from mpstui.observe.eventlog import TWICE, EventLog
 from mpstui.observe.logfile import Owners, UnreadableLogError
 from mpstui.observe.logparse import LogKind, LogParser
 from mpstui.observe.logtail import LogTail
@@ -24,6 +25,7 @@ _LEAD: Final = 256 << 10
 _LATE: Final = 60.0
 """Seconds behind the time asked for after which a log is left alone; its clock may have been set meanwhile."""
 _MEMORY: Final = 200
+_time: Final = itemgetter(0)
 People = Callable[[Iterable[int]], Mapping[int, ProcessFacts]]
 KINDS: Final[tuple[LogKind, ...]] = ("control", "server")
 
@@ -112,7 +114,7 @@ class LogHistory:
             while True:
                 written = {kind: tail.poll() for kind, tail in tails.items()}
                 streams = (self._written(kind, written[kind]) for kind in KINDS)
-                for _, kind, event in heapq.merge(*streams, key=lambda told: told[0]):
+                for _, kind, event in heapq.merge(*streams, key=_time):
                     yield from self._tell(kind, event)
                 if not any(written.values()):
                     yield None
@@ -124,23 +126,24 @@ class LogHistory:
         streams = [self._stream(kind, starts[kind], until) for kind in KINDS if kind in self._files]
         end = math.inf if until is None else until
         begin = -math.inf if since is None else since
-        for time, kind, event in heapq.merge(*streams, key=lambda told: told[0]):
+        for time, kind, event in heapq.merge(*streams, key=_time):
             if time > end:
                 continue
-            for told in self._tell(kind, event):
-                if time >= begin:
-                    yield told
+            told = self._tell(kind, event)
+            if time >= begin:
+                yield from told
 
-    def _tell(self, kind: LogKind, event: Event) -> Iterator[Event]:
+    def _tell(self, kind: LogKind, event: Event) -> Sequence[Event]:
         """The event, unless the other log has told it, and what follows from it."""
         if event.kind == "daemon_started" and self.pipe_dir is None and (place := event.values.get("pipe_dir")):
             self.state.pipe_dir = Path(place)
         event = self._named(event)
         derived = self.state.apply(event, event.time or 0.0)
-        if not self._told.repeats(event, kind):
-            self._told.add(event, kind)
-            yield event
-        yield from map(self._named, derived)
+        if event.kind in TWICE:
+            if self._told.repeats(event, kind):
+                return [self._named(each) for each in derived]
+            self._told.add(event, kind)  # the others need not be kept: no other log tells of them
+        return (event, *map(self._named, derived)) if derived else (event,)
 
     def _named(self, event: Event) -> Event:
         """The event with whom it is about: by the logs, and by /proc where the process lives or was seen alive."""
@@ -157,13 +160,11 @@ class LogHistory:
     def _stream(self, kind: LogKind, start: int, until: float | None) -> Iterator[tuple[float, LogKind, Event]]:
         """Events with their times; one without a time has that of the one before."""
         parser, time = self._parsers[kind], 0.0
-        feed = parser.feed
         late = math.inf if until is None else until + _LATE
         for lines in self._files[kind].blocks(start):
-            for line in lines:
-                for event in feed(line):
-                    time = event.time if event.time is not None else time
-                    yield time, kind, event
+            for event in parser.feed_all(lines):
+                time = event.time if event.time is not None else time
+                yield time, kind, event
             if time > late:
                 return
         for event in parser.flush():
@@ -187,8 +188,7 @@ class LogHistory:
     def _first_events(file: LogFile, start: int) -> Iterator[Event]:
         parser = LogParser("control")
         for lines in file.blocks(start):
-            for line in lines:
-                yield from parser.feed(line)
+            yield from parser.feed_all(lines)
 
 
 class _Continued(LogTail):

@@ -22,6 +22,7 @@ _NOISE: Final = (
 )
 _STARTING_DAEMON: Final = b"Starting control daemon"
 _ENDS_PS: Final = (b"UI closed", b"Cmd:", b"Accepting connection", _STARTING_DAEMON)
+_MAY_END_PS: Final = re.compile(rb"\].(?:" + b"|".join(map(re.escape, _ENDS_PS)) + rb")")
 _CLIENT: Final = re.compile(rb"NEW CLIENT (\d{1,10}) from user (\d{1,10}): (.*)")
 _STARTING: Final = re.compile(rb"Starting new server (\d{1,10}) for user (\d{1,10})")
 _READY: Final = re.compile(rb"NEW SERVER (\d{1,10}): Ready")
@@ -75,6 +76,13 @@ class ControlLines:
         if self._command is not None and self._command.untrusted:
             return not raw.startswith(_ENDS_PS, text)
         return raw.startswith(_NOISE, text)
+
+    def next_line(self, block: bytes, at: int) -> int:
+        """Where the next line from ``at`` on begins that may tell something; the block's length where none does."""
+        if self._command is None or not self._command.untrusted:
+            return at
+        found = _MAY_END_PS.search(block, at)
+        return len(block) if found is None else max(at, block.rfind(b"\n", at, found.start()) + 1)
 
     def bare(self, raw: bytes) -> list[Event]:
         """A line without a time: always the rest of an answer or of a client's name, never an event of its own."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
@@ -13,7 +13,7 @@ from mpstui.model import Event, Suspect
 from mpstui.observe.sources import ProcessFacts
 
 Origin = Literal["control", "server", "derived", "driver"]
-_TWICE: Final = frozenset(
+TWICE: Final = frozenset(
     (
         "server_starting",
         "server_ready",
@@ -24,6 +24,7 @@ _TWICE: Final = frozenset(
         "limit_set",
     )
 )
+"""Kinds that both logs of a daemon may tell of."""
 _WINDOW: Final = 1.0
 """Seconds between the two logs telling the same thing."""
 _HIDDEN: Final = frozenset(("session_opened", "session_closed", "client_admitted"))
@@ -98,14 +99,16 @@ class EventLog:
 
     def named(self, event: Event, when: float | None = None) -> Event:
         """The event with the user and the command of whom it is about, as far as they are known."""
+        if not self._people:
+            return event
         when = event.time if when is None else when
         if event.pid is not None and event.command is None:
             known = self._who(event, event.pid, event.uid, when)
             if (event.uid, event.user, event.command) != (known.uid, known.user, known.command):
-                event = replace(event, uid=known.uid, user=event.user or known.user, command=known.command)
+                event = event._replace(uid=known.uid, user=event.user or known.user, command=known.command)
         if any(suspect.command is None for suspect in event.suspects):
             found = tuple(s if s.command else self._who(event, s.pid, s.uid, when, s.user) for s in event.suspects)
-            event = replace(event, suspects=found) if found != event.suspects else event
+            event = event._replace(suspects=found) if found != event.suspects else event
         return event
 
     def _who(self, event: Event, pid: int, uid: int | None, when: float | None, user: str | None = None) -> Suspect:
@@ -154,7 +157,7 @@ class EventLog:
         for other in reversed(self._told):
             if other.event.kind == "xid" and same_xid(other.event, event):
                 kept = event if event.raw else other.event
-                self._change(other, replace(kept, time=other.event.time, devices=event.devices or other.event.devices))
+                self._change(other, kept._replace(time=other.event.time, devices=event.devices or other.event.devices))
                 break
         else:
             self._place(told)
@@ -169,7 +172,7 @@ class EventLog:
 
     def repeats(self, event: Event, origin: Origin) -> bool:
         """Whether the other log has told it; ask once for each event, as what was told once is repeated once."""
-        return event.kind in _TWICE and self._confirms(event, origin)
+        return event.kind in TWICE and self._confirms(event, origin)
 
     @property
     def events(self) -> tuple[Event, ...]:
@@ -200,7 +203,7 @@ def with_xids(fault: Event, numbers: Iterable[str]) -> Event:
     """The fault with the numbers in ``values["xid"]``, each once."""
     told = " ".join(dict.fromkeys(numbers))
     others = {name: value for name, value in fault.values.items() if name != "xid"}
-    return replace(fault, values={**others, **({"xid": told} if told else {})})
+    return fault._replace(values={**others, **({"xid": told} if told else {})})
 
 
 def same_xid(one: Event, other: Event) -> bool:

@@ -9,6 +9,8 @@ from typing import Final, NamedTuple
 from mpstui.model import EMPTY, Event, EventKind
 from mpstui.text import format_size, printable
 
+LINE_BYTES: Final = 64 << 10
+"""The rest of a longer line is dropped: a client's name can be that long (fact 10)."""
 _MAX_RAW: Final = 300
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Literal
 
 from mpstui.model import Event
 from mpstui.observe.controllines import ControlLines
-from mpstui.observe.logline import Line
-from mpstui.observe.serverlines import ServerLines
+from mpstui.observe.logline import LINE_BYTES, Line
+from mpstui.observe.serverlines import TOLD, ServerLines
 
 LogKind = Literal["control", "server"]
 
@@ -50,10 +50,11 @@ class LogParser:
     wrong history, never a wrong membership: that is believed only with ``get_client_list`` or NVML.
     """
 
-    __slots__ = ("_clock", "_control", "_server")
+    __slots__ = ("_clock", "_control", "_head", "_parts", "_server")
 
     def __init__(self, kind: LogKind) -> None:
         self._clock = Clock()
+        self._head, self._parts = b"", (0.0, b"", 0)
         self._control = ControlLines() if kind == "control" else None
         self._server = ServerLines() if kind == "server" else None
 
@@ -78,6 +79,21 @@ class LogParser:
         assert self._server is not None  # noqa: S101 - one of the two is there, by construction
         return self._server.feed(line) if line else self._server.bare(raw)
 
+    def feed_all(self, block: bytes) -> Iterator[Event]:
+        """Events of a block of whole lines, each with its line break: what :meth:`feed` tells of one after the other,
+        but lines that tell nothing are passed over before they are cut apart."""
+        if self._server is not None:
+            for raw in TOLD.findall(block):
+                yield from self.feed(raw[:LINE_BYTES])
+            return
+        assert self._control is not None  # noqa: S101 - one of the two is there, by construction
+        at, control = 0, self._control
+        while (at := control.next_line(block, at)) < len(block):
+            end = block.index(b"\n", at)
+            if events := self.feed(block[at : min(end, at + LINE_BYTES)]):
+                yield from events
+            at = end + 1
+
     @property
     def gathers(self) -> bool:
         """Whether a group of lines is being told."""
@@ -94,7 +110,10 @@ class LogParser:
         if end < 0:
             return None
         try:
-            tag, _, pid = raw[25:end].rpartition(b" ")
-            return Line(self._clock.read(raw[1:24]), tag.rstrip(), int(pid), raw[end + 2 :], raw)
+            if raw[:end] != self._head:  # lines come in groups of the same moment
+                tag, _, pid = raw[25:end].rpartition(b" ")
+                self._parts = self._clock.read(raw[1:24]), tag.rstrip(), int(pid)
+                self._head = raw[:end]
+            return Line(*self._parts, raw[end + 2 :], raw)
         except (ValueError, OverflowError):
             return None

@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Final
 
 from mpstui.observe.logfile import Owners, UnreadableLogError, open_log
+from mpstui.observe.logline import LINE_BYTES
 
 HISTORY_BYTES: Final = 4 << 20
 CHUNK_BYTES: Final = 1 << 20
 """Read at most this much a poll, so that a log written at full speed does not stop the screen."""
 BEHIND_BYTES: Final = 32 << 20
 """Further behind than this, the tail skips to the newest ``HISTORY_BYTES``."""
-LINE_BYTES: Final = 64 << 10
-"""The rest of a longer line is dropped: a client's name can be that long (fact 10)."""
 _BLOCK: Final = 256 << 10
 
 

@@ -327,7 +327,7 @@ class NodeState:
         return [watched.state for watched in found if watched.place is None or watched.place.pids_are_ours is not False]
 
     def _tell(self, pipe_dir: Path, event: Event, origin: Origin, now: float | None) -> None:
-        self._events.add(event if event.pipe_dir == pipe_dir else replace(event, pipe_dir=pipe_dir), origin, now)
+        self._events.add(event if event.pipe_dir == pipe_dir else event._replace(pipe_dir=pipe_dir), origin, now)
 
     def _tell_of_end(self, pipe_dir: Path, pid: int, now: float | None) -> None:
         """An event for a daemon that ended without a word, which its log would have had by now (fact 3)."""

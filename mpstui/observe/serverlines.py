@@ -49,6 +49,9 @@ _NOISE: Final = (
     b"Destroy server context",
     b"Waiting for current",
 )
+_NOISE_WORDS: Final = frozenset(noise.partition(b" ")[0] for noise in _NOISE)
+TOLD: Final = re.compile(rb"^(?!\[[^\]\n]{29,61}\] (?:" + b"|".join(map(re.escape, _NOISE)) + rb")).+", re.MULTILINE)
+"""Every line that :meth:`ServerLines.skips` does not skip, and perhaps a few that it does."""
 _VOLTA: Final = b"Volta MPS: "
 
 
@@ -145,13 +148,14 @@ class ServerLines:
         text = line.text
         if text.startswith(_VOLTA):
             text = text[len(_VOLTA) :]
-        if text.startswith(_NOISE) or not text:
+        word = text.partition(b" ")[0]
+        if not text or (word in _NOISE_WORDS and text.startswith(_NOISE)):
             return []
         if self._fault is not None:
             if self._gather(line, text):
                 return []
             return [*self.flush(), *self.feed(line)]
-        handler = self._handlers.get(text.split(b" ", 1)[0])
+        handler = self._handlers.get(word)
         return handler(line, text) if handler else unknown(line, line.pid)
 
     def _client(self, line: Line, text: bytes) -> list[Event]:

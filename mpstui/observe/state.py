@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -169,15 +169,18 @@ class DaemonState:
         return handler(self, event, now) if handler else []
 
     def client(self, pid: int) -> ClientRecord | None:
-        return next((s.clients[pid] for s in self.servers.values() if pid in s.clients), None)
+        for server in self.servers.values():
+            if pid in server.clients:
+                return server.clients[pid]
+        return None
 
     def about(self, event: Event) -> Event:
         """The event with whom it is about, as far as the logs tell; to be asked before it is folded."""
         if event.kind == "fatal_fault":
-            return replace(event, suspects=tuple(Suspect(pid, self.uids.get(pid)) for pid in self.suspects(event)))
+            return event._replace(suspects=tuple(Suspect(pid, self.uids.get(pid)) for pid in self.suspects(event)))
         if event.pid is None or event.uid is not None or event.pid not in self.uids:
             return event
-        return replace(event, uid=self.uids[event.pid])
+        return event._replace(uid=self.uids[event.pid])
 
     def suspects(self, event: Event) -> tuple[int, ...]:
         """Every client that may have made a fault that is just being told: those that it takes, those that had a
@@ -280,11 +283,14 @@ class DaemonState:
             self.blocked_by = None
         fault, when = server.fault, time or 0.0
         on = client.devices(when - NEARBY) if client is not None else frozenset()
-        server.departed = {p: left for p, left in server.departed.items() if when - left[0] <= NEARBY}
+        departed = server.departed
+        while departed and when - departed[first := next(iter(departed))][0] > NEARBY:
+            del departed[first]
         # Whoever was hit or terminated before computed nothing any more: its end made no fault.
         idle = (client is not None and client.ended) or (fault is not None and pid in fault.hit)
         if not idle:
-            server.departed[pid] = when, on
+            departed.pop(pid, None)  # the latest to end is the last
+            departed[pid] = when, on
         if fault is None:
             return []
         if not idle and when - (fault.time or 0.0) <= NEARBY and pid not in fault.ended_nearby:

@@ -7,11 +7,17 @@ import os
 import re
 import subprocess
 import sys
+from datetime import datetime, timezone
+from pathlib import Path
 
 import pytest
 from folders import leave_logs
 
 from mpstui.cli import main
+from mpstui.cli.events import _json_line as event_line
+from mpstui.cli.events import to_json
+from mpstui.history.reader import LogHistory
+from mpstui.model import Event
 
 KEYS = [
     "time",
@@ -38,6 +44,26 @@ def run(capsys, *arguments):
     status = main([str(argument) for argument in arguments])
     said = capsys.readouterr()
     return status, said.out, said.err
+
+
+def test_a_line_of_json_is_the_object_of_the_promised_keys(logs):
+    """Most are written without making the object first: they are what json would have made of it."""
+    history = LogHistory(logs)
+    told = list(history.events())
+    history.close()
+    odd = '"\\\x00\n\x7f é\u2028 \ud83d\ude00'.encode("utf-16", "surrogatepass").decode("utf-16")
+    every = Event("unknown", 0.0, Path("/p"), 1, 2, 3, ("0", odd), odd, odd, 0, {"a": odd}, odd, odd)
+    told += [every, Event("unknown"), Event("xid", 1.5, values={"xid": "31"}), every._replace(devices=(odd,))]
+    times = [0.0, 0.9995, 0.9999994, 0.9999996, 1.0005, 1795210142.0004999, 1795210142.9999998, 253402300799.5, -1.25]
+    told += [every._replace(time=time) for time in times]
+    told += [every._replace(time=1795210142 + number / 997) for number in range(3000)]
+    for event in told:
+        for daemon in (None, "/tmp/mps_0", odd):
+            line = event_line(event, daemon)
+            assert line == json.dumps(to_json(event, daemon), ensure_ascii=False) + "\n"
+        when = event.time
+        text = None if when is None else datetime.fromtimestamp(when, timezone.utc).isoformat(timespec="milliseconds")
+        assert json.loads(line)["time"] == text
 
 
 def test_json_has_the_promised_keys_and_nothing_else(capsys, logs):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import time
 from collections import Counter
 
@@ -35,15 +36,61 @@ def read(folder, since=None, until=None):
         history.close()
 
 
-@pytest.mark.parametrize("run", RUNS)
+def one_by_one(kind, raw, monkeypatch):
+    """The long way: nothing is passed over."""
+    with monkeypatch.context() as patch:
+        for parser in (ControlLines, ServerLines):
+            patch.setattr(parser, "skips", lambda self, line, text: False)
+        return events(kind, raw)
+
+
+def in_blocks(kind, raw, sizes):
+    """As the history reads them: ``sizes`` lines at a time."""
+    parser, told, left = LogParser(kind), [], list(raw)
+    while left:
+        size = next(sizes)
+        told += parser.feed_all(b"".join(line + b"\n" for line in left[:size]))
+        del left[:size]
+    return [*told, *parser.flush()]
+
+
+@pytest.mark.parametrize("path", sorted(DATA.rglob("*.log")), ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_lines_that_are_passed_over_would_have_told_nothing(path, monkeypatch):
+    """One by one with early skipping, in blocks, and the long way: the same events."""
+    kind, raw = "server" if "server" in path.name else "control", lines(path)
+    told = one_by_one(kind, raw, monkeypatch)
+    assert events(kind, raw) == told
+    for size in (1, 7, 100_000):
+        assert in_blocks(kind, raw, iter(lambda size=size: size, 0)) == told
+    assert told
+
+
+@pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("kind", ["control", "server"])
-def test_lines_that_are_skipped_early_would_have_told_nothing(run, kind, monkeypatch):
-    raw = lines(DATA / f"h100/{run}-{kind}.log")
-    quickly = events(kind, raw)
-    for parser in (ControlLines, ServerLines):
-        monkeypatch.setattr(parser, "skips", lambda self, line, text: False)
-    assert quickly == events(kind, raw)
-    assert quickly
+def test_spoilt_lines_tell_the_same_in_blocks(kind, seed):
+    """Lines of the recordings with bytes lost, doubled and moved: what a name or a full disk makes of a log."""
+    dice = random.Random(seed)
+    raw = [line for run in RUNS for line in lines(DATA / f"h100/{run}-{kind}.log")]
+    raw = raw[(start := dice.randrange(len(raw) // 2)) : start + 1500]
+    for _ in range(300):
+        at, piece = dice.randrange(len(raw)), dice.choice(raw)
+        begin, end = sorted(dice.randrange(len(raw[at]) + 1) for _ in range(2))
+        other = dice.choice(
+            (b"", b"]", b"] ", b"\r", b"\x00", b"\xff", b"  ", b"Cmd:ps", b"] UI closed", piece, piece[38:])
+        )
+        raw[at] = raw[at][:begin] + other + raw[at][dice.choice((begin, end)) :]
+    assert in_blocks(kind, raw, iter(lambda: dice.randrange(1, 90), 0)) == events(kind, raw)
+
+
+def test_what_both_logs_tell_is_told_once_however_many_events_stand_between(tmp_path):
+    stamp = "[2026-11-20 21:24:28.000"
+    for kind, tag in (("control", "Control   480"), ("server", "Server   910")):
+        with (tmp_path / f"{kind}.log").open("w") as out:
+            if kind == "server":
+                for pid in range(400):
+                    out.write(f"{stamp} {tag}] Client {{PID: {pid + 10}, Context ID: 0}} connected\n")
+            out.write(f"{stamp} {tag}] {'NEW SERVER 910: Ready' if kind == 'control' else 'Server has started'}\n")
+    assert Counter(event.kind for event in read(tmp_path)) == {"client_connected": 400, "server_ready": 1}
 
 
 def test_a_dead_nodes_logs_tell_everything_once_and_whose_they_are(logs):
@@ -214,7 +261,9 @@ def test_a_log_of_the_past_has_a_place_for_every_line(tmp_path):
     path = tmp_path / "control.log"
     path.write_bytes(b"[2026-11-20 21:24:28.598 Control   480] NEW UI\nhalf")
     file = LogFile(path)
-    assert [line for block in file.blocks(0) for line in block] == [b"[2026-11-20 21:24:28.598 Control   480] NEW UI"]
+    assert [line for block in file.blocks(0) for line in block.splitlines()] == [
+        b"[2026-11-20 21:24:28.598 Control   480] NEW UI"
+    ]
     assert file.whole_lines_end() == path.stat().st_size - 4
     file.close()
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from mpstui.model import Event
@@ -205,7 +203,7 @@ async def test_enter_on_the_events_panel_opens_it_there_and_enter_again_the_deta
 
 
 async def test_another_daemons_events_are_not_among_them() -> None:
-    other = replace(event(1, "limit_set", "elsewhere"), pipe_dir=OTHER_PIPE)
+    other = event(1, "limit_set", "elsewhere")._replace(pipe_dir=OTHER_PIPE)
     app = trouble_app(with_events(other))
     async with app.run_test(size=SIZE) as pilot:
         await pilot.press("E")
@@ -238,4 +236,4 @@ def test_who_an_event_is_about() -> None:
 def test_a_time_is_fixed_when_the_filter_is_made() -> None:
     chosen = EventFilter.parse("since:10m", NOW)
     assert chosen.since == NOW - 600
-    assert not chosen.matches(replace(FATAL, time=None), "")
+    assert not chosen.matches(FATAL._replace(time=None), "")

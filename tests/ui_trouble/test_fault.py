@@ -187,7 +187,7 @@ async def test_the_problem_bar_and_the_alert_open_their_screens_by_mouse() -> No
 
 
 async def test_an_old_recovery_of_another_directory_is_not_told() -> None:
-    other = replace(event(1, "server_recovered"), pipe_dir=OTHER_PIPE)
+    other = event(1, "server_recovered")._replace(pipe_dir=OTHER_PIPE)
     app = trouble_app(node(events=(FATAL, other)))
     async with app.run_test(size=SIZE):
         assert "RECOVERED" not in text_of(app)

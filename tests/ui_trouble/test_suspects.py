@@ -18,9 +18,8 @@ NOW_HIT = (
     Suspect(3001, 2002, "bob", "vllm serve llama"),
     Suspect(3002, 2003, "carol", "gmx mdrun"),
 )
-LATEST = replace(FATAL, suspects=NOW_HIT)
-OLDER = replace(
-    FATAL,
+LATEST = FATAL._replace(suspects=NOW_HIT)
+OLDER = FATAL._replace(
     time=FATAL.time - 3600,
     raw="older",
     values={"named": "2900"},
@@ -60,7 +59,7 @@ async def test_another_fault_decides_while_the_screen_is_open() -> None:
     async with app.run_test(size=(160, 48)) as pilot:
         await pilot.press("B")
         assert "One fault so far, which may be of any that was there" in said(app)
-        again = replace(LATEST, time=LATEST.time + 5, raw="again", suspects=NOW_HIT[1:2])
+        again = LATEST._replace(time=LATEST.time + 5, raw="again", suspects=NOW_HIT[1:2])
         await push(pilot, replace(shown(), events=(LATEST, again)))
         assert "In 2 of 2 faults: bob, vllm serve llama; nobody else in more than 1." in said(app)
 
