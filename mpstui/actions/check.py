@@ -346,6 +346,12 @@ def owner_needed(request: Request, chosen: Sequence[Client], daemon: Daemon) -> 
     return f"{client.pid} {owner}", why
 
 
+def owner_typed(shown: Preview, text: str) -> str:
+    """The owner for ``Request.owner``, where the text is what this preview wants typed in; otherwise empty."""
+    wanted = shown.type_in.split()
+    return wanted[1] if len(wanted) == 2 and text.split() == wanted else ""
+
+
 def _end_clients(request: Request, daemon: Daemon) -> Preview:
     kill = request.action == "terminate_and_kill"
     chosen = _chosen(request, daemon)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mpstui.actions.audit import AuditLog, default_path
-from mpstui.actions.check import Refused, wrong_value
+from mpstui.actions.check import Refused, owner_typed, wrong_value
 from mpstui.actions.runner import Runner
 from mpstui.actions.types import ActionId, ExitStatus, Preview, Request, Result
 from mpstui.cli import NO_DAEMON, complain, print_json, state_text
@@ -160,9 +160,9 @@ def _typed_owner(shown: Preview) -> str:
     """Ask for PID and owner of a process that the daemon does not speak for. Raises Refused without them."""
     print(f"{shown.error}", file=sys.stderr)
     print("PID and owner: ", end="", file=sys.stderr, flush=True)
-    if sys.stdin.readline().split() != shown.type_in.split():
+    if not (owner := owner_typed(shown, sys.stdin.readline())):
         raise Refused("nothing was sent", ExitStatus.REFUSED_BY_SAFETY_RULE)
-    return shown.type_in.split()[1]
+    return owner
 
 
 def _print_result(options: argparse.Namespace, result: Result) -> None:

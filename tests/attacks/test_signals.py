@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from terminal import Terminal
 
 from .conftest import Stranger
-from .programs import lives, lying_daemon, mpstui, roots_process
+from .programs import BINARY, lives, lying_daemon, mpstui, roots_process
 
 
 def kill(pid: int, pipe_dir: Path, *more: str) -> subprocess.CompletedProcess[str]:
@@ -125,3 +129,40 @@ def test_status_says_that_such_a_daemon_lies(stranger: Stranger) -> None:
     assert str(victim.pid) in problem["text"]
     (daemon,) = said["daemons"]
     assert daemon["speaks_for"] == str(stranger.uid)
+
+
+@pytest.mark.parametrize("typed", ["", "y", "yes", "{pid}", "{pid} root", "{pid} {uid} x", "{uid} {pid}"])
+def test_at_a_terminal_pid_and_owner_are_asked_for_and_nothing_else_will_do(
+    stranger: Stranger, bystander: Stranger, typed: str
+) -> None:
+    victim = bystander.start("sleep", "600")
+    lying_daemon(stranger, stranger.home / "p", clients=[victim.pid])
+    answer = typed.format(pid=victim.pid, uid=bystander.uid)
+    with asked(victim.pid, stranger.home / "p") as terminal:
+        terminal.send(f"{answer}\r")
+        assert terminal.wait_exit() == 6, terminal.text
+        assert "nothing was sent" in terminal.text
+    assert lives(victim)
+    assert "terminate_client" not in (stranger.home / "p" / "heard").read_text()
+
+
+def test_at_a_terminal_whoever_types_pid_and_owner_may(stranger: Stranger, bystander: Stranger) -> None:
+    victim = bystander.start("sleep", "600")
+    lying_daemon(stranger, stranger.home / "p", clients=[victim.pid])
+    with asked(victim.pid, stranger.home / "p") as terminal:
+        text = " ".join(terminal.text.split())
+        assert f"process {victim.pid} belongs to {bystander.uid}, and a daemon of {stranger.uid} speaks for" in text
+        assert "what it says of this one is not true" in text
+        terminal.send(f" {victim.pid}  {bystander.uid}\r")
+        assert terminal.wait_exit() == 0, terminal.text
+    assert victim.wait(60) < 0
+
+
+@contextmanager
+def asked(pid: int, pipe_dir: Path) -> Iterator[Terminal]:
+    """``terminate --kill`` in a terminal of its own, when it has asked."""
+    environment = {"MPSTUI_CONTROL_BINARY": str(BINARY)}
+    argv = [sys.executable, "-m", "mpstui", "terminate", str(pid), "--kill", "--pipe-dir", os.fspath(pipe_dir)]
+    with Terminal(argv, environment=environment) as terminal:
+        terminal.wait_for("PID and owner: ")
+        yield terminal

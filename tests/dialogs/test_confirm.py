@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import pwd
 
 import pytest
 from dialog_host import HOSTILE, PIPE, UUIDS, FakeRunner, Host, client, node
@@ -11,7 +13,8 @@ from ui.screen import text_of, until
 
 from mpstui.actions.registry import action
 from mpstui.actions.types import ExitStatus, Preview
-from mpstui.model import Context, ProcessKey
+from mpstui.model import Context, ProcessKey, Snapshot
+from mpstui.trust import Speaker
 from mpstui.ui.dialogs import HarmConfirm
 from mpstui.ui.dialogs.parts import Lines, Listing, Push
 
@@ -221,3 +224,80 @@ async def test_on_a_paused_screen_the_newest_picture_decides():
         await pilot.press("tab", "enter")
         await until(pilot, lambda: runner.requests)
     assert [key.pid for key in runner.requests[0].clients] == [4012]
+
+
+STRANGER = Speaker(1003, "a daemon of dave")
+
+
+def of_dave(*clients) -> Snapshot:
+    """Dave's daemon, which names others' processes as its clients."""
+    shown = node(clients or (client(4011), client(4012), client(4015)))
+    return dataclasses.replace(
+        shown, daemons=(dataclasses.replace(shown.daemons[0], uid=None, user="dave", speaker=STRANGER),)
+    )
+
+
+@contextlib.contextmanager
+def known_users():
+    """The made-up users are in the password file."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pwd, "getpwnam", lambda name: pwd.struct_passwd((name, "x", {"alice": 1000}[name], *"1gds")))
+        yield
+
+
+def of_alice() -> Snapshot:
+    return of_dave(client(4012), client(4011))
+
+
+@pytest.mark.parametrize("size", [(80, 24), (160, 48)])
+async def test_a_process_that_the_daemon_does_not_speak_for_needs_pid_and_owner(size):
+    runner, host = opened(1, KILL, of_alice())
+    with known_users():
+        async with host.run_test(size=size) as pilot:
+            assert host.focused is host.screen.query_one("#cancel")
+            shown = " ".join(text_of(host).replace("│", " ").split())
+            assert "process 4012 belongs to alice, and a daemon of dave speaks for that user's processes alone" in shown
+            assert "name its PID and its owner: 4012 alice" in shown
+            assert host.screen.query_one("#apply", Button).disabled
+            assert "Tab to the field" in text_of(host)
+            await pilot.press("tab")
+            assert host.focused is host.screen.query_one("#owner")
+            await pilot.press(*"4012 bob", "enter")
+            assert host.screen.query_one("#apply", Button).disabled
+            assert host.focused is host.screen.query_one("#owner")
+            await pilot.press("backspace", "backspace", "backspace", *"alice", "enter")
+            await until(pilot, lambda: host.focused is host.screen.query_one("#apply"))
+            assert runner.requests == []
+            await pilot.press("enter")
+            await until(pilot, lambda: runner.requests)
+            assert not host.screen.query_one("#typed").display
+    assert runner.requests[0].owner == "alice"
+    assert [key.pid for key in runner.requests[0].clients] == [4012]
+
+
+async def test_enter_cancels_there_too_and_an_owner_that_changes_takes_the_yes_back():
+    runner, host = opened(1, KILL, of_alice())
+    with known_users():
+        async with host.run_test(size=(80, 24)) as pilot:
+            await pilot.press("tab", *"4012 alice", "enter")
+            await until(pilot, lambda: host.focused is host.screen.query_one("#apply"))
+            host.screen.update_snapshot(of_dave(client(4012, user="root", uid=0)))
+            await pilot.pause()
+            assert host.focused is host.screen.query_one("#cancel")
+            assert host.screen.query_one("#apply", Button).disabled
+            await pilot.press("enter")
+            assert not isinstance(host.screen, HarmConfirm)
+    assert runner.requests == []
+
+
+async def test_no_field_where_the_daemon_speaks_for_it_or_where_several_are_chosen():
+    _runner, host = opened(1, KILL, of_dave(client(4011)))
+    async with host.run_test(size=(80, 24)):
+        assert not host.screen.query_one("#typed").display
+        assert not host.screen.query_one("#apply", Button).disabled
+    _runner, host = opened(2, KILL, of_alice())
+    async with host.run_test(size=(80, 24)) as pilot:
+        assert not host.screen.query_one("#typed").display
+        assert "choose it alone" in lines(host, "problem")
+        await pilot.press("tab")
+        assert host.focused is host.screen.query_one("#cancel")

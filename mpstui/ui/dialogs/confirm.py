@@ -6,9 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rich.cells import cell_len, set_cell_size
+from textual import on
 from textual.app import ComposeResult
+from textual.containers import Horizontal
 from textual.content import Content
+from textual.widgets import Input, Static
 
+from mpstui.actions.check import owner_typed
 from mpstui.actions.rescue import processes
 from mpstui.actions.types import Action, Others, Preview, Request
 from mpstui.model import Client, ProcessKey, Snapshot
@@ -18,18 +22,25 @@ from mpstui.ui.dialogs.parts import Lines, Listing, Row, Sheet, marked, plain
 from mpstui.ui.dialogs.work import ActionDialog
 
 _HINT = "Enter marked button · Tab move · Esc cancel"
+_TYPE_HINT = "Tab to the field, then type · Enter marked button · Esc cancel"
 _OTHERS = 3
 """Groups of clients beside those meant, at most (``Preview.others``)."""
 
 
 class HarmConfirm(ActionDialog):
-    """Names each client by PID, user and command. Cancel has the focus; a client that has gone is left alone."""
+    """Names each client by PID, user and command. Cancel has the focus; a client that has gone is left alone.
+
+    A process that the daemon does not speak for is ended only where PID and owner are typed in (``Preview.type_in``).
+    """
 
     DEFAULT_CSS = """
     HarmConfirm {
         #targets { margin-top: 0; }
         #facts { margin-top: 1; }
         #warnings { margin-top: 1; }
+        #typed { display: none; margin: 1 0 0 0; }
+        #typed.-wanted { display: block; }
+        .-outcome #typed { display: none; }
     }
     """
 
@@ -53,10 +64,16 @@ class HarmConfirm(ActionDialog):
             Listing(id="hits", classes="question"),
             *(Listing(id=f"others-{number}", classes="question") for number in range(_OTHERS)),
             Lines(id="problem"),
+            self._field(),
             *self.outcome_parts(),
             foot=self.foot(self._label(), "-harm"),
             harm=True,
         )
+
+    def _field(self) -> Horizontal:
+        entry = Input(id="owner", max_length=128)
+        entry.cursor_blink = False
+        return Horizontal(Static("PID, owner", classes="label", markup=False), entry, id="typed", classes="field")
 
     def present(self) -> tuple[ProcessKey, ...]:
         """The chosen clients that are still there: the same processes, not the same numbers."""
@@ -65,7 +82,9 @@ class HarmConfirm(ActionDialog):
         return tuple(key for key in self.clients if key in there)
 
     def request(self) -> Request:
-        return Request(self.action.id, self.pipe_dir, clients=self.present())
+        request = Request(self.action.id, self.pipe_dir, clients=self.present())
+        typed = self.query_one("#owner", Input).value
+        return request._replace(owner=owner_typed(self.runner.preview(request, self.snapshot), typed))
 
     def show(self) -> None:
         if self.state != "asking":
@@ -80,13 +99,32 @@ class HarmConfirm(ActionDialog):
         else:
             self._problem = self.unavailable(request.clients) or preview.error
         self.show_problem(self._problem)
+        self._ask_for(preview.type_in)
         if preview != self._preview:
             self._preview = preview
             self.query_one("#facts", Sheet).show([Row(label, value) for label, value in preview.facts])
             self.query_one("#warnings", Lines).show(*(marked("▲", line, "$text-warning") for line in preview.warnings))
             self._show_others(preview)
         self.show_foot(self._label(), ready=self._problem is None)
-        self.say_hint(f"↑↓ scroll lists · {_HINT}" if any(listing.long for listing in self.query(Listing)) else _HINT)
+        hint = _TYPE_HINT if preview.type_in and self._problem is not None else _HINT
+        self.say_hint(f"↑↓ scroll lists · {hint}" if any(listing.long for listing in self.query(Listing)) else hint)
+
+    def _ask_for(self, wanted: str) -> None:
+        """The field is there only while something has to be typed."""
+        field = self.query_one("#typed")
+        if not wanted and field.has_class("-wanted") and self.query_one("#owner").has_focus:
+            self.query_one("#cancel").focus()
+        field.set_class(bool(wanted), "-wanted")
+
+    @on(Input.Changed, "#owner")
+    def _typed(self) -> None:
+        self.take_newest()
+        self.show()
+
+    @on(Input.Submitted, "#owner")
+    def _next(self) -> None:
+        if self.state == "asking" and self._problem is None:
+            self.query_one("#apply").focus()
 
     def _show_others(self, preview: Preview) -> None:
         """Who else is on it: the chosen ones are named above already."""
