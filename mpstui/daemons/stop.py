@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from mpstui.actions.audit import REMEDY, AuditLog
 from mpstui.actions.check import Refused, client_line, reachable_daemon
+from mpstui.actions.guard import Guard
+from mpstui.actions.killing import end_process
+from mpstui.actions.turn import NoTurn, turn
 from mpstui.actions.types import STATUS, ExitStatus, Progress, Request
 from mpstui.control.answer import Answer, Outcome
 from mpstui.control.mps import MpsControl
@@ -18,10 +21,10 @@ from mpstui.daemons.stale import clean
 from mpstui.daemons.start import READ_ONLY
 from mpstui.model import Daemon, ProcessKey, Snapshot
 from mpstui.observe.processes import PidFd, open_pidfd
-from mpstui.observe.procfs import process_key, user_name
+from mpstui.observe.procfs import process_key
 from mpstui.observe.speaker import find_speaker, not_its_daemon
 from mpstui.text import path_text
-from mpstui.trust import may_signal, why_not
+from mpstui.trust import Speaker
 
 FORCE_AFTER: Final = 1
 """Seconds that ``--force`` leaves the clients."""
@@ -93,8 +96,13 @@ async def stop(
     force: bool = False,
     read_only: bool = False,
     progress: Progress = lambda text: None,
+    speaker: Callable[[Path], Speaker] = find_speaker,
 ) -> Stopped:
-    """``quit``, with ``timeout`` or ``force`` as ``quit -t``; then the stale files. Leaves an audit line."""
+    """``quit``, with ``timeout`` or ``force`` as ``quit -t``; then the stale files. Leaves an audit line.
+
+    By ``force`` the daemon's turn is held over question and signals, and the process of one that answers nobody is
+    ended where it is the daemon's by what the kernel says, as a client's is (``Guard``).
+    """
     limit = FORCE_AFTER if force else timeout
     command = "quit" if limit is None else f"quit -t {limit}"
     if read_only:
@@ -110,7 +118,16 @@ async def stop(
     if before is not None:  # it ends the clients' work
         return Stopped(ExitStatus.REFUSED_BY_SAFETY_RULE, f"nothing was sent: {before}", (REMEDY,))
     try:
-        result = await _stop(daemon, control, command, limit, force, progress)
+        if force:
+            guard = await Guard.begin(daemon.pipe_dir, speaker)
+            async with turn(daemon.pipe_dir, guard.speaker):
+                result = await _stop(daemon, control, command, limit, guard, progress)
+        else:
+            # It may wait for days, and whoever wants to force it meanwhile needs the turn.
+            result = await _stop(daemon, control, command, limit, None, progress)
+    except NoTurn as error:
+        status = ExitStatus.NO_ANSWER if error.busy else ExitStatus.REFUSED_BY_SAFETY_RULE
+        result = Stopped(status, f"nothing was sent: {error}")
     except asyncio.CancelledError:
         text = "given up waiting; the daemon may go on stopping when its clients have ended"
         _write(audit, daemon, command, Stopped(ExitStatus.NO_ANSWER, text))
@@ -137,7 +154,7 @@ async def _stop(
     control: MpsControl,
     command: str,
     limit: int | None,
-    force: bool,
+    guard: Guard | None,
     progress: Progress,
 ) -> Stopped:
     progress(command)
@@ -149,8 +166,8 @@ async def _stop(
         task.cancel()
     name = path_text(daemon.pipe_dir)
     if not answer.ok:
-        if force and daemon.key is not None and answer.outcome in {Outcome.HELD, Outcome.BLOCKED}:
-            return await _kill(daemon, daemon.key, answer, progress)
+        if guard is not None and daemon.key is not None and answer.outcome in {Outcome.HELD, Outcome.BLOCKED}:
+            return await _kill(daemon, daemon.key, answer, guard, progress)
         return Stopped(STATUS[answer.outcome], f"the daemon in {name} was not stopped: {answer.message}")
     if not await _gone(daemon.key):
         return Stopped(ExitStatus.NO_ANSWER, f"quit was answered, but process {daemon.pid} is still there")
@@ -171,34 +188,25 @@ async def _watch(task: asyncio.Task[Answer[None]], daemon: Daemon, progress: Pro
             progress(f"{told} left{': ' if names else ''}{names}{more}")
 
 
-async def _kill(daemon: Daemon, key: ProcessKey, answer: Answer[None], progress: Progress) -> Stopped:
+async def _kill(daemon: Daemon, key: ProcessKey, answer: Answer[None], guard: Guard, progress: Progress) -> Stopped:
     """Ends the process of a daemon that answers nobody. Its clients get 806 (fact 19)."""
     opened = open_pidfd(key)
     if not isinstance(opened, PidFd):
         return Stopped(STATUS[answer.outcome], f"{answer.message} It was not killed: {opened.message}")
     with opened as process:
-        if (why := await asyncio.to_thread(_forbidden, daemon.pipe_dir, process)) is not None:
+        if (why := await asyncio.to_thread(not_its_daemon, daemon.pipe_dir, key.pid)) is not None:
             text = f"{answer.message.rstrip('.')}. It was not killed: {why}"
             return Stopped(ExitStatus.REFUSED_BY_SAFETY_RULE, text)
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            progress(f"{number.name} {key.pid}")
-            if trouble := process.send(number):
-                return Stopped(ExitStatus.NOT_PERMITTED, f"{answer.message} It was not killed: {trouble.message}")
-            if await process.wait(_LEAVING / 2):
-                details = await asyncio.to_thread(clean, daemon.pipe_dir)
-                text = f"the daemon in {path_text(daemon.pipe_dir)} did not answer and was ended by {number.name}"
-                return Stopped(ExitStatus.DONE, text, details)
-    return Stopped(ExitStatus.NO_ANSWER, f"process {key.pid} is still there after SIGKILL")
+        status, text = await end_process(process, _LEAVING / 2, progress, guard)
+    if status is not ExitStatus.DONE:
+        return Stopped(status, f"{answer.message.rstrip('.')}. It was not killed: {text}")
+    details = await asyncio.to_thread(clean, daemon.pipe_dir)
+    name = path_text(daemon.pipe_dir)
+    return Stopped(ExitStatus.DONE, f"the daemon in {name} did not answer and {_was(text)}", details)
 
 
-def _forbidden(pipe_dir: Path, process: PidFd) -> str | None:
-    """Why the process is not ended as the daemon of this directory: whose it is, and who listens there, decides."""
-    uids, speaker = process.uids(), find_speaker(pipe_dir)
-    if not uids:
-        return f"whose process {process.key.pid} is cannot be seen"
-    if not may_signal(speaker, uids):
-        return why_not(speaker, process.key.pid, " and ".join(user_name(uid) for uid in sorted(uids)))
-    return not_its_daemon(pipe_dir, process.key.pid)
+def _was(text: str) -> str:
+    return f"was {text}" if text.startswith("ended by") else "has ended"
 
 
 async def _gone(key: ProcessKey | None) -> bool:

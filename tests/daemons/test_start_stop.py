@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import stat
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from contract.harness import eventually
 from folders import daemons_below
 
 from mpstui.actions.audit import AuditLog
+from mpstui.actions.turn import FILE, turn
 from mpstui.actions.types import ExitStatus
 from mpstui.control.channel import ControlChannel
 from mpstui.control.mps import MpsControl
@@ -25,7 +27,9 @@ from mpstui.daemons.start import Started, environment_of, place_of, start
 from mpstui.daemons.stop import preview_stop, stop
 from mpstui.model import Client, Daemon, ProcessKey, Server, Snapshot
 from mpstui.observe.procfs import process_key, read_environment
+from mpstui.observe.speaker import find_speaker
 from mpstui.sim import SimClient, control_binary
+from mpstui.trust import Speaker
 
 BINARY = control_binary()
 LIVING = {"control", "control_lock", "control_privileged", "log", "nvidia-cuda-mps-control.pid"}
@@ -36,7 +40,8 @@ def spec_in(place: Path, **fields: object) -> DaemonSpec:
 
 
 def files(pipe_dir: Path) -> set[str]:
-    return {path.name for path in pipe_dir.iterdir() if "simulated" not in path.name}
+    """What MPS has there; beside it are a mark of the simulation and the file of mpstui's own turns."""
+    return {path.name for path in pipe_dir.iterdir() if "simulated" not in path.name} - {FILE}
 
 
 def control_of(spec: DaemonSpec, deadline: float = 5.0) -> MpsControl:
@@ -312,6 +317,50 @@ async def test_a_daemon_that_answers_nobody_is_ended_only_by_force(
     assert "ended by SIGKILL" in result.message
     assert not daemons_below(place)
     assert files(started.spec.pipe_dir) == {"control_lock"}
+
+
+async def unanswering(place: Path, audit: AuditLog) -> tuple[Started, MpsControl]:
+    started = await start(spec_in(place), BINARY, audit)
+    os.kill(started.pid or 0, signal.SIGSTOP)
+    return started, MpsControl(ControlChannel(started.spec.pipe_dir, BINARY, deadline=0.3, terminate_deadline=0.3))
+
+
+async def test_force_waits_for_whoever_changes_the_daemon(
+    place: Path, audit: AuditLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mpstui.actions.turn.WAIT", 0.0)
+    started, control = await unanswering(place, audit)
+    async with turn(started.spec.pipe_dir, find_speaker(started.spec.pipe_dir)):
+        result = await stop(daemon_of(started), control, audit, force=True)
+        assert result.status is ExitStatus.NO_ANSWER
+        assert "is changing this daemon" in result.message
+    assert process_key(started.pid or 0) == daemon_of(started).key, "it lives"
+    assert (await stop(daemon_of(started), control, audit, force=True)).done
+
+
+async def test_force_ends_no_process_on_the_word_of_a_directory_that_anybody_can_exchange(
+    place: Path, audit: AuditLog
+) -> None:
+    started, control = await unanswering(place, audit)
+    nobody = Speaker(None, "its sockets belong to mallory")
+    result = await stop(daemon_of(started), control, audit, force=True, speaker=lambda _: nobody)
+    assert result.status is ExitStatus.REFUSED_BY_SAFETY_RULE
+    assert "the process lives" in result.message
+    assert "speaks for nobody: its sockets belong to mallory" in result.message
+    assert process_key(started.pid or 0) == daemon_of(started).key, "it lives"
+
+
+async def test_force_ends_the_process_that_listens_there_and_no_other(place: Path, audit: AuditLog) -> None:
+    started, control = await unanswering(place, audit)
+    with await asyncio.to_thread(subprocess.Popen, ["sleep", "600"]) as other:
+        try:
+            named = replace(daemon_of(started), key=process_key(other.pid))
+            result = await stop(named, control, audit, force=True)
+            assert result.status is ExitStatus.REFUSED_BY_SAFETY_RULE
+            assert f"process {other.pid} is not the one that listens" in result.message
+            assert other.poll() is None
+        finally:
+            other.kill()
 
 
 async def test_nothing_is_cleaned_while_somebody_owns_it(place: Path, audit: AuditLog) -> None:

@@ -1,0 +1,106 @@
+"""Processes that call themselves a control daemon: by force the one is ended that listens in that directory."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from mpstui.observe.daemons import daemon_process
+from mpstui.observe.procfs import process_uids
+
+from .conftest import Stranger
+from .programs import lives, lying_daemon, mpstui
+
+WAITS = "import sys; print('ready', flush=True); sys.stdin.read()"
+
+
+def by_force(pipe_dir: Path) -> subprocess.CompletedProcess[str]:
+    return mpstui("daemon", "stop", "--force", "--yes", "--pipe-dir", pipe_dir, MPSTUI_CONTROL_DEADLINE="1")
+
+
+def decoy(who: Stranger, pipe_dir: Path) -> subprocess.Popen[str]:
+    """A process of that user which has a daemon's name and names the directory, and is none."""
+    folder = who.home / "decoy"
+    folder.mkdir(exist_ok=True)
+    program = folder / "nvidia-cuda-mps-control"
+    program.write_text(WAITS)
+    env = {"CUDA_MPS_PIPE_DIRECTORY": str(pipe_dir)}
+    process = who.start(who.interpreter, program, "-d", env=env, stdin=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+def test_of_two_on_one_directory_the_one_that_listens_is_ended(stranger: Stranger) -> None:
+    pipe_dir = stranger.home / "p"
+    first = decoy(stranger, pipe_dir)
+    real = lying_daemon(stranger, pipe_dir, clients=[], deaf=True)
+    second = decoy(stranger, pipe_dir)
+    (pipe_dir / "nvidia-cuda-mps-control.pid").write_text(f"{second.pid}\n")
+    done = by_force(pipe_dir)
+    assert done.returncode == 0, done.stderr
+    assert real.wait(60) < 0
+    assert lives(first)
+    assert lives(second)
+
+
+def test_a_stranger_who_names_roots_directory_is_not_taken_for_its_daemon(stranger: Stranger, tmp_path: Path) -> None:
+    """Nor is his process asked, shown or ended in place of the one that is."""
+    as_root = Stranger(0, stranger.home / "root")
+    as_root.home.mkdir()
+    os.chown(as_root.home, 0, 0)
+    as_root.interpreter = stranger.interpreter
+    pipe_dir = tmp_path / "p"
+    his = decoy(stranger, pipe_dir)
+    try:
+        real = lying_daemon(as_root, pipe_dir, clients=[], deaf=True)
+        (pipe_dir / "nvidia-cuda-mps-control.pid").write_text(f"{his.pid}\n")
+        done = by_force(pipe_dir)
+        assert done.returncode == 0, done.stderr
+        assert real.wait(60) < 0
+        assert lives(his)
+    finally:
+        as_root.end()
+
+
+@pytest.mark.parametrize("locks", [True, False], ids=["with the lock", "without it"])
+def test_a_setuid_program_of_that_name_is_no_daemon(stranger: Stranger, locks: bool) -> None:
+    """It runs as root, and a stranger has started it: a lock of his stays with it, and so do sockets of his."""
+    cut = shutil.which("cut")
+    assert cut is not None
+    program = stranger.home / "nvidia-cuda-mps-control"
+    shutil.copy(cut, program)
+    os.chown(program, 0, 0)
+    program.chmod(0o4755)
+    pipe_dir = stranger.home / "p"
+    source = """
+import fcntl, os, socket, sys
+program, pipe = sys.argv[1:3]
+os.mkdir(pipe)
+for name in ("control", "control_privileged"):
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    listener.bind(os.path.join(pipe, name)); listener.listen(8); listener.set_inheritable(True); listener.detach()
+lock = os.open(os.path.join(pipe, "control_lock"), os.O_RDWR | os.O_CREAT, 0o644)
+os.set_inheritable(lock, True)
+if sys.argv[3] == "True": fcntl.lockf(lock, fcntl.LOCK_EX)
+os.environ["CUDA_MPS_PIPE_DIRECTORY"] = pipe
+print("ready", flush=True)
+os.execv(program, ["nvidia-cuda-mps-control", "-d", ",", "-f", "1"])
+"""
+    trick = stranger.start_python(source, program, pipe_dir, str(locks), stdin=subprocess.PIPE)
+    assert trick.stdout is not None
+    assert trick.stdout.readline() == "ready\n"
+    while (process_uids(trick.pid) or frozenset({stranger.uid})) == {stranger.uid}:
+        assert trick.poll() is None, trick.stdout.read()
+    assert process_uids(trick.pid) == {0, stranger.uid}
+    assert daemon_process(trick.pid) is None
+    done = by_force(pipe_dir)
+    assert done.returncode != 0, done.stdout
+    assert lives(trick)
+    said = json.loads(mpstui("status", "--json", "--pipe-dir", pipe_dir, MPSTUI_CONTROL_DEADLINE="1").stdout)
+    assert [daemon["speaks_for"] for daemon in said["daemons"]] in ([str(stranger.uid)], [None]), "never root's"
