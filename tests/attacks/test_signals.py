@@ -163,6 +163,6 @@ def asked(pid: int, pipe_dir: Path) -> Iterator[Terminal]:
     """``terminate --kill`` in a terminal of its own, when it has asked."""
     environment = {"MPSTUI_CONTROL_BINARY": str(BINARY)}
     argv = [sys.executable, "-m", "mpstui", "terminate", str(pid), "--kill", "--pipe-dir", os.fspath(pipe_dir)]
-    with Terminal(argv, environment=environment) as terminal:
+    with Terminal(argv, environment=environment, columns=400) as terminal:
         terminal.wait_for("PID and owner: ")
         yield terminal
