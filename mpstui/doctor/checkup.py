@@ -29,7 +29,7 @@ from mpstui.model import Snapshot
 from mpstui.observe.daemons import running_daemons
 from mpstui.observe.discovery import Place
 from mpstui.observe.logfile import Owners, UnreadableLogError, is_there, open_log
-from mpstui.observe.logparse import Clock
+from mpstui.observe.logline import Clock
 from mpstui.observe.procfs import HiddenProcessError, read_arguments, read_environment, read_proc, read_stat
 from mpstui.text import path_text, printable, unprintable
 

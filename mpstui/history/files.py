@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from mpstui.observe.logfile import Owners, UnreadableLogError, open_log
-from mpstui.observe.logline import LINE_BYTES
-from mpstui.observe.logparse import Clock
+from mpstui.observe.logline import LINE_BYTES, Clock
 
 BLOCK: Final = 1 << 20
 _ROTATED: Final = re.compile(r"\.([0-9]{1,4})")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
@@ -12,6 +13,30 @@ from mpstui.text import format_size, printable
 LINE_BYTES: Final = 64 << 10
 """The rest of a longer line is dropped: a client's name can be that long (fact 10)."""
 _MAX_RAW: Final = 300
+
+
+class Clock:
+    """Local time of a log line to seconds since the epoch; the minute is remembered, as lines come in order."""
+
+    __slots__ = ("_epoch", "_minute")
+
+    def __init__(self) -> None:
+        self._minute = b""
+        self._epoch = 0.0
+
+    def read(self, stamp: bytes) -> float:
+        """``2026-11-20 21:24:28.598``; raises ValueError or OverflowError for anything else."""
+        minute = stamp[:16]
+        if minute != self._minute:
+            fields = (int(minute[:4]), int(minute[5:7]), int(minute[8:10]), int(minute[11:13]), int(minute[14:16]))
+            if not 1970 <= fields[0] < 9999:
+                raise ValueError("a year that no calendar of every time zone has")
+            self._epoch = time.mktime((*fields, 0, 0, 0, -1))
+            self._minute = minute
+        seconds = float(stamp[17:])
+        if not 0 <= seconds < 61:
+            raise ValueError("no seconds of a minute")
+        return self._epoch + seconds
 
 
 class Line(NamedTuple):

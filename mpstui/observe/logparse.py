@@ -2,40 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from typing import Literal
 
 from mpstui.model import Event
 from mpstui.observe.controllines import ControlLines
-from mpstui.observe.logline import LINE_BYTES, Line
-from mpstui.observe.serverlines import TOLD, ServerLines
+from mpstui.observe.logline import LINE_BYTES, Clock, Line
+from mpstui.observe.serverlines import ServerLines
 
 LogKind = Literal["control", "server"]
-
-
-class Clock:
-    """Local time of a log line to seconds since the epoch; the minute is remembered, as lines come in order."""
-
-    __slots__ = ("_epoch", "_minute")
-
-    def __init__(self) -> None:
-        self._minute = b""
-        self._epoch = 0.0
-
-    def read(self, stamp: bytes) -> float:
-        """``2026-11-20 21:24:28.598``; raises ValueError or OverflowError for anything else."""
-        minute = stamp[:16]
-        if minute != self._minute:
-            fields = (int(minute[:4]), int(minute[5:7]), int(minute[8:10]), int(minute[11:13]), int(minute[14:16]))
-            if not 1970 <= fields[0] < 9999:
-                raise ValueError("a year that no calendar of every time zone has")
-            self._epoch = time.mktime((*fields, 0, 0, 0, -1))
-            self._minute = minute
-        seconds = float(stamp[17:])
-        if not 0 <= seconds < 61:
-            raise ValueError("no seconds of a minute")
-        return self._epoch + seconds
 
 
 class LogParser:
@@ -63,6 +38,11 @@ class LogParser:
         """The control binary's version, where control.log has said it."""
         return self._control.version if self._control else None
 
+    def become(self, other: LogParser) -> None:
+        """Goes on where ``other``, which is not used any more, has stopped."""
+        for name in self.__slots__:
+            setattr(self, name, getattr(other, name))
+
     def live(self, clock: Callable[[], float]) -> None:
         """From here on lines are fed as they are written; ``clock`` gives seconds that only grow."""
         if self._control:
@@ -83,8 +63,7 @@ class LogParser:
         """Events of a block of whole lines, each with its line break: what :meth:`feed` tells of one after the other,
         but lines that tell nothing are passed over before they are cut apart."""
         if self._server is not None:
-            for raw in TOLD.findall(block):
-                yield from self.feed(raw[:LINE_BYTES])
+            yield from self._server.feed_all(block, self._clock, self.feed)
             return
         assert self._control is not None  # noqa: S101 - one of the two is there, by construction
         at, control = 0, self._control

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from mpstui.model import EMPTY, Event
 from mpstui.observe.logline import (
     ELSEWHERE,
+    LINE_BYTES,
     NOT_STARTED,
+    Clock,
     Line,
     failed_start,
     make_event,
@@ -50,8 +52,18 @@ _NOISE: Final = (
     b"Waiting for current",
 )
 _NOISE_WORDS: Final = frozenset(noise.partition(b" ")[0] for noise in _NOISE)
-TOLD: Final = re.compile(rb"^(?!\[[^\]\n]{29,61}\] (?:" + b"|".join(map(re.escape, _NOISE)) + rb")).+", re.MULTILINE)
-"""Every line that :meth:`ServerLines.skips` does not skip, and perhaps a few that it does."""
+_ID: Final = rb"([1-9][0-9]{0,9})"
+_USUAL: Final = (
+    rb"\[([0-9: .-]{23}) \w{1,16} {1,8}([0-9]{1,9})\] "
+    rb"(?:Client \{PID: " + _ID + rb", Context ID: ([0-9]{1,9})\} (connected|exiting[ -~]{0,150})"
+    rb"|Client process " + _ID + rb" disconnected"
+    rb"|Status of client \{PID: " + _ID + rb", Context ID: ([0-9]{1,9})\} is ACTIVE"
+    rb"|Device [^(\n]{1,100}\(uuid ([A-Za-z0-9-]{1,64})\) is associated)$"
+)
+_PASSED_OVER: Final = rb"\[[^\]\n]{29,61}\] (?:" + b"|".join(map(re.escape, _NOISE)) + rb")"
+_TOLD: Final = re.compile(rb"^(" + _USUAL + rb"|(?!" + _PASSED_OVER + rb").+)", re.MULTILINE)
+"""Every line of a block that :meth:`ServerLines.skips` does not skip, and perhaps a few that it does; of the four that
+nearly all of a busy log are made of, the parts."""
 _VOLTA: Final = b"Volta MPS: "
 
 
@@ -158,6 +170,38 @@ class ServerLines:
         handler = self._handlers.get(word)
         return handler(line, text) if handler else unknown(line, line.pid)
 
+    def feed_all(self, block: bytes, clock: Clock, feed: Callable[[bytes], list[Event]]) -> Iterator[Event]:
+        """What ``feed`` tells of the lines of ``block``, one after the other; the usual ones are told in one step."""
+        for raw, stamp, by, client, context, what, gone, active, opened, device in _TOLD.findall(block):
+            if not stamp or self._fault is not None:
+                yield from feed(raw[:LINE_BYTES])
+                continue
+            try:
+                time = clock.read(stamp)
+            except (ValueError, OverflowError):
+                yield from feed(raw)
+                continue
+            server = int(by)
+            if device:
+                self._device[server] = device.decode()
+                continue
+            text = raw.decode()
+            if active:
+                pid, number, uuid = int(active), int(opened), self._device.get(server)
+                detail, devices = _opened(pid, number, uuid)
+                yield Event("context_active", time, None, server, pid, number, devices, detail, text)
+            elif gone or (context == b"0" and what != b"connected"):
+                pid = int(gone or client)
+                detail = f"client {pid} disconnected"
+                yield Event("client_disconnected", time, None, server, pid, None, (), detail, text)
+            elif what != b"connected":
+                pid, number = int(client), int(context)
+                detail = f"client {pid} closed context {number}"
+                yield Event("context_closed", time, None, server, pid, number, (), detail, text)
+            elif context == b"0":
+                pid = int(client)
+                yield Event("client_connected", time, None, server, pid, None, (), f"client {pid} connected", text)
+
     def _client(self, line: Line, text: bytes) -> list[Event]:
         server = line.pid
         if found := _CLIENT.search(text):
@@ -206,8 +250,7 @@ class ServerLines:
             return unknown(line, line.pid)
         pid, context = int(found[1]), int(found[2])
         uuid = self._device.get(line.pid)
-        detail = f"client {pid} opened context {context}" + (f" on {uuid}" if uuid else "")
-        devices = (uuid,) if uuid else ()
+        detail, devices = _opened(pid, context, uuid)
         return [make_event(line, "context_active", detail, server=line.pid, pid=pid, context=context, devices=devices)]
 
     def _device_line(self, line: Line, text: bytes) -> list[Event]:
@@ -338,6 +381,12 @@ class ServerLines:
             fault.listing = fault.clients
             return True
         return b"torn down" in text or b"reset" in text
+
+
+def _opened(pid: int, context: int, uuid: str | None) -> tuple[str, tuple[str, ...]]:
+    """The words and the devices of a context that became active."""
+    detail = f"client {pid} opened context {context}"
+    return (f"{detail} on {uuid}", (uuid,)) if uuid else (detail, ())
 
 
 def _add(to: list[int] | list[str], what: int | str) -> None:
