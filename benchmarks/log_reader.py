@@ -1,16 +1,19 @@
 #!/usr/bin/env python3
 """Time and memory that it takes to read large logs: as events, and as the state at a time.
 
-    benchmarks/log_reader.py --size 1024 [--kind both|control|server] [--keep DIR]
+    benchmarks/log_reader.py --size 1024 [--kind both|control|server|dense] [--keep DIR]
 
 Makes logs of that many MiB in a temporary directory (days of clients that come and go, a ``ps`` each second with 46
-rows), reads them in a process of its own and prints one JSON object. A gigabyte has to take less than a minute.
+rows; ``dense``: a hundred short clients a second, without a pause), reads them in a process of its own and prints one
+JSON object. ``command`` is ``mpstui events --json`` from exec to exit, ``grep`` beside it counts lines of the same
+files: ``cpu_seconds`` are user and system time with all processes that it made, ``peak_mib`` is of the largest of them.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import resource
 import shutil
 import subprocess
@@ -148,11 +151,27 @@ def read(folder: Path, what: str) -> dict[str, object]:
     }
 
 
+def whole(what: str, command: list[str]) -> dict[str, object]:
+    """A command from exec to exit; what it prints is thrown away."""
+    begin = time.perf_counter()
+    quiet = subprocess.DEVNULL
+    process = subprocess.Popen(command, stdout=quiet, stderr=quiet)
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    return {
+        "what": what,
+        "seconds": round(time.perf_counter() - begin, 2),
+        "cpu_seconds": round(usage.ru_utime + usage.ru_stime, 2),
+        "exit": process.returncode,
+        "peak_mib": round(usage.ru_maxrss / 1024, 1),
+    }
+
+
 def main() -> int:
     """Make, read, print."""
     parser = argparse.ArgumentParser(description="Time to read large logs.")
     parser.add_argument("--size", type=int, default=1024, metavar="MIB", help="of all logs together (default 1024)")
-    parser.add_argument("--kind", choices=("both", "control", "server"), default="both")
+    parser.add_argument("--kind", choices=("both", "control", "server", "dense"), default="both")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="make the logs there and leave them")
     parser.add_argument("--inside", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -162,12 +181,20 @@ def main() -> int:
     folder = options.keep or Path(tempfile.mkdtemp(prefix="mpstui-logs-"))
     folder.mkdir(parents=True, exist_ok=True)
     kinds = ("control", "server") if options.kind == "both" else (options.kind,)
-    makers = {"control": control_lines, "server": server_lines}
+    makers = {"control": control_lines, "server": server_lines, "dense": dense_lines}
     try:
         for kind in kinds:
-            write(folder / f"{kind}.log", makers[kind](), options.size * MIB // len(kinds))
+            write(
+                folder / f"{'server' if kind == 'dense' else kind}.log",
+                makers[kind](),
+                options.size * MIB // len(kinds),
+            )
         size = sum(file.stat().st_size for file in folder.iterdir())
-        results = []
+        files = [str(file) for file in folder.iterdir()]
+        results = [
+            whole("grep", ["grep", "-c", "is ACTIVE", *files]),
+            whole("command", [sys.executable, "-m", "mpstui", "events", "--json", "--log-dir", str(folder)]),
+        ]
         for what in ("events", "state", "late"):
             command = [sys.executable, __file__, "--inside", str(folder), what]
             results.append(json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout))

@@ -10,6 +10,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Final
 
+from mpstui.history.ahead import parsed
 from mpstui.history.files import LogFile
 from mpstui.model import Event
 from mpstui.observe.eventlog import TWICE, EventLog
@@ -161,10 +162,10 @@ class LogHistory:
         """Events with their times; one without a time has that of the one before."""
         parser, time = self._parsers[kind], 0.0
         late = math.inf if until is None else until + _LATE
-        for lines in self._files[kind].blocks(start):
-            for event in parser.feed_all(lines):
-                time = event.time if event.time is not None else time
-                yield time, kind, event
+        for event in parsed(self._files[kind], start, parser):
+            if event.time is not None:
+                time = event.time
+            yield time, kind, event
             if time > late:
                 return
         for event in parser.flush():

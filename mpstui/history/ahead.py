@@ -1,0 +1,90 @@
+"""A large log is parsed by a process of its own, ahead of the reader of its events, who has enough to do with them."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import marshal
+import os
+import pickle
+import signal
+import threading
+from collections.abc import Iterator
+from itertools import chain, islice
+from typing import Any, Final
+
+from mpstui.history.files import LogFile
+from mpstui.model import EMPTY, Event
+from mpstui.observe.logparse import LogParser
+
+LARGE: Final = 16 << 20
+"""Bytes from which on a process of its own is worth its start."""
+_PIECE: Final = 500
+"""Events sent at a time."""
+_AHEAD: Final = 1 << 20
+"""Bytes of events that wait for their reader at most."""
+_VALUES: Final = Event._fields.index("values")
+"""What stands before it in an event comes from the log, what stands behind it from elsewhere."""
+
+
+def parsed(file: LogFile, start: int, parser: LogParser) -> Iterator[Event]:
+    """The events of the log from ``start`` on, in order; ``parser`` has then read all of it.
+
+    The other process is ended with this iterator, and by the kernel with this process. Where there can be none (one
+    core, other threads, no memory), and from where it was killed on, the log is parsed here.
+    """
+    told = 0
+    if _worthwhile(file.size - start):
+        with contextlib.suppress(OSError, EOFError):
+            for piece in _pieces(file, start, parser):
+                told += len(piece)
+                yield from piece
+            return
+    events = chain.from_iterable(map(parser.feed_all, file.blocks(start)))
+    yield from islice(events, told, None)
+
+
+def _worthwhile(size: int) -> bool:
+    return size >= LARGE and len(os.sched_getaffinity(0)) > 1 and threading.active_count() == 1
+
+
+def _pieces(file: LogFile, start: int, parser: LogParser) -> Iterator[list[Event]]:
+    """What the other process sends; raises OSError or EOFError where that ends too early."""
+    reading, writing = os.pipe()
+    with open(reading, "rb") as pipe:
+        try:
+            with contextlib.suppress(OSError):
+                fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, _AHEAD)
+            parent, child = os.getpid(), os.fork()
+            if child == 0:
+                _send(file, start, parser, parent, writing)
+        finally:
+            os.close(writing)
+        try:
+            while isinstance(piece := marshal.load(pipe), list):  # noqa: S302 - this program has written it
+                yield [Event(*each) for each in piece]
+            parser.become(pickle.loads(piece))  # noqa: S301 - as above
+        finally:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+
+
+def _send(file: LogFile, start: int, parser: LogParser, parent: int, writing: int) -> None:
+    """The other process; does not return."""
+    try:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears it too, and ends this
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        from mpstui.load.process import end_with_parent
+
+        if end_with_parent(parent, signal.SIGKILL):
+            with open(writing, "wb") as pipe:
+                events = chain.from_iterable(map(parser.feed_all, file.blocks(start)))
+                while piece := [_sent(event) for event in islice(events, _PIECE)]:
+                    marshal.dump(piece, pipe)
+                marshal.dump(pickle.dumps(parser), pipe)
+    finally:
+        os._exit(0)
+
+
+def _sent(event: Event) -> tuple[Any, ...]:
+    return event[:_VALUES] if event.values is EMPTY else (*event[:_VALUES], dict(event.values))
