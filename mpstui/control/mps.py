@@ -57,7 +57,7 @@ class MpsControl:
 
     async def ps(self, server: int | None = None) -> Answer[tuple[PsRow, ...]]:
         """Rows as printed, which a client can forge (fact 10); empty where no server runs."""
-        return await self._ask(Question("ps" if server is None else f"ps -p {server}", legacy.parse_ps))
+        return await self._ask(questions.ps() if server is None else Question(f"ps -p {server}", legacy.parse_ps))
 
     async def device_query(self) -> Answer[DeviceQuery]:
         """Ordinals and UUIDs (fact 11)."""

@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 
 from mpstui.control import legacy
 from mpstui.control.channel import PROOF
-from mpstui.control.legacy import DeviceQuery, Unreadable
+from mpstui.control.legacy import DeviceQuery, PsRow, Unreadable
 
 T_co = TypeVar("T_co", covariant=True)
 _NUMBER = re.compile(rb"[0-9]{1,10}")
@@ -88,6 +88,11 @@ def server_status(server: int) -> Question[str]:
 
 def client_list(server: int) -> Question[tuple[int, ...]]:
     return Question(f"get_client_list {server}", legacy.parse_client_list, Extent.NUMBERS)
+
+
+def ps() -> Question[tuple[PsRow, ...]]:
+    """What it prints is the clients' to choose (fact 10): nothing behind it could be told apart."""
+    return Question("ps", legacy.parse_ps)
 
 
 def device_query() -> Question[DeviceQuery]:

@@ -24,6 +24,8 @@ class Need(NamedTuple):
     """Its ordinals (fact 11)."""
     clients: bool = False
     """Of each server, as the daemon lists them: what cannot be forged (fact 10)."""
+    names: bool = False
+    """The rows of ``ps``, which a client can forge; nothing can be asked behind it in the same session."""
 
 
 class Asked(NamedTuple):
@@ -95,8 +97,10 @@ async def ask_for(control: MpsControl, clock: Callable[[], float], need: Need, s
         wanted["priority"] = questions.priority()
     if need.clients:
         wanted |= {f"clients of {server}": questions.client_list(server) for server in servers[:1]}
-    if need.clients or need.percentage or not (need.priority or need.devices):
+    if need.clients or need.percentage or need.names or not (need.priority or need.devices):
         wanted["percentage"] = questions.default_percentage()
+    if need.names:
+        wanted["rows"] = questions.ps()
     if need.devices:
         wanted["devices"] = questions.device_query()
     answers = dict(zip(wanted, await control.ask_all(*wanted.values()), strict=True))
@@ -107,7 +111,7 @@ async def ask_for(control: MpsControl, clock: Callable[[], float], need: Need, s
     clients = {server: found for server in servers if (found := told.get(f"clients of {server}")) is not None}
     return Asked(
         next((a for a in answers.values() if a.ok), last),
-        Membership(started, tuple(servers), clients=clients) if clients else None,
+        Membership(started, tuple(servers), clients=clients, rows=told.get("rows") or ()),
         LimitReading(started, told.get("percentage"), told.get("priority")),
         query=told.get("devices"),
     )

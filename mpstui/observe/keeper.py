@@ -13,7 +13,7 @@ from mpstui.control.holder import HELD_AFTER
 from mpstui.control.mps import MpsControl
 from mpstui.model import EventKind, unspoken
 from mpstui.observe.asking import Asked, Need, ask_for, ask_limits, ask_membership
-from mpstui.observe.health import is_silent
+from mpstui.observe.health import clients_left, is_silent
 from mpstui.observe.limits import MEMORY_VARIABLE
 from mpstui.observe.logfile import REMEDY, owners_of
 from mpstui.observe.readings import fold_devices
@@ -160,9 +160,11 @@ class Keeper:
 
     @property
     def told(self) -> bool:
-        """Whether the logs tell who is there: they are believed and were read from the daemon's start on. Of several
-        servers server.log may tell the last one's clients alone, and a memory limit of the daemon's environment is not
-        in them."""
+        """Whether the logs tell who is there: they are believed and were read from the daemon's start on.
+
+        Of several servers server.log may tell the last one's clients alone; one that is starting or in FAULT is asked
+        how it is; a memory limit of the daemon's environment is in no log.
+        """
         watched = self._node.watch(self.pipe_dir)
         state, place = watched.state, watched.place
         return (
@@ -171,6 +173,7 @@ class Keeper:
             and self._logs.complete
             and state.control_from == -math.inf
             and len(state.servers) < 2
+            and all(server.status == "ACTIVE" for server in state.servers.values())
             and place is not None
             and place.limits is not None
             and MEMORY_VARIABLE not in place.limits
@@ -187,19 +190,32 @@ class Keeper:
             await self._watched(self._ask_for(need))
 
     async def _ask_for(self, need: Need) -> None:
-        state, begun = self._node.watch(self.pipe_dir).state, self._clock()
+        before = self._clients()
         try:
-            asked = await ask_for(self.control, self._clock, need, tuple(state.servers))
+            outcome = await self._read_needed(need)
+            if outcome is Outcome.OK and need.clients and self._clients() - before:
+                await self._read(True, True)  # server.log does not tell of all of them
         finally:
             self._asking = None
+
+    async def _read_needed(self, need: Need) -> Outcome:
+        """What ``need`` names, folded into what the logs tell."""
+        state, begun = self._node.watch(self.pipe_dir).state, self._clock()
+        asked = await ask_for(self.control, self._clock, need, tuple(state.servers))
         self._unreported |= self._fold_logs()
         self._probed(asked, begun)
         if asked.query is not None:
             fold_devices(state, asked.query)
-        if asked.membership is not None:
-            self._node.fold_membership(self.pipe_dir, asked.membership, self._clock())
+        if asked.membership is not None and self.told:
+            strange = self._listed(asked) - self._clients() - {0}
+            # Which servers there are is the logs' word here, and one may have gone or come meanwhile.
+            reading = asked.membership._replace(servers=tuple(state.servers))
+            self._node.fold_membership(self.pipe_dir, reading, self._clock())
+            if strange:  # the logs have not told of it, nor of its contexts
+                self.schedule.want(True, False, self._monotonic())
         if asked.limits is not None:
             self._node.fold_limits(self.pipe_dir, asked.limits)
+        return asked.answer.outcome
 
     async def close(self) -> None:
         if self._asking is not None:
@@ -220,7 +236,14 @@ class Keeper:
 
     async def _read(self, membership: bool, limits: bool) -> Outcome:
         state, begun = self._node.watch(self.pipe_dir).state, self._clock()
-        if membership or not state.ordinals:
+        if not membership and not limits and self.told and state.ordinals:
+            there = self._clients()
+            unnamed = there - self._named
+            outcome = await self._read_needed(Need(names=bool(unnamed), clients=not unnamed))
+            if outcome is Outcome.OK:
+                self._named = there
+            return outcome
+        if membership or not limits or not state.ordinals:
             asked = await ask_membership(self.control, self._clock, self._named, not state.ordinals or limits)
             self._probed(asked, begun)
             if asked.membership is None:
@@ -259,6 +282,10 @@ class Keeper:
             self._session_at = now if kind == "session_opened" else None
             self.control.session_stays(False)
 
+    def _clients(self) -> frozenset[int]:
+        """As the logs and the answers so far tell."""
+        return frozenset(clients_left(self._node.watch(self.pipe_dir).state))
+
     def _listed(self, asked: Asked) -> frozenset[int]:
         clients = asked.membership.clients.values() if asked.membership else ()
         return frozenset(pid for pids in clients for pid in pids)
@@ -291,4 +318,5 @@ class Keeper:
             watched.watch_detail = f"{asked}: {trouble}" if believed else f"{trouble[:1].upper()}{trouble[1:]}. {asked}"
         watched.watch_remedy = REMEDY if self._logs and not self._logs.believed else None
         self.schedule.polling = watched.watch == "polling"
+        self.schedule.told = self.told
         watched.version = self._logs.version if self._logs else None

@@ -29,6 +29,10 @@ MEMBERSHIP: Final[frozenset[EventKind]] = frozenset(
 )
 """What the logs may tell after which the daemon is asked who is there. Questions and sessions are not among it:
 mpstui's own are in control.log too (fact 8)."""
+MOVES: Final[frozenset[EventKind]] = frozenset(
+    ("client_connected", "context_active", "context_closed", "client_disconnected")
+)
+"""Of these, what logs that tell everything tell whole: who came or went, and where."""
 LIMITS: Final[frozenset[EventKind]] = frozenset(("daemon_started", "server_ready", "limit_set"))
 FREEING: Final[frozenset[EventKind]] = frozenset(
     ("session_closed", "terminate_succeeded", "client_disconnected", "server_exited", "daemon_started")
@@ -53,10 +57,14 @@ class Schedule:
     reconcile: float = 60.0
     """Seconds from the last change to one full reading; 0: never."""
     polling: bool = False
+    told: bool = False
+    """The logs tell who is there: of a client that comes or goes, no more than its name or its end is asked for."""
     asleep: bool = False
     """Nobody is there to be asked, or the one who would be is known to be blocked until a process ends."""
     membership: bool = True
     limits: bool = True
+    moved: bool = False
+    """A client came or went, and the logs have told all of it."""
     _ended: float = -math.inf
     _changed: float = -math.inf
     _complete: float = -math.inf
@@ -68,13 +76,15 @@ class Schedule:
     def changed(self, kind: EventKind, now: float) -> None:
         """The logs told of ``kind``."""
         self._urgent = self._urgent or (self._retry is not None and kind in FREEING)
-        self.want(kind in MEMBERSHIP, kind in LIMITS, now)
+        moved = self.told and kind in MOVES
+        self.want(kind in MEMBERSHIP and not moved, kind in LIMITS, now, moved=moved)
 
-    def want(self, membership: bool, limits: bool, now: float) -> None:
+    def want(self, membership: bool, limits: bool, now: float, *, moved: bool = False) -> None:
         """Something was seen to change."""
-        if membership or limits:
-            if not (self.membership or self.limits):
+        if membership or limits or moved:
+            if not (self.membership or self.limits or self.moved):
                 self._wanted = now
+            self.moved = self.moved or moved
             self.membership = self.membership or membership
             self.limits = self.limits or limits
             self._changed = now
@@ -92,7 +102,7 @@ class Schedule:
             return -math.inf
         if self._retry is not None:
             return self._ended + self._retry
-        if self.membership or self.limits:
+        if self.membership or self.limits or self.moved:
             return max(self._ended + self._spacing, self._wanted + SETTLE)
         if self.polling:
             return self._ended + max(POLLING, self.refresh)
@@ -101,13 +111,14 @@ class Schedule:
         return math.inf
 
     def begin(self, now: float) -> tuple[bool, bool]:
-        """What to ask: who is there, the limits. Both, where nothing in particular was seen to change."""
+        """What to ask: who is there, the limits. Both, where nothing in particular was seen to change; neither, where
+        clients came or went and the logs have told of it."""
         wanted = self.membership, self.limits
-        if not any(wanted):
+        if not any(wanted) and not self.moved:
             wanted = True, True
         quickly = now - self._ended < 2 * self._spacing
         self._spacing = min(LONGEST_SPACING, 2 * self._spacing) if quickly else SPACING
-        self.membership = self.limits = self._urgent = False
+        self.membership = self.limits = self.moved = self._urgent = False
         if all(wanted):
             self._complete = now
         return wanted

@@ -88,3 +88,32 @@ def test_terminate_and_kill_cost_six_commands_at_most(own_node: SimNode, mpstui:
     assert victim.wait(120) == -9 or victim.status() == "exited"
     assert neighbour.status() == "connected"
     neighbour.tell("exit")
+
+
+def test_a_client_that_the_logs_do_not_tell_of_is_among_those_in_danger(
+    own_node: SimNode, mpstui: Mpstui, sent: Sent
+) -> None:
+    """server.log was emptied while it was there: the daemon's own list shows that not everything is in it."""
+    unseen = own_node.spawn("busy")
+    (own_node.log_dir / "server.log").write_bytes(b"")
+    victim = own_node.spawn("endless")
+    told = mpstui("terminate", victim.pid, "--kill", "--pipe-dir", own_node.pipe_dir)
+    assert told.status == 6
+    assert f" {unseen.pid} " in told.err.partition("Share a GPU with it, and run on: ")[2]
+    assert "May share a GPU" not in told.err
+    told = mpstui("terminate", unseen.pid, "--kill", "--yes", "--pipe-dir", own_node.pipe_dir)
+    assert told.status == 0, told
+    own_node.kill_daemon()
+    assert mpstui("set", "client-priority", "1", "--pipe-dir", own_node.pipe_dir).status == 3
+
+
+def test_a_server_that_the_logs_call_ready_and_that_is_starting_again(own_node: SimNode, mpstui: Mpstui) -> None:
+    """What was told is not what is: the server is gone."""
+    client = own_node.spawn("idle")
+    server = own_node.control("get_server_list").strip()
+    client.tell("exit")
+    client.wait(120)
+    own_node.control(f"shutdown_server {server} -f")
+    told = mpstui("set", "active-thread-percentage", "25", "--server", server, "--pipe-dir", own_node.pipe_dir)
+    assert told.status == 1
+    assert "Traceback" not in told.err

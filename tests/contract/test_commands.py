@@ -11,7 +11,7 @@ import time
 import pytest
 
 from contract.harness import Node, control_of, eventually, logged, one_shots, only_server, raw_session
-from mpstui.control import legacy
+from mpstui.control import legacy, questions
 from mpstui.control.answer import Answer, Outcome
 from mpstui.control.holder import HELD_AFTER
 from mpstui.control.mps import MpsControl, binary_version
@@ -263,3 +263,60 @@ async def test_two_programs_at_the_same_moment(node: Node) -> None:
         return asyncio.run(twenty())
 
     assert await asyncio.gather(*(asyncio.to_thread(ask) for _ in range(2))) == [[Outcome.OK] * 20] * 2
+
+
+async def test_a_limit_is_set_and_read_back_in_one_session(node: Node, control: MpsControl) -> None:
+    """The answers come in one piece, and each is known by its form (fact 1)."""
+    server = await started(control)
+
+    async def sent() -> list[str]:
+        lines = (node.log_dir / "control.log").read_text(errors="replace").splitlines()
+        return [line.partition("Cmd:")[2] for line in lines if "Cmd:" in line]
+
+    before, processes = len(await sent()), control.channel.sent
+    changes = (
+        (await control.change_active_thread_percentage(33.3), 33.3, 33.3),
+        (await control.change_active_thread_percentage(25, server), 25.0, 25.0),
+        (await control.change_pinned_mem_limit(0, "7G"), None, 7 * GIB),
+        (await control.change_pinned_mem_limit(0, "2G", server), None, 2 * GIB),
+        (await control.change_pinned_mem_limit(0, "0"), None, None),
+        (await control.change_pinned_mem_limit(0, "0", server), None, None),
+        (await control.change_client_priority(1), None, 1),
+    )
+    for (set_, read), answered, in_force in changes:
+        assert (set_.outcome, set_.value, read.outcome, read.value) == (Outcome.OK, answered, Outcome.OK, in_force)
+    assert control.channel.sent - processes == len(changes)
+    assert len(await sent()) - before == 2 + 6 * 3
+    for set_, read in (
+        await control.change_active_thread_percentage(25, NO_SERVER),
+        await control.change_pinned_mem_limit(0, "2G", NO_SERVER),
+    ):
+        assert (set_.outcome, read.outcome) == (Outcome.REFUSED, Outcome.REFUSED)
+        assert "not found" in set_.message
+
+
+async def test_clients_are_listed_in_one_session_with_others(node: Node, control: MpsControl) -> None:
+    client = await node.spawn()
+    server = await only_server(control)
+    before = control.channel.sent
+    asked = (
+        questions.priority(),
+        questions.client_list(server),
+        questions.default_percentage(),
+        questions.device_query(),
+    )
+    priority, listed, percentage, devices = await control.ask_all(*asked)
+    assert (priority.value, listed.value, percentage.value) == (0, (client.pid,), 100.0)
+    assert devices.value == (await control.device_query()).value
+    assert control.channel.sent == before + 2
+    await client.stop()
+
+
+async def test_a_user_who_may_not_set_is_told_so_in_one_session(node: Node) -> None:
+    other = control_of(node, uid=OTHER_USER)
+    for set_, _ in (
+        await other.change_active_thread_percentage(10),
+        await other.change_pinned_mem_limit(0, "1G"),
+        await other.change_client_priority(1),
+    ):
+        assert set_.outcome is Outcome.NOT_PERMITTED

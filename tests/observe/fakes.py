@@ -54,6 +54,11 @@ class FakeControl:
             return Answer(command, self.outcome, message=f"it is {self.outcome.value}")
         return Answer(command, Outcome.OK, value)
 
+    async def ask_all(self, *asked):
+        """Each question's own answer."""
+        words = [question.command.split() for question in asked]
+        return tuple([await getattr(self, command)(*arguments) for command, *arguments in words])
+
     async def get_server_list(self):
         return self._answer("get_server_list", (634,))
 

@@ -192,3 +192,36 @@ async def test_held_names_the_holder(watched):
         holder.stdin.close()
         await asyncio.to_thread(holder.wait)
     await watched.until(lambda d: d.health == "ok")
+
+
+async def test_a_client_that_comes_or_goes_costs_two_commands(watched):
+    """The first one comes with its server, and with a complete reading."""
+    first = await watched.spawn("idle")
+    await watched.until(lambda d: [c for c in d.clients() if c.contexts and c.id and c.memory_limit_known])
+    control_log = watched.node.log_dir / "control.log"
+
+    def commands() -> list[bytes]:
+        return [line.partition(b"Cmd:")[2] for line in control_log.read_bytes().splitlines() if b"Cmd:" in line]
+
+    async def settled() -> None:
+        """Nothing is wanted and nothing under way any more, but the reading that follows a minute after a change."""
+        (keeper,) = watched.collector._keepers.values()
+        deadline = time.monotonic() + 120
+        while keeper._asking or keeper.schedule.membership or keeper.schedule.limits or keeper.schedule.moved:
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.01)
+
+    await settled()
+    before = commands()
+    second = await watched.spawn("idle", user="bob", command="python late.py")
+    daemon = await watched.until(lambda d: [c for c in d.clients() if c.pid == second.pid and c.contexts and c.id])
+    (found,) = [c for c in daemon.clients() if c.pid == second.pid]
+    assert (found.user, found.command, found.active_thread_percentage) == ("bob", "python late.py", 100.0)
+    await settled()
+    assert commands()[len(before) :] == [b"get_default_active_thread_percentage", b"ps"]
+    before = commands()
+    second.tell("exit")
+    await watched.until(lambda d: pids(d) == {first.pid})
+    await settled()
+    server = watched.daemon.servers[0].pid
+    assert commands()[len(before) :] == [f"get_client_list {server}".encode(), b"get_default_active_thread_percentage"]
