@@ -32,6 +32,10 @@ _CONTEXT = rb"(?P<pid>[0-9]{1,10})\.(?P<context>[0-9]{1,10})"
 _SECTION = rb"Server (?P<server>[0-9]{1,10})"
 _QUERIED = rb"(?s)(?P<ordinal>[0-9]{1,6}) +(?P<pci>[^ ]+) +(?P<uuid>[^ ]+) +(?P<rest>[^ ].*)"
 _VERSION = rb"Binary version: ([0-9][0-9.]{0,30})"
+MOST_SERVERS = 256
+MOST_CLIENTS = 4096
+"""More than any node has: a device takes 48 clients (fact 13), and a daemon has one server for each user at most.
+A user can have his daemon claim as many as he likes, and each of them costs a look."""
 
 
 class Unreadable(NamedTuple):
@@ -122,12 +126,12 @@ def is_refusal(line: bytes) -> bool:
 
 
 def parse_server_list(stdout: bytes) -> tuple[int, ...] | Unreadable:
-    return _numbers(stdout)
+    return _numbers(stdout, MOST_SERVERS)
 
 
 def parse_client_list(stdout: bytes) -> tuple[int, ...] | Unreadable:
     """PIDs in the daemon's order; a terminated client stays until its process ends (fact 15)."""
-    return _numbers(stdout)
+    return _numbers(stdout, MOST_CLIENTS)
 
 
 def parse_status(stdout: bytes) -> str | Unreadable:
@@ -256,8 +260,10 @@ def _lines(stdout: bytes) -> list[bytes]:
     return [line.rstrip() for line in stdout.split(b"\n") if line.strip()]
 
 
-def _numbers(stdout: bytes) -> tuple[int, ...] | Unreadable:
+def _numbers(stdout: bytes, most: int) -> tuple[int, ...] | Unreadable:
     lines = _lines(stdout)
+    if len(lines) > most:
+        return Unreadable(f"The answer cannot be true: it names {len(lines)}, and no daemon has more than {most}.")
     wrong = next((line for line in lines if not re.fullmatch(_NUMBER, line)), None)
     return tuple(int(line) for line in lines) if wrong is None else _unreadable(wrong)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Iterator
@@ -15,6 +16,8 @@ BLOCK: Final = 1 << 20
 _ROTATED: Final = re.compile(r"\.([0-9]{1,4})")
 _MANY: Final = 64
 _PROBE: Final = 1 << 16
+_PIECES: Final = 4096
+"""What is behind as many holes is not read."""
 
 
 class LogFile:
@@ -26,8 +29,12 @@ class LogFile:
 
     def __init__(self, path: Path, owners: Owners | None = None) -> None:
         self.path = path
-        self._parts: list[tuple[int, int]] = []
+        self._files: list[int] = []
+        self._parts: list[tuple[int, int, int]] = []
+        """Descriptor, where in it the part begins, and its length."""
         self.size = 0
+        self.uid = 0
+        """Whose the newest is, and so what it says."""
         older = sorted(_predecessors(path), reverse=True)[-_MANY:]
         for number, part in (*older, (0, path)):
             try:
@@ -37,21 +44,23 @@ class LogFile:
                     self.close()
                     raise
                 continue
-            length = os.fstat(fd).st_size
-            self._parts.append((fd, length))
-            self.size += length
+            self._files.append(fd)
+            self.uid = os.fstat(fd).st_uid
+            for begin, end in _written(fd):
+                self._parts.append((fd, begin, end - begin))
+                self.size += end - begin
 
     def close(self) -> None:
         """Gives the descriptors back."""
-        for fd, _ in self._parts:
+        for fd in self._files:
             os.close(fd)
-        self._parts = []
+        self._files, self._parts = [], []
 
     def read(self, offset: int, length: int) -> bytes:
         """At most ``length`` bytes, not beyond the part that ``offset`` lies in; empty behind the end."""
-        for fd, size in self._parts:
+        for fd, begin, size in self._parts:
             if offset < size:
-                return os.pread(fd, min(length, size - offset), offset)
+                return os.pread(fd, min(length, size - offset), begin + offset)
             offset -= size
         return b""
 
@@ -77,15 +86,15 @@ class LogFile:
             yield whole
 
     def whole_lines_end(self) -> int:
-        """Where, in the newest part, the last line break is, plus one."""
-        fd, size = self._parts[-1]
-        end = size
-        while end > 0:
-            begin = max(0, end - _PROBE)
-            at = os.pread(fd, end - begin, begin).rfind(b"\n")
-            if at >= 0:
-                return begin + at + 1
-            end = begin
+        """Where, in the newest file, the last line break is, plus one."""
+        for fd, floor, size in reversed(self._parts):
+            end = floor + size
+            while end > floor and fd == self._files[-1]:
+                begin = max(floor, end - _PROBE)
+                at = os.pread(fd, end - begin, begin).rfind(b"\n")
+                if at >= 0:
+                    return begin + at + 1
+                end = begin
         return 0
 
     def offset_of(self, time: float) -> int:
@@ -142,6 +151,22 @@ class LogFile:
             # On with the line that the probe cut; one that fills it is passed over: it has no time, or no end in sight.
             position, whole = (end - len(rest), True) if lines else (end, False)
         return limit, None
+
+
+def _written(fd: int) -> Iterator[tuple[int, int]]:
+    """Where bytes were written, from and to. The rest are holes: ``copytruncate`` leaves one where the writer does not
+    append, and its owner may make the log as large as he likes, in no time and without a byte on the disk."""
+    at, end = 0, os.fstat(fd).st_size
+    try:
+        for _ in range(_PIECES):
+            begin = os.lseek(fd, at, os.SEEK_DATA)
+            at = min(end, os.lseek(fd, begin, os.SEEK_HOLE))
+            if begin >= at:
+                return
+            yield begin, at
+    except OSError as error:
+        if error.errno != errno.ENXIO:  # no data behind that
+            yield 0, end
 
 
 def _predecessors(path: Path) -> Iterator[tuple[int, Path]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
+import os
 import time as system
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
@@ -13,7 +14,7 @@ from typing import Final
 from mpstui.history.ahead import parsed
 from mpstui.history.files import LogFile
 from mpstui.model import Event
-from mpstui.observe.eventlog import TWICE, EventLog
+from mpstui.observe.eventlog import TWICE, EventLog, told_by
 from mpstui.observe.logfile import Owners, UnreadableLogError
 from mpstui.observe.logparse import LogKind, LogParser
 from mpstui.observe.logtail import LogTail
@@ -66,6 +67,8 @@ class LogHistory:
                 errors.append(error)
         if not self._files:
             raise errors[0]
+        others = {file.uid for file in self._files.values()} - {0, os.geteuid()}
+        self._teller = min(others) if others and owners is not None else None
 
     def close(self) -> None:
         """Gives the files back."""
@@ -156,7 +159,8 @@ class LogHistory:
             self._asked |= pids
             for facts in self._people(pids).values() if pids else ():
                 self._told.know(facts, system.time(), event.pipe_dir)
-        return self._told.named(event)
+        event = self._told.named(event)
+        return event if self._teller is None else told_by(self._teller, event)
 
     def _stream(self, kind: LogKind, start: int, until: float | None) -> Iterator[tuple[float, LogKind, Event]]:
         """Events with their times; one without a time has that of the one before."""

@@ -63,8 +63,8 @@ async def ask_membership(
         if word.value is not None:
             status[server] = word.value
         listed = await control.get_client_list(server)
-        if listed.outcome in _HOPELESS:
-            return Asked(listed)
+        if listed.outcome in _HOPELESS or listed.outcome is Outcome.UNREADABLE:
+            return Asked(listed)  # that it has no clients is not known
         if listed.value is not None:
             clients[server] = listed.value
         devices = await control.get_device_client_list(server)

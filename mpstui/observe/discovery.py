@@ -138,7 +138,8 @@ def _discovered(daemons: Sequence[DaemonProcess], well_known: Iterable[str]) -> 
         if identity not in seen:
             seen.add(identity)
             unique.append(path)
-    return unique
+    # What others make in great number does not crowd out the rest.
+    return unique if len(unique) <= _PLACES_LIMIT else sorted(unique, key=_is_others)[: 2 * _PLACES_LIMIT]
 
 
 def how_to_start(pipe_dir: Path) -> str:
@@ -322,7 +323,13 @@ def _matching(pattern: str) -> list[Path]:
             paths = [path / name for path, name in found if unprintable(name) is None]
         else:
             paths = [path / part for path in paths]
-    return sorted((path for path in paths[:_PLACES_LIMIT] if os.path.isdir(path)), key=_natural)
+    paths = sorted(paths, key=_is_others)[:_PLACES_LIMIT]
+    return sorted((path for path in paths if os.path.isdir(path)), key=_natural)
+
+
+def _is_others(path: Path) -> bool:
+    """Whether it is neither root's nor one's own, or not there."""
+    return _owner(path) not in {0, os.geteuid()}
 
 
 def _names(directory: Path) -> list[str]:

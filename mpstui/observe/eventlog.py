@@ -68,6 +68,14 @@ class EventLog:
         self._shown: tuple[Event, ...] | None = ()
         self._people: dict[tuple[Path | None, int], Identity] = {}
         self._users: dict[int, str] = {}
+        self._tellers: dict[Path | None, int] = {}
+
+    def hear(self, pipe_dir: Path, uid: int | None) -> None:
+        """Whose word it is what is told of this daemon, who then tells of himself alone; None: of everybody."""
+        if uid is None:
+            self._tellers.pop(pipe_dir, None)
+        else:
+            self._tellers[pipe_dir] = uid
 
     def know(self, facts: ProcessFacts, now: float, pipe_dir: Path | None = None) -> None:
         """Who a process is, to the daemon of ``pipe_dir``: another one may mean another process by the same number.
@@ -99,7 +107,7 @@ class EventLog:
 
     def named(self, event: Event, when: float | None = None) -> Event:
         """The event with the user and the command of whom it is about, as far as they are known."""
-        if not self._people:
+        if not self._people and not self._tellers:
             return event
         when = event.time if when is None else when
         if event.pid is not None and event.command is None:
@@ -109,7 +117,8 @@ class EventLog:
         if any(suspect.command is None for suspect in event.suspects):
             found = tuple(s if s.command else self._who(event, s.pid, s.uid, when, s.user) for s in event.suspects)
             event = event._replace(suspects=found) if found != event.suspects else event
-        return event
+        teller = self._tellers.get(event.pipe_dir)
+        return event if teller is None else told_by(teller, event)
 
     def _who(self, event: Event, pid: int, uid: int | None, when: float | None, user: str | None = None) -> Suspect:
         known = self._people.get((event.pipe_dir, pid))
@@ -197,6 +206,17 @@ class EventLog:
                 told.confirmed = True
                 return True
         return False
+
+
+def told_by(uid: int, event: Event) -> Event:
+    """The event as it is believed of this user, neither root nor oneself: what it says of others' processes, and whose
+    a number in his logs is, nobody knows. An innocent is not blamed on a stranger's word."""
+    if event.uid not in {None, uid}:
+        event = event._replace(uid=None, user=None, command=None)
+    if any(suspect.uid not in {None, uid} for suspect in event.suspects):
+        found = tuple(s if s.uid in {None, uid} else Suspect(s.pid) for s in event.suspects)
+        event = event._replace(suspects=found)
+    return event
 
 
 def with_xids(fault: Event, numbers: Iterable[str]) -> Event:

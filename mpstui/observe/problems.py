@@ -8,7 +8,7 @@ from typing import Final
 
 from mpstui.blast import bridges
 from mpstui.faults import caveat_text
-from mpstui.model import Daemon, Device, OutsideClient, PendingClient, Problem, Server, Severity
+from mpstui.model import Client, Daemon, Device, OutsideClient, PendingClient, Problem, Server, Severity
 from mpstui.observe.limits import (
     MEMORY_VARIABLE,
     PERCENTAGE_VARIABLE,
@@ -80,13 +80,16 @@ def _of_daemon(daemon: Daemon) -> Iterable[Problem]:
 
 def _of_lies(daemon: Daemon) -> Iterable[Problem]:
     """What cannot be: a user's daemon has that user's processes as clients alone."""
-    false = [client for client in daemon.clients() if client.local and not daemon.simulated]
-    false = [client for client in false if is_lying(daemon.speaker, client.uid, daemon.multiuser)]
-    if false:
-        whose = f"process {false[0].pid} of {false[0].user or false[0].uid}"
+    claimed: list[tuple[str, Server | Client]] = []
+    claimed += [("client", client) for client in daemon.clients() if client.local]
+    claimed += [("server", server) for server in daemon.servers if server.user is not None]
+    false = [(what, of) for what, of in claimed if is_lying(daemon.speaker, of.uid, daemon.multiuser)]
+    if false and not daemon.simulated:
+        what, first = false[0]
+        whose = f"process {first.pid} of {first.user or first.uid}"
         more = f" and {len(false) - 1} more of others" if len(false) > 1 else ""
-        text = f"{daemon.speaker.why[0].upper()}{daemon.speaker.why[1:]} names {whose}{more} as its client."
-        text += " It can have clients of its own user alone, so that is not true."
+        text = f"{daemon.speaker.why[0].upper()}{daemon.speaker.why[1:]} names {whose}{more} as its {what}."
+        text += " It can have a server and clients of its own user alone, so that is not true."
         remedy = "Believe nothing of what it says. mpstui ends no process of another user on its word."
         yield Problem("warning", "daemon_lies", path_text(daemon.pipe_dir), text, remedy)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -109,6 +110,8 @@ class NodeState:
             watched = self.watch(place.pipe_dir)
             before, watched.place = watched.place, place
             watched.state.multiuser = place.multiuser
+            foreign = place.daemon is not None and place.uid not in {None, 0, os.geteuid()}
+            self._events.hear(place.pipe_dir, place.uid if foreign else None)
             old = (before.state, before.daemon) if before else None
             if old == (place.state, place.daemon):
                 continue

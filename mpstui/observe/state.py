@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from mpstui.control.legacy import MOST_CLIENTS
 from mpstui.model import Event, Suspect
 
 
@@ -377,7 +378,8 @@ def _client_connected(state: DaemonState, event: Event, now: float) -> list[Even
     state.pending.pop(event.pid, None)
     state.lost.pop(event.pid, None)
     server.ending = False
-    server.clients[event.pid] = ClientRecord(event.pid, now, connected=event.time, limits=server.limits.copy())
+    if len(server.clients) < MOST_CLIENTS or event.pid in server.clients:
+        server.clients[event.pid] = ClientRecord(event.pid, now, connected=event.time, limits=server.limits.copy())
     return []
 
 
@@ -386,7 +388,7 @@ def _client_of(state: DaemonState, event: Event, now: float) -> ClientRecord | N
     if server is None or event.pid is None:
         return None
     client = server.clients.get(event.pid)
-    if client is None:
+    if client is None and len(server.clients) < MOST_CLIENTS:
         client = server.clients[event.pid] = ClientRecord(event.pid, now)
     return client
 

@@ -60,7 +60,7 @@ while True:
         if data.startswith(b"UI"): s.send(b"+"); continue
         with open(os.path.join(pipe, "heard"), "a") as heard: heard.write(data[1:].decode() + "\n")
         text = answer(data[1:].decode().split()).encode()
-        if text: s.send(b"D" + text)
+        for start in range(0, len(text), 1 << 14): s.send(b"D" + text[start:start + (1 << 14)])
         s.send(b"E")
 """
 

@@ -166,3 +166,11 @@ def asked(pid: int, pipe_dir: Path) -> Iterator[Terminal]:
     with Terminal(argv, environment=environment, columns=400) as terminal:
         terminal.wait_for("PID and owner: ")
         yield terminal
+
+
+def test_status_says_that_a_server_of_somebody_elses_is_none_of_its(stranger: Stranger) -> None:
+    with roots_process() as victim:
+        lying_daemon(stranger, stranger.home / "p", server=victim.pid, clients=[])
+        said = json.loads(mpstui("status", "--json", "--pipe-dir", stranger.home / "p").stdout)
+    (problem,) = [p for p in said["problems"] if p["code"] == "daemon_lies"]
+    assert f"names process {victim.pid} of root as its server" in problem["text"]

@@ -1,0 +1,74 @@
+"""Nobody is blamed on a stranger's word, and his logs take no longer than what is in them (attacks B and D)."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+from mpstui.control.legacy import MOST_CLIENTS
+from mpstui.history.files import LogFile
+
+from .conftest import Stranger
+from .programs import lives, lying_daemon, mpstui, roots_process
+
+
+def _logs(stranger: Stranger, clients: dict[int, int]) -> Path:
+    """Logs of the stranger's own daemon that tell of three faults, each among these processes of these users."""
+    control, server, number = [], [], os.getpid()
+    for i in range(3):
+        when = time.strftime("%Y-%m-%d %H:%M:%S.000", time.gmtime(time.time() - 600 + 100 * i))
+        server.append(f"[{when} Server {number}] Server has started")
+        for pid, uid in clients.items():
+            control.append(f"[{when} Control {number}] NEW CLIENT {pid} from user {uid}: Server already exists")
+            server.append(f"[{when} Server {number}] Client {{PID: {pid}, Context ID: 0}} connected")
+        named = next(iter(clients))
+        server.append(f"[{when} Server {number}] Client {{PID: {named}, Context: 1}} encountered a fatal GPU error.")
+        server.append(f"[{when} Server {number}] Server is handling a fatal GPU error.")
+    folder = stranger.home / "logs"
+    stranger.run("mkdir", folder)
+    stranger.run("tee", folder / "control.log", input="\n".join(control) + "\n")
+    stranger.run("tee", folder / "server.log", input="\n".join(server) + "\n")
+    return folder
+
+
+def test_a_strangers_logs_make_no_suspects_of_others(stranger: Stranger, bystander: Stranger) -> None:
+    victim = bystander.start("sleep", "600")
+    own = stranger.start("sleep", "600")
+    with roots_process() as of_root:
+        _logs(stranger, {victim.pid: bystander.uid, of_root.pid: 0, own.pid: stranger.uid})
+        lying_daemon(stranger, stranger.home / "p", clients=[victim.pid, of_root.pid, own.pid], status="FAULT")
+        ranked = json.loads(mpstui("suspects", "--json", "--pipe-dir", stranger.home / "p", TZ="UTC").stdout)
+        lines = mpstui("events", "--json", "--all", "--pipe-dir", stranger.home / "p", TZ="UTC").stdout.splitlines()
+        assert lives(victim)
+    told = [json.loads(line) for line in lines]
+    faults = [event for event in told if event["kind"] == "fatal_fault"]
+    assert len(faults) == 3
+    assert {one["uid"] for fault in faults for one in fault["suspects"]} <= {None, stranger.uid}
+    assert {event["uid"] for event in told} <= {None, stranger.uid}
+    assert {each["uid"] for each in ranked["suspects"]} <= {stranger.uid}, ranked
+
+
+def test_a_log_with_a_hole_is_read_in_the_time_of_what_is_in_it(stranger: Stranger) -> None:
+    folder = _logs(stranger, {1: stranger.uid})
+    for name in ("control.log", "server.log"):
+        stranger.run("truncate", "-s", "1T", folder / name)
+        stranger.run("sh", "-c", f"printf '%s\\n' '[2026-11-21 00:00:00.000 Other 1] Startup' >> {name}", cwd=folder)
+    lying_daemon(stranger, stranger.home / "p", clients=[])
+    done = mpstui("events", "--all", "--json", "--pipe-dir", stranger.home / "p", TZ="UTC", timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert sum('"fatal_fault"' in line for line in done.stdout.splitlines()) == 3
+    log = LogFile(folder / "server.log")
+    try:
+        assert log.whole_lines_end() == (folder / "server.log").stat().st_size
+    finally:
+        log.close()
+
+
+def test_a_daemon_that_claims_more_clients_than_there_can_be_is_not_looked_after(stranger: Stranger) -> None:
+    """Each of a hundred thousand would be looked up in /proc and shown: `status` took a minute."""
+    lying_daemon(stranger, stranger.home / "p", clients=list(range(1, 1 + 2 * MOST_CLIENTS)), ps=False)
+    said = json.loads(mpstui("status", "--json", "--pipe-dir", stranger.home / "p").stdout)
+    assert [c for d in said["daemons"] for s in d["servers"] for c in s["clients"]] == []
+    assert "cannot be true" in said["daemons"][0]["health_detail"]
