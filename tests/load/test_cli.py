@@ -219,7 +219,7 @@ async def test_nbody_times_a_fixed_amount_of_work_with_and_without_mps(
     assert re.search(r" for \d\.\d\d×10[¹²]+ interactions: ", result["title"]), result["title"]
     median = {(entry["clients"], entry["mps"]): entry["median"] for entry in result["data"]}
     alone = 600
-    """Milliseconds at the simulated rate. A busy machine takes longer; on one, two may even work one after the other."""
+    """Milliseconds at the simulated rate. A busy machine takes longer, or lets two work one after the other."""
     assert median.keys() == {(1, False), (1, True), (2, True), (2, False)}
     assert all(time > 0.95 * alone for time in median.values()), median
 
