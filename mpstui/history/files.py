@@ -12,7 +12,7 @@ from typing import Final
 from mpstui.observe.logfile import Owners, UnreadableLogError, open_log
 from mpstui.observe.logline import LINE_BYTES, Clock
 
-BLOCK: Final = 1 << 20
+BLOCK: Final = 1 << 18
 _ROTATED: Final = re.compile(r"\.([0-9]{1,4})")
 _MANY: Final = 64
 _PROBE: Final = 1 << 16
