@@ -13,6 +13,9 @@ NO_PROOF: Final = "which is not proof: with busy neighbours it often names the w
 """With idle neighbours it named the right one each time, with busy ones the wrong one in 13 of 23 (fact 36)."""
 
 
+NOT_SAID: Final = "the daemon has not said so"
+
+
 class OwnerNote(NamedTuple):
     """A ready-made message to one user whose processes were hit."""
 
@@ -40,6 +43,7 @@ class FaultReport(NamedTuple):
     brief: str
     """The same for a narrow screen."""
     notes: tuple[OwnerNote, ...] = ()
+    """None while the fault is the log's word alone."""
     xids: tuple[Event, ...] = ()
     """What the driver said at the same moment: kind, GPU and address, and a process that is no proof (fact 37)."""
 
@@ -58,6 +62,11 @@ def fault_report(server: Server, fault: ServerFault, snapshot: Snapshot) -> Faul
     since = "" if fault.since is None else f", {format_age(snapshot.time - fault.since)} ago"
     xids = xids_of(fault.since, snapshot.events)
     waits = f"{_count(len(affected))} to end before it takes new ones" if affected else "it is recovering"
+    summary = f"server {server.pid} had a fatal fault{ago}: {waits}{refused}"
+    brief = f"server {server.pid}{since}: {len(affected)} to end; {fault.refused} refused"
+    if not fault.confirmed:  # whoever writes the log may say what he likes: nobody is told to end anything for it
+        summary = f"server.log tells of a fatal fault of server {server.pid}{ago}; {NOT_SAID}"
+        brief = f"server {server.pid}, by its log; {NOT_SAID}"
     return FaultReport(
         server_pid=server.pid,
         fault=fault,
@@ -65,9 +74,9 @@ def fault_report(server: Server, fault: ServerFault, snapshot: Snapshot) -> Faul
         unhurt=tuple(client for client in server.clients if client.key not in affected),
         named=named_text(fault),
         caveat=caveat_text(fault),
-        summary=f"server {server.pid} had a fatal fault{ago}: {waits}{refused}",
-        brief=f"server {server.pid}{since}: {len(affected)} to end; {fault.refused} refused",
-        notes=tuple(_notes(left, fault, snapshot, xids)),
+        summary=summary,
+        brief=brief,
+        notes=tuple(_notes(left, fault, snapshot, xids)) if fault.confirmed else (),
         xids=xids,
     )
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from mpstui.blast import bridges
-from mpstui.faults import caveat_text
+from mpstui.faults import NOT_SAID, caveat_text
 from mpstui.model import Client, Daemon, Device, OutsideClient, PendingClient, Problem, Server, Severity
 from mpstui.observe.limits import (
     MEMORY_VARIABLE,
@@ -207,7 +207,11 @@ def _of_server(server: Server, daemon: Daemon) -> Iterable[Problem]:
             text += " " + caveat_text(fault)
         hit = [key.pid for key in fault.affected if daemon.covers(daemon.find_client(key))] if fault else []
         whom = " " + ", ".join(map(str, hit)) if hit else ""
-        yield Problem("error", "fault", subject, text, f"End the clients hit by it{whom}: their work is lost already.")
+        remedy = f"End the clients hit by it{whom}: their work is lost already."
+        if fault and not fault.confirmed:
+            text = f"server.log tells of a{text[1:]} {NOT_SAID[0].upper()}{NOT_SAID[1:]}."
+            remedy = "End nobody for it before the daemon itself says FAULT: it is asked when its log tells of one."
+        yield Problem("error" if not fault or fault.confirmed else "warning", "fault", subject, text, remedy)
     for client in bridges(server):
         text = f"Client {client.pid} joins clients on {len(client.device_uuids)} devices that are separate without it."
         remedy = "A fault on either side takes both. Keep it to one device, or the others off its devices."

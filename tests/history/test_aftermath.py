@@ -51,10 +51,20 @@ def test_the_radius_is_foretold_as_it_was_on_four_gpus():
     assert report.fault.ended_nearby == ()
 
 
+def said_so(daemon):
+    """The daemon, once its own answer has said FAULT."""
+    servers = (
+        replace(server, fault=server.fault and replace(server.fault, confirmed=True)) for server in daemon.servers
+    )
+    return replace(daemon, servers=tuple(servers))
+
+
 def test_while_one_of_them_lives_new_clients_are_refused_and_counted():
     snapshot, daemon = shot(fold("21:41:53.000", **CONTAINMENT), "21:41:53.000")
     (report,) = fault_reports(daemon, snapshot)
     assert report.fault.refused == 1
+    assert report.summary.endswith("; the daemon has not said so"), "by the log alone"
+    (report,) = fault_reports(said_so(daemon), snapshot)
     assert "3 clients have to end" in report.summary
     snapshot, daemon = shot(fold("21:41:53.500", **CONTAINMENT), "21:41:53.500")
     (report,) = fault_reports(daemon, snapshot)
@@ -138,7 +148,8 @@ def test_owners_get_a_text_of_their_own():
     }
     node.set_facts(node.pids(), facts, at("21:29:12.200"))
     snapshot, daemon = shot(node, "21:29:15.200")
-    (report,) = fault_reports(daemon, snapshot)
+    assert fault_reports(daemon, snapshot)[0].notes == (), "nobody is asked to end anything on the log's word alone"
+    (report,) = fault_reports(said_so(daemon), snapshot)
     assert {note.user: pids(note.clients) for note in report.notes} == {"alice": {1133, 1134}, "bob": {1135}}
     text = next(note.text for note in report.notes if note.user == "bob")
     assert "1135  python 1135.py" in text

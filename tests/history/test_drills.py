@@ -82,9 +82,13 @@ async def test_fault_is_ended_with_its_clients():
         users = {"alice", "bob", "carol"}
 
         def told(snapshot, daemon):
-            """The report of the fault, once it is known whose the processes are."""
+            """The report of the fault, once it is known whose the processes are and the daemon has said FAULT."""
             for report in fault_reports(daemon, snapshot):
-                if {client.user for client in report.left} == users and all(c.user for c in report.unhurt):
+                if (
+                    report.fault.confirmed
+                    and {client.user for client in report.left} == users
+                    and all(c.user for c in report.unhurt)
+                ):
                     return report
             return None
 
@@ -93,7 +97,6 @@ async def test_fault_is_ended_with_its_clients():
         assert {note.user for note in report.notes} == users
         await node.until(lambda s, d: d.servers[0].fault and d.servers[0].fault.refused)
         await node.until(lambda s, d: all(key.start_ticks for key in d.servers[0].fault.affected))
-        await node.until(lambda s, d: d.servers[0].fault.confirmed)
         result = await node.act("end_lost_clients")
         assert result.done, result
         await node.until(lambda s, d: d.servers and d.servers[0].status == "ACTIVE")

@@ -140,8 +140,15 @@ def test_containment_spares_the_client_on_another_device():
     snapshot, daemon = shot(node, "21:41:52.000")
     assert daemon.servers[0].status == "FAULT"
     (problem,) = [problem for problem in snapshot.problems if problem.code == "fault"]
+    assert (problem.severity, "The daemon has not said so." in problem.text) == ("warning", True)
+    assert "90" not in problem.remedy, "the log alone has said so"
+    asked = at("21:41:51.900")
+    node.fold_membership(PIPE, Membership(asked, (910,), {910: "FAULT"}), asked)
+    snapshot, daemon = shot(node, "21:41:52.000")
+    (problem,) = [problem for problem in snapshot.problems if problem.code == "fault"]
     assert "901, 902, 903" in problem.remedy
     assert "904" not in problem.remedy
+    assert problem.severity == "error"
     assert len(daemon.find_client(ProcessKey(902, 77)).contexts) == 2
     _, daemon = shot(fold("21:41:53.650", **CONTAINMENT), "21:41:53.650")
     assert daemon.servers[0].status == "ACTIVE"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mpstui.faults import fault_reports
+from mpstui.observe.readings import Membership
 from mpstui.observe.xid import Xid, parse_line
 from mpstui.sim import SimNode
 from tests.observe.replay import DATA, PIPE, at, events, fold, lines, shot
@@ -37,7 +38,10 @@ def test_nvml_and_the_kernel_tell_of_one(order):
     snapshot, daemon = shot(node, "21:29:15.000")
     (report,) = fault_reports(daemon, snapshot)
     assert report.xids == (event,)
-    note = report.notes[0].text
+    asked = at("21:29:14.000")
+    node.fold_membership(PIPE, Membership(asked, (report.server_pid,), {report.server_pid: "FAULT"}), asked)
+    snapshot, daemon = shot(node, "21:29:15.000")
+    note = fault_reports(daemon, snapshot)[0].notes[0].text
     assert "The driver said: Xid 31" in note
     assert "the kernel names process 1134, which is not proof" in note
 

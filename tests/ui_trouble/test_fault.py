@@ -12,7 +12,7 @@ from mpstui.ui.trouble.fault import FaultScreen
 from tests.ui.screen import push, text_of
 from tests.ui.snapshots import NOW, OTHER_PIPE
 
-from .nodes import FATAL, A, B, C, event, faulted, node, recovered, trouble_app
+from .nodes import FATAL, A, B, C, event, faulted, node, recovered, said, trouble_app
 
 SIZE = (160, 48)
 
@@ -38,6 +38,29 @@ async def test_the_alert_comes_stays_and_gives_way_to_the_recovery_for_a_minute(
         assert "✕ FAULT" not in text
         later = replace(recovered(), time=NOW + 70)
         assert "RECOVERED" not in await push(pilot, later)
+
+
+@pytest.mark.parametrize("size", [SIZE, (80, 24)])
+async def test_what_the_log_alone_says_is_told_as_its_word_and_offers_nothing(size) -> None:
+    app = trouble_app(faulted(A, B, C, confirmed=False))
+    async with app.run_test(size=size) as pilot:
+        text = text_of(app)
+        assert "▲ FAULT? server" in text
+        assert "the daemon has not said so" in text
+        assert "to end" not in text
+        assert "what to do" not in text.lower()
+        await pilot.press("exclamation_mark")
+        told = said(app)
+        assert "nothing is offered: end nobody for it." in told
+        assert "End them" not in told
+        assert "End all" not in told
+        assert "? by the log" in text_of(app)
+        assert "has to end" not in text_of(app)
+        await pilot.press("x", "e", "y", "Y")
+        assert isinstance(app.screen, FaultScreen)
+        assert app.clipboard == "", "no note that asks an owner to end something"
+        await push(pilot, faulted(A, B, C))
+        assert "End all 3: e" in said(app), "once the daemon says so"
 
 
 async def test_a_fault_that_no_log_explains_is_said_too() -> None:

@@ -62,15 +62,17 @@ def alert_lines(snapshot: Snapshot, daemon: Daemon, width: int, most: int, key: 
     """At most ``most`` lines; none where there is nothing to say. ``key`` opens what to do."""
     out: list[Line] = []
     for report in fault_reports(daemon, snapshot):
-        right: Line = (("  ", "text"), (key, "key"), (" what to do ", "text"))
-        left: Line = ((" ✕ FAULT ", "bad"), (report.summary, "bad"))
+        said = report.fault.confirmed
+        right: Line = (("  ", "text"), (key, "key"), (" what to do " if said else " more ", "text"))
+        mark = (" ✕ FAULT ", "bad") if said else (" ▲ FAULT? ", "warn")
+        left: Line = (mark, (report.summary, mark[1]))
         if most < 2 or width_of(left) + width_of(right) > width:
-            left = ((" ✕ FAULT ", "bad"), (report.brief, "bad"))
+            left = (mark, (report.brief, mark[1]))
         out.append(justify(left, right, width))
         why = named_by_log(report.fault, (*report.left, *report.unhurt))
         pids = [str(affected.pid) for affected in report.fault.affected]
         more = f" and {len(pids) - _NAMED} more" if len(pids) > _NAMED else ""
-        still = f"still to end: {', '.join(pids[:_NAMED])}{more}; " if pids else ""
+        still = f"still to end: {', '.join(pids[:_NAMED])}{more}; " if pids and said else ""
         out.append((("         ", "text"), (still, "text"), (why, "warn")))
     for server in daemon.servers:
         if server.fault is None and "FAULT" in (server.status or ""):

@@ -11,7 +11,7 @@ from typing import ClassVar, Final, Literal, cast
 from textual.binding import Binding, BindingType
 
 from mpstui.actions.rescue import targets
-from mpstui.faults import FaultReport, OwnerNote, fault_reports
+from mpstui.faults import NOT_SAID, FaultReport, OwnerNote, fault_reports
 from mpstui.model import Client, ProcessKey, Snapshot
 from mpstui.text import UNKNOWN, format_age
 from mpstui.ui.bars import KeyHint
@@ -23,9 +23,11 @@ from mpstui.ui.trouble.alert import named_by_log, recovery, recovery_text
 from mpstui.ui.trouble.base import Para, TroubleScreen, owner
 from mpstui.ui.typeahead import opens
 
-State = Literal["left", "ended", "unhurt"]
+State = Literal["left", "claimed", "ended", "unhurt"]
+"""``claimed``: hit by the log's word alone."""
 _STATE = {
     "left": ("✕ has to end", "bad"),
+    "claimed": ("? by the log", "warn"),
     "ended": ("✓ ended", "good"),
     "unhurt": ("● runs on", "dim"),
 }
@@ -109,17 +111,18 @@ class FaultScreen(TroubleScreen):
         present = fault_reports(daemon, snapshot) if daemon else ()
         for report in present:
             self._reports[report.server_pid] = report
+            hit: State = "left" if report.fault.confirmed else "claimed"
             for client in (*report.left, *report.unhurt):
-                state: State = "left" if client in report.left else "unhurt"
+                state: State = hit if client in report.left else "unhurt"
                 named = client.pid in report.fault.named
                 self._seen[client.key] = Victim(client.key, state, report.server_pid, client, named)
             for key in report.fault.affected:
-                self._seen.setdefault(key, Victim(key, "left", report.server_pid))
+                self._seen.setdefault(key, Victim(key, hit, report.server_pid))
         left = {key for report in present for key in report.fault.affected}
         for key, victim in self._seen.items():
-            if victim.state == "left" and key not in left:
+            if victim.state in {"left", "claimed"} and key not in left:
                 self._seen[key] = replace(victim, state="ended")
-        order = ("left", "ended", "unhurt")
+        order = ("left", "claimed", "ended", "unhurt")
         self._set_rows(sorted(self._seen.values(), key=lambda v: (order.index(v.state), v.key.pid)))
 
     def _set_rows(self, rows: list[Victim]) -> None:
@@ -165,7 +168,8 @@ class FaultScreen(TroubleScreen):
             return "Fault", said
         if all(report.server_pid != lasting.server_pid for lasting in self._lasting):
             return f"Server {report.server_pid} has recovered", list(self._recovered(report, snapshot))
-        return f"Server {report.server_pid} in FAULT", [*self._happened(report, snapshot), *self._offers(report)]
+        said = [*self._happened(report, snapshot), *self._offers(report)]
+        return f"Server {report.server_pid} in FAULT{'' if report.fault.confirmed else '?'}", said
 
     def _recovered(self, report: FaultReport, snapshot: Snapshot) -> Iterator[Para]:
         daemon = self.daemon
@@ -192,7 +196,10 @@ class FaultScreen(TroubleScreen):
         if fault.since is not None:
             clock = time.strftime("%H:%M:%S", time.localtime(fault.since))
             since = f"since {clock}, {format_age(snapshot.time - fault.since)}"
-        yield Para(f"A fatal fault, {since}. {count(fault.refused, 'new connection')} refused so far.", "bad", "✕")
+        if fault.confirmed:
+            yield Para(f"A fatal fault, {since}. {count(fault.refused, 'new connection')} refused so far.", "bad", "✕")
+        else:
+            yield Para(f"server.log tells of a fatal fault, {since}; {NOT_SAID}.", "warn", "▲")
         named = named_by_log(fault, tuple(v.client for v in self._seen.values() if v.client is not None))
         worth = ": with busy neighbours it often names the wrong one" if fault.named else ": whose it was is not known"
         yield Para(f"{named}{worth}.", "text", "·")
@@ -201,12 +208,18 @@ class FaultScreen(TroubleScreen):
         for xid in report.xids:
             yield Para(f"The driver said: {with_indices(xid.detail, indices)}.", "text", "·")
         yield Para(f"{self.k('suspects', 'B')} compares it with earlier faults: who was there each time.", "text", "·")
-        if fault.affected:
+        if fault.affected and fault.confirmed:
             pids = ", ".join(str(key.pid) for key in fault.affected)
             yield Para(f"Still to end before the server takes new clients: {pids}.", "bold", "▸")
         yield Para()
 
     def _offers(self, report: FaultReport) -> Iterator[Para]:
+        if not report.fault.confirmed:
+            text = (
+                "The daemon is asked once when its log tells of a fault. Until it says FAULT itself, nothing is offered"
+            )
+            yield Para(f"{text}: end nobody for it.", "text", "▸")
+            return
         note = self._note(report)
         to = owner(note.user, note.uid) if note else UNKNOWN
         every = f", {self.k('fault.copy_all', 'Y')} those to all {len(report.notes)}" if len(report.notes) > 1 else ""

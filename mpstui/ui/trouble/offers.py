@@ -67,9 +67,10 @@ class WithTrouble(InkScreen):
 
         clients = daemon is not None and any(True for _ in daemon.clients())
         waiting = bool(snapshot.outside) or (daemon is not None and bool(daemon.pending or daemon.lost))
-        faulted = daemon is not None and any(server.fault for server in daemon.servers)
+        faults = [server.fault for server in daemon.servers if server.fault] if daemon is not None else []
+        what = "What to do" if any(fault.confirmed for fault in faults) else "Fault?"
         return [
-            *([KeyHint(key("fault", "!"), "What to do", "trouble('fault')", 9)] if faulted else []),
+            *([KeyHint(key("fault", "!"), what, "trouble('fault')", 9)] if faults else []),
             *([KeyHint(key("users", "W"), "Waiting", "trouble('users')", 7)] if waiting else []),
             KeyHint(key("blast", "b"), "Blast radius", "trouble('blast')", 3, clients),
             KeyHint(key("events", "E"), "Events", "trouble('events')", 2),
