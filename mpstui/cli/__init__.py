@@ -257,6 +257,7 @@ async def _headless(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) ->
     """``status``, ``doctor``, ``set`` and ``terminate``: one reading of what is needed, at most one change, done."""
     from mpstui.actions.types import ExitStatus
     from mpstui.node import UnusableNode, open_node
+    from mpstui.observe.asking import STATUS
     from mpstui.observe.collector import Collector
 
     try:
@@ -272,7 +273,8 @@ async def _headless(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) ->
             if (refused := refuse_value(options, collector, dirs)) is not None:
                 return refused
             return await change(options, collector)
-        snapshot = await collector.once(rates=options.command == "status")
+        shown = options.command == "status"
+        snapshot = await collector.once(rates=shown, need=STATUS if shown else None)
         if options.command == "status":
             from mpstui.cli.status import exit_status, print_text, to_json
 

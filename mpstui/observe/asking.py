@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
 
 from mpstui.control import questions
 from mpstui.control.answer import Answer, Outcome
@@ -24,8 +24,14 @@ class Need(NamedTuple):
     """Its ordinals (fact 11)."""
     clients: bool = False
     """Of each server, as the daemon lists them: what cannot be forged (fact 10)."""
+    servers: bool = False
+    """How each server is, and its percentage."""
     names: bool = False
-    """The rows of ``ps``, which a client can forge; nothing can be asked behind it in the same session."""
+    """The rows of ``ps``, which a client can forge: nothing could be told apart behind them, in the same session."""
+
+
+STATUS: Final = Need(percentage=True, priority=True, devices=True, clients=True, servers=True, names=True)
+"""For a whole snapshot: memory limits and contexts are in the logs, all of them where those tell everything."""
 
 
 class Asked(NamedTuple):
@@ -90,31 +96,50 @@ async def ask_membership(
 
 
 async def ask_for(control: MpsControl, clock: Callable[[], float], need: Need, servers: Sequence[int]) -> Asked:
-    """What is needed, in one session; of the clients of these ``servers``, which the logs have told."""
+    """What is needed, in one session, and the rows of ``ps`` in another; of these ``servers``, one at most, of which
+    the logs have told."""
     started = clock()
     wanted: dict[str, questions.Question[object]] = {}
     if need.priority:
         wanted["priority"] = questions.priority()
-    if need.clients:
-        wanted |= {f"clients of {server}": questions.client_list(server) for server in servers[:1]}
-    if need.clients or need.percentage or need.names or not (need.priority or need.devices):
+    for server in servers[:1]:
+        if need.servers:
+            wanted[f"status of {server}"] = questions.server_status(server)
+        if need.clients:
+            wanted[f"clients of {server}"] = questions.client_list(server)
+    if need.clients or need.percentage or need == Need():
         wanted["percentage"] = questions.default_percentage()
-    if need.names:
-        wanted["rows"] = questions.ps()
+    if need.servers:
+        wanted |= {f"percentage of {server}": questions.percentage(server) for server in servers[:1]}
     if need.devices:
         wanted["devices"] = questions.device_query()
-    answers = dict(zip(wanted, await control.ask_all(*wanted.values()), strict=True))
-    last = next((a for a in answers.values() if a.outcome in _HOPELESS), tuple(answers.values())[-1])
-    if last.outcome in _HOPELESS:
-        return Asked(last)
+    answers: dict[str, Answer[Any]] = {}
+    if wanted:
+        answers = dict(zip(wanted, await control.ask_all(*wanted.values()), strict=True))
     told = {name: answer.value for name, answer in answers.items()}
-    clients = {server: found for server in servers if (found := told.get(f"clients of {server}")) is not None}
+    clients = _of_servers("clients", servers, told)
+    hopeless = next((answer for answer in answers.values() if answer.outcome in _HOPELESS), None)
+    if hopeless is None and need.names and (any(clients.values()) or not need.clients):
+        answers["rows"] = rows = await control.ps()
+        told["rows"] = rows.value
+        hopeless = rows if rows.outcome in _HOPELESS else None
+    if hopeless is not None:
+        return Asked(hopeless)
     return Asked(
-        next((a for a in answers.values() if a.ok), last),
-        Membership(started, tuple(servers), clients=clients, rows=told.get("rows") or ()),
-        LimitReading(started, told.get("percentage"), told.get("priority")),
+        next((answer for answer in answers.values() if answer.ok), tuple(answers.values())[-1]),
+        Membership(started, tuple(servers), _of_servers("status", servers, told), clients, rows=told.get("rows") or ()),
+        LimitReading(
+            started,
+            told.get("percentage"),
+            told.get("priority"),
+            server_percentage=_of_servers("percentage", servers, told),
+        ),
         query=told.get("devices"),
     )
+
+
+def _of_servers(what: str, servers: Sequence[int], told: Mapping[str, Any]) -> dict[int, Any]:
+    return {server: found for server in servers if (found := told.get(f"{what} of {server}")) is not None}
 
 
 async def ask_limits(

@@ -16,7 +16,7 @@ from mpstui.observe.asking import Asked, Need, ask_for, ask_limits, ask_membersh
 from mpstui.observe.health import clients_left, is_silent
 from mpstui.observe.limits import MEMORY_VARIABLE
 from mpstui.observe.logfile import REMEDY, owners_of
-from mpstui.observe.readings import fold_devices
+from mpstui.observe.readings import Membership, fold_devices
 from mpstui.observe.reducer import NodeState
 from mpstui.observe.schedule import Schedule
 from mpstui.observe.state import DaemonState
@@ -190,32 +190,40 @@ class Keeper:
             await self._watched(self._ask_for(need))
 
     async def _ask_for(self, need: Need) -> None:
-        before = self._clients()
         try:
-            outcome = await self._read_needed(need)
-            if outcome is Outcome.OK and need.clients and self._clients() - before:
-                await self._read(True, True)  # server.log does not tell of all of them
+            outcome, differs = await self._read_needed(need)
+            if outcome is Outcome.OK and differs:
+                await self._read(True, True)
         finally:
             self._asking = None
 
-    async def _read_needed(self, need: Need) -> Outcome:
-        """What ``need`` names, folded into what the logs tell."""
+    async def _read_needed(self, need: Need) -> tuple[Outcome, bool]:
+        """What ``need`` names, folded into what the logs tell; and whether the answers say something else than those,
+        so that a complete reading has to follow."""
         state, begun = self._node.watch(self.pipe_dir).state, self._clock()
         asked = await ask_for(self.control, self._clock, need, tuple(state.servers))
         self._unreported |= self._fold_logs()
         self._probed(asked, begun)
         if asked.query is not None:
             fold_devices(state, asked.query)
-        if asked.membership is not None and self.told:
-            strange = self._listed(asked) - self._clients() - {0}
+        differs = asked.membership is not None and self._differs(asked.membership, need)
+        if asked.membership is not None:
             # Which servers there are is the logs' word here, and one may have gone or come meanwhile.
             reading = asked.membership._replace(servers=tuple(state.servers))
             self._node.fold_membership(self.pipe_dir, reading, self._clock())
-            if strange:  # the logs have not told of it, nor of its contexts
-                self.schedule.want(True, False, self._monotonic())
         if asked.limits is not None:
             self._node.fold_limits(self.pipe_dir, asked.limits)
-        return asked.answer.outcome
+        return asked.answer.outcome, differs
+
+    def _differs(self, reading: Membership, need: Need) -> bool:
+        """Whether a server or a client is otherwise than the logs have told by now."""
+        servers = self._node.watch(self.pipe_dir).state.servers
+        listed = {pid for pids in reading.clients.values() for pid in pids} - {0}
+        return (
+            not listed <= self._clients()
+            or (need.clients and not servers.keys() <= reading.clients.keys())
+            or (need.servers and any(reading.status.get(pid) != server.status for pid, server in servers.items()))
+        )
 
     async def close(self) -> None:
         if self._asking is not None:
@@ -239,9 +247,11 @@ class Keeper:
         if not membership and not limits and self.told and state.ordinals:
             there = self._clients()
             unnamed = there - self._named
-            outcome = await self._read_needed(Need(names=bool(unnamed), clients=not unnamed))
+            outcome, differs = await self._read_needed(Need(names=bool(unnamed), clients=not unnamed))
             if outcome is Outcome.OK:
                 self._named = there
+            if differs:
+                self.schedule.want(True, False, self._monotonic())
             return outcome
         if membership or not limits or not state.ordinals:
             asked = await ask_membership(self.control, self._clock, self._named, not state.ordinals or limits)

@@ -117,3 +117,28 @@ def test_a_server_that_the_logs_call_ready_and_that_is_starting_again(own_node: 
     told = mpstui("set", "active-thread-percentage", "25", "--server", server, "--pipe-dir", own_node.pipe_dir)
     assert told.status == 1
     assert "Traceback" not in told.err
+
+
+def test_status_costs_eight_commands_at_most_and_tells_all(own_node: SimNode, mpstui: Mpstui, sent: Sent) -> None:
+    own_node.control("set_default_device_pinned_mem_limit 1 20G")
+    clients = [own_node.spawn("idle", devices=(0, 1)), own_node.spawn("busy", argv0=b"x\n4711 9 1 GPU-1 1 forged")]
+    server = own_node.control("get_server_list").strip()
+    own_node.control(f"set_active_thread_percentage {server} 25\nset_device_pinned_mem_limit {server} 0 2G")
+    sent()
+    told = mpstui("status", "--json", "--pipe-dir", own_node.pipe_dir)
+    assert told.status == 0, told
+    commands = sent()
+    assert 2 <= len(commands) <= 8, commands
+    (daemon,) = told.json["daemons"]
+    (found,) = daemon["servers"]
+    assert (daemon["default_active_thread_percentage"], daemon["default_client_priority"]) == (100.0, 0)
+    assert daemon["default_pinned_mem_limits"] == {"1": 20 << 30}
+    assert (found["status"], found["active_thread_percentage"]) == ("ACTIVE", 25.0)
+    assert found["pinned_mem_limits"] == {"0": 2 << 30, "1": 20 << 30}
+    assert {client["pid"] for client in found["clients"]} == {client.pid for client in clients}
+    for client in found["clients"]:
+        assert client["id"] is not None
+        assert client["pid_proved"] is True
+        uuids = [context["device_uuid"] for context in client["contexts"]]
+        assert uuids == [device["uuid"] for device in told.json["devices"]][: len(uuids)]
+        assert (len(uuids), client["outdated_limits"]) == (2 if client["pid"] == clients[0].pid else 1, True)

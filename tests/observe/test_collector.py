@@ -59,7 +59,7 @@ async def test_a_connect_is_seen_from_the_log_and_asked_about_once(node):
     assert node.clock.now - begun < 1.5  # the clock runs on while threads are waited for
     assert node.control.sent[before:] == []
     await node.pass_time(10)
-    assert node.control.sent[before:] == ["get_default_active_thread_percentage", "ps"]
+    assert node.control.sent[before:] == ["ps"]
     client = next(c for c in node.daemon.clients() if c.pid == 700)
     assert [context.device_uuid for context in client.contexts] == [UUID]
 
