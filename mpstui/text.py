@@ -146,3 +146,10 @@ def client_pids(pids: Sequence[int], most: int = 8) -> str:
 def by_device(limits: Mapping[str, int]) -> list[tuple[str, int]]:
     """In the order of the ordinals, UUIDs after them."""
     return sorted(limits.items(), key=lambda item: (not item[0].isdecimal(), len(item[0]), item[0]))
+
+
+def about(subject: str | None, text: str) -> str:
+    """``server 7: 2 clients wait``; the subject once only, where the text begins with it."""
+    if not subject or text.casefold().startswith(f"{subject.casefold()} "):
+        return text
+    return f"{subject}: {text}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mpstui.text import (
+    about,
     format_age,
     format_change,
     format_percentage,
@@ -114,3 +115,10 @@ def test_a_limit_within_a_gib_is_not_any_other_within_it(limit: int, read: int, 
 )
 def test_the_unit_that_mps_takes(typed: str, mib: int) -> None:
     assert taken_limit(typed) == mib << 20
+
+
+def test_a_text_that_begins_with_its_subject_does_not_name_it_twice() -> None:
+    assert about("client 645", "Client 645 was terminated.") == "Client 645 was terminated."
+    assert about("client 64", "Client 645 was terminated.") == "client 64: Client 645 was terminated."
+    assert about("server 7", "2 clients wait.") == "server 7: 2 clients wait."
+    assert about(None, "It waits.") == "It waits."

@@ -195,10 +195,10 @@ def _devices(daemon: Daemon, snapshot: Snapshot) -> tuple[Device, ...]:
 def _reached(daemon: Daemon, server: Server | None) -> tuple[tuple[str, str], tuple[str, ...]]:
     """Who gets a new limit, and the clients that keep the old one."""
     if server is not None:
-        return ("reaches", f"clients that connect to server {server.pid} from now on"), tuple(
+        return ("applies to", f"clients that connect to server {server.pid} from now on"), tuple(
             client_line(c) for c in server.clients
         )
-    return ("reaches", "servers that start from now on, and their clients"), tuple(
+    return ("applies to", "servers that start from now on, and their clients"), tuple(
         client_line(c) for c in daemon.clients()
     )
 
@@ -215,7 +215,7 @@ def _percentage(request: Request, snapshot: Snapshot, daemon: Daemon) -> Preview
         value = parse_percentage(request.value)
     except Refused as refused:
         return Preview(title, tuple(facts), not_reached, error=str(refused), error_status=refused.status)
-    facts += [("becomes", _share(value, devices)), reaches]
+    facts += [("new value", _share(value, devices)), reaches]
     warnings = []
     for device in devices:
         share = sm_share(value, device)
@@ -239,11 +239,11 @@ def _memory(request: Request, snapshot: Snapshot, daemon: Daemon) -> Preview:
     except Refused as refused:
         return Preview(title, tuple(facts), not_reached, error=str(refused), error_status=refused.status)
     if size is None:
-        facts += [("becomes", f"none on device {ordinal}"), reaches]
+        facts += [("new value", f"none on device {ordinal}"), reaches]
         return Preview(title, tuple(facts), not_reached)
     device = snapshot.device(daemon.ordinals[ordinal])
     of = f" of {format_size(device.memory_total)}" if device and device.memory_total else ""
-    facts += [("becomes", f"{format_size(size)}{of} a client on device {ordinal}"), reaches]
+    facts += [("new value", f"{format_size(size)}{of} a client on device {ordinal}"), reaches]
     warnings = []
     if device and device.memory_total and size > device.memory_total:
         warnings.append(f"more than the device has: {format_size(device.memory_total)}")
@@ -267,7 +267,7 @@ def _priority(request: Request, daemon: Daemon) -> Preview:
         value = parse_priority(request.value)
     except Refused as refused:
         return Preview(title, tuple(facts), not_reached, error=str(refused), error_status=refused.status)
-    facts += [("becomes", PRIORITIES[value]), ("reaches", "clients that connect from now on")]
+    facts += [("new value", PRIORITIES[value]), ("applies to", "clients that connect from now on")]
     return Preview(title, tuple(facts), not_reached)
 
 
@@ -376,7 +376,7 @@ def _end_clients(request: Request, daemon: Daemon) -> Preview:
             f"without it {endangered} other{'s' if endangered > 1 else ''} would be lost",
         )
     elif not kill:
-        warnings = ("a terminated client keeps its place among the clients until its process ends",)
+        warnings = ("the client still counts as a client until its process ends",)
     if daemon.watch == "polling":
         warnings += (
             "the daemon's logs cannot be read: if somebody has terminated it before, this blocks the whole daemon "
@@ -416,7 +416,7 @@ def _others(chosen: Sequence[Client], daemon: Daemon) -> tuple[Others, ...]:
     groups = (
         (f"Share a GPU with {them}, and run on", beside),
         (
-            f"Share no GPU with {them}, but a fault of {'theirs' if len(chosen) > 1 else 'its'} would reach them",
+            f"More clients on other GPUs would be lost if {'one of them' if len(chosen) > 1 else 'it'} faults",
             further,
         ),
         (f"May share a GPU with {them}: not all GPUs are known", unknown),

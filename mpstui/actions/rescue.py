@@ -107,7 +107,7 @@ def preview_rescue(request: Request, snapshot: Snapshot) -> Preview:
             ("ends", f"process {chosen[0].pid}, which holds a control session open; no client is touched"),
             ("then", "the daemon answers again at once"),
         )
-        return Preview(title, facts, hits=hits, warnings=("whoever works in that session loses it",))
+        return Preview(title, facts, hits=hits, warnings=("the person who works in that session loses it",))
     if request.action == "unblock":
         facts = (
             ("ends", f"process {chosen[0].pid}; its GPU work was ended by the first terminate_client"),

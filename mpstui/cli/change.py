@@ -135,8 +135,9 @@ def _set_request(options: argparse.Namespace, pipe_dir: Path) -> Request:
 
 def _tell(shown: Preview) -> None:
     """What a new limit comes to, and what is odd about it."""
+    width = max((len(label) for label, _ in shown.facts), default=0)
     for label, text in shown.facts:
-        print(f"  {label:<8} {text}", file=sys.stderr)
+        print(f"  {label:<{width}}  {text}", file=sys.stderr)
     for warning in shown.warnings:
         print(f"  ▲ {warning}", file=sys.stderr)
 

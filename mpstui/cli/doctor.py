@@ -19,6 +19,7 @@ from mpstui.model import Snapshot
 from mpstui.observe.discovery import discover
 from mpstui.observe.logfile import UnreadableLogError
 from mpstui.observe.sources import NodeSources
+from mpstui.text import about
 
 _MARK: Final[dict[Verdict, str]] = {"ok": "ok", "unknown": "?", "warning": "warning", "error": "ERROR"}
 TROUBLE: Final = 1
@@ -89,7 +90,7 @@ def _print_text(snapshot: Snapshot, findings: Sequence[Finding]) -> None:
     if snapshot.source == "simulated":
         print("SIMULATED — no GPU, no real daemon")
     for finding in findings:
-        print(f"{_MARK[finding.verdict]:<8} {finding.check:<16} {finding.subject}: {finding.evidence}")
+        print(f"{_MARK[finding.verdict]:<8} {finding.check:<16} {about(finding.subject, finding.evidence)}")
         if finding.remedy and finding.verdict != "ok":
             print(f"{'':<8} {'':<16} → {finding.remedy}")
     numbers = {verdict: sum(finding.verdict == verdict for finding in findings) for verdict in _MARK}

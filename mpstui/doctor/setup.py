@@ -16,6 +16,7 @@ _LARGE_LOG: Final = 1 << 30
 _FAST_LOG: Final = 10 << 20
 """Bytes an hour: a ``ps`` each second writes about 1 MB an hour without a client, and 15 with 46 (fact 8)."""
 _SHM: Final = 64 << 20
+_SILENT: Final = "without MPS, and no error says so"
 _SHARED: Final = (
     "nfs",
     "lustre",
@@ -103,7 +104,7 @@ def _directory(place: DirectoryFacts, subject: str) -> Iterator[Finding]:
 
 def _closed(mode: int, subject: str) -> Iterator[Finding]:
     if not mode & 0o001:
-        text = f"its mode is {mode:04o}: only its owner's clients reach the daemon; others run without MPS, in silence"
+        text = f"its mode is {mode:04o}: only its owner's clients reach the daemon; other programs run {_SILENT}"
         yield Finding("pipe_dir", "warning", subject, text, f"chmod 755 {subject}, unless that is meant.")
 
 
@@ -189,8 +190,8 @@ def compute_mode(facts: Facts) -> Iterator[Finding]:
             remedy = f"nvidia-smi -i {device.index} -c EXCLUSIVE_PROCESS"
             yield Finding("compute_mode", "error", subject, "its compute mode is Prohibited", remedy)
         elif mode != "Exclusive_Process":
-            text = f"its compute mode is {mode}: whoever misses the daemon computes past it, in silence"
-            remedy = f"With one daemon for it: nvidia-smi -i {device.index} -c EXCLUSIVE_PROCESS (reaches all users)"
+            text = f"its compute mode is {mode}: a program that does not find the daemon runs {_SILENT}"
+            remedy = f"With one daemon for it: nvidia-smi -i {device.index} -c EXCLUSIVE_PROCESS (holds for all users)"
             yield Finding("compute_mode", "warning", subject, text, remedy)
         else:
             yield Finding("compute_mode", "ok", subject, "its compute mode is Exclusive_Process")

@@ -128,7 +128,13 @@ def _confused(facts: Facts, daemon: Daemon, set_to: str | None) -> Iterator[Find
 def memory_limits(facts: Facts) -> Iterator[Finding]:
     """Limits that are smaller than a context, or that promise more than the device has."""
     found = [*_small_limits(facts), *_promised(facts), *_past_a_limit(facts)]
-    yield from found or [Finding("memory_limits", "ok", "limits", "they fit, as far as there are any")]
+    limited = any(_limits_on(device, facts) for device in facts.snapshot.devices) or any(
+        limits
+        for daemon in facts.snapshot.daemons
+        for limits in (daemon.default_pinned_mem_limits, *(s.pinned_mem_limits for s in daemon.servers))
+    )
+    text = "the memory limits fit the devices" if limited else "no memory limit is set"
+    yield from found or [Finding("memory_limits", "ok", "limits", text)]
 
 
 def _small_limits(facts: Facts) -> Iterator[Finding]:
@@ -172,7 +178,9 @@ def _promised(facts: Facts) -> Iterator[Finding]:
                 f"the limits of {len(promised)} clients come to {format_size(sum(promised))}, "
                 f"and it has {format_size(device.memory_total)}"
             )
-            remedy = "Lower the limit for new clients, or put some of them elsewhere; plan works it out."
+            remedy = (
+                "Lower the limit for new clients, or put some of them elsewhere; mpstui plan works out limits that fit."
+            )
             yield Finding("memory_limits", "warning", subject_of(device), text, remedy)
 
 

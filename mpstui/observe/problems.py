@@ -157,19 +157,23 @@ def _of_pending(daemon: Daemon) -> Iterable[Problem]:
     for pending in daemon.pending:
         waiting.setdefault(pending.server_pid, []).append(pending)
     for server, group in waiting.items():
-        users = ", ".join(dict.fromkeys(str(p.user or p.uid) for p in group))
+        users = ", ".join(dict.fromkeys(p.user or f"UID {p.uid}" for p in group))
         many = len(group) > 1
-        who = f"{_waiting(group)} of user{'s' if ',' in users else ''} {users}"
+        who = f"{_waiting(group)} ({users})"
+        they = "they get" if many else "it gets"
         subject = path_text(daemon.pipe_dir) if many or group[0].pid is None else f"client {group[0].pid}"
         unseen = " Whether it still waits cannot be seen from here." if group[-1].pid is None else ""
         if server is None:
             text = f"{who} wait{'' if many else 's'} for a server.{unseen}"
-            remedy = "They get one when the server that is being started is ready."
+            remedy = f"{they.capitalize()} one when the server that is being started is ready."
             if daemon.start_failures is not None:
-                remedy = "No server starts, which is a problem of its own: until that is mended they get error 805."
+                remedy = f"No server starts, which is a problem of its own: until that is mended {they} error 805."
             yield Problem("info", "pending", subject, text, remedy)
             continue
-        remedy = "They get one when the present server has no clients left, or the daemon runs with -multiuser-server."
+        remedy = (
+            f"{they.capitalize()} one when the present server has no clients left, "
+            "or the daemon runs with -multiuser-server."
+        )
         ahead = client_pids(group[0].waits_for) if group[0].waits_for else "its last client"
         text = f"{who} wait{'' if many else 's'} for server {server} to end, which waits for {ahead}.{unseen}"
         yield Problem("warning", "pending", subject, text, remedy)

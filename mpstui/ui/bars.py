@@ -12,7 +12,7 @@ from textual import events
 from textual.message import Message
 
 from mpstui.model import Daemon, Event, Problem, Snapshot
-from mpstui.text import UNKNOWN, path_text
+from mpstui.text import UNKNOWN, about, path_text
 from mpstui.ui.cells import SEVERITY, count, health_word
 from mpstui.ui.painted import Line, Painted, fit, justify, width_of
 
@@ -143,7 +143,7 @@ class ProblemBar(Painted):
         worst = self._problems[0]
         symbol, style = SEVERITY[worst.severity]
         more = f" (and {len(self._problems) - 1} more) " if len(self._problems) > 1 else " "
-        text = f"{worst.subject}: {worst.text}" if worst.subject else worst.text
+        text = about(worst.subject, worst.text)
         room = width - len(more) - 4
         return [
             (

@@ -28,11 +28,11 @@ _WHAT: Final[Mapping[Health, tuple[str, str]]] = {
     "stale": (
         "Only the files of a daemon are left",
         "The daemon that made this pipe directory is gone and left its files behind. CUDA programs that start now run "
-        "without MPS, and nothing tells them.",
+        "without MPS, and no error says so.",
     ),
     "absent": (
         "There is no control daemon here",
-        "CUDA programs that start now run without MPS.",
+        "CUDA programs that start now run without MPS, and no error says so.",
     ),
     "ok": ("", ""),
 }
@@ -56,7 +56,7 @@ _GIVE_WAY: Final = ("", "where", "remedy", "still works", "before", "since")
 
 
 class ExplanationCard(Painted):
-    """Takes the place of limits, servers and clients, and goes by itself when the daemon answers again."""
+    """Takes the place of limits, servers and clients, and clears by itself when the daemon answers again."""
 
     def __init__(self, *, read_only: bool) -> None:
         super().__init__(id="card")
@@ -135,7 +135,7 @@ class ExplanationCard(Painted):
             fields.append(("since", f"{clock}, {format_age(snapshot.time - since)} ago"))
         fields.append(("remedy", printable(daemon.remedy) if daemon.remedy else _REMEDY[daemon.health]))
         fields += [field for field in ways if field[0] != "key"]
-        fields.append(("still works", f"{_WORKS[daemon.health]} This comes back by itself."))
+        fields.append(("still works", f"{_WORKS[daemon.health]} This message clears by itself."))
         return f"{word} · {title}", style, fields
 
 

@@ -56,7 +56,7 @@ def test_none_takes_a_memory_limit_away() -> None:
     assert parse_memory("None") is None
     assert [memory_text(size) for size in (None, 10 << 30, 900 << 20)] == ["0", "10G", "900M"]
     shown = preview(Request("set_pinned_mem_limit", PIPE, "none", 634, "0"), node())
-    assert ("becomes", "none on device 0") in shown.facts
+    assert ("new value", "none on device 0") in shown.facts
     assert shown.error is None
 
 
@@ -86,7 +86,7 @@ def set_threads(value: str, server: int | None = 634) -> Request:
 def test_a_percentage_shows_its_sms_and_whom_it_does_not_reach() -> None:
     shown = preview(set_threads("25"), node())
     assert ("today", "100 %  132 SM") in shown.facts
-    assert ("becomes", "25 %  32 SM") in shown.facts
+    assert ("new value", "25 %  32 SM") in shown.facts
     assert shown.not_reached == ("643 alice python job643.py",)
     assert shown.error is None
     assert not shown.warnings
@@ -94,7 +94,7 @@ def test_a_percentage_shows_its_sms_and_whom_it_does_not_reach() -> None:
 
 def test_a_tiny_percentage_is_taken_with_a_warning() -> None:
     shown = preview(set_threads("0.1"), node())
-    assert ("becomes", "0.1 %  8 SM") in shown.facts
+    assert ("new value", "0.1 %  8 SM") in shown.facts
     assert "smallest share, 8 SM" in shown.warnings[0]
 
 
@@ -103,7 +103,7 @@ def test_an_unmeasured_device_is_marked_as_estimated() -> None:
     snapshot = replace(
         snapshot, devices=tuple(replace(d, compute_capability=(8, 0), sm_count=108) for d in snapshot.devices)
     )
-    assert ("becomes", "25 %  ≈26 SM") in preview(set_threads("25"), snapshot).facts
+    assert ("new value", "25 %  ≈26 SM") in preview(set_threads("25"), snapshot).facts
 
 
 def test_an_unknown_server_is_refused_and_the_running_ones_are_named() -> None:
@@ -124,7 +124,7 @@ def test_a_memory_limit_needs_a_device_of_the_daemon(device: str) -> None:
 def test_a_memory_limit_takes_an_ordinal_or_a_uuid(device: str) -> None:
     shown = preview(Request("set_pinned_mem_limit", PIPE, "2G", 634, device), node())
     assert ("today", "none") in shown.facts
-    assert ("becomes", "2.0 GiB of 79.6 GiB a client on device 1") in shown.facts
+    assert ("new value", "2.0 GiB of 79.6 GiB a client on device 1") in shown.facts
 
 
 def test_a_memory_limit_that_nobody_has_read_is_not_none() -> None:
@@ -178,9 +178,9 @@ def test_ending_a_client_names_it_those_on_its_gpus_and_those_reached_through_th
     beside, further = shown.others
     assert (beside.title, beside.clients) == ("Share a GPU with it, and run on", ("902 alice python job902.py",))
     assert further.clients == ("903 alice python job903.py",)
-    assert further.title.startswith("Share no GPU with it")
+    assert further.title == "More clients on other GPUs would be lost if it faults"
     assert "without it 2 others would be lost" in shown.warnings[0]
-    assert dict(shown.facts)["others"].startswith("1 share a GPU with it, and run on; 1 share no GPU with it")
+    assert dict(shown.facts)["others"].startswith("1 share a GPU with it, and run on; 1 more clients on other GPUs")
 
 
 def test_who_shares_a_gpu_with_one_of_the_chosen_is_not_said_to_share_none() -> None:

@@ -77,7 +77,7 @@ def test_a_new_limit_tells_what_it_comes_to_and_what_is_odd_about_it(node: SimNo
     server = node.control("get_server_list").strip()
     at = ("--default", "--pipe-dir", node.pipe_dir)
     told = mpstui("set", "active-thread-percentage", "0.1", *at)
-    assert "becomes  0.1 %" in told.err
+    assert "new value   0.1 %" in told.err
     assert "less than the smallest share" in told.err
     assert f"server {server} keeps its own:" in told.out
     told = mpstui("set", "pinned-mem-limit", "1M", "--device", "0", *at)

@@ -205,8 +205,8 @@ def test_many_that_wait_for_the_same_server_are_one_warning():
     found = find_problems([Daemon(PIPE, health="ok", watch="logs", pending=(*waiting, new))], [], None)
     told = [(p.severity, p.text) for p in found if p.code == "pending"]
     assert told == [
-        ("warning", "Clients 11, 12, 13 of users bob, carol wait for server 7 to end, which waits for client 5."),
-        ("info", "Client 14 of user eve waits for a server."),
+        ("warning", "Clients 11, 12, 13 (bob, carol) wait for server 7 to end, which waits for client 5."),
+        ("info", "Client 14 (eve) waits for a server."),
     ]
 
 

@@ -9,7 +9,7 @@ import pytest
 from textual.events import Resize
 from textual.geometry import Size
 
-from mpstui.model import Event, ProcessKey
+from mpstui.model import Event, ProcessKey, StartFailures
 from mpstui.ui.app import NewSnapshot
 
 from .screen import make_app, text_of
@@ -144,6 +144,12 @@ async def test_a_full_device_and_no_server() -> None:
     assert "48/48 contexts     full ✕" in text
     assert "no server: the daemon starts one with the first client" in text
     assert "no clients" in text
+
+
+async def test_where_no_server_starts_none_is_promised() -> None:
+    text = await screen_of(rich(daemons=(daemon(servers=(), start_failures=StartFailures(24)),)))
+    assert "no server: 24 servers ended before they were ready" in text
+    assert "starts one with the first client" not in text
 
 
 SIZES = ((200, 60), (160, 48), (120, 40), (100, 30), (80, 24), (60, 15), (40, 10), (39, 9), (20, 5), (3, 1))

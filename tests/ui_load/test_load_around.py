@@ -217,7 +217,7 @@ async def test_what_a_run_came_to_stays_after_its_end():
         ({"gpu_utilization": 100.0, "sm_utilization": 8.0}, "GPU-Util says 100 %, yet only 8 % of the SMs had work"),
         ({"gpu_utilization": 100.0, "sm_utilization": 97.0}, "with one small kernel as with this load"),
         ({"gpu_utilization": 0.0, "sm_utilization": 0.0}, "as soon as any kernel runs"),
-        ({"gpu_utilization": 100.0, "sm_utilization": None}, "this device measures no more"),
+        ({"gpu_utilization": 100.0, "sm_utilization": None}, "NVML has no SM activity for this GPU"),
     ],
 )
 async def test_the_lesson(readings, words):

@@ -126,7 +126,7 @@ async def test_it_follows_until_the_user_moves_up_and_counts_what_is_new() -> No
         await push(pilot, with_events(new[0]))
         assert app.screen.timeline.cursor_row.pid == 5000
         await pilot.press("k")
-        assert "‖ stands" in text_of(app)
+        assert "‖ paused" in text_of(app)
         mine = app.screen.timeline.cursor_row
         await push(pilot, with_events(*new[:2]))
         await push(pilot, with_events(*new))
@@ -134,7 +134,7 @@ async def test_it_follows_until_the_user_moves_up_and_counts_what_is_new() -> No
         assert "↓ 3 new" in text_of(app)
         await pilot.press("F")
         assert app.screen.timeline.cursor_row.pid == 5003
-        assert "● follows" in text_of(app)
+        assert "● following" in text_of(app)
         await pilot.press("F")
         await push(pilot, with_events(*new, event(1, "limit_set", "x")))
         assert app.screen.timeline.cursor_row.pid == 5003

@@ -151,7 +151,7 @@ class ChangeForm(ActionDialog):
             self._preview = preview
             self.say_title(preview.title)
             self.query_one("#facts", Sheet).show(
-                [Row(k, v, "bold" if k == "becomes" else "") for k, v in preview.facts]
+                [Row(k, v, "bold" if k == "new value" else "") for k, v in preview.facts]
             )
             self.query_one("#warnings", Lines).show(*(marked("▲", line, "$text-warning") for line in preview.warnings))
             count = len(preview.not_reached)

@@ -227,7 +227,7 @@ class DeviceBox(Box):
         util = device.gpu_utilization if device else None
         busy = device.sm_utilization if device else None
         if busy is None:
-            full = "GPU-Util says that some kernel ran, not how much of the GPU it used; this device measures no more."
+            full = "GPU-Util: some kernel ran, not how much of the GPU it used. NVML has no SM activity for this GPU."
             short = "GPU-Util: some kernel ran, not how much it used."
         elif util and util >= 90 and busy < 60:
             full = f"GPU-Util says {util:.0f} %, yet only {busy:.0f} % of the SMs had work: room for more clients."

@@ -44,7 +44,7 @@ FIELDS: Final = (
         "Percent of the SMs: none, one for all, or one for each client: 30,70. The hardware rounds them.",
         "0123456789.,",
     ),
-    Field("hold", "held by", ""),
+    Field("hold", "method", ""),
     Field(
         "memory",
         "memory",

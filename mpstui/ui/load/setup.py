@@ -97,7 +97,7 @@ def problem(setup: Setup, daemon: Daemon | None, devices: Sequence[Device]) -> s
 def harm(setup: Setup) -> str | None:
     """Whom it endangers, where it does: to be started only by somebody who has typed the word."""
     if "illegal" in setup.kernels and setup.where == "on":
-        return "The illegal store takes down every client on the device, whoever's it is."
+        return "The illegal store takes down every client on the device, of all users."
     if "memory" in setup.kernels and setup.where == "off":
         return (
             "Without MPS no limit reaches the filler: it takes all memory of the device, and other programs get none."

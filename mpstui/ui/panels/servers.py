@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from mpstui.model import EMPTY, Daemon, ProcessKey, Server, Snapshot
 from mpstui.text import UNKNOWN, format_age, format_percentage
-from mpstui.ui.cells import OUTDATED, gpu_label, limits_text, status_mark
+from mpstui.ui.cells import OUTDATED, count, gpu_label, limits_text, status_mark
 from mpstui.ui.painted import Line, fit, fit_line, width_of
 from mpstui.ui.panel import Panel
 
@@ -27,6 +27,7 @@ class ServersPanel(Panel[Server]):
         self._devices = 0
         self._known = True
         self._inherited: Mapping[str, int] = EMPTY
+        self._failed = 0
 
     def show(self, snapshot: Snapshot, daemon: Daemon, *, with_limits: bool) -> None:
         self._now = snapshot.time
@@ -35,7 +36,8 @@ class ServersPanel(Panel[Server]):
         self._devices = len(daemon.ordinals)
         self._known = daemon.servers_known
         self._inherited = daemon.inherited_mem_limits
-        context = (self._indices, with_limits, self._devices, self._known, self._inherited)
+        self._failed = daemon.start_failures.count if daemon.start_failures is not None else 0
+        context = (self._indices, with_limits, self._devices, self._known, self._inherited, self._failed)
         self.set_rows(daemon.servers, context=context)
 
     def key(self, row: Server) -> ProcessKey:
@@ -47,6 +49,9 @@ class ServersPanel(Panel[Server]):
     def empty(self) -> str:
         if not self._known:
             return f"{UNKNOWN} not known: the daemon cannot be asked"
+        if self._failed:
+            were = "it was" if self._failed == 1 else "they were"
+            return f"no server: {count(self._failed, 'server')} ended before {were} ready"
         return "no server: the daemon starts one with the first client"
 
     def head(self, width: int) -> Line:

@@ -260,7 +260,7 @@ class PlanFields(Form):
                     return " : ".join(f"{float(weight):g}" for weight in draft.weights), "text"
                 if draft.strategy == "exact":
                     return ", ".join(map(str, draft.sm_counts)) + " SM", "text"
-                return "the same for each", "dim"
+                return "equal", "dim"
             case "memory":
                 if draft.memory != "own":
                     return {"even": "even", "weight": "by weight", "none": "no limits"}[draft.memory], "text"

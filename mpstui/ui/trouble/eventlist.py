@@ -73,10 +73,10 @@ class EventList(EventsPanel):
 
     def corner(self) -> Line:
         if self.follows:
-            return (("● follows", "good"),)
+            return (("● following", "good"),)
         if self._unseen:
-            return ((f"↓ {self._unseen} new · F follows", "warn"),)
-        return (("‖ stands · F follows", "dim"),)
+            return ((f"↓ {self._unseen} new · F to follow", "warn"),)
+        return (("‖ paused · F to follow", "dim"),)
 
     def row_lines(self, row: Event, width: int) -> list[Line]:
         severity, text = self.describe(row)

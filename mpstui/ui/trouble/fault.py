@@ -187,7 +187,7 @@ class FaultScreen(TroubleScreen):
                 "·",
             )
         key = self.k("events", "E")
-        text = f"Whoever was hit has to start again. {key} in the overview shows what the log said of the fault."
+        text = f"Start the clients that were hit again. {key} in the overview shows what the log said of the fault."
         yield Para(text, "dim", "·")
 
     def _happened(self, report: FaultReport, snapshot: Snapshot) -> Iterator[Para]:

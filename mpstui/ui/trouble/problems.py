@@ -12,6 +12,7 @@ from textual.binding import Binding, BindingType
 
 from mpstui.doctor.types import Finding, Verdict
 from mpstui.model import Severity, Snapshot
+from mpstui.text import about
 from mpstui.ui.bars import KeyHint
 from mpstui.ui.cells import SEVERITY, count
 from mpstui.ui.contract import Runner
@@ -166,7 +167,7 @@ class ProblemsScreen(TroubleScreen):
             out.append(Para(f"{self.k(name, key)} in the overview {what}", "accent", "→"))
         out += [
             Para(),
-            Para("found by the check-up" if item.checked else "seen by watching; goes by itself", "dim", "·"),
+            Para("found by the check-up" if item.checked else "seen by watching; clears by itself", "dim", "·"),
         ]
         return item.code.replace("_", " "), out
 
@@ -207,4 +208,4 @@ class ProblemsScreen(TroubleScreen):
 
 def _plain(item: Item) -> str:
     remedy = f"\n    → {item.remedy}" if item.remedy and item.severity != "ok" else ""
-    return f"{item.severity:<8} {item.subject}: {item.text}{remedy}"
+    return f"{item.severity:<8} {about(item.subject, item.text)}{remedy}"

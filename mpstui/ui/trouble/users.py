@@ -150,14 +150,14 @@ class UsersScreen(TroubleScreen):
             out.append(Para("That server waits for its clients:", "text", "·"))
             out += [Para(f"{c.pid} {owner(c.user, c.uid)} {c.command or UNKNOWN}", "text", "  ·") for c in ahead]
         out += [Para(), Para("What lets it in:", "bold")]
-        out.append(Para(f"their ends: wait, or ask their owners ({self.k('copy', 'y')} copies this)", "accent", "1"))
+        out.append(Para(f"{_lets_in(len(ahead))} ({self.k('copy', 'y')} copies this)", "accent", "1"))
         if ahead:
             key, them = self.k("action.terminate_and_kill", "K"), "them" if len(ahead) > 1 else "it"
             out.append(Para(f"{key} terminates and kills {them}, after asking", "accent", "2"))
             if (refused := self.refusal(_KILL, self._ahead())) is not None:
                 out.append(Para(f"Not now: {refused}.", "warn", "▲"))
         out.append(
-            Para("for good: a daemon started with -multiuser-server, where users share the faults too", "accent", "3")
+            Para("For good: a daemon started with -multiuser-server, where users share the faults too", "accent", "3")
         )
         return out
 
@@ -182,6 +182,15 @@ class UsersScreen(TroubleScreen):
         if self.snapshot is not None and self.case is not None:
             title, said = self.describe(self.snapshot)
             self.copy("\n".join([title, *(para.text for para in said if para.text)]), title)
+
+
+def _lets_in(ahead: int) -> str:
+    """What has to end before a client of another user gets a server."""
+    if not ahead:
+        return "Ends when that server ends: wait, or ask its owner"
+    if ahead == 1:
+        return "Ends when 1 client ends: wait, or ask its owner"
+    return f"Ends when {ahead} clients end: wait, or ask their owners"
 
 
 def _since(since: float | None, snapshot: Snapshot) -> str:
