@@ -51,12 +51,14 @@ def blocker_key(state: DaemonState, facts: Facts) -> ProcessKey | None:
 
 
 def pending_clients(state: DaemonState, facts: Facts) -> tuple[PendingClient, ...]:
-    """Who waits for a server, and for whose clients to end (fact 21), in the order in which they came."""
+    """Who waits for a server, and for whose clients to end (fact 21), in the order in which they came. In multi-user
+    mode one server serves all: nobody waits for it to end."""
     found = []
     elsewhere = ((None, number, event) for number, event in enumerate(state.pending_elsewhere, 1))
     for pid, number, event in (*((pid, 0, event) for pid, event in state.pending.items()), *elsewhere):
         ahead = next((s for s in state.servers.values() if s.uid != event.uid), None)
-        if state.failures is not None and ahead is not None and ahead.status == "INITIALIZING":
+        never = state.failures is not None and ahead is not None and ahead.status == "INITIALIZING"
+        if never or state.multiuser:
             ahead = None
         known = None if pid is None else facts.get(pid)
         found.append(

@@ -92,6 +92,25 @@ def test_it_becomes_ready_and_takes_who_waits() -> None:
         shutil.rmtree(directory, ignore_errors=True)
 
 
+@pytest.mark.parametrize("multiuser", [True, False])
+def test_who_comes_while_it_starts_waits_until_it_is_ready(multiuser: bool) -> None:
+    directory = Path(tempfile.mkdtemp(prefix="mpstui-start-"))
+    node = SimNode.start(directory, daemon=False)
+    try:
+        node.start_daemon(multiuser=multiuser, env={"MPSTUI_SIM_SERVER_START": "600"})
+        node.spawn(wait=False)
+        while not (listed := node.control("get_server_list").split()):
+            pass
+        assert node.spawn(wait=False).wait_status("pending", 60)
+        told = (node.log_dir / "control.log").read_text()
+        assert told.count("Server is not ready, push client to pending list") == 2
+        assert "Server already exists" not in told
+        assert node.control(f"get_client_list {listed[0]}").split() == []
+    finally:
+        node.stop()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
 @pytest.mark.parametrize("name", ["server-standin-470.256.02.txt", "server-standin-555.58.02.txt"])
 def test_in_recorded_logs_what_a_busy_server_was_told_is_no_limit(name: str) -> None:
     lines = [line for line in (DATA / "drivers" / name).read_bytes().split(b"\n") if line.startswith(b"[20")]

@@ -144,6 +144,18 @@ def test_another_users_client_does_not_wait_for_a_server_that_never_starts_to_en
     assert shot(fold("21:25:00", control=[*tries(95), *begun, *wait]), "21:25:00")[1].pending[0].server_pid is None
 
 
+def test_in_multi_user_mode_nobody_waits_for_the_server_that_starts_to_end() -> None:
+    """One server serves all users: who came too early is taken when it is ready."""
+    begun = control("Starting new server 103 for user 0", clock="21:24:39.000")
+    wait = control("NEW CLIENT 700 from user 5: Server is not ready, push client to pending list", clock="21:24:40.000")
+    node = fold("21:25:00", control=[*begun, *wait])
+    node.set_places([running()._replace(multiuser=True)])
+    snapshot, daemon = shot(node, "21:25:00")
+    assert (daemon.pending[0].server_pid, daemon.pending[0].waits_for) == (None, ())
+    assert "when the server that is being started is ready" in problems(node)["pending"].remedy
+    assert snapshot.problems
+
+
 @pytest.mark.parametrize(
     "text", ["Failed to start server using uid 5. out of memory", "Failed to start server using uid 5, error: 3"]
 )

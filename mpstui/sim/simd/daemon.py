@@ -213,7 +213,7 @@ class Daemon:
         self._logs.control("Accepting connection...")
         server = self._serving()
         self._loop.watch(client.connection, lambda: self._client_ready(client))
-        if server is not None and (self._multiuser or server.uid == client.uid):
+        if server is not None and not server.starting and (self._multiuser or server.uid == client.uid):
             self._logs.control(f"NEW CLIENT {client.pid} from user {client.uid}: Server already exists")
             self._serve(server, client)
             return
