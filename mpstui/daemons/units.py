@@ -19,6 +19,10 @@ from mpstui.text import path_text, unprintable
 
 UnitKind = Literal["systemd", "slurm", "pbs"]
 _LIMITED: Final = "/usr/bin/timeout -k 5"
+_STEERED: Final = (
+    'test -z "$$(find "$$@" -prune "(" ! -uid 0 ! -uid "$$(id -u)" -o ! -type l -perm -002 ! -perm -1000 ")")"'
+)
+"""Whoever owns a directory of the way, or may write to it, can put another in the daemon's place while it runs."""
 QUIT_AFTER: Final = 10
 """Seconds that clients get at the end of a job or of the unit."""
 
@@ -82,6 +86,8 @@ def _systemd(spec: DaemonSpec) -> str:
     # Whoever has made one before, in /tmp, could take the daemon's place.
     for word in (_word(os.fspath(folder)) for folder in own):
         lines.append(f"ExecStartPre={_LIMITED} 20 /usr/bin/test -O {word} -a ! -L {word}")
+    above = dict.fromkeys(os.fspath(place) for folder in own for place in folder.parents)
+    lines.append(f"ExecStartPre={_LIMITED} 20 /bin/sh -c '{_STEERED}' - {' '.join(map(_word, above))}")
     lines += [f"ExecStartPre={_LIMITED} 60 /usr/bin/nvidia-smi -i {uuid} -c EXCLUSIVE_PROCESS" for uuid in spec.devices]
     lines.append(f"ExecStart={_LIMITED} 60 {control} -d{' -M' if spec.multi_user else ''}")
     lines += [
@@ -166,12 +172,26 @@ ours() {
     done 2>/dev/null
 }
 
+# Whether somebody else owns, or may write to, a directory of the way to $1: he could exchange what is below it.
+steered() {
+    way=$1
+    while [ "$way" != / ] && [ "$way" != . ]; do
+        way=$(dirname "$way")
+        found=$(limited 20 find "$way" -prune \
+            "(" ! -user 0 ! -user "$me" -o ! -type l -perm -002 ! -perm -1000 ")") || return 0
+        [ -z "$found" ] || return 0
+    done
+    return 1
+}
+
 start() {
     for folder in "$CUDA_MPS_PIPE_DIRECTORY" "$CUDA_MPS_LOG_DIRECTORY"; do
         [ -d "$folder" ] || limited 20 install -d -m 0755 "$folder" || fail "no directory $folder"
         # Whoever has made it before, in /tmp, could take the daemon's place.
         own=$(limited 20 find "$folder" -prune -type d -user "$me" ! -perm -020 ! -perm -002)
         [ -n "$own" ] || fail "$folder is a link, or not this user's alone to write to"
+        real=$(limited 20 readlink -f "$folder") || fail "no way to $folder"
+        if steered "$folder" || steered "$real"; then fail "others can exchange what is above $folder"; fi
     done
     for gpu in $gpus; do
         limited 60 nvidia-smi -i "$gpu" -c EXCLUSIVE_PROCESS >/dev/null || fail "no exclusive mode on $gpu"

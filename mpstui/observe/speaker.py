@@ -19,7 +19,7 @@ from typing import Final
 
 from mpstui.observe.daemons import daemon_process, file_id
 from mpstui.observe.procfs import pid_namespace, process_uids, user_name
-from mpstui.observe.trusted import NotTrustedError, _judge, _walk
+from mpstui.observe.trusted import NotTrustedError, _judge, _judge_mounts, _walk
 from mpstui.text import path_text, printable
 from mpstui.trust import Speaker, may_signal
 
@@ -82,6 +82,7 @@ def _open_to_others(pipe_dir: Path, owners: Collection[int]) -> bool:
         place = Path(os.path.join(place.parent, os.readlink(place)))
     fd = os.open(place, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
+        _judge_mounts(place, (fd,), owners)
         _judge(place, fd, os.fstat(fd), owners)
     except NotTrustedError as error:
         if error.fault != "writable":
@@ -97,8 +98,9 @@ def lock_holder(pipe_dir: Path) -> int | None:
     that has none here (in another PID namespace), None for nobody. Asking disturbs nobody.
 
     Everybody may write to the lock of a daemon (fact 42), so everybody may give it a second name in a directory of his,
-    and where the directory is open to him too, move it elsewhere or put his own in its place. One that has two names,
-    is of no user of this directory's, or is held by the daemon of another directory tells nothing.
+    and where the directory is open to him too, move it elsewhere or put his own in its place. One that is of no user
+    of this directory's, or is held by the daemon of another directory, tells nothing; one that has two names only where
+    its holder is seen to be the daemon of this one.
     """
     try:
         fd = os.open(pipe_dir / "control_lock", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
@@ -106,7 +108,7 @@ def lock_holder(pipe_dir: Path) -> int | None:
         return None
     try:
         found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1 or found.st_uid not in _users(pipe_dir):
+        if not stat.S_ISREG(found.st_mode) or found.st_uid not in _users(pipe_dir):
             return None
         answer = fcntl.fcntl(fd, fcntl.F_GETLK, struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
     except OSError:
@@ -116,7 +118,10 @@ def lock_holder(pipe_dir: Path) -> int | None:
     kind, _, _, _, holder = struct.unpack(_FLOCK, answer)
     if kind == fcntl.F_UNLCK:
         return None
-    return None if _is_of_another(max(0, holder), pipe_dir) else max(0, holder)
+    if holder <= 0:
+        return 0
+    is_here = _is_daemon_of(pipe_dir, holder)
+    return holder if is_here or (is_here is None and found.st_nlink == 1) else None
 
 
 def _users(pipe_dir: Path) -> set[int]:
@@ -127,10 +132,11 @@ def _users(pipe_dir: Path) -> set[int]:
     return users
 
 
-def _is_of_another(pid: int, pipe_dir: Path) -> bool:
-    """Whether the process is a daemon that has another directory, as it sees it itself."""
-    daemon = daemon_process(pid) if pid > 0 else None
-    return daemon is not None and daemon.pipe_id is not None and daemon.pipe_id != file_id(pipe_dir)
+def _is_daemon_of(pipe_dir: Path, pid: int) -> bool | None:
+    """Whether the process is a control daemon that has this directory, as it sees it itself; None for one that cannot
+    be told to be a daemon."""
+    daemon = daemon_process(pid)
+    return None if daemon is None or daemon.pipe_id is None else daemon.pipe_id == file_id(pipe_dir)
 
 
 def not_its_daemon(pipe_dir: Path, pid: int) -> str | None:
@@ -143,8 +149,7 @@ def not_its_daemon(pipe_dir: Path, pid: int) -> str | None:
     peer = _listener(pipe_dir)
     if peer is not None:
         return None if peer == pid else f"process {pid} is not the one that listens in {path_text(pipe_dir)}"
-    daemon = daemon_process(pid)
-    if daemon is not None and daemon.pipe_id is not None and daemon.pipe_id == file_id(pipe_dir):
+    if _is_daemon_of(pipe_dir, pid):
         return None
     return f"that process {pid} is the daemon of {path_text(pipe_dir)} cannot be seen"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -202,3 +203,33 @@ def test_the_suite_that_runs_this_is_no_daemon(place: Path) -> None:
     finally:
         sleeper.kill()
         sleeper.wait()
+
+
+@pytest.mark.parametrize("way", ["of his", "open to all", "by a link of his"])
+def test_a_daemon_is_not_started_where_a_stranger_can_exchange_its_directory(
+    place: Path, crowd: Path, stranger: Stranger, way: str
+) -> None:
+    """Root's own directory in it is root's alone to write to; what is above it is not."""
+    (place / "there").mkdir()
+    above = crowd / "job"
+    if way == "by a link of his":
+        stranger.run("ln", "-s", place / "there", above)
+    elif way == "of his":
+        stranger.run("mkdir", above)
+    else:
+        above.mkdir()
+        above.chmod(0o777)
+    spec = DaemonSpec(above / "pipe", place / "log", multi_user=True)
+    done = run_part(place, unit_text("slurm", (spec,)), "prolog_slurmd")
+    assert done.returncode != 0
+    assert "others can exchange" in done.stdout
+    assert not daemons_below(place)
+    safe = DaemonSpec(place / "pipe", place / "log", multi_user=True)
+    assert [_starts(unit_text("systemd", (each,))) for each in (spec, safe)] == [False, True]
+
+
+def _starts(unit: str) -> bool:
+    """Whether what a unit does before its start succeeds, each line split and expanded as systemd does it."""
+    lines = [line.partition("=")[2] for line in unit.splitlines() if line.startswith("ExecStartPre=")]
+    commands = [[w.replace("$$", "$").replace("%%", "%") for w in shlex.split(line)] for line in lines]
+    return all(subprocess.run(command, check=False).returncode == 0 for command in commands)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from mpstui.observe import trusted
+from mpstui.observe.speaker import find_speaker, lock_holder, pids_are_ours
 
 from .conftest import Stranger
 from .programs import lives, lying_daemon, mpstui
@@ -44,6 +48,16 @@ def test_a_link_to_the_lock_of_roots_daemon_does_not_have_it_ended(stranger: Str
     assert not lives(deaf), "the one that does not answer is ended"
 
 
+def test_a_second_name_of_the_lock_takes_nothing_from_the_daemon_that_holds_it(
+    stranger: Stranger, roots: Stranger
+) -> None:
+    daemon = lying_daemon(roots, roots.home / "p", clients=[], mode=0o777)
+    (roots.home / "p" / "control_lock").chmod(0o666)
+    stranger.run("ln", roots.home / "p" / "control_lock", stranger.home / "link")
+    assert lock_holder(roots.home / "p") == daemon.pid
+    assert pids_are_ours(roots.home / "p", find_speaker(roots.home / "p"))
+
+
 def test_a_lock_that_was_moved_there_from_another_daemon_of_root_does_not_have_that_one_ended(
     stranger: Stranger, roots: Stranger
 ) -> None:
@@ -66,3 +80,20 @@ def test_a_lock_that_a_stranger_puts_there_does_not_name_the_daemon(stranger: St
     shown = mpstui("status", "--json", "--pipe-dir", roots.home / "p").stdout
     assert f'"pid": {daemon.pid}' in shown
     assert f'"pid": {holder.pid}' not in shown
+
+
+def test_a_file_system_that_a_stranger_runs_makes_nobody_root(
+    stranger: Stranger, roots: Stranger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may say of its sockets that root owns them (where fuse.conf lets others in)."""
+    lying_daemon(roots, roots.home / "p", clients=[])
+    assert find_speaker(roots.home / "p").uid == 0
+    read = trusted.read_proc
+
+    def mounted(path: str, limit: int = 1 << 20) -> bytes | None:
+        found = read(path, limit)
+        options = b" - fuse.evil evil rw,user_id=%d" % stranger.uid
+        return re.sub(rb"(?m) - .*$", options, found or b"") if path.endswith("/mountinfo") else found
+
+    monkeypatch.setattr(trusted, "read_proc", mounted)
+    assert find_speaker(roots.home / "p").uid is None
