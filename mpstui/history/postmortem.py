@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 from mpstui.history.reader import LogHistory
 from mpstui.model import Event, ProcessKey, Snapshot
@@ -51,7 +52,21 @@ def state_at(log_dir: Path, at: float | None = None, owners: Owners | None = Non
         start_time=started,
         protocol="legacy",
         detail=detail,
-        remedy="" if running else "These are logs of the past; nothing can be done there.",
+        remedy="" if running else _OVER,
     )
     shown = node.snapshot(last or 0.0)
-    return replace(shown, looked=True, events=tuple(event._replace(pipe_dir=state.pipe_dir) for event in latest))
+    return replace(
+        shown,
+        looked=True,
+        daemons=tuple(replace(daemon, remedy=_there(daemon.remedy) or None) for daemon in shown.daemons),
+        problems=tuple(replace(problem, remedy=_there(problem.remedy)) for problem in shown.problems),
+        events=tuple(event._replace(pipe_dir=state.pipe_dir) for event in latest),
+    )
+
+
+_OVER: Final = "These are logs of the past; nothing can be done there."
+
+
+def _there(remedy: str | None) -> str:
+    """A process that the logs name is one of their node, then; here and now its number may be another's."""
+    return f"On that node, if it is still so: {remedy}" if remedy and remedy != _OVER else remedy or ""

@@ -299,3 +299,12 @@ def test_local_time_is_the_logs_own():
     assert local_text(at("21:29:12.195")) == "2026-11-20 21:29:12.195"
     assert local_text(None).isspace()
     assert time.strftime("%Y", time.localtime(0)) in local_text(0.0)
+
+
+def test_what_to_do_is_said_of_the_node_of_the_logs_and_of_then(logs):
+    """The process that blocked the daemon then is not one of this machine: its number may be an innocent's here."""
+    snapshot = state_at(logs, at("21:28:46.390"))
+    (daemon,) = snapshot.daemons
+    said = [daemon.remedy, *(problem.remedy for problem in snapshot.problems)]
+    assert len(said) > 1
+    assert all(text.startswith("On that node, if it is still so: ") for text in said)
