@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from mpstui.model import EMPTY, Event, Suspect
-from mpstui.text import UNKNOWN
+from mpstui.text import UNKNOWN, client_pids
 
 START: Final = "mpstui daemon start --pipe-dir /run/mps-suspect --log-dir /var/log/mps-suspect"
 """Starts a daemon of its own for a suspect."""
@@ -76,7 +76,7 @@ class Ranking(NamedTuple):
         if not count:
             return "No fatal fault is in the history."
         if not leaders:
-            return f"{_faults(count)}, and nothing is known of who was there."
+            return f"{_faults(count)}, and neither user nor command of any client there is known."
         who = "; ".join(each.text for each in leaders[:_LEADERS])
         who += f"; and {len(leaders) - _LEADERS} more" if len(leaders) > _LEADERS else ""
         if count == 1:
@@ -98,7 +98,11 @@ class Ranking(NamedTuple):
         if perhaps:
             out.append("Of some clients only the user is known: their faults count for each program of that user.")
         if self.strangers:
-            out.append(f"At {_faults(self.strangers)} there was a client of whom not even the user is known.")
+            unknown = [
+                s.pid for f in self.faults for s in f.suspects if s.uid is None and s.user is None and s.command is None
+            ]
+            who = client_pids(sorted(dict.fromkeys(unknown)))
+            out.append(f"At {_faults(self.strangers)} not even the user is known of {who}.")
         if self.faults:
             out.append("To have been there is no proof.")
         return tuple(out)

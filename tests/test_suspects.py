@@ -79,7 +79,8 @@ def test_a_fault_told_twice_counts_once_and_nobody_known_is_said() -> None:
     stranger = Event("fatal_fault", 5.0, suspects=(Suspect(4),), raw="x")
     ranking = rank([stranger, stranger])
     assert (len(ranking.faults), ranking.strangers, ranking.ranked) == (1, 1, ())
-    assert ranking.sentence == "1 fault, and nothing is known of who was there."
+    assert ranking.sentence == "1 fault, and neither user nor command of any client there is known."
+    assert "At 1 fault not even the user is known of client 4." in ranking.notes
 
 
 @pytest.mark.parametrize(
