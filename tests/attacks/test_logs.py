@@ -459,6 +459,7 @@ OPENERS = {
     "daemons/directories.py": "directories",
     "daemons/stale.py": "a pipe directory and its lock",
     "daemons/start.py": "a descriptor of open_log's",
+    "history/ahead.py": "the pipe to the process that parses a log",
     "history/bywhom.py": "a descriptor of open_trusted's",
     "load/guard.py": "a file of its own",
     "load/workloads.py": "the program's own kernels",
