@@ -25,11 +25,11 @@ async def settled(min_sleep: float = 0.0, max_sleep: float = DEADLINE) -> None:
         if typeahead is not None and typeahead.busy and not app._exit:
             await asyncio.sleep(0.001)  # it waits until no callback is ready, not even this one
             continue
+        if app._exit:
+            return  # before a look at what is ready: the program, too, waits then until nothing is
         await asyncio.sleep(0)
         if loop._ready:
             continue
-        if app._exit:
-            return
         if not app._animator._idle_event.is_set():
             await app._animator.wait_for_idle()
         elif app._batch_count or app._resize_event is not None:

@@ -379,7 +379,7 @@ class NodeState:
         known = self._facts_of(watched)
         self._tell_who(pipe_dir, watched, known, time)
         defaults = state.defaults
-        return Daemon(
+        daemon = Daemon(
             pipe_dir=pipe_dir,
             log_dir=place.log_dir if place else None,
             key=key,
@@ -414,6 +414,7 @@ class NodeState:
             simulated=self._source == "simulated",
             speaker=place.speaker if place else Speaker(),
         )
+        return daemon if watched.past else _as_claimed(daemon)
 
     def _server(
         self,
@@ -546,6 +547,20 @@ class NodeState:
             if (size := listing.get(pid)) is not None:
                 found[uuid] = size
         return found
+
+
+def _as_claimed(daemon: Daemon) -> Daemon:
+    """Whom a log accuses of blocking its daemon is told as that log's claim, unless the daemon's word covers him: no
+    remedy asks for the end of a process that is not proved to be the one, or is somebody else's."""
+    key = daemon.blocked_by
+    if daemon.health != "blocked" or key is None or daemon.covers(daemon.find_client(key)):
+        return daemon
+    claim = f"it answers nobody; its log says that client {key.pid} was told to end twice"
+    return replace(
+        daemon,
+        health_detail=f"{claim}, and nothing proves that process {key.pid} here is that client or its user's",
+        remedy="End no process on its word alone. Ask the daemon's user, or start a new daemon in another directory.",
+    )
 
 
 def _forget_silence(watched: Watched, blocker: int | None) -> None:

@@ -112,3 +112,14 @@ def test_a_held_daemon_says_what_the_command_said(message: str) -> None:
     node.set_probe(PIPE, Answer("ps", Outcome.HELD, message=message), at("21:25:00"))
     detail = shot(node, "21:25:00")[1].health_detail
     assert detail.startswith(message.rstrip(".") or "a control session is kept open")
+
+
+def test_no_process_is_to_be_ended_on_the_word_of_a_log_alone() -> None:
+    """The daemon is silent, and its log accuses a client that nothing proves to be a process of this namespace."""
+    ask = "MPS server requesting client {PID: 7, Context ID: 1} to exit"
+    node = served(ask, "Client termination succeeded.", ask)
+    node.set_probe(PIPE, Answer("get_server_list", Outcome.BLOCKED), at("21:24:59"), at("21:24:54"))
+    daemon = shot(node, "21:25:00")[1]
+    assert (daemon.health, daemon.blocked_by) == ("blocked", ProcessKey(7))
+    assert "its log says that client 7" in (daemon.health_detail or "")
+    assert "End process" not in (daemon.remedy or "")
