@@ -16,10 +16,10 @@ lint: $(VENV)/.ready-dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Three workers: some tests wait for processes. Where no byte code is written, every process that the tests start compiles the program anew.
+# Five workers: many tests wait for processes. Where no byte code is written, every process that the tests start compiles the program anew.
 unit: export PYTHONDONTWRITEBYTECODE =
 unit: $(VENV)/.ready-dev
-	$(BIN)/pytest -n 3 --dist worksteal
+	$(BIN)/pytest -n 5 --dist worksteal
 
 setup: $(VENV)/.ready-dev
 
