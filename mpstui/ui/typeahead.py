@@ -76,7 +76,9 @@ class Typeahead:
         """Since when that is on the screen."""
         self._first_shown: float | None = None
         self._expected: tuple[object, ...] | None = None
-        self._refused = False
+        self._refused: float | None = None
+        """When the key that is being carried out was refused."""
+        self._painted = float("-inf")
         self._by_itself = False
         """Something has changed that the key which is being carried out did not ask for."""
         self._deaf = float("-inf")
@@ -107,6 +109,7 @@ class Typeahead:
     def painted(self) -> None:
         """The screen has just been written to the terminal."""
         now, place = self._clock(), self._place()
+        self._painted = now
         if place != self._shown:
             self._shown, self._shown_at = place, now
         if self._first_shown is None:
@@ -128,7 +131,7 @@ class Typeahead:
 
     def refuse(self) -> None:
         """The key that is being carried out does nothing, and the user is told so."""
-        self._refused = True
+        self._refused = self._clock()
 
     def close(self) -> None:
         """Give nothing any more."""
@@ -163,16 +166,21 @@ class Typeahead:
         """Have it carried out, with all that comes of it."""
         if self._app._exit or not self._app.post_message(event):
             return
-        self._refused, self._expected, self._by_itself, self._given = False, None, False, event
+        self._refused, self._expected, self._by_itself, self._given = None, None, False, event
         end = self._clock() + PATIENCE
         while self._under_way(end):  # noqa: ASYNC110 - it waits for there to be no event left
             await asyncio.sleep(0)
         place = self._place()
-        if self._refused or place == self._expected:
-            # What comes next was typed for what did not open.
-            self._deaf = self._clock() + (UNSEEN if self._refused else 0.0)
+        if (unheard := self._unheard(place)) is not None:
+            self._deaf = unheard
         if not self._by_itself:
             self._left, self._noticed = place, None
+
+    def _unheard(self, place: tuple[object, ...]) -> float | None:
+        """Until when what is typed was typed for what did not open; None where the key has done what it should."""
+        if self._refused is None:
+            return self._clock() if place == self._expected else None
+        return self._painted if self._painted > self._refused else self._clock() + UNSEEN
 
     def _under_way(self, end: float) -> bool:
         """Whether the app has not taken what it was given, or has, until ``end``, something to do that came of it."""

@@ -237,3 +237,20 @@ async def test_to_write_the_screen_anew_waits_for_nothing() -> None:
         type_at_once(pilot, "ctrl+z", "j", "ctrl+l")
         await until(pilot, lambda: bool(told))
         assert app.overview.clients.cursor_index == row, "the key before it still waits"
+
+
+async def test_a_refusal_that_was_seen_drops_nothing_that_is_typed_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where it was painted before all that came of the key was done, and nothing is painted after it."""
+    monkeypatch.setattr(typeahead, "UNSEEN", 3600.0)
+    app = make_app(one_daemon())
+
+    def refuse() -> None:
+        app.typeahead.refuse()
+        app.typeahead.painted()
+        app.typeahead.painted = lambda: None  # type: ignore[method-assign]
+
+    app.action_suspend_process = refuse  # type: ignore[method-assign]
+    async with app.run_test(size=SIZE) as pilot:
+        type_at_once(pilot, "ctrl+z")
+        await pilot.pause()
+        assert app.typeahead._deaf <= app.typeahead._clock()
