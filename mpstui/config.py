@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import platformdirs
 
-from mpstui.text import path_text, printable
+from mpstui.core.text import path_text, printable
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -6,12 +6,12 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from mpstui.core.text import path_text
 from mpstui.observe.nvml import RealNvml
 from mpstui.observe.processes import ProcProcesses
 from mpstui.observe.sources import NodeSources
 from mpstui.observe.xid import NodeXids
 from mpstui.sim import BrokenMarkerError, claim, is_simulated
-from mpstui.text import path_text
 
 CONTROL_BINARY = "nvidia-cuda-mps-control"
 

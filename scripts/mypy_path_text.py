@@ -1,4 +1,4 @@
-"""mypy's plugin for a rule of the house: a path reaches people through ``mpstui.text.path_text`` alone.
+"""mypy's plugin for a rule of the house: a path reaches people through ``mpstui.core.text.path_text`` alone.
 
 The name of a directory is a stranger's to choose, and ``str``, ``repr``, ``print`` and f-strings write it as it is.
 mypy knows of every expression whether it is a path, or an error of the system with a path in it, however it is called.

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from mpstui.blast import blast_radius
-from mpstui.model import Client, Context, Device, ProcessKey, Server
-from mpstui.partition import rounding_for, sm_share, smallest_percentage, sms_of
+from mpstui.core.blast import blast_radius
+from mpstui.core.model import Client, Context, Device, ProcessKey, Server
+from mpstui.core.partition import rounding_for, sm_share, smallest_percentage, sms_of
 
 RECORDED = Path(__file__).parent / "data" / "h100" / "faults-kills-limits.txt"
 H100 = Device("GPU-0", sm_count=132, compute_capability=(9, 0))

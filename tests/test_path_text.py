@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from mpstui.text import UNKNOWN, error_text, path_text
+from mpstui.core.text import UNKNOWN, error_text, path_text
 
 ROOT = Path(__file__).parents[1]
 
@@ -61,7 +61,7 @@ def lines(path: Path, perhaps: Path | None, paths: Sequence[Path], by: dict[str,
 
 
 def right(path: Path, paths: Sequence[Path], error: OSError, number: int, name: str) -> list[str]:
-    from mpstui.text import error_text, path_text
+    from mpstui.core.text import error_text, path_text
 
     return [
         f"{path_text(path)}: {error_text(error)}, {error.strerror}, {number} {name!r}",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mpstui.model import Event, Suspect
-from mpstui.suspects import program, rank
+from mpstui.core.model import Event, Suspect
+from mpstui.core.suspects import program, rank
 
 ALICE, BOB, CAROL = (2001, "alice"), (2002, "bob"), (2003, "carol")
 

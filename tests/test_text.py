@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mpstui.text import (
+from mpstui.core.text import (
     about,
     format_age,
     format_change,

@@ -18,8 +18,8 @@ from mpstui.cli import planning
 from mpstui.cli.lean import asyncio
 from mpstui.cli.parser import build_parser
 from mpstui.cli.past import logs_alone, wants_past
-from mpstui.model import Daemon
-from mpstui.text import error_text, path_text, printable, unprintable
+from mpstui.core.model import Daemon
+from mpstui.core.text import error_text, path_text, printable, unprintable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -99,7 +99,7 @@ def _audited(arguments: Sequence[str]) -> int:
     command line, leaves an audit line too."""
     if not _asks_for_change(arguments):
         return _run(arguments)
-    from mpstui.actions.audit import AuditLog, default_path
+    from mpstui.operations.audit import AuditLog, default_path
 
     _complaints.clear()
     before, status = AuditLog.written, 130
@@ -223,8 +223,8 @@ def _node(options: argparse.Namespace) -> Iterator[tuple[Path, ...]]:
 
 async def _load(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
     """``load`` and ``experiment``: CUDA clients of our own. SIGTERM and SIGHUP end them as Ctrl-C does."""
-    from mpstui.actions.types import ExitStatus
     from mpstui.node import UnusableNode, open_node
+    from mpstui.operations.types import ExitStatus
 
     try:
         sources, dirs = open_node(pipe_dirs)
@@ -255,10 +255,10 @@ async def _load(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int
 
 async def _headless(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
     """``status``, ``doctor``, ``set`` and ``terminate``: one reading of what is needed, at most one change, done."""
-    from mpstui.actions.types import ExitStatus
     from mpstui.node import UnusableNode, open_node
     from mpstui.observe.asking import STATUS
     from mpstui.observe.collector import Collector
+    from mpstui.operations.types import ExitStatus
 
     try:
         sources, dirs = open_node(pipe_dirs)

@@ -10,13 +10,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from mpstui.actions.audit import AuditLog, default_path
-from mpstui.actions.runner import Runner
-from mpstui.actions.types import ExitStatus
 from mpstui.cli import NO_DAEMON, complain, print_json, state_text
-from mpstui.model import Daemon, Snapshot
+from mpstui.core.model import Daemon, Snapshot
+from mpstui.core.text import path_text
 from mpstui.node import UnusableNode, open_node
 from mpstui.observe.collector import Collector
+from mpstui.operations.audit import AuditLog, default_path
+from mpstui.operations.runner import Runner
+from mpstui.operations.types import ExitStatus
 from mpstui.plan.amounts import PlanError
 from mpstui.plan.apply import Report, apply, can_go_back, go_back
 from mpstui.plan.profile import DaemonProfile, Profile
@@ -29,7 +30,6 @@ from mpstui.plan.settings import (
     steps,
     waits_for_a_server,
 )
-from mpstui.text import path_text
 
 _WAITS = "no server runs: limits that are for servers alone are set once one does; apply again then"
 

@@ -7,15 +7,15 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from mpstui.actions.audit import AuditLog, default_path
-from mpstui.actions.check import Refused, owner_typed, wrong_value
-from mpstui.actions.runner import Runner
-from mpstui.actions.types import ActionId, ExitStatus, Preview, Request, Result
 from mpstui.cli import NO_DAEMON, complain, print_json, state_text
-from mpstui.model import Snapshot
+from mpstui.core.model import Snapshot
+from mpstui.core.text import path_text
 from mpstui.observe.asking import Need
 from mpstui.observe.collector import Collector
-from mpstui.text import path_text
+from mpstui.operations.audit import AuditLog, default_path
+from mpstui.operations.check import Refused, owner_typed, wrong_value
+from mpstui.operations.runner import Runner
+from mpstui.operations.types import ActionId, ExitStatus, Preview, Request, Result
 
 
 def refuse_value(options: argparse.Namespace, collector: Collector, pipe_dirs: Sequence[Path]) -> int | None:

@@ -11,24 +11,24 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from mpstui.actions.audit import AuditLog, default_path
-from mpstui.actions.types import ExitStatus
 from mpstui.cli import NO_DAEMON, complain, print_json
 from mpstui.cli.apply import apply_profile
+from mpstui.core.model import Daemon, Device
+from mpstui.core.text import path_text
 from mpstui.daemons.spec import DaemonSpec, Wish, spec_of_profile, specs_of
 from mpstui.daemons.stale import REMOVED
 from mpstui.daemons.start import Started, start
 from mpstui.daemons.stop import Stopped, StopPreview, preview_stop, refused, remove_stale, stop
 from mpstui.daemons.units import unit_text
-from mpstui.model import Daemon, Device
 from mpstui.node import UnusableNode, open_node
 from mpstui.observe.collector import Collector
 from mpstui.observe.daemons import DEFAULT_PIPE_DIR
+from mpstui.operations.audit import AuditLog, default_path
+from mpstui.operations.types import ExitStatus
 from mpstui.plan import store
 from mpstui.plan.amounts import PlanError
 from mpstui.plan.cpus import cpu_list
 from mpstui.plan.profile import DaemonProfile, Profile, ProfileError
-from mpstui.text import path_text
 
 
 def daemon(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:

@@ -9,17 +9,17 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Final
 
-from mpstui.actions.types import ExitStatus
 from mpstui.cli import complain
+from mpstui.core.model import Snapshot
+from mpstui.core.text import about
 from mpstui.doctor.checkup import examine, examine_logs, gather, worst
 from mpstui.doctor.types import Finding, Verdict
 from mpstui.history.postmortem import state_at
 from mpstui.history.reader import LogHistory
-from mpstui.model import Snapshot
 from mpstui.observe.discovery import discover
 from mpstui.observe.logfile import UnreadableLogError
 from mpstui.observe.sources import NodeSources
-from mpstui.text import about
+from mpstui.operations.types import ExitStatus
 
 _MARK: Final[dict[Verdict, str]] = {"ok": "ok", "unknown": "?", "warning": "warning", "error": "ERROR"}
 TROUBLE: Final = 1

@@ -16,24 +16,24 @@ from json.encoder import encode_basestring as _quoted
 from pathlib import Path
 from typing import Any
 
-from mpstui.actions.audit import default_path
-from mpstui.actions.types import ExitStatus
 from mpstui.cli import complain, output
 from mpstui.cli.past import logs_alone
-from mpstui.faults import xids_of
+from mpstui.core.faults import xids_of
+from mpstui.core.model import Event
+from mpstui.core.suspects import ADVICE, RUN, START, Ranking, presence, rank
+from mpstui.core.text import UNKNOWN, path_text
 from mpstui.history.bywhom import AuditTrail
 from mpstui.history.postmortem import state_at
 from mpstui.history.reader import LogHistory, People
 from mpstui.history.when import local_text
-from mpstui.model import Event
 from mpstui.node import UnusableNode, open_node
 from mpstui.observe.discovery import discover
 from mpstui.observe.eventlog import with_xids
 from mpstui.observe.logfile import Owners, UnreadableLogError
 from mpstui.observe.sources import NodeSources, ProcessSource
 from mpstui.observe.xid import XidSource
-from mpstui.suspects import ADVICE, RUN, START, Ranking, presence, rank
-from mpstui.text import UNKNOWN, path_text
+from mpstui.operations.audit import default_path
+from mpstui.operations.types import ExitStatus
 
 _NOISE = frozenset(("session_opened", "session_closed", "command", "client_admitted"))
 """Kinds that are printed only where they are asked for: every question of every tool leaves three of them."""

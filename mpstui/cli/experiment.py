@@ -14,7 +14,6 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from mpstui.actions.types import ExitStatus
 from mpstui.cli import output
 from mpstui.cli.load import (
     FILE_WIDTH,
@@ -26,13 +25,14 @@ from mpstui.cli.load import (
     shared_daemon,
 )
 from mpstui.cli.loadoptions import seconds, whole, words
+from mpstui.core.model import Device
+from mpstui.core.text import printable
 from mpstui.load.experiments import Outcome, command, interference, nbody, sweep
 from mpstui.load.measure import ExperimentError, Lab
 from mpstui.load.private import PrivateDaemon, PrivateDaemonError
 from mpstui.load.stopping import stop
-from mpstui.model import Device
 from mpstui.observe.sources import NodeSources, NvmlSample
-from mpstui.text import printable
+from mpstui.operations.types import ExitStatus
 
 EXPERIMENTS = {
     "nbody": "1, 2 and 4 clients with a fixed amount of work, with and without MPS",

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Final
 
-from mpstui.model import Snapshot
+from mpstui.core.model import Snapshot
 from mpstui.observe.collector import Collector
 
 PATIENCE: Final = 0.3

@@ -19,16 +19,16 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from mpstui.actions.types import STATUS, ExitStatus
 from mpstui.cli import output
+from mpstui.core.model import Device, unspoken
+from mpstui.core.text import error_text, format_size, path_text, printable
 from mpstui.load.private import PrivateDaemon, PrivateDaemonError, ask_daemon
 from mpstui.load.supervisor import Supervisor
 from mpstui.load.takes import others, takes, whose
 from mpstui.load.types import COMMAND, INFO, KERNELS, LoadSpec, WorkerReport, plural
-from mpstui.model import Device, unspoken
 from mpstui.observe.discovery import discover
 from mpstui.observe.sources import NodeSources
-from mpstui.text import error_text, format_size, path_text, printable
+from mpstui.operations.types import STATUS, ExitStatus
 
 DEFAULT_SECONDS = 10.0
 _TICK = 1.0

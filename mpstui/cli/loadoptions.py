@@ -6,8 +6,8 @@ import argparse
 import contextlib
 import shlex
 
+from mpstui.core.text import parse_size, printable
 from mpstui.load.types import INFO, KERNELS
-from mpstui.text import parse_size, printable
 
 MOST_CLIENTS = 64
 """A device takes 48 (fact 13); a few more show what the others are told."""

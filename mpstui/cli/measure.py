@@ -9,22 +9,22 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from mpstui.actions.types import ExitStatus
 from mpstui.cli.experiment import clear, describe, progress, told
 from mpstui.cli.load import LoadRefused, make_supervisor, shared_daemon
 from mpstui.cli.loadoptions import words
 from mpstui.cli.plan import choose_device, plan_of
+from mpstui.core.text import format_change, format_percentage, printable
 from mpstui.load.advising import Cost, Measured, advise_on, name_of, unit
 from mpstui.load.measure import ExperimentError, Lab, Spread
 from mpstui.load.private import PrivateDaemon, PrivateDaemonError
 from mpstui.load.types import COMMAND, LoadSpec
 from mpstui.node import UnusableNode, open_node
 from mpstui.observe.sources import NodeSources, NvmlSample
+from mpstui.operations.types import ExitStatus
 from mpstui.plan import amounts
 from mpstui.plan.advice import ENOUGH, Advice, Point, plot
 from mpstui.plan.amounts import PlanError
 from mpstui.plan.types import Plan, Target, target_of
-from mpstui.text import format_change, format_percentage, printable
 
 _FORM: Final = ",.4g"
 EXCLUSIVE: Final = (

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 from mpstui import __version__
 from mpstui.cli.past import NODES, add_demo, add_doctor, add_events, add_past, add_suspects
 from mpstui.cli.planning import add_commands
-from mpstui.text import printable, unprintable
+from mpstui.core.text import printable, unprintable
 
 _EPILOG = """\
 exit status: 0 done · 1 the daemon refused, or the value read back is not the one set · 2 usage · 3 no daemon there ·

@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 from typing import Any, Final, get_args
 
+from mpstui.core.model import EventKind
 from mpstui.history.when import parse_time
-from mpstui.model import EventKind
 
 DRILLS: Final = ("fault", "blocked", "held", "pending", "full", "stale", "nostart")
 """Scenarios of the simulated node in which something is wrong."""

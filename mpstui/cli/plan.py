@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from mpstui.cli import complain
-from mpstui.model import Device
+from mpstui.core.model import Device
+from mpstui.core.text import format_percentage, format_size, path_text, printable
 from mpstui.plan import amounts
 from mpstui.plan.amounts import PlanError, limit_text
 from mpstui.plan.planner import MemoryRule, make_plan
 from mpstui.plan.profile import NAME, DaemonProfile, Profile, ProfileError
 from mpstui.plan.types import Plan, Strategy, Target, target_from, target_of
-from mpstui.text import format_percentage, format_size, path_text, printable
 
 USAGE = 2
 

@@ -8,17 +8,17 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from mpstui.actions.types import ExitStatus
 from mpstui.cli import NO_DAEMON, complain, print_json, state_text
 from mpstui.cli.apply import Unusable, apply_profile, diff_profile, no_answer, read_snapshot
 from mpstui.cli.run import devices_of
 from mpstui.cli.shares import export
-from mpstui.model import Daemon, Snapshot
+from mpstui.core.model import Daemon, Snapshot
+from mpstui.core.text import path_text
+from mpstui.operations.types import ExitStatus
 from mpstui.plan import store
 from mpstui.plan.amounts import PlanError
 from mpstui.plan.profile import DaemonProfile, Profile, ProfileError
 from mpstui.plan.settings import drift, in_force
-from mpstui.text import path_text
 
 
 def profile(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:

@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 
 from mpstui.cli import complain
+from mpstui.core.text import printable
 from mpstui.plan import store
 from mpstui.plan.exports import ShareSettings, environment
 from mpstui.plan.profile import DaemonProfile, ProfileError
-from mpstui.text import printable
 
 USAGE = 2
 NOT_EXECUTABLE, NOT_FOUND = 126, 127

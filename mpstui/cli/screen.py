@@ -9,11 +9,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from mpstui.actions.types import ExitStatus
 from mpstui.cli import complain
 from mpstui.config import config_dir, load_config, load_themes, terminal_problem
-from mpstui.model import Snapshot
-from mpstui.text import path_text
+from mpstui.core.model import Snapshot
+from mpstui.core.text import path_text
+from mpstui.operations.types import ExitStatus
 
 
 def run_screen(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
@@ -46,11 +46,11 @@ def run_screen(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
         lambda: Collector(dirs, sources, log_dirs=log_dirs, refresh=refresh, reconcile=config.reconcile)
     )
     with shown(seen) as take_over:
-        from mpstui.actions.audit import AuditLog, default_path
-        from mpstui.actions.runner import Runner
         from mpstui.cli.backend import NodeLoad
         from mpstui.cli.settings import NodeDaemons, NodePlans
         from mpstui.cli.trouble import NodeTrouble
+        from mpstui.operations.audit import AuditLog, default_path
+        from mpstui.operations.runner import Runner
         from mpstui.ui.app import MpsTuiApp
         from mpstui.ui.theme import build_themes, choose_theme
 

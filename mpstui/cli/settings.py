@@ -8,17 +8,17 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mpstui.text import path_text
+from mpstui.core.text import path_text
 
 # Imported when a screen needs them: the overview is painted without.
 if TYPE_CHECKING:
-    from mpstui.actions.audit import AuditLog
-    from mpstui.actions.types import Progress
     from mpstui.control.mps import MpsControl
+    from mpstui.core.model import Daemon, Device, ProcessKey, Snapshot
     from mpstui.daemons.spec import DaemonSpec, Wish
     from mpstui.daemons.start import Started
     from mpstui.daemons.stop import Stopped
-    from mpstui.model import Daemon, Device, ProcessKey, Snapshot
+    from mpstui.operations.audit import AuditLog
+    from mpstui.operations.types import Progress
     from mpstui.plan.profile import Profile
     from mpstui.ui.plan.contract import Entry
 
@@ -138,8 +138,8 @@ class NodeDaemons:
 
     async def start(self, spec: DaemonSpec, progress: Progress) -> Started:
         """In a thread of its own: directories and logs may be on a slow file system."""
-        from mpstui.actions.types import ExitStatus
         from mpstui.daemons.start import Started, start
+        from mpstui.operations.types import ExitStatus
 
         loop = asyncio.get_running_loop()
         refused = self.cannot_start or (_OWN if self._demo and spec.pipe_dir not in self._pipe_dirs else None)

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from mpstui.actions.check import PRIORITIES
-from mpstui.actions.types import ExitStatus
-from mpstui.model import Client, Daemon, Device, Problem, Server, Snapshot, StartFailures
+from mpstui.core.model import Client, Daemon, Device, Problem, Server, Snapshot, StartFailures
+from mpstui.core.text import UNKNOWN, by_device, format_age, format_percentage, format_size, lower_sizes, path_text
 from mpstui.observe.procfs import user_name
-from mpstui.text import UNKNOWN, by_device, format_age, format_percentage, format_size, lower_sizes, path_text
+from mpstui.operations.check import PRIORITIES
+from mpstui.operations.types import ExitStatus
 
 if TYPE_CHECKING:
     from rich.console import Console

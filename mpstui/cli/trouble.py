@@ -8,14 +8,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from mpstui.core.text import error_text
 from mpstui.observe.worker import Worker
-from mpstui.text import error_text
 from mpstui.ui.trouble.contract import TroubleUnavailable
 
 # Imported when a screen needs them: the overview is painted without.
 if TYPE_CHECKING:
+    from mpstui.core.model import Daemon, Event, Snapshot
     from mpstui.doctor.types import Finding
-    from mpstui.model import Daemon, Event, Snapshot
     from mpstui.observe.logfile import Owners
     from mpstui.observe.sources import NodeSources
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Generic, TypeVar
 
-from mpstui.model import SessionHolder
+from mpstui.core.model import SessionHolder
 
 T_co = TypeVar("T_co", covariant=True)
 

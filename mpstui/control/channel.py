@@ -16,8 +16,8 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from mpstui.control.answer import Outcome
 from mpstui.control.holder import SessionWatch
-from mpstui.model import SessionHolder
-from mpstui.text import error_text, path_text, printable
+from mpstui.core.model import SessionHolder
+from mpstui.core.text import error_text, path_text, printable
 
 OUTPUT_LIMIT = 4 << 20
 """Bytes of output after which a binary is taken to be flooding; 48 clients with 4 KB of argv[0] each are 0.2 MB."""

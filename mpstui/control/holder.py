@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from mpstui.control.commandline import parse_command_line
-from mpstui.model import SessionHolder
-from mpstui.text import printable
+from mpstui.core.model import SessionHolder
+from mpstui.core.text import printable
 
 DEFAULT_PIPE_DIRECTORY = "/tmp/nvidia-mps"  # noqa: S108  the daemon's own default
 HELD_AFTER: Final = 3.0

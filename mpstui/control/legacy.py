@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from mpstui.control.answer import Outcome
 from mpstui.control.channel import CANNOT_SEND
-from mpstui.text import parse_size, printable
+from mpstui.core.text import parse_size, printable
 
 _CANNOT_FIND = b"Cannot find MPS control daemon process"
 _NOT_PERMITTED = (b"Insufficient privileges", b"Not enough privilege")

@@ -16,7 +16,7 @@ from mpstui.control.answer import Answer, Outcome
 from mpstui.control.channel import ControlChannel, RawReply, exchange
 from mpstui.control.legacy import DeviceClients, DeviceQuery, PsRow, Unreadable
 from mpstui.control.questions import Question
-from mpstui.text import printable
+from mpstui.core.text import printable
 
 T = TypeVar("T")
 Parser = Callable[[bytes], T | Unreadable]

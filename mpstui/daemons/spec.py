@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mpstui.model import Device
+from mpstui.core.model import Device
+from mpstui.core.text import printable, unprintable
 from mpstui.observe.daemons import DEFAULT_LOG_DIR, DEFAULT_PIPE_DIR
 from mpstui.plan.amounts import PlanError
 from mpstui.plan.profile import DaemonProfile, Limits
-from mpstui.text import printable, unprintable
 
 _UUID = re.compile(r"(GPU|MIG)-[A-Za-z0-9-]{1,60}")
 _PER_GPU = Path("/tmp/mps")  # noqa: S108 - what discovery and deployments look for: /tmp/mps_0

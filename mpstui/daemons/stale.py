@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from mpstui.control.commandline import PROGRAM
+from mpstui.core.text import path_text
 from mpstui.observe.discovery import Place, discover
-from mpstui.text import path_text
 
 REMOVED: Final = "stale files were removed"
 """How the line begins that says so; others say why not."""

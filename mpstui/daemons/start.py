@@ -18,16 +18,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from mpstui.actions.audit import AuditLog
-from mpstui.actions.types import STATUS, ExitStatus, Progress
 from mpstui.control.channel import ControlChannel, patience
 from mpstui.control.mps import MpsControl
+from mpstui.core.text import path_text, printable
 from mpstui.daemons.directories import DaemonError, check, check_length, prepare
 from mpstui.daemons.spec import DaemonSpec
 from mpstui.observe.discovery import Place, discover
 from mpstui.observe.logfile import UnreadableLogError, open_log, owners_of
+from mpstui.operations.audit import AuditLog
+from mpstui.operations.types import STATUS, ExitStatus, Progress
 from mpstui.plan.cpus import cpu_text
-from mpstui.text import path_text, printable
 
 READY_WITHIN: Final = 10.0
 """Seconds; a daemon took 13 ms on an H100 node."""

@@ -9,22 +9,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from mpstui.actions.audit import REMEDY, AuditLog
-from mpstui.actions.check import Refused, client_line, reachable_daemon
-from mpstui.actions.guard import Guard
-from mpstui.actions.killing import end_process
-from mpstui.actions.turn import NoTurn, turn
-from mpstui.actions.types import STATUS, ExitStatus, Progress, Request
 from mpstui.control.answer import Answer, Outcome
 from mpstui.control.mps import MpsControl
+from mpstui.core.model import Daemon, ProcessKey, Snapshot
+from mpstui.core.text import path_text
+from mpstui.core.trust import Speaker
 from mpstui.daemons.stale import clean
 from mpstui.daemons.start import READ_ONLY
-from mpstui.model import Daemon, ProcessKey, Snapshot
 from mpstui.observe.processes import PidFd, open_pidfd
 from mpstui.observe.procfs import process_key
 from mpstui.observe.speaker import find_speaker, not_its_daemon
-from mpstui.text import path_text
-from mpstui.trust import Speaker
+from mpstui.operations.audit import REMEDY, AuditLog
+from mpstui.operations.check import Refused, client_line, reachable_daemon
+from mpstui.operations.guard import Guard
+from mpstui.operations.killing import end_process
+from mpstui.operations.turn import NoTurn, turn
+from mpstui.operations.types import STATUS, ExitStatus, Progress, Request
 
 FORCE_AFTER: Final = 1
 """Seconds that ``--force`` leaves the clients."""

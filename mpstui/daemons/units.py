@@ -12,10 +12,10 @@ import shlex
 from collections.abc import Sequence
 from typing import Final, Literal
 
+from mpstui.core.text import path_text, unprintable
 from mpstui.daemons.spec import DaemonSpec
 from mpstui.plan.amounts import PlanError, limit_text, printed_limit
 from mpstui.plan.cpus import cpu_text
-from mpstui.text import path_text, unprintable
 
 UnitKind = Literal["systemd", "slurm", "pbs"]
 _LIMITED: Final = "/usr/bin/timeout -k 5"

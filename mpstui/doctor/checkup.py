@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from mpstui.control.channel import patience
+from mpstui.core.model import Snapshot
+from mpstui.core.text import path_text, printable, unprintable
 from mpstui.doctor import setup, sharing
 from mpstui.doctor.types import (
     SHM,
@@ -25,13 +27,11 @@ from mpstui.doctor.types import (
     Stray,
     Verdict,
 )
-from mpstui.model import Snapshot
 from mpstui.observe.daemons import running_daemons
 from mpstui.observe.discovery import Place
 from mpstui.observe.logfile import Owners, UnreadableLogError, is_there, open_log
 from mpstui.observe.logline import Clock
 from mpstui.observe.procfs import HiddenProcessError, read_arguments, read_environment, read_proc, read_stat
-from mpstui.text import path_text, printable, unprintable
 
 CHECKS: Final[tuple[Callable[[Facts], Iterator[Finding]], ...]] = (
     setup.driver,

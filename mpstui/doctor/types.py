@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
-from mpstui.model import Device, Snapshot
+from mpstui.core.model import Device, Snapshot
 
 SHM: Final = "/dev/shm"  # noqa: S108 - the kernel's name for it
 Verdict = Literal["ok", "warning", "error", "unknown"]

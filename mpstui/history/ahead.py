@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from itertools import chain, islice
 from typing import Any, Final
 
+from mpstui.core.model import EMPTY, Event
 from mpstui.history.files import LogFile
-from mpstui.model import EMPTY, Event
 from mpstui.observe.logparse import LogParser
 
 LARGE: Final = 16 << 20

@@ -8,9 +8,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from mpstui.model import Event
+from mpstui.core.model import Event
+from mpstui.core.text import printable
 from mpstui.observe.trusted import NotTrustedError, open_trusted
-from mpstui.text import printable
 
 _TAIL: Final = 1 << 20
 _SLACK: Final = 5.0

@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from mpstui.core.model import Event, ProcessKey, Snapshot
+from mpstui.core.text import path_text
 from mpstui.history.reader import LogHistory
-from mpstui.model import Event, ProcessKey, Snapshot
 from mpstui.observe.discovery import Place
 from mpstui.observe.logfile import Owners
 from mpstui.observe.reducer import NodeState
-from mpstui.text import path_text
 
 _EVENTS = 500
 

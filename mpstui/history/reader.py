@@ -11,9 +11,9 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Final
 
+from mpstui.core.model import Event
 from mpstui.history.ahead import parsed
 from mpstui.history.files import LogFile
-from mpstui.model import Event
 from mpstui.observe.eventlog import TWICE, EventLog, told_by
 from mpstui.observe.logfile import Owners, UnreadableLogError
 from mpstui.observe.logparse import LogKind, LogParser

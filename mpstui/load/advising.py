@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from mpstui.core.partition import rounding_from, smallest_percentage, sms_of
+from mpstui.core.text import printable
 from mpstui.load.measure import ExperimentError, Lab, Spread, cut, running, times, windows
 from mpstui.load.types import COMMAND, INFO, LoadSpec, WorkerReport
-from mpstui.partition import rounding_from, smallest_percentage, sms_of
 from mpstui.plan.advice import Advice, Point, advise, divide, first_guess
 from mpstui.plan.types import Target
-from mpstui.text import printable
 
 PERCENTAGES: Final = (6.0, 12.0, 25.0, 37.0, 50.0, 75.0, 100.0)
 UNMEASURED: Final = (1.0, 18.0, 62.0, 87.0)

@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from mpstui.core.text import error_text, printable
 from mpstui.load.process import EXIT_FAILED, EXIT_FORCED
 from mpstui.load.protocol import LINE_LIMIT, Order, decode, encode, fold
 from mpstui.load.types import WorkerError, WorkerReport, WorkerState
 from mpstui.observe.procfs import process_key
-from mpstui.text import error_text, printable
 
 NO_DAEMON_DIRECTORY: Final = "/nonexistent/mpstui-without-mps"
 """A pipe directory without a daemon: CUDA then works without MPS (fact 19)."""

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from mpstui.core.text import format_change
 from mpstui.load.measure import ExperimentError, Lab, Spread, running, times, windows
 from mpstui.load.types import COMMAND, INFO, KernelName, LoadSpec, plural
-from mpstui.text import format_change
 
 PERCENTAGES: Final = (6, 12, 25, 37, 50, 62, 75, 87, 100)
 NEIGHBOURS: Final[tuple[KernelName, ...]] = ("fma", "triad", "nbody", "small")

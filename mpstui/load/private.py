@@ -14,8 +14,8 @@ from types import TracebackType
 from mpstui.control.answer import Answer
 from mpstui.control.channel import ControlChannel, patience
 from mpstui.control.mps import MpsControl
+from mpstui.core.text import error_text, printable
 from mpstui.load.guard import LOG, PIPE, READY
-from mpstui.text import error_text, printable
 
 _START_SECONDS = 25.0
 _END_SECONDS = 30.0

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Final, cast
 
+from mpstui.core.text import printable
 from mpstui.load.types import PooledContext, WorkerError, WorkerReport, WorkerState
-from mpstui.text import printable
 
 LINE_LIMIT: Final = 1 << 20
 """Bytes of a line; a worker's longest, with the processes of a command, is some KB."""

@@ -16,9 +16,9 @@ from typing import IO, Final
 
 import psutil
 
+from mpstui.core.text import error_text, printable
 from mpstui.load.process import PR_SET_PDEATHSIG, Channel, adopt_orphans
 from mpstui.load.types import WorkerError
-from mpstui.text import error_text, printable
 
 TERM_SECONDS: Final = 10.0
 """From SIGTERM to SIGKILL for the program and its descendants."""

@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+from mpstui.core.model import CONTEXT_LIMIT
+from mpstui.core.text import path_text
 from mpstui.load.client import WorkerProcess, client_environment, worker_order
 from mpstui.load.process import GRACE
 from mpstui.load.runner import GRACE as COMMAND_GRACE
 from mpstui.load.types import COMMAND, INFO, LoadSpec, WorkerError, WorkerReport, value_for
-from mpstui.model import CONTEXT_LIMIT
 from mpstui.observe.sources import NvmlSample, NvmlSource
-from mpstui.text import path_text
 
 CUDA_WORKER: Final = (sys.executable, "-m", "mpstui.load.worker")
 COMMAND_WORKER: Final = (sys.executable, "-m", "mpstui.load.runner")

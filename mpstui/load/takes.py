@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from mpstui.model import Client
-from mpstui.text import UNKNOWN, format_size, parse_size
+from mpstui.core.model import Client
+from mpstui.core.text import UNKNOWN, format_size, parse_size
 
 MIB: Final = 1 << 20
 CONTEXT_BASE: Final = 58 * MIB

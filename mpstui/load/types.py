@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Literal, cast, get_args
 
-from mpstui.model import ProcessKey
+from mpstui.core.model import ProcessKey
 
 KernelName = Literal["nbody", "fma", "triad", "small", "memory", "endless", "illegal"]
 KERNELS: Final = cast(tuple[KernelName, ...], get_args(KernelName))

@@ -8,6 +8,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
+from mpstui.core.text import error_text
 from mpstui.load.driver import Arguments, CudaError, DeviceFacts, Driver, Handle, NoDriver
 from mpstui.load.errors import OUT_OF_MEMORY, cuda_error, limit_too_small, words
 from mpstui.load.process import Channel
@@ -15,7 +16,6 @@ from mpstui.load.protocol import Order
 from mpstui.load.takes import MIB
 from mpstui.load.types import INFO, WorkerError
 from mpstui.load.workloads import FUNCTIONS, Share, Workload, make_workload, ptx
-from mpstui.text import error_text
 
 BATCH_SECONDS: Final = 0.004
 """Two batches are under way at a time: a change of share waits for some 8 ms of work."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterable, Mapping
 
-from mpstui.model import (
+from mpstui.core.model import (
     Daemon,
     LostClient,
     OutsideClient,
@@ -15,9 +15,9 @@ from mpstui.model import (
     ServerFault,
     StartFailures,
 )
+from mpstui.core.text import printable
 from mpstui.observe.sources import NvmlSample, ProcessFacts
 from mpstui.observe.state import DaemonState, ServerRecord
-from mpstui.text import printable
 
 Facts = Mapping[int, ProcessFacts]
 _SERVER_PROGRAM = "nvidia-cuda-mps-server"

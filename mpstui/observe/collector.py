@@ -14,7 +14,7 @@ from typing import Any
 
 from mpstui.control.channel import ControlChannel
 from mpstui.control.mps import MpsControl
-from mpstui.model import Snapshot
+from mpstui.core.model import Snapshot
 from mpstui.observe.asking import Need
 from mpstui.observe.discovery import Place, discover
 from mpstui.observe.endings import Endings

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from mpstui.text import printable
+from mpstui.core.text import printable
 
 _NAME_LIMIT: Final = 64
 _ID: Final = re.compile(r"(?:(?P<runtime>[a-z][a-z-]*)[-:])?(?P<id>[0-9a-f]{64})(?:\.scope)?")

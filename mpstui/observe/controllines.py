@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Final
 
 from mpstui.control.channel import PROOF
-from mpstui.model import Event
+from mpstui.core.model import Event
+from mpstui.core.text import printable, taken_limit
 from mpstui.observe.logline import Line, failed_start, make_event, memory_limit, number, raw_text, unknown
-from mpstui.text import printable, taken_limit
 
 _NOISE: Final = (
     b"Accepting connection",

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from mpstui.control.commandline import PROGRAM, Protocol, parse_command_line
-from mpstui.model import EMPTY, ProcessKey
+from mpstui.core.model import EMPTY, ProcessKey
 from mpstui.observe.limits import LIMIT_VARIABLES
 from mpstui.observe.procfs import (
     HiddenProcessError,

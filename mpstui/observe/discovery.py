@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 from mpstui.control.commandline import PROGRAM, Protocol
-from mpstui.model import EMPTY, ProcessKey
+from mpstui.core.model import EMPTY, ProcessKey
+from mpstui.core.text import path_text, unprintable
+from mpstui.core.trust import Speaker
 from mpstui.observe.daemons import (
     DEFAULT_PIPE_DIR,
     DEFAULT_V3_PIPE_DIR,
@@ -28,8 +30,6 @@ from mpstui.observe.logdir import binary_version, find_log_dir, last_written
 from mpstui.observe.logfile import Owners, owners_of
 from mpstui.observe.procfs import HiddenProcessError, process_key, read_stat, user_name
 from mpstui.observe.speaker import find_speaker, lock_holder, pids_are_ours
-from mpstui.text import path_text, unprintable
-from mpstui.trust import Speaker
 
 WELL_KNOWN: Final = (
     os.fspath(DEFAULT_PIPE_DIR),

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from mpstui.faults import MOMENT, xids_of
-from mpstui.model import Event, Suspect
+from mpstui.core.faults import MOMENT, xids_of
+from mpstui.core.model import Event, Suspect
 from mpstui.observe.sources import ProcessFacts
 
 Origin = Literal["control", "server", "derived", "driver"]

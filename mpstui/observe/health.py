@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from mpstui.control.answer import Outcome
-from mpstui.model import Health, SessionHolder, unspoken
+from mpstui.core.model import Health, SessionHolder, unspoken
+from mpstui.core.text import format_age
 from mpstui.observe.discovery import Place, how_to_start
 from mpstui.observe.state import DaemonState
-from mpstui.text import format_age
 
 _LATELY = 30.0
 """Seconds for which an answer stands while other sessions keep the daemon busy; its logs tell of changes meanwhile."""

@@ -11,7 +11,7 @@ from typing import Any
 from mpstui.control.answer import Answer, Outcome
 from mpstui.control.holder import HELD_AFTER
 from mpstui.control.mps import MpsControl
-from mpstui.model import EventKind, unspoken
+from mpstui.core.model import EventKind, unspoken
 from mpstui.observe.asking import Asked, Need, ask_for, ask_limits, ask_membership
 from mpstui.observe.health import clients_left, is_silent
 from mpstui.observe.limits import MEMORY_VARIABLE

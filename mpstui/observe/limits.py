@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from mpstui.model import EMPTY, Context, Device
+from mpstui.core.model import EMPTY, Context, Device
+from mpstui.core.text import lower_sizes, taken_limit
 from mpstui.observe.readings import by_ordinal
 from mpstui.observe.state import LimitsInForce
-from mpstui.text import lower_sizes, taken_limit
 
 PERCENTAGE_VARIABLE = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 MEMORY_VARIABLE = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"

@@ -11,8 +11,8 @@ import os
 from pathlib import Path
 from typing import Final
 
+from mpstui.core.text import error_text, path_text
 from mpstui.observe.trusted import NotTrustedError, open_named, open_trusted
-from mpstui.text import error_text, path_text
 
 Owners = frozenset[int]
 REMEDY: Final = (

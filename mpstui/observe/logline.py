@@ -7,8 +7,8 @@ import time
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from mpstui.model import EMPTY, Event, EventKind
-from mpstui.text import format_size, printable
+from mpstui.core.model import EMPTY, Event, EventKind
+from mpstui.core.text import format_size, printable
 
 LINE_BYTES: Final = 64 << 10
 """The rest of a longer line is dropped: a client's name can be that long (fact 10)."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Literal
 
-from mpstui.model import Event
+from mpstui.core.model import Event
 from mpstui.observe.controllines import ControlLines
 from mpstui.observe.logline import LINE_BYTES, Clock, Line
 from mpstui.observe.serverlines import ServerLines

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
-from mpstui.model import Device
+from mpstui.core.model import Device
+from mpstui.core.text import printable
 from mpstui.observe.sources import NvmlSample
-from mpstui.text import printable
 
 T = TypeVar("T")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from mpstui.model import Daemon, Problem
-from mpstui.text import path_text
+from mpstui.core.model import Daemon, Problem
+from mpstui.core.text import path_text
 
 
 def shared_devices(daemons: Sequence[Daemon]) -> Iterator[Problem]:

@@ -6,9 +6,11 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from mpstui.blast import bridges
-from mpstui.faults import NOT_SAID, caveat_text
-from mpstui.model import Client, Daemon, Device, OutsideClient, PendingClient, Problem, Server, Severity
+from mpstui.core.blast import bridges
+from mpstui.core.faults import NOT_SAID, caveat_text
+from mpstui.core.model import Client, Daemon, Device, OutsideClient, PendingClient, Problem, Server, Severity
+from mpstui.core.text import client_pids, path_text, printable
+from mpstui.core.trust import is_lying
 from mpstui.observe.limits import (
     MEMORY_VARIABLE,
     PERCENTAGE_VARIABLE,
@@ -19,8 +21,6 @@ from mpstui.observe.limits import (
 )
 from mpstui.observe.logline import ELSEWHERE
 from mpstui.observe.overlap import shared_devices
-from mpstui.text import client_pids, path_text, printable
-from mpstui.trust import is_lying
 
 _NEARLY = 0.9
 _SEVERITY: dict[str, Severity] = {"held": "error", "blocked": "error", "stale": "warning", "absent": "warning"}

@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Final, NamedTuple
 
-from mpstui.model import ProcessKey
+from mpstui.core.model import ProcessKey
+from mpstui.core.text import printable
 from mpstui.observe.container import cgroup_path, container_of
 from mpstui.observe.procfs import (
     TICKS_PER_SECOND,
@@ -28,7 +29,6 @@ from mpstui.observe.procfs import (
     user_name,
 )
 from mpstui.observe.sources import ProcessFacts
-from mpstui.text import printable
 
 _COMMAND_LIMIT: Final = 1000
 _CACHE_LIMIT: Final = 1024

@@ -12,8 +12,8 @@ import pwd
 import time
 from typing import Final, NamedTuple
 
-from mpstui.model import ProcessKey
-from mpstui.text import printable
+from mpstui.core.model import ProcessKey
+from mpstui.core.text import printable
 
 TICKS_PER_SECOND: Final = os.sysconf("SC_CLK_TCK")
 _READ_LIMIT: Final = 1 << 20

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from mpstui.control.legacy import DeviceClients, DeviceQuery, PsRow
-from mpstui.model import EMPTY, Event
+from mpstui.core.model import EMPTY, Event
+from mpstui.core.text import same_limit
 from mpstui.observe.state import ClientRecord, DaemonState, LimitsInForce, ServerRecord
-from mpstui.text import same_limit
 
 
 class Membership(NamedTuple):

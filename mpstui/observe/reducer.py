@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from mpstui.control.answer import Answer, Outcome
-from mpstui.model import (
+from mpstui.core.model import (
     EMPTY,
     Client,
     Context,
@@ -21,6 +21,8 @@ from mpstui.model import (
     Snapshot,
     Source,
 )
+from mpstui.core.partition import SmShare, sm_share
+from mpstui.core.trust import ANOTHER_NAMESPACE, NOT_PROVED, Speaker, same_namespace
 from mpstui.observe.aftermath import (
     blocker_key,
     ended_unseen,
@@ -41,8 +43,6 @@ from mpstui.observe.readings import LimitReading, Membership, by_ordinal, fold_l
 from mpstui.observe.sources import NvmlSample, ProcessFacts
 from mpstui.observe.state import ClientRecord, DaemonState, ServerRecord
 from mpstui.observe.xid import Xid
-from mpstui.partition import SmShare, sm_share
-from mpstui.trust import ANOTHER_NAMESPACE, NOT_PROVED, Speaker, same_namespace
 
 Watch = Literal["logs", "polling", "none"]
 T = TypeVar("T")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from mpstui.control.answer import Outcome
-from mpstui.model import EventKind
+from mpstui.core.model import EventKind
 
 MEMBERSHIP: Final[frozenset[EventKind]] = frozenset(
     (

@@ -6,7 +6,8 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from mpstui.model import EMPTY, Event
+from mpstui.core.model import EMPTY, Event
+from mpstui.core.text import client_pids
 from mpstui.observe.logline import (
     ELSEWHERE,
     LINE_BYTES,
@@ -20,7 +21,6 @@ from mpstui.observe.logline import (
     raw_text,
     unknown,
 )
-from mpstui.text import client_pids
 
 _CLIENT: Final = re.compile(rb"\{(?:PID: )?(-?\d{1,10}), (?:Context(?: ID)?: )?(\d{1,10})\}")
 _PROCESS_GONE: Final = re.compile(rb"Client process (\d{1,10}) disconnected")

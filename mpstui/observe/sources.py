@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from mpstui.model import Device, ProcessKey, empty
+from mpstui.core.model import Device, ProcessKey, empty
 from mpstui.observe.xid import XidSource
 
 

@@ -17,11 +17,11 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final
 
+from mpstui.core.text import path_text, printable
+from mpstui.core.trust import Speaker, may_signal
 from mpstui.observe.daemons import daemon_process, file_id
 from mpstui.observe.procfs import pid_namespace, process_uids, user_name
 from mpstui.observe.trusted import NotTrustedError, _judge, _judge_mounts, _walk
-from mpstui.text import path_text, printable
-from mpstui.trust import Speaker, may_signal
 
 _SOCKETS: Final = ("control", "control_privileged")
 _FLOCK: Final = "hhqqi4x"

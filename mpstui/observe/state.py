@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from mpstui.control.legacy import MOST_CLIENTS
-from mpstui.model import Event, Suspect
+from mpstui.core.model import Event, Suspect
 
 
 @dataclass(slots=True)

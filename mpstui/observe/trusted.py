@@ -20,8 +20,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final, Literal
 
+from mpstui.core.text import path_text, printable
 from mpstui.observe.procfs import read_proc, user_name
-from mpstui.text import path_text, printable
 
 _LOOK: Final = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _SAFE: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY

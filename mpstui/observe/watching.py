@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from mpstui.model import Event
+from mpstui.core.model import Event
 from mpstui.observe.logfile import Owners, is_there
 from mpstui.observe.logparse import LogKind, LogParser
 from mpstui.observe.logtail import LogTail

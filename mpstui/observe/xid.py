@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from mpstui.model import Event, empty
-from mpstui.text import printable
+from mpstui.core.model import Event, empty
+from mpstui.core.text import printable
 
 MEANING: Final = {
     13: "exception in a kernel",

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from mpstui.partition import smallest_percentage, sms_of
+from mpstui.core.partition import smallest_percentage, sms_of
 from mpstui.plan.types import Target
 
 ENOUGH: Final = 0.95

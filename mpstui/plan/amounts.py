@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 from fractions import Fraction
 
-from mpstui.text import printable
+from mpstui.core.text import printable
 
 _NUMBER = re.compile(r"[0-9]{1,12}(\.[0-9]{1,6})?")
 _COUNT = re.compile(r"[0-9]{1,9}")

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from mpstui.actions.types import ExitStatus, Progress, Request, Result
-from mpstui.model import Snapshot
+from mpstui.core.model import Snapshot
+from mpstui.operations.types import ExitStatus, Progress, Request, Result
 from mpstui.plan.settings import Step
 
 

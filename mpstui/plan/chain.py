@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from mpstui.model import Client, Daemon, Device, Event, ProcessKey
+from mpstui.core.model import Client, Daemon, Device, Event, ProcessKey
+from mpstui.core.partition import sm_share
+from mpstui.core.text import UNKNOWN, format_percentage, format_size, printable
 from mpstui.observe.limits import (
     DEVICES_VARIABLE,
     MEMORY_VARIABLE,
@@ -17,8 +19,6 @@ from mpstui.observe.limits import (
     own_percentage,
 )
 from mpstui.observe.procfs import process_key, read_environment
-from mpstui.partition import sm_share
-from mpstui.text import UNKNOWN, format_percentage, format_size, printable
 
 Limit = Literal["active_thread_percentage", "sm_count", "pinned_mem_limit", "client_priority"]
 NOT_SET = "not set"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
+from mpstui.core.text import printable
 from mpstui.plan.amounts import PlanError
-from mpstui.text import printable
 
 _PART = re.compile(r"(?P<first>[0-9]{1,4})(-(?P<last>[0-9]{1,4}))?")
 CPU_LIMIT = 4096

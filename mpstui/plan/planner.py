@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Literal
 
-from mpstui.partition import smallest_percentage, sms_of
+from mpstui.core.partition import smallest_percentage, sms_of
+from mpstui.core.text import format_size
 from mpstui.plan.amounts import PlanError, spread, whole_mebibytes
 from mpstui.plan.types import RESERVED, Plan, Rest, Share, Strategy, Target
-from mpstui.text import format_size
 
 MemoryRule = Literal["even", "weight", "none"]
 

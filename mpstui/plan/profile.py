@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from mpstui.model import empty
+from mpstui.core.model import empty
+from mpstui.core.text import printable, unprintable
 from mpstui.plan.amounts import PlanError, limit_text, size
 from mpstui.plan.cpus import cpu_list, cpu_text
 from mpstui.plan.exports import ShareSettings
-from mpstui.text import printable, unprintable
 
 if sys.version_info >= (3, 11):
     import tomllib

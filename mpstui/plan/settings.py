@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from mpstui.actions.check import client_line
-from mpstui.actions.types import ActionId, Request
-from mpstui.model import Client, Daemon, Server, Snapshot
+from mpstui.core.model import Client, Daemon, Server, Snapshot
+from mpstui.core.text import UNKNOWN, format_percentage, format_size, path_text, same_limit, same_percentage
+from mpstui.operations.check import client_line
+from mpstui.operations.types import ActionId, Request
 from mpstui.plan.amounts import PlanError, limit_text
 from mpstui.plan.profile import DaemonProfile, Limits
 from mpstui.plan.types import Plan
-from mpstui.text import UNKNOWN, format_percentage, format_size, path_text, same_limit, same_percentage
 
 _PRIORITIES = {0: "normal", 1: "below normal"}
 

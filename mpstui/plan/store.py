@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from mpstui.config import config_dir
+from mpstui.core.text import path_text, printable
 from mpstui.plan.profile import NAME, Profile, ProfileError, dump, parse
-from mpstui.text import path_text, printable
 
 _LIMIT: Final = 64 * 1024
 _FILES: Final = 500

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from mpstui.model import CONTEXT_LIMIT, Device
-from mpstui.partition import Rounding, rounding_for, rounding_of
+from mpstui.core.model import CONTEXT_LIMIT, Device
+from mpstui.core.partition import Rounding, rounding_for, rounding_of
 
 Strategy = Literal["uniform", "half", "weighted", "exact"]
 STRATEGIES: Final[tuple[Strategy, ...]] = ("uniform", "half", "weighted", "exact")

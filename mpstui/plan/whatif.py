@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from mpstui.actions.check import client_line
-from mpstui.model import Client, Daemon, Device
-from mpstui.partition import sm_share
+from mpstui.core.model import Client, Daemon, Device
+from mpstui.core.partition import sm_share
+from mpstui.core.text import UNKNOWN, format_percentage, format_size, same_limit, same_percentage
+from mpstui.operations.check import client_line
 from mpstui.plan.types import Plan, Share
-from mpstui.text import UNKNOWN, format_percentage, format_size, same_limit, same_percentage
 
 By = Literal["user", "command", "client"]
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from mpstui.model import EMPTY
+from mpstui.core.model import EMPTY
 from mpstui.sim.client import SimClient
 from mpstui.sim.marker import control_binary
 from mpstui.sim.node import SimNode

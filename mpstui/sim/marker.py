@@ -7,10 +7,10 @@ import stat
 import sys
 from pathlib import Path
 
+from mpstui.core.text import error_text, path_text
 from mpstui.observe.procfs import user_name
 from mpstui.observe.trusted import NotTrustedError, judge_directory, open_trusted
 from mpstui.sim.simd.config import MARKER, read_marker
-from mpstui.text import error_text, path_text
 
 
 class BrokenMarkerError(Exception):

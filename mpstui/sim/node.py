@@ -15,12 +15,12 @@ from types import TracebackType
 from typing import Any, BinaryIO, Final
 
 from mpstui.control.channel import PROOF
+from mpstui.core.text import path_text
 from mpstui.observe.trusted import NotTrustedError, judge_way
 from mpstui.sim.client import Behaviour, SimClient
 from mpstui.sim.marker import control_binary, owners, untrusted_directory
 from mpstui.sim.simd.config import STATE, Gpu, default_gpus, read_json, write_marker
 from mpstui.sim.simd.process import start_ticks
-from mpstui.text import path_text
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
 _SOCKET_PATH_LIMIT: Final = 107

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from mpstui.model import EMPTY
+from mpstui.core.model import EMPTY
 from mpstui.sim.client import Behaviour, SimClient
 from mpstui.sim.node import SimNode
 from mpstui.sim.simd.config import MIB

@@ -10,11 +10,11 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from mpstui.core.text import path_text
 from mpstui.sim.drills import DRILLS
 from mpstui.sim.marker import is_simulated
 from mpstui.sim.node import SimError, SimNode
 from mpstui.sim.scenario import SCENARIOS, Scenario
-from mpstui.text import path_text
 
 ALL: Mapping[str, Callable[[], Scenario]] = {**SCENARIOS, **DRILLS}
 _ENDING = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP})

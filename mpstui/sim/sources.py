@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from mpstui.model import Device
+from mpstui.core.model import Device
+from mpstui.core.text import error_text, path_text, printable
 from mpstui.observe.sources import NvmlSample, ProcessFacts, ProcessSource
 from mpstui.observe.xid import Xid, parse_line
 from mpstui.sim.marker import is_simulated, owners
@@ -25,7 +26,6 @@ from mpstui.sim.simd.config import (
     read_marker,
 )
 from mpstui.sim.simd.process import start_ticks
-from mpstui.text import error_text, path_text, printable
 
 _DRIVER_RESERVED: Final = 487 * MIB
 """What the driver itself takes of a device's memory."""

@@ -22,8 +22,8 @@ from textual.message import Message
 from textual.screen import Screen
 from textual.theme import Theme
 
-from mpstui.actions.types import Action
-from mpstui.model import ProcessKey, Server, Snapshot
+from mpstui.core.model import ProcessKey, Server, Snapshot
+from mpstui.operations.types import Action
 from mpstui.ui.contract import Collector, Runner
 from mpstui.ui.diff import ScreenDiff, WrittenUpdate
 from mpstui.ui.overview import Overview

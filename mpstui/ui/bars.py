@@ -11,8 +11,8 @@ from typing import NamedTuple
 from textual import events
 from textual.message import Message
 
-from mpstui.model import Daemon, Event, Problem, Snapshot
-from mpstui.text import UNKNOWN, about, path_text
+from mpstui.core.model import Daemon, Event, Problem, Snapshot
+from mpstui.core.text import UNKNOWN, about, path_text
 from mpstui.ui.cells import SEVERITY, count, health_word
 from mpstui.ui.painted import Line, Painted, fit, justify, width_of
 

@@ -7,8 +7,8 @@ import time
 from collections.abc import Mapping
 from typing import Final, cast
 
-from mpstui.model import Daemon, Health, Snapshot
-from mpstui.text import UNKNOWN, format_age, path_text, printable
+from mpstui.core.model import Daemon, Health, Snapshot
+from mpstui.core.text import UNKNOWN, format_age, path_text, printable
 from mpstui.ui.bars import last_event
 from mpstui.ui.cells import HEALTH
 from mpstui.ui.contract import Host

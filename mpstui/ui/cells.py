@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
-from mpstui.model import EMPTY, Client, Daemon, Device, Health, Server, Severity, Snapshot
-from mpstui.partition import sm_share
-from mpstui.text import UNKNOWN, by_device, format_percentage, format_size, lower_sizes
+from mpstui.core.model import EMPTY, Client, Daemon, Device, Health, Server, Severity, Snapshot
+from mpstui.core.partition import sm_share
+from mpstui.core.text import UNKNOWN, by_device, format_percentage, format_size, lower_sizes
 from mpstui.ui.painted import Line
 
 HEALTH: Mapping[Health, tuple[str, str]] = {

@@ -6,8 +6,8 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from mpstui.actions.types import Action, Preview, Progress, Request, Result
-from mpstui.model import ProcessKey, Server, Snapshot
+from mpstui.core.model import ProcessKey, Server, Snapshot
+from mpstui.operations.types import Action, Preview, Progress, Request, Result
 
 
 class Collector(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from mpstui.model import Client
+from mpstui.core.model import Client
 
 Matcher = Callable[[Client, str, str], bool]
 """Client, its GPU column and the text looked for, in lower case."""

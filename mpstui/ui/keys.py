@@ -10,8 +10,8 @@ from textual.keys import key_to_character
 from textual.screen import Screen
 from textual.widget import Widget
 
-from mpstui.actions.registry import ACTIONS
-from mpstui.actions.types import Action
+from mpstui.operations.registry import ACTIONS
+from mpstui.operations.types import Action
 from mpstui.ui.bars import KeyHint
 
 ACTION_PREFIX = "action."

@@ -11,10 +11,10 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
 
-from mpstui.actions.rescue import targets as rescue_targets
-from mpstui.actions.types import Action, Danger
-from mpstui.model import Daemon, Device, Problem, Server, Snapshot
-from mpstui.text import path_text
+from mpstui.core.model import Daemon, Device, Problem, Server, Snapshot
+from mpstui.core.text import path_text
+from mpstui.operations.rescue import targets as rescue_targets
+from mpstui.operations.types import Action, Danger
 from mpstui.ui.bars import DaemonTabs, Header, KeyBar, KeyHint, ProblemBar, TooSmall
 from mpstui.ui.card import ExplanationCard
 from mpstui.ui.cells import no_daemon

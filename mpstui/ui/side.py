@@ -9,7 +9,7 @@ from typing import ClassVar, cast
 from textual import events, on
 from textual.binding import Binding, BindingType
 
-from mpstui.model import Daemon, Device, Snapshot
+from mpstui.core.model import Daemon, Device, Snapshot
 from mpstui.ui.bars import Header, KeyBar
 from mpstui.ui.cells import devices_of
 from mpstui.ui.contract import Host, Runner

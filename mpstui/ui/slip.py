@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from mpstui.model import Daemon, ProcessKey
+from mpstui.core.model import Daemon, ProcessKey
 
 HOLD: Final = 1.5
 """Seconds in which a key was most likely pressed for the client that was under the cursor before."""

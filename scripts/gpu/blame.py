@@ -14,7 +14,7 @@ from typing import Any
 from contract.harness import ClientRefused
 from watched import Watched
 
-from mpstui.suspects import presence, rank
+from mpstui.core.suspects import presence, rank
 
 TIME: float = 160.0
 """Seconds after which no other fault is begun."""

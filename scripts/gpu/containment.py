@@ -8,8 +8,8 @@ from typing import Any
 from contract.harness import ClientRefused, Mode
 from watched import Watched
 
-from mpstui.blast import BlastRadius, blast_of
-from mpstui.faults import fault_reports
+from mpstui.core.blast import BlastRadius, blast_of
+from mpstui.core.faults import fault_reports
 
 Place = tuple[Mode, tuple[int, ...]]
 RECORDED: dict[str, Place] = {"A": ("fault", (0,)), "B": ("idle", (0, 1)), "C": ("idle", (1,)), "D": ("idle", (2,))}

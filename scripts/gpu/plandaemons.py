@@ -12,7 +12,7 @@ from pathlib import Path
 
 from planning import Seen, Setting, daemon
 
-from mpstui.partition import sms_of
+from mpstui.core.partition import sms_of
 
 
 def daemons(setting: Setting) -> None:

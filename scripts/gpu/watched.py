@@ -13,11 +13,11 @@ from typing import Any
 
 from contract import harness
 
-from mpstui.actions.audit import AuditLog
-from mpstui.actions.runner import Runner
-from mpstui.actions.types import Request
 from mpstui.node import open_node as open_sources
 from mpstui.observe.collector import Collector
+from mpstui.operations.audit import AuditLog
+from mpstui.operations.runner import Runner
+from mpstui.operations.types import Request
 
 SEEN = 20.0
 """Seconds after which an alert is taken not to come."""

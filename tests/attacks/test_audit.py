@@ -16,18 +16,18 @@ from typing import Any
 
 import pytest
 
-from mpstui.actions import audit as audit_module
-from mpstui.actions.audit import AuditLog, default_path
-from mpstui.actions.runner import Runner
-from mpstui.actions.types import ExitStatus, Request
+from mpstui.core.model import Daemon, Event, ProcessKey, Snapshot
 from mpstui.daemons.stop import stop
 from mpstui.history.bywhom import AuditTrail
-from mpstui.model import Daemon, Event, ProcessKey, Snapshot
 from mpstui.observe.procfs import process_key
+from mpstui.operations import audit as audit_module
+from mpstui.operations.audit import AuditLog, default_path
+from mpstui.operations.runner import Runner
+from mpstui.operations.types import ExitStatus, Request
 from mpstui.sim import SimNode
-from tests.actions import fakes
-from tests.actions.fakes import FakeNode
 from tests.attacks.conftest import Stranger
+from tests.operations import fakes
+from tests.operations.fakes import FakeNode
 
 PIPE = Path("/tmp/mps_0")
 KEY = ProcessKey(4711, 1)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mpstui.model import ProcessKey
+from mpstui.core.model import ProcessKey
 from mpstui.observe import discovery
 from mpstui.observe.daemons import DaemonProcess, file_id
 

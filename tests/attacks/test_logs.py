@@ -24,7 +24,6 @@ from contract.harness import eventually
 from folders import daemons_below, leave_logs
 
 import mpstui
-from mpstui.actions.audit import AuditLog
 from mpstui.daemons.spec import DaemonSpec
 from mpstui.daemons.start import start
 from mpstui.history.reader import LogHistory
@@ -36,6 +35,7 @@ from mpstui.observe.logdir import binary_version, find_log_dir, last_written
 from mpstui.observe.logfile import UnreadableLogError, is_believed, open_log, owners_of
 from mpstui.observe.logtail import LogTail
 from mpstui.observe.watching import LogWatch
+from mpstui.operations.audit import AuditLog
 from mpstui.sim import control_binary
 from tests.attacks.conftest import FIRST_UID, Stranger
 
@@ -450,8 +450,8 @@ def test_one_may_read_what_is_ones_own_by_a_link_of_ones_own(tmp_path: Path) -> 
 # Every place that opens a file.
 
 OPENERS = {
-    "actions/audit.py": "the id of this boot",
-    "actions/turn.py": "a daemon's turn",
+    "operations/audit.py": "the id of this boot",
+    "operations/turn.py": "a daemon's turn",
     "cli/__init__.py": "/dev/null",
     "cli/load.py": "/dev/null",
     "config.py": "the user's own configuration",

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from mpstui.actions.guard import Guard
 from mpstui.observe.processes import PidFd, open_pidfd
 from mpstui.observe.procfs import process_key, process_uids
 from mpstui.observe.speaker import find_speaker
+from mpstui.operations.guard import Guard
 
 from .conftest import Stranger
 from .programs import lives, lying_daemon, mpstui, roots_process

@@ -12,12 +12,12 @@ import pytest
 from terminal import Terminal
 
 from mpstui import cli
+from mpstui.core.model import Snapshot
+from mpstui.core.text import unprintable
 from mpstui.doctor.checkup import examine, gather
-from mpstui.model import Snapshot
 from mpstui.observe import discovery
 from mpstui.observe.discovery import discover
 from mpstui.plan import store
-from mpstui.text import unprintable
 
 from .conftest import Stranger
 

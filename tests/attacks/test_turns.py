@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from mpstui.actions import turn as turns
-from mpstui.actions.turn import FILE, NoTurn, turn
-from mpstui.model import Client, ProcessKey
+from mpstui.core.model import Client, ProcessKey
+from mpstui.core.trust import Speaker
 from mpstui.observe.procfs import process_key
 from mpstui.observe.speaker import find_speaker
+from mpstui.operations import turn as turns
+from mpstui.operations.turn import FILE, NoTurn, turn
 from mpstui.sim import SimNode
-from mpstui.trust import Speaker
 
 from .conftest import Stranger
 from .programs import BINARY, ROOT, lying_daemon
@@ -70,8 +70,8 @@ SEND = """
 import asyncio, os, sys
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
-from mpstui.actions.turn import turn
-from mpstui.model import Client, ProcessKey
+from mpstui.operations.turn import turn
+from mpstui.core.model import Client, ProcessKey
 from mpstui.observe.speaker import find_speaker
 
 async def main():

@@ -12,7 +12,7 @@ import pytest
 
 from mpstui.cli import change
 from mpstui.observe.procfs import read_stat
-from tests.actions.fakes import FakeNode, client, node
+from tests.operations.fakes import FakeNode, client, node
 
 
 class Terminal(io.StringIO):

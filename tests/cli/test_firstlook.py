@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from mpstui.cli import firstlook
-from mpstui.model import Client, Daemon, ProcessKey, Server, Snapshot
+from mpstui.core.model import Client, Daemon, ProcessKey, Server, Snapshot
 
 CLIENTS = tuple(Client(ProcessKey(2000 + n, 1), 1402, user="alice", command="python train.py " * 20) for n in range(60))
 SERVER = Server(ProcessKey(1402, 1), status="ACTIVE", clients=CLIENTS)

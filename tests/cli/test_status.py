@@ -15,10 +15,10 @@ import pytest
 from rich.console import Console
 
 from mpstui.cli.status import print_text, to_json
-from mpstui.model import Daemon, Snapshot
+from mpstui.core.model import Daemon, Snapshot
 from mpstui.sim import SimNode, control_binary
-from tests.actions.fakes import client
-from tests.actions.fakes import node as shown_node
+from tests.operations.fakes import client
+from tests.operations.fakes import node as shown_node
 
 from .conftest import Mpstui
 

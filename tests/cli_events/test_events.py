@@ -16,8 +16,8 @@ from folders import leave_logs
 from mpstui.cli import main
 from mpstui.cli.events import _json_line as event_line
 from mpstui.cli.events import to_json
+from mpstui.core.model import Event
 from mpstui.history.reader import LogHistory
-from mpstui.model import Event
 
 KEYS = [
     "time",

@@ -15,7 +15,7 @@ import pytest
 from mpstui.control.answer import Outcome
 from mpstui.control.channel import OUTPUT_LIMIT, PROOF, ControlChannel
 from mpstui.control.mps import MpsControl, binary_version
-from mpstui.model import SessionHolder
+from mpstui.core.model import SessionHolder
 
 Script = Callable[[str], tuple[str, ...]]
 

@@ -19,7 +19,7 @@ import pytest
 from mpstui.control import holder
 from mpstui.control.channel import describe_holder
 from mpstui.control.holder import HELD_AFTER, Session, SessionWatch, find_sessions
-from mpstui.model import SessionHolder
+from mpstui.core.model import SessionHolder
 from mpstui.observe.procfs import process_key
 
 SESSION = """

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from folders import place_for_daemons
 
-from mpstui.actions.audit import AuditLog
+from mpstui.operations.audit import AuditLog
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from mpstui.core.model import Device
 from mpstui.daemons.spec import DaemonSpec, Wish, log_dir_for, spec_of_profile, specs_of
-from mpstui.model import Device
 from mpstui.plan.amounts import PlanError
 from mpstui.plan.profile import DaemonProfile, Limits
 

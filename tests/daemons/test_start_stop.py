@@ -16,20 +16,20 @@ import pytest
 from contract.harness import eventually
 from folders import daemons_below
 
-from mpstui.actions.audit import AuditLog
-from mpstui.actions.turn import FILE, turn
-from mpstui.actions.types import ExitStatus
 from mpstui.control.channel import ControlChannel
 from mpstui.control.mps import MpsControl
+from mpstui.core.model import Client, Daemon, ProcessKey, Server, Snapshot
+from mpstui.core.trust import Speaker
 from mpstui.daemons.spec import DaemonSpec
 from mpstui.daemons.stale import clean
 from mpstui.daemons.start import Started, environment_of, place_of, start
 from mpstui.daemons.stop import preview_stop, stop
-from mpstui.model import Client, Daemon, ProcessKey, Server, Snapshot
 from mpstui.observe.procfs import process_key, read_environment
 from mpstui.observe.speaker import find_speaker
+from mpstui.operations.audit import AuditLog
+from mpstui.operations.turn import FILE, turn
+from mpstui.operations.types import ExitStatus
 from mpstui.sim import SimClient, control_binary
-from mpstui.trust import Speaker
 
 BINARY = control_binary()
 LIVING = {"control", "control_lock", "control_privileged", "log", "nvidia-cuda-mps-control.pid"}
@@ -328,7 +328,7 @@ async def unanswering(place: Path, audit: AuditLog) -> tuple[Started, MpsControl
 async def test_force_waits_for_whoever_changes_the_daemon(
     place: Path, audit: AuditLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mpstui.actions.turn.WAIT", 0.0)
+    monkeypatch.setattr("mpstui.operations.turn.WAIT", 0.0)
     started, control = await unanswering(place, audit)
     async with turn(started.spec.pipe_dir, find_speaker(started.spec.pipe_dir)):
         result = await stop(daemon_of(started), control, audit, force=True)

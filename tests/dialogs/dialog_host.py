@@ -10,12 +10,12 @@ from textual.app import App, ComposeResult
 from textual.binding import Binding
 from textual.widgets import Static
 
-from mpstui.actions.check import preview
-from mpstui.actions.registry import ACTIONS
-from mpstui.actions.types import ExitStatus, Request, Result
 from mpstui.config import load_themes
-from mpstui.model import Client, Context, Daemon, Device, Event, ProcessKey, Server, SessionHolder, Snapshot
-from mpstui.trust import Speaker
+from mpstui.core.model import Client, Context, Daemon, Device, Event, ProcessKey, Server, SessionHolder, Snapshot
+from mpstui.core.trust import Speaker
+from mpstui.operations.check import preview
+from mpstui.operations.registry import ACTIONS
+from mpstui.operations.types import ExitStatus, Request, Result
 from mpstui.ui.dialogs.base import Dialog
 from mpstui.ui.theme import build_themes, variable_defaults
 

@@ -11,10 +11,10 @@ from dialog_host import HOSTILE, PIPE, UUIDS, FakeRunner, Host, client, node
 from textual.widgets import Button
 from ui.screen import text_of, until
 
-from mpstui.actions.registry import action
-from mpstui.actions.types import ExitStatus, Preview
-from mpstui.model import Context, ProcessKey, Snapshot
-from mpstui.trust import Speaker
+from mpstui.core.model import Context, ProcessKey, Snapshot
+from mpstui.core.trust import Speaker
+from mpstui.operations.registry import action
+from mpstui.operations.types import ExitStatus, Preview
 from mpstui.ui.dialogs import HarmConfirm
 from mpstui.ui.dialogs.parts import Lines, Listing, Push
 

@@ -7,8 +7,8 @@ from dialog_host import HOSTILE, NOW, PIPE, UUIDS, FakeRunner, Host, client, hel
 from textual.screen import Screen
 from ui.screen import text_of, until
 
-from mpstui.actions.registry import ACTIONS
-from mpstui.model import Client, Daemon, Device, Event, ProcessKey, Server, Snapshot
+from mpstui.core.model import Client, Daemon, Device, Event, ProcessKey, Server, Snapshot
+from mpstui.operations.registry import ACTIONS
 from mpstui.ui.dialogs import DetailsScreen, HelpScreen
 from mpstui.ui.dialogs.commands import ActionCommands
 from mpstui.ui.dialogs.facts import rows_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from dialog_host import PIPE, UUIDS, FakeRunner, Host, client, held, node
 
-from mpstui.actions.registry import ACTIONS, action
+from mpstui.operations.registry import ACTIONS, action
 from mpstui.ui.dialogs import ChangeForm, DetailsScreen, HarmConfirm, HelpScreen
 
 SMALL, LARGE = (80, 24), (160, 48)

@@ -9,9 +9,9 @@ from dialog_host import HOSTILE, PIPE, UUIDS, FakeRunner, Host, client, held, no
 from textual.widgets import Button, Input
 from ui.screen import text_of, until
 
-from mpstui.actions.registry import ACTIONS, action
-from mpstui.actions.types import Danger, ExitStatus
-from mpstui.model import ProcessKey
+from mpstui.core.model import ProcessKey
+from mpstui.operations.registry import ACTIONS, action
+from mpstui.operations.types import Danger, ExitStatus
 from mpstui.ui.dialogs import ChangeForm, open_action
 from mpstui.ui.dialogs.parts import Chooser, Lines, Listing, Sheet
 

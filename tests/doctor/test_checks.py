@@ -6,6 +6,17 @@ from pathlib import Path
 
 import pytest
 
+from mpstui.core.model import (
+    Client,
+    Context,
+    Daemon,
+    Device,
+    PendingClient,
+    Problem,
+    ProcessKey,
+    Server,
+    Snapshot,
+)
 from mpstui.doctor import setup, sharing
 from mpstui.doctor.checkup import CHECKS, examine, filesystem_of, growth, worst
 from mpstui.doctor.types import (
@@ -17,17 +28,6 @@ from mpstui.doctor.types import (
     ProcessLimits,
     ShmFacts,
     Stray,
-)
-from mpstui.model import (
-    Client,
-    Context,
-    Daemon,
-    Device,
-    PendingClient,
-    Problem,
-    ProcessKey,
-    Server,
-    Snapshot,
 )
 
 PIPE = Path("/tmp/mps_0")

@@ -11,9 +11,9 @@ import pytest
 
 from mpstui.cli import main
 from mpstui.cli.doctor import summary
+from mpstui.core.model import Snapshot
 from mpstui.doctor import checkup
 from mpstui.doctor.checkup import gather
-from mpstui.model import Snapshot
 from mpstui.observe.discovery import Place
 
 

@@ -6,9 +6,9 @@ from datetime import datetime, timezone
 
 import pytest
 
-from mpstui.actions.audit import AuditLog
+from mpstui.core.model import Event
 from mpstui.history.bywhom import AuditTrail
-from mpstui.model import Event
+from mpstui.operations.audit import AuditLog
 
 NOW = 1795210142.0
 SET = "set_active_thread_percentage 634 25"

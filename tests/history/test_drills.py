@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from mpstui.actions.audit import AuditLog
-from mpstui.actions.runner import Runner
-from mpstui.actions.types import Request
 from mpstui.cli.past import DRILLS
-from mpstui.faults import fault_reports
+from mpstui.core.faults import fault_reports
+from mpstui.core.standstill import standstill
 from mpstui.node import open_node
 from mpstui.observe.collector import Collector
 from mpstui.observe.procfs import process_key
+from mpstui.operations.audit import AuditLog
+from mpstui.operations.runner import Runner
+from mpstui.operations.types import Request
 from mpstui.sim import SimNode, drills, serving
-from mpstui.standstill import standstill
 
 PATIENCE = 120.0
 

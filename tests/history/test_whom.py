@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from mpstui.core.model import ProcessKey
 from mpstui.history.reader import LogHistory
-from mpstui.model import ProcessKey
 from mpstui.observe.sources import ProcessFacts
 from tests.observe.replay import DATA, PIPE, at, events, fold, lines, shot
 from tests.observe.test_logparse import control, server

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mpstui.control.answer import Answer, Outcome
 from mpstui.control.legacy import ClientContext, DeviceClients, DeviceQuery, QueriedDevice
-from mpstui.model import Device, ProcessKey
+from mpstui.core.model import Device, ProcessKey
 from mpstui.observe.collector import Collector
 from mpstui.observe.discovery import Place
 from mpstui.observe.sources import NodeSources, NvmlSample, ProcessFacts

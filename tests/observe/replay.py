@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from mpstui.model import Daemon, ProcessKey, Snapshot
+from mpstui.core.model import Daemon, ProcessKey, Snapshot
+from mpstui.core.trust import Speaker
 from mpstui.observe.discovery import Place
 from mpstui.observe.logparse import LogParser
 from mpstui.observe.reducer import NodeState
-from mpstui.trust import Speaker
 
 DATA = Path(__file__).parent.parent / "data"
 PIPE = Path("/tmp/mps_0")

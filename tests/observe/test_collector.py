@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from mpstui.control.answer import Outcome
-from mpstui.model import ProcessKey
+from mpstui.core.model import ProcessKey
 from mpstui.observe import collector as collector_module
 from mpstui.observe.notices import Notices
 from mpstui.observe.worker import Worker

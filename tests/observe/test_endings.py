@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from mpstui.model import ProcessKey
+from mpstui.core.model import ProcessKey
 from mpstui.observe.discovery import Place
 from mpstui.observe.endings import Endings
 from tests.observe.fakes import Node

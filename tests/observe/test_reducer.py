@@ -6,7 +6,7 @@ import pytest
 
 from mpstui.control.answer import Answer, Outcome
 from mpstui.control.legacy import ClientContext, DeviceClients, DeviceQuery, PsRow, QueriedDevice
-from mpstui.model import Daemon, Device, PendingClient, ProcessKey, SessionHolder
+from mpstui.core.model import Daemon, Device, PendingClient, ProcessKey, SessionHolder
 from mpstui.observe.discovery import Place
 from mpstui.observe.problems import find_problems
 from mpstui.observe.readings import LimitReading, Membership

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mpstui.model import ProcessKey
+from mpstui.core.model import ProcessKey
 from mpstui.observe.discovery import Place
 from mpstui.observe.readings import Membership
 from mpstui.observe.reducer import NodeState

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from mpstui.model import ProcessKey
+from mpstui.core.model import ProcessKey
 from mpstui.observe.readings import Membership, fold_membership
 from mpstui.observe.sources import NvmlSample, ProcessFacts
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mpstui.control.answer import Answer, Outcome
-from mpstui.model import ProcessKey
+from mpstui.core.model import ProcessKey
 from mpstui.observe.reducer import NodeState
 from mpstui.observe.sources import NvmlSample, ProcessFacts
 from tests.observe.replay import PIPE, at, events, running

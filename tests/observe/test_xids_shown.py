@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mpstui.faults import fault_reports
+from mpstui.core.faults import fault_reports
 from mpstui.observe.readings import Membership
 from mpstui.observe.xid import Xid, parse_line
 from mpstui.sim import SimNode

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mpstui.model import ProcessKey
+from mpstui.core.model import ProcessKey
 from mpstui.observe import daemons
 from mpstui.observe.logdir import binary_version, find_log_dir
 from mpstui.observe.logfile import owners_of

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from mpstui.model import Device
+from mpstui.core.model import Device
 from mpstui.observe.nvml import RealNvml
 
 from .fake_nvml import NOT_AVAILABLE, UUID, FakeNvml

@@ -15,7 +15,7 @@ from subprocess import Popen
 
 import pytest
 
-from mpstui.model import ProcessKey
+from mpstui.core.model import ProcessKey
 from mpstui.observe import processes
 from mpstui.observe.processes import PidFd, ProcProcesses, Trouble, is_alive, open_pidfd
 from mpstui.observe.procfs import (

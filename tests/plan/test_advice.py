@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mpstui.partition import rounding_from
+from mpstui.core.partition import rounding_from
 from mpstui.plan.advice import Point, advise, divide, first_guess, fit, plot
 from mpstui.plan.types import Target, target_from
 

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from mpstui.model import Device
+from mpstui.core.model import Device
 from mpstui.plan import amounts
 from mpstui.plan.amounts import PlanError, limit_text
 from mpstui.plan.planner import make_plan

@@ -7,14 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from actions import fakes
-from actions.fakes import GPU, OTHER_GPU, PIPE, FakeControl, FakeNode, client
+from operations import fakes
+from operations.fakes import GPU, OTHER_GPU, PIPE, FakeControl, FakeNode, client
 
-from mpstui.actions.audit import AuditLog
-from mpstui.actions.runner import Runner
-from mpstui.actions.types import ExitStatus
 from mpstui.control.answer import Outcome
-from mpstui.model import Client, Snapshot
+from mpstui.core.model import Client, Snapshot
+from mpstui.operations.audit import AuditLog
+from mpstui.operations.runner import Runner
+from mpstui.operations.types import ExitStatus
 from mpstui.plan.amounts import PlanError
 from mpstui.plan.apply import Report, apply, can_go_back, go_back
 from mpstui.plan.planner import make_plan

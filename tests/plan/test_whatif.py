@@ -6,9 +6,9 @@ import os
 from dataclasses import replace
 
 import pytest
-from actions.fakes import GPU, OTHER_GPU, PIPE, client, node
+from operations.fakes import GPU, OTHER_GPU, PIPE, client, node
 
-from mpstui.model import Event, ProcessKey
+from mpstui.core.model import Event, ProcessKey
 from mpstui.observe.procfs import process_key
 from mpstui.plan.chain import Chain, environment_of_client, limit_chains
 from mpstui.plan.planner import make_plan

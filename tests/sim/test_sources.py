@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from mpstui.model import ProcessKey
+from mpstui.core.model import ProcessKey
 from mpstui.observe.sources import ProcessFacts
 from mpstui.sim import MARKER, SimNode, SimNvml, SimProcesses, is_simulated
 from mpstui.sim.simd.process import start_ticks

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from mpstui.actions.registry import ACTIONS
-from mpstui.actions.rescue import targets
-from mpstui.actions.types import Action, Danger, ExitStatus, Preview, Request, Result
-from mpstui.model import ProcessKey, Snapshot
+from mpstui.core.model import ProcessKey, Snapshot
+from mpstui.operations.registry import ACTIONS
+from mpstui.operations.rescue import targets
+from mpstui.operations.types import Action, Danger, ExitStatus, Preview, Request, Result
 
 
 class FakeCollector:

@@ -10,7 +10,7 @@ from textual.app import App
 from textual.pilot import Pilot
 
 from mpstui.config import load_themes
-from mpstui.model import Snapshot
+from mpstui.core.model import Snapshot
 from mpstui.ui.app import MpsTuiApp
 from mpstui.ui.theme import build_themes
 

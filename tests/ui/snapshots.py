@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from mpstui.model import (
+from mpstui.core.model import (
     Client,
     Context,
     Daemon,
@@ -18,7 +18,7 @@ from mpstui.model import (
     SessionHolder,
     Snapshot,
 )
-from mpstui.trust import Speaker
+from mpstui.core.trust import Speaker
 
 NOW = 1_795_262_671.0
 GIB = 1 << 30

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from mpstui.text import by_device
+from mpstui.core.text import by_device
 from mpstui.ui.cells import (
     gpus_text,
     limits_text,

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from textual.pilot import Pilot
 
-from mpstui.model import ProcessKey, ServerFault, Snapshot
+from mpstui.core.model import ProcessKey, ServerFault, Snapshot
 from mpstui.ui.app import MpsTuiApp
 from mpstui.ui.dialogs import ChangeForm, DetailsScreen, HarmConfirm, HelpScreen
 from mpstui.ui.overview import Overview

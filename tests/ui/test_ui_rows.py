@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from mpstui.model import Event, ServerFault, Snapshot
+from mpstui.core.model import Event, ServerFault, Snapshot
 
 from .screen import make_app, text_of
 from .snapshots import GIB, GPU0, GPU1, NOW, PIPE, client, daemon, rich, server

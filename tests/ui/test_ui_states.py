@@ -9,7 +9,7 @@ import pytest
 from textual.events import Resize
 from textual.geometry import Size
 
-from mpstui.model import Event, ProcessKey, StartFailures
+from mpstui.core.model import Event, ProcessKey, StartFailures
 from mpstui.ui.app import NewSnapshot
 
 from .screen import make_app, text_of

@@ -11,9 +11,9 @@ from textual.pilot import Pilot
 from ui.screen import make_app, until
 from ui.snapshots import GPU0, daemon, device, one_daemon, rich, server
 
+from mpstui.core.model import ProcessKey, Snapshot
 from mpstui.load.supervisor import even_levels
 from mpstui.load.types import INFO, LoadSpec, PooledContext, WorkerReport
-from mpstui.model import ProcessKey, Snapshot
 from mpstui.ui.app import MpsTuiApp
 from mpstui.ui.load.contract import LoadUnavailable
 from mpstui.ui.load.dialogs import BesideDialog

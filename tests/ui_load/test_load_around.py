@@ -20,8 +20,8 @@ from ui.snapshots import (
 )
 from ui.snapshots import NOW as SNAPSHOT_TIME
 
+from mpstui.core.model import ProcessKey
 from mpstui.load.types import WorkerError
-from mpstui.model import ProcessKey
 from mpstui.ui.dialogs import ChangeForm, DetailsScreen, HelpScreen
 from mpstui.ui.dialogs.commands import ActionCommands
 from mpstui.ui.load.dialogs import LeaveDialog

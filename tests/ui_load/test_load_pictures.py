@@ -8,8 +8,8 @@ import pytest
 from ui.screen import until
 from ui.snapshots import GPU0, client, daemon, device, rich, server, unhealthy
 
+from mpstui.core.model import ProcessKey
 from mpstui.load.types import WorkerError
-from mpstui.model import ProcessKey
 from mpstui.ui.load.plot import POINT_SECONDS
 
 from .fakes import NOW, FakeBackend, load_app, opened, running

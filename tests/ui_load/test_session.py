@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 from ui.snapshots import GPU0, daemon, device, one_daemon, rich, server
 
+from mpstui.core.model import Client, Context, ProcessKey
 from mpstui.load.types import WorkerError
-from mpstui.model import Client, Context, ProcessKey
 from mpstui.ui.load.presets import apply, preset
 from mpstui.ui.load.session import LoadSession
 from mpstui.ui.load.setup import Setup

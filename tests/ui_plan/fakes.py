@@ -12,12 +12,12 @@ from textual.pilot import Pilot
 from ui.fakes import FakeCollector, FakeRunner
 from ui.snapshots import GIB, GPU0, PIPE, client, daemon, rich, server
 
-from mpstui.actions.types import ExitStatus, Preview, Request, Result
 from mpstui.config import load_themes
+from mpstui.core.model import Daemon, Device, ProcessKey, Snapshot
 from mpstui.daemons.spec import DaemonSpec, Wish, spec_of_profile, specs_of
 from mpstui.daemons.start import Started
 from mpstui.daemons.stop import Stopped
-from mpstui.model import Daemon, Device, ProcessKey, Snapshot
+from mpstui.operations.types import ExitStatus, Preview, Request, Result
 from mpstui.plan.profile import Profile, ProfileError, parse
 from mpstui.plan.settings import in_force
 from mpstui.plan.types import Plan

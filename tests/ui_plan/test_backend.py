@@ -11,16 +11,16 @@ import pytest
 from folders import place_for_daemons
 from ui.snapshots import PIPE
 
-from mpstui.actions.audit import AuditLog
-from mpstui.actions.types import ExitStatus
 from mpstui.cli.settings import NodeDaemons, NodePlans
 from mpstui.control.channel import ControlChannel
 from mpstui.control.mps import MpsControl
+from mpstui.core.model import Daemon
 from mpstui.daemons.spec import Wish
-from mpstui.model import Daemon
 from mpstui.node import open_node
 from mpstui.observe.collector import Collector
 from mpstui.observe.procfs import process_key
+from mpstui.operations.audit import AuditLog
+from mpstui.operations.types import ExitStatus
 from mpstui.plan.profile import ProfileError, parse
 from mpstui.sim import SimClient, control_binary
 

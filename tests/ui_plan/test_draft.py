@@ -8,7 +8,7 @@ from fractions import Fraction
 import pytest
 from ui.snapshots import GIB, GPU0, GPU1, client
 
-from mpstui.model import Device
+from mpstui.core.model import Device
 from mpstui.plan.amounts import PlanError
 from mpstui.plan.profile import parse
 from mpstui.plan.types import target_of

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from ui.screen import until
 
-from mpstui.actions.audit import AuditLog
-from mpstui.actions.runner import Runner
 from mpstui.cli.settings import NodeDaemons, NodePlans
 from mpstui.config import load_themes
 from mpstui.node import open_node
 from mpstui.observe.collector import Collector
+from mpstui.operations.audit import AuditLog
+from mpstui.operations.runner import Runner
 from mpstui.sim import SimNode
 from mpstui.ui.app import MpsTuiApp
 from mpstui.ui.theme import build_themes

@@ -6,8 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
-from mpstui.doctor.types import Finding
-from mpstui.model import (
+from mpstui.core.model import (
     Client,
     Context,
     Daemon,
@@ -20,6 +19,7 @@ from mpstui.model import (
     ServerFault,
     Snapshot,
 )
+from mpstui.doctor.types import Finding
 from mpstui.ui.app import MpsTuiApp
 from mpstui.ui.trouble.contract import TroubleUnavailable
 from tests.ui.screen import make_app

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mpstui.model import PendingClient, ProcessKey
+from mpstui.core.model import PendingClient, ProcessKey
 from mpstui.ui.dialogs import HarmConfirm
 from mpstui.ui.trouble.blast import BlastScreen, nodes_of
 from tests.ui.screen import text_of

@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 from textual.pilot import Pilot
 
-from mpstui.actions.audit import AuditLog
-from mpstui.actions.runner import Runner
 from mpstui.cli.screen import nobody_runs
 from mpstui.cli.settings import NodeDaemons, NodePlans
 from mpstui.cli.trouble import NodeTrouble
 from mpstui.config import load_themes
-from mpstui.model import Daemon, Snapshot
+from mpstui.core.model import Daemon, Snapshot
 from mpstui.node import open_node
 from mpstui.observe.collector import Collector
+from mpstui.operations.audit import AuditLog
+from mpstui.operations.runner import Runner
 from mpstui.sim import SimNode
 from mpstui.ui.app import MpsTuiApp
 from mpstui.ui.dialogs.parts import Lines

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mpstui.model import Event
+from mpstui.core.model import Event
 from mpstui.ui.dialogs import DetailsScreen
 from mpstui.ui.trouble.eventfilter import EventFilter, pids_of
 from mpstui.ui.trouble.events import EventsScreen

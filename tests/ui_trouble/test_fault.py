@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from mpstui.faults import fault_reports
+from mpstui.core.faults import fault_reports
 from mpstui.ui.dialogs import HarmConfirm
 from mpstui.ui.trouble.fault import FaultScreen
 from tests.ui.screen import push, text_of

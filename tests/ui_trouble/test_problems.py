@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mpstui.model import Problem
+from mpstui.core.model import Problem
 from mpstui.ui.trouble.problems import ProblemsScreen, items_of
 from tests.ui.screen import text_of
 

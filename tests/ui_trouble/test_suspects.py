@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from mpstui.model import Suspect
+from mpstui.core.model import Suspect
 from mpstui.ui.trouble.fault import FaultScreen
 from mpstui.ui.trouble.suspects import SuspectsScreen
 from tests.ui.screen import push, text_of

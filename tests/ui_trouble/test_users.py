@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mpstui.model import LostClient, ProcessKey
+from mpstui.core.model import LostClient, ProcessKey
 from mpstui.ui.dialogs import HarmConfirm
 from mpstui.ui.trouble.users import UsersScreen
 from tests.ui.screen import text_of

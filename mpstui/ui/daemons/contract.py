@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from mpstui.actions.types import Progress
+from mpstui.core.model import Daemon, Device
 from mpstui.daemons.spec import DaemonSpec, Wish
 from mpstui.daemons.start import Started
 from mpstui.daemons.stop import Stopped
-from mpstui.model import Daemon, Device
+from mpstui.operations.types import Progress
 from mpstui.plan.profile import Profile
 
 

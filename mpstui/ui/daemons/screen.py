@@ -11,8 +11,8 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
-from mpstui.model import Daemon, Device, Snapshot
-from mpstui.text import UNKNOWN, format_age, format_percentage, format_size, path_text, printable
+from mpstui.core.model import Daemon, Device, Snapshot
+from mpstui.core.text import UNKNOWN, format_age, format_percentage, format_size, path_text, printable
 from mpstui.ui.bars import KeyHint, TooSmall
 from mpstui.ui.box import Box, wrapped
 from mpstui.ui.cells import devices_of, health_word

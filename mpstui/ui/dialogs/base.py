@@ -14,7 +14,7 @@ from textual.css.query import NoMatches
 from textual.screen import ModalScreen
 from textual.widgets import Button
 
-from mpstui.model import Snapshot
+from mpstui.core.model import Snapshot
 from mpstui.ui.dialogs.parts import plain
 
 

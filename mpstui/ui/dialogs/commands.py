@@ -11,8 +11,8 @@ from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
 from textual.theme import BUILTIN_THEMES
 
-from mpstui.actions.types import Action
-from mpstui.model import Daemon, ProcessKey, Snapshot
+from mpstui.core.model import Daemon, ProcessKey, Snapshot
+from mpstui.operations.types import Action
 from mpstui.ui.cells import no_daemon
 from mpstui.ui.contract import Runner
 from mpstui.ui.keys import ACTION_PREFIX

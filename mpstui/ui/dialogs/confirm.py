@@ -12,11 +12,11 @@ from textual.containers import Horizontal
 from textual.content import Content
 from textual.widgets import Input, Static
 
-from mpstui.actions.check import owner_typed
-from mpstui.actions.rescue import processes
-from mpstui.actions.types import Action, Others, Preview, Request
-from mpstui.model import Client, ProcessKey, Snapshot
-from mpstui.text import UNKNOWN, format_age, format_size
+from mpstui.core.model import Client, ProcessKey, Snapshot
+from mpstui.core.text import UNKNOWN, format_age, format_size
+from mpstui.operations.check import owner_typed
+from mpstui.operations.rescue import processes
+from mpstui.operations.types import Action, Others, Preview, Request
 from mpstui.ui.contract import Runner
 from mpstui.ui.dialogs.parts import Lines, Listing, Row, Sheet, marked, plain
 from mpstui.ui.dialogs.work import ActionDialog

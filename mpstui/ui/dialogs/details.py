@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
-from mpstui.model import ProcessKey, Snapshot
+from mpstui.core.model import ProcessKey, Snapshot
 from mpstui.ui.dialogs.base import Dialog
 from mpstui.ui.dialogs.facts import rows_of
 from mpstui.ui.dialogs.parts import Lines, Sheet, marked

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Hashable, Mapping, Sequence
 
-from mpstui.model import Client, Daemon, Device, Event, ProcessKey, Server, Snapshot
-from mpstui.text import UNKNOWN, by_device, format_age, format_percentage, format_size, path_text
+from mpstui.core.model import Client, Daemon, Device, Event, ProcessKey, Server, Snapshot
+from mpstui.core.text import UNKNOWN, by_device, format_age, format_percentage, format_size, path_text
 from mpstui.ui.cells import no_readings, with_indices
 from mpstui.ui.dialogs.parts import Heading, Row
 

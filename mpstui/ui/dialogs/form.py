@@ -14,9 +14,9 @@ from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
-from mpstui.actions.types import Action, Argument, ExitStatus, Preview, Request
-from mpstui.model import ProcessKey, Server, Snapshot
-from mpstui.text import UNKNOWN, format_percentage
+from mpstui.core.model import ProcessKey, Server, Snapshot
+from mpstui.core.text import UNKNOWN, format_percentage
+from mpstui.operations.types import Action, Argument, ExitStatus, Preview, Request
 from mpstui.ui.contract import Runner
 from mpstui.ui.dialogs.parts import Choice, Chooser, Lines, Listing, Row, Sheet, marked, plain
 from mpstui.ui.dialogs.work import ActionDialog

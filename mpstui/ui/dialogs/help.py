@@ -8,8 +8,8 @@ from textual.app import ComposeResult
 from textual.binding import ActiveBinding
 from textual.screen import Screen
 
-from mpstui.actions.types import Action
-from mpstui.model import Snapshot
+from mpstui.core.model import Snapshot
+from mpstui.operations.types import Action
 from mpstui.ui.contract import Runner
 from mpstui.ui.dialogs.details import Reader
 from mpstui.ui.dialogs.parts import Heading, Row, Sheet

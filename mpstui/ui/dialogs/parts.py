@@ -17,7 +17,7 @@ from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Button, Static
 
-from mpstui.text import printable
+from mpstui.core.text import printable
 
 TEXT_LIMIT = 4000
 """Characters of one text that are shown at most; longer than any line of a log of a real daemon."""

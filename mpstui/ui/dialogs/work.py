@@ -14,8 +14,8 @@ from textual.content import Content
 from textual.widgets import Button, Static
 from textual.worker import Worker
 
-from mpstui.actions.types import Action, Progress, Request
-from mpstui.model import ProcessKey, Snapshot
+from mpstui.core.model import ProcessKey, Snapshot
+from mpstui.operations.types import Action, Progress, Request
 from mpstui.ui.contract import Runner
 from mpstui.ui.dialogs.base import Dialog
 from mpstui.ui.dialogs.parts import Lines, Listing, Push, marked, plain

@@ -7,9 +7,9 @@ from typing import ClassVar, Final
 
 from textual.binding import Binding, BindingType
 
+from mpstui.core.model import ProcessKey
+from mpstui.core.text import UNKNOWN, printable
 from mpstui.load.types import WorkerError, WorkerReport
-from mpstui.model import ProcessKey
-from mpstui.text import UNKNOWN, printable
 from mpstui.ui.box import wrapped
 from mpstui.ui.cells import OUTDATED, meter
 from mpstui.ui.load.plot import COLUMNS, plot, round_up

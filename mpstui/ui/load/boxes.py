@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mpstui.model import Device, Server
-from mpstui.partition import rounding_of, sms_of
-from mpstui.text import format_percentage, format_size, printable
+from mpstui.core.model import Device, Server
+from mpstui.core.partition import rounding_of, sms_of
+from mpstui.core.text import format_percentage, format_size, printable
 from mpstui.ui.box import Box, wrapped
 from mpstui.ui.cells import count, meter, whole
 from mpstui.ui.load.bars import figure_text

@@ -11,9 +11,9 @@ from textual.binding import BindingType
 from textual.content import Content
 from textual.widgets import Button, Input, Static
 
+from mpstui.core.model import Client, Snapshot
+from mpstui.core.text import UNKNOWN
 from mpstui.load.takes import Takes, whose
-from mpstui.model import Client, Snapshot
-from mpstui.text import UNKNOWN
 from mpstui.ui.dialogs.base import Dialog
 from mpstui.ui.dialogs.parts import Lines, Listing, Push, marked, plain
 from mpstui.ui.load.session import LoadSession

@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Final
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
+from mpstui.core.model import Device
 from mpstui.load.types import KERNELS
-from mpstui.model import Device
 from mpstui.ui.form import LABEL, Field, Form, after
 from mpstui.ui.load.presets import PRESETS, Preset, apply
 from mpstui.ui.load.setup import MOST_CLIENTS, Setup

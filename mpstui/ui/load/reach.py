@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from mpstui.core.text import format_percentage
 from mpstui.load.types import WorkerReport
-from mpstui.text import format_percentage
 
 Fact = tuple[str, str]
 _RAISE = "l raises it, then r restarts it"

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from mpstui.core.model import Daemon, Device, ProcessKey, Snapshot
+from mpstui.core.partition import rounding_for, smallest_percentage, sms_of
 from mpstui.load.types import LoadSpec, WorkerReport
-from mpstui.model import Daemon, Device, ProcessKey, Snapshot
-from mpstui.partition import rounding_for, smallest_percentage, sms_of
 from mpstui.ui.load.contract import LoadBackend, LoadSupervisor, LoadUnavailable
 from mpstui.ui.load.plot import History
 from mpstui.ui.load.reach import no_further

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
+from mpstui.core.model import Daemon, Device
+from mpstui.core.partition import rounding_of, sms_of
+from mpstui.core.text import parse_size
 from mpstui.load.takes import CONTEXT_BASE, CONTEXT_PER_SM, Takes, takes
 from mpstui.load.types import INFO, KernelName, LoadSpec, value_for
-from mpstui.model import Daemon, Device
-from mpstui.partition import rounding_of, sms_of
-from mpstui.text import parse_size
 
 Hold = Literal["affinity", "percentage"]
 """``affinity``: of the context, so that it moves live (fact 23). ``percentage``: fixed when a client starts."""

@@ -7,8 +7,8 @@ from collections.abc import Hashable, Mapping
 from pathlib import Path
 from typing import ClassVar, Final
 
-from mpstui.model import Daemon, Event, EventKind, Severity, Snapshot
-from mpstui.text import printable
+from mpstui.core.model import Daemon, Event, EventKind, Severity, Snapshot
+from mpstui.core.text import printable
 from mpstui.ui.cells import SEVERITY, with_indices
 from mpstui.ui.painted import Line
 from mpstui.ui.panel import Panel

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from mpstui.model import Client, Daemon, Snapshot
+from mpstui.core.model import Client, Daemon, Snapshot
 from mpstui.plan.chain import Limit, limit_chains
 from mpstui.ui.dialogs.parts import Heading, Row
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from mpstui.model import ProcessKey, Snapshot
+from mpstui.core.model import ProcessKey, Snapshot
 from mpstui.plan.profile import Profile
 
 

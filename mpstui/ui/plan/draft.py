@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Final, Literal, TypeVar
 
-from mpstui.model import Daemon, Device
-from mpstui.partition import sms_of
+from mpstui.core.model import Daemon, Device
+from mpstui.core.partition import sms_of
 from mpstui.plan.amounts import PlanError
 from mpstui.plan.exports import ShareSettings
 from mpstui.plan.planner import MemoryRule, make_plan

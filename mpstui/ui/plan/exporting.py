@@ -13,7 +13,7 @@ from textual.containers import Horizontal
 from textual.content import Content
 from textual.widgets import Static
 
-from mpstui.model import Snapshot
+from mpstui.core.model import Snapshot
 from mpstui.plan.amounts import PlanError
 from mpstui.plan.exports import EXPORTS, ExportKind, ShareSettings, environment, export_text
 from mpstui.ui.dialogs.base import Dialog

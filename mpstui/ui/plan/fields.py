@@ -10,11 +10,11 @@ from textual import events
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
-from mpstui.model import Daemon, Device
+from mpstui.core.model import Daemon, Device
+from mpstui.core.text import printable
 from mpstui.plan import amounts
 from mpstui.plan.amounts import PlanError, limit_text
 from mpstui.plan.types import STRATEGIES, Strategy
-from mpstui.text import printable
 from mpstui.ui.form import LABEL, Field, Form, after
 from mpstui.ui.painted import Line, fit, fit_line
 from mpstui.ui.panel import Panel

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
+from mpstui.core.text import UNKNOWN, format_size, printable
 from mpstui.plan.settings import Step
-from mpstui.text import UNKNOWN, format_size, printable
 from mpstui.ui.box import Box
 from mpstui.ui.cells import count
 from mpstui.ui.painted import Line, fit, justify

@@ -11,7 +11,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
 
-from mpstui.model import Snapshot
+from mpstui.core.model import Snapshot
 from mpstui.plan.amounts import PlanError
 from mpstui.plan.profile import DaemonProfile
 from mpstui.plan.settings import Step

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from typing import Final, cast
 
-from mpstui.faults import fault_reports
-from mpstui.model import Client, Daemon, Event, ServerFault, Snapshot
-from mpstui.text import format_age
+from mpstui.core.faults import fault_reports
+from mpstui.core.model import Client, Daemon, Event, ServerFault, Snapshot
+from mpstui.core.text import format_age
 from mpstui.ui.contract import Host
 from mpstui.ui.keys import shown_key
 from mpstui.ui.painted import Line, Painted, justify, width_of

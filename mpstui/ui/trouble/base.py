@@ -12,8 +12,8 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
 
-from mpstui.model import ProcessKey, Snapshot
-from mpstui.text import UNKNOWN, printable
+from mpstui.core.model import ProcessKey, Snapshot
+from mpstui.core.text import UNKNOWN, printable
 from mpstui.ui.bars import KeyHint, TooSmall
 from mpstui.ui.box import wrapped
 from mpstui.ui.cells import no_daemon

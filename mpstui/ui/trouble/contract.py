@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from mpstui.model import Daemon, Event, Snapshot
+from mpstui.core.model import Daemon, Event, Snapshot
 
 if TYPE_CHECKING:  # the overview is painted without
     from mpstui.doctor.types import Finding

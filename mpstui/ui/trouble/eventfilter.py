@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from mpstui.core.model import Event
 from mpstui.history.when import parse_time
-from mpstui.model import Event
 
 _TIMES = ("since", "until")
 TERMS = "text  client:1877  kind:fault  since:10m  until:21:30  server:1402  !text"

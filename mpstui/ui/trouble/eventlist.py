@@ -11,7 +11,7 @@ from typing import ClassVar, Final, get_args
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
-from mpstui.model import Daemon, Event, EventKind, Snapshot
+from mpstui.core.model import Daemon, Event, EventKind, Snapshot
 from mpstui.ui.cells import SEVERITY
 from mpstui.ui.painted import Line, Span, fit, justify
 from mpstui.ui.panel import Panel

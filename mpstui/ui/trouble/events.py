@@ -13,7 +13,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container
 from textual.widgets import Input
 
-from mpstui.model import Event, EventKind, Snapshot
+from mpstui.core.model import Event, EventKind, Snapshot
 from mpstui.ui.bars import KeyHint, TooSmall
 from mpstui.ui.contract import Runner
 from mpstui.ui.layout import WIDE

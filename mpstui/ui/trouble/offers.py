@@ -8,7 +8,7 @@ from typing import ClassVar, cast
 from textual import events
 from textual.binding import Binding, BindingType
 
-from mpstui.model import Daemon, Snapshot
+from mpstui.core.model import Daemon, Snapshot
 from mpstui.ui.bars import KeyHint, ProblemBar
 from mpstui.ui.contract import Host
 from mpstui.ui.keys import shown_key

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mpstui.model import ProcessKey, Snapshot
+from mpstui.core.model import ProcessKey, Snapshot
 from mpstui.ui.contract import Runner
 from mpstui.ui.trouble.base import TroubleScreen
 from mpstui.ui.trouble.contract import TroubleBackend

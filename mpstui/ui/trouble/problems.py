@@ -10,9 +10,9 @@ from typing import ClassVar, Final, cast
 
 from textual.binding import Binding, BindingType
 
+from mpstui.core.model import Severity, Snapshot
+from mpstui.core.text import about
 from mpstui.doctor.types import Finding, Verdict
-from mpstui.model import Severity, Snapshot
-from mpstui.text import about
 from mpstui.ui.bars import KeyHint
 from mpstui.ui.cells import SEVERITY, count
 from mpstui.ui.contract import Runner

@@ -9,9 +9,9 @@ from typing import ClassVar
 
 from textual.binding import Binding, BindingType
 
-from mpstui.model import Event, Snapshot
-from mpstui.suspects import ADVICE, RUN, START, Ranked, Ranking, faults_of, presence, rank
-from mpstui.text import UNKNOWN, client_pids
+from mpstui.core.model import Event, Snapshot
+from mpstui.core.suspects import ADVICE, RUN, START, Ranked, Ranking, faults_of, presence, rank
+from mpstui.core.text import UNKNOWN, client_pids
 from mpstui.ui.bars import KeyHint
 from mpstui.ui.contract import Runner
 from mpstui.ui.painted import Line, fit

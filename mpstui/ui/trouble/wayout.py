@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping
 
-from mpstui.actions.rescue import left_out, processes, targets
-from mpstui.model import Daemon, Snapshot
-from mpstui.standstill import Standstill, standstill
-from mpstui.text import UNKNOWN, format_age
+from mpstui.core.model import Daemon, Snapshot
+from mpstui.core.standstill import Standstill, standstill
+from mpstui.core.text import UNKNOWN, format_age
+from mpstui.operations.rescue import left_out, processes, targets
 from mpstui.ui.cells import count
 from mpstui.ui.keys import shown_key
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable
 
-from mpstui.actions.types import ExitStatus, Progress
 from mpstui.observe.processes import PidFd
+from mpstui.operations.types import ExitStatus, Progress
 
 AFTER_KILL = 5.0
 """Seconds that a process may take to go after SIGKILL: the driver frees its memory first."""

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from mpstui.model import Client, Daemon, Event, ProcessKey, Server, ServerFault, Snapshot
-from mpstui.text import UNKNOWN, client_pids, format_age
+from mpstui.core.model import Client, Daemon, Event, ProcessKey, Server, ServerFault, Snapshot
+from mpstui.core.text import UNKNOWN, client_pids, format_age
 
 NO_PROOF: Final = "which is not proof: with busy neighbours it often names the wrong one"
 """With idle neighbours it named the right one each time, with busy ones the wrong one in 13 of 23 (fact 36)."""

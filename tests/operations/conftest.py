@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mpstui.actions import runner, turn
+from mpstui.operations import runner, turn
 
 from .fakes import ROOTS
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from mpstui.model import Client, Daemon, PendingClient, ProcessKey, Server
+from mpstui.core.model import Client, Daemon, PendingClient, ProcessKey, Server
 
 
 def blast_radius(server: Server, causes: Iterable[ProcessKey]) -> tuple[Client, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from mpstui.model import Client, Daemon, LostClient, ProcessKey
+from mpstui.core.model import Client, Daemon, LostClient, ProcessKey
 
 Cause = Literal["terminated_twice", "held", "quitting", "silent", "gone"]
 

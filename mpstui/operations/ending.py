@@ -7,19 +7,19 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from mpstui.actions.audit import AuditLog
-from mpstui.actions.check import Refused, client_line, parse_uid
-from mpstui.actions.guard import Guard
-from mpstui.actions.killing import end_process
-from mpstui.actions.turn import NoTurn, Turn, turn
-from mpstui.actions.types import STATUS, ExitStatus, Progress, Request, Result
-from mpstui.blast import server_of
 from mpstui.control.answer import Answer, Outcome
 from mpstui.control.mps import MpsControl
-from mpstui.model import Client, Daemon, ProcessKey
+from mpstui.core.blast import server_of
+from mpstui.core.model import Client, Daemon, ProcessKey
+from mpstui.core.text import path_text
+from mpstui.core.trust import Speaker
 from mpstui.observe.processes import PidFd, open_pidfd
-from mpstui.text import path_text
-from mpstui.trust import Speaker
+from mpstui.operations.audit import AuditLog
+from mpstui.operations.check import Refused, client_line, parse_uid
+from mpstui.operations.guard import Guard
+from mpstui.operations.killing import end_process
+from mpstui.operations.turn import NoTurn, Turn, turn
+from mpstui.operations.types import STATUS, ExitStatus, Progress, Request, Result
 
 _NOT_TAKEN = frozenset(
     (

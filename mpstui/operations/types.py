@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 from mpstui.control.answer import Outcome
-from mpstui.model import ProcessKey
+from mpstui.core.model import ProcessKey
 
 ArgumentKind = Literal["percentage", "memory", "priority", "scope", "device", "uid", "clients"]
 """``scope``: the daemon's default or one server. ``device``: an ordinal of the daemon or a UUID."""
@@ -83,7 +83,7 @@ class Action(NamedTuple):
     help: str
     arguments: tuple[Argument, ...] = ()
     finds_clients: bool = False
-    """Its clients follow from the daemon's state (``mpstui.actions.rescue.targets``) instead of being chosen."""
+    """Its clients follow from the daemon's state (``mpstui.operations.rescue.targets``) instead of being chosen."""
 
 
 class Request(NamedTuple):

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from mpstui.actions.check import (
+from mpstui.core.model import ProcessKey
+from mpstui.operations.check import (
     Refused,
     memory_text,
     parse_memory,
@@ -16,8 +17,7 @@ from mpstui.actions.check import (
     parse_uid,
     preview,
 )
-from mpstui.actions.types import ExitStatus, Request
-from mpstui.model import ProcessKey
+from mpstui.operations.types import ExitStatus, Request
 
 from .fakes import GPU, OTHER_GPU, PIPE, client, node
 

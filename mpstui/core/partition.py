@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple
 
-from mpstui.model import Device
+from mpstui.core.model import Device
 
 
 class Rounding(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mpstui.actions.types import Action, ActionId, Argument, Danger
+from mpstui.operations.types import Action, ActionId, Argument, Danger
 
 _SCOPE = Argument("scope", "scope", "For", "the default for servers to come, or one server")
 _DEVICE = Argument("device", "device", "Device", "an ordinal of the daemon or a UUID")

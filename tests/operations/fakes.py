@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from mpstui.control.answer import Answer, Outcome
-from mpstui.model import Client, Context, Daemon, Device, ProcessKey, Server, SessionHolder, Snapshot
-from mpstui.trust import Speaker
+from mpstui.core.model import Client, Context, Daemon, Device, ProcessKey, Server, SessionHolder, Snapshot
+from mpstui.core.trust import Speaker
 
 PIPE = Path("/tmp/mps_0")
 ROOTS = Speaker(0, "root's daemon")

@@ -7,19 +7,19 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from mpstui.actions.audit import AuditLog
-from mpstui.actions.check import client_line, namespace_words
-from mpstui.actions.guard import Guard
-from mpstui.actions.killing import end_process
-from mpstui.actions.types import STATUS, ActionId, ExitStatus, Others, Preview, Progress, Request, Result
 from mpstui.control.answer import Outcome
 from mpstui.control.mps import MpsControl
-from mpstui.model import Client, Daemon, ProcessKey, Snapshot
+from mpstui.core.model import Client, Daemon, ProcessKey, Snapshot
+from mpstui.core.text import UNKNOWN, path_text
+from mpstui.core.trust import Speaker, why_not
 from mpstui.observe.daemons import DEFAULT_PIPE_DIR, file_id, seen_by
 from mpstui.observe.processes import PidFd, open_pidfd
 from mpstui.observe.procfs import process_key, read_environment
-from mpstui.text import UNKNOWN, path_text
-from mpstui.trust import Speaker, why_not
+from mpstui.operations.audit import AuditLog
+from mpstui.operations.check import client_line, namespace_words
+from mpstui.operations.guard import Guard
+from mpstui.operations.killing import end_process
+from mpstui.operations.types import STATUS, ActionId, ExitStatus, Others, Preview, Progress, Request, Result
 
 _TITLES = {"end_lost_clients": "End lost clients", "unblock": "Unblock the daemon"}
 

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from mpstui.actions.audit import AuditLog, default_path
-from mpstui.actions.registry import ACTIONS, action
-from mpstui.actions.runner import Runner
-from mpstui.actions.types import ActionId, ExitStatus, Request
 from mpstui.control.answer import Outcome
-from mpstui.model import ProcessKey
+from mpstui.core.model import ProcessKey
 from mpstui.observe.procfs import read_stat
+from mpstui.operations.audit import AuditLog, default_path
+from mpstui.operations.registry import ACTIONS, action
+from mpstui.operations.runner import Runner
+from mpstui.operations.types import ActionId, ExitStatus, Request
 
 from .fakes import PIPE, FakeNode, client, node
 

@@ -7,9 +7,15 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from mpstui.actions.audit import REMEDY as AUDIT_REMEDY
-from mpstui.actions.audit import AuditLog, boot_id
-from mpstui.actions.check import (
+from mpstui.control.answer import Answer, Outcome
+from mpstui.control.mps import MpsControl
+from mpstui.core.model import Daemon, ProcessKey, Snapshot
+from mpstui.core.text import format_percentage, format_size, path_text, same_limit, same_percentage
+from mpstui.core.trust import Speaker
+from mpstui.observe.speaker import find_speaker
+from mpstui.operations.audit import REMEDY as AUDIT_REMEDY
+from mpstui.operations.audit import AuditLog, boot_id
+from mpstui.operations.check import (
     PRIORITIES,
     Refused,
     device_ordinal,
@@ -23,17 +29,11 @@ from mpstui.actions.check import (
     reachable_daemon,
     refusal,
 )
-from mpstui.actions.ending import Ending
-from mpstui.actions.registry import ACTIONS, action
-from mpstui.actions.rescue import Rescue, preview_rescue
-from mpstui.actions.turn import NoTurn, turn
-from mpstui.actions.types import STATUS, Action, Danger, ExitStatus, Preview, Progress, Request, Result
-from mpstui.control.answer import Answer, Outcome
-from mpstui.control.mps import MpsControl
-from mpstui.model import Daemon, ProcessKey, Snapshot
-from mpstui.observe.speaker import find_speaker
-from mpstui.text import format_percentage, format_size, path_text, same_limit, same_percentage
-from mpstui.trust import Speaker
+from mpstui.operations.ending import Ending
+from mpstui.operations.registry import ACTIONS, action
+from mpstui.operations.rescue import Rescue, preview_rescue
+from mpstui.operations.turn import NoTurn, turn
+from mpstui.operations.types import STATUS, Action, Danger, ExitStatus, Preview, Progress, Request, Result
 
 READ_ONLY = "mpstui was started with --read-only"
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
 
-from mpstui.trust import NOBODY, Speaker, may_signal
+from mpstui.core.trust import NOBODY, Speaker, may_signal
 
 Health = Literal["ok", "held", "blocked", "stale", "absent"]
 """``held``: somebody keeps a control session open (fact 2). ``blocked``: the daemon answers nobody (fact 16).

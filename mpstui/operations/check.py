@@ -8,13 +8,13 @@ import re
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
 
-from mpstui.actions.registry import action
-from mpstui.actions.types import ExitStatus, Others, Preview, Request
-from mpstui.blast import blast_radius, server_of
-from mpstui.model import Client, Daemon, Device, Server, Snapshot
-from mpstui.partition import sm_share
-from mpstui.text import UNKNOWN, format_percentage, format_size, parse_size, path_text
-from mpstui.trust import ANOTHER_NAMESPACE, NOT_PROVED, is_lying, why_not
+from mpstui.core.blast import blast_radius, server_of
+from mpstui.core.model import Client, Daemon, Device, Server, Snapshot
+from mpstui.core.partition import sm_share
+from mpstui.core.text import UNKNOWN, format_percentage, format_size, parse_size, path_text
+from mpstui.core.trust import ANOTHER_NAMESPACE, NOT_PROVED, is_lying, why_not
+from mpstui.operations.registry import action
+from mpstui.operations.types import ExitStatus, Others, Preview, Request
 
 _PERCENTAGE = re.compile(r"[0-9]{1,3}(\.[0-9]{1,6})?")
 _MEMORY = re.compile(r"[0-9]{1,9}[MG]")

@@ -13,9 +13,9 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Final
 
-from mpstui.model import ProcessKey
+from mpstui.core.model import ProcessKey
+from mpstui.core.text import error_text, path_text, unprintable
 from mpstui.observe.trusted import NotTrustedError, open_trusted
-from mpstui.text import error_text, path_text, unprintable
 
 REMEDY: Final = (
     "What ends somebody's work is written down first. Make room, or set MPSTUI_AUDIT_LOG to a file in a directory that"

@@ -11,16 +11,16 @@ from dataclasses import replace
 
 import pytest
 
-from mpstui.actions import rescue
-from mpstui.actions.audit import AuditLog
-from mpstui.actions.registry import action
-from mpstui.actions.rescue import preview_rescue, targets
-from mpstui.actions.runner import Runner
-from mpstui.actions.types import ExitStatus, Request
 from mpstui.control.answer import Outcome
-from mpstui.model import ProcessKey, ServerFault, SessionHolder
+from mpstui.core.model import ProcessKey, ServerFault, SessionHolder
 from mpstui.observe.procfs import process_key
-from tests.actions.fakes import PIPE, FakeControl, FakeNode, client, node
+from mpstui.operations import rescue
+from mpstui.operations.audit import AuditLog
+from mpstui.operations.registry import action
+from mpstui.operations.rescue import preview_rescue, targets
+from mpstui.operations.runner import Runner
+from mpstui.operations.types import ExitStatus, Request
+from tests.operations.fakes import PIPE, FakeControl, FakeNode, client, node
 
 DEAF = "import signal, sys; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); sys.stdin.read()"
 MEEK = "import sys; print(flush=True); sys.stdin.read()"

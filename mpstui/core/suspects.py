@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from mpstui.model import EMPTY, Event, Suspect
-from mpstui.text import UNKNOWN, client_pids
+from mpstui.core.model import EMPTY, Event, Suspect
+from mpstui.core.text import UNKNOWN, client_pids
 
 START: Final = "mpstui daemon start --pipe-dir /run/mps-suspect --log-dir /var/log/mps-suspect"
 """Starts a daemon of its own for a suspect."""

@@ -1,0 +1,1 @@
+"""Values and pure rules: no I/O, and nothing else of mpstui is imported here."""
