@@ -1,6 +1,6 @@
 """The program itself, writing down which key reaches what. Arguments: the file to write to, then mpstui's own.
 
-F5 to F10 go to a screen (see ``BASES``), whatever is open; F4 tells where a key would go now. Nothing quits.
+F5 to F10 go to a screen (see ``BASES``), whatever is open; F3 and F4 tell where a key would go now. Nothing quits.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import sys
 from typing import Any
 
-from typed import BASES, TELL
+from typed import BASES, TELLS
 
 import mpstui.ui.app as app_module
 from mpstui.cli import main
@@ -30,8 +30,8 @@ class Recorder(app_module.MpsTuiApp):
     async def _check_bindings(self, key: str, priority: bool = False) -> bool:
         if not priority:
             return await super()._check_bindings(key, priority)
-        if key == TELL:
-            self.write(tell=self.place())
+        if key in TELLS:
+            self.write(tell=self.place(), by=key)
             return True
         if key in BASES.values():
             self.run_worker(self.go_to(next(name for name in BASES if BASES[name] == key)))

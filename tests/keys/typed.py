@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from terminal import KEYS, Terminal, Timeout
+from terminal import DEADLINE, KEYS, Terminal, Timeout
 from textual._ansi_sequences import ANSI_SEQUENCES_KEYS
 from textual.keys import _character_to_key
 
@@ -23,7 +23,10 @@ BASES: Mapping[str, str] = {
     "problems": "f10",
 }
 """Screens, and the key by which the recorder goes there."""
-TELL = "f4"
+TELLS = ("f4", "f3")
+"""Used in turn, so that no late answer is taken for that to the next question."""
+AGAIN = 0.25
+"""Seconds from one question to the next; an answer that only comes late is the same."""
 SYMBOLS = "".join(map(chr, range(32, 127)))
 """Every letter, digit and symbol of the keyboard."""
 _SENT = {keys[0].value: text for text, keys in reversed(ANSI_SEQUENCES_KEYS.items()) if isinstance(keys, tuple)}
@@ -45,6 +48,7 @@ class Recorded:
         self.terminal = terminal
         self._file = file
         self._at = 0
+        self._asked = 0
         self._lines: list[dict[str, Any]] = []
 
     def lines(self) -> list[dict[str, Any]]:
@@ -63,7 +67,7 @@ class Recorded:
 
     def wait(self, done: Callable[[list[dict[str, Any]]], object], what: str) -> list[dict[str, Any]]:
         """Read the terminal until the lines are complete. Raises Timeout."""
-        end = time.monotonic() + 60
+        end = time.monotonic() + DEADLINE
         while not done(self.lines()):
             if time.monotonic() > end:
                 raise Timeout(f"{what}: {self._lines}\n{self.terminal.text}")
@@ -80,19 +84,32 @@ class Recorded:
     def burst(self, text: str) -> list[tuple[str, str]]:
         """Type all of it in one write: each key that was taken, and what took it."""
         self.forget()
-        self.terminal.send(text + sent(TELL))
-        lines = self.wait(lambda lines: any("tell" in line for line in lines), repr(text))
-        return [(line["key"], line["to"]) for line in lines if "key" in line]
+        self.told(text)
+        return [(line["key"], line["to"]) for line in self._lines if "key" in line]
+
+    def told(self, text: str) -> str:
+        """Type it, and ask in the same write where a key would go then; what is typed before a refusal is seen is
+        dropped, so that the question is asked until there is an answer. Raises Timeout."""
+        self._asked += 1
+        by = TELLS[self._asked % len(TELLS)]
+        end = time.monotonic() + DEADLINE
+        self.terminal.send(text + sent(by))
+        asked = time.monotonic()
+        while not (answers := [line["tell"] for line in self.lines() if line.get("by") == by]):
+            if time.monotonic() > end:
+                raise Timeout(f"{text!r}: {self._lines}\n{self.terminal.text}")
+            if time.monotonic() - asked > AGAIN:
+                self.terminal.send(sent(by))
+                asked = time.monotonic()
+            self.terminal.read(0.002)
+        return str(answers[0])
 
     def alone(self, key: str) -> str:
         """Press one key; where another one would go when all that comes of it is done and seen."""
         self.forget()
         self.terminal.send(sent(key))
         self.wait(lambda lines: any("key" in line for line in lines), key)
-        while not any("tell" in line for line in self.lines()):  # what is typed before a refusal is seen is dropped
-            self.terminal.send(sent(TELL))
-            self.terminal.read_for(0.05)
-        return str(next(line["tell"] for line in self.lines() if "tell" in line))
+        return self.told("")
 
 
 @contextmanager
