@@ -125,6 +125,16 @@ def bystander() -> Iterator[Stranger]:
 
 
 @pytest.fixture
+def roots(bystander: Stranger) -> Iterator[Stranger]:
+    """Root, with a directory of root's own that others may pass."""
+    os.chown(bystander.home, 0, 0)
+    as_root = Stranger(0, bystander.home)
+    as_root.interpreter = bystander.interpreter
+    yield as_root
+    as_root.end()
+
+
+@pytest.fixture
 def crowd() -> Iterator[Path]:
     """A directory as /tmp is: root's (or the runner's), sticky, and everybody may make things in it."""
     folder = Path(tempfile.mkdtemp(prefix="mpstui-crowd-", dir="/tmp"))

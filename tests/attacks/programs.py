@@ -79,6 +79,20 @@ def lying_daemon(who: Stranger, pipe_dir: Path, **spec: Any) -> subprocess.Popen
     return process
 
 
+def posing(who: Stranger, source: str, folder: Path, pipe_dir: str | Path, **more: Any) -> subprocess.Popen[str]:
+    """A program of that user, kept in ``folder``, which has a control daemon's name and names that directory. It has
+    written ``ready`` when this returns; what it reads is held open until the test ends."""
+    folder.mkdir(exist_ok=True)
+    program = folder / "nvidia-cuda-mps-control"
+    program.write_text(source)
+    env = {"CUDA_MPS_PIPE_DIRECTORY": os.fspath(pipe_dir)}
+    process = who.start(who.interpreter, "-I", "-S", program, "-d", env=env, stdin=subprocess.PIPE, **more)
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    assert line == "ready\n", line + process.stdout.read()
+    return process
+
+
 @contextmanager
 def roots_process(source: str = "") -> Iterator[subprocess.Popen[str]]:
     """A process of this user (root, where the tests of strangers run) that waits; ``source`` is run before."""

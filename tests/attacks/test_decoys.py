@@ -14,7 +14,7 @@ from mpstui.observe.daemons import daemon_process
 from mpstui.observe.procfs import process_uids
 
 from .conftest import Stranger
-from .programs import lives, lying_daemon, mpstui
+from .programs import lives, lying_daemon, mpstui, posing
 
 WAITS = "import sys; print('ready', flush=True); sys.stdin.read()"
 
@@ -25,15 +25,7 @@ def by_force(pipe_dir: Path) -> subprocess.CompletedProcess[str]:
 
 def decoy(who: Stranger, pipe_dir: Path) -> subprocess.Popen[str]:
     """A process of that user which has a daemon's name and names the directory, and is none."""
-    folder = who.home / "decoy"
-    folder.mkdir(exist_ok=True)
-    program = folder / "nvidia-cuda-mps-control"
-    program.write_text(WAITS)
-    env = {"CUDA_MPS_PIPE_DIRECTORY": str(pipe_dir)}
-    process = who.start(who.interpreter, program, "-d", env=env, stdin=subprocess.PIPE)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
-    return process
+    return posing(who, WAITS, who.home / "decoy", pipe_dir)
 
 
 def test_of_two_on_one_directory_the_one_that_listens_is_ended(stranger: Stranger) -> None:
@@ -49,23 +41,18 @@ def test_of_two_on_one_directory_the_one_that_listens_is_ended(stranger: Strange
     assert lives(second)
 
 
-def test_a_stranger_who_names_roots_directory_is_not_taken_for_its_daemon(stranger: Stranger, tmp_path: Path) -> None:
+def test_a_stranger_who_names_roots_directory_is_not_taken_for_its_daemon(
+    stranger: Stranger, roots: Stranger, tmp_path: Path
+) -> None:
     """Nor is his process asked, shown or ended in place of the one that is."""
-    as_root = Stranger(0, stranger.home / "root")
-    as_root.home.mkdir()
-    os.chown(as_root.home, 0, 0)
-    as_root.interpreter = stranger.interpreter
     pipe_dir = tmp_path / "p"
     his = decoy(stranger, pipe_dir)
-    try:
-        real = lying_daemon(as_root, pipe_dir, clients=[], deaf=True)
-        (pipe_dir / "nvidia-cuda-mps-control.pid").write_text(f"{his.pid}\n")
-        done = by_force(pipe_dir)
-        assert done.returncode == 0, done.stderr
-        assert real.wait(60) < 0
-        assert lives(his)
-    finally:
-        as_root.end()
+    real = lying_daemon(roots, pipe_dir, clients=[], deaf=True)
+    (pipe_dir / "nvidia-cuda-mps-control.pid").write_text(f"{his.pid}\n")
+    done = by_force(pipe_dir)
+    assert done.returncode == 0, done.stderr
+    assert real.wait(60) < 0
+    assert lives(his)
 
 
 @pytest.mark.parametrize("locks", [True, False], ids=["with the lock", "without it"])

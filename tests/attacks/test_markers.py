@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,6 +20,7 @@ from mpstui.sim import SimNode, SimNvml, SimProcesses, is_simulated
 from mpstui.sim.simd.config import MARKER, STATE, default_gpus, write_marker
 
 from .conftest import Stranger
+from .programs import posing
 
 DEVICE = {
     "index": 0, "uuid": "GPU-0", "name": "X", "sm_count": 132, "memory_total": 85520809984, "compute_capability": [9, 0]
@@ -70,20 +71,9 @@ def forged(stranger: Stranger) -> Path:
 
 
 @pytest.fixture
-def daemon(stranger: Stranger, forged: Path) -> Iterator[int]:
+def daemon(stranger: Stranger, forged: Path) -> int:
     """The PID of a daemon in it."""
-    script = stranger.home / "nvidia-cuda-mps-control"
-    script.write_text(DAEMON)
-    script.chmod(0o755)
-    process = stranger.start(
-        stranger.interpreter, "-I", "-S", script, "-d",
-        env={"CUDA_MPS_PIPE_DIRECTORY": os.fspath(forged)}, stdin=subprocess.PIPE,
-    )  # fmt: skip
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
-    yield process.pid
-    assert process.stdin is not None
-    process.stdin.close()
+    return posing(stranger, DAEMON, stranger.home, forged).pid
 
 
 def test_a_stranger_s_marker_does_not_count(forged: Path) -> None:

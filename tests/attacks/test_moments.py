@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -46,16 +45,6 @@ def test_a_process_that_becomes_roots_after_sigterm_is_not_killed(stranger: Stra
     assert done.returncode == 6, done.stderr
     assert "the process lives" in done.stderr
     assert lives(his)
-
-
-@pytest.fixture
-def roots(bystander: Stranger) -> Iterator[Stranger]:
-    """Root, with a directory of root's own that others may pass."""
-    os.chown(bystander.home, 0, 0)
-    as_root = Stranger(0, bystander.home)
-    as_root.interpreter = bystander.interpreter
-    yield as_root
-    as_root.end()
 
 
 SWAPS = {

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,6 +18,7 @@ from mpstui.observe.discovery import discover
 from mpstui.plan import store
 
 from .conftest import Stranger
+from .programs import posing
 
 NAMES = {
     "clipboard": b"\x1b]52;c;cm0gLXJmIC8=\x07",
@@ -80,20 +79,9 @@ def crowded(stranger: Stranger, crowd: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.fixture
-def hidden(stranger: Stranger, tmp_path: Path) -> Iterator[int]:
+def hidden(stranger: Stranger) -> int:
     """The PID of a stranger's daemon whose directory cannot be printed."""
-    script = stranger.home / "nvidia-cuda-mps-control"
-    script.write_text(DAEMON)
-    script.chmod(0o755)
-    process = stranger.start(
-        stranger.interpreter, "-I", "-S", script, "-d",
-        env={"CUDA_MPS_PIPE_DIRECTORY": path_in(stranger.home, "clipboard")}, stdin=subprocess.PIPE,
-    )  # fmt: skip
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
-    yield process.pid
-    assert process.stdin is not None
-    process.stdin.close()
+    return posing(stranger, DAEMON, stranger.home, path_in(stranger.home, "clipboard")).pid
 
 
 def test_discovery_leaves_such_names_out(crowded: Path) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,16 +12,6 @@ from mpstui.observe.speaker import find_speaker, lock_holder, pids_are_ours
 
 from .conftest import Stranger
 from .programs import lives, lying_daemon, mpstui
-
-
-@pytest.fixture
-def roots(bystander: Stranger) -> Iterator[Stranger]:
-    """Root, with a directory of root's own that others may pass."""
-    os.chown(bystander.home, 0, 0)
-    as_root = Stranger(0, bystander.home)
-    as_root.interpreter = bystander.interpreter
-    yield as_root
-    as_root.end()
 
 
 def stop(pipe_dir: Path) -> str:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,8 +54,8 @@ def mpstui(tmp_path: Path) -> Mpstui:
     return run
 
 
-@pytest.fixture(scope="module")
-def node() -> Iterator[SimNode]:
+@contextmanager
+def _running() -> Iterator[SimNode]:
     directory = Path(tempfile.mkdtemp(prefix="mpstui-cli-"))
     running = SimNode.start(directory)
     try:
@@ -62,3 +63,16 @@ def node() -> Iterator[SimNode]:
     finally:
         running.stop()
         shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def node() -> Iterator[SimNode]:
+    with _running() as running:
+        yield running
+
+
+@pytest.fixture
+def own_node() -> Iterator[SimNode]:
+    """For one test alone, which changes it."""
+    with _running() as running:
+        yield running

@@ -2,28 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
 from mpstui.sim import SimNode
 
 from .conftest import Mpstui
-
-
-@pytest.fixture
-def own_node() -> Iterator[SimNode]:
-    directory = Path(tempfile.mkdtemp(prefix="mpstui-need-"))
-    running = SimNode.start(directory)
-    try:
-        yield running
-    finally:
-        running.stop()
-        shutil.rmtree(directory, ignore_errors=True)
-
 
 Sent = Callable[[], list[str]]
 

@@ -19,7 +19,7 @@ from .config import SERVER_START, Gpu, ordinal
 from .logs import Logs
 from .loop import Loop
 from .memlimit import environment_limits
-from .server import Server, Xid, start_process
+from .server import Begin, Server, Xid, start_process
 from .state import StateFile
 
 PACKET: Final = 1 << 18
@@ -311,9 +311,8 @@ class Daemon:
             return
         uid, self._wanted_uid = self._wanted_uid, None
         start = self._server_start
-        pid, link = start_process(
-            os.fspath(self._pipe_dir), uid, self.gpus, self._logs, self.percentage, self.priority, start
-        )
+        pipe_dir = os.fspath(self._pipe_dir)
+        pid, link = start_process(Begin(pipe_dir, uid, self.gpus, self._logs, self.percentage, self.priority, start))
         server = Server(pid, link, uid, self.gpus, self._logs, self._xids.append)
         server.percentage = self.percentage
         server.pinned, server.inherited = dict(self.pinned), self._inherited

@@ -26,18 +26,23 @@ OUT_OF_MEMORY: Final = 2
 NO_CONTEXT: Final = 201
 
 
-def start_process(
-    pipe_dir: str,
-    uid: int,
-    gpus: Sequence[Gpu],
-    logs: Logs,
-    percentage: float,
-    priority: int,
-    start: float | str,
-) -> tuple[int, socket.socket]:
-    """Forks the server's process. Gives its PID and a socket that closes when it ends, and at which it ends.
+@dataclass(frozen=True)
+class Begin:
+    """What a server begins with."""
 
-    ``start``: the seconds that it takes to be ready, or why it never is. Unless it is 0, a byte on the socket tells.
+    pipe_dir: str
+    uid: int
+    gpus: Sequence[Gpu]
+    logs: Logs
+    percentage: float
+    priority: int
+    start: float | str
+    """The seconds that it takes to be ready, or why it never is."""
+
+
+def start_process(begin: Begin) -> tuple[int, socket.socket]:
+    """Forks the server's process. Gives its PID and a socket that closes when it ends, and at which it ends; unless
+    ``begin.start`` is 0, a byte on it tells that the server is ready.
     """
     ours, theirs = socket.socketpair()
     parent = os.getpid()
@@ -45,50 +50,40 @@ def start_process(
     if pid == 0:
         try:
             ours.close()
-            _server_process(theirs, parent, pipe_dir, uid, gpus, logs, percentage, priority, start)
+            _server_process(theirs, parent, begin)
         finally:
             os._exit(1)
     theirs.close()
-    if start == 0:
+    if begin.start == 0:
         ours.settimeout(5)
         ours.recv(1)
     ours.setblocking(False)
     return pid, ours
 
 
-def _server_process(
-    daemon: socket.socket,
-    parent: int,
-    pipe_dir: str,
-    uid: int,
-    gpus: Sequence[Gpu],
-    logs: Logs,
-    percentage: float,
-    priority: int,
-    start: float | str,
-) -> None:
+def _server_process(daemon: socket.socket, parent: int, begin: Begin) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
     signal.set_wakeup_fd(-1)
     die_with_parent(parent)
     rename([b"nvidia-cuda-mps-server"])
-    pid = os.getpid()
-    logs.control(f"Starting new server {pid} for user {uid}")
+    pid, logs, start = os.getpid(), begin.logs, begin.start
+    logs.control(f"Starting new server {pid} for user {begin.uid}")
     logs.server(pid, "Startup", "Other")
-    logs.server(pid, f"Connecting to control daemon on socket: {pipe_dir}/control", "Other")
+    logs.server(pid, f"Connecting to control daemon on socket: {begin.pipe_dir}/control", "Other")
     logs.server(pid, "Initializing server process", "Other")
     if isinstance(start, str):
         logs.server(pid, f"Failed to start : {start}", "Other")
         os._exit(1)
     if start and select.select([daemon], [], [], start)[0]:
         os._exit(0)  # told to end before it was ready
-    for device, gpu in enumerate(gpus):
+    for device, gpu in enumerate(begin.gpus):
         logs.server(pid, f"Creating server context on device {device} ({gpu.name})")
-    logs.server(pid, f"Created anonymous shared memory region mps.shm.{uid}.{pid}")
+    logs.server(pid, f"Created anonymous shared memory region mps.shm.{begin.uid}.{pid}")
     logs.server(pid, "CUDA MPS Server for Linux/Unix. Binary version: 13000")
     logs.server(pid, "Display Driver version: 580")
-    logs.server(pid, f"Active Threads Percentage set to {percentage:.1f}")
-    logs.server(pid, f"Server Priority set to {priority}")
+    logs.server(pid, f"Active Threads Percentage set to {begin.percentage:.1f}")
+    logs.server(pid, f"Server Priority set to {begin.priority}")
     logs.server(pid, "Server has started")
     # Whatever it inherited must close with the daemon, not with this process.
     mine = daemon.detach()
