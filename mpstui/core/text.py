@@ -6,8 +6,14 @@ import os
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 UNKNOWN = "—"
+Span = tuple[str, str]
+"""Text and the names of its styles, ``"good"`` or ``"good+cursor"``; never markup."""
+Line = tuple[Span, ...]
+PRIORITIES: Final[Mapping[int, str]] = {0: "normal", 1: "below normal"}
+"""The two values of a client priority, in words."""
 _INVISIBLE = frozenset(
     chr(code)
     for first, last in ((0x34F, 0x34F), (0x115F, 0x1160), (0x17B4, 0x17B5), (0x180B, 0x180F), (0x2800, 0x2800),

@@ -11,9 +11,9 @@ from typing import NamedTuple
 from textual import events
 from textual.message import Message
 
+from mpstui.core.cells import SEVERITY, count, health_word
 from mpstui.core.model import Daemon, Event, Problem, Snapshot
 from mpstui.core.text import UNKNOWN, about, path_text
-from mpstui.ui.cells import SEVERITY, count, health_word
 from mpstui.ui.painted import Line, Painted, fit, justify, width_of
 
 

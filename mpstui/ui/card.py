@@ -7,10 +7,10 @@ import time
 from collections.abc import Mapping
 from typing import Final, cast
 
+from mpstui.core.cells import HEALTH
 from mpstui.core.model import Daemon, Health, Snapshot
 from mpstui.core.text import UNKNOWN, format_age, path_text, printable
 from mpstui.ui.bars import last_event
-from mpstui.ui.cells import HEALTH
 from mpstui.ui.contract import Host
 from mpstui.ui.painted import Line, Painted, fit, fit_line
 from mpstui.ui.trouble.wayout import way_out

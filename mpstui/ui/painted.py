@@ -13,9 +13,8 @@ from textual.screen import Screen
 from textual.strip import Strip
 from textual.widget import Widget
 
-Span = tuple[str, str]
-"""Text and the names of its styles, ``"good"`` or ``"good+cursor"``; never markup."""
-Line = tuple[Span, ...]
+from mpstui.core.text import Line as Line
+from mpstui.core.text import Span as Span
 
 
 def width_of(line: Line) -> int:

@@ -9,9 +9,9 @@ from typing import ClassVar, cast
 from textual import events, on
 from textual.binding import Binding, BindingType
 
+from mpstui.core.cells import devices_of
 from mpstui.core.model import Daemon, Device, Snapshot
 from mpstui.ui.bars import Header, KeyBar
-from mpstui.ui.cells import devices_of
 from mpstui.ui.contract import Host, Runner
 from mpstui.ui.keys import shown_key
 from mpstui.ui.layout import MIN_HEIGHT, MIN_WIDTH

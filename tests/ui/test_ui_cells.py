@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from mpstui.core.text import by_device
-from mpstui.ui.cells import (
+from mpstui.core.cells import (
     gpus_text,
     limits_text,
     memory_of,
@@ -18,6 +17,7 @@ from mpstui.ui.cells import (
     threads_text,
     with_indices,
 )
+from mpstui.core.text import by_device
 from mpstui.ui.filter import ClientFilter
 from mpstui.ui.painted import fit, fit_line, justify, width_of
 

@@ -13,6 +13,7 @@ from textual.containers import Horizontal
 from textual.content import Content
 from textual.widgets import Input, Static
 
+from mpstui.core.cells import count
 from mpstui.core.model import Daemon, Snapshot
 from mpstui.core.text import UNKNOWN, path_text
 from mpstui.daemons.spec import DaemonSpec, Wish
@@ -20,7 +21,6 @@ from mpstui.operations.types import Progress
 from mpstui.plan.amounts import PlanError
 from mpstui.plan.cpus import cpu_list
 from mpstui.plan.profile import Profile, ProfileError
-from mpstui.ui.cells import count
 from mpstui.ui.contract import Runner
 from mpstui.ui.daemons.contract import DaemonBackend
 from mpstui.ui.daemons.toggles import Toggles

@@ -11,9 +11,9 @@ from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
 from textual.theme import BUILTIN_THEMES
 
+from mpstui.core.cells import no_daemon
 from mpstui.core.model import Daemon, ProcessKey, Snapshot
 from mpstui.operations.types import Action
-from mpstui.ui.cells import no_daemon
 from mpstui.ui.contract import Runner
 from mpstui.ui.keys import ACTION_PREFIX
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Hashable, Mapping, Sequence
 
+from mpstui.core.cells import no_readings, with_indices
 from mpstui.core.model import Client, Daemon, Device, Event, ProcessKey, Server, Snapshot
 from mpstui.core.text import UNKNOWN, by_device, format_age, format_percentage, format_size, path_text
-from mpstui.ui.cells import no_readings, with_indices
 from mpstui.ui.dialogs.parts import Heading, Row
 
 Rows = list[Row | Heading]

@@ -7,11 +7,11 @@ from typing import ClassVar, Final
 
 from textual.binding import Binding, BindingType
 
+from mpstui.core.cells import OUTDATED, meter
 from mpstui.core.model import ProcessKey
 from mpstui.core.text import UNKNOWN, printable
 from mpstui.load.types import WorkerError, WorkerReport
 from mpstui.ui.box import wrapped
-from mpstui.ui.cells import OUTDATED, meter
 from mpstui.ui.load.plot import COLUMNS, plot, round_up
 from mpstui.ui.load.session import BIG_STEP, LoadSession, Member
 from mpstui.ui.load.setup import Setup

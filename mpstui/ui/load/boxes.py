@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from mpstui.core.cells import count, meter, whole
 from mpstui.core.model import Device, Server
 from mpstui.core.partition import rounding_of, sms_of
 from mpstui.core.text import format_percentage, format_size, printable
 from mpstui.ui.box import Box, wrapped
-from mpstui.ui.cells import count, meter, whole
 from mpstui.ui.load.bars import figure_text
 from mpstui.ui.load.reach import about_share, facts_of
 from mpstui.ui.load.session import LoadSession, Member

@@ -11,11 +11,11 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
 
+from mpstui.core.cells import count
 from mpstui.core.model import Client, Device, Server, Snapshot
 from mpstui.load.takes import Takes, others, whose
 from mpstui.load.types import WorkerReport
 from mpstui.ui.bars import TooSmall
-from mpstui.ui.cells import count
 from mpstui.ui.contract import Runner
 from mpstui.ui.layout import WIDE
 from mpstui.ui.load.bars import BarsPanel

@@ -10,9 +10,9 @@ from textual import events
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
+from mpstui.core.cells import OUTDATED, gpu_label, gpus_text, memory_of, number, state_mark, threads_text
 from mpstui.core.model import Client, Daemon, ProcessKey, Snapshot
 from mpstui.core.text import UNKNOWN, format_age, format_size
-from mpstui.ui.cells import OUTDATED, gpu_label, gpus_text, memory_of, number, state_mark, threads_text
 from mpstui.ui.filter import ClientFilter
 from mpstui.ui.painted import Line, fit, fit_line
 from mpstui.ui.panel import Panel

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from mpstui.core.cells import meter, no_readings, number, whole
 from mpstui.core.model import Device, Snapshot
 from mpstui.core.text import UNKNOWN
-from mpstui.ui.cells import meter, no_readings, number, whole
 from mpstui.ui.painted import Line, fit, fit_line, justify, width_of
 from mpstui.ui.panel import Panel
 

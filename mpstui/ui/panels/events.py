@@ -7,9 +7,9 @@ from collections.abc import Hashable, Mapping
 from pathlib import Path
 from typing import ClassVar, Final
 
+from mpstui.core.cells import SEVERITY, with_indices
 from mpstui.core.model import Daemon, Event, EventKind, Severity, Snapshot
 from mpstui.core.text import printable
-from mpstui.ui.cells import SEVERITY, with_indices
 from mpstui.ui.painted import Line
 from mpstui.ui.panel import Panel
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import ClassVar, NamedTuple
 
+from mpstui.core.cells import OUTDATED, devices_of, limits_text, sm_text, threads_text
 from mpstui.core.model import Daemon, Snapshot
 from mpstui.core.text import UNKNOWN
-from mpstui.ui.cells import OUTDATED, devices_of, limits_text, sm_text, threads_text
 from mpstui.ui.painted import Line, fit, justify
 from mpstui.ui.panel import Panel
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
+from mpstui.core.cells import OUTDATED, count, gpu_label, limits_text, status_mark
 from mpstui.core.model import EMPTY, Daemon, ProcessKey, Server, Snapshot
 from mpstui.core.text import UNKNOWN, format_age, format_percentage
-from mpstui.ui.cells import OUTDATED, count, gpu_label, limits_text, status_mark
 from mpstui.ui.painted import Line, fit, fit_line, width_of
 from mpstui.ui.panel import Panel
 

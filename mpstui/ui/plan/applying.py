@@ -8,6 +8,7 @@ from pathlib import Path
 from textual.app import ComposeResult
 from textual.content import Content
 
+from mpstui.core.cells import count
 from mpstui.core.model import Snapshot
 from mpstui.core.text import path_text
 from mpstui.operations.types import Progress, Request
@@ -15,7 +16,6 @@ from mpstui.plan.amounts import PlanError
 from mpstui.plan.apply import Report, WayBack, apply, can_go_back, go_back
 from mpstui.plan.profile import DaemonProfile
 from mpstui.plan.settings import Step, beside_words, reached_beside, steps, waits_for_a_server
-from mpstui.ui.cells import count
 from mpstui.ui.contract import Runner
 from mpstui.ui.dialogs.parts import Lines, Listing, Push, marked, plain
 from mpstui.ui.dialogs.work import Outcome, WorkDialog

@@ -8,10 +8,10 @@ from typing import ClassVar, Final, Literal
 
 from textual.binding import Binding, BindingType
 
+from mpstui.core.cells import count
 from mpstui.core.text import UNKNOWN, format_percentage, format_size, printable
 from mpstui.plan.types import Share, Target
 from mpstui.plan.whatif import Row as Tenant
-from mpstui.ui.cells import count
 from mpstui.ui.painted import Line, fit, fit_line
 from mpstui.ui.panel import Panel
 from mpstui.ui.plan.draft import BIG_STEP, Picture

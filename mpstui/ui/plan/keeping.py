@@ -13,13 +13,13 @@ from textual.containers import Horizontal
 from textual.content import Content
 from textual.widgets import Input, Static
 
+from mpstui.core.cells import count
 from mpstui.core.model import Snapshot
 from mpstui.core.text import path_text
 from mpstui.operations.types import Progress
 from mpstui.plan.amounts import PlanError
 from mpstui.plan.profile import NAME, DaemonProfile, Profile, ProfileError
 from mpstui.plan.settings import drift, waits_for_a_server
-from mpstui.ui.cells import count
 from mpstui.ui.dialogs.parts import Choice, Chooser, Lines, Listing, Push, Row, Sheet, marked, plain
 from mpstui.ui.dialogs.work import Outcome, WorkDialog
 from mpstui.ui.plan.applying import WAITS, Targets

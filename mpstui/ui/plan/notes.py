@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
+from mpstui.core.cells import count
 from mpstui.core.text import UNKNOWN, format_size, printable
 from mpstui.plan.settings import Step
 from mpstui.ui.box import Box
-from mpstui.ui.cells import count
 from mpstui.ui.painted import Line, fit, justify
 from mpstui.ui.panel import Panel
 from mpstui.ui.plan.bars import stacked

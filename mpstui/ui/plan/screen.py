@@ -11,13 +11,13 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
 
+from mpstui.core.cells import count, no_daemon
 from mpstui.core.model import Snapshot
 from mpstui.plan.amounts import PlanError
 from mpstui.plan.profile import DaemonProfile
 from mpstui.plan.settings import Step
 from mpstui.ui.bars import KeyHint, TooSmall
 from mpstui.ui.box import Box, wrapped
-from mpstui.ui.cells import count, no_daemon
 from mpstui.ui.contract import Runner
 from mpstui.ui.painted import Line
 from mpstui.ui.panel import Panel

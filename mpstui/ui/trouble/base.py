@@ -12,11 +12,11 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
 
+from mpstui.core.cells import no_daemon
 from mpstui.core.model import ProcessKey, Snapshot
 from mpstui.core.text import UNKNOWN, printable
 from mpstui.ui.bars import KeyHint, TooSmall
 from mpstui.ui.box import wrapped
-from mpstui.ui.cells import no_daemon
 from mpstui.ui.contract import Runner
 from mpstui.ui.layout import WIDE
 from mpstui.ui.painted import Line, Painted, fit_line, upper_border

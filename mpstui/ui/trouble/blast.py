@@ -10,10 +10,10 @@ from typing import ClassVar, Final, cast
 from textual.binding import Binding, BindingType
 
 from mpstui.core.blast import blast_of, blast_radius, bridges, groups, server_of
+from mpstui.core.cells import count, gpu_label
 from mpstui.core.model import Client, Daemon, ProcessKey, Server, Snapshot
 from mpstui.core.text import UNKNOWN
 from mpstui.ui.bars import KeyHint
-from mpstui.ui.cells import count, gpu_label
 from mpstui.ui.contract import Runner
 from mpstui.ui.painted import Line, Span, fit
 from mpstui.ui.panel import Panel

@@ -11,8 +11,8 @@ from typing import ClassVar, Final, get_args
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
+from mpstui.core.cells import SEVERITY
 from mpstui.core.model import Daemon, Event, EventKind, Snapshot
-from mpstui.ui.cells import SEVERITY
 from mpstui.ui.painted import Line, Span, fit, justify
 from mpstui.ui.panel import Panel
 from mpstui.ui.panels.events import EventsPanel

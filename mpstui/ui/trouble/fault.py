@@ -10,12 +10,12 @@ from typing import ClassVar, Final, Literal, cast
 
 from textual.binding import Binding, BindingType
 
+from mpstui.core.cells import count, with_indices
 from mpstui.core.faults import NOT_SAID, FaultReport, OwnerNote, fault_reports
 from mpstui.core.model import Client, ProcessKey, Snapshot
 from mpstui.core.text import UNKNOWN, format_age
 from mpstui.operations.rescue import targets
 from mpstui.ui.bars import KeyHint
-from mpstui.ui.cells import count, with_indices
 from mpstui.ui.contract import Runner
 from mpstui.ui.painted import Line, fit
 from mpstui.ui.panel import Panel

@@ -10,11 +10,11 @@ from typing import ClassVar, Final, cast
 
 from textual.binding import Binding, BindingType
 
+from mpstui.core.cells import SEVERITY, count
 from mpstui.core.model import Severity, Snapshot
 from mpstui.core.text import about
 from mpstui.doctor.types import Finding, Verdict
 from mpstui.ui.bars import KeyHint
-from mpstui.ui.cells import SEVERITY, count
 from mpstui.ui.contract import Runner
 from mpstui.ui.painted import Line, fit
 from mpstui.ui.panel import Panel

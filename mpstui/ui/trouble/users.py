@@ -8,10 +8,10 @@ from typing import ClassVar, Final, cast
 
 from textual.binding import Binding, BindingType
 
+from mpstui.core.cells import gpu_label
 from mpstui.core.model import Daemon, LostClient, OutsideClient, PendingClient, ProcessKey, Snapshot
 from mpstui.core.text import UNKNOWN, format_age, format_size
 from mpstui.ui.bars import KeyHint
-from mpstui.ui.cells import gpu_label
 from mpstui.ui.painted import Line, fit
 from mpstui.ui.panel import Panel
 from mpstui.ui.trouble.base import Para, TroubleScreen, owner

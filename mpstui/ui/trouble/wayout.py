@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping
 
+from mpstui.core.cells import count
 from mpstui.core.model import Daemon, Snapshot
 from mpstui.core.standstill import Standstill, standstill
 from mpstui.core.text import UNKNOWN, format_age
 from mpstui.operations.rescue import left_out, processes, targets
-from mpstui.ui.cells import count
 from mpstui.ui.keys import shown_key
 
 _NAMED = 5

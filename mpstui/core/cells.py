@@ -1,4 +1,4 @@
-"""Small pieces of text shared by the panels: meters, SM shares, symbols of states."""
+"""Small pieces of text that a screen, a table or a dialog shows: meters, SM shares, symbols of states. Pure."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 from mpstui.core.model import EMPTY, Client, Daemon, Device, Health, Server, Severity, Snapshot
 from mpstui.core.partition import sm_share
-from mpstui.core.text import UNKNOWN, by_device, format_percentage, format_size, lower_sizes
-from mpstui.ui.painted import Line
+from mpstui.core.text import UNKNOWN, Line, by_device, format_percentage, format_size, lower_sizes
 
 HEALTH: Mapping[Health, tuple[str, str]] = {
     "ok": ("● ok", "good"),
