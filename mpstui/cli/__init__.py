@@ -12,20 +12,13 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from mpstui.cli import planning
 from mpstui.cli.lean import asyncio
 from mpstui.cli.parser import build_parser
 from mpstui.cli.past import logs_alone, wants_past
-from mpstui.core.model import Daemon
-from mpstui.core.text import error_text, path_text, printable, unprintable
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-NO_DAEMON = "no MPS control daemon found: none is running, and none was named"
-
+from mpstui.cli.say import NO_DAEMON, complain, complaints, output, state_text
+from mpstui.core.text import error_text, path_text, unprintable
 
 _DIRECTORIES = ("CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY", "MPSTUI_AUDIT_LOG", "MPSTUI_CONTROL_BINARY")
 """Variables that name a place as an option does."""
@@ -101,7 +94,7 @@ def _audited(arguments: Sequence[str]) -> int:
         return _run(arguments)
     from mpstui.operations.audit import AuditLog, default_path
 
-    _complaints.clear()
+    complaints.clear()
     before, status = AuditLog.written, 130
     try:
         status = _run(arguments)
@@ -117,15 +110,11 @@ def _audited(arguments: Sequence[str]) -> int:
                 command="",
                 sent=False,
                 status=status,
-                result=_complaints[-1] if _complaints else "not understood" if status == 2 else "given up",
+                result=complaints[-1] if complaints else "not understood" if status == 2 else "given up",
             )
             if trouble is not None:
                 complain(trouble, status)
     return status
-
-
-_complaints: list[str] = []
-"""What was said on stderr."""
 
 
 def _asks_for_change(arguments: Sequence[str]) -> bool:
@@ -294,34 +283,3 @@ async def _headless(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) ->
         return await asyncio.to_thread(doctor, options, snapshot, sources, dirs)
     finally:
         await collector.stop()
-
-
-def output(width: int = 10_000) -> Console:
-    """Standard output for text and tables; ``width`` where it is no terminal, so that nothing is cut in a file."""
-    from rich.console import Console
-
-    class Output(Console):
-        def on_broken_pipe(self) -> None:
-            """As with print(); Rich ends the program with status 1."""
-            raise
-
-    return Output(highlight=False, markup=False, width=None if sys.stdout.isatty() else width)
-
-
-def state_text(daemon: Daemon) -> str:
-    """Where, how and why, the place once only: ``/tmp/x: stale: no daemon runs here``."""
-    detail = daemon.health_detail or ""
-    where = "" if detail.startswith(path_text(daemon.pipe_dir)) else f"{path_text(daemon.pipe_dir)}: "
-    return f"{where}{daemon.state_word}: {detail}"
-
-
-def print_json(**fields: object) -> None:
-    """One object on stdout, with the number of its schema."""
-    print(json.dumps({"schema": 1, **fields}, ensure_ascii=False))
-
-
-def complain(text: str, status: int) -> int:
-    """One line on stderr; hands the exit status through."""
-    _complaints.append(printable(text, 2000))
-    print(f"mpstui: {printable(text, 2000)}", file=sys.stderr)
-    return status

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from mpstui.cli import NO_DAEMON, complain, print_json, state_text
+from mpstui.cli.say import NO_DAEMON, complain, print_json, state_text
 from mpstui.core.model import Daemon, Snapshot
 from mpstui.core.text import path_text
 from mpstui.node import UnusableNode, open_node

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from mpstui.cli import NO_DAEMON, complain, print_json, state_text
+from mpstui.cli.say import NO_DAEMON, complain, print_json, state_text
 from mpstui.core.model import Snapshot
 from mpstui.core.text import path_text
 from mpstui.observe.asking import Need

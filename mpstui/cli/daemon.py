@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from mpstui.cli import NO_DAEMON, complain, print_json
 from mpstui.cli.apply import apply_profile
+from mpstui.cli.say import NO_DAEMON, complain, print_json
 from mpstui.core.model import Daemon, Device
 from mpstui.core.text import path_text
 from mpstui.daemons.spec import DaemonSpec, Wish, spec_of_profile, specs_of

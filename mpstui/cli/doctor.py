@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Final
 
-from mpstui.cli import complain
+from mpstui.cli.say import complain
 from mpstui.core.model import Snapshot
 from mpstui.core.text import about
 from mpstui.doctor.checkup import examine, examine_logs, gather, worst

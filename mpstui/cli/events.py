@@ -16,8 +16,8 @@ from json.encoder import encode_basestring as _quoted
 from pathlib import Path
 from typing import Any
 
-from mpstui.cli import complain, output
 from mpstui.cli.past import logs_alone
+from mpstui.cli.say import complain, output
 from mpstui.core.faults import xids_of
 from mpstui.core.model import Event
 from mpstui.core.suspects import ADVICE, RUN, START, Ranking, presence, rank

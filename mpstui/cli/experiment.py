@@ -14,7 +14,6 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from mpstui.cli import output
 from mpstui.cli.load import (
     FILE_WIDTH,
     LoadRefused,
@@ -25,6 +24,7 @@ from mpstui.cli.load import (
     shared_daemon,
 )
 from mpstui.cli.loadoptions import seconds, whole, words
+from mpstui.cli.say import output
 from mpstui.core.model import Device
 from mpstui.core.text import printable
 from mpstui.load.experiments import Outcome, command, interference, nbody, sweep

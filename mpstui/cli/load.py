@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from mpstui.cli import output
+from mpstui.cli.say import output
 from mpstui.core.model import Device, unspoken
 from mpstui.core.text import error_text, format_size, path_text, printable
 from mpstui.load.private import PrivateDaemon, PrivateDaemonError, ask_daemon

@@ -12,7 +12,7 @@ from typing import Any, Final
 from mpstui.cli.experiment import clear, describe, progress, told
 from mpstui.cli.load import LoadRefused, make_supervisor, shared_daemon
 from mpstui.cli.loadoptions import words
-from mpstui.cli.plan import choose_device, plan_of
+from mpstui.cli.shares import choose_device, plan_of
 from mpstui.core.text import format_change, format_percentage, printable
 from mpstui.load.advising import Cost, Measured, advise_on, name_of, unit
 from mpstui.load.measure import ExperimentError, Lab, Spread

@@ -6,18 +6,16 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from mpstui.cli import complain
-from mpstui.core.model import Device
-from mpstui.core.text import format_percentage, format_size, path_text, printable
+from mpstui.cli.say import complain
+from mpstui.cli.shares import choose_device, export, plan_of
+from mpstui.core.text import format_percentage, format_size, path_text
 from mpstui.plan import amounts
 from mpstui.plan.amounts import PlanError, limit_text
-from mpstui.plan.planner import MemoryRule, make_plan
-from mpstui.plan.profile import NAME, DaemonProfile, Profile, ProfileError
-from mpstui.plan.types import Plan, Strategy, Target, target_from, target_of
+from mpstui.plan.profile import DaemonProfile, Profile, ProfileError
+from mpstui.plan.types import Plan, Target, target_from, target_of
 
 USAGE = 2
 
@@ -46,8 +44,6 @@ def plan(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
         if options.save is not None:
             print(f"kept as {path_text(_save(options, made, pipe_dir))}", file=sys.stderr)
         if options.export is not None:
-            from mpstui.cli.shares import export
-
             return export(options, settings_of(made), pipe_dir, (made.target.uuid or "0",), options.save)
     except (PlanError, ProfileError) as error:
         return complain(str(error), USAGE)
@@ -65,34 +61,6 @@ def wants_measuring(options: argparse.Namespace) -> bool:
     if options.shared or options.repeats or options.seconds:
         raise PlanError("--repeats, --seconds and --shared go with --measure KERNEL or --command CMD")
     return False
-
-
-def plan_of(
-    options: argparse.Namespace, target: Target, measured: Sequence[int] = (), labels: Sequence[str] = ()
-) -> Plan:
-    """The plan that the options ask for, or that of the SM counts ``measured``, named ``labels`` where the options do
-    not name them. Raises PlanError.
-    """
-    weights = () if options.weights is None else amounts.weights(options.weights, "--weights")
-    counts = measured if options.sm_count is None else amounts.counts(options.sm_count, "--sm-count")
-    given: Strategy = "weighted" if weights else "exact" if counts else "uniform"
-    rule = options.mem.strip()
-    memory: MemoryRule | Sequence[int] = (
-        rule if rule in {"even", "weight", "none"} else amounts.sizes(options.mem, "--mem")
-    )
-    names = tuple(name.strip() for name in options.names.split(",")) if options.names else ()
-    if wrong := next((name for name in names if not NAME.fullmatch(name)), None):
-        raise PlanError(f"--names: “{printable(wrong, 40)}” must be letters, digits, . _ and - only")
-    return make_plan(
-        target,
-        options.strategy or given,
-        clients=None if options.clients is None or measured else amounts.count(options.clients, "--clients"),
-        weights=weights,
-        sm_counts=counts,
-        memory=memory,
-        contexts=amounts.count(options.contexts, "--contexts"),
-        names=names or labels,
-    )
 
 
 def to_json(made: Plan, simulated: bool = False) -> dict[str, Any]:
@@ -142,26 +110,6 @@ def settings_of(made: Plan) -> tuple[Any, ...]:
     from mpstui.plan.exports import ShareSettings
 
     return tuple(ShareSettings(share.name, share.percentage, share.memory) for share in made.shares)
-
-
-def choose_device(devices: Sequence[Device], wanted: str | None, binding: bool = False) -> Device:
-    """The device asked for, otherwise the only one, or the first of several that are alike. Raises PlanError.
-
-    ``binding``: the plan is to be set or kept, so that which one it is must be said.
-    """
-    known = ", ".join(f"{device.index} ({device.uuid})" for device in devices)
-    if wanted is not None:
-        found = next((d for d in devices if wanted.strip() in {d.uuid, str(d.index)}), None)
-        if found is None:
-            raise PlanError(f"there is no GPU “{printable(wanted, 60)}”; there are: {known or 'none'}")
-        return found
-    if not devices:
-        raise PlanError("no GPU is known here; give its size: --sm-count-total 132 --memory-total 80GiB")
-    if binding and len(devices) > 1:
-        raise PlanError(f"a plan is for one GPU; choose it with --device: {known}")
-    if len({(d.sm_count, d.memory_total, d.compute_capability) for d in devices}) > 1:
-        raise PlanError(f"the GPUs differ; choose one with --device: {known}")
-    return devices[0]
 
 
 def _target_given(options: argparse.Namespace) -> Target:

@@ -8,9 +8,9 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from mpstui.cli import NO_DAEMON, complain, print_json, state_text
 from mpstui.cli.apply import Unusable, apply_profile, diff_profile, no_answer, read_snapshot
 from mpstui.cli.run import devices_of
+from mpstui.cli.say import NO_DAEMON, complain, print_json, state_text
 from mpstui.cli.shares import export
 from mpstui.core.model import Daemon, Snapshot
 from mpstui.core.text import path_text

@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from mpstui.cli import complain
+from mpstui.cli.say import complain
 from mpstui.core.text import printable
 from mpstui.plan import store
 from mpstui.plan.exports import ShareSettings, environment

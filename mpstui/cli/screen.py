@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from mpstui.cli import complain
+from mpstui.cli.say import complain
 from mpstui.config import config_dir, load_config, load_themes, terminal_problem
 from mpstui.core.model import Snapshot
 from mpstui.core.text import path_text
@@ -60,7 +60,7 @@ def run_screen(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
         theme = choose_theme(wanted, os.environ)
         keys = dict(config.keys)
         if keys:
-            from mpstui.ui.keys import places, resolve
+            from mpstui.ui.keymap import places, resolve
 
             keys, unheeded = resolve(keys, places())
             messages += unheeded

@@ -1,4 +1,4 @@
-"""Prints clients' shares for other programs: ``--export`` of ``plan`` and ``profile show``."""
+"""The plan that options ask for, and clients' shares for other programs: ``--export`` of ``plan`` and ``profile``."""
 
 from __future__ import annotations
 
@@ -6,8 +6,14 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from mpstui.core.model import Device
+from mpstui.core.text import printable
+from mpstui.plan import amounts
 from mpstui.plan.amounts import PlanError
 from mpstui.plan.exports import ShareSettings, environment, export_text
+from mpstui.plan.planner import MemoryRule, make_plan
+from mpstui.plan.profile import NAME
+from mpstui.plan.types import Plan, Strategy, Target
 
 
 def export(
@@ -29,3 +35,51 @@ def export(
             print(f"{chr(10) if position else ''}# {share.name}")
         print(text, end="")
     return 0
+
+
+def plan_of(
+    options: argparse.Namespace, target: Target, measured: Sequence[int] = (), labels: Sequence[str] = ()
+) -> Plan:
+    """The plan that the options ask for, or that of the SM counts ``measured``, named ``labels`` where the options do
+    not name them. Raises PlanError.
+    """
+    weights = () if options.weights is None else amounts.weights(options.weights, "--weights")
+    counts = measured if options.sm_count is None else amounts.counts(options.sm_count, "--sm-count")
+    given: Strategy = "weighted" if weights else "exact" if counts else "uniform"
+    rule = options.mem.strip()
+    memory: MemoryRule | Sequence[int] = (
+        rule if rule in {"even", "weight", "none"} else amounts.sizes(options.mem, "--mem")
+    )
+    names = tuple(name.strip() for name in options.names.split(",")) if options.names else ()
+    if wrong := next((name for name in names if not NAME.fullmatch(name)), None):
+        raise PlanError(f"--names: “{printable(wrong, 40)}” must be letters, digits, . _ and - only")
+    return make_plan(
+        target,
+        options.strategy or given,
+        clients=None if options.clients is None or measured else amounts.count(options.clients, "--clients"),
+        weights=weights,
+        sm_counts=counts,
+        memory=memory,
+        contexts=amounts.count(options.contexts, "--contexts"),
+        names=names or labels,
+    )
+
+
+def choose_device(devices: Sequence[Device], wanted: str | None, binding: bool = False) -> Device:
+    """The device asked for, otherwise the only one, or the first of several that are alike. Raises PlanError.
+
+    ``binding``: the plan is to be set or kept, so that which one it is must be said.
+    """
+    known = ", ".join(f"{device.index} ({device.uuid})" for device in devices)
+    if wanted is not None:
+        found = next((d for d in devices if wanted.strip() in {d.uuid, str(d.index)}), None)
+        if found is None:
+            raise PlanError(f"there is no GPU “{printable(wanted, 60)}”; there are: {known or 'none'}")
+        return found
+    if not devices:
+        raise PlanError("no GPU is known here; give its size: --sm-count-total 132 --memory-total 80GiB")
+    if binding and len(devices) > 1:
+        raise PlanError(f"a plan is for one GPU; choose it with --device: {known}")
+    if len({(d.sm_count, d.memory_total, d.compute_capability) for d in devices}) > 1:
+        raise PlanError(f"the GPUs differ; choose one with --device: {known}")
+    return devices[0]

@@ -91,8 +91,8 @@ class MpsTuiApp(App[int]):
         taking_over: Callable[[], None] = lambda: None,
     ) -> None:
         """``messages`` are told at the start, e.g. about a broken
-        theme. ``keys`` maps ids of bindings to the user's keys, settled by ``mpstui.ui.keys.resolve``. ``load`` starts
-        test clients, ``plans`` keeps profiles, ``daemons`` starts and stops control daemons,
+        theme. ``keys`` maps ids of bindings to the user's keys, settled by ``mpstui.ui.keymap.resolve``. ``load``
+        starts test clients, ``plans`` keeps profiles, ``daemons`` starts and stops control daemons,
         ``trouble`` reads older events and checks the set-up. ``taking_over`` is called when signals are heeded and the
         terminal is about to be taken.
         """

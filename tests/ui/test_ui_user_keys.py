@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from mpstui.ui.dialogs import HarmConfirm
-from mpstui.ui.keys import places, resolve, shown_key
+from mpstui.ui.keymap import places, resolve
+from mpstui.ui.keys import shown_key
 
 from .screen import make_app, text_of
 from .snapshots import one_daemon
@@ -78,7 +79,7 @@ def test_every_id_is_documented_with_its_keys() -> None:
     known = {name: keys for bindings in places().values() for name, keys in bindings.items()}
     sources = "\n".join(file.read_text() for file in (PROJECT / "mpstui" / "ui").rglob("*.py"))
     bound = set(re.findall(r'Binding\([^)]*?\bid="([a-z0-9_.]+)"', sources, re.DOTALL))
-    assert bound <= known.keys(), "a screen is missing in mpstui.ui.keys.places"
+    assert bound <= known.keys(), "a screen is missing in mpstui.ui.keymap.places"
     rows = dict(
         re.findall(r"^\| `([a-z0-9_.]+)` \| (.*?) \|", (PROJECT / "docs" / "keys.md").read_text(), re.MULTILINE)
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar, Protocol
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -13,8 +13,12 @@ from mpstui.ui.dialogs.base import Dialog
 from mpstui.ui.dialogs.facts import rows_of
 from mpstui.ui.dialogs.parts import Lines, Sheet, marked
 
-if TYPE_CHECKING:
-    from mpstui.ui.plan.contract import PlanBackend
+
+class Environments(Protocol):
+    """Part of ``mpstui.ui.plan.contract.PlanBackend``."""
+
+    async def environment(self, key: ProcessKey) -> Mapping[str, str] | None: ...
+
 
 SCROLLING: list[BindingType] = [
     Binding("j", "scroll(1)", "Down", show=False),
@@ -60,7 +64,7 @@ class DetailsScreen(Reader):
 
     async def _read_environment(self, key: ProcessKey) -> None:
         """What the client was started with has a say in its limits."""
-        backend: PlanBackend | None = getattr(self.app, "plans", None)
+        backend: Environments | None = getattr(self.app, "plans", None)
         if backend is not None:
             self._environment = await backend.environment(key)
             if self.is_attached:

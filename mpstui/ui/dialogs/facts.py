@@ -108,7 +108,7 @@ def _limit_rows(
 
 
 def _client(snapshot: Snapshot, daemon: Daemon, client: Client, environment: Mapping[str, str] | None) -> Rows:
-    from mpstui.ui.plan.chains import chain_rows  # imported when a client's details are opened
+    from mpstui.ui.dialogs.chains import chain_rows  # imported when a client's details are opened
 
     source = client.limit_source
     sms = "" if client.sm_count is None else f"  {'≈ ' if client.sm_count_estimated else ''}{client.sm_count} SM"
