@@ -158,7 +158,7 @@ async def _stop(
     progress: Progress,
 ) -> Stopped:
     progress(command)
-    task = asyncio.create_task(control.quit(limit, _NO_END if limit is None else None))
+    task = asyncio.create_task(control.quit(limit, _deadline(control, limit, guard is not None)))
     try:
         await _watch(task, daemon, progress)
         answer = await task
@@ -172,6 +172,17 @@ async def _stop(
     if not await _gone(daemon.key):
         return Stopped(ExitStatus.NO_ANSWER, f"quit was answered, but process {daemon.pid} is still there")
     return Stopped(ExitStatus.DONE, f"the daemon in {name} has ended", await asyncio.to_thread(clean, daemon.pipe_dir))
+
+
+def _deadline(control: MpsControl, limit: int | None, force: bool) -> float | None:
+    """Seconds that the answer to ``quit`` may take; ``None`` is what the control channel gives a terminate.
+
+    By force an answer is waited for as for any other command: whoever has said ``--force`` to a daemon that does not
+    answer has been told so, and wants it ended.
+    """
+    if limit is None:
+        return _NO_END
+    return control.channel.deadline + limit if force else None
 
 
 async def _watch(task: asyncio.Task[Answer[None]], daemon: Daemon, progress: Progress) -> None:

@@ -230,13 +230,15 @@ async def test_a_paste_is_never_a_key() -> None:
 async def test_to_write_the_screen_anew_waits_for_nothing() -> None:
     app = make_app(one_daemon())
     told: list[str] = []
-    app.action_suspend_process = lambda: app.run_worker(asyncio.Event().wait(), group=OPENING)  # type: ignore[method-assign,assignment]
+    opened = asyncio.Event()
+    app.action_suspend_process = lambda: app.run_worker(opened.wait(), group=OPENING)  # type: ignore[method-assign,assignment]
     app.action_redraw = lambda: told.append("redraw")  # type: ignore[method-assign]
     async with app.run_test(size=SIZE) as pilot:
         row = app.overview.clients.cursor_index
         type_at_once(pilot, "ctrl+z", "j", "ctrl+l")
         await until(pilot, lambda: bool(told))
         assert app.overview.clients.cursor_index == row, "the key before it still waits"
+        opened.set()
 
 
 async def test_a_refusal_that_was_seen_drops_nothing_that_is_typed_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
