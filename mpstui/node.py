@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mpstui.core.text import path_text
 from mpstui.observe.nvml import RealNvml
-from mpstui.observe.processes import ProcProcesses
+from mpstui.observe.procfs import ProcProcesses
 from mpstui.observe.sources import NodeSources
 from mpstui.observe.xid import NodeXids
 from mpstui.sim import BrokenMarkerError, claim, is_simulated

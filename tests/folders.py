@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from mpstui.observe.daemons import DaemonProcess, running_daemons
+from mpstui.observe.discovery import DaemonProcess, running_daemons
 
 _RECORDED = Path(__file__).parent / "data" / "h100"
 

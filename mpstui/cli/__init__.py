@@ -245,8 +245,8 @@ async def _load(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int
 async def _headless(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
     """``status``, ``doctor``, ``set`` and ``terminate``: one reading of what is needed, at most one change, done."""
     from mpstui.node import UnusableNode, open_node
-    from mpstui.observe.asking import STATUS
-    from mpstui.observe.collector import Collector
+    from mpstui.observe.poll import STATUS
+    from mpstui.observe.watcher import Collector
     from mpstui.operations.types import ExitStatus
 
     try:

@@ -14,7 +14,7 @@ from mpstui.cli.say import NO_DAEMON, complain, print_json, state_text
 from mpstui.core.model import Daemon, Snapshot
 from mpstui.core.text import path_text
 from mpstui.node import UnusableNode, open_node
-from mpstui.observe.collector import Collector
+from mpstui.observe.watcher import Collector
 from mpstui.operations.audit import AuditLog, default_path
 from mpstui.operations.runner import Runner
 from mpstui.operations.types import ExitStatus

@@ -10,8 +10,8 @@ from pathlib import Path
 from mpstui.cli.say import NO_DAEMON, complain, print_json, state_text
 from mpstui.core.model import Snapshot
 from mpstui.core.text import path_text
-from mpstui.observe.asking import Need
-from mpstui.observe.collector import Collector
+from mpstui.observe.poll import Need
+from mpstui.observe.watcher import Collector
 from mpstui.operations.audit import AuditLog, default_path
 from mpstui.operations.check import Refused, owner_typed, wrong_value
 from mpstui.operations.runner import Runner

@@ -21,8 +21,8 @@ from mpstui.daemons.start import Started, start
 from mpstui.daemons.stop import Stopped, StopPreview, preview_stop, refused, remove_stale, stop
 from mpstui.daemons.units import unit_text
 from mpstui.node import UnusableNode, open_node
-from mpstui.observe.collector import Collector
-from mpstui.observe.daemons import DEFAULT_PIPE_DIR
+from mpstui.observe.discovery import DEFAULT_PIPE_DIR
+from mpstui.observe.watcher import Collector
 from mpstui.operations.audit import AuditLog, default_path
 from mpstui.operations.types import ExitStatus
 from mpstui.plan import store

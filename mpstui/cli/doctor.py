@@ -17,7 +17,7 @@ from mpstui.doctor.types import Finding, Verdict
 from mpstui.history.postmortem import state_at
 from mpstui.history.reader import LogHistory
 from mpstui.observe.discovery import discover
-from mpstui.observe.logfile import UnreadableLogError
+from mpstui.observe.logs import UnreadableLogError
 from mpstui.observe.sources import NodeSources
 from mpstui.operations.types import ExitStatus
 

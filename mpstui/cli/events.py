@@ -28,9 +28,9 @@ from mpstui.history.reader import LogHistory, People
 from mpstui.history.when import local_text
 from mpstui.node import UnusableNode, open_node
 from mpstui.observe.discovery import discover
-from mpstui.observe.eventlog import with_xids
-from mpstui.observe.logfile import Owners, UnreadableLogError
+from mpstui.observe.logs import Owners, UnreadableLogError
 from mpstui.observe.sources import NodeSources, ProcessSource
+from mpstui.observe.state import with_xids
 from mpstui.observe.xid import XidSource
 from mpstui.operations.audit import default_path
 from mpstui.operations.types import ExitStatus

@@ -16,7 +16,7 @@ from types import FrameType
 from typing import Any, Final
 
 from mpstui.core.model import Snapshot
-from mpstui.observe.collector import Collector
+from mpstui.observe.watcher import Collector
 
 PATIENCE: Final = 0.3
 """Seconds that the first look may take; a directory that hangs holds up nothing longer than that."""

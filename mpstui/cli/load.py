@@ -179,7 +179,7 @@ async def spec_from(options: argparse.Namespace, sources: NodeSources, pipe_dir:
 
 async def ask_beside(spec: LoadSpec, sources: NodeSources, pipe_dir: Path) -> None:
     """Ask first where others' clients are on the daemon. Raises LoadRefused without a yes, and without a terminal."""
-    from mpstui.observe.collector import Collector
+    from mpstui.observe.watcher import Collector
 
     snapshot = await Collector((pipe_dir,), sources).once()
     daemon = snapshot.daemon(pipe_dir)

@@ -27,7 +27,7 @@ def run_screen(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
 
     from mpstui.cli.firstlook import first_look, shown
     from mpstui.node import UnusableNode, open_node
-    from mpstui.observe.collector import Collector
+    from mpstui.observe.watcher import Collector
 
     config, messages = load_config()
     specs, broken = load_themes()

@@ -114,7 +114,7 @@ class NodeDaemons:
     def specs_of_profile(self, profile: Profile) -> tuple[DaemonSpec, ...]:
         """The daemons that a profile describes."""
         from mpstui.daemons.spec import spec_of_profile
-        from mpstui.observe.daemons import DEFAULT_PIPE_DIR
+        from mpstui.observe.discovery import DEFAULT_PIPE_DIR
 
         usual = Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY") or DEFAULT_PIPE_DIR).absolute()
         return tuple(spec_of_profile(one, usual) for one in profile.daemons)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mpstui.core.model import Device
 from mpstui.core.text import printable, unprintable
-from mpstui.observe.daemons import DEFAULT_LOG_DIR, DEFAULT_PIPE_DIR
+from mpstui.observe.discovery import DEFAULT_LOG_DIR, DEFAULT_PIPE_DIR
 from mpstui.plan.amounts import PlanError
 from mpstui.plan.profile import DaemonProfile, Limits
 

@@ -24,7 +24,7 @@ from mpstui.core.text import path_text, printable
 from mpstui.daemons.directories import DaemonError, check, check_length, prepare
 from mpstui.daemons.spec import DaemonSpec
 from mpstui.observe.discovery import Place, discover
-from mpstui.observe.logfile import UnreadableLogError, open_log, owners_of
+from mpstui.observe.logs import UnreadableLogError, open_log, owners_of
 from mpstui.operations.audit import AuditLog
 from mpstui.operations.types import STATUS, ExitStatus, Progress
 from mpstui.plan.cpus import cpu_text

@@ -16,9 +16,8 @@ from mpstui.core.text import path_text
 from mpstui.core.trust import Speaker
 from mpstui.daemons.stale import clean
 from mpstui.daemons.start import READ_ONLY
-from mpstui.observe.processes import PidFd, open_pidfd
-from mpstui.observe.procfs import process_key
-from mpstui.observe.speaker import find_speaker, not_its_daemon
+from mpstui.observe.discovery import find_speaker, not_its_daemon
+from mpstui.observe.procfs import PidFd, open_pidfd, process_key
 from mpstui.operations.audit import REMEDY, AuditLog
 from mpstui.operations.check import Refused, client_line, reachable_daemon
 from mpstui.operations.guard import Guard

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from mpstui.control.channel import patience
+from mpstui.control.grammar import Clock
 from mpstui.core.model import Snapshot
 from mpstui.core.text import path_text, printable, unprintable
 from mpstui.doctor import setup, sharing
@@ -27,10 +28,8 @@ from mpstui.doctor.types import (
     Stray,
     Verdict,
 )
-from mpstui.observe.daemons import running_daemons
-from mpstui.observe.discovery import Place
-from mpstui.observe.logfile import Owners, UnreadableLogError, is_there, open_log
-from mpstui.observe.logline import Clock
+from mpstui.observe.discovery import Place, running_daemons
+from mpstui.observe.logs import Owners, UnreadableLogError, is_there, open_log
 from mpstui.observe.procfs import HiddenProcessError, read_arguments, read_environment, read_proc, read_stat
 
 CHECKS: Final[tuple[Callable[[Facts], Iterator[Finding]], ...]] = (

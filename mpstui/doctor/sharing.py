@@ -10,8 +10,8 @@ from mpstui.core.model import Daemon, Device, Problem, Snapshot
 from mpstui.core.text import format_size, printable
 from mpstui.doctor.types import Facts, Finding, Verdict, subject_of
 from mpstui.history.when import local_text
-from mpstui.observe.limits import DEVICES_VARIABLE, own_numbers
-from mpstui.observe.overlap import shared_devices
+from mpstui.observe.merge import DEVICES_VARIABLE, own_numbers
+from mpstui.observe.problems import shared_devices
 
 _CONTEXT: Final = 600 << 20
 """A context on all SMs of an H100 took 520 MiB (fact 23) and counts against the limit (fact 25)."""

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from itertools import chain, islice
 from typing import Any, Final
 
+from mpstui.control.grammar import LogParser
 from mpstui.core.model import EMPTY, Event
 from mpstui.history.files import LogFile
-from mpstui.observe.logparse import LogParser
 
 LARGE: Final = 16 << 20
 """Bytes from which on a process of its own is worth its start."""

@@ -11,7 +11,7 @@ from mpstui.core.model import Event, ProcessKey, Snapshot
 from mpstui.core.text import path_text
 from mpstui.history.reader import LogHistory
 from mpstui.observe.discovery import Place
-from mpstui.observe.logfile import Owners
+from mpstui.observe.logs import Owners
 from mpstui.observe.reducer import NodeState
 
 _EVENTS = 500

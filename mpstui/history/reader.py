@@ -11,16 +11,13 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Final
 
+from mpstui.control.grammar import LogKind, LogParser
 from mpstui.core.model import Event
 from mpstui.history.ahead import parsed
 from mpstui.history.files import LogFile
-from mpstui.observe.eventlog import TWICE, EventLog, told_by
-from mpstui.observe.logfile import Owners, UnreadableLogError
-from mpstui.observe.logparse import LogKind, LogParser
-from mpstui.observe.logtail import LogTail
+from mpstui.observe.logs import CONTROL_MARKER, LogTail, Owners, UnreadableLogError
 from mpstui.observe.sources import ProcessFacts
-from mpstui.observe.state import DaemonState
-from mpstui.observe.watching import CONTROL_MARKER
+from mpstui.observe.state import TWICE, DaemonState, EventLog, told_by
 
 _LEAD: Final = 256 << 10
 """Bytes read before the time asked for: what is told of a client there explains what follows."""

@@ -1,35 +1,424 @@
-"""Finds pipe directories, tells what is in each of them, and whose daemon runs there; reads only, sends nothing."""
+"""Finds control daemons and pipe directories, whose word a daemon's is, where its logs are; reads, sends nothing."""
 
 from __future__ import annotations
 
+import fcntl
 import fnmatch
 import itertools
 import os
 import re
 import shlex
+import socket
 import stat
+import struct
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
-from mpstui.control.commandline import PROGRAM, Protocol
+from mpstui.control.commandline import PROGRAM, Protocol, parse_command_line
 from mpstui.core.model import EMPTY, ProcessKey
-from mpstui.core.text import path_text, unprintable
-from mpstui.core.trust import Speaker
-from mpstui.observe.daemons import (
-    DEFAULT_PIPE_DIR,
-    DEFAULT_V3_PIPE_DIR,
-    DaemonProcess,
-    FileId,
-    file_id,
-    listening_dirs,
-    running_daemons,
+from mpstui.core.text import path_text, printable, unprintable
+from mpstui.core.trust import Speaker, may_signal
+from mpstui.observe.logs import Owners, UnreadableLogError, is_believed, is_there, open_log, owners_of
+from mpstui.observe.merge import LIMIT_VARIABLES
+from mpstui.observe.procfs import (
+    HiddenProcessError,
+    effective_uid,
+    pid_namespace,
+    process_key,
+    process_uids,
+    read_arguments,
+    read_environment,
+    read_proc,
+    read_stat,
+    start_time,
+    user_name,
 )
-from mpstui.observe.logdir import binary_version, find_log_dir, last_written
-from mpstui.observe.logfile import Owners, owners_of
-from mpstui.observe.procfs import HiddenProcessError, process_key, read_stat, user_name
-from mpstui.observe.speaker import find_speaker, lock_holder, pids_are_ours
+from mpstui.observe.trusted import NotTrustedError, _judge, _judge_mounts, _walk
+
+# Finds the control daemons that run on this machine: one pass over /proc, without a word to any of them.
+
+
+DEFAULT_PIPE_DIR: Final = Path("/tmp/nvidia-mps")  # noqa: S108 - MPS's own default
+DEFAULT_V3_PIPE_DIR: Final = Path("/run/nvidia-mps")
+DEFAULT_LOG_DIR: Final = Path("/var/log/nvidia-mps")
+_SO_ACCEPTCON: Final = b"00010000"
+_SOCKETS_LIMIT: Final = 1 << 22
+_SOCKET_DIRS_LIMIT: Final = 64
+_COMM: Final = (PROGRAM[:15].encode(), b"python", b"pypy")
+"""The kernel cuts names at 15 bytes; an interpreter may run a stand-in of that name."""
+FileId = tuple[int, int]
+
+
+class DaemonProcess(NamedTuple):
+    """A running control daemon and what may be known of it from outside."""
+
+    key: ProcessKey
+    uid: int | None
+    start_time: float | None
+    multiuser: bool
+    protocol: Protocol
+    pipe_dir: Path | None
+    """As the daemon names it, in its own mount namespace; None where its environment may not be read."""
+    log_dir: Path | None
+    pipe_id: FileId | None = None
+    """The directory behind that name, seen from within the daemon; None where it is gone or out of reach."""
+    log_id: FileId | None = None
+    static_partitioning: bool = False
+    limits: Mapping[str, str] | None = EMPTY
+    """The variables of its environment that set limits; None where that may not be read."""
+
+
+def running_daemons() -> list[DaemonProcess]:
+    """Every control daemon that /proc shows, oldest first. Costs some 10 µs a process of the machine."""
+    found = [daemon for pid in _candidates() if (daemon := daemon_process(pid)) is not None]
+    return sorted(found, key=lambda daemon: (daemon.key.start_ticks or 0, daemon.key.pid))
+
+
+def daemon_process(pid: int) -> DaemonProcess | None:
+    """The daemon that this PID is, judged by its own command line; None for anything else, a zombie among it."""
+    try:
+        stat = read_stat(pid)
+    except HiddenProcessError:
+        return None
+    if stat is None or stat.gone:
+        return None
+    environment = read_environment(pid)
+    options = parse_command_line([os.fsdecode(argument) for argument in read_arguments(pid) or []], environment)
+    if options is None or not options.daemon:
+        return None
+    uid = effective_uid(pid)
+    if process_uids(pid) not in ({uid}, None):
+        return None  # a setuid program that somebody has started under this name
+    pipe_dir = log_dir = None
+    if environment is not None:
+        default = DEFAULT_V3_PIPE_DIR if options.protocol == "v3" and uid == 0 else DEFAULT_PIPE_DIR
+        pipe_dir = _absolute(environment.get("CUDA_MPS_PIPE_DIRECTORY"), default)
+        log_dir = _absolute(environment.get("CUDA_MPS_LOG_DIRECTORY"), DEFAULT_LOG_DIR)
+    return DaemonProcess(
+        key=stat.key,
+        uid=uid,
+        start_time=start_time(stat.start_ticks),
+        multiuser=options.multiuser,
+        protocol=options.protocol,
+        pipe_dir=pipe_dir,
+        log_dir=log_dir,
+        pipe_id=seen_by(pid, pipe_dir),
+        log_id=seen_by(pid, log_dir),
+        static_partitioning=options.static_partitioning,
+        limits=None if environment is None else {k: v for k, v in environment.items() if k in LIMIT_VARIABLES},
+    )
+
+
+def listening_dirs() -> list[Path]:
+    """Directories in which somebody of this network namespace listens as a control daemon would.
+
+    Everybody may read that, so it finds the daemon whose environment is closed; anybody may bind such a socket too.
+    """
+    found = []
+    for line in (read_proc("/proc/net/unix", _SOCKETS_LIMIT) or b"").splitlines():
+        fields = line.split(maxsplit=7)
+        listens = len(fields) == 8 and fields[3] == _SO_ACCEPTCON and fields[7].startswith(b"/")
+        if listens and fields[7].endswith(b"/control_privileged"):
+            found.append(Path(os.fsdecode(os.path.dirname(fields[7]))))
+    return found[:_SOCKET_DIRS_LIMIT]
+
+
+def seen_by(pid: int, path: Path | None) -> FileId | None:
+    """Device and inode of ``path`` as the process sees it, which in a container is not what the path is here."""
+    if path is None:
+        return None
+    return file_id(Path(f"/proc/{pid}/root" + os.fspath(path)))
+
+
+def file_id(path: Path) -> FileId | None:
+    """Device and inode, which tell whether two paths are one directory."""
+    try:
+        stat = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return stat.st_dev, stat.st_ino
+
+
+def _candidates() -> Iterator[int]:
+    for name in os.listdir("/proc"):
+        if name.isdigit() and (read_proc(f"/proc/{name}/comm", 16) or b"").startswith(_COMM):
+            yield int(name)
+
+
+def _absolute(text: str | None, default: Path) -> Path | None:
+    """A directory from an environment; None for a relative one, since where the daemon stood then is not known."""
+    if not text:
+        return default
+    return Path(text) if text.startswith("/") else None
+
+
+# Whose word a daemon's is, by what the kernel keeps of its sockets, its directory and its lock; sends nothing.
+#
+# A process may call itself ``nvidia-cuda-mps-control -d`` and name any directory, and anybody may write the PID file
+# (fact 42). Who has made a socket, and who may put another one in its place, the kernel knows.
+
+
+_SOCKETS: Final = ("control", "control_privileged")
+_FLOCK: Final = "hhqqi4x"
+_PEER: Final = struct.Struct("3i")
+_LINKS: Final = 40
+SETTLED: Final = 0.1
+"""Seconds since the last change in a directory that others may write to, from which on a further change is surely seen:
+the kernel writes times of files down to its clock's ticks, of 1 to 10 ms."""
+
+
+def find_speaker(pipe_dir: Path) -> Speaker:
+    """For whom the daemon of this directory speaks. Follows links; blocks on names of users alone.
+
+    One user owns both sockets, the directory and, beside root, the way to it, and nobody else can exchange any of it. A
+    daemon that makes its directory itself leaves it open to everybody (0777): it is believed as long as
+    ``stamp`` stays what it is, as whoever puts another socket there changes that.
+    """
+    try:
+        sockets = [os.lstat(pipe_dir / name) for name in _SOCKETS]
+        owners = {found.st_uid for found in sockets} | {os.stat(pipe_dir).st_uid}
+    except (OSError, ValueError):
+        return Speaker(None, "its sockets are not to be seen")
+    if not all(stat.S_ISSOCK(found.st_mode) for found in sockets):
+        return Speaker(None, "its sockets are none")
+    users = sorted(owners - {0})
+    if len(users) > 1:
+        return Speaker(None, f"its sockets and its directory belong to {' and '.join(map(user_name, users))}")
+    uid = users[0] if users else 0
+    why = "root's daemon" if uid == 0 else f"a daemon of {user_name(uid)}"
+    try:
+        is_open = _open_to_others(pipe_dir, {0, uid})
+    except NotTrustedError as error:
+        return Speaker(None, printable(str(error)))
+    except OSError as error:
+        return Speaker(None, f"the way to its sockets is not to be seen: {error.strerror}")
+    if not is_open:
+        return Speaker(uid, why)
+    folder = os.stat(pipe_dir)
+    times = (folder.st_dev, folder.st_ino, folder.st_mtime_ns, folder.st_ctime_ns)
+    return Speaker(uid, why, times + tuple(n for found in sockets for n in (found.st_ino, found.st_ctime_ns)))
+
+
+def settled(speaker: Speaker) -> bool:
+    """Whether a change of the directory from now on would show in ``stamp``."""
+    return not speaker.stamp or time.time() - max(speaker.stamp[2:4]) / 1e9 > SETTLED
+
+
+def _open_to_others(pipe_dir: Path, owners: Collection[int]) -> bool:
+    """Whether others may write to the directory itself. Raises NotTrustedError where they have the way to it."""
+    place = pipe_dir
+    for _ in range(_LINKS):
+        with ExitStack() as held:
+            _walk(place, held, owners, False)
+        if not place.is_symlink():
+            break
+        if os.lstat(place).st_uid not in owners:
+            raise NotTrustedError(f"{path_text(place)} is a link of somebody else's", "owner")
+        place = Path(os.path.join(place.parent, os.readlink(place)))
+    fd = os.open(place, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        _judge_mounts(place, (fd,), owners)
+        _judge(place, fd, os.fstat(fd), owners)
+    except NotTrustedError as error:
+        if error.fault != "writable":
+            raise
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
+def lock_holder(pipe_dir: Path) -> int | None:
+    """The PID of whoever holds the lock that a daemon holds from start to end (fact 29), as the kernel says; 0 for one
+    that has none here (in another PID namespace), None for nobody. Asking disturbs nobody.
+
+    Everybody may write to the lock of a daemon (fact 42), so everybody may give it a second name in a directory of his,
+    and where the directory is open to him too, move it elsewhere or put his own in its place. One that is of no user
+    of this directory's, or is held by the daemon of another directory, tells nothing; one that has two names only where
+    its holder is seen to be the daemon of this one.
+    """
+    try:
+        fd = os.open(pipe_dir / "control_lock", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
+    except (OSError, ValueError):
+        return None
+    try:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode) or found.st_uid not in _users(pipe_dir):
+            return None
+        answer = fcntl.fcntl(fd, fcntl.F_GETLK, struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+    kind, _, _, _, holder = struct.unpack(_FLOCK, answer)
+    if kind == fcntl.F_UNLCK:
+        return None
+    if holder <= 0:
+        return 0
+    is_here = _is_daemon_of(pipe_dir, holder)
+    return holder if is_here or (is_here is None and found.st_nlink == 1) else None
+
+
+def _users(pipe_dir: Path) -> set[int]:
+    """Root, and the owners of the directory and of the privileged socket in it. Raises OSError."""
+    users = {0, os.stat(pipe_dir).st_uid}
+    with suppress(OSError):
+        users.add(os.lstat(pipe_dir / "control_privileged").st_uid)
+    return users
+
+
+def _is_daemon_of(pipe_dir: Path, pid: int) -> bool | None:
+    """Whether the process is a control daemon that has this directory, as it sees it itself; None for one that cannot
+    be told to be a daemon."""
+    daemon = daemon_process(pid)
+    return None if daemon is None or daemon.pipe_id is None else daemon.pipe_id == file_id(pipe_dir)
+
+
+def not_its_daemon(pipe_dir: Path, pid: int) -> str | None:
+    """Why a process is not to be ended as the daemon of this directory; None where it is the one.
+
+    The kernel tells who listens at a socket to whoever connects (fact 50), which leaves two lines in the daemon's log:
+    to be asked once, before harm. Where that many wait already that nobody can connect, the process must be a control
+    daemon that has this directory as it sees it itself.
+    """
+    peer = _listener(pipe_dir)
+    if peer is not None:
+        return None if peer == pid else f"process {pid} is not the one that listens in {path_text(pipe_dir)}"
+    if _is_daemon_of(pipe_dir, pid):
+        return None
+    return f"that process {pid} is the daemon of {path_text(pipe_dir)} cannot be seen"
+
+
+def _listener(pipe_dir: Path) -> int | None:
+    """The PID of the process that listens at the privileged socket, 0 for one that has none here; None where that
+    cannot be asked."""
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as asking:
+            asking.setblocking(False)
+            asking.connect(os.fspath(pipe_dir / "control_privileged"))
+            return int(_PEER.unpack(asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))[0])
+    except (OSError, ValueError):
+        return None
+
+
+def pids_are_ours(pipe_dir: Path, speaker: Speaker) -> bool | None:
+    """Whether the PIDs that this daemon names are of this PID namespace, which is that of the process that holds its
+    lock; None where that is not known."""
+    holder = lock_holder(pipe_dir)
+    if holder is None:
+        return None
+    if holder == 0:
+        return False
+    theirs, ours = pid_namespace(holder), pid_namespace("self")
+    if theirs is None or ours is None:
+        return None
+    if theirs != ours:
+        return False
+    uids = process_uids(holder)
+    return True if uids is not None and may_signal(speaker, uids) else None
+
+
+# Finds the log directory that belongs to a pipe directory, and reads what its control.log says of the daemon.
+
+
+_LOG: Final = "control.log"
+_WINDOW: Final = 1 << 16
+_VERSION: Final = re.compile(rb"Control +(\d+)\] CUDA MPS Control binary version: (\d{1,9})")
+
+
+def find_log_dir(pipe_dir: Path, daemon: DaemonProcess | None, wanted: Path | None) -> Path | None:
+    """The directory whose control.log is this daemon's; None where none is to be found.
+
+    ``wanted`` (an option, or the user's own environment) is taken at its word. Everything else counts only with a
+    control.log in it, and a guess only where that file is believed: a log decides what is shown of a client, and
+    anybody can make a directory in /tmp. Whether the daemon's own directory is believed is said where it is read.
+    """
+    if wanted is not None:
+        return wanted
+    owners = owners_of(daemon.uid if daemon is not None else None)
+    guesses = list(_siblings(pipe_dir))
+    if daemon is not None and daemon.log_dir is not None:
+        if daemon.log_id is None:
+            return daemon.log_dir if is_there(daemon.log_dir / _LOG) else None
+        # The daemon may run in a container: its directory is known by what it is, not by what it is called there.
+        within = Path(f"/proc/{daemon.key.pid}/root" + os.fspath(daemon.log_dir))
+        for path in (daemon.log_dir, *guesses, within):
+            if file_id(path) == daemon.log_id and is_there(path / _LOG):
+                return path
+        return None
+    for path in guesses:
+        if is_believed(path / _LOG, owners):
+            return path
+    if is_believed(DEFAULT_LOG_DIR / _LOG, owners) and (
+        pipe_dir in {DEFAULT_PIPE_DIR, DEFAULT_V3_PIPE_DIR}
+        or b"CUDA_MPS_PIPE_DIRECTORY=%s\n" % os.fsencode(pipe_dir) in _ends(DEFAULT_LOG_DIR / _LOG, owners)
+    ):
+        return DEFAULT_LOG_DIR
+    return None
+
+
+def binary_version(log_dir: Path, pid: int | None, owners: Owners) -> str | None:
+    """The version, ``13000``, that the daemon wrote to control.log when it started; the last one where ``pid`` is not
+    in it (a PID namespace). Only the first and last 64 KiB are looked at: None where it is between them, and where the
+    log is none of ``owners``'.
+    """
+    last = None
+    for match in _VERSION.finditer(_ends(log_dir / _LOG, owners)):
+        last = match[2].decode("ascii")
+        if pid is not None and int(match[1]) == pid:
+            return last
+    return last
+
+
+def last_written(log_dir: Path, owners: Owners) -> float | None:
+    """When control.log was last written to, in seconds since the epoch."""
+    try:
+        fd = open_log(log_dir / _LOG, owners)
+    except UnreadableLogError:
+        return None
+    try:
+        return os.fstat(fd).st_mtime
+    finally:
+        os.close(fd)
+
+
+def _siblings(pipe_dir: Path) -> Iterator[Path]:
+    """Where deployments put the logs: of ``/tmp/mps_0`` to ``/tmp/mps_log_0``, of ``…/pipe`` to ``…/log``."""
+    name, parent = pipe_dir.name, pipe_dir.parent
+    head, mps, tail = name.rpartition("mps")
+    names = []
+    if "pipe" in name:
+        names.append(name.replace("pipe", "log"))
+    if mps:
+        names += [f"{head}mps_log{tail}", f"{head}mps-log{tail}", f"{head}log{tail}"]
+    yield from (parent / other for other in (*names, f"{name}-log", f"{name}_log"))
+    # In the pipe directory itself ``log`` is a FIFO of the daemon's, elsewhere it may be a directory.
+    yield pipe_dir / "log"
+    yield pipe_dir / "logs"
+    yield pipe_dir
+
+
+def _ends(path: Path, owners: Owners) -> bytes:
+    """The first and the last 64 KiB; empty where the log is not to be read."""
+    try:
+        fd = open_log(path, owners)
+    except UnreadableLogError:
+        return b""
+    try:
+        head = os.pread(fd, _WINDOW, 0)
+        start = max(len(head), os.fstat(fd).st_size - _WINDOW)
+        return head + b"\n" + os.pread(fd, _WINDOW, start)
+    except OSError:
+        return b""
+    finally:
+        os.close(fd)
+
+
+# Finds pipe directories, tells what is in each of them, and whose daemon runs there; reads only, sends nothing.
+
 
 WELL_KNOWN: Final = (
     os.fspath(DEFAULT_PIPE_DIR),

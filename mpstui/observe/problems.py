@@ -1,17 +1,38 @@
-"""What an admin should know now, and what to do about it; pure."""
+"""How each daemon is, who is hit by what went wrong, and what an admin should do about it; pure."""
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
 
+from mpstui.control.answer import Outcome
+from mpstui.control.grammar import ELSEWHERE
 from mpstui.core.blast import bridges
 from mpstui.core.faults import NOT_SAID, caveat_text
-from mpstui.core.model import Client, Daemon, Device, OutsideClient, PendingClient, Problem, Server, Severity
-from mpstui.core.text import client_pids, path_text, printable
+from mpstui.core.model import (
+    Client,
+    Daemon,
+    Device,
+    Health,
+    LostClient,
+    OutsideClient,
+    OutsideReason,
+    PendingClient,
+    Problem,
+    ProcessKey,
+    Server,
+    ServerFault,
+    SessionHolder,
+    Severity,
+    StartFailures,
+    unspoken,
+)
+from mpstui.core.text import client_pids, format_age, path_text, printable
 from mpstui.core.trust import is_lying
-from mpstui.observe.limits import (
+from mpstui.observe.discovery import Place, how_to_start
+from mpstui.observe.merge import (
     MEMORY_VARIABLE,
     PERCENTAGE_VARIABLE,
     PRIORITY_VARIABLE,
@@ -19,8 +40,337 @@ from mpstui.observe.limits import (
     own_percentage,
     own_priority,
 )
-from mpstui.observe.logline import ELSEWHERE
-from mpstui.observe.overlap import shared_devices
+from mpstui.observe.sources import NvmlSample, ProcessFacts
+from mpstui.observe.state import DaemonState, ServerRecord
+
+# Devices that more than one running daemon serves; pure.
+
+
+def shared_devices(daemons: Sequence[Daemon]) -> Iterator[Problem]:
+    """A problem for each device with clients of two daemons, or of one and within reach of another (fact 20)."""
+    serving: dict[str, list[Daemon]] = {}
+    for daemon in daemons:
+        if daemon.health in {"ok", "held", "blocked"}:
+            for uuid in set(daemon.ordinals.values()):
+                serving.setdefault(uuid, []).append(daemon)
+    for uuid, found in sorted(serving.items()):
+        busy = [d for d in found if any(uuid in client.device_uuids for client in d.clients())]
+        if len(found) > 1 and busy:
+            places = ", ".join(path_text(daemon.pipe_dir) for daemon in found)
+            text = f"{len(found)} daemons serve it ({places}); their clients do not run at the same time."
+            remedy = "Give each daemon devices of its own with CUDA_VISIBLE_DEVICES, by UUID."
+            yield Problem("warning", "shared_device", f"device {uuid}", text, remedy)
+
+
+# Who is hit by what went wrong: faults, lost servers, waiting users and processes outside MPS, as values; pure.
+
+
+Facts = Mapping[int, ProcessFacts]
+_SERVER_PROGRAM = "nvidia-cuda-mps-server"
+_DEFAULT_PIPE_DIR = "/tmp/nvidia-mps"  # noqa: S108 - MPS's own default
+
+
+def server_fault(server: ServerRecord, facts: Facts) -> ServerFault | None:
+    """The fault that keeps the server from taking new clients; None without one."""
+    fault = server.fault
+    if fault is None:
+        return None
+    left = sorted(fault.affected & server.clients.keys())
+    asked = server.told_at is not None and (fault.time is None or server.told_at >= fault.time)
+    return ServerFault(
+        since=fault.time,
+        named=fault.named,
+        suspects=fault.suspects,
+        affected=tuple(_key(pid, facts) for pid in left),
+        ended=tuple(sorted(fault.hit - set(left))),
+        devices=fault.devices,
+        refused=fault.refused,
+        confirmed=asked and server.told == "FAULT",
+        ended_nearby=fault.ended_nearby,
+    )
+
+
+def blocker_key(state: DaemonState, facts: Facts) -> ProcessKey | None:
+    """The client whose second terminate_client blocks the daemon (fact 16)."""
+    pid = state.blocked_by
+    return _key(pid, facts) if pid is not None and state.client(pid) is not None else None
+
+
+def pending_clients(state: DaemonState, facts: Facts) -> tuple[PendingClient, ...]:
+    """Who waits for a server, and for whose clients to end (fact 21), in the order in which they came. In multi-user
+    mode one server serves all: nobody waits for it to end."""
+    found = []
+    elsewhere = ((None, number, event) for number, event in enumerate(state.pending_elsewhere, 1))
+    for pid, number, event in (*((pid, 0, event) for pid, event in state.pending.items()), *elsewhere):
+        ahead = next((s for s in state.servers.values() if s.uid != event.uid), None)
+        never = state.failures is not None and ahead is not None and ahead.status == "INITIALIZING"
+        if never or state.multiuser:
+            ahead = None
+        known = None if pid is None else facts.get(pid)
+        found.append(
+            PendingClient(
+                key=None if pid is None else _key(pid, facts),
+                uid=event.uid,
+                user=known.user if known else None,
+                command=known.command if known else None,
+                since=event.time,
+                server_pid=ahead.pid if ahead else None,
+                waits_for=tuple(sorted(ahead.clients)) if ahead else (),
+                elsewhere=number,
+                local=known is not None,
+            )
+        )
+    return tuple(found)
+
+
+def start_failures(state: DaemonState) -> StartFailures | None:
+    """The servers that did not start, since the last one that did."""
+    found = state.failures
+    if found is None:
+        return None
+    return StartFailures(found.count, found.since, found.last, found.server_pid, found.uid, found.reason)
+
+
+def lost_clients(state: DaemonState, facts: Facts, there: Collection[int]) -> tuple[LostClient, ...]:
+    """Processes that live on although their server has ended. ``facts`` are those of the processes that are proved to
+    be the ones that are meant; ``there`` are the PIDs that somebody has here: those that nobody has are left out."""
+    found = []
+    for pid, (server, since) in state.lost.items():
+        known = facts.get(pid)
+        if known is not None:
+            found.append(LostClient(known.key, server, known.uid, known.user, known.command, since))
+        elif pid in there:
+            found.append(LostClient(ProcessKey(pid), server, since=since, local=False))
+    return tuple(found)
+
+
+def ended_unseen(state: DaemonState, asked: Collection[int], facts: Facts, visible: bool) -> list[int]:
+    """Who of ``asked``, by an old line of the log, waits for a server or has lost it, and ended before /proc was looked
+    at: the PID is nobody's, or somebody else's. ``visible``: /proc shows the daemon, so it would show them."""
+    waiting = [pid for pid, event in state.pending.items() if pid in facts and _another(facts[pid].uid, event.uid)]
+    gone = (pid for pid in (*state.pending, *state.lost) if pid in asked and pid not in facts)
+    return [*waiting, *gone] if visible else waiting
+
+
+def _another(uid: int | None, other: int | None) -> bool:
+    return uid is not None and other is not None and uid != other
+
+
+def outside_pids(sample: NvmlSample | None, states: Iterable[DaemonState]) -> set[int]:
+    """Processes that NVML lists as computing and not as clients of MPS, and that no log knows as a client."""
+    if sample is None:
+        return set()
+    known: set[int] = set()
+    for state in states:
+        known |= state.pending.keys() | state.lost.keys() | state.servers.keys()
+        for server in state.servers.values():
+            known |= server.clients.keys()
+    members = {pid for listing in sample.mps_clients.values() for pid in listing}
+    # A device whose MPS clients are not known says nothing.
+    listed = {pid for uuid, listing in sample.processes.items() if uuid in sample.mps_clients for pid in listing}
+    return listed - members - known - {0}
+
+
+def outside_clients(
+    sample: NvmlSample | None, states: Iterable[DaemonState], daemons: Iterable[Daemon], facts: Facts
+) -> tuple[OutsideClient, ...]:
+    """Processes that compute on a device of a running daemon without MPS, each with the likely reason."""
+    found: list[OutsideClient] = []
+    running = [daemon for daemon in daemons if daemon.health in {"ok", "held", "blocked"} and daemon.ordinals]
+    if sample is None or not running:
+        return ()
+    for pid in sorted(outside_pids(sample, states)):
+        known = facts.get(pid)
+        if known is None or _SERVER_PROGRAM in (known.command or ""):
+            continue
+        memory = {uuid: listing[pid] for uuid, listing in sample.processes.items() if pid in listing}
+        beside = [daemon for daemon in running if memory.keys() & set(daemon.ordinals.values())]
+        if not beside:
+            continue
+        reason, detail = _reason(known, beside)
+        sizes = [size for size in memory.values() if size is not None]
+        found.append(
+            OutsideClient(
+                key=known.key,
+                device_uuids=tuple(sorted(memory)),
+                gpu_memory=sum(sizes) if sizes else None,
+                uid=known.uid,
+                user=known.user,
+                command=known.command,
+                start_time=known.start_time,
+                reason=reason,
+                detail=detail,
+            )
+        )
+    return tuple(found)
+
+
+def _reason(facts: ProcessFacts, beside: list[Daemon]) -> tuple[OutsideReason, str]:
+    """Why it is no client of any of these daemons, most likely: what is certain comes first."""
+    started = [daemon.start_time for daemon in beside if daemon.start_time is not None]
+    if facts.start_time is not None and len(started) == len(beside) and facts.start_time < min(started):
+        return "before_daemon", "it was started before the daemon"
+    environment = facts.environment
+    if environment is None:
+        return "unknown", "why is not known: its environment may not be read"
+    asked = environment.get("CUDA_MPS_PIPE_DIRECTORY")
+    if (asked or _DEFAULT_PIPE_DIR).rstrip("/") not in {os.fspath(daemon.pipe_dir) for daemon in beside}:
+        if asked:
+            return "pipe_dir", f"its CUDA_MPS_PIPE_DIRECTORY is {printable(asked, 120)}"
+        return "pipe_dir", f"it has no CUDA_MPS_PIPE_DIRECTORY, so it looked for a daemon in {_DEFAULT_PIPE_DIR}"
+    if visible := environment.get("CUDA_VISIBLE_DEVICES"):
+        text = f"its CUDA_VISIBLE_DEVICES is {printable(visible, 120)}, which MPS reads in the daemon's own numbering"
+        return "visible_devices", text
+    if facts.uid is not None and all(
+        not daemon.multiuser and daemon.uid not in {0, facts.uid, None} for daemon in beside
+    ):
+        return (
+            "uid",
+            f"it belongs to {facts.user or facts.uid}, and the daemon serves {beside[0].user or beside[0].uid}",
+        )
+    return "unknown", "why is not known: the daemon may not have run, or not have answered, when it started"
+
+
+def _key(pid: int, facts: Facts) -> ProcessKey:
+    known = facts.get(pid)
+    return known.key if known else ProcessKey(pid)
+
+
+# How a daemon is: told from where it was found, from its last answer and from its log. Every state has a remedy.
+
+
+_LATELY = 30.0
+"""Seconds for which an answer stands while other sessions keep the daemon busy; its logs tell of changes meanwhile."""
+
+
+class Probe(NamedTuple):
+    """How the last command ended."""
+
+    time: float
+    outcome: Outcome
+    message: str = ""
+    holder: SessionHolder | None = None
+    asked: float | None = None
+    """When it was sent; an answer is word of the daemon from then on."""
+
+
+class Condition(NamedTuple):
+    """A daemon's health, in words."""
+
+    health: Health
+    detail: str | None = None
+    remedy: str | None = None
+    holder: SessionHolder | None = None
+    since: float | None = None
+    """Since when, as its logs tell."""
+
+
+def condition(
+    place: Place | None, probe: Probe | None, state: DaemonState, known_at: float | None, *, past: bool = False
+) -> Condition:
+    """``known_at``: when the daemon last answered; the detail then says from what time the rest of the screen is.
+    ``past``: nobody can be asked, so that the logs' word has to do; it leads to nothing."""
+    start = how_to_start(state.pipe_dir)
+    if place is None or place.state in {"absent", "unusable"}:
+        detail = place.detail if place and place.detail else "no control daemon there"
+        return Condition("absent", detail, place.remedy if place and place.remedy else start)
+    if place.state == "stale":
+        detail = place.detail or "the files of a control daemon that is gone"
+        return Condition("stale", detail, place.remedy or start)
+    client = state.client(state.blocked_by) if state.blocked_by is not None else None
+    if client is not None and (past or is_silent(probe, state.blocked_known)):
+        detail = f"blocked by a second terminate_client for client {client.pid}, whose process still lives"
+        remedy = f"End process {client.pid}, with Unblock on the screen. The daemon goes on at once."
+        return Condition("blocked", detail + _age(probe, known_at), remedy, since=state.blocked_since)
+    if state.quitting_since is not None and state.servers:
+        answered = (
+            probe is not None and probe.outcome is Outcome.OK and (probe.asked or probe.time) > state.quitting_since
+        )
+        if not answered:
+            detail, remedy = _quitting(clients_left(state))
+            return Condition("blocked", detail + _age(probe, known_at), remedy, since=state.quitting_since)
+    if (reason := unspoken(place.protocol, place.static_partitioning)) is not None:
+        return Condition("ok", reason, _OTHER_COMMANDS["v3" if place.protocol == "v3" else "static"])
+    if probe is None:
+        return Condition("ok", place.detail or None)
+    age = _age(probe, known_at)
+    if probe.outcome is Outcome.HELD:
+        holder = probe.holder
+        who = f"process {holder.pid}" if holder else "the process that does"
+        remedy = f"Close that session, or end {who}; clients still connect meanwhile."
+        detail = (probe.message or "a control session is kept open").rstrip(".")
+        return Condition("held", detail + age, remedy, holder, state.session_since)
+    if probe.outcome is Outcome.BUSY:
+        if known_at is not None and probe.time - known_at < _LATELY:
+            return Condition("ok", place.detail or None)
+        return Condition(
+            "ok", probe.message.rstrip(".") + age, "Wait until they are over; mpstui asks again by itself."
+        )
+    if probe.outcome is Outcome.BLOCKED:
+        detail = (probe.message or "it does not answer").rstrip(".")
+        return Condition("blocked", detail + age, _blocked_remedy(state))
+    if probe.outcome is Outcome.ABSENT:
+        return Condition("stale", probe.message or "the files of a control daemon that is gone", start)
+    if probe.outcome in {Outcome.NO_BINARY, Outcome.UNREADABLE}:
+        remedy = "Put nvidia-cuda-mps-control on PATH or its path in MPSTUI_CONTROL_BINARY."
+        if probe.outcome is Outcome.UNREADABLE:
+            remedy = "What was run is not this driver's nvidia-cuda-mps-control: see MPSTUI_CONTROL_BINARY and PATH."
+        return Condition("ok", probe.message.rstrip(".") + age, remedy)
+    return Condition("ok", place.detail or None)
+
+
+_OTHER_COMMANDS: Final = {
+    "v3": "Use the daemon's own commands, such as nvidia-cuda-mps-control server list and … client list.",
+    "static": "Use the daemon's own commands, such as lspart and sm_partition in nvidia-cuda-mps-control.",
+}
+
+
+def is_silent(probe: Probe | None, since: float | None) -> bool:
+    """Whether the daemon itself left a command unanswered until after ``since``: what its log says is a claim."""
+    if probe is None or probe.outcome is not Outcome.BLOCKED:
+        return False
+    return since is None or probe.time >= since
+
+
+def _quitting(waits_for: list[int]) -> tuple[str, str]:
+    """With its last client a daemon is not gone yet: it looks at its servers again after 12.8 s at most (fact 19)."""
+    if not waits_for:
+        return (
+            "told to quit, and its last client has ended; it takes no command",
+            "It ends its servers when it looks at them again, in some seconds. Then start a new daemon.",
+        )
+    return (
+        f"told to quit; it waits for {_clients(waits_for)} and takes no command",
+        "It is gone when they have ended. To have it back, let them end, then start a new daemon.",
+    )
+
+
+def clients_left(state: DaemonState) -> list[int]:
+    """PIDs of all its servers' clients."""
+    return sorted(pid for server in state.servers.values() for pid in server.clients)
+
+
+def _clients(pids: list[int]) -> str:
+    return f"client{'s' if len(pids) > 1 else ''} {', '.join(map(str, pids[:8]))}" + (" …" if len(pids) > 8 else "")
+
+
+def _blocked_remedy(state: DaemonState) -> str:
+    asked = [str(c.pid) for s in state.servers.values() for c in s.clients.values() if c.asked or c.ended]
+    if asked:
+        return f"A terminated client whose process lives is the likely cause: end process {', '.join(asked)}."
+    if any(server.ending for server in state.servers.values()):
+        return "It is told to quit and waits for its clients to end."
+    return "Look at control.log for the command it is at; ending the client that it waits for frees it."
+
+
+def _age(probe: Probe | None, known_at: float | None) -> str:
+    if probe is None or known_at is None or probe.time - known_at < 1:
+        return ""
+    return f"; what is shown is {format_age(probe.time - known_at)} old at least"
+
+
+# What an admin should know now, and what to do about it; pure.
+
 
 _NEARLY = 0.9
 _SEVERITY: dict[str, Severity] = {"held": "error", "blocked": "error", "stale": "warning", "absent": "warning"}

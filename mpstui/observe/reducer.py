@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,9 +24,23 @@ from mpstui.core.model import (
 )
 from mpstui.core.partition import SmShare, sm_share
 from mpstui.core.trust import ANOTHER_NAMESPACE, NOT_PROVED, Speaker, same_namespace
-from mpstui.observe.aftermath import (
+from mpstui.observe.discovery import Place
+from mpstui.observe.merge import (
+    LimitReading,
+    Membership,
+    by_ordinal,
+    effective,
+    first_device,
+    fold_limits,
+    fold_membership,
+    inherited_memory,
+)
+from mpstui.observe.problems import (
+    Probe,
     blocker_key,
+    condition,
     ended_unseen,
+    find_problems,
     lost_clients,
     outside_clients,
     outside_pids,
@@ -33,16 +48,21 @@ from mpstui.observe.aftermath import (
     server_fault,
     start_failures,
 )
-from mpstui.observe.contexts import contexts_by_device
-from mpstui.observe.discovery import Place
-from mpstui.observe.eventlog import EventLog, Origin
-from mpstui.observe.health import Probe, condition
-from mpstui.observe.limits import effective, first_device, inherited_memory
-from mpstui.observe.problems import find_problems
-from mpstui.observe.readings import LimitReading, Membership, by_ordinal, fold_limits, fold_membership
 from mpstui.observe.sources import NvmlSample, ProcessFacts
-from mpstui.observe.state import ClientRecord, DaemonState, ServerRecord
+from mpstui.observe.state import ClientRecord, DaemonState, EventLog, Origin, ServerRecord
 from mpstui.observe.xid import Xid
+
+# How many contexts each device holds; pure.
+
+
+def contexts_by_device(states: Iterable[DaemonState]) -> Counter[str]:
+    """By UUID; a context whose device is not known is not counted."""
+    clients = (c for state in states for server in state.servers.values() for c in server.clients.values())
+    return Counter(uuid for client in clients for uuid in client.contexts.values() if uuid is not None)
+
+
+# The node's state, a fold over everything that was observed, and the snapshot made of it; pure, no I/O, no clock.
+
 
 Watch = Literal["logs", "polling", "none"]
 T = TypeVar("T")

@@ -13,7 +13,7 @@ from mpstui.core.blast import server_of
 from mpstui.core.model import Client, Daemon, ProcessKey
 from mpstui.core.text import path_text
 from mpstui.core.trust import Speaker
-from mpstui.observe.processes import PidFd, open_pidfd
+from mpstui.observe.procfs import PidFd, open_pidfd
 from mpstui.operations.audit import AuditLog
 from mpstui.operations.check import Refused, client_line, parse_uid
 from mpstui.operations.guard import Guard

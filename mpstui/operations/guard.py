@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from mpstui.core.trust import Speaker, may_signal, why_not
-from mpstui.observe.processes import PidFd
-from mpstui.observe.procfs import user_name
-from mpstui.observe.speaker import settled
+from mpstui.observe.discovery import settled
+from mpstui.observe.procfs import PidFd, user_name
 
 _TRIES: Final = 20
 _PAUSE: Final = 0.05

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable
 
-from mpstui.observe.processes import PidFd
+from mpstui.observe.procfs import PidFd
 from mpstui.operations.types import ExitStatus, Progress
 
 AFTER_KILL = 5.0

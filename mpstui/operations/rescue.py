@@ -12,9 +12,8 @@ from mpstui.control.mps import MpsControl
 from mpstui.core.model import Client, Daemon, ProcessKey, Snapshot
 from mpstui.core.text import UNKNOWN, path_text
 from mpstui.core.trust import Speaker, why_not
-from mpstui.observe.daemons import DEFAULT_PIPE_DIR, file_id, seen_by
-from mpstui.observe.processes import PidFd, open_pidfd
-from mpstui.observe.procfs import process_key, read_environment
+from mpstui.observe.discovery import DEFAULT_PIPE_DIR, file_id, seen_by
+from mpstui.observe.procfs import PidFd, open_pidfd, process_key, read_environment
 from mpstui.operations.audit import AuditLog
 from mpstui.operations.check import client_line, namespace_words
 from mpstui.operations.guard import Guard

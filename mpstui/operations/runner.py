@@ -12,7 +12,7 @@ from mpstui.control.mps import MpsControl
 from mpstui.core.model import Daemon, ProcessKey, Snapshot
 from mpstui.core.text import format_percentage, format_size, path_text, same_limit, same_percentage
 from mpstui.core.trust import Speaker
-from mpstui.observe.speaker import find_speaker
+from mpstui.observe.discovery import find_speaker
 from mpstui.operations.audit import REMEDY as AUDIT_REMEDY
 from mpstui.operations.audit import AuditLog, boot_id
 from mpstui.operations.check import (

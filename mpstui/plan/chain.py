@@ -9,7 +9,7 @@ from typing import Literal
 from mpstui.core.model import Client, Daemon, Device, Event, ProcessKey
 from mpstui.core.partition import sm_share
 from mpstui.core.text import UNKNOWN, format_percentage, format_size, printable
-from mpstui.observe.limits import (
+from mpstui.observe.merge import (
     DEVICES_VARIABLE,
     MEMORY_VARIABLE,
     PERCENTAGE_VARIABLE,

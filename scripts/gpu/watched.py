@@ -14,7 +14,7 @@ from typing import Any
 from contract import harness
 
 from mpstui.node import open_node as open_sources
-from mpstui.observe.collector import Collector
+from mpstui.observe.watcher import Collector
 from mpstui.operations.audit import AuditLog
 from mpstui.operations.runner import Runner
 from mpstui.operations.types import Request

@@ -8,7 +8,7 @@ import pytest
 
 from mpstui.core.model import ProcessKey
 from mpstui.observe import discovery
-from mpstui.observe.daemons import DaemonProcess, file_id
+from mpstui.observe.discovery import DaemonProcess, file_id
 
 from .conftest import Stranger
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mpstui.observe.daemons import daemon_process
+from mpstui.observe.discovery import daemon_process
 from mpstui.observe.procfs import process_uids
 
 from .conftest import Stranger

@@ -29,12 +29,9 @@ from mpstui.daemons.start import start
 from mpstui.history.reader import LogHistory
 from mpstui.node import open_node
 from mpstui.observe import trusted
-from mpstui.observe.collector import Collector
-from mpstui.observe.discovery import discover
-from mpstui.observe.logdir import binary_version, find_log_dir, last_written
-from mpstui.observe.logfile import UnreadableLogError, is_believed, open_log, owners_of
-from mpstui.observe.logtail import LogTail
-from mpstui.observe.watching import LogWatch
+from mpstui.observe.discovery import binary_version, discover, find_log_dir, last_written
+from mpstui.observe.logs import LogTail, LogWatch, UnreadableLogError, is_believed, open_log, owners_of
+from mpstui.observe.watcher import Collector
 from mpstui.operations.audit import AuditLog
 from mpstui.sim import control_binary
 from tests.attacks.conftest import FIRST_UID, Stranger
@@ -463,9 +460,8 @@ OPENERS = {
     "history/bywhom.py": "a descriptor of open_trusted's",
     "load/guard.py": "a file of its own",
     "load/workloads.py": "the program's own kernels",
-    "observe/discovery.py": "the PID file",
+    "observe/discovery.py": "the PID file, a daemon's lock and directory",
     "observe/procfs.py": "/proc",
-    "observe/speaker.py": "a daemon's lock and directory",
     "observe/trusted.py": "what it is there for",
     "observe/xid.py": "the log of the kernel",
     "plan/store.py": "the user's own profiles",
@@ -490,7 +486,7 @@ def test_logs_are_opened_in_one_place() -> None:
     found = {str(path.relative_to(top)): list(_opens(path)) for path in top.rglob("*.py")}
     others = {name: calls for name, calls in found.items() if calls and not name.startswith("sim/")}
     assert set(others) == set(OPENERS), "a file is opened in a new place: if it is a log, use open_log"
-    assert found["observe/logfile.py"] == [], "and that goes by what open_trusted and open_named say"
+    assert found["observe/logs.py"] == [], "and that goes by what open_trusted and open_named say"
 
 
 def test_discovery_says_whose_logs_are_believed(crowd: Path) -> None:

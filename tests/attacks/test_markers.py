@@ -14,8 +14,8 @@ import pytest
 
 from mpstui import cli
 from mpstui.node import open_node
-from mpstui.observe.collector import Collector
-from mpstui.observe.processes import ProcProcesses
+from mpstui.observe.procfs import ProcProcesses
+from mpstui.observe.watcher import Collector
 from mpstui.sim import SimNode, SimNvml, SimProcesses, is_simulated
 from mpstui.sim.simd.config import MARKER, STATE, default_gpus, write_marker
 

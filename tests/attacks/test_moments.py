@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from mpstui.observe.processes import PidFd, open_pidfd
-from mpstui.observe.procfs import process_key, process_uids
-from mpstui.observe.speaker import find_speaker
+from mpstui.observe.discovery import find_speaker
+from mpstui.observe.procfs import PidFd, open_pidfd, process_key, process_uids
 from mpstui.operations.guard import Guard
 
 from .conftest import Stranger

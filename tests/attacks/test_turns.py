@@ -14,8 +14,8 @@ import pytest
 
 from mpstui.core.model import Client, ProcessKey
 from mpstui.core.trust import Speaker
+from mpstui.observe.discovery import find_speaker
 from mpstui.observe.procfs import process_key
-from mpstui.observe.speaker import find_speaker
 from mpstui.operations import turn as turns
 from mpstui.operations.turn import FILE, NoTurn, turn
 from mpstui.sim import SimNode
@@ -72,7 +72,7 @@ sys.path.insert(0, sys.argv[1])
 from pathlib import Path
 from mpstui.operations.turn import turn
 from mpstui.core.model import Client, ProcessKey
-from mpstui.observe.speaker import find_speaker
+from mpstui.observe.discovery import find_speaker
 
 async def main():
     client = Client(ProcessKey(int(sys.argv[3]), 5))

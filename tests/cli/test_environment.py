@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mpstui.observe.logparse import LogParser
+from mpstui.control.grammar import LogParser
 from mpstui.sim import SimNode
 from tests.sim.recorded import DATA
 

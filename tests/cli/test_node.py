@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mpstui.node import UnusableNode, open_node
-from mpstui.observe.collector import Collector
+from mpstui.observe.watcher import Collector
 from mpstui.sim import SimNode
 
 

@@ -24,8 +24,8 @@ from mpstui.daemons.spec import DaemonSpec
 from mpstui.daemons.stale import clean
 from mpstui.daemons.start import Started, environment_of, place_of, start
 from mpstui.daemons.stop import preview_stop, stop
+from mpstui.observe.discovery import find_speaker
 from mpstui.observe.procfs import process_key, read_environment
-from mpstui.observe.speaker import find_speaker
 from mpstui.operations.audit import AuditLog
 from mpstui.operations.turn import FILE, turn
 from mpstui.operations.types import ExitStatus

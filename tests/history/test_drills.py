@@ -16,8 +16,8 @@ from mpstui.cli.past import DRILLS
 from mpstui.core.faults import fault_reports
 from mpstui.core.standstill import standstill
 from mpstui.node import open_node
-from mpstui.observe.collector import Collector
 from mpstui.observe.procfs import process_key
+from mpstui.observe.watcher import Collector
 from mpstui.operations.audit import AuditLog
 from mpstui.operations.runner import Runner
 from mpstui.operations.types import Request

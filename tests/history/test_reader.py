@@ -10,14 +10,12 @@ from collections import Counter
 import pytest
 from folders import leave_logs
 
+from mpstui.control.grammar import ControlLines, LogParser, ServerLines
 from mpstui.history.files import BLOCK, LogFile
 from mpstui.history.postmortem import state_at
 from mpstui.history.reader import LogHistory
 from mpstui.history.when import local_text, parse_time
-from mpstui.observe.controllines import ControlLines
-from mpstui.observe.logfile import UnreadableLogError
-from mpstui.observe.logparse import LogParser
-from mpstui.observe.serverlines import ServerLines
+from mpstui.observe.logs import UnreadableLogError
 from tests.observe.replay import DATA, at, events, lines
 
 RUNS = ("commands", "faults", "users")

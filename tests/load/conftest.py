@@ -12,8 +12,7 @@ import pytest
 
 from mpstui.load.supervisor import Supervisor
 from mpstui.load.types import WorkerReport
-from mpstui.observe.processes import is_alive
-from mpstui.observe.procfs import process_key
+from mpstui.observe.procfs import is_alive, process_key
 from mpstui.sim import SimNode
 from mpstui.sim.load import worker_command
 

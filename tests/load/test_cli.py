@@ -19,8 +19,8 @@ import pytest
 from mpstui.cli import experiment, load, loadoptions
 from mpstui.load import stopping
 from mpstui.node import open_node
-from mpstui.observe.collector import Collector
 from mpstui.observe.sources import NodeSources
+from mpstui.observe.watcher import Collector
 from mpstui.sim import SimNode
 
 from .conftest import DEADLINE, processes_with

@@ -9,9 +9,9 @@ from pathlib import Path
 from mpstui.control.answer import Answer, Outcome
 from mpstui.control.legacy import ClientContext, DeviceClients, DeviceQuery, QueriedDevice
 from mpstui.core.model import Device, ProcessKey
-from mpstui.observe.collector import Collector
 from mpstui.observe.discovery import Place
 from mpstui.observe.sources import NodeSources, NvmlSample, ProcessFacts
+from mpstui.observe.watcher import Collector
 
 UUID = "GPU-c6233a33-3507-69ef-fed3-0090a2cbc745"
 

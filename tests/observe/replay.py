@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+from mpstui.control.grammar import LogParser
 from mpstui.core.model import Daemon, ProcessKey, Snapshot
 from mpstui.core.trust import Speaker
 from mpstui.observe.discovery import Place
-from mpstui.observe.logparse import LogParser
 from mpstui.observe.reducer import NodeState
 
 DATA = Path(__file__).parent.parent / "data"

@@ -11,9 +11,8 @@ import pytest
 
 from mpstui.control.answer import Outcome
 from mpstui.core.model import ProcessKey
-from mpstui.observe import collector as collector_module
-from mpstui.observe.notices import Notices
-from mpstui.observe.worker import Worker
+from mpstui.observe import watcher as watcher_module
+from mpstui.observe.wakeups import Wakeups, Worker
 from tests.observe.fakes import UUID, AtOnce, FakeNvml, Node
 
 
@@ -272,8 +271,8 @@ async def test_it_can_be_started_again(node):
 
 
 async def test_a_flood_of_the_log_is_skipped_and_made_up_for_by_asking(node, monkeypatch):
-    monkeypatch.setattr("mpstui.observe.logtail.BEHIND_BYTES", 10_000)
-    monkeypatch.setattr("mpstui.observe.logtail.HISTORY_BYTES", 1_000)
+    monkeypatch.setattr("mpstui.observe.logs.BEHIND_BYTES", 10_000)
+    monkeypatch.setattr("mpstui.observe.logs.HISTORY_BYTES", 1_000)
     await node.settled()
     node.control.clients.append(703)
     before = len(node.control.sent)
@@ -339,20 +338,20 @@ class Silent:
 
 
 async def test_where_the_kernel_does_not_tell_the_logs_are_looked_at_again_and_again(tmp_path, monkeypatch):
-    monkeypatch.setattr(collector_module, "REST", 0.15)
+    monkeypatch.setattr(watcher_module, "REST", 0.15)
     node = Node(tmp_path)
     node.connect(643)
-    notices = node.collector._notices = Notices(Silent, node.clock.sleep)
+    wakeups = node.collector._wakeups = Wakeups(Silent, node.clock.sleep)
     await node.collector.start()
     try:
-        await node.until(lambda: notices.relied)
+        await node.until(lambda: wakeups.relied)
         for pid in range(700, 730):  # a change that is found while something else goes on proves nothing
-            if not notices.relied:
+            if not wakeups.relied:
                 break
-            await node.until(lambda: node.collector._idle() > collector_module.TICK)
+            await node.until(lambda: node.collector._idle() > watcher_module.TICK)
             node.connect(pid)
             await node.until(lambda pid=pid: pid in {c.pid for c in node.daemon.clients()})
-        assert not notices.relied
+        assert not wakeups.relied
     finally:
         await node.collector.stop()
 

@@ -7,8 +7,8 @@ import pytest
 from mpstui.control.answer import Answer, Outcome
 from mpstui.control.legacy import PsRow
 from mpstui.core.model import Device, ProcessKey
+from mpstui.observe.merge import Membership, fold_membership
 from mpstui.observe.problems import find_problems
-from mpstui.observe.readings import Membership, fold_membership
 from mpstui.observe.sources import ProcessFacts
 
 from .replay import PIPE, at, fold, running, shot

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mpstui.observe.limits import (
+from mpstui.observe.merge import (
     DEVICES_VARIABLE,
     INHERITED,
     MEMORY_VARIABLE,

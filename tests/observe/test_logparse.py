@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mpstui.observe.logparse import LogParser
+from mpstui.control.grammar import LogParser
 from tests.observe.replay import DATA, at, events, lines
 
 RECORDED = [(path, path.stem.rpartition("-")[2]) for path in sorted((DATA / "h100").glob("*.log"))]

@@ -7,8 +7,7 @@ import os
 
 import pytest
 
-from mpstui.observe.logtail import HISTORY_BYTES, LINE_BYTES, LogTail
-from mpstui.observe.watching import LogWatch
+from mpstui.observe.logs import HISTORY_BYTES, LINE_BYTES, LogTail, LogWatch
 
 
 def test_whole_lines_only(tmp_path):

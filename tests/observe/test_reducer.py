@@ -8,8 +8,8 @@ from mpstui.control.answer import Answer, Outcome
 from mpstui.control.legacy import ClientContext, DeviceClients, DeviceQuery, PsRow, QueriedDevice
 from mpstui.core.model import Daemon, Device, PendingClient, ProcessKey, SessionHolder
 from mpstui.observe.discovery import Place
+from mpstui.observe.merge import LimitReading, Membership
 from mpstui.observe.problems import find_problems
-from mpstui.observe.readings import LimitReading, Membership
 from mpstui.observe.reducer import NodeState
 from mpstui.observe.sources import NvmlSample, ProcessFacts
 from tests.observe.replay import DATA, PIPE, at, fold, lines, running, shot

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from mpstui.control.answer import Outcome
-from mpstui.observe.schedule import LONGEST_RETRY, LONGEST_SPACING, SETTLE, SPACING, Schedule
+from mpstui.observe.poll import LONGEST_RETRY, LONGEST_SPACING, SETTLE, SPACING, Schedule
 
 
 def read(schedule: Schedule, now: float, outcome: Outcome = Outcome.OK) -> tuple[bool, bool]:

@@ -6,7 +6,7 @@ import pytest
 
 from mpstui.core.model import ProcessKey
 from mpstui.observe.discovery import Place
-from mpstui.observe.readings import Membership
+from mpstui.observe.merge import Membership
 from mpstui.observe.reducer import NodeState
 from tests.observe.replay import PIPE, at, events, fold, running, shot
 from tests.observe.test_logparse import control

@@ -9,9 +9,9 @@ import time
 
 import pytest
 
-from mpstui.observe.collector import Collector
-from mpstui.observe.processes import ProcProcesses
+from mpstui.observe.procfs import ProcProcesses
 from mpstui.observe.sources import NodeSources
+from mpstui.observe.watcher import Collector
 from mpstui.sim import SimNode, SimNvml, SimProcesses, control_binary
 
 
@@ -205,9 +205,9 @@ async def test_a_client_that_comes_or_goes_costs_two_commands(watched):
 
     async def settled() -> None:
         """Nothing is wanted and nothing under way any more, but the reading that follows a minute after a change."""
-        (keeper,) = watched.collector._keepers.values()
+        (watcher,) = watched.collector._watchers.values()
         deadline = time.monotonic() + 120
-        while keeper._asking or keeper.schedule.membership or keeper.schedule.limits or keeper.schedule.moved:
+        while watcher._asking or watcher.schedule.membership or watcher.schedule.limits or watcher.schedule.moved:
             assert time.monotonic() < deadline
             await asyncio.sleep(0.01)
 

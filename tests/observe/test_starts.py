@@ -8,7 +8,7 @@ import re
 import pytest
 
 from mpstui.core.model import ProcessKey
-from mpstui.observe.readings import Membership, fold_membership
+from mpstui.observe.merge import Membership, fold_membership
 from mpstui.observe.sources import NvmlSample, ProcessFacts
 
 from .replay import PIPE, at, fold, running, shot

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mpstui.core.faults import fault_reports
-from mpstui.observe.readings import Membership
+from mpstui.observe.merge import Membership
 from mpstui.observe.xid import Xid, parse_line
 from mpstui.sim import SimNode
 from tests.observe.replay import DATA, PIPE, at, events, fold, lines, shot
@@ -85,7 +85,7 @@ async def test_the_simulated_driver_is_heard_by_the_collector_and_let_go(tmp_pat
     watched = Watched(node)
     try:
         from mpstui.node import open_node
-        from mpstui.observe.collector import Collector
+        from mpstui.observe.watcher import Collector
 
         watched.collector = Collector([node.pipe_dir], open_node([node.pipe_dir])[0])
         watched.collector.subscribe(lambda snapshot: watched._news.set())

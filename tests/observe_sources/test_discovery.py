@@ -15,11 +15,9 @@ from subprocess import Popen
 
 import pytest
 
-from mpstui.observe import daemons, discovery
-from mpstui.observe.daemons import daemon_process, running_daemons
-from mpstui.observe.discovery import Place, discover, how_to_start
-from mpstui.observe.logdir import binary_version
-from mpstui.observe.logfile import owners_of
+from mpstui.observe import discovery
+from mpstui.observe.discovery import Place, binary_version, daemon_process, discover, how_to_start, running_daemons
+from mpstui.observe.logs import owners_of
 from mpstui.observe.procfs import process_key
 from tests.observe_sources.places import control_log
 
@@ -240,7 +238,7 @@ def test_another_user_finds_the_daemon_whose_environment_is_closed(room: Path, s
 sys.path.insert(0, {str(root)!r})
 import pwd
 from pathlib import Path
-from mpstui.observe.daemons import daemon_process
+from mpstui.observe.discovery import daemon_process
 from mpstui.observe.discovery import discover
 discover([Path({str(room)!r}) / "\\n"], env={{}})
 os.setgid(65534)
@@ -267,7 +265,7 @@ def test_a_pid_file_cannot_claim_the_daemon_of_somebody_else(room: Path, start: 
     os.chown(trap / "control_privileged", 65534, 65534)
     found = daemon_process(daemon.pid)
     assert found is not None
-    closed = daemons.DaemonProcess(found.key, found.uid, found.start_time, False, "legacy", None, None)
+    closed = discovery.DaemonProcess(found.key, found.uid, found.start_time, False, "legacy", None, None)
     assert discovery._daemon_of(trap, [closed]) is None
     os.chown(trap / "control_privileged", 0, 0)
     assert discovery._daemon_of(trap, [closed]) is closed
@@ -299,8 +297,8 @@ def test_a_daemon_in_a_container_is_known_by_the_directory_itself(
     (host := room / "mps_0" / "pipe").mkdir(parents=True)
     logs = control_log(room / "mps_0" / "log")
     daemon = start(Path("/mps/pipe"), make=False, log_dir=Path("/mps/log"))
-    inside = {Path("/mps/pipe"): daemons.file_id(host), Path("/mps/log"): daemons.file_id(logs)}
-    monkeypatch.setattr(daemons, "seen_by", lambda pid, path: inside.get(path))
+    inside = {Path("/mps/pipe"): discovery.file_id(host), Path("/mps/log"): discovery.file_id(logs)}
+    monkeypatch.setattr(discovery, "seen_by", lambda pid, path: inside.get(path))
     mine = [p for p in discover(env={}, well_known=[f"{room}/mps_*/pipe"]) if p.daemon == process_key(daemon.pid)]
     assert [(p.pipe_dir, p.state, p.log_dir) for p in mine] == [(host, "running", logs)]
     mine = [p for p in discover(env={}, well_known=()) if p.daemon == process_key(daemon.pid)]

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from mpstui.core.model import ProcessKey
-from mpstui.observe import daemons
-from mpstui.observe.logdir import binary_version, find_log_dir
-from mpstui.observe.logfile import owners_of
+from mpstui.observe import discovery
+from mpstui.observe.discovery import binary_version, find_log_dir
+from mpstui.observe.logs import owners_of
 from tests.observe_sources.places import control_log
 
 OURS = owners_of(None)
@@ -48,7 +48,7 @@ def test_a_log_of_somebody_else_is_no_guess(room: Path) -> None:
     os.chown(logs / "control.log", 65534, 65534)
     assert find_log_dir(room / "mps_0", None, None) is None
     key = ProcessKey(1, 1)
-    daemon = daemons.DaemonProcess(key, 65534, 0.0, False, "legacy", None, None)
+    daemon = discovery.DaemonProcess(key, 65534, 0.0, False, "legacy", None, None)
     assert find_log_dir(room / "mps_0", daemon, None) == logs
 
 
@@ -57,7 +57,7 @@ def test_the_default_log_directory_counts_for_the_default_pipe_directory_or_one_
 ) -> None:
     recorded = (DATA / "h100" / "commands-control.log").read_text()
     logs = control_log(room / "default", recorded)
-    monkeypatch.setattr("mpstui.observe.logdir.DEFAULT_LOG_DIR", logs)
+    monkeypatch.setattr("mpstui.observe.discovery.DEFAULT_LOG_DIR", logs)
     assert find_log_dir(Path("/tmp/nvidia-mps"), None, None) == logs
     assert find_log_dir(Path("/tmp/mps_0"), None, None) == logs
     assert find_log_dir(Path("/tmp/mps_1"), None, None) is None

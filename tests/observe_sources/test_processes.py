@@ -16,9 +16,13 @@ from subprocess import Popen
 import pytest
 
 from mpstui.core.model import ProcessKey
-from mpstui.observe import processes
-from mpstui.observe.processes import PidFd, ProcProcesses, Trouble, is_alive, open_pidfd
+from mpstui.observe import procfs
 from mpstui.observe.procfs import (
+    PidFd,
+    ProcProcesses,
+    Trouble,
+    is_alive,
+    open_pidfd,
     process_key,
     read_arguments,
     read_stat,
@@ -182,8 +186,8 @@ def test_a_zombie_with_living_threads_is_alive(waiter: Waiter) -> None:
 def test_what_may_not_be_read_is_none(waiter: Waiter) -> None:
     mine = waiter(env={"CUDA_VISIBLE_DEVICES": "0"})
     code = f"""
-sys.path.insert(0, {str(Path(processes.__file__).parents[2])!r})
-from mpstui.observe.processes import ProcProcesses, open_pidfd, process_key
+sys.path.insert(0, {str(Path(procfs.__file__).parents[2])!r})
+from mpstui.observe.procfs import ProcProcesses, open_pidfd, process_key
 import signal
 open_pidfd(process_key(os.getpid())).close()
 "\\n".encode("unicode_escape")  # the interpreter's own files may be out of reach afterwards
@@ -274,7 +278,7 @@ def test_the_clock_may_be_set(monkeypatch: pytest.MonkeyPatch, waiter: Waiter) -
 
 
 def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch, waiter: Waiter) -> None:
-    monkeypatch.setattr(processes, "_CACHE_LIMIT", 2)
+    monkeypatch.setattr(procfs, "_CACHE_LIMIT", 2)
     children = [waiter() for _ in range(3)]
     source = ProcProcesses()
     for child in children:

@@ -14,7 +14,7 @@ from ui.screen import text_of
 from mpstui.cli.backend import NodeLoad
 from mpstui.config import load_themes
 from mpstui.node import open_node
-from mpstui.observe.collector import Collector
+from mpstui.observe.watcher import Collector
 from mpstui.sim import SimNode
 from mpstui.ui.app import MpsTuiApp
 from mpstui.ui.theme import build_themes

@@ -17,8 +17,8 @@ from mpstui.control.mps import MpsControl
 from mpstui.core.model import Daemon
 from mpstui.daemons.spec import Wish
 from mpstui.node import open_node
-from mpstui.observe.collector import Collector
 from mpstui.observe.procfs import process_key
+from mpstui.observe.watcher import Collector
 from mpstui.operations.audit import AuditLog
 from mpstui.operations.types import ExitStatus
 from mpstui.plan.profile import ProfileError, parse

@@ -13,7 +13,7 @@ from ui.screen import until
 from mpstui.cli.settings import NodeDaemons, NodePlans
 from mpstui.config import load_themes
 from mpstui.node import open_node
-from mpstui.observe.collector import Collector
+from mpstui.observe.watcher import Collector
 from mpstui.operations.audit import AuditLog
 from mpstui.operations.runner import Runner
 from mpstui.sim import SimNode

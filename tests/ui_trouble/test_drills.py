@@ -19,7 +19,7 @@ from mpstui.cli.trouble import NodeTrouble
 from mpstui.config import load_themes
 from mpstui.core.model import Daemon, Snapshot
 from mpstui.node import open_node
-from mpstui.observe.collector import Collector
+from mpstui.observe.watcher import Collector
 from mpstui.operations.audit import AuditLog
 from mpstui.operations.runner import Runner
 from mpstui.sim import SimNode

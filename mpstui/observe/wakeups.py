@@ -1,14 +1,77 @@
-"""The kernel's word that a log was written to, so that nobody has to look for it ten times a second."""
+"""What wakes the watcher: a log was written to, a process ended, a call that may block for ever has answered."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
+import threading
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, Protocol, cast
+from queue import SimpleQueue
+from typing import Any, Final, Protocol, TypeVar, cast
 
-from mpstui.observe.worker import Worker
+# One owned thread for calls that may block for ever: a hung driver must stop neither the event loop nor the exit.
+
+
+T = TypeVar("T")
+_Job = Callable[[], None]
+
+
+class Worker:
+    """Runs calls one after the other in a daemon thread. While one of them hangs, the later ones wait with it."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def call(self, function: Callable[[], T]) -> asyncio.Future[T]:
+        """The answer of ``function``, or its exception, as a future of the running loop."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        if self._thread is None:
+            self._thread = threading.Thread(target=_run, args=(self._jobs,), name=self._name, daemon=True)
+            self._thread.start()
+
+        def job() -> None:
+            try:
+                result, error = function(), None
+            except Exception as raised:  # handed to whoever asked
+                result, error = None, raised
+            with contextlib.suppress(RuntimeError):  # the loop has been closed meanwhile
+                loop.call_soon_threadsafe(_settle, future, result, error)
+
+        self._jobs.put(job)
+        return future
+
+    def close(self, last: Callable[[], None] | None = None) -> None:
+        """Ends the thread after ``last``, without waiting for it; a later call begins a new one."""
+        if self._thread is None:
+            return
+        jobs, self._jobs, self._thread = self._jobs, SimpleQueue(), None
+        if last is not None:
+            jobs.put(last)
+        jobs.put(None)
+
+
+def _run(jobs: SimpleQueue[_Job | None]) -> None:
+    while (job := jobs.get()) is not None:
+        job()
+
+
+def _settle(future: asyncio.Future[Any], result: object, error: Exception | None) -> None:
+    if future.done():
+        return
+    if error is not None:
+        future.set_exception(error)
+    else:
+        future.set_result(result)
+
+
+# The kernel's word that a log was written to, so that nobody has to look for it ten times a second.
+
 
 GATHER: Final = 0.02
 """Seconds from a notice to the look: what is written together is read together."""
@@ -36,7 +99,7 @@ def open_watcher() -> Watcher | None:
         return None
 
 
-class Notices:
+class Wakeups:
     """Ends the rest of an event loop whenever one of the watched files changes.
 
     Files are watched, not their folder, which may be somebody else's busy one; a symbolic link is not followed. A file
@@ -125,3 +188,51 @@ class Notices:
                 self._numbers.add(watcher.add_watch(path.parent, flags.CREATE | flags.MOVED_TO | flags.ONLYDIR))
         except OSError:  # the user's limit of watches, a file that may not be read, no such folder
             self._complete = False
+
+
+# Tells at once when one of a few processes ends, where the kernel has pidfds (Linux 5.3).
+
+
+class Exits:
+    """Calls ``ended`` in the event loop when a watched process ends, each time once. Nothing raises: a process that
+    cannot be watched is left to whoever looks at /proc now and then."""
+
+    def __init__(self, ended: Callable[[], None]) -> None:
+        self._ended = ended
+        self._watched: dict[int, int | None] = {}
+        """Descriptors by PID; None for a process that has ended, which is told once."""
+
+    def watch(self, pids: Collection[int]) -> None:
+        """From now on these processes and no others. Costs two system calls for each that is new."""
+        for pid in [pid for pid in self._watched if pid not in pids]:
+            self._forget(pid)
+        for pid in pids:
+            if pid not in self._watched:
+                self._begin(pid)
+
+    def close(self) -> None:
+        """Give all descriptors back."""
+        self.watch(())
+
+    def _begin(self, pid: int) -> None:
+        try:
+            fd = os.pidfd_open(pid)
+        except (OSError, OverflowError, ValueError, AttributeError):
+            return
+        try:
+            asyncio.get_running_loop().add_reader(fd, self._over, pid)
+        except (OSError, NotImplementedError):
+            os.close(fd)
+        else:
+            self._watched[pid] = fd
+
+    def _over(self, pid: int) -> None:
+        self._forget(pid)
+        self._watched[pid] = None
+        self._ended()
+
+    def _forget(self, pid: int) -> None:
+        fd = self._watched.pop(pid)
+        if fd is not None:
+            asyncio.get_running_loop().remove_reader(fd)
+            os.close(fd)

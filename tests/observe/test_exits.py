@@ -10,7 +10,7 @@ import pytest
 
 from mpstui.core.model import ProcessKey
 from mpstui.observe.discovery import Place
-from mpstui.observe.endings import Endings
+from mpstui.observe.wakeups import Exits
 from tests.observe.fakes import Node
 
 
@@ -34,25 +34,25 @@ def descriptors() -> int:
 async def test_the_end_of_a_process_is_told_once_though_nobody_has_reaped_it(sleeper):
     ended = asyncio.Event()
     told = []
-    endings = Endings(lambda: (told.append(1), ended.set()))
-    endings.watch({sleeper.pid})
+    exits = Exits(lambda: (told.append(1), ended.set()))
+    exits.watch({sleeper.pid})
     sleeper.kill()
     await asyncio.wait_for(ended.wait(), 120)
     for _ in range(3):
-        endings.watch({sleeper.pid})
+        exits.watch({sleeper.pid})
         await asyncio.sleep(0)
     assert told == [1]
-    endings.close()
+    exits.close()
 
 
 async def test_who_is_watched_no_more_is_not_told_of_and_no_descriptor_stays(sleeper):
     before = descriptors()
     told = []
-    endings = Endings(lambda: told.append(1))
-    endings.watch({sleeper.pid})
-    endings.watch({sleeper.pid})
+    exits = Exits(lambda: told.append(1))
+    exits.watch({sleeper.pid})
+    exits.watch({sleeper.pid})
     assert descriptors() == before + 1
-    endings.watch(())
+    exits.watch(())
     assert descriptors() == before
     sleeper.kill()
     has_ended(sleeper)
@@ -61,13 +61,13 @@ async def test_who_is_watched_no_more_is_not_told_of_and_no_descriptor_stays(sle
 
 
 async def test_what_cannot_be_watched_is_left_alone(monkeypatch):
-    endings = Endings(lambda: None)
-    endings.watch({-1, 0, 2**31 - 1, 2**80})
+    exits = Exits(lambda: None)
+    exits.watch({-1, 0, 2**31 - 1, 2**80})
     monkeypatch.delattr(os, "pidfd_open")
     before = descriptors()
-    endings.watch({os.getpid()})
+    exits.watch({os.getpid()})
     assert descriptors() == before
-    endings.close()
+    exits.close()
 
 
 @pytest.mark.parametrize("under_way", [False, True])

@@ -1,0 +1,887 @@
+"""The grammar of control.log and server.log: a line in, events out; pure, one parser object a file."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, Literal, NamedTuple
+
+from mpstui.control.channel import PROOF
+from mpstui.core.model import EMPTY, Event, EventKind
+from mpstui.core.text import client_pids, format_size, printable, taken_limit
+
+# What the two log parsers share: the parts of a line, and how an event is made of it.
+
+
+LINE_BYTES: Final = 64 << 10
+"""The rest of a longer line is dropped: a client's name can be that long (fact 10)."""
+_MAX_RAW: Final = 300
+
+
+class Clock:
+    """Local time of a log line to seconds since the epoch; the minute is remembered, as lines come in order."""
+
+    __slots__ = ("_epoch", "_minute")
+
+    def __init__(self) -> None:
+        self._minute = b""
+        self._epoch = 0.0
+
+    def read(self, stamp: bytes) -> float:
+        """``2026-11-20 21:24:28.598``; raises ValueError or OverflowError for anything else."""
+        minute = stamp[:16]
+        if minute != self._minute:
+            fields = (int(minute[:4]), int(minute[5:7]), int(minute[8:10]), int(minute[11:13]), int(minute[14:16]))
+            if not 1970 <= fields[0] < 9999:
+                raise ValueError("a year that no calendar of every time zone has")
+            self._epoch = time.mktime((*fields, 0, 0, 0, -1))
+            self._minute = minute
+        seconds = float(stamp[17:])
+        if not 0 <= seconds < 61:
+            raise ValueError("no seconds of a minute")
+        return self._epoch + seconds
+
+
+class Line(NamedTuple):
+    """The parts of ``[2026-11-20 21:24:28.598 Control   480] text``."""
+
+    time: float
+    tag: bytes
+    pid: int
+    text: bytes
+    raw: bytes
+
+
+def raw_text(line: bytes) -> str:
+    """The line as it may be shown; plain ASCII, which nearly every line is, takes the short way."""
+    if len(line) <= _MAX_RAW and line.isascii():
+        text = line.decode("ascii")
+        if text.isprintable():
+            return text
+    return printable(line, _MAX_RAW)
+
+
+ELSEWHERE: Final = "a client in another PID namespace"
+_CLIENT_0: Final = re.compile(r"\bclient 0\b")
+
+
+def make_event(
+    line: Line,
+    kind: EventKind,
+    detail: str,
+    *,
+    server: int | None = None,
+    pid: int | None = None,
+    context: int | None = None,
+    devices: tuple[str, ...] = (),
+    uid: int | None = None,
+    values: Mapping[str, str] = EMPTY,
+) -> Event:
+    """An event at the time of ``line``, with the line as its proof. PID 0 is a process that the daemon does not see."""
+    if pid == 0:
+        detail, pid, values = _CLIENT_0.sub(ELSEWHERE, detail), None, {**values, "elsewhere": "1"}
+    return Event(kind, line.time, None, server, pid, context, devices, detail, raw_text(line.raw), uid, values)
+
+
+def unknown(line: Line, server: int | None = None) -> list[Event]:
+    """A line that nobody has seen before: shown as it is, never dropped."""
+    return [make_event(line, "unknown", raw_text(line.text), server=server)]
+
+
+def number(text: bytes) -> int | None:
+    """A PID or another whole number of at most 19 digits; None for anything else."""
+    return int(text) if text.isdigit() and len(text) <= 19 else None
+
+
+NOT_STARTED: Final = re.compile(rb"(?:Failed to start|MPS server failed to start)\b[ .:]*(.*)", re.DOTALL)
+"""How a server says why it does not start; the second form is of 2013."""
+
+
+def failed_start(line: Line, server: int | None, reason: bytes, uid: int | None = None) -> Event:
+    """A server did not start; ``reason`` in its own words, which may be none."""
+    words = raw_text(reason.strip())
+    which = "a server" if server is None else f"server {server}"
+    detail = f"{which} failed to start" + (f": {words}" if words else "")
+    values = {"reason": words} if words else {}
+    return make_event(line, "server_failed", detail, server=server, uid=uid, values=values)
+
+
+def memory_limit(
+    line: Line, scope: str, server: int | None, device: str, size: int, command: str | None = None
+) -> Event:
+    """A pinned memory limit was set; ``size`` in bytes, 0 where it was taken away (fact 26)."""
+    whom = "default" if server is None else f"server {server}:"
+    values = {"what": "pinned_mem_limit", "scope": scope, "value": str(size), "device": device}
+    if command:
+        values["command"] = command
+    becomes = f"set to {format_size(size)}" if size else "taken away"
+    detail = f"{whom} pinned memory limit of device {device} {becomes}"
+    return make_event(line, "limit_set", detail, server=server, devices=(device,), values=values)
+
+
+# control.log: what the daemon did, and what it was asked to do by whom.
+
+
+_CONTROL_NOISE: Final = (
+    b"Accepting connection",
+    b"User did not send valid credentials",
+    b"To connect CUDA applications",
+    b"Try shutting down server",
+    b"Control will try shutting down server",
+    b"quit command issued",
+    b"Removed Shm file",
+)
+_STARTING_DAEMON: Final = b"Starting control daemon"
+_ENDS_PS: Final = (b"UI closed", b"Cmd:", b"Accepting connection", _STARTING_DAEMON)
+_MAY_END_PS: Final = re.compile(rb"\].(?:" + b"|".join(map(re.escape, _ENDS_PS)) + rb")")
+_NEW_CLIENT: Final = re.compile(rb"NEW CLIENT (\d{1,10}) from user (\d{1,10}): (.*)")
+_STARTING: Final = re.compile(rb"Starting new server (\d{1,10}) for user (\d{1,10})")
+_READY: Final = re.compile(rb"NEW SERVER (\d{1,10}): Ready")
+_EXITED: Final = re.compile(rb"Server (\d{1,10}) exited with status (-?\d{1,10})")
+_WAITING: Final = re.compile(rb"Server (\d{1,10}) has (\d{1,10}) active worker threads")
+_FORCED: Final = re.compile(rb"Force shutting down server (\d{1,10})")
+_REFUSALS: Final = (
+    b"Invalid",
+    b"Insufficient privilege",
+    b"Not enough privilege",
+    b"Unknown command",
+    b"A user id",
+    b"Failed",
+)
+_PROOF: Final = PROOF.encode()
+_NOT_STARTED: Final = re.compile(
+    rb"Failed to start server(?: using uid (\d{1,10}))?[.,:]?\s*(?:error:\s*)?(.*)", re.DOTALL
+)
+_IGNORED: Final = re.compile(rb"(CUDA_MPS_[A-Z_]{1,64}) should be between (.{1,40})", re.DOTALL)
+_NOT_FOUND: Final = re.compile(rb"Server \d{1,20} (?:not found|is <busy>)")
+"""What is said in place of doing what a command asks of a server: there is none, or it is starting (fact 45)."""
+_SLACK: Final = 1.0
+"""Seconds by which a line in the log and the moment of reading it may differ."""
+_ANSWERED: Final = 5.0
+"""Seconds from reading a ``ps`` after which what is read is no row of its answer: a daemon writes that at once."""
+
+
+class ControlLines:
+    """The state that reading control.log takes: which command is being answered.
+
+    ``clock`` is None while history is read. Once it is set, a line that ends the answer to a ``ps`` is believed only if
+    the log's clock has not run further since the command than the reader's own: a forged line was written into argv
+    before anybody knew when ``ps`` would be asked. A reader that was suspended, or a daemon that was killed, may leave
+    an answer without such an end: it is then over after ``_ANSWERED`` seconds, or, in history, with the next daemon.
+    """
+
+    __slots__ = ("_asked_at", "_command", "_owner", "_read_at", "_session", "_waiting", "clock", "version")
+
+    def __init__(self) -> None:
+        self.clock: Callable[[], float] | None = None
+        self.version: str | None = None
+        self._command: _Command | None = None
+        self._owner = 0
+        self._asked_at = 0.0
+        self._read_at = 0.0
+        self._session = False
+        self._waiting: int | None = None
+
+    def skips(self, raw: bytes, text: int) -> bool:
+        """Whether the line, whose text begins at ``text``, changes nothing whatever its time and tag are."""
+        if self._command is not None and self._command.untrusted:
+            return not raw.startswith(_ENDS_PS, text)
+        return raw.startswith(_CONTROL_NOISE, text)
+
+    def next_line(self, block: bytes, at: int) -> int:
+        """Where the next line from ``at`` on begins that may tell something; the block's length where none does."""
+        if self._command is None or not self._command.untrusted:
+            return at
+        found = _MAY_END_PS.search(block, at)
+        return len(block) if found is None else max(at, block.rfind(b"\n", at, found.start()) + 1)
+
+    def bare(self, raw: bytes) -> list[Event]:
+        """A line without a time: always the rest of an answer or of a client's name, never an event of its own."""
+        if self._command is not None or self._session:
+            return []
+        return [Event("unknown", detail=printable(raw), raw=printable(raw))] if raw.strip() else []
+
+    def feed(self, line: Line) -> list[Event]:
+        command = self._command
+        if command is not None and command.untrusted and not self._ends_untrusted(line):
+            return []
+        text = line.text
+        if text.startswith(b"Cmd:"):
+            if command is not None and command.name == _PROOF:
+                self._command = None  # asked only to prove that the next one arrives
+            return [*self._finish(), *self._begin(line)]
+        if text == b"UI closed":
+            events = self._finish()
+            self._session = False
+            events.append(make_event(line, "session_closed", "a control session was closed"))
+            return events
+        if text == b"NEW UI":
+            events = self._finish()
+            self._session = True
+            events.append(make_event(line, "session_opened", "a control session was opened"))
+            return events
+        if found := _NOT_STARTED.match(text):
+            return [failed_start(line, None, found[2], None if found[1] is None else int(found[1]))]
+        if command is not None and command.answer(text):
+            return self._finish() if command.complete else []
+        return self._daemon_line(line)
+
+    def _ends_untrusted(self, line: Line) -> bool:
+        text = line.text
+        if line.tag != b"Control" or not text.startswith(_ENDS_PS):
+            return False
+        if self.clock is not None and self.clock() - self._read_at > _ANSWERED:
+            return True
+        if line.time < self._asked_at:
+            return False
+        if text.startswith(_STARTING_DAEMON):
+            return self.clock is None
+        if line.pid != self._owner:
+            return False
+        if self.clock is not None and line.time - self._asked_at > self.clock() - self._read_at + _SLACK:
+            return False
+        return text == b"UI closed" or text.startswith((b"Cmd:", b"Accepting connection"))
+
+    def _begin(self, line: Line) -> list[Event]:
+        self._session = True
+        self._owner, self._asked_at = line.pid, line.time
+        self._read_at = self.clock() if self.clock else 0.0
+        self._command = _Command(line)
+        return self._command.at_once()
+
+    def _finish(self) -> list[Event]:
+        command, self._command = self._command, None
+        return command.outcome() if command else []
+
+    def _daemon_line(self, line: Line) -> list[Event]:
+        text = line.text
+        if text.startswith(_CONTROL_NOISE) or not text:
+            if self._command is not None and self._command.untrusted:
+                self._command = None
+            return []
+        if found := _NEW_CLIENT.match(text):
+            return self._client(line, int(found[1]), int(found[2]), found[3])
+        if found := _WAITING.match(text):
+            server = int(found[1])
+            if server == self._waiting:
+                return []
+            self._waiting = server
+            detail = f"server {server} is to shut down and waits for its clients"
+            return [make_event(line, "server_shutdown_waiting", detail, server=server)]
+        if found := _STARTING.match(text):
+            server, uid = int(found[1]), int(found[2])
+            detail = f"server {server} is starting for user {uid}"
+            return [make_event(line, "server_starting", detail, server=server, uid=uid)]
+        if found := _READY.match(text):
+            return [make_event(line, "server_ready", f"server {int(found[1])} is ready", server=int(found[1]))]
+        if found := _EXITED.match(text):
+            server, self._waiting = int(found[1]), None
+            detail = f"server {server} exited with status {found[2].decode()}"
+            return [make_event(line, "server_exited", detail, server=server, values={"status": found[2].decode()})]
+        if found := _FORCED.match(text):
+            detail = f"server {int(found[1])} is being shut down by force"
+            return [make_event(line, "server_shutdown_waiting", detail, server=int(found[1]), values={"force": "1"})]
+        if text.startswith(_STARTING_DAEMON):
+            self._waiting, self._command, self._session = None, None, False
+            place, _, name = raw_text(text.rpartition(b" ")[2]).rpartition("/")
+            values = {"pipe_dir": place} if place and name == "control" else {}
+            detail = f"control daemon {line.pid} started"
+            return [make_event(line, "daemon_started", detail, pid=line.pid, values=values)]
+        if found := _IGNORED.match(text):
+            name, allowed = found[1].decode(), raw_text(found[2])
+            detail = (
+                f"{name} of the daemon's environment is not taken, the default holds: it should be between {allowed}"
+            )
+            return [make_event(line, "limit_ignored", detail, values={"variable": name})]
+        if text.startswith(b"CUDA MPS Control binary version:"):
+            self.version = raw_text(text.partition(b":")[2].strip())
+            return []
+        if text.startswith(b"Exit with status"):
+            return [make_event(line, "daemon_exited", f"control daemon {line.pid} exited", pid=line.pid)]
+        if self._session or self._command is not None:
+            return []  # the answer to a plain question
+        return unknown(line)
+
+    def _client(self, line: Line, pid: int, uid: int, what: bytes) -> list[Event]:
+        if what.startswith(b"Server already exists"):
+            detail = f"client {pid} of user {uid} is sent to the server"
+            return [make_event(line, "client_admitted", detail, pid=pid, uid=uid)] if pid else []
+        if b"pending list" in what:
+            detail = f"client {pid} of user {uid} waits for a server"
+            return [make_event(line, "client_pending", detail, pid=pid, uid=uid)]
+        return [make_event(line, "unknown", raw_text(line.text), pid=pid, uid=uid)]
+
+
+class _Command:
+    """One ``Cmd:`` line and its answer so far."""
+
+    __slots__ = ("_answer", "_line", "_text", "_words", "complete", "name", "untrusted")
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+        self._text = raw_text(line.text[4:].strip())
+        self._words = line.text[4:].split()[:5]
+        self.name = self._words[0] if self._words else b""
+        self._answer: list[bytes] = []
+        self.complete = False
+        self.untrusted = self.name == b"ps"
+        """Its answer holds text of the clients."""
+
+    def at_once(self) -> list[Event]:
+        """Events that need not wait for the answer: a terminate may never get one (fact 16)."""
+        if self.name == b"terminate_client":
+            server, pid = self._number(1), self._number(2)
+            return [self._make("terminate_requested", f"client {pid} is asked to end", server, pid)]
+        if self.name in {b"quit", b"shutdown_server", b"start_server"}:
+            return [self._make("command", f"asked for: {self._text}", self._number(1), changes="1")]
+        if self.name.startswith(b"set_") or self.name == _PROOF:
+            return []
+        return [self._make("command", f"asked for: {self._text}")]
+
+    def answer(self, text: bytes) -> bool:
+        """Takes a line of the answer; False where it is the daemon's own."""
+        if text.startswith(_REFUSALS) or _NOT_FOUND.match(text):
+            self._answer.append(text)
+            return True
+        if self.name == b"terminate_client" and text in {b"0", b"1"}:
+            self._answer.append(text)
+            self.complete = True
+            return True
+        if self.name.startswith(b"set_") and (_is_decimal(text) or text.startswith(self.name)):
+            self._answer.append(text)
+            self.complete = True
+            return True
+        return False
+
+    def outcome(self) -> list[Event]:
+        """Events once the answer is there."""
+        refusal = next((t for t in self._answer if t.startswith(_REFUSALS) or _NOT_FOUND.match(t)), None)
+        if refusal is not None:
+            if not (self.name.startswith(b"set_") or self.name in _CHANGES):
+                return []
+            detail = f"refused: {self._text} ({raw_text(refusal)})"
+            pid = self._number(2) if self.name == b"terminate_client" else None
+            return [self._make("command", detail, pid=pid, refused="1")]
+        if self.name == b"terminate_client":
+            if b"0" not in self._answer:
+                return []
+            server, pid = self._number(1), self._number(2)
+            return [self._make("terminate_succeeded", f"client {pid} was ended by the server", server, pid)]
+        return self._limit()
+
+    def _limit(self) -> list[Event]:
+        words = self._words
+        if self.name == b"set_default_active_thread_percentage" and len(words) > 1:
+            return self._percentage(None)
+        if self.name == b"set_active_thread_percentage" and len(words) > 2:
+            return self._percentage(self._number(1))
+        if self.name == b"set_default_device_pinned_mem_limit" and len(words) > 2:
+            return self._memory(None, words[1], words[2])
+        if self.name == b"set_device_pinned_mem_limit" and len(words) > 3:
+            return self._memory(self._number(1), words[2], words[3])
+        if self.name == b"set_default_client_priority" and len(words) > 1 and words[1] in {b"0", b"1"}:
+            value = words[1].decode()
+            detail = f"default client priority set to {value}"
+            return [self._make("limit_set", detail, what="client_priority", scope="default", value=value)]
+        told = self.name.startswith(b"set_") or self.name == _PROOF
+        return [self._make("command", f"asked for: {self._text}")] if told else []
+
+    def _percentage(self, server: int | None) -> list[Event]:
+        said = next((a for a in self._answer if _is_decimal(a)), None)
+        if said is None:
+            return [self._make("command", f"asked for: {self._text}")]
+        value = f"{float(said):g}"
+        whom = "default" if server is None else f"server {server}:"
+        detail = f"{whom} active thread percentage set to {value} %"
+        scope = "default" if server is None else "server"
+        return [self._make("limit_set", detail, server, what="active_thread_percentage", scope=scope, value=value)]
+
+    def _memory(self, server: int | None, device: bytes, wanted: bytes) -> list[Event]:
+        scope = "default" if server is None else "server"
+        return [
+            memory_limit(
+                self._line, scope, server, raw_text(device), taken_limit(wanted[:64].decode("latin-1")), self._text
+            )
+        ]
+
+    def _number(self, index: int) -> int | None:
+        return number(self._words[index]) if len(self._words) > index else None
+
+    def _make(self, kind: str, detail: str, server: int | None = None, pid: int | None = None, **values: str) -> Event:
+        values["command"] = self._text
+        return make_event(self._line, kind, detail, server=server, pid=pid, values=values)  # type: ignore[arg-type]
+
+
+_CHANGES: Final = frozenset({b"terminate_client", b"quit", b"shutdown_server", b"start_server"})
+
+
+def _is_decimal(text: bytes) -> bool:
+    return len(text) < 12 and text.replace(b".", b"", 1).isdigit()
+
+
+# server.log: clients, contexts, faults and limits as the server itself reports them.
+
+
+_CLIENT_CONTEXT: Final = re.compile(rb"\{(?:PID: )?(-?\d{1,10}), (?:Context(?: ID)?: )?(\d{1,10})\}")
+_PROCESS_GONE: Final = re.compile(rb"Client process (\d{1,10}) disconnected")
+_UUID: Final = re.compile(rb"\(uuid ([A-Za-z0-9-]{1,64})\) is associated")
+_ON_DEVICE: Final = re.compile(rb" on device (\d{1,4}) to be torn down")
+_PERCENTAGE: Final = re.compile(
+    rb"(?:Active Threads Percentage|activeThreadsPercentage) set to (\d{1,3}(?:\.\d{1,6})?)"
+)
+_MEMORY: Final = re.compile(rb"Device pinned memory limit for device (\S{1,64}) set to 0x([0-9a-fA-F]{1,16}) bytes")
+_PRIORITY: Final = re.compile(rb"Client Priority set to (\d{1,3})")
+_ACTIVE: Final = re.compile(rb"unable to shutdown due to (\d{1,10}) active")
+_STATUS: Final = re.compile(rb"with status (\d{1,6})")
+_LIMIT: Final = re.compile(rb"Maximum number of clients \((\d{1,6})\)")
+_SERVER_NOISE: Final = (
+    b"Using log directory",
+    b"Connecting to control",
+    b"Initializing server",
+    b"Creating server context",
+    b"Creating worker thread",
+    b"Created anonymous",
+    b"CUDA MPS Server for",
+    b"Display Driver version",
+    b"Received new client",
+    b"Received device query",
+    b"Server Priority set",
+    b"Server has been",
+    b"Server failed to",
+    b"Destroy server context",
+    b"Waiting for current",
+)
+_SERVER_NOISE_WORDS: Final = frozenset(noise.partition(b" ")[0] for noise in _SERVER_NOISE)
+_ID: Final = rb"([1-9][0-9]{0,9})"
+_USUAL: Final = (
+    rb"\[([0-9: .-]{23}) \w{1,16} {1,8}([0-9]{1,9})\] "
+    rb"(?:Client \{PID: " + _ID + rb", Context ID: ([0-9]{1,9})\} (connected|exiting[ -~]{0,150})"
+    rb"|Client process " + _ID + rb" disconnected"
+    rb"|Status of client \{PID: " + _ID + rb", Context ID: ([0-9]{1,9})\} is ACTIVE"
+    rb"|Device [^(\n]{1,100}\(uuid ([A-Za-z0-9-]{1,64})\) is associated)$"
+)
+_PASSED_OVER: Final = rb"\[[^\]\n]{29,61}\] (?:" + b"|".join(map(re.escape, _SERVER_NOISE)) + rb")"
+_TOLD: Final = re.compile(rb"^(" + _USUAL + rb"|(?!" + _PASSED_OVER + rb").+)", re.MULTILINE)
+"""Every line of a block that :meth:`ServerLines.skips` does not skip, and perhaps a few that it does; of the four that
+nearly all of a busy log are made of, the parts."""
+_VOLTA: Final = b"Volta MPS: "
+
+
+class _Fault:
+    """The lines of one fatal fault, gathered."""
+
+    __slots__ = ("clients", "contexts", "devices", "handled", "line", "listing", "named")
+
+    def __init__(self, line: Line) -> None:
+        self.line = line
+        self.named: list[int] = []
+        self.clients: list[int] = []
+        self.contexts: list[str] = []
+        self.devices: list[str] = []
+        self.handled = False
+        """Whether the server has said that it handles the fault: if it says so again, that is another one."""
+        self.listing: list[int] | list[str] | None = None
+        """What the bare numbers that follow are."""
+
+    def event(self) -> Event:
+        """Without a ``pid``: whom the log names is not who it was (fact 36), and after a trap it names nobody (37)."""
+        values = {
+            "named": " ".join(map(str, self.named)),
+            "clients": " ".join(map(str, self.clients)),
+            "contexts": " ".join(self.contexts),
+        }
+        values = {name: value for name, value in values.items() if value or name == "named"}
+        return make_event(
+            self.line, "fatal_fault", self._told(), server=self.line.pid, devices=tuple(self.devices), values=values
+        )
+
+    def _told(self) -> str:
+        where = f" on device{'s' if len(self.devices) > 1 else ''} {', '.join(self.devices)}" if self.devices else ""
+        text = f"fatal GPU fault{where}"
+        if self.clients:
+            text += f"; {_whom(self.clients)} lost"
+        if self.named:
+            return f"{text}; server.log names {_whom(self.named)}, which is not proof"
+        return f"{text}; server.log names no client"
+
+
+def _whom(pids: list[int]) -> str:
+    """The clients; one that the server calls 0 has no PID that it knows."""
+    here = [pid for pid in pids if pid]
+    parts = [client_pids(here)] if here else []
+    return " and ".join([*parts, *([ELSEWHERE] if len(here) < len(pids) else [])])
+
+
+class ServerLines:
+    """The state that reading server.log takes: the fault being told, the device of the next context, whom to end."""
+
+    __slots__ = ("_device", "_ending", "_fault", "_handlers", "_refused", "_waiting")
+
+    def __init__(self) -> None:
+        self._device: dict[int, str] = {}
+        self._ending: dict[int, tuple[int, int]] = {}
+        self._fault: _Fault | None = None
+        self._refused: int | None = None
+        self._waiting: int | None = None
+        self._handlers: dict[bytes, Callable[[Line, bytes], list[Event]]] = {
+            b"Client": self._client,
+            b"Server": self._server,
+            b"Device": self._device_line,
+            b"Status": self._status,
+            b"status": self._status,
+            b"Failed": self._failed,
+            b"MPS": self._ask,
+            b"Active": self._percentage,
+            b"activeThreadsPercentage": self._percentage,
+            b"All": self._group,
+            b"The": self._group,
+            b"Startup": self._startup,
+            b"Exiting": self._exiting,
+        }
+
+    def skips(self, raw: bytes, text: int) -> bool:
+        """Whether the line, whose text begins at ``text``, changes nothing whatever its time is."""
+        return raw.startswith(_SERVER_NOISE, text)
+
+    def bare(self, raw: bytes) -> list[Event]:
+        """A line without a time."""
+        return [Event("unknown", detail=raw_text(raw), raw=raw_text(raw))] if raw.strip() else []
+
+    @property
+    def gathers(self) -> bool:
+        """Whether the lines of a fault are being told."""
+        return self._fault is not None
+
+    def flush(self) -> list[Event]:
+        fault, self._fault = self._fault, None
+        return [fault.event()] if fault else []
+
+    def feed(self, line: Line) -> list[Event]:
+        text = line.text
+        if text.startswith(_VOLTA):
+            text = text[len(_VOLTA) :]
+        word = text.partition(b" ")[0]
+        if not text or (word in _SERVER_NOISE_WORDS and text.startswith(_SERVER_NOISE)):
+            return []
+        if self._fault is not None:
+            if self._gather(line, text):
+                return []
+            return [*self.flush(), *self.feed(line)]
+        handler = self._handlers.get(word)
+        return handler(line, text) if handler else unknown(line, line.pid)
+
+    def feed_all(self, block: bytes, clock: Clock, feed: Callable[[bytes], list[Event]]) -> Iterator[Event]:
+        """What ``feed`` tells of the lines of ``block``, one after the other; the usual ones are told in one step."""
+        for raw, stamp, by, client, context, what, gone, active, opened, device in _TOLD.findall(block):
+            if not stamp or self._fault is not None:
+                yield from feed(raw[:LINE_BYTES])
+                continue
+            try:
+                time = clock.read(stamp)
+            except (ValueError, OverflowError):
+                yield from feed(raw)
+                continue
+            server = int(by)
+            if device:
+                self._device[server] = device.decode()
+                continue
+            text = raw.decode()
+            if active:
+                pid, number, uuid = int(active), int(opened), self._device.get(server)
+                detail, devices = _opened(pid, number, uuid)
+                yield Event("context_active", time, None, server, pid, number, devices, detail, text)
+            elif gone or (context == b"0" and what != b"connected"):
+                pid = int(gone or client)
+                detail = f"client {pid} disconnected"
+                yield Event("client_disconnected", time, None, server, pid, None, (), detail, text)
+            elif what != b"connected":
+                pid, number = int(client), int(context)
+                detail = f"client {pid} closed context {number}"
+                yield Event("context_closed", time, None, server, pid, number, (), detail, text)
+            elif context == b"0":
+                pid = int(client)
+                yield Event("client_connected", time, None, server, pid, None, (), f"client {pid} connected", text)
+
+    def _client(self, line: Line, text: bytes) -> list[Event]:
+        server = line.pid
+        if found := _CLIENT_CONTEXT.search(text):
+            pid, context = int(found[1]), int(found[2])
+            rest = text[found.end() :]
+            if rest == b" connected":
+                if context:
+                    return []  # told again, with its device, when it is ACTIVE
+                return [make_event(line, "client_connected", f"client {pid} connected", server=server, pid=pid)]
+            if rest.startswith(b" exit"):
+                if context == 0:
+                    return [self._gone(line, pid)]
+                detail = f"client {pid} closed context {context}"
+                # Older drivers end the line here, and their word on the last context is the only one on the process.
+                values = {"exit": "1"} if rest == b" exit" else EMPTY
+                return [
+                    make_event(line, "context_closed", detail, server=server, pid=pid, context=context, values=values)
+                ]
+            if b"fatal GPU error" in rest or b"torn down" in rest:
+                self._fault = _Fault(line)
+                self._gather(line, text)
+                return []
+        elif found := _PROCESS_GONE.match(text):
+            return [self._gone(line, int(found[1]))]
+        elif text.startswith(b"Client termination succeeded"):
+            pid, context = self._ending.get(server, (0, 0))
+            if not pid:
+                return unknown(line, server)
+            detail = f"client {pid} was ended by the server"
+            return [make_event(line, "terminate_succeeded", detail, server=server, pid=pid, context=context)]
+        elif found := _PRIORITY.match(text):
+            value = found[1].decode()
+            values = {"what": "client_priority", "scope": "server", "value": value}
+            detail = f"server {server}: client priority set to {value}"
+            return [make_event(line, "limit_set", detail, server=server, values=values)]
+        elif text.startswith(b"Client disconnected"):
+            return [make_event(line, "context_closed", f"a client of server {server} closed a context", server=server)]
+        return unknown(line, server)
+
+    def _gone(self, line: Line, pid: int) -> Event:
+        return make_event(line, "client_disconnected", f"client {pid} disconnected", server=line.pid, pid=pid)
+
+    def _status(self, line: Line, text: bytes) -> list[Event]:
+        found = _CLIENT_CONTEXT.search(text)
+        if not found or not text.endswith(b" is ACTIVE"):
+            return unknown(line, line.pid)
+        pid, context = int(found[1]), int(found[2])
+        uuid = self._device.get(line.pid)
+        detail, devices = _opened(pid, context, uuid)
+        return [make_event(line, "context_active", detail, server=line.pid, pid=pid, context=context, devices=devices)]
+
+    def _device_line(self, line: Line, text: bytes) -> list[Event]:
+        if found := _UUID.search(text):
+            self._device[line.pid] = found[1].decode()
+            return []
+        if found := _MEMORY.match(text):
+            return [memory_limit(line, "server", line.pid, raw_text(found[1]), int(found[2], 16))]
+        return unknown(line, line.pid)
+
+    def _percentage(self, line: Line, text: bytes) -> list[Event]:
+        found = _PERCENTAGE.match(text)
+        if not found:
+            return unknown(line, line.pid)
+        value = f"{float(found[1]):g}"
+        values = {"what": "active_thread_percentage", "scope": "server", "value": value}
+        detail = f"server {line.pid}: active thread percentage set to {value} %"
+        return [make_event(line, "limit_set", detail, server=line.pid, values=values)]
+
+    def _ask(self, line: Line, text: bytes) -> list[Event]:
+        if found := NOT_STARTED.match(text):
+            return [failed_start(line, line.pid, found[1])]
+        found = _CLIENT_CONTEXT.search(text)
+        if not found or not text.startswith(b"MPS server requesting client"):
+            return unknown(line, line.pid)
+        pid, context = int(found[1]), int(found[2])
+        self._ending[line.pid] = pid, context
+        detail = f"client {pid} is asked to end"
+        return [make_event(line, "terminate_requested", detail, server=line.pid, pid=pid, context=context)]
+
+    def _server(self, line: Line, text: bytes) -> list[Event]:
+        server = line.pid
+        if text.startswith(b"Server has started"):
+            return [make_event(line, "server_ready", f"server {server} is ready", server=server)]
+        if text.startswith(b"Server is handling a fatal"):
+            self._fault = _Fault(line)
+            self._gather(line, text)
+            return []
+        if text.startswith(b"Server teardown in progress"):
+            found = _CLIENT_CONTEXT.search(text)
+            pid = int(found[1]) if found else None
+            self._refused = pid
+            detail = f"client {pid} was refused: server {server} is in FAULT"
+            return [make_event(line, "client_refused", detail, server=server, pid=pid, values={"reason": "fault"})]
+        if _ACTIVE.search(text):
+            if self._waiting == server:
+                return []
+            self._waiting = server
+            detail = f"server {server} is to shut down and waits for its clients"
+            return [make_event(line, "server_shutdown_waiting", detail, server=server)]
+        return unknown(line, server)
+
+    def _failed(self, line: Line, text: bytes) -> list[Event]:
+        server = line.pid
+        if found := NOT_STARTED.match(text):
+            return [failed_start(line, server, found[1])]
+        if found := _LIMIT.search(text):
+            detail = f"a client was refused: {found[1].decode()} clients is the most that a device takes"
+            values = {"reason": "limit", "limit": found[1].decode()}
+            return [make_event(line, "client_refused", detail, server=server, values=values)]
+        found, status = _CLIENT_CONTEXT.search(text), _STATUS.search(text)
+        if not found or not text.startswith(b"Failed to accept client"):
+            return unknown(line, server)
+        pid = int(found[1])
+        if pid == self._refused:  # the line before said why
+            self._refused = None
+            return []
+        code = status[1].decode() if status else ""
+        reason = {"807": "fault", "808": "limit", "809": "limit"}.get(code, "unknown")
+        values = {"reason": reason, "status": code}
+        detail = f"client {pid} was refused with CUDA error {code}" if code else f"client {pid} was refused"
+        return [make_event(line, "client_refused", detail, server=server, pid=pid, values=values)]
+
+    def _startup(self, line: Line, text: bytes) -> list[Event]:
+        self._waiting = None
+        self._device.pop(line.pid, None)
+        self._ending.pop(line.pid, None)
+        return [make_event(line, "server_starting", f"server {line.pid} is starting", server=line.pid)]
+
+    def _exiting(self, line: Line, text: bytes) -> list[Event]:
+        self._waiting = None
+        return [make_event(line, "server_exited", f"server {line.pid} exited", server=line.pid)]
+
+    def _group(self, line: Line, text: bytes) -> list[Event]:
+        """A list without a word of a fault before it is none: in 2022 a terminate_client made such lists too."""
+        if b"torn down" not in text:
+            return [] if text.startswith(b"The following devices") else unknown(line, line.pid)
+        self._fault = _Fault(line)
+        self._gather(line, text)
+        return []
+
+    def _gather(self, line: Line, text: bytes) -> bool:
+        """Takes a line of the group of a fatal fault; False where the group is over."""
+        fault = self._fault
+        assert fault is not None  # noqa: S101 - the callers have just looked
+        if line.pid != fault.line.pid:
+            return False
+        value = number(text.strip())
+        if value is not None:
+            if fault.listing is None:
+                return False
+            if fault.listing is fault.devices:
+                _add(fault.devices, str(value))
+            else:
+                _add(fault.clients, value)
+            return True
+        found = _CLIENT_CONTEXT.search(text)
+        if found and text.endswith(b" is INACTIVE"):  # may stand between a list and its numbers
+            _add(fault.clients, int(found[1]))
+            fault.contexts.append(f"{int(found[1])}.{int(found[2])}")
+            return True
+        if text.startswith(b"Server is handling a fatal"):
+            again, fault.handled = fault.handled, True
+            return not again
+        fault.listing = None
+        if found and (b"fatal GPU error" in text or b"torn down" in text):
+            pid = int(found[1])
+            _add(fault.clients, pid)
+            if b"fatal GPU error" in text:
+                _add(fault.named, pid)
+            if device := _ON_DEVICE.search(text):
+                _add(fault.devices, device[1].decode())
+            return True
+        if text.startswith(b"The following devices"):
+            fault.listing = fault.devices
+            return True
+        if text.startswith(b"The following client"):
+            fault.listing = fault.clients
+            return True
+        return b"torn down" in text or b"reset" in text
+
+
+def _opened(pid: int, context: int, uuid: str | None) -> tuple[str, tuple[str, ...]]:
+    """The words and the devices of a context that became active."""
+    detail = f"client {pid} opened context {context}"
+    return (f"{detail} on {uuid}", (uuid,)) if uuid else (detail, ())
+
+
+def _add(to: list[int] | list[str], what: int | str) -> None:
+    """Appends what is not there yet: the server names a client once for each reason."""
+    if what not in to:
+        to.append(what)  # type: ignore[arg-type]
+
+
+# A line of control.log or server.log in, events out; pure, one parser object a file.
+
+
+LogKind = Literal["control", "server"]
+
+
+class LogParser:
+    """Turns the lines of one log file into events.
+
+    Lines known to say nothing new give no event; lines never seen before give one of kind ``unknown``. Groups of lines
+    (a fatal fault) give their event when the group is over: call :meth:`flush` when no more lines are there.
+
+    A client chooses its argv[0], and ``ps`` copies it into control.log (facts 8 and 10): it can hold a line break and
+    something that looks like a log line. So answers to commands are not read as log lines, and what ends the answer to
+    a ``ps`` has to carry the daemon's PID and a time that fits (see :class:`ControlLines`). What remains possible is a
+    wrong history, never a wrong membership: that is believed only with ``get_client_list`` or NVML.
+    """
+
+    __slots__ = ("_clock", "_control", "_head", "_parts", "_server")
+
+    def __init__(self, kind: LogKind) -> None:
+        self._clock = Clock()
+        self._head, self._parts = b"", (0.0, b"", 0)
+        self._control = ControlLines() if kind == "control" else None
+        self._server = ServerLines() if kind == "server" else None
+
+    @property
+    def version(self) -> str | None:
+        """The control binary's version, where control.log has said it."""
+        return self._control.version if self._control else None
+
+    def become(self, other: LogParser) -> None:
+        """Goes on where ``other``, which is not used any more, has stopped."""
+        for name in self.__slots__:
+            setattr(self, name, getattr(other, name))
+
+    def live(self, clock: Callable[[], float]) -> None:
+        """From here on lines are fed as they are written; ``clock`` gives seconds that only grow."""
+        if self._control:
+            self._control.clock = clock
+
+    def feed(self, raw: bytes) -> list[Event]:
+        """Events that ``raw``, one line without its line break, completes."""
+        text = raw.find(b"] ", 30, 64) + 2
+        if text > 1 and (self._control or self._server).skips(raw, text):  # type: ignore[union-attr]
+            return []  # four lines of five: not worth taking apart
+        line = self._split(raw)
+        if self._control is not None:
+            return self._control.feed(line) if line else self._control.bare(raw)
+        assert self._server is not None  # noqa: S101 - one of the two is there, by construction
+        return self._server.feed(line) if line else self._server.bare(raw)
+
+    def feed_all(self, block: bytes) -> Iterator[Event]:
+        """Events of a block of whole lines, each with its line break: what :meth:`feed` tells of one after the other,
+        but lines that tell nothing are passed over before they are cut apart."""
+        if self._server is not None:
+            yield from self._server.feed_all(block, self._clock, self.feed)
+            return
+        assert self._control is not None  # noqa: S101 - one of the two is there, by construction
+        at, control = 0, self._control
+        while (at := control.next_line(block, at)) < len(block):
+            end = block.index(b"\n", at)
+            if events := self.feed(block[at : min(end, at + LINE_BYTES)]):
+                yield from events
+            at = end + 1
+
+    @property
+    def gathers(self) -> bool:
+        """Whether a group of lines is being told."""
+        return self._server is not None and self._server.gathers
+
+    def flush(self) -> list[Event]:
+        """Events of a group that no other line has ended yet."""
+        return self._server.flush() if self._server else []
+
+    def _split(self, raw: bytes) -> Line | None:
+        if raw[:1] != b"[" or raw[24:25] != b" ":
+            return None
+        end = raw.find(b"]", 25, 64)
+        if end < 0:
+            return None
+        try:
+            if raw[:end] != self._head:  # lines come in groups of the same moment
+                tag, _, pid = raw[25:end].rpartition(b" ")
+                self._parts = self._clock.read(raw[1:24]), tag.rstrip(), int(pid)
+                self._head = raw[:end]
+            return Line(*self._parts, raw[end + 2 :], raw)
+        except (ValueError, OverflowError):
+            return None

@@ -1,0 +1,389 @@
+"""Opens logs, for whoever may be believed, and follows them through rotation and truncation."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from mpstui.control.grammar import LINE_BYTES, LogKind, LogParser
+from mpstui.core.model import Event
+from mpstui.core.text import error_text, path_text
+from mpstui.observe.trusted import NotTrustedError, open_named, open_trusted
+
+# The one place where logs are opened: whose they are decides whether they are read.
+#
+# What the logs say leads to advice, and to processes that are ended. So a log is believed where root or the daemon's
+# own user has written it and nobody else could have. The directory of a daemon's logs may be gone (a reaper of
+# /tmp) and made again by anybody.
+
+
+Owners = frozenset[int]
+REMEDY: Final = (
+    "Another user can write there what he likes. Let the daemon write its logs (CUDA_MPS_LOG_DIRECTORY) where only its"
+    " own user can; to read these without believing them: mpstui events --log-dir"
+)
+"""For logs that are not believed."""
+
+
+class UnreadableLogError(Exception):
+    """A log that is not there, may not be read or is not believed; the text is one line for a person."""
+
+    def __init__(self, path: Path, error: OSError | NotTrustedError | str) -> None:
+        self.not_permitted = isinstance(error, PermissionError)
+        self.not_believed = isinstance(error, NotTrustedError)
+        self.missing = isinstance(error, FileNotFoundError)
+        if isinstance(error, NotTrustedError) and error.fault in {"owner", "steered"}:
+            self.reason = f"these logs belong to {error.whose}; not read ({error})"
+        elif isinstance(error, NotTrustedError):
+            self.reason = f"not read: {error}"
+        else:
+            self.reason = error if isinstance(error, str) else error_text(error)
+        # What is not trusted is named there: the log, or what is above it.
+        super().__init__(self.reason if self.not_believed else f"{path_text(path)}: {self.reason}")
+
+
+def owners_of(daemon_uid: int | None) -> Owners:
+    """Whose logs are believed: root's and the daemon's user's; root's and one's own where no daemon is known to run."""
+    return frozenset((0, os.geteuid() if daemon_uid is None else daemon_uid))
+
+
+def open_log(path: Path, owners: Owners | None) -> int:
+    """A descriptor, to read. ``owners``: see :func:`owners_of`; None where somebody named a directory to have its logs
+    read, whosever they are, and nothing is done by what they say. Raises UnreadableLogError."""
+    try:
+        return open_named(path) if owners is None else open_trusted(path, os.O_RDONLY, owners)
+    except (OSError, NotTrustedError) as error:
+        raise UnreadableLogError(path, error) from None
+
+
+def is_believed(path: Path, owners: Owners) -> bool:
+    """Whether the log is there to be read and believed."""
+    try:
+        os.close(open_log(path, owners))
+    except UnreadableLogError:
+        return False
+    return True
+
+
+def is_there(path: Path) -> bool:
+    """Whether there is anything of that name."""
+    try:
+        return os.path.lexists(path)
+    except ValueError:
+        return False
+
+
+# Follows one log file: from its end on, through rotation and truncation, at the cost of one ``stat`` a poll.
+
+
+HISTORY_BYTES: Final = 4 << 20
+CHUNK_BYTES: Final = 1 << 20
+"""Read at most this much a poll, so that a log written at full speed does not stop the screen."""
+BEHIND_BYTES: Final = 32 << 20
+"""Further behind than this, the tail skips to the newest ``HISTORY_BYTES``."""
+_BLOCK: Final = 256 << 10
+
+
+class LogTail:
+    """The lines of ``path`` as they are written, while ``owners`` are those who write it (see ``open_log``). No method
+    raises for anything the file does.
+
+    ``marker`` is what the line holds from which on history matters; the newest such line within the last ``history``
+    bytes is where the first poll starts, else that many bytes before the end.
+    """
+
+    __slots__ = (
+        "_access",
+        "_buffer",
+        "_fd",
+        "_history",
+        "_identity",
+        "_left",
+        "_marker",
+        "_offset",
+        "_overlong",
+        "_owners",
+        "believed",
+        "error",
+        "from_start",
+        "path",
+        "skipped",
+    )
+
+    def __init__(
+        self, path: Path, marker: bytes = b"", history: int = HISTORY_BYTES, owners: Owners | None = None
+    ) -> None:
+        self.path = path
+        self.error: str | None = None
+        """Why there are no lines, one sentence; None while the file can be read."""
+        self.believed = True
+        """False while it is somebody else's, who could write what he likes."""
+        self.skipped = False
+        """True once lines were left out because the log grew faster than it was read."""
+        self.from_start = True
+        """False where older lines than the first one were left out and no marker was found."""
+        self._marker = marker
+        self._history: int | None = history
+        self._fd: int | None = None
+        self._identity: tuple[int, int] | None = None
+        self._access = (0, 0, 0)
+        """Owner, mode and number of names that were judged."""
+        self._owners = owners
+        self._left: tuple[tuple[int, int], int, bool] | None = None
+        """Which file was read how far when its owner was no longer believed."""
+        self._offset = 0
+        self._buffer = b""
+        self._overlong = False
+
+    def poll(self) -> list[bytes]:
+        """New whole lines without their line breaks; at most ``CHUNK_BYTES`` of them, so poll until none comes."""
+        try:
+            found = os.lstat(self.path)
+        except OSError as error:
+            return self._lost(error)
+        identity = (found.st_dev, found.st_ino)
+        if identity == self._identity and (found.st_uid, found.st_mode, found.st_nlink) != self._access:
+            self._access = found.st_uid, found.st_mode, found.st_nlink
+            self._judge()
+        if identity != self._identity:
+            if self._fd is not None:
+                rest = self._rest(self._fd)
+                if rest:
+                    return rest
+            if not self._open():
+                return []
+            found = os.fstat(self._fd) if self._fd is not None else found
+        if found.st_size == self._offset:
+            return []
+        if found.st_size < self._offset:  # truncated in place: what is there now is new
+            self._offset, self._buffer, self._overlong = 0, b"", False
+        return self._read(found.st_size)
+
+    def believe(self, owners: Owners | None) -> None:
+        """From now on whoever these are; a file of anybody else is left."""
+        if owners == self._owners:
+            return
+        self._owners = owners
+        self._judge()
+
+    def _judge(self) -> None:
+        """Leaves a file that is not, or no longer, to be believed."""
+        if self._fd is None or self._identity is None:
+            return
+        try:
+            os.close(open_log(self.path, self._owners))
+        except UnreadableLogError as error:
+            self._left = self._identity, self._offset - len(self._buffer), self._overlong
+            self.close()
+            self.error, self.believed = str(error), not error.not_believed
+
+    def close(self) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+        self._fd, self._identity = None, None
+
+    def _lost(self, error: OSError) -> list[bytes]:
+        """The path cannot be reached; an open file, renamed or deleted, is read to its end first."""
+        if self._fd is not None:
+            rest = self._rest(self._fd)
+            if rest:
+                return rest
+            self.close()
+        self._history = None if isinstance(error, FileNotFoundError) else self._history
+        self._open()  # says why not; also of the way to a file that is not there
+        return []
+
+    def _rest(self, fd: int) -> list[bytes]:
+        try:
+            return self._read(os.fstat(fd).st_size)
+        except OSError:  # a file server that knows it no more
+            return []
+
+    def _open(self) -> bool:
+        self.close()
+        try:
+            fd = open_log(self.path, self._owners)
+        except UnreadableLogError as error:
+            self.error, self.believed = str(error), not error.not_believed
+            return False
+        found = os.fstat(fd)
+        self._fd, self._identity = fd, (found.st_dev, found.st_ino)
+        self._access = found.st_uid, found.st_mode, found.st_nlink
+        self._offset, self._buffer, self._overlong, self.error, self.believed = 0, b"", False, None, True
+        if self._left is not None and self._left[0] == self._identity:
+            _, self._offset, self._overlong = self._left
+            self._left = None
+        elif self._history is not None:
+            self._offset = self._start(fd, found.st_size, self._history)
+            self._history = None
+        return True
+
+    def _start(self, fd: int, size: int, history: int) -> int:
+        """Where history begins: the newest marker's line, else the first whole line within ``history`` bytes."""
+        floor = max(0, size - history)
+        if self._marker:
+            end, overlap = size, b""
+            while end > floor:
+                begin = max(floor, end - _BLOCK)
+                block = _pread(fd, end - begin, begin) + overlap
+                at = block.rfind(self._marker)
+                if at >= 0:
+                    line = block.rfind(b"\n", 0, at)
+                    if line >= 0 or begin == 0:
+                        return begin + line + 1
+                overlap, end = block[: len(self._marker) + 256], begin
+        if floor == 0:
+            return 0
+        self._overlong = True  # the first piece is the rest of a line
+        self.from_start = False
+        return floor
+
+    def _read(self, size: int) -> list[bytes]:
+        if self._fd is None:
+            return []
+        if size - self._offset > BEHIND_BYTES:
+            self._offset = size - HISTORY_BYTES
+            self._buffer, self._overlong, self.skipped, self.from_start = b"", True, True, False
+        data = _pread(self._fd, min(CHUNK_BYTES, size - self._offset), self._offset)
+        if not data:
+            return []
+        self._offset += len(data)
+        if self._overlong:
+            _, found, data = data.partition(b"\n")
+            if not found:
+                return []
+            self._overlong = False
+        lines = (self._buffer + data).split(b"\n")
+        self._buffer = lines.pop()
+        if len(self._buffer) > LINE_BYTES:
+            lines.append(self._buffer[:LINE_BYTES])
+            self._buffer, self._overlong = b"", True
+        return [line if len(line) <= LINE_BYTES else line[:LINE_BYTES] for line in lines]
+
+
+def _pread(fd: int, length: int, offset: int) -> bytes:
+    """What is there; nothing where the file cannot be read."""
+    try:
+        return os.pread(fd, max(0, length), offset)
+    except OSError:
+        return b""
+
+
+# Follows the two logs of one daemon: history first, then what is written.
+
+
+Told = tuple[LogKind, Event]
+GROUP: Final = 0.03
+"""Seconds without a line after which a group of lines is over: two looks may come closer together than the lines of one
+fault are written."""
+CONTROL_MARKER: Final = b"Starting control daemon using socket"
+SERVER_MARKER: Final = b"] Startup"
+
+
+class LogWatch:
+    """control.log and server.log of ``log_dir``, where ``owners`` have written them (see ``open_log``). :meth:`history`
+    may take a second: run it off the event loop."""
+
+    def __init__(self, log_dir: Path, owners: Owners) -> None:
+        self.log_dir = log_dir
+        self._control = LogTail(log_dir / "control.log", CONTROL_MARKER, owners=owners)
+        self._server = LogTail(log_dir / "server.log", SERVER_MARKER, owners=owners)
+        self._parsers = {"control": LogParser("control"), "server": LogParser("server")}
+        self._tails: tuple[tuple[LogKind, LogTail], ...] = (("control", self._control), ("server", self._server))
+        self._clock: Callable[[], float] | None = None
+        self._read_at = 0.0
+        self.settled = True
+        """Whether the last poll found nothing: else there may be more, or a group of lines that is not over."""
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """The files whose changes are of interest: whoever writes to others wakes nobody."""
+        return tuple(tail.path for _, tail in self._tails if tail.believed)
+
+    def believe(self, owners: Owners) -> None:
+        """From now on whoever these are: another daemon may run, or none."""
+        for _, tail in self._tails:
+            tail.believe(owners)
+
+    @property
+    def version(self) -> str | None:
+        return self._parsers["control"].version
+
+    @property
+    def trouble(self) -> str | None:
+        """Why the logs do not tell everything, one sentence; a server.log that is still to come is no trouble."""
+        if self._control.error is not None:
+            return self._control.error
+        if self._server.error is not None and is_there(self._server.path):
+            return self._server.error
+        return None
+
+    @property
+    def believed(self) -> bool:
+        """False where the logs, or one of them, could have been written by somebody else."""
+        return all(tail.believed for _, tail in self._tails)
+
+    @property
+    def complete(self) -> bool:
+        """Whether history reaches back to the daemon's start."""
+        return self._control.from_start
+
+    def history(self) -> list[Told]:
+        """Everything that is there, in the order of time."""
+        told: list[Told] = []
+        for kind, tail in self._tails:
+            while lines := tail.poll():
+                told += self._parse(kind, lines)
+            told += ((kind, event) for event in self._parsers[kind].flush())
+        return _ordered(told)
+
+    def live(self, monotonic: Callable[[], float]) -> None:
+        """From here on lines are read as they are written."""
+        self._clock = monotonic
+        for parser in self._parsers.values():
+            parser.live(monotonic)
+
+    def poll(self) -> list[Told]:
+        """What was written since; costs two ``stat`` where nothing was."""
+        told: list[Told] = []
+        self.settled = True
+        for kind, tail in self._tails:
+            lines = tail.poll()
+            now = self._clock() if self._clock is not None else 0.0
+            if lines:
+                self.settled = False
+                self._read_at = now
+                told += self._parse(kind, lines)
+            elif self._clock is None or now - self._read_at >= GROUP or not self._parsers[kind].gathers:
+                told += ((kind, event) for event in self._parsers[kind].flush())
+            else:
+                self.settled = False
+        return _ordered(told) if len(told) > 1 else told
+
+    def missed(self) -> bool:
+        """Whether lines were left out since this was last asked, as a log grew faster than it was read."""
+        skipped = [tail for _, tail in self._tails if tail.skipped]
+        for tail in skipped:
+            tail.skipped = False
+        return bool(skipped)
+
+    def close(self) -> None:
+        for _, tail in self._tails:
+            tail.close()
+
+    def _parse(self, kind: LogKind, lines: list[bytes]) -> list[Told]:
+        feed = self._parsers[kind].feed
+        return [(kind, event) for line in lines for event in feed(line)]
+
+
+def _ordered(told: list[Told]) -> list[Told]:
+    """By time; where both logs say the same moment, the daemon's word comes first, as it acted first."""
+    latest = 0.0
+    keyed: list[tuple[float, int, int, Told]] = []
+    for index, (kind, event) in enumerate(told):
+        latest = event.time if event.time is not None else latest
+        keyed.append((latest, 0 if kind == "control" else 1, index, (kind, event)))
+    keyed.sort(key=lambda entry: entry[:3])
+    return [entry[3] for entry in keyed]

@@ -1,0 +1,767 @@
+"""Keeps the snapshot up to date: watches logs, NVML and /proc, and asks a daemon only when something changed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import socket
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from mpstui.control.answer import Answer, Outcome
+from mpstui.control.channel import ControlChannel
+from mpstui.control.holder import HELD_AFTER
+from mpstui.control.mps import MpsControl
+from mpstui.core.model import EventKind, Snapshot, unspoken
+from mpstui.observe.discovery import Place, discover
+from mpstui.observe.logs import REMEDY, LogWatch, owners_of
+from mpstui.observe.merge import MEMORY_VARIABLE, Membership, fold_devices
+from mpstui.observe.nvml import GPM_SECONDS
+from mpstui.observe.poll import Asked, Need, Reconciler, Schedule, ask_for, ask_limits, ask_membership
+from mpstui.observe.problems import clients_left, is_silent
+from mpstui.observe.reducer import NodeState
+from mpstui.observe.sources import NodeSources, NvmlSample
+from mpstui.observe.state import DaemonState
+from mpstui.observe.wakeups import Exits, Wakeups, Watcher, Worker, open_watcher
+from mpstui.observe.xid import Xid, XidWatch
+
+# Keeps one daemon's part of the state up to date: follows its logs, asks it when the schedule says so.
+
+
+Clock = Callable[[], float]
+_SESSION_LOOK = 0.5
+"""Seconds between two looks at the log while somebody waits for the daemon's answers."""
+_TRIES = 3
+"""Times that the limits are asked for while somebody sets one after the other."""
+_NOTHING: frozenset[EventKind] = frozenset()
+
+
+class DaemonWatcher:
+    """One daemon. ``clock`` gives seconds since the epoch, ``monotonic`` seconds that only grow; ``notify`` is called
+    after each group of answers."""
+
+    def __init__(
+        self,
+        pipe_dir: Path,
+        node: NodeState,
+        control: MpsControl,
+        schedule: Schedule,
+        clock: Clock,
+        monotonic: Clock,
+        notify: Callable[[], None],
+    ) -> None:
+        self.pipe_dir = pipe_dir
+        self.control = control
+        self.schedule = schedule
+        self._node = node
+        self._clock = clock
+        self._monotonic = monotonic
+        self._notify = notify
+        self._logs: LogWatch | None = None
+        self._reading_history = True
+        self._named: frozenset[int] = frozenset()
+        self._asking: asyncio.Task[None] | None = None
+        self._session_at: float | None = None
+        self._unreported = _NOTHING
+        self._limits_told = 0
+
+    @property
+    def logs(self) -> tuple[Path, ...]:
+        """The files that tell of this daemon."""
+        return self._logs.paths if self._logs is not None else ()
+
+    @property
+    def settled(self) -> bool:
+        """Whether there was nothing new at the last look."""
+        return self._logs is None or self._logs.settled
+
+    def due(self) -> float:
+        """When there is something to do though nothing happens; monotonic seconds."""
+        session = math.inf if self._session_at is None else self._session_at + HELD_AFTER
+        return session if self._asking is not None else min(session, self.schedule.due())
+
+    @property
+    def running(self) -> bool:
+        place = self._node.watch(self.pipe_dir).place
+        return place is not None and place.state == "running"
+
+    async def open_logs(self, worker: Worker) -> None:
+        """Reads the history of the place's log directory, once for each directory."""
+        watched = self._node.watch(self.pipe_dir)
+        known = self._logs.log_dir if self._logs else None
+        # Where a daemon that is gone wrote its logs cannot always be found out; its successor most likely writes there.
+        log_dir = (watched.place.log_dir if watched.place else None) or known
+        owners = watched.place.log_owners if watched.place else owners_of(None)
+        if not self._reading_history and known == log_dir:
+            if self._logs is not None:
+                self._logs.believe(owners)
+            return
+        if self._logs is not None:
+            self._logs.close()
+        self._logs = LogWatch(log_dir, owners) if log_dir is not None else None
+        if self._logs is not None:
+            logs, self._reading_history = self._logs, True
+            told = await worker.call(logs.history)
+            if not logs.complete and told:
+                watched.state.control_from = next((e.time for _, e in told if e.time is not None), 0.0)
+            now = self._clock()  # the daemon's local time may be ahead of ours: history is never newer than an answer
+            for kind, event in told:
+                self._node.add_event(self.pipe_dir, event, kind, min(event.time or 0.0, now))
+                self._note_session(event.kind, self._monotonic())
+            logs.live(self._monotonic)
+            if not self.running:
+                watched.state.reset()
+        self._reading_history = False
+        self._judge()
+
+    def poll_logs(self) -> frozenset[EventKind]:
+        """Folds what the logs tell since the last time, and answers what kinds of events that was."""
+        kinds, self._unreported = self._unreported | self._fold_logs(), _NOTHING
+        return kinds
+
+    def _fold_logs(self) -> frozenset[EventKind]:
+        if self._logs is None or self._reading_history:
+            return _NOTHING
+        told = self._logs.poll()
+        now, wall = self._monotonic(), self._clock()
+        if self._logs.missed():
+            self._node.watch(self.pipe_dir).state.control_from = wall
+            self.schedule.want(True, True, now)
+        for kind, event in told:
+            self._node.add_event(self.pipe_dir, event, kind, wall)
+            self.schedule.changed(event.kind, now)
+            self._limits_told += event.kind == "limit_set"
+            self._note_session(event.kind, now)
+        return frozenset(event.kind for _, event in told) if told else _NOTHING
+
+    def step(self) -> None:
+        """Starts a reading if one is due and none is under way."""
+        if self._reading_history:
+            return
+        self._judge()
+        now = self._monotonic()
+        if self._session_stays() and self._asking is None:
+            self._session_at = None
+            self.schedule.ask_now(now)  # only the daemon's own refusal tells a held session from a slow command
+        if self._asking is None and self.schedule.due() <= now:
+            self._asking = asyncio.get_running_loop().create_task(self._ask())
+
+    async def ask_everything(self) -> None:
+        """One complete reading, whatever the schedule says, unless nobody can be asked."""
+        self._judge()
+        if self._asking is not None:
+            await asyncio.wait([self._asking])
+        self.schedule.ask_now(self._monotonic())
+        if not self.schedule.asleep:
+            await self._watched(self._ask())
+
+    async def _watched(self, asking: Coroutine[Any, Any, None]) -> None:
+        """Waits for a reading, and looks meanwhile whether the log tells of a session that stays open."""
+        self._asking = task = asyncio.get_running_loop().create_task(asking)
+        while not task.done():
+            await asyncio.wait([task], timeout=_SESSION_LOOK)
+            self._unreported |= self._fold_logs()
+            self._session_stays()
+
+    @property
+    def told(self) -> bool:
+        """Whether the logs tell who is there: they are believed and were read from the daemon's start on.
+
+        Of several servers server.log may tell the last one's clients alone; one that is starting or in FAULT is asked
+        how it is; a memory limit of the daemon's environment is in no log.
+        """
+        watched = self._node.watch(self.pipe_dir)
+        state, place = watched.state, watched.place
+        return (
+            watched.watch == "logs"
+            and self._logs is not None
+            and self._logs.complete
+            and state.control_from == -math.inf
+            and len(state.servers) < 2
+            and all(server.status == "ACTIVE" for server in state.servers.values())
+            and place is not None
+            and place.limits is not None
+            and MEMORY_VARIABLE not in place.limits
+            and place.daemon is not None
+            and state.daemon_pid == place.daemon.pid
+        )
+
+    async def ask_for(self, need: Need) -> None:
+        """What ``need`` names, where the logs tell the rest; everything where they do not."""
+        self._judge()
+        if self._asking is not None or not self.told:
+            await self.ask_everything()
+        elif not self.schedule.asleep:
+            await self._watched(self._ask_for(need))
+
+    async def _ask_for(self, need: Need) -> None:
+        try:
+            outcome, differs = await self._read_needed(need)
+            if outcome is Outcome.OK and differs:
+                await self._read(True, True)
+        finally:
+            self._asking = None
+
+    async def _read_needed(self, need: Need) -> tuple[Outcome, bool]:
+        """What ``need`` names, folded into what the logs tell; and whether the answers say something else than those,
+        so that a complete reading has to follow."""
+        state, begun = self._node.watch(self.pipe_dir).state, self._clock()
+        asked = await ask_for(self.control, self._clock, need, tuple(state.servers))
+        self._unreported |= self._fold_logs()
+        self._probed(asked, begun)
+        if asked.query is not None:
+            fold_devices(state, asked.query)
+        differs = asked.membership is not None and self._differs(asked.membership, need)
+        if asked.membership is not None:
+            # Which servers there are is the logs' word here, and one may have gone or come meanwhile.
+            reading = asked.membership._replace(servers=tuple(state.servers))
+            self._node.fold_membership(self.pipe_dir, reading, self._clock())
+        if asked.limits is not None:
+            self._node.fold_limits(self.pipe_dir, asked.limits)
+        return asked.answer.outcome, differs
+
+    def _differs(self, reading: Membership, need: Need) -> bool:
+        """Whether a server or a client is otherwise than the logs have told by now."""
+        servers = self._node.watch(self.pipe_dir).state.servers
+        listed = {pid for pids in reading.clients.values() for pid in pids} - {0}
+        return (
+            not listed <= self._clients()
+            or (need.clients and not servers.keys() <= reading.clients.keys())
+            or (need.servers and any(reading.status.get(pid) != server.status for pid, server in servers.items()))
+        )
+
+    async def close(self) -> None:
+        if self._asking is not None:
+            self._asking.cancel()
+            await asyncio.gather(self._asking, return_exceptions=True)
+        if self._logs is not None:
+            self._logs.close()
+
+    async def _ask(self) -> None:
+        membership, limits = self.schedule.begin(self._monotonic())
+        outcome = Outcome.BLOCKED
+        try:
+            outcome = await self._read(membership, limits)
+        finally:
+            self.schedule.end(self._monotonic(), outcome)
+            self._asking = None
+            self._notify()
+
+    async def _read(self, membership: bool, limits: bool) -> Outcome:
+        state, begun = self._node.watch(self.pipe_dir).state, self._clock()
+        if not membership and not limits and self.told and state.ordinals:
+            there = self._clients()
+            unnamed = there - self._named
+            outcome, differs = await self._read_needed(Need(names=bool(unnamed), clients=not unnamed))
+            if outcome is Outcome.OK:
+                self._named = there
+            if differs:
+                self.schedule.want(True, False, self._monotonic())
+            return outcome
+        if membership or not limits or not state.ordinals:
+            asked = await ask_membership(self.control, self._clock, self._named, not state.ordinals or limits)
+            self._probed(asked, begun)
+            if asked.membership is None:
+                return asked.answer.outcome
+            self._named = (self._named & self._listed(asked)) | asked.named
+            self._node.fold_membership(self.pipe_dir, asked.membership, self._clock())
+            self._notify()
+        if limits:
+            asked = await self._ask_limits(state)
+            self._probed(asked, begun)
+            if asked.limits is None:
+                return asked.answer.outcome
+            self._node.fold_limits(self.pipe_dir, asked.limits)
+        return Outcome.OK
+
+    async def _ask_limits(self, state: DaemonState) -> Asked:
+        """The limits, and the log up to them: who connected before one was set is told apart by their order only."""
+        for _ in range(_TRIES):
+            self._unreported |= self._fold_logs()
+            told = self._limits_told
+            asked = await ask_limits(self.control, self._clock, tuple(state.servers), tuple(state.ordinals))
+            self._unreported |= self._fold_logs()
+            if self._limits_told == told:
+                break
+        return asked
+
+    def _session_stays(self) -> bool:
+        """Whether the log has shown one open session for long enough; the channel is told."""
+        stays = self._session_at is not None and self._monotonic() - self._session_at >= HELD_AFTER
+        if stays:
+            self.control.session_stays(True)
+        return stays
+
+    def _note_session(self, kind: EventKind, now: float) -> None:
+        if kind in {"session_opened", "session_closed", "daemon_started"}:
+            self._session_at = now if kind == "session_opened" else None
+            self.control.session_stays(False)
+
+    def _clients(self) -> frozenset[int]:
+        """As the logs and the answers so far tell."""
+        return frozenset(clients_left(self._node.watch(self.pipe_dir).state))
+
+    def _listed(self, asked: Asked) -> frozenset[int]:
+        clients = asked.membership.clients.values() if asked.membership else ()
+        return frozenset(pid for pids in clients for pid in pids)
+
+    def _probed(self, asked: Asked, begun: float) -> None:
+        answer: Answer[object] = asked.answer
+        self._node.set_probe(self.pipe_dir, answer, self._clock(), begun)
+
+    def _judge(self) -> None:
+        """Whether there is anybody to ask, and whether the logs can be relied on to tell when."""
+        watched = self._node.watch(self.pipe_dir)
+        blocker = watched.state.blocked_by
+        unanswered = is_silent(watched.probe, watched.state.blocked_known)
+        blocked = blocker is not None and watched.state.client(blocker) is not None and unanswered
+        place = watched.place
+        silent = unspoken(place.protocol, place.static_partitioning) if place is not None else None
+        self.control.keep_silent(silent)
+        self.schedule.asleep = not self.running or blocked or silent is not None
+        trouble = self._logs.trouble if self._logs else "it is not known where its logs are"
+        if not self.running or (place is not None and place.protocol == "v3"):
+            watched.watch, watched.watch_detail = "none", None  # v3 writes other logs
+        elif trouble is None:
+            watched.watch, watched.watch_detail = "logs", None
+        elif silent is not None:
+            watched.watch, watched.watch_detail = "none", f"It is not asked, and its logs cannot be followed: {trouble}"
+        else:
+            watched.watch = "polling"
+            asked = "The daemon is asked every few seconds, and each question goes to its log"
+            believed = self._logs is None or self._logs.believed
+            watched.watch_detail = f"{asked}: {trouble}" if believed else f"{trouble[:1].upper()}{trouble[1:]}. {asked}"
+        watched.watch_remedy = REMEDY if self._logs and not self._logs.believed else None
+        self.schedule.polling = watched.watch == "polling"
+        self.schedule.told = self.told
+        watched.version = self._logs.version if self._logs else None
+
+
+# Keeps the snapshot up to date: watches logs, NVML and /proc, and asks a daemon only when something changed.
+
+
+Discover = Callable[[Sequence[Path], Sequence[Path]], Sequence[Place]]
+Members = Mapping[str, Mapping[int, int | None]]
+TICK = 0.1
+"""Seconds between two looks at the logs where the kernel does not tell of changes, or while something is going on."""
+REST = 1.0
+"""Seconds between two looks at the logs where the kernel tells."""
+MEMBERSHIP_INTERVAL = 0.25
+"""Seconds between two looks at NVML's list of MPS clients where a daemon's logs do not tell of changes sooner."""
+DISCOVERY_INTERVAL = 10.0
+"""While every known daemon runs: that one has ended is seen in /proc or in its log, and looked into at once."""
+EXPECTING_INTERVAL = 3.0
+"""While one is awaited."""
+STARTING_INTERVAL = 0.5
+STARTING_TIME = 5.0
+"""Seconds that a daemon may take from the first line of its log to being there."""
+IDENTITY_PATIENCE = 0.5
+"""Seconds that a snapshot waits for /proc's word on processes that are new; a user directory may be slow."""
+BETWEEN_SAMPLES = 2 * GPM_SECONDS
+"""Seconds between two readings of NVML that tell what is counted between them."""
+TOGETHER = 0.05
+"""Seconds that NVML and /proc wait for each other: one snapshot tells of both, and the screen is painted once."""
+DAEMON_CHANGED = frozenset(("daemon_started", "daemon_exited"))
+
+
+class Collector:
+    """Drives the observation of a node. All methods belong to one event loop; callbacks are called in it.
+
+    ``pipe_dirs``: empty to discover them again and again. ``refresh``: seconds between two readings of NVML and /proc.
+    ``reconcile``: seconds from the last change to one complete reading of a daemon; 0 for never. ``patience``: seconds
+    after which a reading of NVML is called hung; it is left to itself, and taken up if it returns. In a node where
+    nothing changes, no command is sent at all.
+    """
+
+    def __init__(
+        self,
+        pipe_dirs: Sequence[Path],
+        sources: NodeSources,
+        *,
+        log_dirs: Sequence[Path] = (),
+        refresh: float = 1.0,
+        reconcile: float = 60.0,
+        find: Discover = discover,
+        control: Callable[[Path], MpsControl] | None = None,
+        clock: Clock = time.time,
+        monotonic: Clock = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        patience: float = 5.0,
+        watcher: Callable[[], Watcher | None] = open_watcher,
+    ) -> None:
+        self._pipe_dirs = tuple(pipe_dirs)
+        self._log_dirs = tuple(log_dirs)
+        self._sources = sources
+        # An NvmlSource may tell the MPS clients alone, at a fraction of a sample's cost.
+        self._membership: Callable[[], Members] | None = getattr(sources.nvml, "membership", None)
+        self._refresh = refresh
+        self._reconcile = reconcile
+        self._find = find
+        self._make_control = control or self._channel
+        self._clock = clock
+        self._monotonic = monotonic
+        self._sleep = sleep
+        self._patience = patience
+        self._node = NodeState(socket.gethostname(), "simulated" if sources.simulated else "real")
+        self._watchers: dict[Path, DaemonWatcher] = {}
+        self._controls: dict[Path, MpsControl] = {}
+        self._gpu = Worker("mpstui-nvml")
+        self._files = Worker("mpstui-files")
+        self._exits = Exits(self._look_after)
+        self._wakeups = Wakeups(watcher, sleep)
+        self._xids: XidWatch | None = None
+        self._callbacks: list[Callable[[Snapshot], None]] = []
+        self._snapshot: Snapshot | None = None
+        self._loop_task: asyncio.Task[None] | None = None
+        self._jobs: dict[str, asyncio.Task[Any]] = {}
+        self._next: dict[str, float] = {}
+        self._reconciler = Reconciler()
+        self._dirty = False
+        self._starting_until = -math.inf
+        self._identified: frozenset[int] = frozenset()
+        self._unidentified_since: float | None = None
+
+    @property
+    def snapshot(self) -> Snapshot | None:
+        """The latest one; None until something has been seen."""
+        return self._snapshot
+
+    def subscribe(self, callback: Callable[[Snapshot], None], /) -> Callable[[], None]:
+        """Calls ``callback`` with each snapshot that differs from the one before, until the answer is called."""
+        self._callbacks.append(callback)
+
+        def unsubscribe() -> None:
+            with contextlib.suppress(ValueError):
+                self._callbacks.remove(callback)
+
+        return unsubscribe
+
+    def control_for(self, pipe_dir: Path) -> MpsControl:
+        """The one control channel of a daemon, shared with the actions."""
+        found = self._controls.get(pipe_dir)
+        if found is None:
+            found = self._controls[pipe_dir] = self._make_control(pipe_dir)
+        return found
+
+    def watch(self, pipe_dir: Path) -> None:
+        """Take one more directory in, where they were named; those that are discovered come by themselves."""
+        if self._pipe_dirs and pipe_dir not in self._pipe_dirs:
+            self._pipe_dirs += (pipe_dir,)
+            self._sources.add(pipe_dir)
+        self.request_refresh()
+
+    def request_refresh(self, pipe_dir: Path | None = None, /) -> None:
+        """Ask the daemon, or all of them, now."""
+        if self._loop_task is None:
+            return  # nobody looks any more: what is asked now would be ended before it is answered
+        now = self._monotonic()
+        self._next["discovery"] = now
+        for path, watcher in self._watchers.items():
+            if pipe_dir in {None, path}:
+                watcher.schedule.ask_now(now)
+                watcher.step()
+        self._wakeups.stir()
+
+    async def start(self) -> None:
+        """Starts watching; answers at once, the first snapshot follows as soon as there is something to show."""
+        if self._loop_task is None:
+            self._loop_task = asyncio.get_running_loop().create_task(self._watch())
+            if self._sources.xids is not None:
+                self._xids = XidWatch(self._sources.xids, self._hear(asyncio.get_running_loop()))
+                self._xids.start()
+
+    async def stop(self) -> None:
+        """Ends everything, a command under way included; does not wait for a hung driver."""
+        tasks = [task for task in (self._loop_task, *self._jobs.values()) if task is not None]
+        self._loop_task = None
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*(watcher.close() for watcher in self._watchers.values()))
+        self._watchers.clear()
+        self._exits.close()
+        self._wakeups.close()
+        if self._xids is not None:
+            self._xids.close()
+            self._xids = None
+        self._gpu.close(self._sources.nvml.close)
+        self._files.close()
+
+    def _hear(self, loop: asyncio.AbstractEventLoop) -> Callable[[list[Xid]], None]:
+        """What a thread calls with the Xids that it was told."""
+
+        def take(xids: list[Xid]) -> None:
+            if self._xids is not None:
+                self._node.add_xids(xids)
+                self._answered()
+
+        def told(xids: list[Xid]) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop has been closed meanwhile
+                loop.call_soon_threadsafe(take, xids)
+
+        return told
+
+    async def prime(self) -> Snapshot:
+        """A first look at places, logs and /proc, in whatever event loop; no daemon is asked. NVML, which takes longest
+        to start, is begun with. For whoever has something else to do before :meth:`start`."""
+        self._gpu.call(self._sources.nvml.sample)
+        await self._discover()
+        await self._read_facts()
+        shown = self._emit()
+        self._jobs.clear()
+        return shown
+
+    async def once(self, *, rates: bool = False, need: Need | None = None) -> Snapshot:
+        """One complete reading: places, logs, NVML, every daemon that runs, and /proc. CPU percentages stay unknown.
+
+        ``need``: a daemon whose logs tell the rest is asked this only.
+        ``rates``: NVML is read a second time where a device's SM activity is not known; it is counted between two.
+        """
+        sample = asyncio.get_running_loop().create_task(self._read_sample())
+        await self._discover()
+        watchers = self._watchers.values()
+        asking = (watcher.ask_everything() if need is None else watcher.ask_for(need) for watcher in watchers)
+        await asyncio.gather(*asking)
+        await asyncio.wait([sample], timeout=self._patience + 1)
+        sample.cancel()
+        if rates and self._node.lacks_rates:
+            await self._sleep(BETWEEN_SAMPLES)
+            again = asyncio.get_running_loop().create_task(self._read_sample())
+            await asyncio.wait([again], timeout=self._patience + 1)
+            again.cancel()
+        await self._read_facts()
+        if need is not None and need.clients and self._node.unproved():
+            await asyncio.gather(*(watcher.ask_everything() for watcher in watchers))  # ``ps`` tells the namespace
+            await self._read_facts()
+        return self._emit()
+
+    async def _watch(self) -> None:
+        told = True
+        while True:
+            self._step(told)
+            told = await self._rest()
+
+    async def _rest(self) -> bool:
+        """Waits until something is due, is asked for, or was written. Answers whether there may be something new in
+        the logs; False where they were relied on to tell and did not."""
+        seconds = self._idle()
+        if seconds > TICK:
+            return await self._wakeups.rest(seconds)
+        await self._sleep(TICK)
+        return True
+
+    def _idle(self) -> float:
+        """How many seconds nothing has to be done for, unless a notice comes; 0 where none would come."""
+        watchers = self._watchers.values()
+        if self._dirty or not self._wakeups.relied:
+            return 0
+        if any(watcher.schedule.polling or not watcher.settled for watcher in watchers):
+            return 0
+        due = min([self._next["discovery"], self._next["reading"], *(watcher.due() for watcher in watchers)])
+        return min(REST, due - self._monotonic())
+
+    def _step(self, told: bool) -> None:
+        """Whatever is due is looked at or started; nothing here waits."""
+        if self._due("discovery", DISCOVERY_INTERVAL):
+            self._job("discovery", self._discover)
+        if self._due("reading", self._refresh):
+            self._job("reading", self._read)
+        blind = any(watcher.schedule.polling for watcher in self._watchers.values())
+        if blind and self._membership is not None and self._due("members", MEMBERSHIP_INTERVAL):
+            self._job("members", self._read_members)
+        if self._due("wakeups", REST) or told:
+            self._wakeups.watch([path for watcher in self._watchers.values() for path in watcher.logs])
+        for watcher in self._watchers.values():
+            kinds = watcher.poll_logs()
+            self._dirty = self._dirty or bool(kinds)
+            if not kinds.isdisjoint(DAEMON_CHANGED):
+                self._next["discovery"] = self._monotonic()
+                self._starting_until = self._monotonic() + STARTING_TIME
+            if "client_connected" in kinds:
+                self._job("facts", self._read_facts)
+                if self._membership is not None:
+                    self._job("members", self._read_members)
+            if not told and not watcher.settled:
+                self._wakeups.missed()
+            watcher.step()
+        self._emit_if_dirty()
+
+    def _due(self, name: str, interval: float) -> bool:
+        now = self._monotonic()
+        if now < self._next.get(name, now):
+            return False
+        self._next[name] = now + interval
+        return True
+
+    def _job(self, name: str, job: Callable[[], Coroutine[Any, Any, None]]) -> asyncio.Task[None]:
+        """Starts ``job`` unless the one before is still under way; answers the one that is."""
+        running = self._jobs.get(name)
+        if running is not None and not running.done():
+            return running
+        if running is not None and not running.cancelled():
+            running.exception()  # a reading that failed is taken again; what it said is in the snapshot
+        started = self._jobs[name] = asyncio.get_running_loop().create_task(job())
+        return started
+
+    async def _discover(self) -> None:
+        places = await self._files.call(self._look)
+        for watching in self._watchers.values():
+            watching.poll_logs()  # a daemon that has ended in order has said so before
+        changed = self._node.set_places(places, self._clock())
+        now = self._monotonic()
+        left = [path for path in self._watchers if path not in self._node.watched]
+        gone = [self._watchers.pop(path) for path in left]
+        for path in left:
+            self._controls.pop(path, None)
+        await asyncio.gather(*(watcher.close() for watcher in gone))
+        for place in places:
+            watcher = self._watchers.get(place.pipe_dir)
+            if watcher is None:
+                schedule = Schedule(self._refresh, self._reconcile)
+                watcher = DaemonWatcher(
+                    place.pipe_dir,
+                    self._node,
+                    self.control_for(place.pipe_dir),
+                    schedule,
+                    self._clock,
+                    self._monotonic,
+                    self._answered,
+                )
+                self._watchers[place.pipe_dir] = watcher
+            elif place.pipe_dir in changed:
+                watcher.schedule.ask_now(now)
+        await asyncio.gather(*(watcher.open_logs(self._files) for watcher in self._watchers.values()))
+        if changed:
+            self._next["reading"] = now
+        self._next["wakeups"] = now
+        self._watch_exits()
+        if self._loop_task is not None:
+            await self._wakeups.open(self._files)
+        if not all(watcher.running for watcher in self._watchers.values()):
+            again = STARTING_INTERVAL if now < self._starting_until else EXPECTING_INTERVAL
+            self._next["discovery"] = min(self._next.get("discovery", math.inf), now + again)
+        self._answered()
+
+    def _look(self) -> tuple[Place, ...]:
+        found = self._find(self._pipe_dirs, self._log_dirs)
+        kept = found if self._pipe_dirs else (p for p in found if not self._sources.foreign(p.pipe_dir))
+        return tuple(
+            place if claim is None else place._replace(detail="; ".join(filter(None, (place.detail, claim))))
+            for place in kept
+            for claim in (self._sources.claim(place.pipe_dir),)
+        )
+
+    async def _read(self) -> None:
+        """NVML and /proc; neither is kept waiting for long by the other."""
+        both = self._job("sample", self._read_sample), self._job("facts", self._read_facts)
+        await asyncio.wait(both, timeout=TOGETHER)
+        self._touch()
+
+    async def _read_sample(self) -> None:
+        reading = self._gpu.call(self._sources.nvml.sample)
+        try:
+            sample = await asyncio.wait_for(asyncio.shield(reading), self._patience)
+            self._node.set_sample(sample)
+            self._explain(sample.mps_clients)
+        except asyncio.TimeoutError:
+            text = f"NVML has not answered for {self._patience:g} s; the driver may be hung."
+            self._node.set_sample(NvmlSample(self._clock(), error=text))
+            self._touch()
+            self._node.set_sample(await reading)
+        except Exception as error:  # any driver trouble is a message, never a traceback
+            self._node.set_sample(NvmlSample(self._clock(), error=f"{type(error).__name__}: {error}"))
+        self._dirty = True
+
+    async def _read_members(self) -> None:
+        if self._membership is None:
+            return
+        try:
+            members = await self._gpu.call(self._membership)
+        except Exception:  # any driver trouble; the next full sample says what is the matter
+            return
+        if self._node.set_membership(members):
+            self._dirty = True
+        self._explain(members)
+
+    def _explain(self, members: Members) -> None:
+        """NVML lists a client that no log has told of, or no longer lists one: the daemons are asked, once."""
+        if self._reconciler.lasts(self._node.unexplained(members)):
+            for watcher in self._watchers.values():
+                watcher.schedule.want(True, False, self._monotonic())
+            self._wakeups.stir()
+
+    async def _read_facts(self) -> None:
+        pids = self._node.pids()
+        if not pids:
+            return
+        facts = await self._files.call(lambda: self._sources.processes.facts(pids))
+        if self._node.set_facts(pids, facts, self._clock()):
+            self._next["discovery"] = self._monotonic()
+            self._wakeups.stir()
+        self._identified = frozenset(pids)
+        self._watch_exits()
+        self._touch()
+
+    def _watch_exits(self) -> None:
+        if self._loop_task is not None:
+            self._exits.watch(self._node.serving_pids())
+
+    def _look_after(self, _: object = None) -> None:
+        """A daemon or a server has ended: /proc is read, and again where a reading is under way, which may have been
+        there too early."""
+        under_way = self._jobs.get("facts")
+        if self._loop_task is None:
+            return
+        if under_way is not None and not under_way.done():
+            under_way.add_done_callback(self._look_after)
+        else:
+            self._job("facts", self._read_facts)
+
+    def _answered(self) -> None:
+        """Something was learnt that may change what is due."""
+        self._wakeups.stir()
+        self._touch()
+
+    def _touch(self) -> None:
+        """Something happened: a snapshot follows at once, however much is learnt before the loop comes to it."""
+        self._dirty = True
+        asyncio.get_running_loop().call_soon(self._emit_if_dirty)
+
+    def _emit_if_dirty(self) -> None:
+        if self._dirty and not self._awaits_reading() and not self._awaits_identities():
+            self._emit()
+
+    def _awaits_reading(self) -> bool:
+        """Whether a reading is under way whose end is a snapshot; the very first snapshot does not wait for NVML."""
+        reading = self._jobs.get("reading")
+        return self._snapshot is not None and reading is not None and not reading.done()
+
+    def _awaits_identities(self) -> bool:
+        """A process is shown once its start time is known and, of a client, once NVML or ``ps`` has told that it is the
+        one: a selection that was made before would hold another identity than the same process has a moment later."""
+        identified = self._node.pids() <= self._identified
+        if identified and not self._node.unproved():
+            self._unidentified_since = None
+            return False
+        if not identified:
+            self._job("facts", self._read_facts)
+        now = self._monotonic()
+        if self._unidentified_since is None:
+            self._unidentified_since = now
+        return now - self._unidentified_since < IDENTITY_PATIENCE
+
+    def _emit(self) -> Snapshot:
+        self._dirty = False
+        before, shown = self._snapshot, self._node.snapshot(self._clock())
+        self._snapshot = shown
+        if before is None or replace(before, time=shown.time) != shown:
+            for callback in tuple(self._callbacks):
+                callback(shown)
+        return shown
+
+    def _channel(self, pipe_dir: Path) -> MpsControl:
+        return MpsControl(ControlChannel(pipe_dir, self._sources.control_binary))
