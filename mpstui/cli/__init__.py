@@ -268,9 +268,9 @@ async def _headless(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) ->
             from mpstui.cli.status import exit_status, print_text, to_json
 
             if options.json:
-                print(json.dumps(to_json(snapshot), ensure_ascii=False))
+                print(json.dumps(to_json(snapshot, options.fields), ensure_ascii=False))
             else:
-                print_text(snapshot, output())
+                print_text(snapshot, output(), options.fields)
             status = exit_status(snapshot)
             if status is not ExitStatus.DONE:
                 for daemon in (d for d in snapshot.daemons if d.health != "ok" or d.unread):

@@ -9,9 +9,6 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
-from datetime import datetime, timezone
-from functools import lru_cache
 from json.encoder import encode_basestring as _quoted
 from pathlib import Path
 from typing import Any
@@ -22,6 +19,7 @@ from mpstui.core.faults import xids_of
 from mpstui.core.model import Event
 from mpstui.core.suspects import ADVICE, RUN, START, Ranking, presence, rank
 from mpstui.core.text import UNKNOWN, path_text
+from mpstui.fields import EVENT, View, as_json, iso_time
 from mpstui.history.bywhom import AuditTrail
 from mpstui.history.postmortem import state_at
 from mpstui.history.reader import LogHistory, People
@@ -56,10 +54,10 @@ def print_past(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
         return complain(str(error), _status((error,)))
     for snapshot in snapshots:
         if options.json:
-            print(json.dumps(to_json(snapshot), ensure_ascii=False))
+            print(json.dumps(to_json(snapshot, options.fields), ensure_ascii=False))
             continue
         print(f"{local_text(snapshot.time)}, from the logs alone")
-        print_text(snapshot, output())
+        print_text(snapshot, output(), options.fields)
     return max(exit_status(snapshot) for snapshot in snapshots)
 
 
@@ -174,38 +172,7 @@ def _open(
 
 def to_json(event: Event, daemon: str | None) -> dict[str, Any]:
     """The stable keys of ``events --json``; what is not known is None."""
-    fault = event.kind == "fatal_fault"
-    return {
-        "time": None if event.time is None else _iso(event.time),
-        "kind": event.kind,
-        "daemon": daemon,
-        "server_pid": event.server_pid,
-        "pid": event.pid,
-        "context_id": event.context_id,
-        "devices": list(event.devices),
-        "detail": event.detail,
-        "raw": event.raw,
-        "uid": event.uid,
-        "user": event.user,
-        "command": event.command,
-        **({"named": list(event.named), "suspects": [asdict(s) for s in event.suspects]} if fault else {}),
-        **({"xids": [int(n) for n in event.values.get("xid", "").split()] or None} if fault else {}),
-        **({"xid": int(event.values["xid"])} if event.kind == "xid" else {}),
-    }
-
-
-def _iso(when: float) -> str:
-    """``2026-11-20T21:29:12.195+00:00``."""
-    whole = int(when)
-    millis = round((when - whole) * 1e6) // 1000  # as fromtimestamp rounds, and isoformat cuts
-    if when < 0 or millis > 999:
-        return datetime.fromtimestamp(when, timezone.utc).isoformat(timespec="milliseconds")
-    return f"{_iso_second(whole)}.{millis:03d}+00:00"
-
-
-@lru_cache(maxsize=64)
-def _iso_second(whole: int) -> str:
-    return datetime.fromtimestamp(whole, timezone.utc).isoformat()[:19]
+    return as_json(EVENT, event, View(place=daemon))
 
 
 def _status(errors: Sequence[UnreadableLogError]) -> ExitStatus:
@@ -302,7 +269,7 @@ def _json_line(event: Event, daemon: str | None) -> str:
     if kind in {"fatal_fault", "xid"} or when is None:
         return json.dumps(to_json(event, daemon), ensure_ascii=False) + "\n"
     return (
-        f'{{"time": "{_iso(when)}", "kind": "{kind}", "daemon": {"null" if daemon is None else _quoted(daemon)}, '
+        f'{{"time": "{iso_time(when)}", "kind": "{kind}", "daemon": {"null" if daemon is None else _quoted(daemon)}, '
         f'"server_pid": {"null" if server is None else server}, "pid": {"null" if pid is None else pid}, '
         f'"context_id": {"null" if context is None else context}, '
         f'"devices": [{", ".join(map(_quoted, devices)) if devices else ""}], '

@@ -50,6 +50,15 @@ def _directory(text: str) -> Path:
     return Path(text)
 
 
+def _fields(text: str) -> dict[str, list[str]]:
+    from mpstui.fields import UnknownFieldError, choose
+
+    try:
+        return choose(text)
+    except UnknownFieldError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 class LateParser(argparse.ArgumentParser):
     """A parser that gets its own arguments when it is chosen: what they are imported from costs the others nothing."""
 
@@ -129,6 +138,12 @@ def build_parser() -> argparse.ArgumentParser:
 
     status = commands.add_parser("status", parents=[node], help="one snapshot of the node")
     status.add_argument("--json", action="store_true", help="print JSON, schema 1")
+    status.add_argument(
+        "--fields",
+        type=_fields,
+        metavar="A,B,C",
+        help="show these, in this order: pid,user,gpu_memory or server.pid,device.name; “mpstui schema status” has all",
+    )
     add_past(status)
     add_events(commands, node)
     add_suspects(commands, node)

@@ -14,6 +14,7 @@ from textual.containers import Container
 from mpstui.core.cells import no_daemon
 from mpstui.core.model import Daemon, Device, Problem, Server, Snapshot
 from mpstui.core.text import path_text
+from mpstui.fields import Limit
 from mpstui.operations.rescue import targets as rescue_targets
 from mpstui.operations.types import Action, Danger
 from mpstui.ui.bars import DaemonTabs, Header, KeyBar, KeyHint, ProblemBar, TooSmall
@@ -24,7 +25,6 @@ from mpstui.ui.layout import Needs, Plan, plan
 from mpstui.ui.painted import Painted
 from mpstui.ui.panel import Panel
 from mpstui.ui.panels import ClientsPanel, DevicesPanel, EventsPanel, LimitsPanel, ServersPanel
-from mpstui.ui.panels.limits import LimitRow
 from mpstui.ui.slip import Slip
 from mpstui.ui.trouble.offers import WithTrouble
 from mpstui.ui.typeahead import opens
@@ -292,8 +292,8 @@ class Overview(WithTrouble):
         row: object = focused.cursor_row if isinstance(focused, Panel) else None
         if isinstance(row, Server):
             server = row
-        elif isinstance(row, LimitRow) and row.server_pid is not None:
-            server = daemon.find_server(row.server_pid)
+        elif isinstance(row, Limit) and row.server is not None:
+            server = daemon.find_server(row.server.pid)
         elif isinstance(row, Device):
             device = row.uuid
         elif isinstance(focused, ClientsPanel) and (client := focused.cursor_row) and client.server_pid is not None:

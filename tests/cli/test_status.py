@@ -26,22 +26,23 @@ DAEMON = {
     "pid", "uid", "pipe_dir", "log_dir", "protocol", "version", "multiuser", "speaks_for", "health", "health_detail",
     "static_partitioning", "read_only", "start_failures",
     "inherited_pinned_mem_limits",
-    "watch", "watch_detail",
+    "watch", "watch_detail", "user", "start_time", "remedy", "holder", "ordinals", "limits",
     "default_active_thread_percentage", "default_client_priority", "default_pinned_mem_limits", "servers",
 }  # fmt: skip
 SERVER = {
     "pid", "uid", "user", "status", "active_thread_percentage", "pinned_mem_limits", "clients", "clients_elsewhere",
+    "start_time", "device_uuids",
 }  # fmt: skip
 CLIENT = {
     "pid", "id", "start_time", "user", "uid", "command", "pid_namespace", "pid_proved", "container", "state",
     "contexts",
     "gpu_memory", "active_thread_percentage", "sm_count", "sm_count_estimated", "pinned_mem_limits", "client_priority",
-    "limit_source", "outdated_limits",
+    "limit_source", "outdated_limits", "server_pid", "device_uuids", "cpu_percent", "terminate_requested",
 }  # fmt: skip
 DEVICE = {
     "index", "uuid", "name", "sm_count", "memory_total", "memory_used", "compute_mode", "mig", "contexts",
     "context_limit", "sm_utilization", "sm_occupancy", "dram_utilization", "gpu_utilization", "power_watts",
-    "temperature",
+    "temperature", "compute_capability",
 }  # fmt: skip
 
 
@@ -82,6 +83,7 @@ def test_what_is_not_known_is_null() -> None:
     (daemon,) = status["daemons"]
     unknown = DAEMON - {
         "pipe_dir", "health", "default_pinned_mem_limits", "inherited_pinned_mem_limits", "servers", "watch",
+        "ordinals", "limits",
     }  # fmt: skip
     assert {key for key, value in daemon.items() if value is None} == unknown
 
@@ -192,3 +194,22 @@ def test_a_directorys_name_moves_no_cursor(tmp_path: Path, mpstui: Mpstui) -> No
     assert told.status == 2
     assert "\x1b" not in told.out + told.err
     assert "\\x1b[31m" in told.err
+
+
+def test_only_the_fields_that_were_asked_for(node: SimNode, mpstui: Mpstui) -> None:
+    client = node.spawn("busy", user="alice")
+    told = mpstui("status", "--fields", "user,pid", "--pipe-dir", node.pipe_dir)
+    assert told.status == 0, told
+    assert [line.split() for line in told.out.splitlines()[1:]] == [["USER", "PID"], ["alice", str(client.pid)]]
+    told = mpstui("status", "--json", "--fields", "user,pid,server.pid", "--pipe-dir", node.pipe_dir)
+    (server,) = told.json["daemons"][0]["servers"]
+    assert server["clients"] == [{"user": "alice", "pid": client.pid}]
+    assert list(server) == ["pid", "clients"]
+    client.tell("exit")
+
+
+def test_an_unknown_field_is_a_mistake_of_the_command_line(mpstui: Mpstui) -> None:
+    told = mpstui("status", "--fields", "pid,gpu_mem")
+    assert (told.status, told.out) == (2, "")
+    assert "gpu_mem" in told.err
+    assert "nearest: gpu_memory" in told.err

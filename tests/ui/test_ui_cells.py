@@ -18,6 +18,7 @@ from mpstui.core.cells import (
     with_indices,
 )
 from mpstui.core.text import by_device
+from mpstui.fields import View
 from mpstui.ui.filter import ClientFilter
 from mpstui.ui.painted import fit, fit_line, justify, width_of
 
@@ -143,5 +144,5 @@ def test_lines_take_exactly_their_cells(width: int) -> None:
     ],
 )
 def test_filter(text: str, expected: int) -> None:
-    indices = {GPU0: 0, GPU1: 1}
-    assert sum(ClientFilter(text).matches(c, gpus_text(c, indices)) for c in clients()) == expected
+    view = View(indices={GPU0: 0, GPU1: 1})
+    assert sum(ClientFilter(text).matches(c, view) for c in clients()) == expected

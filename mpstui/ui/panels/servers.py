@@ -2,49 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import replace
 from typing import ClassVar
 
-from mpstui.core.cells import OUTDATED, count, gpu_label, limits_text, status_mark
-from mpstui.core.model import EMPTY, Daemon, ProcessKey, Server, Snapshot
-from mpstui.core.text import UNKNOWN, format_age, format_percentage
-from mpstui.ui.painted import Line, fit, fit_line, width_of
-from mpstui.ui.panel import Panel
+from mpstui.core.cells import OUTDATED, count
+from mpstui.core.model import Daemon, ProcessKey, Server, Snapshot
+from mpstui.core.text import UNKNOWN, Line
+from mpstui.fields import SERVER, Thing, View
+from mpstui.ui.panels.table import TablePanel
 
 
-class ServersPanel(Panel[Server]):
+class ServersPanel(TablePanel[Server]):
     """PID, user, status, clients, devices, age; the limits too where their own panel has no room."""
 
     NUMBER: ClassVar[int] = 3
     TITLE: ClassVar[str] = "Servers"
     KIND: ClassVar[str] = "server"
+    THING: ClassVar[Thing[Server]] = SERVER
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self._now = 0.0
-        self._indices: Mapping[str, int | None] = {}
-        self._with_limits = False
-        self._devices = 0
         self._known = True
-        self._inherited: Mapping[str, int] = EMPTY
         self._failed = 0
 
     def show(self, snapshot: Snapshot, daemon: Daemon, *, with_limits: bool) -> None:
-        self._now = snapshot.time
-        self._indices = {device.uuid: device.index for device in snapshot.devices}
-        self._with_limits = with_limits
-        self._devices = len(daemon.ordinals)
+        self.view = replace(View.of(snapshot, daemon), with_limits=with_limits)
         self._known = daemon.servers_known
-        self._inherited = daemon.inherited_mem_limits
         self._failed = daemon.start_failures.count if daemon.start_failures is not None else 0
-        context = (self._indices, with_limits, self._devices, self._known, self._inherited, self._failed)
-        self.set_rows(daemon.servers, context=context)
+        self.set_rows(daemon.servers)
 
     def key(self, row: Server) -> ProcessKey:
         return row.key
-
-    def stamp(self, row: Server) -> str:
-        return format_age(None if row.start_time is None else self._now - row.start_time)
 
     def empty(self) -> str:
         if not self._known:
@@ -54,31 +42,9 @@ class ServersPanel(Panel[Server]):
             return f"no server: {count(self._failed, 'server')} ended before {were} ready"
         return "no server: the daemon starts one with the first client"
 
-    def head(self, width: int) -> Line:
-        columns = " " + fit("PID", 9) + fit("USER", 11) + fit("STATUS", 16) + fit("CLIENTS", 9)
-        columns += (fit("THREADS", 9) + fit("MEM/DEVICE", 13)) if self._with_limits else fit("GPUS", 10)
-        return fit_line(((columns + "UP", "head"),), width)
-
-    def row_lines(self, row: Server, width: int) -> list[Line]:
-        status, style = status_mark(row)
-        gpus = sorted({gpu_label(uuid, self._indices) for client in row.clients for uuid in client.device_uuids})
+    def note(self, row: Server, width: int) -> Line:
         outdated = sum(client.outdated_limits for client in row.clients)
         terminated = sum(client.state == "TERMINATED" for client in row.clients)
-        line: list[tuple[str, str]] = [
-            (" " + fit(str(row.pid), 9), "bold"),
-            (fit(_user(row), 10) + " ", "user"),
-            (fit(status, 15) + " ", style),
-            (fit(str(len(row.clients)), 9), "text"),
-        ]
-        if self._with_limits:
-            known = row.active_thread_percentage is not None
-            line.append((fit(format_percentage(row.active_thread_percentage), 9), "text"))
-            line.append(
-                (fit(limits_text(row.pinned_mem_limits, known, 12, self._devices, self._inherited), 13), "text")
-            )
-        else:
-            line.append((fit(",".join(gpus) or UNKNOWN, 9) + " ", "text"))
-        line.append((fit(self.stamp(row), 6), "text"))
         notes: list[tuple[str, str]] = []
         if terminated:
             notes.append((f"  {terminated} ✕ terminated", "bad"))
@@ -86,10 +52,4 @@ class ServersPanel(Panel[Server]):
             notes.append((f"  {outdated} {OUTDATED} outdated limits", "warn"))
         if "FAULT" in (row.status or ""):
             notes.append(("  new clients are refused until every affected client has ended", "bad"))
-        if width_of(tuple(line)) + width_of(tuple(notes)) > width:
-            notes = []
-        return [(*line, *notes)]
-
-
-def _user(server: Server) -> str:
-    return server.user or (UNKNOWN if server.uid is None else str(server.uid))
+        return tuple(notes)

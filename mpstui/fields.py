@@ -1,0 +1,1373 @@
+"""What a daemon, server, client, device, limit, event and problem has: one row for each thing that is shown of it.
+
+From these rows alone come the overview's columns with their order and filter, the details, the text and the JSON of
+``status``, the JSON of ``events``, and the JSON Schemas. A row that is added here is shown in all of them; what is not
+said of it follows from its type. Pure: a value of the model in, text out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from functools import lru_cache, partial
+from time import localtime, strftime
+from typing import Any, Final, Generic, NamedTuple, TypeVar, get_args
+
+from mpstui.core.cells import (
+    OUTDATED,
+    devices_of,
+    gpu_label,
+    gpus_text,
+    limits_text,
+    memory_of,
+    sm_text,
+    state_mark,
+    status_mark,
+    threads_text,
+    with_indices,
+)
+from mpstui.core.model import (
+    EMPTY,
+    Client,
+    ClientState,
+    Context,
+    Daemon,
+    Device,
+    Event,
+    EventKind,
+    Health,
+    Problem,
+    ProcessKey,
+    Server,
+    SessionHolder,
+    Severity,
+    Snapshot,
+    Source,
+    StartFailures,
+    Suspect,
+)
+from mpstui.core.text import (
+    PRIORITIES,
+    UNKNOWN,
+    Line,
+    by_device,
+    format_age,
+    format_percentage,
+    format_size,
+    lower_sizes,
+    path_text,
+    printable,
+)
+from mpstui.observe.procfs import user_name
+
+SCHEMA: Final = 1
+"""Of everything that is printed as JSON: keys may come, none goes or changes its meaning."""
+NEAR_LIMIT: Final = 90
+"""Percent of its memory limit at which a client is marked."""
+_WIDE: Final = 72
+"""Cells of a list from which its columns get their wide form."""
+_SHORT_UUID: Final = len("GPU-130f1685")
+"""As much of a UUID as ``ps`` and people use; logs alone tell no index."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What a value is looked at in: the snapshot and daemon that it is of, and what the screen knows besides."""
+
+    snapshot: Snapshot = field(default_factory=lambda: Snapshot(0.0))
+    daemon: Daemon | None = None
+    place: str | None = None
+    """The daemon's pipe directory as text, for an event."""
+    indices: Mapping[str, int | None] = field(default_factory=lambda: EMPTY)
+    """NVML's index by UUID."""
+    lost: frozenset[ProcessKey] = frozenset()
+    """Clients whose contexts a fault took."""
+    own: Mapping[ProcessKey, int] = field(default_factory=lambda: EMPTY)
+    """Test clients of this program, with their numbers."""
+    beside: frozenset[str] = frozenset()
+    """The ids of the columns that are shown."""
+    with_limits: bool = False
+    """Whether the servers show their limits: there is no room for a panel of limits."""
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, daemon: Daemon | None = None, own: Mapping[ProcessKey, int] = EMPTY) -> View:
+        """A snapshot, and one of its daemons."""
+        indices = {device.uuid: device.index for device in snapshot.devices}
+        servers = daemon.servers if daemon is not None else ()
+        lost = frozenset(key for server in servers if server.fault for key in server.fault.affected)
+        return cls(snapshot, daemon, None, indices, lost, own)
+
+    def age(self, since: float | None) -> str:
+        """``8s``, ``4m``: from then to the time of the snapshot."""
+        return format_age(None if since is None else self.snapshot.time - since)
+
+
+# Types: how a value is written, in JSON and as text, and what JSON Schema says of it.
+
+
+class Type(NamedTuple):
+    """How a value that is known is written; what is not known is null and ``—``."""
+
+    schema: Mapping[str, Any]
+    text: Callable[[Any], str] = str
+    json: Callable[[Any], Any] = lambda value: value
+    unit: str | None = None
+
+
+@lru_cache(maxsize=64)
+def _iso_second(whole: int) -> str:
+    return datetime.fromtimestamp(whole, timezone.utc).isoformat()[:19]
+
+
+def iso_time(when: float) -> str:
+    """``2026-11-20T21:29:12.195+00:00``, as ``isoformat`` writes it, but fast: a log has millions of events."""
+    whole = int(when)
+    millis = round((when - whole) * 1e6) // 1000  # as fromtimestamp rounds, and isoformat cuts
+    if when < 0 or millis > 999:
+        return datetime.fromtimestamp(when, timezone.utc).isoformat(timespec="milliseconds")
+    return f"{_iso_second(whole)}.{millis:03d}+00:00"
+
+
+def clock_text(when: float) -> str:
+    """Date and time of this place, to the second."""
+    return strftime("%Y-%m-%d %H:%M:%S", localtime(when))
+
+
+def _sizes(sizes: Mapping[str, int]) -> str:
+    return "  ".join(f"{device}: {format_size(size)}" for device, size in by_device(sizes)) or "none"
+
+
+def _words(words: Mapping[str, str]) -> str:
+    return "  ".join(f"{name}: {word}" for name, word in words.items()) or "none"
+
+
+def enum(literal: Any) -> Type:
+    """One of the words of a ``Literal``."""
+    return Type({"enum": list(get_args(literal))})
+
+
+TEXT: Final = Type({"type": "string"})
+INTEGER: Final = Type({"type": "integer"})
+FLAG: Final = Type({"type": "boolean"}, lambda value: "yes" if value else "no")
+TIME: Final = Type({"type": "string", "format": "date-time"}, clock_text, iso_time)
+PATH: Final = Type({"type": "string"}, path_text, path_text)
+SIZE: Final = Type({"type": "integer", "minimum": 0}, format_size, unit="bytes")
+SHARE: Final = Type({"type": "number"}, format_percentage, unit="percent")
+LOAD: Final = Type({"type": "number"}, lambda value: f"{value:.0f} %", unit="percent")
+WATTS: Final = Type({"type": "number"}, lambda value: f"{value:.0f} W", unit="watts")
+DEGREES: Final = Type({"type": "number"}, lambda value: f"{value:.0f} °C", unit="degrees Celsius")
+SIZES: Final = Type(
+    {"type": "object", "additionalProperties": {"type": "integer", "minimum": 0}}, _sizes, dict, unit="bytes"
+)
+WORDS: Final = Type({"type": "object", "additionalProperties": {"type": "string"}}, _words, dict)
+TEXTS: Final = Type({"type": "array", "items": {"type": "string"}}, lambda texts: ", ".join(texts) or UNKNOWN, list)
+INTEGERS: Final = Type(
+    {"type": "array", "items": {"type": "integer"}}, lambda numbers: ", ".join(map(str, numbers)) or UNKNOWN, list
+)
+OBJECT: Final = Type({"type": "object"}, lambda value: "yes")
+"""One of the field's ``of``."""
+OBJECTS: Final = Type({"type": "array"}, lambda values: str(len(values)))
+"""Several of them."""
+
+
+# The rows of the table.
+
+
+class Fact(NamedTuple):
+    """A line of the details."""
+
+    label: str
+    text: str
+    style: str = ""
+    """``bold``, ``good``, ``warn``, ``bad``, or two of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column(Generic[T]):
+    """How the overview shows a field."""
+
+    at: int
+    """Its place: columns stand in the order of these numbers."""
+    width: int
+    keep: int
+    """The higher, the longer it stays on a screen that is too narrow for all: columns of the lowest go first."""
+    name: str = ""
+    """Its heading; otherwise the field's title."""
+    cell: Callable[[T, View, int], Line] | None = None
+    """What it shows in so many cells; otherwise the field's text. A style ``plain`` is the row's own."""
+    style: str = "plain"
+    """Of the field's text."""
+    align: str = "<"
+    gap: int = 1
+    """Cells at its end that stay free, so that a text that is cut does not touch the next one."""
+    wide: int = 0
+    """Its width where the list has 72 cells or more."""
+    when: Callable[[View], bool] | None = None
+    mark: Callable[[T], str] | None = None
+    """One character, behind the text, that says something more, and is never cut."""
+    falling: bool = False
+    """Whether the largest comes first."""
+
+
+class Text(NamedTuple):
+    """How the tables of ``status`` show a field."""
+
+    at: int
+    name: str
+    """Its heading."""
+    text: Callable[[Any, View], str] | None = None
+    """Otherwise the field's own."""
+
+
+class Detail(NamedTuple):
+    """How the details show a field."""
+
+    group: str
+    """The id of a heading of its thing."""
+    at: int
+    label: str = ""
+    """Otherwise the field's title."""
+    facts: Callable[[Any, View], Iterable[Fact]] | None = None
+    """All lines, where it is not one with the field's text."""
+    style: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Field(Generic[T]):
+    """One thing that is known of something."""
+
+    id: str
+    """The JSON key; stable."""
+    title: str
+    type: Type
+    value: Callable[[T, View], Any]
+    """None: not known."""
+    null: bool = False
+    """Whether it may be null in JSON."""
+    about: str = ""
+    of: Thing[Any] | None = None
+    """What its values are, where they have fields of their own."""
+    column: Column[T] | None = None
+    row: Text | None = None
+    detail: Detail | None = None
+    word: str = ""
+    """Its short name in a filter; its id is one too."""
+    matches: Callable[[T, View, str], bool] | None = None
+    """Whether the filter ``word:text`` leaves the thing, the text in lower case; otherwise by its value."""
+    searched: bool = False
+    """Whether a filter without a word looks here too."""
+    only: Callable[[T], bool] | None = None
+    """Whether the JSON has the key at all; it always has where this is not given."""
+
+    def text(self, thing: T, view: View) -> str:
+        """Its value in words, ``—`` where it is not known."""
+        if self.row is not None and self.row.text is not None:
+            return self.row.text(thing, view)
+        value = self.value(thing, view)
+        return UNKNOWN if value is None else self.type.text(value)
+
+    def heading(self) -> str:
+        """Over its column of the screen."""
+        return (self.column.name if self.column else "") or self.title.upper()
+
+    def cell(self, thing: T, view: View, cells: int) -> Line:
+        """What its column shows."""
+        column = self.column
+        if column is not None and column.cell is not None:
+            return column.cell(thing, view, cells)
+        value = self.value(thing, view)
+        return ((UNKNOWN if value is None else self.type.text(value), column.style if column else "plain"),)
+
+    def order(self, thing: T, view: View) -> tuple[bool, Any]:
+        """What it sorts by; what is not known comes after the rest."""
+        value = self.value(thing, view)
+        if isinstance(value, Mapping):
+            value = sum(value.values()) if value else None
+        if value is None:
+            return True, 0
+        if isinstance(value, str):
+            return False, value.lower()
+        if isinstance(value, Collection):
+            return False, sorted(value)
+        return False, -value if self.column is not None and self.column.falling else value
+
+    def hit(self, thing: T, view: View, text: str) -> bool:
+        """Whether ``text``, in lower case, is what a filter finds here."""
+        if self.matches is not None:
+            return self.matches(thing, view, text)
+        value = self.value(thing, view)
+        if isinstance(value, int) and not isinstance(value, bool):
+            return str(value).startswith(text)
+        return value is not None and text in self.type.text(value).lower()
+
+    def facts(self, thing: T, view: View) -> Iterable[Fact]:
+        """Its lines of the details."""
+        detail = self.detail
+        if detail is not None and detail.facts is not None:
+            return detail.facts(thing, view)
+        value = self.value(thing, view)
+        text = UNKNOWN if value is None or value == "" else self.type.text(value)
+        return (Fact((detail.label if detail else "") or self.title, text, detail.style if detail else ""),)
+
+
+@dataclass(frozen=True, slots=True)
+class Thing(Generic[T]):
+    """Something that has fields, in the order of its JSON keys."""
+
+    name: str
+    about: str
+    fields: tuple[Field[T], ...]
+    groups: Mapping[str, Callable[[T, View], str]] = field(default_factory=lambda: EMPTY)
+    """The headings of its details, in their order."""
+
+    def __getitem__(self, name: str) -> Field[T]:
+        return next(each for each in self.fields if each.id == name)
+
+    def columns(self) -> list[Field[T]]:
+        """Those that the overview shows, from the left."""
+        return sorted((each for each in self.fields if each.column), key=lambda each: each.column.at)  # type: ignore[union-attr]
+
+    def rows(self) -> list[Field[T]]:
+        """Those that the tables of ``status`` show, from the left."""
+        return sorted((each for each in self.fields if each.row), key=lambda each: each.row.at)  # type: ignore[union-attr]
+
+    def details(self, thing: T, view: View) -> Iterator[tuple[str, str, list[Fact]]]:
+        """The details: the id of each group, its heading, its lines."""
+        shown = sorted((each for each in self.fields if each.detail), key=lambda each: each.detail.at)  # type: ignore[union-attr]
+        for group, heading in self.groups.items():
+            lines = [
+                fact
+                for each in shown
+                if each.detail is not None and each.detail.group == group
+                for fact in each.facts(thing, view)
+            ]
+            yield group, heading(thing, view), lines
+
+
+# What several of them say.
+
+
+def _when(moment: float | None, view: View) -> str:
+    return UNKNOWN if moment is None else f"{clock_text(moment)}  ({view.age(moment)} ago)"
+
+
+def _started(label: str, thing: Any, view: View) -> Iterable[Fact]:
+    return (Fact(label, _when(thing.start_time, view)),)
+
+
+def _who(thing: Any, view: View) -> Iterable[Fact]:
+    user, uid = thing.user, thing.uid
+    if user is None:
+        return (Fact("user", UNKNOWN if uid is None else f"UID {uid}"),)
+    return (Fact("user", user if uid is None else f"{user} (UID {uid})"),)
+
+
+def _user_cell(thing: Any, view: View, cells: int) -> Line:
+    return ((thing.user or (UNKNOWN if thing.uid is None else str(thing.uid)), "user"),)
+
+
+def _age_cell(thing: Any, view: View, cells: int) -> Line:
+    return ((view.age(thing.start_time), "plain"),)
+
+
+def gpu_name(view: View, uuid: str | None) -> str:
+    """``GPU 0 NVIDIA H100``; the UUID where NVML does not know the device."""
+    device = view.snapshot.device(uuid) if uuid else None
+    if device is None:
+        return uuid or UNKNOWN
+    return f"GPU {UNKNOWN if device.index is None else device.index} {device.name or ''}".rstrip()
+
+
+def _priority(value: int | None) -> str:
+    return UNKNOWN if value is None else f"{PRIORITIES[value]} ({value})" if value in PRIORITIES else str(value)
+
+
+def _priority_word(value: int | None) -> str:
+    return UNKNOWN if value is None else PRIORITIES.get(value, str(value))
+
+
+def _memory_facts(
+    view: View, limits: Mapping[str, int], used: Mapping[str, int] | None, none: str = "none"
+) -> list[Fact]:
+    """Memory for each device: what is used of what may be."""
+    known = view.daemon.ordinals if view.daemon is not None else EMPTY
+    ordinals = {uuid: ordinal for ordinal, uuid in known.items()}
+    facts: list[Fact] = []
+    for uuid in dict.fromkeys([*(used or ()), *(known[o] for o in limits if o in known)]):
+        limit = limits.get(ordinals.get(uuid, ""))
+        text = none if limit is None else format_size(limit)
+        shown = text if used is None else f"{format_size(used.get(uuid))} of {text}"
+        full = used is not None and limit is not None and used.get(uuid, 0) > 0.9 * limit
+        facts.append(Fact(gpu_name(view, uuid), f"{shown}{'  ▲ nearly full' if full else ''}", "warn" if full else ""))
+    facts += [Fact(f"device {o}", format_size(size)) for o, size in limits.items() if o not in known]
+    return facts or [Fact("memory", "none known")]
+
+
+def _inherited_facts(daemon: Daemon | None, view: View) -> list[Fact]:
+    """Limits that no command reads back."""
+    if daemon is None:
+        return []
+    return [
+        Fact(
+            "", f"{format_size(size)} on {gpu_name(view, daemon.ordinals.get(ordinal))}, from the daemon's environment"
+        )
+        for ordinal, size in by_device(daemon.inherited_mem_limits)
+    ]
+
+
+def default_facts(daemon: Daemon, view: View) -> list[Fact]:
+    """The limits of servers that start from now on."""
+    return [
+        Fact("threads", format_percentage(daemon.default_active_thread_percentage)),
+        Fact("priority", _priority(daemon.default_client_priority)),
+        *_memory_facts(view, daemon.default_pinned_mem_limits, None),
+        *_inherited_facts(daemon, view),
+    ]
+
+
+def _heading(text: str) -> Callable[[Any, View], str]:
+    return lambda thing, view: text
+
+
+# A client.
+
+
+def _sms(client: Client, between: str) -> str:
+    """``≈ 32 SM``; with ``between`` after the mark of an estimate."""
+    return (
+        "" if client.sm_count is None else f"{'≈' + between if client.sm_count_estimated else ''}{client.sm_count} SM"
+    )
+
+
+def _state_cell(client: Client, view: View, cells: int) -> Line:
+    word, style = state_mark(client, lost=client.key in view.lost)
+    outdated = client.outdated_limits and "active_thread_percentage" not in view.beside
+    return ((f"{word} {OUTDATED}" if outdated else word, style),)
+
+
+def _state_row(client: Client, view: View) -> str:
+    return ("LOST" if client.key in view.lost else client.state) + (f" {OUTDATED}" if client.outdated_limits else "")
+
+
+def _state_facts(client: Client, view: View) -> Iterable[Fact]:
+    return (Fact("state", client.state, "warn" if client.state == "TERMINATED" else ""),)
+
+
+def _state_hit(client: Client, view: View, text: str) -> bool:
+    words = [client.state.lower(), *(["outdated"] if client.outdated_limits else ())]
+    return any(word.startswith(text) for word in words)
+
+
+def _gpus_row(client: Client, view: View) -> str:
+    names = (
+        uuid[:_SHORT_UUID] if (index := view.indices.get(uuid)) is None else str(index) for uuid in client.device_uuids
+    )
+    return ",".join(sorted(names)) or UNKNOWN
+
+
+def _memory_cell(client: Client, view: View, cells: int) -> Line:
+    """What it uses in all, and of what; on several devices how full the fullest is, because a limit is a device's."""
+    total, limit, percent, device = memory_of(client, view.daemon.ordinals if view.daemon is not None else EMPTY)
+    text = f"{format_size(total):>9}"
+    if limit is None:
+        unknown = f" / {UNKNOWN}" if total is not None and not client.memory_limit_known else ""
+        return ((text + unknown, "plain"),)
+    style, mark = ("warn", " ▲") if percent is not None and percent >= NEAR_LIMIT else ("plain", "")
+    if device is not None and percent is not None:
+        return ((f"{text} GPU{gpu_label(device, view.indices)} {percent:.0f} %{mark}", style),)
+    return ((f"{text} / {format_size(limit)}{mark}", style),)
+
+
+def _memory_row(client: Client, view: View) -> str:
+    return format_size(sum(client.gpu_memory.values()) if client.gpu_memory else None)
+
+
+def _threads_row(client: Client, view: View) -> str:
+    if client.active_thread_percentage is None:
+        return UNKNOWN
+    return f"{format_percentage(client.active_thread_percentage)}  {_sms(client, '') or UNKNOWN}"
+
+
+def _threads_facts(client: Client, view: View) -> Iterable[Fact]:
+    by, sms = client.limit_source.get("active_thread_percentage"), _sms(client, " ")
+    text = format_percentage(client.active_thread_percentage) + (f"  {sms}" if sms else "")
+    return (Fact("threads", f"{text}  set by {by}" if by else text),)
+
+
+def _unlimited(client: Client) -> str:
+    return "none" if client.memory_limit_known else UNKNOWN
+
+
+def _memory_limit_facts(client: Client, view: View) -> Iterable[Fact]:
+    by = client.limit_source.get("pinned_mem_limits")
+    return (Fact("memory limit", f"set by {by}" if by is not None else _unlimited(client)),)
+
+
+def _outdated_facts(client: Client, view: View) -> Iterable[Fact]:
+    if not client.outdated_limits:
+        return ()
+    why = "connected before the server's present limits were set, and keeps the old ones"
+    return (Fact("outdated", f"{OUTDATED} {why}", "warn"),)
+
+
+def _terminate_facts(client: Client, view: View) -> Iterable[Fact]:
+    if not client.terminate_requested:
+        return ()
+    return (Fact("terminate", "✕ asked for; a second one would block the daemon", "bad"),)
+
+
+def _command_cell(client: Client, view: View, cells: int) -> Line:
+    box, own = client.container, view.own.get(client.key)
+    where: Line = ((f"[{box if len(box) <= 20 else box[:19].rstrip() + '…'}] ", "label"),) if box else ()
+    mine: Line = ((f"◆ load {own} ", "accent"),) if own is not None else ()
+    return (*mine, *where, (client.command or UNKNOWN, "plain"))
+
+
+CONTEXT: Final[Thing[Context]] = Thing(
+    "context",
+    "A CUDA context of a client.",
+    (
+        Field("id", "id", INTEGER, lambda c, v: c.id),
+        Field("device_uuid", "device", TEXT, lambda c, v: c.device_uuid, null=True),
+    ),
+)
+
+CLIENT: Final[Thing[Client]] = Thing(
+    "client",
+    "A process that computes through a server.",
+    (
+        Field(
+            "pid", "PID", INTEGER, lambda c, v: c.pid,
+            about="Its process ID, where pid_proved; otherwise the daemon's number for it, and no process here.",
+            column=Column(10, 8, 99, style="bold"), row=Text(10, "PID"), detail=Detail("process", 20), searched=True,
+        ),
+        Field(
+            "id", "id", INTEGER, lambda c, v: c.id, null=True, about="The running number that ps prints.",
+            detail=Detail("mps", 30, "number in ps"),
+        ),
+        Field(
+            "start_time", "started", TIME, lambda c, v: c.start_time, null=True,
+            about="When its process was started.",
+            column=Column(100, 6, 30, "AGE", _age_cell, align=">", falling=True),
+            row=Text(80, "AGE", lambda c, v: v.age(c.start_time)),
+            detail=Detail("process", 40, facts=partial(_started, "started")),
+        ),
+        Field(
+            "user", "user", TEXT, lambda c, v: c.user, null=True,
+            column=Column(20, 11, 90, cell=_user_cell), row=Text(20, "USER"),
+            detail=Detail("process", 30, facts=_who),
+            matches=lambda c, v, t: t in (c.user or "").lower() or t == str(c.uid), searched=True,
+        ),
+        Field("uid", "UID", INTEGER, lambda c, v: c.uid, null=True),
+        Field(
+            "command", "command", TEXT, lambda c, v: c.command, null=True,
+            about="Its arguments, printable; a client chooses them itself.",
+            column=Column(110, 16, 85, cell=_command_cell), row=Text(90, "COMMAND"),
+            detail=Detail("process", 10, style="bold"), word="cmd", searched=True,
+        ),
+        Field(
+            "pid_namespace", "PID namespace", INTEGER, lambda c, v: c.pid_namespace, null=True,
+            about="The inode of its PID namespace.", detail=Detail("process", 60),
+        ),
+        Field(
+            "pid_proved", "PID proved", FLAG, lambda c, v: c.local,
+            about="Whether its number is proved to be a PID of this PID namespace. Where not, nothing here may be "
+            "signalled for it.",
+        ),
+        Field(
+            "container", "container", TEXT, lambda c, v: c.container, null=True, detail=Detail("process", 50),
+            searched=True,
+        ),
+        Field(
+            "state", "state", enum(ClientState), lambda c, v: c.state,
+            about="INACTIVE: connected without a context. TERMINATED: its contexts were ended, its process lives.",
+            column=Column(50, 13, 95, cell=_state_cell, gap=0), row=Text(50, "STATE", _state_row),
+            detail=Detail("mps", 10, facts=_state_facts), matches=_state_hit, searched=True,
+        ),
+        Field(
+            "contexts", "contexts", OBJECTS, lambda c, v: c.contexts, of=CONTEXT,
+            detail=Detail(
+                "contexts", 10,
+                facts=lambda c, v: [Fact(str(each.id), gpu_name(v, each.device_uuid)) for each in c.contexts],
+            ),
+        ),
+        Field(
+            "gpu_memory", "GPU memory", SIZES, lambda c, v: c.gpu_memory, about="Used, by the UUID of the device.",
+            column=Column(60, 22, 80, "GPU MEM / LIMIT", _memory_cell, falling=True),
+            row=Text(60, "GPU MEM", _memory_row),
+            detail=Detail(
+                "memory", 10,
+                facts=lambda c, v: _memory_facts(v, c.pinned_mem_limits, c.gpu_memory, _unlimited(c)),
+            ),
+            word="mem",
+        ),
+        Field(
+            "active_thread_percentage", "threads", SHARE, lambda c, v: c.active_thread_percentage, null=True,
+            about="The share of the SMs that it may use.",
+            column=Column(
+                70, 18, 60,
+                cell=lambda c, v, n: ((threads_text(c.active_thread_percentage, _sms(c, " ")), "plain"),),
+                gap=2, mark=lambda c: OUTDATED if c.outdated_limits else "",
+            ),
+            row=Text(70, "THREADS", _threads_row), detail=Detail("mps", 40, facts=_threads_facts), word="threads",
+        ),
+        Field("sm_count", "SMs", INTEGER, lambda c, v: c.sm_count, null=True, about="What that share comes to."),
+        Field(
+            "sm_count_estimated", "SMs estimated", FLAG, lambda c, v: c.sm_count_estimated,
+            about="Whether the rounding of this kind of device has not been measured.",
+        ),
+        Field(
+            "pinned_mem_limits", "memory limits", SIZES, lambda c, v: c.pinned_mem_limits,
+            about="By the server's device ordinal.", detail=Detail("mps", 60, facts=_memory_limit_facts),
+        ),
+        Field(
+            "client_priority", "priority", INTEGER, lambda c, v: c.client_priority, null=True,
+            about="0 normal, 1 below normal.",
+            column=Column(80, 6, 10, "PRIO"),
+            detail=Detail("mps", 50, facts=lambda c, v: (Fact("priority", _priority(c.client_priority)),)), word="prio",
+        ),
+        Field(
+            "limit_source", "limits set by", WORDS, lambda c, v: c.limit_source,
+            about="The name of a limit to where it came from: server, client, default.",
+        ),
+        Field(
+            "outdated_limits", "outdated limits", FLAG, lambda c, v: c.outdated_limits,
+            about="Whether it connected before the server's present limits were set, and so keeps the old ones.",
+            detail=Detail("mps", 70, facts=_outdated_facts),
+        ),
+        Field(
+            "server_pid", "server", INTEGER, lambda c, v: c.server_pid, null=True,
+            about="The server it computes through.",
+            column=Column(30, 8, 20, style="dim"), row=Text(30, "SERVER"), detail=Detail("mps", 20), word="server",
+        ),
+        Field(
+            "device_uuids", "GPU", TEXTS, lambda c, v: sorted(c.device_uuids),
+            about="Every device that it is known to be on, by context or by memory.",
+            column=Column(40, 5, 70, cell=lambda c, v, n: ((gpus_text(c, v.indices), "plain"),)),
+            row=Text(40, "GPU", _gpus_row), word="gpu",
+            matches=lambda c, v, t: t in gpus_text(c, v.indices).split(","),
+        ),
+        Field(
+            "cpu_percent", "CPU", LOAD, lambda c, v: c.cpu_percent, null=True, about="Of one core.",
+            column=Column(90, 7, 40, align=">", falling=True), detail=Detail("process", 70), word="cpu",
+        ),
+        Field(
+            "terminate_requested", "terminate requested", FLAG, lambda c, v: c.terminate_requested,
+            about="Whether anybody has sent terminate_client for this process: a second one would block the daemon.",
+            detail=Detail("mps", 80, facts=_terminate_facts),
+        ),
+    ),
+    {
+        "process": _heading("Process"),
+        "mps": _heading("MPS"),
+        "memory": _heading("GPU memory, used of the limit"),
+        "contexts": lambda c, v: f"Contexts: {len(c.contexts)}",
+    },
+)  # fmt: skip
+
+
+# A server.
+
+
+def _status_cell(server: Server, view: View, cells: int) -> Line:
+    return (status_mark(server),)
+
+
+def _status_facts(server: Server, view: View) -> Iterable[Fact]:
+    return (Fact("status", server.status or UNKNOWN, "bold" if server.status == "ACTIVE" else "bad bold"),)
+
+
+def _server_memory(server: Server, view: View, cells: int) -> Line:
+    daemon = view.daemon
+    known, inherited = server.active_thread_percentage is not None, daemon.inherited_mem_limits if daemon else EMPTY
+    devices = len(daemon.ordinals) if daemon is not None else 0
+    return ((limits_text(server.pinned_mem_limits, known, cells - 1, devices, inherited), "plain"),)
+
+
+def _clients_facts(server: Server, view: View) -> Iterable[Fact]:
+    outdated = sum(client.outdated_limits for client in server.clients)
+    kept = f"  {OUTDATED} {outdated} keep older limits" if outdated else ""
+    yield Fact("clients", f"{len(server.clients)}{kept}")
+    yield Fact("contexts", str(sum(len(client.contexts) for client in server.clients)))
+    if view.daemon is not None:
+        yield Fact("daemon", path_text(view.daemon.pipe_dir))
+
+
+def _server_limit_facts(server: Server, view: View) -> Iterable[Fact]:
+    return [*_memory_facts(view, server.pinned_mem_limits, None), *_inherited_facts(view.daemon, view)]
+
+
+def _server_uuids(server: Server) -> list[str]:
+    return sorted({uuid for client in server.clients for uuid in client.device_uuids})
+
+
+def _server_gpus(server: Server, view: View, cells: int) -> Line:
+    return ((",".join(sorted({gpu_label(uuid, view.indices) for uuid in _server_uuids(server)})) or UNKNOWN, "plain"),)
+
+
+SERVER: Final[Thing[Server]] = Thing(
+    "server",
+    "An nvidia-cuda-mps-server, through which clients of one user compute.",
+    (
+        Field(
+            "pid", "PID", INTEGER, lambda s, v: s.pid,
+            column=Column(10, 9, 99, style="bold"), row=Text(10, "SERVER"), detail=Detail("server", 10),
+        ),
+        Field("uid", "UID", INTEGER, lambda s, v: s.uid, null=True),
+        Field(
+            "user", "user", TEXT, lambda s, v: s.user, null=True,
+            column=Column(20, 11, 90, cell=_user_cell), row=Text(20, "USER"),
+            detail=Detail("server", 20, facts=_who),
+        ),
+        Field(
+            "status", "status", TEXT, lambda s, v: s.status, null=True,
+            about="The daemon's own word: ACTIVE, FAULT, INITIALIZING, …",
+            column=Column(30, 16, 95, cell=_status_cell), row=Text(30, "STATUS"),
+            detail=Detail("server", 30, facts=_status_facts),
+        ),
+        Field(
+            "active_thread_percentage", "threads", SHARE, lambda s, v: s.active_thread_percentage, null=True,
+            about="The share of the SMs that new clients may use.",
+            column=Column(50, 9, 60, when=lambda v: v.with_limits), row=Text(50, "THREADS"),
+            detail=Detail("limits", 10),
+        ),
+        Field(
+            "pinned_mem_limits", "memory limits", SIZES, lambda s, v: s.pinned_mem_limits,
+            about="Of new clients, by the server's device ordinal.",
+            column=Column(60, 13, 50, "MEM/DEVICE", _server_memory, when=lambda v: v.with_limits, gap=0),
+            row=Text(60, "MEMORY"), detail=Detail("limits", 20, facts=_server_limit_facts),
+        ),
+        Field(
+            "clients", "clients", OBJECTS, lambda s, v: s.clients, of=CLIENT,
+            column=Column(40, 9, 80, cell=lambda s, v, n: ((str(len(s.clients)), "plain"),)),
+            row=Text(40, "CLIENTS", lambda s, v: str(len(s.clients))),
+            detail=Detail("server", 50, facts=_clients_facts),
+        ),
+        Field(
+            "clients_elsewhere", "clients elsewhere", INTEGER, lambda s, v: s.clients_elsewhere,
+            about="Clients in PID namespaces that the daemon does not see: they have no PID, and are not listed here.",
+        ),
+        Field(
+            "start_time", "started", TIME, lambda s, v: s.start_time, null=True,
+            column=Column(80, 6, 40, "UP", _age_cell, gap=0),
+            row=Text(80, "UP", lambda s, v: v.age(s.start_time)),
+            detail=Detail("server", 40, facts=partial(_started, "started")),
+        ),
+        Field(
+            "device_uuids", "GPUs", TEXTS, lambda s, v: _server_uuids(s), about="The devices that its clients are on.",
+            column=Column(70, 10, 70, cell=_server_gpus, when=lambda v: not v.with_limits),
+        ),
+    ),
+    {"server": _heading("Server"), "limits": _heading("Limits of new clients")},
+)  # fmt: skip
+
+
+# The limits in force: the daemon's default for servers to come, and each server's.
+
+
+class Limit(NamedTuple):
+    """The limits of new clients of one server, or of servers that start from now on."""
+
+    daemon: Daemon
+    server: Server | None = None
+
+    @property
+    def percentage(self) -> float | None:
+        return self.server.active_thread_percentage if self.server else self.daemon.default_active_thread_percentage
+
+    @property
+    def memory(self) -> Mapping[str, int]:
+        return self.server.pinned_mem_limits if self.server else self.daemon.default_pinned_mem_limits
+
+    @property
+    def outdated(self) -> int:
+        """Clients that keep older ones."""
+        return sum(client.outdated_limits for client in self.server.clients) if self.server else 0
+
+
+def limits_of(daemon: Daemon) -> tuple[Limit, ...]:
+    """The default, and each server's."""
+    return (Limit(daemon), *(Limit(daemon, server) for server in daemon.servers))
+
+
+def _limit_name(limit: Limit, view: View, cells: int) -> Line:
+    return (("default", "plain") if limit.server is None else (f"server {limit.server.pid}", "bold"),)
+
+
+def _limit_row(limit: Limit, view: View) -> str:
+    return "default" if limit.server is None else f"server {limit.server.pid} {limit.server.user or UNKNOWN}"
+
+
+def _limit_threads(limit: Limit, view: View, cells: int) -> Line:
+    return (
+        (threads_text(limit.percentage, sm_text(limit.percentage, devices_of(limit.daemon, view.snapshot))), "plain"),
+    )
+
+
+def _limit_memory(limit: Limit, view: View, cells: int) -> Line:
+    daemon, known = limit.daemon, limit.percentage is not None
+    text = limits_text(limit.memory, known, cells - 1, len(daemon.ordinals), daemon.inherited_mem_limits)
+    return ((text, "plain"),)
+
+
+def _limit_memory_row(limit: Limit, view: View) -> str:
+    """No limit is only "none" where the limits have been read and the daemon's environment sets none."""
+    limits = limit.memory
+    lowered = lower_sizes(limits, limit.daemon.inherited_mem_limits)
+    told = {o: "" if limits.get(o) == size else " (from the daemon's environment)" for o, size in lowered.items()}
+    shown = "  ".join(f"{ordinal}: {format_size(size)}{told[ordinal]}" for ordinal, size in by_device(lowered))
+    return shown or ("none" if limit.percentage is not None else UNKNOWN)
+
+
+def _limit_priority(limit: Limit, view: View) -> str:
+    return "" if limit.server else _priority_word(limit.daemon.default_client_priority)
+
+
+LIMIT: Final[Thing[Limit]] = Thing(
+    "limit",
+    "The limits of new clients: of one server, or of servers that start from now on.",
+    (
+        Field(
+            "server_pid", "server", INTEGER, lambda x, v: x.server.pid if x.server else None, null=True,
+            about="null: the daemon's default, for servers that start from now on.",
+            column=Column(10, 15, 99, " ", _limit_name, gap=0), row=Text(10, "LIMITS", _limit_row),
+        ),
+        Field(
+            "active_thread_percentage", "threads", SHARE, lambda x, v: x.percentage, null=True,
+            column=Column(20, 18, 90, cell=_limit_threads), row=Text(30, "THREADS"),
+        ),
+        Field(
+            "pinned_mem_limits", "memory limits", SIZES, lambda x, v: x.memory, about="By the daemon's device ordinal.",
+            column=Column(30, 16, 80, "MEMORY/DEVICE", _limit_memory, wide=26),
+            row=Text(40, "MEMORY", _limit_memory_row),
+        ),
+        Field(
+            "client_priority", "priority", INTEGER,
+            lambda x, v: None if x.server else x.daemon.default_client_priority, null=True,
+            about="0 normal, 1 below normal; the daemon has one for all, so that a server has null.",
+            column=Column(40, 8, 70, cell=lambda x, v, n: ((_limit_priority(x, v), "plain"),), gap=0),
+            row=Text(50, "PRIORITY", _limit_priority),
+        ),
+        Field(
+            "outdated_clients", "outdated clients", INTEGER, lambda x, v: x.outdated,
+            about="Clients that connected before these limits were set, and keep older ones.",
+        ),
+        Field(
+            "status", "status", TEXT, lambda x, v: x.server.status if x.server else None, null=True,
+            about="The server's.",
+            row=Text(20, "STATUS", lambda x, v: (x.server.status or UNKNOWN) if x.server else ""),
+        ),
+        Field(
+            "clients", "clients", INTEGER, lambda x, v: len(x.server.clients) if x.server else None, null=True,
+            about="The number of the server's clients.",
+            row=Text(60, "CLIENTS", lambda x, v: str(len(x.server.clients)) if x.server else ""),
+        ),
+    ),
+)  # fmt: skip
+
+
+# A daemon.
+
+
+def speaks_for(daemon: Daemon) -> str | None:
+    """Whose processes may be ended on this daemon's word; None: nobody's."""
+    if daemon.speaker.uid is None:
+        return None
+    return "everybody" if daemon.speaker.uid == 0 else user_name(daemon.speaker.uid)
+
+
+HEALTH_STYLE: Final[Mapping[str, str]] = {"ok": "good", "held": "warn", "stale": "warn"}
+
+
+def _health_facts(daemon: Daemon, view: View) -> Iterable[Fact]:
+    detail = f": {daemon.health_detail}" if daemon.health_detail else ""
+    yield Fact("health", f"{daemon.health}{detail}", f"{HEALTH_STYLE.get(daemon.health, 'bad')} bold")
+
+
+def _holder_facts(daemon: Daemon, view: View) -> Iterable[Fact]:
+    holder = daemon.holder
+    held = UNKNOWN if holder is None else f"{holder.pid}, {holder.user or UNKNOWN}, {holder.terminal or UNKNOWN}"
+    yield Fact("session held by", held if holder is None or holder.certain else f"{held}  (likely)")
+
+
+def _servers_facts(daemon: Daemon, view: View) -> Iterable[Fact]:
+    yield Fact("servers", ", ".join(str(server.pid) for server in daemon.servers) or "none")
+    yield Fact("clients", str(sum(1 for _ in daemon.clients())))
+
+
+def _ordinals_facts(daemon: Daemon, view: View) -> Iterable[Fact]:
+    found = [Fact(ordinal, f"{gpu_name(view, uuid)}  {uuid}") for ordinal, uuid in daemon.ordinals.items()]
+    return found or [Fact("", "none known")]
+
+
+def _watch_facts(daemon: Daemon, view: View) -> Iterable[Fact]:
+    yield Fact("watched by", f"{daemon.watch}{f': {daemon.watch_detail}' if daemon.watch_detail else ''}")
+
+
+START_FAILURES: Final[Thing[StartFailures]] = Thing(
+    "start_failures",
+    "Servers that have ended before they were ready, one after the other; over when one is ready.",
+    (
+        Field("count", "count", INTEGER, lambda s, v: s.count),
+        Field("since", "since", TIME, lambda s, v: s.since, null=True),
+        Field("last", "last", TIME, lambda s, v: s.last, null=True),
+        Field("server_pid", "server", INTEGER, lambda s, v: s.server_pid, null=True, about="The latest one."),
+        Field("uid", "UID", INTEGER, lambda s, v: s.uid, null=True, about="Whom it was for."),
+        Field("reason", "reason", TEXT, lambda s, v: s.reason, null=True, about="The server's own words."),
+    ),
+)
+
+HOLDER: Final[Thing[SessionHolder]] = Thing(
+    "holder",
+    "The process that keeps a control session open and so shuts everybody else out.",
+    (
+        Field("pid", "PID", INTEGER, lambda h, v: h.pid),
+        Field("user", "user", TEXT, lambda h, v: h.user, null=True),
+        Field("terminal", "terminal", TEXT, lambda h, v: h.terminal, null=True),
+        Field("certain", "certain", FLAG, lambda h, v: h.certain, about="false: it is only the likely one."),
+    ),
+)
+
+DAEMON: Final[Thing[Daemon]] = Thing(
+    "daemon",
+    "A control daemon, or the place where one is expected.",
+    (
+        Field("pid", "PID", INTEGER, lambda d, v: d.pid, null=True, detail=Detail("daemon", 60)),
+        Field("uid", "UID", INTEGER, lambda d, v: d.uid, null=True),
+        Field("pipe_dir", "pipe directory", PATH, lambda d, v: d.pipe_dir, detail=Detail("daemon", 40)),
+        Field("log_dir", "log directory", PATH, lambda d, v: d.log_dir, null=True, detail=Detail("daemon", 50)),
+        Field(
+            "protocol", "protocol", TEXT, lambda d, v: d.protocol, null=True,
+            about="legacy (commands on standard input) or v3.", detail=Detail("daemon", 100),
+        ),
+        Field("version", "version", TEXT, lambda d, v: d.version, null=True, detail=Detail("daemon", 90)),
+        Field("multiuser", "several users", FLAG, lambda d, v: d.multiuser, null=True, detail=Detail("daemon", 120)),
+        Field(
+            "speaks_for", "speaks for", TEXT, lambda d, v: speaks_for(d), null=True,
+            about="Whose processes may be ended on this daemon's word: a user, or everybody; null: nobody's.",
+        ),
+        Field(
+            "static_partitioning", "static partitions", FLAG, lambda d, v: d.static_partitioning, null=True,
+            about="Whether it was started with -S.", detail=Detail("daemon", 110),
+        ),
+        Field(
+            "read_only", "read-only", TEXT, lambda d, v: d.unspoken, null=True,
+            about="Why it is shown and sent no command; null: it is sent commands.",
+        ),
+        Field(
+            "health", "health", enum(Health), lambda d, v: d.health,
+            about="held: somebody keeps a control session open. blocked: the daemon answers nobody. stale: files of a "
+            "daemon that is gone. absent: nothing there.",
+            detail=Detail("daemon", 10, facts=_health_facts),
+        ),
+        Field("health_detail", "health in words", TEXT, lambda d, v: d.health_detail, null=True),
+        Field(
+            "watch", "watched by", enum(("logs", "polling", "none")), lambda d, v: d.watch,
+            about="How changes are noticed.", detail=Detail("daemon", 130, facts=_watch_facts),
+        ),
+        Field("watch_detail", "why watched so", TEXT, lambda d, v: d.watch_detail, null=True),
+        Field(
+            "default_active_thread_percentage", "default threads", SHARE,
+            lambda d, v: d.default_active_thread_percentage, null=True,
+            detail=Detail("defaults", 10, facts=default_facts),
+        ),
+        Field(
+            "default_client_priority", "default priority", INTEGER, lambda d, v: d.default_client_priority, null=True,
+            about="0 normal, 1 below normal.",
+        ),
+        Field(
+            "default_pinned_mem_limits", "default memory limits", SIZES, lambda d, v: d.default_pinned_mem_limits,
+            about="By the daemon's device ordinal.",
+        ),
+        Field(
+            "inherited_pinned_mem_limits", "inherited memory limits", SIZES, lambda d, v: d.inherited_mem_limits,
+            about="Of the daemon's environment: its servers inherit them, and no command reads them back.",
+        ),
+        Field(
+            "start_failures", "start failures", OBJECT, lambda d, v: d.start_failures, null=True, of=START_FAILURES,
+            row=Text(20, "START FAILURES", lambda d, v: str(d.start_failures.count if d.start_failures else 0)),
+            about="null: the latest server became ready, or none was started.",
+        ),
+        Field(
+            "servers", "servers", OBJECTS, lambda d, v: d.servers, of=SERVER,
+            detail=Detail("daemon", 140, facts=_servers_facts),
+        ),
+        Field("user", "user", TEXT, lambda d, v: d.user, null=True, detail=Detail("daemon", 70, facts=_who)),
+        Field(
+            "start_time", "started", TIME, lambda d, v: d.start_time, null=True,
+            detail=Detail("daemon", 80, facts=partial(_started, "started")),
+        ),
+        Field(
+            "remedy", "remedy", TEXT, lambda d, v: d.remedy, null=True, about="What to do where its health is not ok.",
+            detail=Detail("daemon", 20, facts=lambda d, v: (Fact("remedy", d.remedy, "warn"),) if d.remedy else ()),
+        ),
+        Field(
+            "holder", "session held by", OBJECT, lambda d, v: d.holder, null=True, of=HOLDER,
+            row=Text(30, "HOLDER", lambda d, v: str(d.holder.pid) if d.holder else UNKNOWN),
+            detail=Detail("daemon", 30, facts=_holder_facts),
+        ),
+        Field(
+            "ordinals", "devices", WORDS, lambda d, v: d.ordinals, about="The daemon's device ordinal to UUID.",
+            detail=Detail("devices", 10, facts=_ordinals_facts),
+        ),
+        Field(
+            "limits", "limits", OBJECTS, lambda d, v: limits_of(d), of=LIMIT,
+            about="The default first, then each server's.",
+        ),
+    ),
+    {
+        "daemon": lambda d, v: "Simulated" if d.simulated else "Daemon",
+        "defaults": _heading("Defaults for new servers"),
+        "devices": _heading("Devices, by the daemon's ordinal"),
+    },
+)  # fmt: skip
+
+
+# A device.
+
+
+def _index_facts(device: Device, view: View) -> Iterable[Fact]:
+    yield Fact("NVML index", UNKNOWN if device.index is None else str(device.index))
+    for daemon in view.snapshot.daemons:
+        for ordinal, uuid in daemon.ordinals.items():
+            if uuid == device.uuid:
+                yield Fact("daemon's ordinal", f"{ordinal} at {path_text(daemon.pipe_dir)}")
+
+
+def _contexts_row(device: Device, view: View) -> str:
+    return f"{UNKNOWN if device.contexts is None else device.contexts}/{device.context_limit or UNKNOWN}"
+
+
+def _contexts_facts(device: Device, view: View) -> Iterable[Fact]:
+    used, most = ("" if n is None else str(n) for n in (device.contexts, device.context_limit))
+    yield Fact("contexts", f"{used or UNKNOWN} of {most or UNKNOWN}")
+    here = sum(device.uuid in c.device_uuids for daemon in view.snapshot.daemons for c in daemon.clients())
+    yield Fact("clients", str(here))
+
+
+def _used_row(device: Device, view: View) -> str:
+    return f"{format_size(device.memory_used)} / {format_size(device.memory_total)}"
+
+
+def _used_facts(device: Device, view: View) -> Iterable[Fact]:
+    yield Fact("memory", f"{format_size(device.memory_used)} of {format_size(device.memory_total)}")
+
+
+def _capability(device: Device) -> str | None:
+    return None if device.compute_capability is None else ".".join(map(str, device.compute_capability))
+
+
+DEVICE: Final[Thing[Device]] = Thing(
+    "device",
+    "A GPU as NVML sees it. Utilisations are percent of the whole device.",
+    (
+        Field(
+            "index", "GPU", INTEGER, lambda d, v: d.index, null=True, about="NVML's.",
+            row=Text(10, "GPU"), detail=Detail("device", 30, facts=_index_facts),
+        ),
+        Field("uuid", "UUID", TEXT, lambda d, v: d.uuid, detail=Detail("device", 20)),
+        Field(
+            "name", "name", TEXT, lambda d, v: d.name, null=True,
+            row=Text(20, "NAME", lambda d, v: d.name or d.uuid), detail=Detail("device", 10, style="bold"),
+        ),
+        Field(
+            "sm_count", "SMs", INTEGER, lambda d, v: d.sm_count, null=True,
+            row=Text(30, "SM"), detail=Detail("device", 50),
+        ),
+        Field("memory_total", "memory", SIZE, lambda d, v: d.memory_total, null=True),
+        Field(
+            "memory_used", "memory used", SIZE, lambda d, v: d.memory_used, null=True,
+            row=Text(50, "MEMORY", _used_row), detail=Detail("now", 20, facts=_used_facts),
+        ),
+        Field(
+            "compute_mode", "compute mode", TEXT, lambda d, v: d.compute_mode, null=True,
+            row=Text(110, "MODE"), detail=Detail("device", 60),
+        ),
+        Field("mig", "MIG", FLAG, lambda d, v: d.mig, null=True, detail=Detail("device", 70)),
+        Field(
+            "contexts", "contexts", INTEGER, lambda d, v: d.contexts, null=True, about="In use.",
+            row=Text(40, "CONTEXTS", _contexts_row), detail=Detail("now", 10, facts=_contexts_facts),
+        ),
+        Field(
+            "context_limit", "context limit", INTEGER, lambda d, v: d.context_limit, null=True,
+            about="The client after the last one gets an error.",
+        ),
+        Field(
+            "sm_utilization", "SM utilisation", LOAD, lambda d, v: d.sm_utilization, null=True,
+            row=Text(60, "SM UTIL"), detail=Detail("now", 30),
+        ),
+        Field(
+            "sm_occupancy", "SM occupancy", LOAD, lambda d, v: d.sm_occupancy, null=True,
+            row=Text(70, "OCCUPANCY"), detail=Detail("now", 40),
+        ),
+        Field(
+            "dram_utilization", "DRAM bandwidth", LOAD, lambda d, v: d.dram_utilization, null=True,
+            row=Text(80, "DRAM"), detail=Detail("now", 50),
+        ),
+        Field(
+            "gpu_utilization", "GPU utilisation", LOAD, lambda d, v: d.gpu_utilization, null=True,
+            detail=Detail("now", 60),
+        ),
+        Field(
+            "power_watts", "power", WATTS, lambda d, v: d.power_watts, null=True,
+            row=Text(90, "POWER"), detail=Detail("now", 70),
+        ),
+        Field(
+            "temperature", "temperature", DEGREES, lambda d, v: d.temperature, null=True,
+            row=Text(100, "TEMP"), detail=Detail("now", 80),
+        ),
+        Field(
+            "compute_capability", "compute capability", TEXT, lambda d, v: _capability(d), null=True, about="9.0",
+            detail=Detail("device", 40),
+        ),
+    ),
+    {"device": _heading("Device"), "now": _heading("Now")},
+)  # fmt: skip
+
+
+# A problem, an event, and the whole.
+
+PROBLEM: Final[Thing[Problem]] = Thing(
+    "problem",
+    "Something an admin should know, and what to do about it.",
+    (
+        Field("severity", "severity", enum(Severity), lambda p, v: p.severity),
+        Field("code", "code", TEXT, lambda p, v: p.code, about="What kind of problem it is; stable."),
+        Field("subject", "subject", TEXT, lambda p, v: p.subject),
+        Field("text", "text", TEXT, lambda p, v: p.text),
+        Field("remedy", "remedy", TEXT, lambda p, v: p.remedy),
+    ),
+)
+
+SUSPECT: Final[Thing[Suspect]] = Thing(
+    "suspect",
+    "A client that may have made a fault, as far as it was known at the time.",
+    (
+        Field("pid", "PID", INTEGER, lambda s, v: s.pid),
+        Field("uid", "UID", INTEGER, lambda s, v: s.uid, null=True),
+        Field("user", "user", TEXT, lambda s, v: s.user, null=True),
+        Field("command", "command", TEXT, lambda s, v: s.command, null=True),
+    ),
+)
+
+
+def _is_fault(event: Event) -> bool:
+    return event.kind == "fatal_fault"
+
+
+def _suspect_facts(event: Event, view: View) -> Iterable[Fact]:
+    """Who may have made a fault; what the log names is no proof (fact 36)."""
+    for suspect in event.suspects:
+        who = suspect.user or (UNKNOWN if suspect.uid is None else f"UID {suspect.uid}")
+        named = "  ◀ named by server.log, not proof" if suspect.pid in event.named else ""
+        yield Fact(str(suspect.pid), f"{who}  {suspect.command or UNKNOWN}{named}")
+    if event.suspects:
+        yield Fact("", "The screen Suspects tells which of them were at the other faults too.")
+
+
+def _known(label: str, value: object) -> tuple[Fact]:
+    return (Fact(label, UNKNOWN if value is None or value == "" else str(value)),)
+
+
+EVENT: Final[Thing[Event]] = Thing(
+    "event",
+    "Something that happened, with the line of the log that says so.",
+    (
+        Field(
+            "time", "time", TIME, lambda e, v: e.time, null=True,
+            detail=Detail("event", 10, facts=lambda e, v: (Fact("time", _when(e.time, v)),)),
+        ),
+        Field(
+            "kind", "kind", enum(EventKind), lambda e, v: e.kind,
+            detail=Detail("event", 20, facts=lambda e, v: (Fact("kind", e.kind.replace("_", " "), "bold"),)),
+        ),
+        Field(
+            "daemon", "daemon", TEXT, lambda e, v: v.place, null=True, about="Its pipe directory.",
+            detail=Detail(
+                "event", 40, facts=lambda e, v: _known("daemon", e.pipe_dir and path_text(e.pipe_dir))
+            ),
+        ),
+        Field("server_pid", "server", INTEGER, lambda e, v: e.server_pid, null=True, detail=Detail("event", 50)),
+        Field(
+            "pid", "client", INTEGER, lambda e, v: e.pid, null=True, about="The process that it is about.",
+            detail=Detail("event", 60),
+        ),
+        Field("context_id", "context", INTEGER, lambda e, v: e.context_id, null=True, detail=Detail("event", 90)),
+        Field(
+            "devices", "devices", TEXTS, lambda e, v: e.devices, about="UUIDs, or the server's ordinals.",
+            detail=Detail(
+                "event", 100,
+                facts=lambda e, v: (
+                    *_known("devices", ", ".join(gpu_name(v, uuid) for uuid in e.devices)),
+                    *(Fact(name, value or UNKNOWN) for name, value in e.values.items()),
+                ),
+            ),
+        ),
+        Field(
+            "detail", "what", TEXT, lambda e, v: e.detail,
+            detail=Detail("event", 30, facts=lambda e, v: _known("what", with_indices(e.detail, v.indices))),
+        ),
+        Field(
+            "raw", "line of the log", TEXT, lambda e, v: e.raw,
+            detail=Detail("raw", 10, facts=lambda e, v: _known("", e.raw)),
+        ),
+        Field(
+            "uid", "UID", INTEGER, lambda e, v: e.uid, null=True, about="Of that process, or of whom a server is for."
+        ),
+        Field(
+            "user", "user", TEXT, lambda e, v: e.user, null=True,
+            detail=Detail("event", 70, facts=lambda e, v: _known("user", e.user if e.user is not None else e.uid)),
+        ),
+        Field("command", "command", TEXT, lambda e, v: e.command, null=True, detail=Detail("event", 80)),
+        Field(
+            "named", "named", INTEGERS, lambda e, v: e.named, only=_is_fault,
+            about="Of a fatal_fault: the PIDs that server.log names, which is no proof.",
+        ),
+        Field(
+            "suspects", "suspects", OBJECTS, lambda e, v: e.suspects, of=SUSPECT, only=_is_fault,
+            about="Of a fatal_fault: every client that had a context on its devices.",
+            detail=Detail("suspects", 10, facts=_suspect_facts),
+        ),
+        Field(
+            "xids", "Xids", INTEGERS, lambda e, v: [int(n) for n in e.values.get("xid", "").split()] or None,
+            null=True, only=_is_fault, about="Of a fatal_fault: what the driver reported at that time.",
+        ),
+        Field(
+            "xid", "Xid", INTEGER, lambda e, v: int(e.values["xid"]), only=lambda e: e.kind == "xid",
+            about="Of an xid.",
+        ),
+    ),
+    {
+        "event": _heading(""),
+        "suspects": _heading("Suspects: each client with a context on these GPUs then"),
+        "raw": _heading("The line of the log"),
+    },
+)  # fmt: skip
+
+SNAPSHOT: Final[Thing[Snapshot]] = Thing(
+    "status",
+    "mpstui status --json: one snapshot of the node.",
+    (
+        Field("schema", "schema", Type({"const": SCHEMA}), lambda s, v: SCHEMA),
+        Field("time", "time", TIME, lambda s, v: s.time),
+        Field("source", "source", enum(Source), lambda s, v: s.source),
+        Field("daemons", "daemons", OBJECTS, lambda s, v: s.daemons, of=DAEMON),
+        Field("devices", "devices", OBJECTS, lambda s, v: s.devices, of=DEVICE),
+        Field("problems", "problems", OBJECTS, lambda s, v: s.problems, of=PROBLEM),
+    ),
+)
+
+
+# What is made of the table.
+
+CHOICES: Final[tuple[Thing[Any], ...]] = (CLIENT, SERVER, DAEMON, DEVICE, LIMIT, PROBLEM)
+"""Whose fields ``status --fields`` takes; a bare name is that of the first which has it."""
+Chosen = Mapping[str, Sequence[str]]
+"""The ids of the fields to show, in order, by the name of their thing; things that are not in it are not shown."""
+
+
+class UnknownFieldError(Exception):
+    """There is no such field; the text is one line, with the nearest names."""
+
+
+def choose(names: str) -> dict[str, list[str]]:
+    """The fields named in ``a,b,c``; ``server.pid`` says whose where several things have one. Raises
+    UnknownFieldError."""
+    chosen: dict[str, list[str]] = {}
+    for name in (part.strip() for part in names.split(",")):
+        owner, dot, identity = name.rpartition(".")
+        found = next(
+            (t for t in CHOICES if owner in ({t.name} if dot else {""}) and any(f.id == identity for f in t.fields)),
+            None,
+        )
+        if found is None:
+            raise UnknownFieldError(f"there is no field “{printable(name, 60)}”{_nearest(name)}")
+        if identity not in (ids := chosen.setdefault(found.name, [])):
+            ids.append(identity)
+    return chosen
+
+
+def _nearest(name: str) -> str:
+    """The fields whose names, or headings, look most like it."""
+    from difflib import get_close_matches  # only where somebody has mistyped
+
+    known: dict[str, str] = {}
+    for thing in reversed(CHOICES):
+        for each in thing.fields:
+            known[f"{thing.name}.{each.id}"] = f"{thing.name}.{each.id}"
+            for word in (each.title.lower(), each.heading().lower(), each.word, each.id):
+                if word:
+                    known[word] = each.id
+    near = dict.fromkeys(known[word] for word in get_close_matches(name.lower()[:60], known, 5, 0.5))
+    return f"; nearest: {', '.join(near)}" if near else "; “mpstui schema status” prints all"
+
+
+def as_json(thing: Thing[Any], value: Any, view: View, chosen: Chosen | None = None) -> dict[str, Any]:
+    """An object with its stable keys; of ``chosen`` alone, where that is given."""
+    out: dict[str, Any] = {}
+    for each in _shown(thing, chosen):
+        if each.only is None or each.only(value):
+            within = None if chosen is not None and each.id in chosen.get(thing.name, ()) else chosen
+            if each.of is not None and chosen is not None and leads(each.of, chosen):
+                within = chosen
+            out[each.id] = _json(each, each.value(value, view), view, within)
+    return out
+
+
+def _json(each: Field[Any], found: Any, view: View, chosen: Chosen | None) -> Any:
+    if found is None:
+        return None
+    if each.of is None:
+        return each.type.json(found)
+    if each.type is OBJECT:
+        return as_json(each.of, found, view, chosen)
+    if each.of is DAEMON:
+        return [as_json(DAEMON, daemon, View.of(view.snapshot, daemon), chosen) for daemon in found]
+    return [as_json(each.of, item, view, chosen) for item in found]
+
+
+def _shown(thing: Thing[Any], chosen: Chosen | None) -> Iterable[Field[Any]]:
+    """Its chosen fields, and those that hold others that are chosen."""
+    if chosen is None:
+        return thing.fields
+    own = [thing[name] for name in chosen.get(thing.name, ())]
+    head = [each for each in thing.fields if each.of is None] if thing is SNAPSHOT else []
+    return [*head, *own, *(f for f in thing.fields if f.of is not None and f not in own and leads(f.of, chosen))]
+
+
+def leads(thing: Thing[Any], chosen: Chosen) -> bool:
+    """Whether it, or what it holds, has a chosen field."""
+    return thing.name in chosen or any(each.of is not None and leads(each.of, chosen) for each in thing.fields)
+
+
+def table(
+    thing: Thing[T], items: Iterable[T], view: View, chosen: Sequence[str] | None = None
+) -> list[tuple[str, ...]]:
+    """Headings and rows, as ``status`` prints them."""
+    shown = thing.rows() if chosen is None else [thing[name] for name in chosen]
+    head = tuple(each.row.name if each.row is not None else each.heading() for each in shown)
+    return [head, *(tuple(each.text(item, view) for each in shown) for item in items)]
+
+
+def lay_out(thing: Thing[T], view: View, width: int, gutter: int, *, stretch: bool) -> list[tuple[Field[T], int]]:
+    """The columns that there is room for, with their cells; ``stretch``: the last one takes what is left."""
+    cells = [
+        (each, column.wide if column.wide and width >= _WIDE else column.width)
+        for each in thing.columns()
+        if (column := each.column) is not None and (column.when is None or column.when(view))
+    ]
+    while len(cells) > 2 and sum(room for _, room in cells) + gutter > width:
+        cells.remove(min(cells, key=lambda each: each[0].column.keep if each[0].column else 0))
+    if stretch:
+        last, room = cells[-1]
+        cells[-1] = last, room + width - gutter - sum(room for _, room in cells)
+    return cells
+
+
+def searched(thing: Thing[T], item: T, view: View, text: str) -> bool:
+    """Whether ``text``, in lower case, is found in one of the fields that are searched."""
+    values = (each.value(item, view) for each in thing.fields if each.searched)
+    return text in " ".join("" if value is None else str(value) for value in values).lower()

@@ -1,0 +1,111 @@
+"""A list whose columns are the fields of its things: heads, cells, and what makes a row be drawn again."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import replace
+from typing import Any, ClassVar, TypeVar
+
+from mpstui.core.text import Line
+from mpstui.fields import Field, Thing, View, lay_out
+from mpstui.ui.painted import fit, fit_line, justify, width_of
+from mpstui.ui.panel import Panel
+
+T = TypeVar("T")
+
+
+class TablePanel(Panel[T]):
+    """A row shows what its fields say now: it is drawn again when one of its cells, or a note, has changed."""
+
+    THING: ClassVar[Thing[Any]]
+    STRETCH: ClassVar[bool] = False
+    """Whether the last column takes what is left of the width."""
+    GUTTER: ClassVar[int] = 1
+    NOTE_AT_RIGHT: ClassVar[bool] = False
+    """Whether a row's note stands at the right border, over empty cells, and not behind the last of them."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.view = View()
+        self._laid: tuple[int, View, View, list[tuple[Field[T], int]]] | None = None
+
+    def columns(self, width: int) -> list[tuple[Field[T], int]]:
+        """The columns that there is room for, with their cells."""
+        return self._lay(width)[1]
+
+    def _lay(self, width: int) -> tuple[View, list[tuple[Field[T], int]]]:
+        laid = self._laid
+        if laid is None or laid[0] != width or laid[1] is not self.view:
+            shown = lay_out(self.THING, self.view, width, self.GUTTER, stretch=self.STRETCH)
+            beside = replace(self.view, beside=frozenset(each.id for each, _ in shown))
+            laid = self._laid = width, self.view, beside, shown
+        return laid[2], laid[3]
+
+    # What a subclass may give besides.
+
+    def plain(self, row: T) -> str:
+        """The style of cells that have none of their own."""
+        return "text"
+
+    def lead(self, row: T) -> Line:
+        """The gutter."""
+        return ((" " * self.GUTTER, "text"),)
+
+    def note(self, row: T, width: int) -> Line:
+        """What is said behind its cells, as far as there is room."""
+        return ()
+
+    def sorted_by(self, each: Field[T]) -> str:
+        """The mark behind its heading, if the rows are in its order."""
+        return ""
+
+    # Painting.
+
+    def stamp(self, row: T) -> Hashable:
+        width = self.size.width - 2
+        view, columns = self._lay(width)
+        cells = tuple(each.cell(row, view, room) for each, room in columns)
+        return self.lead(row), self.plain(row), cells, self.note(row, width)
+
+    def head(self, width: int) -> Line:
+        line: list[tuple[str, str]] = [(" " * self.GUTTER, "head")]
+        for each, room in self.columns(width):
+            name, mark = each.heading(), self.sorted_by(each)
+            if mark:
+                gap = " " if len(name) + 2 < room else ""  # one stays free before the next heading
+                name = f"{name}{gap}{mark}"
+            right = each.column is not None and each.column.align == ">"
+            text = fit(name, room - 2, ">") + "  " if right else fit(name, room)
+            line.append((text, "accent" if mark else "head"))
+        return tuple(line)
+
+    def row_lines(self, row: T, width: int) -> list[Line]:
+        view, columns = self._lay(width)
+        plain = self.plain(row)
+        line: list[tuple[str, str]] = [*self.lead(row)]
+        for number, (each, room) in enumerate(columns):
+            last = self.STRETCH and number == len(columns) - 1
+            line += _fitted(each, row, view, room, plain, last)
+        note = self.note(row, width)
+        if note and self.NOTE_AT_RIGHT:
+            while not line[-1][0].strip():
+                line.pop()
+            return [justify(tuple(line), note, width)]
+        return [(*line, *note) if note and width_of((*line, *note)) <= width else tuple(line)]
+
+
+def _fitted(each: Field[T], row: T, view: View, room: int, plain: str, last: bool) -> Line:
+    """A cell in exactly ``room`` cells of the screen."""
+    column = each.column
+    assert column is not None  # noqa: S101 - lay_out gives fields that have one
+    spans = tuple((text, plain if style == "plain" else style) for text, style in each.cell(row, view, room))
+    if last:
+        return fit_line(spans, room)
+    style = spans[-1][1]
+    if column.align == ">":
+        return ((fit("".join(text for text, _ in spans), room - 2, ">") + "  ", style),)
+    if column.mark is not None:
+        return (*fit_line(spans, room - 2, style), (f"{column.mark(row) or ' '} ", "warn"))
+    if len(spans) == 1:
+        return ((fit(spans[0][0], room - column.gap) + " " * column.gap, style),)
+    return (*fit_line(spans, room - column.gap, style), (" " * column.gap, style))

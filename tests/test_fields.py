@@ -1,0 +1,190 @@
+"""The table of fields: what one row of it brings, what ``--fields`` takes, and that nothing of it is forgotten."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from rich.console import Console
+from ui.screen import make_app, push, text_of
+from ui.snapshots import GIB, NOW, client, daemon, rich, server
+
+from mpstui.cli.status import print_text, to_json
+from mpstui.core.model import Client, Snapshot
+from mpstui.fields import (
+    CHOICES,
+    CLIENT,
+    EVENT,
+    INTEGER,
+    SNAPSHOT,
+    Column,
+    Detail,
+    Field,
+    Text,
+    Thing,
+    UnknownFieldError,
+    View,
+    choose,
+    lay_out,
+)
+from mpstui.ui.panels import ClientsPanel
+
+LARGE = (200, 48)
+MADE_UP: Field[Client] = Field(
+    "luck", "luck", INTEGER, lambda c, v: c.pid % 7 + int(v.snapshot.time - NOW), null=True,
+    column=Column(75, 8, 65), row=Text(75, "LUCK"), detail=Detail("process", 45), word="luck",
+)  # fmt: skip
+
+
+def things(thing: Thing[Any] = SNAPSHOT) -> Iterator[Thing[Any]]:
+    yield thing
+    for each in thing.fields:
+        if each.of is not None:
+            yield from things(each.of)
+
+
+@pytest.fixture
+def with_luck(monkeypatch: pytest.MonkeyPatch) -> Thing[Client]:
+    """The table with one row more."""
+    thing = replace(CLIENT, fields=(*CLIENT.fields, MADE_UP))
+    monkeypatch.setattr(ClientsPanel, "THING", thing)
+    return thing
+
+
+def node(time: float = NOW) -> Snapshot:
+    return replace(rich(daemons=(daemon(servers=(server(clients=(client(0), client(5))),)),)), time=time)
+
+
+def row_of(text: str, pid: int) -> list[str]:
+    return next(line for line in text.splitlines() if f" {pid} " in line and "alice" in line).split()
+
+
+async def test_a_row_of_the_table_is_a_column_that_says_its_own_value(with_luck) -> None:
+    app = make_app(node())
+    async with app.run_test(size=LARGE):
+        text = text_of(app)
+        assert "LUCK" in next(line for line in text.splitlines() if "GPU MEM / LIMIT" in line)
+        first = client(0)
+        assert str(first.pid % 7) in row_of(text, first.pid)
+
+
+async def test_a_cell_changes_with_its_value_though_its_client_is_the_same_object(with_luck) -> None:
+    first = node()
+    app = make_app(first)
+    async with app.run_test(size=LARGE) as pilot:
+        before = row_of(text_of(app), client(0).pid)
+        after = row_of(await push(pilot, replace(first, time=NOW + 100)), client(0).pid)
+        assert str(client(0).pid % 7) in before
+        assert str(client(0).pid % 7 + 100) in after
+
+
+async def test_a_column_is_sorted_by_its_value(with_luck) -> None:
+    app = make_app(node())
+    async with app.run_test(size=LARGE) as pilot:
+        pids = [c.pid for c in app.screen.clients.rows]
+        while app.screen.clients._sort is not MADE_UP:
+            await pilot.press("s")
+        assert [c.pid % 7 for c in app.screen.clients.rows] == sorted(pid % 7 for pid in pids)
+
+
+def test_what_is_not_known_is_last_in_every_order() -> None:
+    known, unknown = client(0, cpu_percent=5.0), client(1, cpu_percent=None, user=None, client_priority=None)
+    for name in ("cpu_percent", "user", "client_priority"):
+        assert CLIENT[name].order(known, View()) < CLIENT[name].order(unknown, View())
+
+
+def test_each_has_an_identity_of_its_own_and_words_for_a_person() -> None:
+    for thing in (*things(), EVENT):
+        ids = [each.id for each in thing.fields]
+        assert len(set(ids)) == len(ids)
+        assert all(each.title and each.id == each.id.lower() for each in thing.fields)
+        for places in ([f.column.at for f in thing.columns()], [f.row.at for f in thing.rows()]):
+            assert len(set(places)) == len(places)
+        groups = {each.detail.group for each in thing.fields if each.detail}
+        assert groups <= set(thing.groups)
+
+
+@pytest.mark.parametrize("width", range(20, 240, 7))
+def test_columns_fit_and_the_first_stays(width: int) -> None:
+    columns = lay_out(CLIENT, View(), width, 3, stretch=True)
+    names = [each.id for each, _ in columns]
+    assert {"pid", "state"} <= set(names)
+    if width > 30:
+        assert sum(room for _, room in columns) + 3 == width
+
+
+def text_with(snapshot: Snapshot, fields: str) -> str:
+    console = Console(width=500, file=io.StringIO())
+    print_text(snapshot, console, choose(fields))
+    return console.file.getvalue()
+
+
+def test_the_fields_that_were_asked_for_in_their_order() -> None:
+    snapshot = node()
+    head, first, _ = text_with(snapshot, "state,pid,user").splitlines()
+    assert head.split() == ["STATE", "PID", "USER"]
+    assert first.split() == ["ACTIVE", str(client(0).pid), "alice"]
+    told = to_json(snapshot, choose("user,pid"))
+    assert list(told) == ["schema", "time", "source", "daemons"]
+    (shown,) = told["daemons"]
+    assert list(shown) == ["servers"]
+    assert list(shown["servers"][0]) == ["clients"]
+    assert [list(each) for each in shown["servers"][0]["clients"]] == [["user", "pid"], ["user", "pid"]]
+
+
+def test_a_bare_name_is_a_clients_and_others_say_whose() -> None:
+    assert choose("pid, server.pid,daemon.pid,pid,sm_utilization,health") == {
+        "client": ["pid"],
+        "server": ["pid"],
+        "daemon": ["pid", "health"],
+        "device": ["sm_utilization"],
+    }
+    told = to_json(node(), choose("server.pid,servers,health"))
+    assert list(told["daemons"][0]) == ["servers", "health"]
+    assert list(told["daemons"][0]["servers"][0]) == ["pid"]
+    whole = to_json(node(), choose("servers"))["daemons"][0]["servers"][0]
+    assert whole == to_json(node())["daemons"][0]["servers"][0]
+
+
+def test_every_field_can_be_asked_for_and_is_text() -> None:
+    snapshot = node()
+    for thing in CHOICES:
+        for each in thing.fields:
+            name = f"{thing.name}.{each.id}"
+            head, *_ = text_with(snapshot, name).splitlines()
+            assert head.strip() or thing.name == "limit"
+            assert "None" not in text_with(snapshot, name)
+            to_json(snapshot, choose(name))
+
+
+@pytest.mark.parametrize(
+    ("typed", "nearest"),
+    [
+        ("usr", "user"),
+        ("gpu_mem", "gpu_memory"),
+        ("mem", "gpu_memory"),
+        ("PID", "pid"),
+        ("server.usr", "server.user"),
+        ("threads", "active_thread_percentage"),
+        ("gpu", "device_uuids"),
+        ("temp", "temperature"),
+        ("", "mpstui schema status"),
+        ("pid,,user", "mpstui schema status"),
+        ("\x1b]0;x\x07", "\\x1b"),
+        ("device.pid", "device"),
+        ("nonsense.pid", "there is no field"),
+    ],
+)
+def test_an_unknown_field_is_refused_with_the_nearest_names(typed: str, nearest: str) -> None:
+    with pytest.raises(UnknownFieldError) as refused:
+        choose(typed)
+    assert nearest in str(refused.value)
+    assert "\x1b" not in str(refused.value)
+
+
+def test_memory_is_sorted_by_its_sum() -> None:
+    small, large = client(0, gpu_memory={"a": GIB, "b": GIB}), client(1, gpu_memory={"a": 3 * GIB})
+    assert CLIENT["gpu_memory"].order(large, View()) < CLIENT["gpu_memory"].order(small, View())
