@@ -156,6 +156,9 @@ _NOT_STARTED: Final = re.compile(
 _IGNORED: Final = re.compile(rb"(CUDA_MPS_[A-Z_]{1,64}) should be between (.{1,40})", re.DOTALL)
 _NOT_FOUND: Final = re.compile(rb"Server \d{1,20} (?:not found|is <busy>)")
 """What is said in place of doing what a command asks of a server: there is none, or it is starting (fact 45)."""
+_VERB: Final = re.compile(rb"[a-z_]{1,64}")
+_MOST_UNKNOWN: Final = 64
+"""Commands that are remembered as unknown: anybody may type what he likes."""
 _SLACK: Final = 1.0
 """Seconds by which a line in the log and the moment of reading it may differ."""
 _ANSWERED: Final = 5.0
@@ -171,11 +174,13 @@ class ControlLines:
     an answer without such an end: it is then over after ``_ANSWERED`` seconds, or, in history, with the next daemon.
     """
 
-    __slots__ = ("_asked_at", "_command", "_owner", "_read_at", "_session", "_waiting", "clock", "version")
+    __slots__ = ("_asked_at", "_command", "_owner", "_read_at", "_session", "_waiting", "clock", "unknown", "version")
 
     def __init__(self) -> None:
         self.clock: Callable[[], float] | None = None
         self.version: str | None = None
+        self.unknown: tuple[int, frozenset[str]] = (0, frozenset())
+        """The daemon's PID as its log has it, and the commands that it said it does not know, whoever sent them."""
         self._command: _Command | None = None
         self._owner = 0
         self._asked_at = 0.0
@@ -186,12 +191,12 @@ class ControlLines:
     def skips(self, raw: bytes, text: int) -> bool:
         """Whether the line, whose text begins at ``text``, changes nothing whatever its time and tag are."""
         if self._command is not None and self._command.untrusted:
-            return not raw.startswith(_ENDS_PS, text)
+            return not self._command.fresh and not raw.startswith(_ENDS_PS, text)
         return raw.startswith(_CONTROL_NOISE, text)
 
     def next_line(self, block: bytes, at: int) -> int:
         """Where the next line from ``at`` on begins that may tell something; the block's length where none does."""
-        if self._command is None or not self._command.untrusted:
+        if self._command is None or not self._command.untrusted or self._command.fresh:
             return at
         found = _MAY_END_PS.search(block, at)
         return len(block) if found is None else max(at, block.rfind(b"\n", at, found.start()) + 1)
@@ -203,10 +208,13 @@ class ControlLines:
         return [Event("unknown", detail=printable(raw), raw=printable(raw))] if raw.strip() else []
 
     def feed(self, line: Line) -> list[Event]:
-        command = self._command
+        command, text = self._command, line.text
+        if command is not None and command.fresh:
+            # The first line of an answer is the daemon's own; those behind it may be a client's to choose (fact 10).
+            command.fresh = False
+            self._learn(command, line)
         if command is not None and command.untrusted and not self._ends_untrusted(line):
             return []
-        text = line.text
         if text.startswith(b"Cmd:"):
             if command is not None and command.name == _PROOF:
                 self._command = None  # asked only to prove that the next one arrives
@@ -242,6 +250,16 @@ class ControlLines:
         if self.clock is not None and line.time - self._asked_at > self.clock() - self._read_at + _SLACK:
             return False
         return text == b"UI closed" or text.startswith((b"Cmd:", b"Accepting connection"))
+
+    def _learn(self, command: _Command, line: Line) -> None:
+        """A command that the daemon does not know: it says so in its log too (fact 46)."""
+        if line.text != b'Unknown command "%b"' % command.name or not _VERB.fullmatch(command.name):
+            return
+        pid, known = self.unknown
+        verbs = (known if pid == line.pid else frozenset()) | {command.name.decode("ascii")}
+        if len(verbs) <= _MOST_UNKNOWN:
+            self.unknown = line.pid, verbs
+        command.untrusted = False
 
     def _begin(self, line: Line) -> list[Event]:
         self._session = True
@@ -284,6 +302,7 @@ class ControlLines:
             return [make_event(line, "server_shutdown_waiting", detail, server=int(found[1]), values={"force": "1"})]
         if text.startswith(_STARTING_DAEMON):
             self._waiting, self._command, self._session = None, None, False
+            self.unknown = line.pid, frozenset()
             place, _, name = raw_text(text.rpartition(b" ")[2]).rpartition("/")
             values = {"pipe_dir": place} if place and name == "control" else {}
             detail = f"control daemon {line.pid} started"
@@ -316,7 +335,7 @@ class ControlLines:
 class _Command:
     """One ``Cmd:`` line and its answer so far."""
 
-    __slots__ = ("_answer", "_line", "_text", "_words", "complete", "name", "untrusted")
+    __slots__ = ("_answer", "_line", "_text", "_words", "complete", "fresh", "name", "untrusted")
 
     def __init__(self, line: Line) -> None:
         self._line = line
@@ -327,6 +346,8 @@ class _Command:
         self.complete = False
         self.untrusted = self.name == b"ps"
         """Its answer holds text of the clients."""
+        self.fresh = True
+        """Nothing of its answer has come yet."""
 
     def at_once(self) -> list[Event]:
         """Events that need not wait for the answer: a terminate may never get one (fact 16)."""
@@ -826,6 +847,11 @@ class LogParser:
     def version(self) -> str | None:
         """The control binary's version, where control.log has said it."""
         return self._control.version if self._control else None
+
+    @property
+    def unknown(self) -> tuple[int, frozenset[str]]:
+        """The daemon's PID as its log has it, and the commands that it said it does not know."""
+        return self._control.unknown if self._control else (0, frozenset())
 
     def become(self, other: LogParser) -> None:
         """Goes on where ``other``, which is not used any more, has stopped."""

@@ -7,11 +7,23 @@ answer is judged: text further down may be a client's argv[0] (fact 10).
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
 
 from mpstui.control.answer import Outcome
-from mpstui.control.channel import CANNOT_SEND
+from mpstui.control.channel import CANNOT_SEND, PROOF
+from mpstui.control.grammar import LogKind, LogParser
+from mpstui.control.wire import (
+    MOST_CLIENTS,
+    MOST_SERVERS,
+    ClientContext,
+    DeviceClients,
+    DeviceQuery,
+    Extent,
+    PsRow,
+    QueriedDevice,
+    Question,
+    Unreadable,
+)
 from mpstui.core.text import parse_size, printable
 
 _CANNOT_FIND = b"Cannot find MPS control daemon process"
@@ -19,6 +31,7 @@ _NOT_PERMITTED = (b"Insufficient privileges", b"Not enough privilege")
 # Patterns that re compiles, once, when they are first needed: all at once they would be a fiftieth of the start.
 _NOT_TERMINATED = rb"[1-9][0-9]{0,9}"
 _REFUSED = rb"(?s)Server(?: -?[0-9]{1,10})? not found!?|Unknown command \".*|Invalid .*|A user id \(UID\) is required.*"
+_UNKNOWN_COMMAND = re.compile(rb'Unknown command "([a-z_]{1,64})"')
 _NUMBER = rb"[0-9]{1,10}"
 _PERCENTAGE = rb"[0-9]{1,3}(?:\.[0-9]{1,10})?"
 _STATUS = rb"[A-Z][A-Z_ ]{2,31}"
@@ -32,64 +45,6 @@ _CONTEXT = rb"(?P<pid>[0-9]{1,10})\.(?P<context>[0-9]{1,10})"
 _SECTION = rb"Server (?P<server>[0-9]{1,10})"
 _QUERIED = rb"(?s)(?P<ordinal>[0-9]{1,6}) +(?P<pci>[^ ]+) +(?P<uuid>[^ ]+) +(?P<rest>[^ ].*)"
 _VERSION = rb"Binary version: ([0-9][0-9.]{0,30})"
-MOST_SERVERS = 256
-MOST_CLIENTS = 4096
-"""More than any node has: a device takes 48 clients (fact 13), and a daemon has one server for each user at most.
-A user can have his daemon claim as many as he likes, and each of them costs a look."""
-
-
-class Unreadable(NamedTuple):
-    """Text that the command never prints."""
-
-    reason: str
-
-
-class PsRow(NamedTuple):
-    """A row of ``ps``, as printed: a client can forge one through its argv[0] (fact 10)."""
-
-    pid: int
-    id: int
-    server: int
-    device: str
-    """The first part of the first device's UUID; empty where there is none (fact 9)."""
-    namespace: int
-    """Inode of the PID namespace (fact 14)."""
-    command: str
-    """Printable; lines that are no row belong to the row above."""
-
-
-class ClientContext(NamedTuple):
-    """``pid.context`` of ``get_device_client_list``."""
-
-    pid: int
-    context: int
-
-
-class DeviceClients(NamedTuple):
-    """The clients of one device. Devices without clients are not listed, and the order means nothing (fact 9)."""
-
-    ordinal: int
-    pci: str
-    """As printed, which is not the real one (fact 9)."""
-    name: str
-    contexts: tuple[ClientContext, ...] = ()
-
-
-class QueriedDevice(NamedTuple):
-    """A row of ``device_query``. The ordinal is the daemon's or the server's, not NVML's (fact 11)."""
-
-    ordinal: int
-    pci: str
-    uuid: str
-    name: str
-    attributes: str
-
-
-class DeviceQuery(NamedTuple):
-    """The devices of the daemon, and of each server by its PID."""
-
-    default: tuple[QueriedDevice, ...]
-    servers: Mapping[int, tuple[QueriedDevice, ...]]
 
 
 def judge(command: str, stdout: bytes, stderr: bytes, exit_status: int | None) -> tuple[Outcome, str]:
@@ -241,6 +196,119 @@ def parse_version(stdout: bytes) -> str | Unreadable:
 def percentage_text(value: float) -> str:
     """A percentage as short decimal text: ``25``, ``33.3``, ``0.1``, never ``1e-05``."""
     return f"{value:.6f}".rstrip("0").rstrip(".")
+
+
+class Legacy:
+    """The commands on standard input that every driver up to 615 speaks by default. Which of them a driver has it
+    answers itself (fact 46)."""
+
+    name: str = "legacy"
+    silent: str | None = None
+
+    @property
+    def log_parser(self) -> Callable[[LogKind], LogParser] | None:
+        return LogParser
+
+    def judge(self, command: str, stdout: bytes, stderr: bytes, exit_status: int | None) -> tuple[Outcome, str]:
+        return judge(command, stdout, stderr, exit_status)
+
+    def unknown_command(self, line: bytes) -> str | None:
+        found = _UNKNOWN_COMMAND.match(line)
+        return found[1].decode("ascii") if found else None
+
+    def default_percentage(self) -> Question[float]:
+        """The proof itself."""
+        return Question(PROOF, parse_percentage, Extent.LINE, proof=True)
+
+    def set_default_percentage(self, value: float) -> Question[float]:
+        command = f"set_default_active_thread_percentage {percentage_text(value)}"
+        return Question(command, parse_percentage, Extent.LINE, proof=True)
+
+    def percentage(self, server: int) -> Question[float]:
+        """No proof: a server that is starting prints nothing (fact 45)."""
+        return Question(f"get_active_thread_percentage {server}", parse_percentage, Extent.LINE)
+
+    def set_percentage(self, server: int, value: float) -> Question[float]:
+        command = f"set_active_thread_percentage {server} {percentage_text(value)}"
+        return Question(command, parse_percentage, Extent.LINE)
+
+    def priority(self) -> Question[int]:
+        return Question("get_default_client_priority", parse_priority, Extent.LINE, proof=True)
+
+    def set_priority(self, value: int) -> Question[None]:
+        return Question(f"set_default_client_priority {value}", parse_nothing, Extent.SILENT)
+
+    def memory_limit(self, server: int | None, device: str) -> Question[int | None]:
+        command = "get_default_device_pinned_mem_limit" if server is None else f"get_device_pinned_mem_limit {server}"
+        return Question(f"{command} {device}", parse_memory_limit)
+
+    def set_memory_limit(self, server: int | None, device: str, text: str) -> Question[None]:
+        command = "set_default_device_pinned_mem_limit" if server is None else f"set_device_pinned_mem_limit {server}"
+        return Question(f"{command} {device} {text}", parse_nothing, Extent.SILENT)
+
+    def server_list(self) -> Question[tuple[int, ...]]:
+        return Question("get_server_list", parse_server_list, Extent.NUMBERS)
+
+    def server_status(self, server: int) -> Question[str]:
+        return Question(f"get_server_status {server}", parse_status, Extent.LINE, proof=True)
+
+    def client_list(self, server: int) -> Question[tuple[int, ...]]:
+        return Question(f"get_client_list {server}", parse_client_list, Extent.NUMBERS)
+
+    def rows(self, server: int | None = None) -> Question[tuple[PsRow, ...]]:
+        """What it prints is the clients' to choose (fact 10): nothing behind it could be told apart."""
+        return Question("ps" if server is None else f"ps -p {server}", parse_ps)
+
+    def devices(self) -> Question[DeviceQuery]:
+        return Question("device_query", parse_device_query, proof=True)
+
+    def contexts(self, server: int | None = None) -> Question[tuple[DeviceClients, ...]]:
+        command = "get_device_client_list" if server is None else f"get_device_client_list {server}"
+        return Question(command, parse_device_client_list)
+
+    def start_server(self, uid: int) -> Question[None]:
+        return Question(f"start_server -uid {uid}", parse_nothing)
+
+    def shutdown_server(self, server: int, force: bool) -> Question[None]:
+        return Question(f"shutdown_server {server}{' -f' if force else ''}", parse_nothing)
+
+    def terminate_client(self, server: int, client: int) -> Question[None]:
+        return Question(f"terminate_client {server} {client}", parse_terminated)
+
+    def quit(self, timeout: int | None) -> Question[None]:
+        return Question("quit" if timeout is None else f"quit -t {timeout}", parse_nothing)
+
+    def split(self, asked: Sequence[Question[object]], stdout: bytes) -> list[bytes] | None:
+        """The answer to each question, in their order; None where they cannot be told apart for certain."""
+        lines = [line + b"\n" for line in stdout.split(b"\n")]
+        if lines.pop() != b"\n":
+            return None  # the last line is not whole
+        found: list[bytes] = []
+        for index, question in enumerate(asked):
+            following = asked[index + 1] if index + 1 < len(asked) else None
+            taken = _taken(question, following, lines)
+            if taken is None:
+                return None
+            found.append(b"".join(lines[:taken]))
+            del lines[:taken]
+        return None if lines else found
+
+
+def _taken(question: Question[object], following: Question[object] | None, lines: Sequence[bytes]) -> int | None:
+    """How many of ``lines`` are the answer to ``question``."""
+    error = bool(lines) and is_refusal(lines[0])
+    if question.extent is Extent.REST:
+        return len(lines) if following is None else None
+    if question.extent is Extent.SILENT:
+        return int(error)
+    if question.extent is Extent.LINE:
+        sure = error or (bool(lines) and not isinstance(question.parser(lines[0]), Unreadable))
+        return 1 if sure else None
+    if following is not None and following.command != PROOF:
+        return None
+    if error:
+        return 1
+    return next((i for i, line in enumerate(lines) if not re.fullmatch(_NUMBER, line.rstrip(b"\n"))), len(lines))
 
 
 def _queried(row: re.Match[bytes]) -> QueriedDevice:

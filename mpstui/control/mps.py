@@ -6,77 +6,77 @@ import math
 import os
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
-from mpstui.control import legacy, questions
 from mpstui.control.answer import Answer, Outcome
 from mpstui.control.channel import ControlChannel, RawReply, exchange
-from mpstui.control.legacy import DeviceClients, DeviceQuery, PsRow, Unreadable
-from mpstui.control.questions import Question
+from mpstui.control.legacy import parse_version
+from mpstui.control.protocol import LEGACY, Capabilities, ControlProtocol
+from mpstui.control.wire import STARTING, DeviceClients, DeviceQuery, PsRow, Question, Unreadable
 from mpstui.core.text import printable
 
 T = TypeVar("T")
 Parser = Callable[[bytes], T | Unreadable]
-STARTING: Final = "INITIALIZING"
-"""A server's status until it takes part in anything (fact 45)."""
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9./-]{0,79}")
 
 
 class MpsControl:
     """The commands of one daemon. No method raises for anything the daemon or its binary does."""
 
-    def __init__(self, channel: ControlChannel) -> None:
+    def __init__(self, channel: ControlChannel, protocol: ControlProtocol = LEGACY) -> None:
         self.channel = channel
+        self.protocol = protocol
+        self.capabilities = Capabilities()
 
     def session_stays(self, open_: bool) -> None:
         """Whether the log has shown one open session for ``HELD_AFTER`` seconds: a refusal is not waited out then."""
         self.channel.occupied = open_
 
-    def keep_silent(self, reason: str | None) -> None:
-        """Send the daemon nothing at all, for this ``reason``; None: it is spoken to again."""
-        self.channel.silent = reason
+    def speak(self, protocol: ControlProtocol) -> None:
+        """From now on in this protocol; in one that is not spoken here nothing at all is sent."""
+        self.protocol = protocol
+        self.channel.silent = protocol.silent
 
     async def get_server_list(self) -> Answer[tuple[int, ...]]:
-        return await self._ask(questions.server_list())
+        return await self._ask(self.protocol.server_list())
 
     async def get_server_status(self, server: int) -> Answer[str]:
         """The daemon's own word, such as ``ACTIVE`` or ``FAULT`` (fact 18)."""
-        return await self._ask(questions.server_status(server))
+        return await self._ask(self.protocol.server_status(server))
 
     async def get_client_list(self, server: int) -> Answer[tuple[int, ...]]:
         """PIDs; cannot be forged (fact 10)."""
-        return await self._ask(questions.client_list(server))
+        return await self._ask(self.protocol.client_list(server))
 
     async def get_device_client_list(self, server: int | None = None) -> Answer[tuple[DeviceClients, ...]]:
         """Contexts by device ordinal (facts 9, 11)."""
-        command = "get_device_client_list" if server is None else f"get_device_client_list {server}"
-        return await self._ask(Question(command, legacy.parse_device_client_list))
+        return await self._ask(self.protocol.contexts(server))
 
     async def ps(self, server: int | None = None) -> Answer[tuple[PsRow, ...]]:
         """Rows as printed, which a client can forge (fact 10); empty where no server runs."""
-        return await self._ask(questions.ps() if server is None else Question(f"ps -p {server}", legacy.parse_ps))
+        return await self._ask(self.protocol.rows(server))
 
     async def device_query(self) -> Answer[DeviceQuery]:
         """Ordinals and UUIDs (fact 11)."""
-        return await self._ask(questions.device_query())
+        return await self._ask(self.protocol.devices())
 
     async def get_default_active_thread_percentage(self) -> Answer[float]:
-        return await self._ask(questions.default_percentage())
+        return await self._ask(self.protocol.default_percentage())
 
     async def set_default_active_thread_percentage(self, value: float) -> Answer[float]:
         """Answers what holds afterwards: the old value where the daemon ignored the new one (fact 5)."""
-        return await self._set_percentage(value, questions.set_default_percentage)
+        return await self._set_percentage(value, self.protocol.set_default_percentage)
 
     async def get_active_thread_percentage(self, server: int) -> Answer[float]:
-        answer = await self._ask(questions.percentage(server))
+        answer = await self._ask(self.protocol.percentage(server))
         return await self._unless_starting(answer, server)
 
     async def set_active_thread_percentage(self, server: int, value: float) -> Answer[float]:
         """Answers what holds afterwards: the old value where the daemon ignored the new one (fact 5)."""
-        answer = await self._set_percentage(value, partial(questions.set_percentage, server))
+        answer = await self._set_percentage(value, partial(self.protocol.set_percentage, server))
         return await self._unless_starting(answer, server)
 
     async def change_active_thread_percentage(
@@ -87,10 +87,12 @@ class MpsControl:
             refused = _not_finite("set_active_thread_percentage")
             return refused, refused
         if server is None:
-            sent, read = await self.ask_all(questions.set_default_percentage(value), questions.default_percentage())
+            sent, read = await self.ask_all(
+                self.protocol.set_default_percentage(value), self.protocol.default_percentage()
+            )
             return sent, read
-        change = questions.set_percentage(server, value), questions.percentage(server)
-        status, sent, read = await self.ask_all(questions.server_status(server), *change)
+        change = self.protocol.set_percentage(server, value), self.protocol.percentage(server)
+        status, sent, read = await self.ask_all(self.protocol.server_status(server), *change)
         if status.value == STARTING or Outcome.UNREADABLE in {sent.outcome, read.outcome}:
             sent = await self.set_active_thread_percentage(server, value)
             read = await self.get_active_thread_percentage(server)
@@ -98,66 +100,67 @@ class MpsControl:
 
     async def get_default_device_pinned_mem_limit(self, device: str | int) -> Answer[int | None]:
         """Bytes; None where no limit is set (fact 6)."""
-        return await self._ask_words(questions.memory_limit(None, str(device)), str(device))
+        return await self._ask_words(self.protocol.memory_limit(None, str(device)), str(device))
 
     async def set_default_device_pinned_mem_limit(self, device: str | int, text: str) -> Answer[None]:
         """``text`` as MPS writes it, ``10G``. Prints nothing, whatever is in force then: read it back (facts 5, 26)."""
-        return await self._ask_words(questions.set_memory_limit(None, str(device), text), str(device), text)
+        return await self._ask_words(self.protocol.set_memory_limit(None, str(device), text), str(device), text)
 
     async def get_device_pinned_mem_limit(self, server: int, device: str | int) -> Answer[int | None]:
         """Bytes; None where no limit is set (fact 6), and while the server is starting, which looks the same (fact 45):
         its percentage, asked for before, tells."""
-        return await self._ask_words(questions.memory_limit(server, str(device)), str(device))
+        return await self._ask_words(self.protocol.memory_limit(server, str(device)), str(device))
 
     async def set_device_pinned_mem_limit(self, server: int, device: str | int, text: str) -> Answer[None]:
         """``text`` as MPS writes it, ``10G``. Prints nothing, whatever is in force then: read it back (facts 5, 26)."""
-        answer = await self._ask_words(questions.set_memory_limit(server, str(device), text), str(device), text)
+        answer = await self._ask_words(self.protocol.set_memory_limit(server, str(device), text), str(device), text)
         return await self._unless_starting(answer, server)
 
     async def change_pinned_mem_limit(
         self, device: str | int, text: str, server: int | None = None
     ) -> tuple[Answer[None], Answer[int | None]]:
         """Sets the default limit of a device, or a server's, and reads it back, in one session."""
-        change = questions.set_memory_limit(server, str(device), text)
+        change = self.protocol.set_memory_limit(server, str(device), text)
         if (refused := _wrong_word(change.command, str(device), text)) is not None:
             return refused, refused
-        first: Question[object] = questions.default_percentage() if server is None else questions.server_status(server)
-        before, sent, read = await self.ask_all(first, change, questions.memory_limit(server, str(device)))
+        first: Question[object] = (
+            self.protocol.default_percentage() if server is None else self.protocol.server_status(server)
+        )
+        before, sent, read = await self.ask_all(first, change, self.protocol.memory_limit(server, str(device)))
         if server is not None and before.value == STARTING:
             sent = await self.set_device_pinned_mem_limit(server, device, text)
             read = await self.get_device_pinned_mem_limit(server, device)
         return sent, read
 
     async def get_default_client_priority(self) -> Answer[int]:
-        return await self._ask(questions.priority())
+        return await self._ask(self.protocol.priority())
 
     async def set_default_client_priority(self, value: int) -> Answer[None]:
-        return await self._ask(questions.set_priority(value))
+        return await self._ask(self.protocol.set_priority(value))
 
     async def change_client_priority(self, value: int) -> tuple[Answer[None], Answer[int]]:
         """Sets it and reads it back, in one session."""
-        change = questions.set_priority(value), questions.priority()
-        _, sent, read = await self.ask_all(questions.default_percentage(), *change)
+        change = self.protocol.set_priority(value), self.protocol.priority()
+        _, sent, read = await self.ask_all(self.protocol.default_percentage(), *change)
         return sent, read
 
     async def start_server(self, uid: int) -> Answer[None]:
         """Prints nothing; the server is seen in ``get_server_list`` afterwards."""
-        return await self._ask(Question(f"start_server -uid {uid}", legacy.parse_nothing))
+        return await self._ask(self.protocol.start_server(uid))
 
     async def shutdown_server(self, server: int, force: bool = False) -> Answer[None]:
         """Answers at once; without ``force`` the server goes when its clients have gone (fact 19)."""
-        command = f"shutdown_server {server}{' -f' if force else ''}"
-        return await self._ask(Question(command, legacy.parse_nothing))
+        return await self._ask(self.protocol.shutdown_server(server, force))
 
     async def terminate_client(self, server: int, client: int) -> Answer[None]:
         """End a client's GPU work (fact 15). NEVER twice for one process: that blocks the daemon (fact 16).
 
         The caller keeps that rule. HELD and BUSY mean that it did not reach the daemon; BLOCKED that it may have.
         """
-        command = f"terminate_client {server} {client}"
+        question = self.protocol.terminate_client(server, client)
         if client < 1:
-            return Answer(command, Outcome.REFUSED, message=f"{client} is no process; nothing was sent.")
-        return await self._ask(Question(command, legacy.parse_terminated), self.channel.terminate_deadline, once=True)
+            return Answer(question.command, Outcome.REFUSED, message=f"{client} is no process; nothing was sent.")
+        return await self._ask(question, self.channel.terminate_deadline, once=True)
 
     async def quit(self, timeout: int | None = None, deadline: float | None = None) -> Answer[None]:
         """End the daemon once its clients have ended; after ``timeout`` seconds with their work (fact 19).
@@ -165,12 +168,13 @@ class MpsControl:
         ``deadline`` is in seconds too; without one, as for terminate_client, behind ``timeout``. The daemon ends under
         the binary, which then often says nothing (fact 30): whether it was done is seen by whether the daemon is gone.
         """
-        command = "quit" if timeout is None else f"quit -t {timeout}"
+        question = self.protocol.quit(timeout)
+        command = question.command
         if deadline is None:
             deadline = self.channel.terminate_deadline + max(0, timeout or 0)
         give_up = time.monotonic() + self.channel.deadline
         while True:
-            answer = await self._ask(Question(command, legacy.parse_nothing), deadline, once=True)
+            answer = await self._ask(question, deadline, once=True)
             if answer.outcome is not Outcome.BUSY or answer.stderr:
                 return answer
             after = await self.get_default_active_thread_percentage()
@@ -203,18 +207,25 @@ class MpsControl:
         """The answers to several questions, put in one session; in one for each where the answers cannot be told apart.
 
         None of them may do harm when it is put twice: never terminate_client, never quit. Where none of them proves
-        that the session has reached the daemon (fact 30), the proof is asked first.
+        that the session has reached the daemon (fact 30), the proof is asked first. What the daemon is known not to
+        know is not asked again.
         """
-        proved = asked if any(question.proof for question in asked) else (questions.default_percentage(), *asked)
+        absent = {question.command: answer for question in asked if (answer := self._absent(question)) is not None}
+        put = [question for question in asked if question.command not in absent]
+        answers = iter(await self._ask_session(put) if put else ())
+        return tuple([absent[q.command] if q.command in absent else next(answers) for q in asked])
+
+    async def _ask_session(self, asked: Sequence[Question[Any]]) -> tuple[Answer[Any], ...]:
+        proved = asked if any(question.proof for question in asked) else (self.protocol.default_percentage(), *asked)
         reply = await self.channel.run_all([question.command for question in proved])
         if reply.failure is not None or reply.stderr.strip() or reply.exit_status != 0:
             each = reply._replace(stdout=b"")
-            return tuple(to_answer(each._replace(command=question.command), question.parser) for question in asked)
-        parts = questions.split(proved, reply.stdout)
+            return tuple(self._judge(each._replace(command=q.command), q) for q in asked)
+        parts = self.protocol.split(proved, reply.stdout)
         if parts is None:
             return tuple([await self._ask(question) for question in asked])
         answers = (
-            to_answer(reply._replace(command=question.command, stdout=part), question.parser)
+            self._judge(reply._replace(command=question.command, stdout=part), question)
             for question, part in zip(proved, parts, strict=True)
         )
         return tuple(answers)[len(proved) - len(asked) :]
@@ -228,7 +239,25 @@ class MpsControl:
         return _wrong_word(question.command, *words) or await self._ask(question)
 
     async def _ask(self, question: Question[T], deadline: float | None = None, *, once: bool = False) -> Answer[T]:
-        return to_answer(await self.channel.run(question.command, deadline, once=once), question.parser)
+        if (absent := self._absent(question)) is not None:
+            return absent
+        return self._judge(await self.channel.run(question.command, deadline, once=once), question)
+
+    def _absent(self, question: Question[Any]) -> Answer[Any] | None:
+        """The answer to a command that this daemon has been asked once, and does not know."""
+        if question.verb not in self.capabilities.unknown or self.channel.silent is not None:
+            return None
+        message = f"This daemon does not know the command {question.verb}; it is not asked again."
+        return Answer(question.command, Outcome.REFUSED, message=message)
+
+    def _judge(self, reply: RawReply, question: Question[T]) -> Answer[T]:
+        answer = to_answer(reply, question.parser, self.protocol)
+        if answer.outcome is Outcome.REFUSED and reply.failure is None:
+            unknown = self.protocol.unknown_command(reply.stdout.partition(b"\n")[0].strip())
+            self.capabilities.learn(question.verb, known=unknown != question.verb)
+        elif answer.ok:
+            self.capabilities.learn(question.verb, known=True)
+        return answer
 
 
 def _not_finite(command: str) -> Answer[Any]:
@@ -244,13 +273,13 @@ def _wrong_word(command: str, *words: str) -> Answer[Any] | None:
     return Answer(command, Outcome.REFUSED, message=message)
 
 
-def to_answer(reply: RawReply, parser: Parser[T]) -> Answer[T]:
+def to_answer(reply: RawReply, parser: Parser[T], protocol: ControlProtocol = LEGACY) -> Answer[T]:
     """A judged and typed answer that keeps the raw bytes."""
     value: T | None = None
     if reply.failure is not None:
         outcome, message = reply.failure, reply.message
     else:
-        outcome, message = legacy.judge(reply.command, reply.stdout, reply.stderr, reply.exit_status)
+        outcome, message = protocol.judge(reply.command, reply.stdout, reply.stderr, reply.exit_status)
     if outcome is Outcome.OK:
         parsed = parser(reply.stdout)
         if isinstance(parsed, Unreadable):
@@ -273,4 +302,4 @@ def to_answer(reply: RawReply, parser: Parser[T]) -> Answer[T]:
 async def binary_version(binary: tuple[str, ...], deadline: float = 5.0) -> Answer[str]:
     """The version that ``nvidia-cuda-mps-control -v`` prints, such as ``13000``; needs no daemon."""
     reply = await exchange((*binary, "-v"), b"", {**os.environ, "LC_ALL": "C"}, deadline, "-v")
-    return to_answer(reply, legacy.parse_version)
+    return to_answer(reply, parse_version)

@@ -323,10 +323,22 @@ class Daemon:
     """Whether it was started with ``-S``: its clients get static SM partitions."""
     speaker: Speaker = NOBODY
     """Whose word it is what the daemon and its logs say."""
+    lacks: frozenset[str] = frozenset()
+    """Commands that it does not know: its driver is older than they are (fact 46)."""
+    driver: str | None = None
+    """The node's driver, as NVML names it."""
 
     @property
     def pid(self) -> int | None:
         return self.key.pid if self.key else None
+
+    def lacking(self, command: str) -> str | None:
+        """``not in driver 470`` where the daemon does not know the ``command``; None where it does, and where that is
+        not known yet."""
+        if command not in self.lacks:
+            return None
+        major = (self.driver or "").partition(".")[0]
+        return f"not in driver {major}" if major else "not in this driver"
 
     @property
     def unread(self) -> bool:

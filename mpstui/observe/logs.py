@@ -286,11 +286,11 @@ class LogWatch:
     """control.log and server.log of ``log_dir``, where ``owners`` have written them (see ``open_log``). :meth:`history`
     may take a second: run it off the event loop."""
 
-    def __init__(self, log_dir: Path, owners: Owners) -> None:
+    def __init__(self, log_dir: Path, owners: Owners, parser: Callable[[LogKind], LogParser] = LogParser) -> None:
         self.log_dir = log_dir
         self._control = LogTail(log_dir / "control.log", CONTROL_MARKER, owners=owners)
         self._server = LogTail(log_dir / "server.log", SERVER_MARKER, owners=owners)
-        self._parsers = {"control": LogParser("control"), "server": LogParser("server")}
+        self._parsers = {"control": parser("control"), "server": parser("server")}
         self._tails: tuple[tuple[LogKind, LogTail], ...] = (("control", self._control), ("server", self._server))
         self._clock: Callable[[], float] | None = None
         self._read_at = 0.0
@@ -310,6 +310,11 @@ class LogWatch:
     @property
     def version(self) -> str | None:
         return self._parsers["control"].version
+
+    @property
+    def unknown(self) -> tuple[int, frozenset[str]]:
+        """The daemon's PID as its log has it, and the commands that it said it does not know."""
+        return self._parsers["control"].unknown
 
     @property
     def trouble(self) -> str | None:

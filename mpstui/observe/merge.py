@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from mpstui.control.legacy import DeviceClients, DeviceQuery, PsRow
+from mpstui.control.wire import DeviceClients, DeviceQuery, PsRow
 from mpstui.core.model import EMPTY, Context, Device, Event
 from mpstui.core.text import lower_sizes, same_limit, taken_limit
 from mpstui.observe.state import ClientRecord, DaemonState, LimitsInForce, ServerRecord

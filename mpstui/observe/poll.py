@@ -7,10 +7,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from mpstui.control import questions
 from mpstui.control.answer import Answer, Outcome
-from mpstui.control.legacy import DeviceClients, DeviceQuery
 from mpstui.control.mps import MpsControl
+from mpstui.control.wire import DeviceClients, DeviceQuery, Question
 from mpstui.core.model import EventKind
 from mpstui.observe.merge import LimitReading, Membership
 
@@ -253,20 +252,21 @@ async def ask_for(control: MpsControl, clock: Callable[[], float], need: Need, s
     """What is needed, in one session, and the rows of ``ps`` in another; of these ``servers``, one at most, of which
     the logs have told."""
     started = clock()
-    wanted: dict[str, questions.Question[object]] = {}
+    say = control.protocol
+    wanted: dict[str, Question[object]] = {}
     if need.priority:
-        wanted["priority"] = questions.priority()
+        wanted["priority"] = say.priority()
     for server in servers[:1]:
         if need.servers:
-            wanted[f"status of {server}"] = questions.server_status(server)
+            wanted[f"status of {server}"] = say.server_status(server)
         if need.clients:
-            wanted[f"clients of {server}"] = questions.client_list(server)
+            wanted[f"clients of {server}"] = say.client_list(server)
     if need.clients or need.percentage or need == Need():
-        wanted["percentage"] = questions.default_percentage()
+        wanted["percentage"] = say.default_percentage()
     if need.servers:
-        wanted |= {f"percentage of {server}": questions.percentage(server) for server in servers[:1]}
+        wanted |= {f"percentage of {server}": say.percentage(server) for server in servers[:1]}
     if need.devices:
-        wanted["devices"] = questions.device_query()
+        wanted["devices"] = say.devices()
     answers: dict[str, Answer[Any]] = {}
     if wanted:
         answers = dict(zip(wanted, await control.ask_all(*wanted.values()), strict=True))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from mpstui.control.answer import Answer, Outcome
+from mpstui.control.protocol import Capabilities
 from mpstui.core.model import (
     EMPTY,
     Client,
@@ -84,6 +85,8 @@ class Watched:
     watch_detail: str | None = None
     watch_remedy: str | None = None
     version: str | None = None
+    capabilities: Capabilities | None = None
+    """What the daemon that runs there knows; None where nobody has been asked."""
     past: bool = False
     """Nobody can be asked: its logs of long ago are all that there is."""
     told: dict[int, ProcessFacts] = field(default_factory=dict)
@@ -399,6 +402,7 @@ class NodeState:
         known = self._facts_of(watched)
         self._tell_who(pipe_dir, watched, known, time)
         defaults = state.defaults
+        driver = self._sample.driver_version if self._sample is not None else None
         daemon = Daemon(
             pipe_dir=pipe_dir,
             log_dir=place.log_dir if place else None,
@@ -433,6 +437,8 @@ class NodeState:
             watch_remedy=watched.watch_remedy,
             simulated=self._source == "simulated",
             speaker=place.speaker if place else Speaker(),
+            lacks=watched.capabilities.lacking(driver) if watched.capabilities is not None else frozenset(),
+            driver=driver,
         )
         return daemon if watched.past else _as_claimed(daemon)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
-from mpstui.control.legacy import MOST_CLIENTS
+from mpstui.control.wire import MOST_CLIENTS
 from mpstui.core.faults import MOMENT, xids_of
 from mpstui.core.model import Event, Suspect
 from mpstui.observe.sources import ProcessFacts

@@ -16,7 +16,8 @@ from mpstui.control.answer import Answer, Outcome
 from mpstui.control.channel import ControlChannel
 from mpstui.control.holder import HELD_AFTER
 from mpstui.control.mps import MpsControl
-from mpstui.core.model import EventKind, Snapshot, unspoken
+from mpstui.control.protocol import LEGACY, ControlProtocol, protocol_of
+from mpstui.core.model import EventKind, Snapshot
 from mpstui.observe.discovery import Place, discover
 from mpstui.observe.logs import REMEDY, LogWatch, owners_of
 from mpstui.observe.merge import MEMORY_VARIABLE, Membership, fold_devices
@@ -102,7 +103,8 @@ class DaemonWatcher:
             return
         if self._logs is not None:
             self._logs.close()
-        self._logs = LogWatch(log_dir, owners) if log_dir is not None else None
+        parser = _protocol(watched.place).log_parser
+        self._logs = LogWatch(log_dir, owners, parser) if log_dir is not None and parser is not None else None
         if self._logs is not None:
             logs, self._reading_history = self._logs, True
             told = await worker.call(logs.history)
@@ -320,8 +322,10 @@ class DaemonWatcher:
         unanswered = is_silent(watched.probe, watched.state.blocked_known)
         blocked = blocker is not None and watched.state.client(blocker) is not None and unanswered
         place = watched.place
-        silent = unspoken(place.protocol, place.static_partitioning) if place is not None else None
-        self.control.keep_silent(silent)
+        protocol = _protocol(place)
+        silent = protocol.silent
+        self.control.speak(protocol)
+        self._know(place)
         self.schedule.asleep = not self.running or blocked or silent is not None
         trouble = self._logs.trouble if self._logs else "it is not known where its logs are"
         if not self.running or (place is not None and place.protocol == "v3"):
@@ -339,6 +343,18 @@ class DaemonWatcher:
         self.schedule.polling = watched.watch == "polling"
         self.schedule.told = self.told
         watched.version = self._logs.version if self._logs else None
+
+    def _know(self, place: Place | None) -> None:
+        """What the daemon that runs there now has said that it does not know, to us or, in its log, to anybody."""
+        daemon = place.daemon if place is not None else None
+        pid, logged = self._logs.unknown if self._logs is not None and self._logs.believed else (0, frozenset())
+        known = self.control.capabilities
+        known.belong_to(daemon, logged if daemon is not None and daemon.pid == pid else frozenset())
+        self._node.watch(self.pipe_dir).capabilities = known
+
+
+def _protocol(place: Place | None) -> ControlProtocol:
+    return protocol_of(place.protocol, place.static_partitioning) if place is not None else LEGACY
 
 
 # Keeps the snapshot up to date: watches logs, NVML and /proc, and asks a daemon only when something changed.

@@ -7,7 +7,7 @@ import os
 import time
 from pathlib import Path
 
-from mpstui.control.legacy import MOST_CLIENTS
+from mpstui.control.wire import MOST_CLIENTS
 from mpstui.history.files import LogFile
 
 from .conftest import Stranger

@@ -20,8 +20,8 @@ from contract.harness import (
     status_becomes,
 )
 from mpstui.control.answer import Outcome
-from mpstui.control.legacy import ClientContext
 from mpstui.control.mps import MpsControl
+from mpstui.control.wire import ClientContext
 from mpstui.node import open_node as open_sources
 
 TERMINATED = 810

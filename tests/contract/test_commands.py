@@ -11,10 +11,11 @@ import time
 import pytest
 
 from contract.harness import Node, control_of, eventually, logged, one_shots, only_server, raw_session
-from mpstui.control import legacy, questions
+from mpstui.control import legacy
 from mpstui.control.answer import Answer, Outcome
 from mpstui.control.holder import HELD_AFTER
 from mpstui.control.mps import MpsControl, binary_version
+from mpstui.control.protocol import LEGACY
 
 GIB = 1 << 30
 NO_SERVER = 999999
@@ -300,10 +301,10 @@ async def test_clients_are_listed_in_one_session_with_others(node: Node, control
     server = await only_server(control)
     before = control.channel.sent
     asked = (
-        questions.priority(),
-        questions.client_list(server),
-        questions.default_percentage(),
-        questions.device_query(),
+        LEGACY.priority(),
+        LEGACY.client_list(server),
+        LEGACY.default_percentage(),
+        LEGACY.devices(),
     )
     priority, listed, percentage, devices = await control.ask_all(*asked)
     assert (priority.value, listed.value, percentage.value) == (0, (client.pid,), 100.0)

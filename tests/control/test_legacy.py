@@ -8,7 +8,7 @@ import pytest
 
 from mpstui.control import legacy
 from mpstui.control.answer import Outcome
-from mpstui.control.legacy import PsRow, Unreadable
+from mpstui.control.wire import PsRow, Unreadable
 
 HEADER = b"PID       ID        SERVER         DEVICE                    NAMESPACE      COMMAND        \n"
 PARSERS = [getattr(legacy, name) for name in dir(legacy) if name.startswith("parse_") and name != "parse_size"]

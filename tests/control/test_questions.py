@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from mpstui.control import questions as q
 from mpstui.control.answer import Outcome
 from mpstui.control.mps import MpsControl
+from mpstui.control.protocol import LEGACY as q
+from mpstui.control.wire import Question
 
 from .test_channel import Script, channel, script
 
@@ -39,11 +40,11 @@ NOT_PERMITTED = b"Insufficient privileges for UID 2001. Control deamon settings 
         ((q.client_list(SERVER), PROOF), b"100.0\n", [b"", b"100.0\n"]),
         ((q.client_list(SERVER), PROOF), NOT_FOUND + b"100.0\n", [NOT_FOUND, b"100.0\n"]),
         ((q.client_list(SERVER), STATUS), b"643\nACTIVE\n", None),  # an error there could be either's
-        ((q.device_query(), PROOF), b"Default\n100.0\n", None),
+        ((q.devices(), PROOF), b"Default\n100.0\n", None),
     ],
 )
 def test_answers_are_told_apart_or_not_at_all(
-    asked: tuple[q.Question[object], ...], printed: bytes, parts: list[bytes] | None
+    asked: tuple[Question[object], ...], printed: bytes, parts: list[bytes] | None
 ) -> None:
     assert q.split(asked, printed) == parts
 

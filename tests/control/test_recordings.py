@@ -10,7 +10,7 @@ import pytest
 from control.transcripts import DATA, Recorded, recorded
 from mpstui.control import legacy
 from mpstui.control.answer import Outcome
-from mpstui.control.legacy import ClientContext, DeviceClients, DeviceQuery, PsRow, QueriedDevice
+from mpstui.control.wire import ClientContext, DeviceClients, DeviceQuery, PsRow, QueriedDevice
 
 GIB = 1 << 30
 H100 = "NVIDIA H100 80GB HBM3"

@@ -8,7 +8,7 @@ import pytest
 
 from mpstui.control.answer import Answer, Outcome
 from mpstui.control.grammar import LogParser
-from mpstui.control.legacy import DeviceQuery, QueriedDevice
+from mpstui.control.wire import DeviceQuery, QueriedDevice
 from mpstui.core.blast import blast_of, blast_radius, bridges, groups
 from mpstui.core.faults import fault_reports
 from mpstui.core.model import Client, Context, Daemon, Device, ProcessKey, Server, SessionHolder

@@ -7,7 +7,8 @@ import threading
 from pathlib import Path
 
 from mpstui.control.answer import Answer, Outcome
-from mpstui.control.legacy import ClientContext, DeviceClients, DeviceQuery, QueriedDevice
+from mpstui.control.protocol import LEGACY, Capabilities
+from mpstui.control.wire import ClientContext, DeviceClients, DeviceQuery, QueriedDevice
 from mpstui.core.model import Device, ProcessKey
 from mpstui.observe.discovery import Place
 from mpstui.observe.sources import NodeSources, NvmlSample, ProcessFacts
@@ -41,12 +42,14 @@ class FakeControl:
         self.outcome = Outcome.OK
         self.sent: list[str] = []
         self.session = False
+        self.protocol = LEGACY
+        self.capabilities = Capabilities()
 
     def session_stays(self, open_):
         self.session = open_
 
-    def keep_silent(self, reason):
-        self.silent = reason
+    def speak(self, protocol):
+        self.protocol = protocol
 
     def _answer(self, command, value):
         self.sent.append(command)

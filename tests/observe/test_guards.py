@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mpstui.control.answer import Answer, Outcome
-from mpstui.control.legacy import PsRow
+from mpstui.control.wire import PsRow
 from mpstui.core.model import Device, ProcessKey
 from mpstui.observe.merge import Membership, fold_membership
 from mpstui.observe.problems import find_problems

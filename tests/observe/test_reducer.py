@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mpstui.control.answer import Answer, Outcome
-from mpstui.control.legacy import ClientContext, DeviceClients, DeviceQuery, PsRow, QueriedDevice
+from mpstui.control.wire import ClientContext, DeviceClients, DeviceQuery, PsRow, QueriedDevice
 from mpstui.core.model import Daemon, Device, PendingClient, ProcessKey, SessionHolder
 from mpstui.observe.discovery import Place
 from mpstui.observe.merge import LimitReading, Membership

@@ -1,0 +1,153 @@
+"""What a daemon speaks, chosen by how it was started, and what its driver has of that, learnt from its answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from typing import Final, Protocol
+
+from mpstui.control.answer import Outcome
+from mpstui.control.grammar import LogKind, LogParser
+from mpstui.control.legacy import Legacy
+from mpstui.control.wire import DeviceClients, DeviceQuery, PsRow, Question
+from mpstui.core.model import unspoken
+
+
+class ControlProtocol(Protocol):
+    """The words of one protocol: commands with the parsers of their answers, and the grammar of its logs."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def silent(self) -> str | None:
+        """Why nothing is said in it, one clause; None where it is spoken."""
+        ...
+
+    @property
+    def log_parser(self) -> Callable[[LogKind], LogParser] | None:
+        """Makes a reader for one log file; None where its logs are not understood."""
+        ...
+
+    def judge(self, command: str, stdout: bytes, stderr: bytes, exit_status: int | None) -> tuple[Outcome, str]:
+        """Outcome and message of an answer."""
+        ...
+
+    def unknown_command(self, line: bytes) -> str | None:
+        """The command that this first line of an answer says the daemon does not know; None for other answers."""
+        ...
+
+    def split(self, asked: Sequence[Question[object]], stdout: bytes) -> list[bytes] | None:
+        """The answer to each of several questions put in one session; None where they cannot be told apart."""
+        ...
+
+    def server_list(self) -> Question[tuple[int, ...]]: ...
+    def server_status(self, server: int) -> Question[str]: ...
+    def client_list(self, server: int) -> Question[tuple[int, ...]]: ...
+    def contexts(self, server: int | None = None) -> Question[tuple[DeviceClients, ...]]: ...
+    def rows(self, server: int | None = None) -> Question[tuple[PsRow, ...]]: ...
+    def devices(self) -> Question[DeviceQuery]: ...
+    def default_percentage(self) -> Question[float]: ...
+    def set_default_percentage(self, value: float) -> Question[float]: ...
+    def percentage(self, server: int) -> Question[float]: ...
+    def set_percentage(self, server: int, value: float) -> Question[float]: ...
+    def priority(self) -> Question[int]: ...
+    def set_priority(self, value: int) -> Question[None]: ...
+    def memory_limit(self, server: int | None, device: str) -> Question[int | None]: ...
+    def set_memory_limit(self, server: int | None, device: str, text: str) -> Question[None]: ...
+    def start_server(self, uid: int) -> Question[None]: ...
+    def shutdown_server(self, server: int, force: bool) -> Question[None]: ...
+    def terminate_client(self, server: int, client: int) -> Question[None]: ...
+    def quit(self, timeout: int | None) -> Question[None]: ...
+
+
+class StaticPartitions(Legacy):
+    """A daemon started with ``-S``: the same words, most of which have no effect there. Recognised, and not spoken."""
+
+    silent = unspoken("legacy", True)
+
+
+class V3(Legacy):
+    """MPS v3. Recognised, and not spoken: of what it inherits nothing is ever sent, and its logs are other ones."""
+
+    name = "v3"
+    silent = unspoken("v3", False)
+
+    @property
+    def log_parser(self) -> Callable[[LogKind], LogParser] | None:
+        return None
+
+
+LEGACY: Final[ControlProtocol] = Legacy()
+_STATIC: Final[ControlProtocol] = StaticPartitions()
+_V3: Final[ControlProtocol] = V3()
+
+
+def protocol_of(name: str | None, static_partitioning: bool | None) -> ControlProtocol:
+    """The protocol of a daemon that was started so; see ``commandline.parse_command_line``."""
+    if name == "v3":
+        return _V3
+    return _STATIC if static_partitioning else LEGACY
+
+
+_PRIORITY: Final = frozenset(("get_default_client_priority", "set_default_client_priority"))
+_MEMORY: Final = frozenset(
+    (
+        "get_default_device_pinned_mem_limit",
+        "set_default_device_pinned_mem_limit",
+        "get_device_pinned_mem_limit",
+        "set_device_pinned_mem_limit",
+    )
+)
+TOGETHER: Final = (_PRIORITY, _MEMORY)
+"""Commands that came with one and the same driver: a daemon that does not know how to read a limit cannot set it."""
+_ABSENT_555: Final = frozenset(("device_query",))
+_ABSENT_535: Final = _ABSENT_555 | {"get_server_status"}
+_ABSENT_470: Final = _ABSENT_535 | {"ps", "terminate_client"} | _PRIORITY | _MEMORY
+_ABSENT: Final[Mapping[int, frozenset[str]]] = {
+    470: _ABSENT_470,
+    535: _ABSENT_535,
+    550: _ABSENT_555,
+    555: _ABSENT_555,
+}
+"""By driver, each seen on the vendor's own binary of that driver (fact 46). Of drivers that are not here nothing is
+said: they are asked."""
+COMMANDS: Final = _ABSENT_470
+"""The commands that not every driver has."""
+
+
+def absent_from(driver: str | None) -> frozenset[str]:
+    """The commands that a daemon of this ``driver``, as NVML names it (``470.256.02``), is known not to have."""
+    major = (driver or "").partition(".")[0]
+    return _ABSENT.get(int(major), frozenset()) if major.isascii() and major.isdigit() else frozenset()
+
+
+class Capabilities:
+    """Which commands one daemon knows: learnt from its own answers, each once, and kept for as long as it runs."""
+
+    def __init__(self) -> None:
+        self.unknown: frozenset[str] = frozenset()
+        self.known: frozenset[str] = frozenset()
+        self._daemon: Hashable = None
+
+    def belong_to(self, daemon: Hashable, logged: Collection[str] = ()) -> None:
+        """From now on they are this daemon's; what was learnt of another one is forgotten. ``logged``: commands that
+        its log says it did not know, whoever asked."""
+        if daemon != self._daemon:
+            self._daemon, self.unknown, self.known = daemon, frozenset(), frozenset()
+        if not self.unknown.issuperset(logged):
+            self.unknown |= together(logged)
+
+    def learn(self, verb: str, known: bool) -> None:
+        if not known:
+            self.unknown |= together((verb,))
+        elif verb in COMMANDS:
+            self.known |= {verb}
+
+    def lacking(self, driver: str | None) -> frozenset[str]:
+        """What it does not know, and what its driver is known not to have; its own word comes first."""
+        return self.unknown | (absent_from(driver) - self.known)
+
+
+def together(verbs: Collection[str]) -> frozenset[str]:
+    """These commands, and those that came with them."""
+    return frozenset(verbs).union(*(group for group in TOGETHER if not group.isdisjoint(verbs)))
