@@ -50,6 +50,9 @@ class Answer(Generic[T_co]):
     holder: SessionHolder | None = None
     """Who keeps the session, where ``outcome`` is HELD and the process could be found (fact 2)."""
 
+    asked: bool = True
+    """False where nothing was sent because the daemon is known not to know the command: no word of the daemon's."""
+
     @property
     def ok(self) -> bool:
         return self.outcome is Outcome.OK

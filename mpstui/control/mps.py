@@ -248,7 +248,7 @@ class MpsControl:
         if question.verb not in self.capabilities.unknown or self.channel.silent is not None:
             return None
         message = f"This daemon does not know the command {question.verb}; it is not asked again."
-        return Answer(question.command, Outcome.REFUSED, message=message)
+        return Answer(question.command, Outcome.REFUSED, message=message, asked=False)
 
     def _judge(self, reply: RawReply, question: Question[T]) -> Answer[T]:
         answer = to_answer(reply, question.parser, self.protocol)

@@ -134,8 +134,8 @@ class Capabilities:
         its log says it did not know, whoever asked."""
         if daemon != self._daemon:
             self._daemon, self.unknown, self.known = daemon, frozenset(), frozenset()
-        if not self.unknown.issuperset(logged):
-            self.unknown |= together(logged)
+        if told := COMMANDS.intersection(logged) - self.unknown:  # anybody may type what he likes
+            self.unknown |= together(told)
 
     def learn(self, verb: str, known: bool) -> None:
         if not known:

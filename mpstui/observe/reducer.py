@@ -344,6 +344,11 @@ class NodeState:
         self._last = shown
         return shown
 
+    def only_device(self) -> str | None:
+        """The UUID of the node's device, where there is exactly one and it is not cut into MIG instances."""
+        devices = self._sample.devices if self._sample is not None else ()
+        return devices[0].uuid if len(devices) == 1 and not devices[0].mig else None
+
     def _states(self) -> list[DaemonState]:
         return [watched.state for watched in self.watched.values()]
 

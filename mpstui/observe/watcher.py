@@ -233,7 +233,11 @@ class DaemonWatcher:
         return (
             not listed <= self._clients()
             or (need.clients and not servers.keys() <= reading.clients.keys())
-            or (need.servers and any(reading.status.get(pid) != server.status for pid, server in servers.items()))
+            or (
+                need.servers
+                and not self._lacks("get_server_status")
+                and any(reading.status.get(pid) != server.status for pid, server in servers.items())
+            )
         )
 
     async def close(self) -> None:
@@ -255,7 +259,8 @@ class DaemonWatcher:
 
     async def _read(self, membership: bool, limits: bool) -> Outcome:
         state, begun = self._node.watch(self.pipe_dir).state, self._clock()
-        if not membership and not limits and self.told and state.ordinals:
+        devices = bool(state.ordinals) or self._lacks("device_query")
+        if not membership and not limits and self.told and devices:
             there = self._clients()
             unnamed = there - self._named
             outcome, differs = await self._read_needed(Need(names=bool(unnamed), clients=not unnamed))
@@ -264,8 +269,9 @@ class DaemonWatcher:
             if differs:
                 self.schedule.want(True, False, self._monotonic())
             return outcome
-        if membership or not limits or not state.ordinals:
+        if membership or not limits or not devices:
             asked = await ask_membership(self.control, self._clock, self._named, not state.ordinals or limits)
+            self._take_only_device()
             self._probed(asked, begun)
             if asked.membership is None:
                 return asked.answer.outcome
@@ -279,6 +285,18 @@ class DaemonWatcher:
                 return asked.answer.outcome
             self._node.fold_limits(self.pipe_dir, asked.limits)
         return Outcome.OK
+
+    def _lacks(self, command: str) -> bool:
+        return command in self.control.capabilities.unknown
+
+    def _take_only_device(self) -> None:
+        """Where the daemon cannot say which device it calls by which ordinal, the only device of the node is its first
+        one; of several nothing is known."""
+        state = self._node.watch(self.pipe_dir).state
+        if not state.ordinals and self._lacks("device_query") and (uuid := self._node.only_device()) is not None:
+            state.ordinals = {"0": uuid}
+            state.changes += 1
+            self.schedule.want(False, True, self._monotonic())
 
     async def _ask_limits(self, state: DaemonState) -> Asked:
         """The limits, and the log up to them: who connected before one was set is told apart by their order only."""
@@ -313,6 +331,8 @@ class DaemonWatcher:
 
     def _probed(self, asked: Asked, begun: float) -> None:
         answer: Answer[object] = asked.answer
+        if not answer.asked:
+            return
         self._node.set_probe(self.pipe_dir, answer, self._clock(), begun)
 
     def _judge(self) -> None:
@@ -351,6 +371,7 @@ class DaemonWatcher:
         known = self.control.capabilities
         known.belong_to(daemon, logged if daemon is not None and daemon.pid == pid else frozenset())
         self._node.watch(self.pipe_dir).capabilities = known
+        self._take_only_device()
 
 
 def _protocol(place: Place | None) -> ControlProtocol:

@@ -16,7 +16,6 @@ from mpstui.observe.sources import NvmlSample, ProcessFacts, ProcessSource
 from mpstui.observe.xid import Xid, parse_line
 from mpstui.sim.marker import is_simulated, owners
 from mpstui.sim.simd.config import (
-    DRIVER_VERSION,
     LOAD,
     MIB,
     SERVER_MEMORY,
@@ -182,7 +181,7 @@ class SimNvml:
         running = [*state.clients.values(), *outside]
         return NvmlSample(
             time=now,
-            driver_version=DRIVER_VERSION,
+            driver_version=self._gpus[0].driver,
             devices=tuple(_device(gpu, running, sum(processes[gpu.uuid].values()), now) for gpu in self._gpus),
             mps_clients=clients,
             processes=processes,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import re
 import socket
 from collections.abc import Callable, Sequence
@@ -18,6 +19,19 @@ if TYPE_CHECKING:
     from .daemon import Daemon
 
 _CHUNK = 32768
+_FIRST = {
+    "ps": 535,
+    "get_default_device_pinned_mem_limit": 535,
+    "set_default_device_pinned_mem_limit": 535,
+    "get_device_pinned_mem_limit": 535,
+    "set_device_pinned_mem_limit": 535,
+    "get_default_client_priority": 535,
+    "set_default_client_priority": 535,
+    "terminate_client": 535,
+    "get_server_status": 550,
+    "device_query": 580,
+}
+"""The first driver that was seen to have a command, of 470, 535, 550, 555 and 580 (fact 46)."""
 _DEVICE_TABLE = "%-16s%-15s%-42s%-34s%s"
 _PS_TABLE = b"%-10b%-10b%-15b%-26b%-15b%-15b"
 
@@ -87,6 +101,10 @@ class Commands:
             "shutdown_server": self._shutdown_server,
             "terminate_client": self._terminate_client,
         }
+        driver = int(daemon.gpus[0].driver.partition(".")[0]) if daemon.gpus else math.inf
+        for name in (name for name, first in _FIRST.items() if driver < first):
+            self._table.pop(name, None)
+            self._privileged.pop(name, None)
 
     def run(self, session: Session, line: bytes) -> None:
         """Carries out one line and ends the answer, at once or when what it waits for has happened."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import stat
 import uuid
 from collections.abc import Collection, Sequence
@@ -25,6 +26,8 @@ READ_LIMIT: Final = 2 * MIB
 _DIGITS: Final = 20
 _MOST_DEVICES: Final = 64
 DRIVER_VERSION: Final = "580.159.04"
+SIM_DRIVER: Final = "MPSTUI_SIM_DRIVER"
+"""A variable: the driver of a node that is made now, such as ``470.256.02``. Its daemon has that driver's commands."""
 SERVER_MEMORY: Final = 66 * MIB
 """What NVML counted for the MPS server itself on each device (fact 9)."""
 CONTEXT_LIMIT: Final = 48
@@ -41,11 +44,13 @@ class Gpu:
     sm_count: int = 132
     compute_capability: tuple[int, int] = (9, 0)
     memory_total: int = 81559 * MIB
+    driver: str = DRIVER_VERSION
 
 
 def default_gpus(count: int, name: str = "NVIDIA H100 80GB HBM3") -> tuple[Gpu, ...]:
     """The first ``count`` devices of the simulated machine; the same ones in every directory."""
-    return tuple(Gpu(i, f"GPU-{uuid.uuid5(_NAMESPACE, f'gpu {i}')}", name) for i in range(count))
+    driver = os.environ.get(SIM_DRIVER) or DRIVER_VERSION
+    return tuple(Gpu(i, f"GPU-{uuid.uuid5(_NAMESPACE, f'gpu {i}')}", name, driver=driver) for i in range(count))
 
 
 def ordinal(gpus: Sequence[Gpu], device: str) -> str:
@@ -140,12 +145,19 @@ def _gpu(entry: dict[str, Any], where: str) -> Gpu:
             _bounded(minor, 0, 99, f"{where}.compute_capability"),
         ),
         _bounded(entry["memory_total"], 1, 1 << 50, f"{where}.memory_total"),
+        _driver(entry.get("driver", DRIVER_VERSION), f"{where}.driver"),
     )
 
 
 def _bounded(value: object, low: int, high: int, where: str) -> int:
     if type(value) is not int or not low <= value <= high:  # a bool is an int
         raise ValueError(f"{where}: not a whole number from {low} to {high}")
+    return value
+
+
+def _driver(value: object, where: str) -> str:
+    if not isinstance(value, str) or not re.fullmatch(r"[0-9]{3}(\.[0-9]{1,5}){0,3}", value):
+        raise ValueError(f"{where}: not a driver's version")
     return value
 
 
