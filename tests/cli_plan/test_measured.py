@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import pynvml
 import pytest
 
 from cli_plan.conftest import Run
@@ -89,9 +90,14 @@ def test_what_cannot_be_measured_is_told(
     assert said in err
 
 
+def _no_library() -> None:
+    raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
+
+
 def test_without_a_gpu_or_a_daemon_it_says_so(
     mpstui: Run, node: Path, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(pynvml, "nvmlInit", _no_library)  # where this runs there may be one
     assert mpstui("plan", "--measure", "fma", "--sm-count-total", 132)[0] == 2
     status, _, err = mpstui("plan", "--pipe-dir", place / "nothing", "--measure", "fma")
     assert (status, "there is no GPU to measure on" in err) == (3, True)

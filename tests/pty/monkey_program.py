@@ -22,12 +22,19 @@ import termios
 import time
 from pathlib import Path
 
+from textual.widget import Widget
+
 from mpstui.cli import main
 from mpstui.ui.app import MpsTuiApp
 
 MARK = "\x1b]7777;frame\x07"
 PATIENCE = 60.0
 """Seconds after which a screen that has still something to paint is taken never to paint it."""
+
+
+def _has_to_do(widget: Widget) -> bool:
+    """A widget tells its screen of what it needs in its own turn; until then only it knows."""
+    return widget._repaint_required or widget._layout_required or not widget._message_queue.empty()
 
 
 def left_to_do(app: MpsTuiApp) -> str:
@@ -45,6 +52,7 @@ def left_to_do(app: MpsTuiApp) -> str:
         "repaint": screen._repaint_required or screen._dirty_widgets or screen._compositor._dirty_regions,
         "messages": app._message_queue.qsize() or screen._message_queue.qsize(),
         "calls": app._next_callbacks or screen._next_callbacks or screen._callbacks,
+        "widgets": [widget for widget in screen.walk_children() if widget.size and _has_to_do(widget)],
     }
     return " ".join(f"{name}={value}" for name, value in waits.items() if value)
 
