@@ -20,6 +20,13 @@ class UnusableNode(Exception):
     """Why the pipe directories that were named cannot be shown; the text is one line for a person."""
 
 
+def named_dirs(pipe_dirs: Sequence[Path], environment: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
+    """The pipe directories that were asked for, by options or else by the environment."""
+    if not pipe_dirs and (chosen := environment.get("CUDA_MPS_PIPE_DIRECTORY")):
+        return (Path(chosen).absolute(),)
+    return tuple(pipe_dirs)
+
+
 def open_node(
     pipe_dirs: Sequence[Path], environment: Mapping[str, str] = os.environ
 ) -> tuple[NodeSources, tuple[Path, ...]]:
@@ -29,9 +36,7 @@ def open_node(
     upon, is left out. One that was asked for together with a real one, and one whose marker is not right,
     raises UnusableNode.
     """
-    dirs = tuple(pipe_dirs)
-    if not dirs and (chosen := environment.get("CUDA_MPS_PIPE_DIRECTORY")):
-        dirs = (Path(chosen).absolute(),)
+    dirs = named_dirs(pipe_dirs, environment)
     try:
         simulated = tuple(d for d in dirs if is_simulated(d, check=True))
     except BrokenMarkerError as error:

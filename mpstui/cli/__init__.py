@@ -261,7 +261,7 @@ async def _headless(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) ->
 
             if (refused := refuse_value(options, collector, dirs)) is not None:
                 return refused
-            return await change(options, collector)
+            return await change(options, collector, dirs)
         shown = options.command == "status"
         snapshot = await collector.once(rates=shown, need=STATUS if shown else None)
         if options.command == "status":

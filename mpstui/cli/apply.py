@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from mpstui.cli.say import NO_DAEMON, complain, print_json, state_text
+from mpstui.cli.say import NO_DAEMON, complain, meant, print_json, state_text
 from mpstui.core.model import Daemon, Snapshot
 from mpstui.core.text import path_text
-from mpstui.node import UnusableNode, open_node
+from mpstui.core.trust import NotNamedError
+from mpstui.node import UnusableNode, named_dirs, open_node
 from mpstui.observe.watcher import Collector
 from mpstui.operations.audit import AuditLog, default_path
 from mpstui.operations.runner import Runner
@@ -99,12 +100,16 @@ def matched(profile: Profile, snapshot: Snapshot, pipe_dirs: tuple[Path, ...]) -
     """Each daemon of the profile with the one that runs. Raises Unusable where one is not there or does not answer."""
     wanted = profile.daemons
     if len(wanted) == 1 and (pipe_dirs or wanted[0].pipe_dir is None):
-        if len(snapshot.daemons) > 1:
-            names = ", ".join(path_text(d.pipe_dir) for d in snapshot.daemons)
+        try:
+            there = meant(snapshot.daemons, named_dirs(pipe_dirs))
+        except NotNamedError as error:
+            raise Unusable(str(error), ExitStatus.REFUSED_BY_SAFETY_RULE) from None
+        if len(there) > 1:
+            names = ", ".join(path_text(d.pipe_dir) for d in there)
             raise Unusable(f"there are several daemons; choose one with --pipe-dir: {names}", ExitStatus.USAGE)
-        if not snapshot.daemons:
+        if not there:
             raise Unusable(NO_DAEMON, ExitStatus.NO_DAEMON)
-        wanted = (replace(wanted[0], pipe_dir=snapshot.daemons[0].pipe_dir),)
+        wanted = (replace(wanted[0], pipe_dir=there[0].pipe_dir),)
     found = []
     for one in wanted:
         daemon = snapshot.daemon(one.pipe_dir) if one.pipe_dir is not None else None

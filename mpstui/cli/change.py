@@ -7,9 +7,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from mpstui.cli.say import NO_DAEMON, complain, print_json, state_text
+from mpstui.cli.say import NO_DAEMON, complain, meant, print_json, state_text
 from mpstui.core.model import Snapshot
 from mpstui.core.text import path_text
+from mpstui.core.trust import NotNamedError
 from mpstui.observe.poll import Need
 from mpstui.observe.watcher import Collector
 from mpstui.operations.audit import AuditLog, default_path
@@ -31,20 +32,20 @@ def refuse_value(options: argparse.Namespace, collector: Collector, pipe_dirs: S
     return result.status
 
 
-async def change(options: argparse.Namespace, collector: Collector) -> int:
-    """Carry out what the options ask for; returns the exit status."""
+async def change(options: argparse.Namespace, collector: Collector, named: Sequence[Path]) -> int:
+    """Carry out what the options ask for, on one of the directories that were ``named``; returns the exit status."""
     runner = Runner(collector, AuditLog(default_path()), read_only=getattr(options, "read_only", False))
     need = _need(options)
     snapshot = await collector.once(need=need)
     try:
         try:
-            request = _request(options, snapshot)
+            request = _request(options, snapshot, named)
             shown = runner.preview(request, snapshot)
         except Refused:
             shown = None
         if (shown is None or shown.error is not None) and _may_know_more(snapshot):
             snapshot = await collector.once()  # no refusal on the word of the logs alone
-        request = _request(options, snapshot)
+        request = _request(options, snapshot, named)
         shown = runner.preview(request, snapshot)
         if shown.error is None and options.command == "set":
             _tell(shown)
@@ -82,12 +83,12 @@ def _may_know_more(snapshot: Snapshot) -> bool:
     return any(daemon.health == "ok" and daemon.unspoken is None and not daemon.unread for daemon in snapshot.daemons)
 
 
-def _request(options: argparse.Namespace, snapshot: Snapshot) -> Request:
+def _request(options: argparse.Namespace, snapshot: Snapshot, named: Sequence[Path]) -> Request:
     if not snapshot.daemons:
         raise Refused(NO_DAEMON, ExitStatus.NO_DAEMON)
     if options.command == "terminate":
         return _terminate_request(options, snapshot)
-    return _set_request(options, _one_daemon(options, snapshot))
+    return _set_request(options, _one_daemon(options, snapshot, named))
 
 
 def _terminate_request(options: argparse.Namespace, snapshot: Snapshot) -> Request:
@@ -116,9 +117,13 @@ def _terminate_request(options: argparse.Namespace, snapshot: Snapshot) -> Reque
     )
 
 
-def _one_daemon(options: argparse.Namespace, snapshot: Snapshot) -> Path:
+def _one_daemon(options: argparse.Namespace, snapshot: Snapshot, named: Sequence[Path]) -> Path:
     server = getattr(options, "server", None)
-    daemons = [d for d in snapshot.daemons if server is not None and d.find_server(server)] or list(snapshot.daemons)
+    try:
+        there = meant(snapshot.daemons, named)
+    except NotNamedError as error:
+        raise Refused(str(error), ExitStatus.REFUSED_BY_SAFETY_RULE) from None
+    daemons = [d for d in there if server is not None and d.find_server(server)] or there
     if len(daemons) > 1:
         names = ", ".join(path_text(d.pipe_dir) for d in daemons)
         raise Refused(f"there are several daemons; choose one with --pipe-dir: {names}", ExitStatus.USAGE)

@@ -12,9 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from mpstui.cli.apply import apply_profile
-from mpstui.cli.say import NO_DAEMON, complain, print_json
+from mpstui.cli.say import NO_DAEMON, complain, meant, print_json
 from mpstui.core.model import Daemon, Device
 from mpstui.core.text import path_text
+from mpstui.core.trust import NotNamedError
 from mpstui.daemons.spec import DaemonSpec, Wish, spec_of_profile, specs_of
 from mpstui.daemons.stale import REMOVED
 from mpstui.daemons.start import Started, start
@@ -43,6 +44,8 @@ def daemon(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
         if options.daemon_action == "start":
             return _start(options, pipe_dirs)
         return asyncio.run(_stop(options, pipe_dirs))
+    except NotNamedError as error:
+        return complain(str(error), ExitStatus.REFUSED_BY_SAFETY_RULE)
     except (PlanError, ProfileError, UnusableNode) as error:
         return complain(str(error), ExitStatus.USAGE)
 
@@ -144,6 +147,7 @@ async def _stop(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int
         running = [d for d in snapshot.daemons if d.health not in {"absent", "stale"}]
         if not running:
             return _nothing_runs(options, snapshot.daemons)
+        running = meant(running, dirs)
         if len(running) > max(1, len(pipe_dirs)):
             names = ", ".join(path_text(d.pipe_dir) for d in running)
             raise PlanError(f"there are several daemons; choose with --pipe-dir: {names}")

@@ -22,6 +22,7 @@ from rich.table import Table
 from mpstui.cli.say import output
 from mpstui.core.model import Device, unspoken
 from mpstui.core.text import error_text, format_size, path_text, printable
+from mpstui.core.trust import NotNamedError, meant
 from mpstui.load.private import PrivateDaemon, PrivateDaemonError, ask_daemon
 from mpstui.load.supervisor import Supervisor
 from mpstui.load.takes import others, takes, whose
@@ -140,7 +141,11 @@ async def shared_daemon(sources: NodeSources, pipe_dirs: Sequence[Path]) -> Path
     offer = "start one for this run with --private, or run without MPS: --mps off"
     places = await asyncio.to_thread(discover, tuple(pipe_dirs))
     if not pipe_dirs:
-        places = tuple(place for place in places if place.state == "running")
+        running = [place for place in places if place.state == "running" and not sources.foreign(place.pipe_dir)]
+        try:
+            places = tuple(meant(running, lambda place: True, os.geteuid()))
+        except NotNamedError as error:
+            raise LoadRefused(str(error), offer, ExitStatus.REFUSED_BY_SAFETY_RULE) from None
     if not places:
         raise LoadRefused("no MPS control daemon is running here", offer, ExitStatus.NO_DAEMON)
     if len(places) > 1:

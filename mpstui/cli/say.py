@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mpstui.core.model import Daemon
@@ -27,6 +30,17 @@ def output(width: int = 10_000) -> Console:
             raise
 
     return Output(highlight=False, markup=False, width=None if sys.stdout.isatty() else width)
+
+
+def meant(daemons: Sequence[Daemon], named: Sequence[Path]) -> list[Daemon]:
+    """Those that a command can be for which names these directories, or none. Raises NotNamedError."""
+    from mpstui.core import trust
+
+    return (
+        list(daemons)
+        if named
+        else trust.meant(daemons, lambda one: one.health not in {"absent", "stale"}, os.geteuid())
+    )
 
 
 def state_text(daemon: Daemon) -> str:

@@ -6,8 +6,11 @@ send a command to that very daemon; it is not enough to signal another user's pr
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Final, NamedTuple
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple, Protocol, TypeVar
+
+from mpstui.core.text import path_text
 
 ANOTHER_NAMESPACE: Final = "in another PID namespace"
 NOT_PROVED: Final = "not proved to be a PID of this namespace"
@@ -38,6 +41,38 @@ def why_not(speaker: Speaker, pid: int, owner: str) -> str:
     if speaker.uid is None:
         return f"process {pid} belongs to {owner}, and this daemon speaks for nobody: {speaker.why}"
     return f"process {pid} belongs to {owner}, and {speaker.why} speaks for that user's processes alone"
+
+
+class Heard(Protocol):
+    """A daemon, or the place of one."""
+
+    @property
+    def pipe_dir(self) -> Path: ...
+
+    @property
+    def speaker(self) -> Speaker: ...
+
+
+HeardT = TypeVar("HeardT", bound=Heard)
+
+
+class NotNamedError(Exception):
+    """Nobody but other users has a daemon here, and none of them was named; the text is a sentence with its remedy."""
+
+
+def meant(found: Sequence[HeardT], runs: Callable[[HeardT], bool], euid: int) -> list[HeardT]:
+    """The daemons that user ``euid`` can mean without a name: root's, the user's own, and places where none runs.
+
+    Anybody starts daemons, as many as he likes, and discovery finds them: without a name none of them gets a command, a
+    program or a signal, and none stands in the way of the one that is meant. Raises NotNamedError where only such run.
+    """
+    mine = [one for one in found if not runs(one) or one.speaker.uid in {0, euid}]
+    if found and not mine:
+        other = found[0]
+        where = path_text(other.pipe_dir)
+        whose = other.speaker.why if other.speaker.uid is not None else f"nobody's that is known: {other.speaker.why}"
+        raise NotNamedError(f"the daemon in {where} is {whose}; to use it all the same, name it: --pipe-dir {where}")
+    return mine
 
 
 def is_lying(speaker: Speaker, uid: int | None, multiuser: bool | None) -> bool:

@@ -8,6 +8,7 @@ from typing import Final
 
 from mpstui.core.model import Daemon, Device, Problem, Snapshot
 from mpstui.core.text import format_size, printable
+from mpstui.core.trust import is_lying
 from mpstui.doctor.types import Facts, Finding, Verdict, subject_of
 from mpstui.history.when import local_text
 from mpstui.observe.merge import DEVICES_VARIABLE, own_numbers
@@ -75,6 +76,10 @@ def users(facts: Facts) -> Iterator[Finding]:
         served = {client.uid for client in daemon.clients() if client.uid is not None}
         if daemon.multiuser:
             yield Finding("users", "ok", subject, "multi-user mode is on: one server for the clients of all users")
+        elif lied := [client for client in daemon.clients() if is_lying(daemon.speaker, client.uid, daemon.multiuser)]:
+            text = f"it runs as UID {daemon.uid} and names clients of UID {_list({client.uid for client in lied})}"
+            text += ", which it cannot have: that is not true"
+            yield Finding("users", "warning", subject, text, "Believe nothing of what it says.")
         elif daemon.uid not in {0, None} and (others := (waiting | served) - {daemon.uid}):
             text = f"it runs as UID {daemon.uid} and has clients of UID {_list(others)}"
             yield Finding("users", "warning", subject, text, "Run it as root, or one daemon for each user.")

@@ -56,7 +56,7 @@ while True:
         except OSError: data = b""
         if not data:
             open_.remove(s); s.close(); continue
-        if spec.get("deaf"): continue
+        if spec.get("deaf") or os.path.exists(os.path.join(pipe, "deaf")): continue
         if data.startswith(b"UI"): s.send(b"+"); continue
         with open(os.path.join(pipe, "heard"), "a") as heard: heard.write(data[1:].decode() + "\n")
         text = answer(data[1:].decode().split()).encode()
@@ -67,7 +67,8 @@ while True:
 
 def lying_daemon(who: Stranger, pipe_dir: Path, **spec: Any) -> subprocess.Popen[str]:
     """A program of that user which calls itself a control daemon and answers by ``spec``: ``server``, ``clients`` and,
-    if wanted, ``namespace``, ``status``, ``ps``, ``deaf``, ``lock``, ``mode``, ``logs``. Runs when this returns."""
+    if wanted, ``namespace``, ``status``, ``ps``, ``deaf``, ``lock``, ``mode``, ``logs``. Runs when this returns, and
+    falls silent when its user makes a file ``deaf`` in its pipe directory."""
     program = who.home / "nvidia-cuda-mps-control"
     program.write_text(LIAR)
     spec = {"server": os.getpid(), **spec}

@@ -131,6 +131,15 @@ def test_status_says_that_such_a_daemon_lies(stranger: Stranger) -> None:
     assert daemon["speaks_for"] == str(stranger.uid)
 
 
+def test_doctor_advises_nothing_on_a_strangers_lie(stranger: Stranger, bystander: Stranger) -> None:
+    """It said: run it as root."""
+    lying_daemon(stranger, stranger.home / "p", clients=[bystander.start("sleep", "600").pid])
+    said = json.loads(mpstui("doctor", "--json", "--pipe-dir", stranger.home / "p").stdout)
+    (about,) = [found for found in said["findings"] if found["check"] == "users"]
+    assert f"names clients of UID {bystander.uid}, which it cannot have" in about["evidence"]
+    assert "root" not in about["remedy"]
+
+
 @pytest.mark.parametrize("typed", ["", "y", "yes", "{pid}", "{pid} root", "{pid} {uid} x", "{uid} {pid}"])
 def test_at_a_terminal_pid_and_owner_are_asked_for_and_nothing_else_will_do(
     stranger: Stranger, bystander: Stranger, typed: str

@@ -39,5 +39,5 @@ async def test_who_is_terminated_by_somebody_else_while_the_question_stands_is_l
 
     fake.once = once  # type: ignore[attr-defined]
     options = argparse.Namespace(command="terminate", client_pid=stat.pid, kill=False, yes=False, json=False)
-    assert await change.change(options, fake) == 6  # type: ignore[arg-type]
+    assert await change.change(options, fake, ()) == 6  # type: ignore[arg-type]
     assert not any("terminate" in command for command in fake.control.sent)

@@ -1,0 +1,119 @@
+"""Whoever names no daemon means root's or their own: nothing is sent to, run on or ended for one that somebody else has
+started, however many there are."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mpstui import cli
+from mpstui.observe import discovery
+from mpstui.observe.discovery import discover
+
+from .conftest import Stranger
+from .programs import BINARY, lives, lying_daemon
+
+COMMANDS = {
+    "a priority": ("set", "client-priority", "1"),
+    "a percentage": ("set", "active-thread-percentage", "50", "--default"),
+    "a server's percentage": ("set", "active-thread-percentage", "50", "--server", "{server}"),
+    "a memory limit": ("set", "pinned-mem-limit", "1G", "--device", "0", "--default"),
+    "a profile": ("profile", "apply", "half"),
+    "stop": ("daemon", "stop", "--yes"),
+    "stop by force": ("daemon", "stop", "--force", "--yes"),
+    "load": ("load", "nbody", "--seconds", "1", "--yes"),
+    "a program": ("load", "--yes", "--command", "touch {mark}"),
+    "an experiment": ("experiment", "nbody", "--shared", "--seconds", "1"),
+}
+CHANGES = ("set_", "quit", "shutdown_server", "start_server", "terminate_client")
+
+Main = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def main(
+    stranger: Stranger,
+    bystander: Stranger,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> Main:
+    """The command line on a node that has no daemons but those of this test; its exit status and what it said."""
+    every = discovery.running_daemons
+    homes = {stranger.home, bystander.home}
+    mine = lambda: [d for d in every() if d.pipe_dir is not None and homes & {*d.pipe_dir.parents}]  # noqa: E731
+    monkeypatch.setattr(discovery, "running_daemons", mine)
+    monkeypatch.setitem(discover.__kwdefaults__, "well_known", ())
+    monkeypatch.setenv("MPSTUI_CONTROL_BINARY", str(BINARY))
+    monkeypatch.setenv("MPSTUI_AUDIT_LOG", str(tmp_path / "audit.jsonl"))
+
+    def run(*words: str) -> tuple[int, str]:
+        filled = [word.format(server=os.getpid(), mark=tmp_path / "mark") for word in words]
+        try:
+            status = cli.main(filled)
+        except SystemExit as end:
+            status = int(end.code or 0)
+        out, err = capfd.readouterr()
+        return status, out + err
+
+    made = ("--clients", "2", "--sm-count-total", "132", "--memory-total", "80GiB", "--save", "half", "--replace")
+    assert run("plan", *made)[0] == 0
+    return run
+
+
+def heard(pipe_dir: Path) -> str:
+    return (pipe_dir / "heard").read_text() if (pipe_dir / "heard").exists() else ""
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_daemon_of_somebody_elses_is_not_taken_for_the_one_that_is_meant(
+    stranger: Stranger, main: Main, command: str, tmp_path: Path
+) -> None:
+    pipe_dir = stranger.home / "p"
+    daemon = lying_daemon(stranger, pipe_dir, clients=[])
+    status, said = main(*COMMANDS[command])
+    assert status == 6, said
+    assert f"a daemon of {stranger.uid}; to use it all the same, name it: --pipe-dir {pipe_dir}" in said
+    assert not any(word in heard(pipe_dir) for word in CHANGES)
+    assert lives(daemon)
+    assert not (tmp_path / "mark").exists()
+
+
+@pytest.mark.parametrize("command", ["a priority", "a server's percentage", "stop", "a program"])
+def test_many_of_somebody_elses_do_not_stand_in_the_way_of_roots(
+    stranger: Stranger, roots: Stranger, main: Main, command: str, tmp_path: Path
+) -> None:
+    """All of them name root's server as theirs."""
+    theirs = [stranger.home / f"p{number}" for number in range(3)]
+    for pipe_dir in theirs:
+        lying_daemon(stranger, pipe_dir, clients=[])
+    own = roots.home / "p"
+    lying_daemon(roots, own, clients=[])
+    _, said = main(*COMMANDS[command])
+    assert "several daemons" not in said
+    assert any(word in heard(own) for word in CHANGES) or (tmp_path / "mark").exists(), said
+    assert not any(word in heard(pipe_dir) for pipe_dir in theirs for word in CHANGES)
+    assert "choose one" not in said
+
+
+def test_whose_daemon_is_not_known_is_nobodys(stranger: Stranger, main: Main) -> None:
+    """Root's sockets where the stranger can exchange them."""
+    as_root = Stranger(0, stranger.home)
+    as_root.interpreter = stranger.interpreter
+    try:
+        lying_daemon(as_root, stranger.home / "of-root" / "p", clients=[])
+        status, said = main("set", "client-priority", "1")
+    finally:
+        as_root.end()
+    assert status == 6, said
+    assert "nobody's that is known" in said
+
+
+def test_his_own_is_what_a_user_means(stranger: Stranger, main: Main, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: stranger.uid)
+    lying_daemon(stranger, stranger.home / "p", clients=[])
+    main("set", "client-priority", "1")
+    assert "set_default_client_priority 1" in heard(stranger.home / "p")
