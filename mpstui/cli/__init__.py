@@ -51,7 +51,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if error.errno not in _NOT_WRITTEN:
             raise
         _drop_output()
-        return complain(f"the output could not be written: {error.strerror}", 1)
+        complain(f"the output could not be written: {error.strerror}", 1)
+        remedy = "Free some space, then ask again. Exit status 1 says only that; what was changed is in the audit log."
+        print(f"  → {remedy}", file=sys.stderr)
+        return 1
 
 
 class _Diagnostics(io.TextIOWrapper):

@@ -471,7 +471,10 @@ class Event(NamedTuple):
         about = [part for part in (self.user or user, command) if part]
         if self.pid is None or not about:
             return self.detail
-        return self.detail.replace(f"client {self.pid}", f"client {self.pid} ({', '.join(about)})", 1)
+        who = f"client {self.pid}"
+        said = f"{who} of user {self.uid}"  # as the daemon writes of one that comes
+        whole = said if (self.user or user) and said in self.detail else who
+        return self.detail.replace(whole, f"{who} ({', '.join(about)})", 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ _FROM_STATUS: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
     "contexts": (("device_full", "device_nearly_full"), "each device has contexts left"),
     "outside": (("outside",), "no process computes past MPS"),
     "watching": (("polling",), "changes are seen in the logs"),
+    "environment": (("daemon_environment",), "no limit in a daemon's environment is without effect"),
 }
 """Checks that are problems of the status: their codes, and what is so where there is none."""
 
@@ -61,6 +62,8 @@ def _not_known(check: str, snapshot: Snapshot) -> str:
         return "NVML gives no reading of the devices"
     if check == "contexts" and all(device.contexts is None for device in snapshot.devices):
         return "the contexts on them are not known"
+    if check == "environment" and any(daemon.environment is None for daemon in snapshot.daemons):
+        return "a daemon's environment may not be read"
     if check == "faults" and not all(daemon.servers_known for daemon in snapshot.daemons):
         return "a daemon has not told of its clients"
     return ""

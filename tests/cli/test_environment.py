@@ -70,6 +70,9 @@ def test_what_is_no_value_is_ignored_and_said(start: Callable[..., SimNode], mps
     assert daemon["inherited_pinned_mem_limits"] == {}
     told = [problem["text"] for problem in status["problems"] if problem["code"] == "daemon_environment"]
     assert [name for name in NAMES if not any(name in text for text in told)] == []
+    doctor = mpstui("doctor", "--json", "--pipe-dir", node.pipe_dir).json["findings"]
+    found = [(one["verdict"], one["evidence"]) for one in doctor if one["check"] == "environment"]
+    assert found == [("warning", text) for text in told]
     events = mpstui("events", "--pipe-dir", node.pipe_dir).out
     assert [line.split()[3:5] for line in events.splitlines() if "limit_ignored" in line] == [
         ["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "of"],

@@ -61,7 +61,9 @@ def test_a_full_disk_is_said_in_one_line(node: SimNode, arguments: tuple[str, ..
             check=False,
         )  # fmt: skip
     assert done.returncode == 1
-    assert done.stderr == "mpstui: the output could not be written: No space left on device\n"
+    said, remedy = done.stderr.splitlines()
+    assert said == "mpstui: the output could not be written: No space left on device"
+    assert remedy.startswith("  → Free some space, then ask again.")
 
 
 def test_events_leave_the_commands_out_unless_they_are_asked_for(node: SimNode, mpstui: Mpstui) -> None:

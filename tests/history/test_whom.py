@@ -37,6 +37,16 @@ def test_who_has_gone_keeps_name_and_command():
     assert {(s.pid, s.user) for s in fault.suspects} >= {(1133, None), (1134, "alice"), (1135, None)}
 
 
+def test_a_client_that_waits_has_its_user_once():
+    said = b"NEW CLIENT 2943 from user 2001: Server is not ready, push client to pending list"
+    (event,) = events("control", [b"[2026-11-20 21:29:40.000 Control   443] " + said])
+    assert event.sentence() == "client 2943 of user 2001 waits for a server"
+    assert event.sentence("eve") == "client 2943 (eve) waits for a server"
+    known = event._replace(command="python x.py")
+    assert known.sentence() == "client 2943 (python x.py) of user 2001 waits for a server"
+    assert known._replace(user="eve").sentence() == "client 2943 (eve, python x.py) waits for a server"
+
+
 def test_the_next_owner_of_a_pid_is_another():
     node = fold("21:29:11.000", **FAULTS)
     node.set_facts(node.pids(), facts(1134, "alice"), at("21:29:11.100"))
