@@ -46,6 +46,7 @@ from mpstui.core.model import (
     Source,
     StartFailures,
     Suspect,
+    Watched,
 )
 from mpstui.core.text import (
     PRIORITIES,
@@ -151,6 +152,8 @@ def enum(literal: Any) -> Type:
 
 TEXT: Final = Type({"type": "string"})
 INTEGER: Final = Type({"type": "integer"})
+NUMBER: Final = Type({"type": "number"}, lambda value: f"{value:g}")
+SECONDS: Final = Type({"type": "number"}, lambda value: f"{value:.1f} s", unit="seconds")
 FLAG: Final = Type({"type": "boolean"}, lambda value: "yes" if value else "no")
 TIME: Final = Type({"type": "string", "format": "date-time"}, clock_text, iso_time)
 PATH: Final = Type({"type": "string"}, path_text, path_text)
@@ -965,7 +968,7 @@ DAEMON: Final[Thing[Daemon]] = Thing(
         ),
         Field("health_detail", "health in words", TEXT, lambda d, v: d.health_detail, null=True),
         Field(
-            "watch", "watched by", enum(("logs", "polling", "none")), lambda d, v: d.watch,
+            "watch", "watched by", enum(Watched), lambda d, v: d.watch,
             about="How changes are noticed.", detail=Detail("daemon", 130, facts=_watch_facts),
         ),
         Field("watch_detail", "why watched so", TEXT, lambda d, v: d.watch_detail, null=True),

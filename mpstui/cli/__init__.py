@@ -136,6 +136,10 @@ def _run(arguments: Sequence[str]) -> int:
     for name in _DIRECTORIES:
         if (problem := unprintable(os.environ.get(name, ""))) is not None:
             return complain(f"{name}: {problem}", 2)
+    if options.command == "schema":
+        from mpstui.cli.schema import schema
+
+        return schema(options)
     if options.command == "sim":
         from mpstui.sim import serve
 

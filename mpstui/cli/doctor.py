@@ -5,15 +5,15 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timezone
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from mpstui.cli.say import complain
-from mpstui.core.model import Snapshot
+from mpstui.core.model import Snapshot, Source
 from mpstui.core.text import about
 from mpstui.doctor.checkup import examine, examine_logs, gather, worst
 from mpstui.doctor.types import Finding, Verdict
+from mpstui.fields import OBJECTS, SCHEMA, TEXT, TIME, Field, Thing, Type, View, as_json, enum
 from mpstui.history.postmortem import state_at
 from mpstui.history.reader import LogHistory
 from mpstui.observe.discovery import discover
@@ -64,26 +64,35 @@ def _told(options: argparse.Namespace, snapshot: Snapshot, findings: Sequence[Fi
     return TROUBLE if verdict in {"warning", "error"} else ExitStatus.DONE
 
 
-def to_json(snapshot: Snapshot, findings: Sequence[Finding]) -> dict[str, object]:
+FINDING: Final[Thing[Finding]] = Thing(
+    "finding",
+    "One answer of one check.",
+    (
+        Field("check", "check", TEXT, lambda f, v: f.check, about="Its name; stable."),
+        Field("verdict", "verdict", enum(Verdict), lambda f, v: f.verdict),
+        Field("subject", "subject", TEXT, lambda f, v: f.subject),
+        Field("evidence", "evidence", TEXT, lambda f, v: f.evidence, about="What was seen."),
+        Field("remedy", "remedy", TEXT, lambda f, v: f.remedy or None, null=True, about="null: nothing is to be done."),
+    ),
+)
+
+DOCTOR: Final[Thing[tuple[Snapshot, Sequence[Finding]]]] = Thing(
+    "doctor",
+    "What the checks of the set-up say.",
+    (
+        Field("schema", "schema", Type({"const": SCHEMA}), lambda d, v: SCHEMA),
+        Field("time", "time", TIME, lambda d, v: d[0].time),
+        Field("source", "source", enum(Source), lambda d, v: d[0].source),
+        Field("host", "host", TEXT, lambda d, v: d[0].host),
+        Field("verdict", "verdict", enum(Verdict), lambda d, v: worst(d[1]), about="The worst of the findings."),
+        Field("findings", "findings", OBJECTS, lambda d, v: d[1], of=FINDING),
+    ),
+)
+
+
+def to_json(snapshot: Snapshot, findings: Sequence[Finding]) -> dict[str, Any]:
     """``schema`` 1."""
-    time = datetime.fromtimestamp(snapshot.time, timezone.utc).isoformat(timespec="milliseconds")
-    return {
-        "schema": 1,
-        "time": time,
-        "source": snapshot.source,
-        "host": snapshot.host,
-        "verdict": worst(findings),
-        "findings": [
-            {
-                "check": finding.check,
-                "verdict": finding.verdict,
-                "subject": finding.subject,
-                "evidence": finding.evidence,
-                "remedy": finding.remedy or None,
-            }
-            for finding in findings
-        ],
-    }
+    return as_json(DOCTOR, (snapshot, findings), View())
 
 
 def _print_text(snapshot: Snapshot, findings: Sequence[Finding]) -> None:

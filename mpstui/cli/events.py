@@ -11,15 +11,29 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from json.encoder import encode_basestring as _quoted
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from mpstui.cli.past import logs_alone
 from mpstui.cli.say import complain, output
 from mpstui.core.faults import xids_of
 from mpstui.core.model import Event
-from mpstui.core.suspects import ADVICE, RUN, START, Ranking, presence, rank
+from mpstui.core.suspects import ADVICE, RUN, START, Ranked, Ranking, presence, rank
 from mpstui.core.text import UNKNOWN, path_text
-from mpstui.fields import EVENT, View, as_json, iso_time
+from mpstui.fields import (
+    EVENT,
+    INTEGER,
+    INTEGERS,
+    OBJECTS,
+    SCHEMA,
+    TEXT,
+    TEXTS,
+    Field,
+    Thing,
+    Type,
+    View,
+    as_json,
+    iso_time,
+)
 from mpstui.history.bywhom import AuditTrail
 from mpstui.history.postmortem import state_at
 from mpstui.history.reader import LogHistory, People
@@ -111,7 +125,7 @@ def print_suspects(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> in
             history.close()
     ranking = rank(sorted(found, key=lambda event: event.time or 0.0))
     if options.json:
-        print(json.dumps(_ranking(ranking), ensure_ascii=False))
+        print(json.dumps(as_json(SUSPECTS, ranking, View()), ensure_ascii=False))
         return ExitStatus.DONE
     print(ranking.sentence)
     total = len(ranking.faults)
@@ -126,28 +140,39 @@ def print_suspects(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> in
     return ExitStatus.DONE
 
 
-def _ranking(ranking: Ranking) -> dict[str, Any]:
-    """``suspects --json``; the first of ``suspects`` was at most faults, ``tied`` of them as the first."""
-    return {
-        "schema": 1,
-        "faults": len(ranking.faults),
-        "tied": len(ranking.leaders),
-        "suspects": [
-            {
-                "uid": each.uid,
-                "user": each.user,
-                "command": each.program,
-                "faults": each.seen,
-                "perhaps": each.perhaps,
-                "named": each.named,
-                "pids": list(each.pids),
-            }
-            for each in ranking.ranked
-        ],
-        "text": ranking.sentence,
-        "notes": list(ranking.notes),
-        "advice": [*ADVICE, START, RUN],
-    }
+RANKED: Final[Thing[Ranked]] = Thing(
+    "ranked",
+    "A user's program, and at how many faults it was.",
+    (
+        Field("uid", "UID", INTEGER, lambda r, v: r.uid, null=True),
+        Field("user", "user", TEXT, lambda r, v: r.user, null=True),
+        Field("command", "command", TEXT, lambda r, v: r.program, null=True, about="Up to its first option."),
+        Field("faults", "faults", INTEGER, lambda r, v: r.seen, about="At which it was."),
+        Field(
+            "perhaps", "perhaps", INTEGER, lambda r, v: r.perhaps,
+            about="More faults at which this user had a client whose command is not known.",
+        ),
+        Field(
+            "named", "named", INTEGER, lambda r, v: r.named,
+            about="Faults at which server.log named it; no proof, and no part of the order.",
+        ),
+        Field("pids", "PIDs", INTEGERS, lambda r, v: r.pids, about="The clients, in the order of the faults."),
+    ),
+)  # fmt: skip
+
+SUSPECTS: Final[Thing[Ranking]] = Thing(
+    "suspects",
+    "Who was there at each fatal fault; the first was at most of them.",
+    (
+        Field("schema", "schema", Type({"const": SCHEMA}), lambda r, v: SCHEMA),
+        Field("faults", "faults", INTEGER, lambda r, v: len(r.faults)),
+        Field("tied", "tied", INTEGER, lambda r, v: len(r.leaders), about="How many were at as many as the first."),
+        Field("suspects", "suspects", OBJECTS, lambda r, v: r.ranked, of=RANKED),
+        Field("text", "text", TEXT, lambda r, v: r.sentence),
+        Field("notes", "notes", TEXTS, lambda r, v: r.notes),
+        Field("advice", "advice", TEXTS, lambda r, v: [*ADVICE, START, RUN]),
+    ),
+)
 
 
 def _open(

@@ -10,10 +10,8 @@ import os
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import asdict
-from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -23,10 +21,30 @@ from mpstui.cli.say import output
 from mpstui.core.model import Device, unspoken
 from mpstui.core.text import error_text, format_size, path_text, printable
 from mpstui.core.trust import NotNamedError, meant
+from mpstui.fields import (
+    FLAG,
+    INTEGER,
+    NUMBER,
+    OBJECT,
+    OBJECTS,
+    SCHEMA,
+    SECONDS,
+    SHARE,
+    SIZE,
+    TEXT,
+    TEXTS,
+    TIME,
+    Field,
+    Thing,
+    Type,
+    View,
+    as_json,
+    enum,
+)
 from mpstui.load.private import PrivateDaemon, PrivateDaemonError, ask_daemon
 from mpstui.load.supervisor import Supervisor
 from mpstui.load.takes import others, takes, whose
-from mpstui.load.types import COMMAND, INFO, KERNELS, LoadSpec, WorkerReport, plural
+from mpstui.load.types import COMMAND, INFO, KERNELS, LoadSpec, WorkerError, WorkerReport, WorkerState, plural
 from mpstui.observe.discovery import discover
 from mpstui.observe.sources import NodeSources
 from mpstui.operations.types import STATUS, ExitStatus
@@ -341,38 +359,76 @@ def print_table(spec: LoadSpec, reports: Sequence[WorkerReport], console: Consol
     console.print(table)
 
 
+ERROR: Final[Thing[WorkerError]] = Thing(
+    "worker_error",
+    "Why a worker ended.",
+    (
+        Field("text", "text", TEXT, lambda e, v: e.text),
+        Field("remedy", "remedy", TEXT, lambda e, v: e.remedy),
+        Field("code", "code", INTEGER, lambda e, v: e.code, null=True, about="The CUDA error; null: it was none."),
+        Field("name", "name", TEXT, lambda e, v: e.name),
+        Field("kind", "kind", TEXT, lambda e, v: e.kind, about="cuda, or what was missing: no_driver, died, …"),
+    ),
+)
+
+WORKER: Final[Thing[WorkerReport]] = Thing(
+    "worker",
+    "A test client.",
+    (
+        Field("pid", "PID", INTEGER, lambda r, v: r.pid, null=True),
+        Field("state", "state", enum(WorkerState), lambda r, v: r.state),
+        Field("figure", "figure", NUMBER, lambda r, v: r.figure, null=True, about="In unit, at present."),
+        Field("mean", "mean", NUMBER, lambda r, v: r.mean, null=True, about="In unit, over all of its time."),
+        Field("sms", "SMs", INTEGER, lambda r, v: r.sms, null=True, about="The share that it launches on now."),
+        Field("active_thread_percentage", "threads", SHARE, lambda r, v: r.percentage, null=True),
+        Field("launches", "launches", INTEGER, lambda r, v: r.launches),
+        Field("running_seconds", "running", SECONDS, lambda r, v: r.running_seconds, about="Since it was told to go."),
+        Field("memory", "memory", SIZE, lambda r, v: r.memory, null=True, about="That it has allocated."),
+        Field("device_uuid", "device", TEXT, lambda r, v: r.device_uuid, null=True),
+        Field("device_name", "device name", TEXT, lambda r, v: r.device_name, null=True),
+        Field("mps", "MPS", FLAG, lambda r, v: r.mps, null=True, about="Whether its context is one of an MPS server."),
+        Field("notes", "notes", TEXTS, lambda r, v: r.notes),
+        Field("error", "error", OBJECT, lambda r, v: r.error, null=True, of=ERROR),
+    ),
+)
+
+
+class Line(NamedTuple):
+    """What is printed once a second."""
+
+    spec: LoadSpec
+    reports: Sequence[WorkerReport]
+    final: bool
+
+
+LOAD: Final[Thing[Line]] = Thing(
+    "load",
+    "How the test clients do.",
+    (
+        Field("schema", "schema", Type({"const": SCHEMA}), lambda n, v: SCHEMA),
+        Field("time", "time", TIME, lambda n, v: time.time()),
+        Field("final", "final", FLAG, lambda n, v: n.final),
+        Field("kernel", "kernel", TEXT, lambda n, v: n.spec.kernel),
+        Field("mps", "MPS", FLAG, lambda n, v: n.spec.mps),
+        Field("unit", "unit", TEXT, lambda n, v: INFO[n.spec.kernel].unit or None, null=True),
+        Field(
+            "total", "total", NUMBER, lambda n, v: total(n.reports, _mean if n.final else _latest), null=True,
+            about="The figures added up; at the end their means.",
+        ),
+        Field("workers", "workers", OBJECTS, lambda n, v: n.reports, of=WORKER),
+        Field(
+            "simulated", "simulated", FLAG, lambda n, v: True, about="Only on a simulated node.",
+            only=lambda n: any(report.simulated for report in n.reports),
+        ),
+    ),
+)  # fmt: skip
+
+
 def to_json(spec: LoadSpec, reports: Sequence[WorkerReport], final: bool) -> dict[str, Any]:
     """One line of ``--json``; bytes and numbers, null where not known."""
-    line: dict[str, Any] = {
-        "schema": 1,
-        "time": datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
-        "final": final,
-        "kernel": spec.kernel,
-        "mps": spec.mps,
-        "unit": INFO[spec.kernel].unit or None,
-        "total": total(reports, _mean if final else _latest),
-        "workers": [worker_json(report) for report in reports],
-    }
-    if any(report.simulated for report in reports):
-        line["simulated"] = True
-    return line
+    return as_json(LOAD, Line(spec, reports, final), View())
 
 
 def worker_json(report: WorkerReport) -> dict[str, Any]:
     """A worker as ``--json`` shows it."""
-    return {
-        "pid": report.pid,
-        "state": report.state,
-        "figure": report.figure,
-        "mean": report.mean,
-        "sms": report.sms,
-        "active_thread_percentage": report.percentage,
-        "launches": report.launches,
-        "running_seconds": report.running_seconds,
-        "memory": report.memory,
-        "device_uuid": report.device_uuid,
-        "device_name": report.device_name,
-        "mps": report.mps,
-        "notes": list(report.notes),
-        "error": asdict(report.error) if report.error else None,
-    }
+    return as_json(WORKER, report, View())

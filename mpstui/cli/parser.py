@@ -183,6 +183,9 @@ def build_parser() -> argparse.ArgumentParser:
         "experiment", parents=[node], fill=_fill_experiment, help="compare: does MPS help, and how much"
     )
 
+    schema = commands.add_parser("schema", help="the JSON Schema of what a command prints with --json")
+    schema.add_argument("name", nargs="?", metavar="NAME", help="status, events, …; without it: which there are")
+
     sim = commands.add_parser("sim", help="the simulated node")
     simulations = sim.add_subparsers(dest="simulation", metavar="COMMAND", required=True)
     serve = simulations.add_parser("serve", help="run a simulated node until interrupted")

@@ -7,15 +7,34 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 from mpstui.cli.say import complain
 from mpstui.cli.shares import choose_device, export, plan_of
+from mpstui.core.model import Source
 from mpstui.core.text import format_percentage, format_size, path_text
+from mpstui.fields import (
+    FLAG,
+    INTEGER,
+    NUMBER,
+    OBJECT,
+    OBJECTS,
+    SCHEMA,
+    SHARE,
+    SIZE,
+    TEXT,
+    TEXTS,
+    Field,
+    Thing,
+    Type,
+    View,
+    as_json,
+    enum,
+)
 from mpstui.plan import amounts
 from mpstui.plan.amounts import PlanError, limit_text
 from mpstui.plan.profile import DaemonProfile, Profile, ProfileError
-from mpstui.plan.types import Plan, Target, target_from, target_of
+from mpstui.plan.types import Plan, Rest, Share, Strategy, Target, target_from, target_of
 
 USAGE = 2
 
@@ -63,46 +82,97 @@ def wants_measuring(options: argparse.Namespace) -> bool:
     return False
 
 
-def to_json(made: Plan, simulated: bool = False) -> dict[str, Any]:
+TARGET: Final[Thing[Target]] = Thing(
+    "plan_device",
+    "The device that is divided.",
+    (
+        Field("name", "name", TEXT, lambda t, v: t.name, null=True),
+        Field("uuid", "UUID", TEXT, lambda t, v: t.uuid, null=True),
+        Field("sm_count", "SMs", INTEGER, lambda t, v: t.sm_count),
+        Field("memory_total", "memory", SIZE, lambda t, v: t.memory_total, null=True),
+        Field("context_limit", "context limit", INTEGER, lambda t, v: t.context_limit),
+        Field("sm_step", "SM step", INTEGER, lambda t, v: t.rounding.step, about="Shares are rounded down to it."),
+        Field("sm_floor", "SM floor", INTEGER, lambda t, v: t.rounding.floor, about="No share comes to less."),
+        Field(
+            "rounding_measured", "rounding measured", FLAG, lambda t, v: t.rounding.measured,
+            about="false: step and floor are an estimate.",
+        ),
+    ),
+)  # fmt: skip
+
+SHARE_OF: Final[Thing[tuple[Target, Share]]] = Thing(
+    "plan_client",
+    "What one client is to get.",
+    (
+        Field("name", "name", TEXT, lambda s, v: s[1].name),
+        Field("active_thread_percentage", "threads", SHARE, lambda s, v: s[1].percentage, about="To be set."),
+        Field("sm_count", "SMs", INTEGER, lambda s, v: s[1].sm_count, about="What that share comes to."),
+        Field(
+            "sm_count_wanted", "SMs wanted", NUMBER, lambda s, v: round(s[1].wanted_sms, 3), about="Before rounding.",
+        ),
+        Field("sm_count_estimated", "SMs estimated", FLAG, lambda s, v: not s[0].rounding.measured),
+        Field(
+            "execution_affinity_sm_count", "SMs by execution affinity", INTEGER, lambda s, v: s[1].affinity_sms,
+            null=True, about="What a program gets that asks for its count itself; of the strategy exact.",
+        ),
+        Field(
+            "pinned_mem_limit", "memory limit", SIZE, lambda s, v: s[1].memory, null=True, about="null: none is set.",
+        ),
+        Field(
+            "context_memory", "context memory", SIZE, lambda s, v: s[1].context_memory,
+            about="What of the limit its contexts take: an estimate.",
+        ),
+        Field("warnings", "warnings", TEXTS, lambda s, v: s[1].warnings),
+    ),
+)  # fmt: skip
+
+LEFT: Final[Thing[Rest]] = Thing(
+    "plan_left",
+    "What the plan leaves, or takes too much of.",
+    (
+        Field("sm_count", "SMs", INTEGER, lambda r, v: r.sm_count),
+        Field("memory", "memory", SIZE, lambda r, v: r.memory, null=True),
+        Field("contexts", "contexts", INTEGER, lambda r, v: r.contexts),
+        Field("over_committed_sm_count", "SMs over-committed", INTEGER, lambda r, v: r.over_sm_count),
+        Field("over_committed_memory", "memory over-committed", SIZE, lambda r, v: r.over_memory),
+    ),
+)
+
+
+class Made(NamedTuple):
+    """A plan as it is printed."""
+
+    plan: Plan
+    simulated: bool
+    measured: dict[str, Any]
+    """What was measured for it, under ``measured``; empty where nothing was."""
+
+
+PLAN: Final[Thing[Made]] = Thing(
+    "plan",
+    "A device divided among clients.",
+    (
+        Field("schema", "schema", Type({"const": SCHEMA}), lambda m, v: SCHEMA),
+        Field("source", "source", enum(Source), lambda m, v: "simulated" if m.simulated else "real"),
+        Field("strategy", "strategy", enum(Strategy), lambda m, v: m.plan.strategy),
+        Field("device", "device", OBJECT, lambda m, v: m.plan.target, of=TARGET),
+        Field(
+            "clients", "clients", OBJECTS, lambda m, v: [(m.plan.target, share) for share in m.plan.shares], of=SHARE_OF
+        ),
+        Field("left", "left", OBJECT, lambda m, v: m.plan.left, of=LEFT),
+        Field("warnings", "warnings", TEXTS, lambda m, v: m.plan.warnings),
+        Field(
+            "measured", "measured", Type({"type": "object"}), lambda m, v: m.measured["measured"],
+            about="With --measure or --command: throughput over SMs, and what comes of it.",
+            only=lambda m: "measured" in m.measured,
+        ),
+    ),
+)  # fmt: skip
+
+
+def to_json(made: Plan, simulated: bool = False, measured: dict[str, Any] | None = None) -> dict[str, Any]:
     """Schema 1: bytes and percentages as numbers, what is not known or not set is null."""
-    target, left = made.target, made.left
-    return {
-        "schema": 1,
-        "source": "simulated" if simulated else "real",
-        "strategy": made.strategy,
-        "device": {
-            "name": target.name,
-            "uuid": target.uuid,
-            "sm_count": target.sm_count,
-            "memory_total": target.memory_total,
-            "context_limit": target.context_limit,
-            "sm_step": target.rounding.step,
-            "sm_floor": target.rounding.floor,
-            "rounding_measured": target.rounding.measured,
-        },
-        "clients": [
-            {
-                "name": share.name,
-                "active_thread_percentage": share.percentage,
-                "sm_count": share.sm_count,
-                "sm_count_wanted": round(share.wanted_sms, 3),
-                "sm_count_estimated": not target.rounding.measured,
-                "execution_affinity_sm_count": share.affinity_sms,
-                "pinned_mem_limit": share.memory,
-                "context_memory": share.context_memory,
-                "warnings": list(share.warnings),
-            }
-            for share in made.shares
-        ],
-        "left": {
-            "sm_count": left.sm_count,
-            "memory": left.memory,
-            "contexts": left.contexts,
-            "over_committed_sm_count": left.over_sm_count,
-            "over_committed_memory": left.over_memory,
-        },
-        "warnings": list(made.warnings),
-    }
+    return as_json(PLAN, Made(made, simulated, measured or {}), View())
 
 
 def settings_of(made: Plan) -> tuple[Any, ...]:
@@ -171,7 +241,7 @@ def _apply(options: argparse.Namespace, made: Plan, pipe_dirs: tuple[Path, ...])
 
 def _print(options: argparse.Namespace, made: Plan, simulated: bool, measured: dict[str, Any]) -> None:
     if options.json:
-        print(json.dumps(to_json(made, simulated) | measured, ensure_ascii=False))
+        print(json.dumps(to_json(made, simulated, measured), ensure_ascii=False))
         return
     target, left = made.target, made.left
     print(

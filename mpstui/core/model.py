@@ -20,6 +20,7 @@ Health = Literal["ok", "held", "blocked", "stale", "absent"]
 ClientState = Literal["ACTIVE", "INACTIVE", "TERMINATED"]
 """``INACTIVE``: connected without a context. ``TERMINATED``: its contexts were ended, its process lives (fact 15)."""
 Source = Literal["real", "simulated"]
+Watched = Literal["logs", "polling", "none"]
 Severity = Literal["info", "warning", "error"]
 EventKind = Literal[
     "daemon_started",
@@ -308,7 +309,7 @@ class Daemon:
     """When it was told to quit; it answers nobody until its clients have ended (fact 19)."""
     answered_at: float | None = None
     """When it last answered."""
-    watch: Literal["logs", "polling", "none"] = "none"
+    watch: Watched = "none"
     """How changes are noticed: by the logs, by asking the daemon again and again, or not at all."""
     watch_detail: str | None = None
     watch_remedy: str | None = None

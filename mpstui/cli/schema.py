@@ -1,0 +1,110 @@
+"""JSON Schemas of what is printed with ``--json``, made from the tables of fields; ``mpstui schema``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from mpstui.cli.say import complain
+from mpstui.fields import EVENT, OBJECT, SNAPSHOT, Field, Thing
+from mpstui.operations.types import ExitStatus
+
+DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
+
+
+def _plan() -> Thing[Any]:
+    from mpstui.cli.plan import PLAN
+
+    return PLAN
+
+
+def _doctor() -> Thing[Any]:
+    from mpstui.cli.doctor import DOCTOR
+
+    return DOCTOR
+
+
+def _suspects() -> Thing[Any]:
+    from mpstui.cli.events import SUSPECTS
+
+    return SUSPECTS
+
+
+def _load() -> Thing[Any]:
+    from mpstui.cli.load import LOAD
+
+    return LOAD
+
+
+SCHEMAS: Final[Mapping[str, tuple[str, Callable[[], Thing[Any]]]]] = {
+    "status": ("mpstui status --json: one snapshot of the node.", lambda: SNAPSHOT),
+    "events": ("mpstui events --json: each line.", lambda: EVENT),
+    "suspects": ("mpstui suspects --json.", _suspects),
+    "doctor": ("mpstui doctor --json.", _doctor),
+    "plan": ("mpstui plan --json.", _plan),
+    "load": ("mpstui load --json: each line; the last one is final.", _load),
+}
+"""What each is about, and whose fields it has."""
+
+
+def schema_of(name: str) -> dict[str, Any]:
+    """The schema of one of ``SCHEMAS``, draft 2020-12. Keys may come: none but those that are there is ruled out."""
+    title, thing = SCHEMAS[name]
+    definitions: dict[str, Any] = {}
+    whole = _object(thing(), definitions)
+    return {
+        "$schema": DRAFT,
+        "title": title,
+        **whole,
+        **({"$defs": dict(sorted(definitions.items()))} if definitions else {}),
+    }
+
+
+def _object(thing: Thing[Any], definitions: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "description": thing.about,
+        "type": "object",
+        "properties": {each.id: _property(each, definitions) for each in thing.fields},
+        "required": [each.id for each in thing.fields if each.only is None],
+    }
+
+
+def _property(each: Field[Any], definitions: dict[str, Any]) -> dict[str, Any]:
+    made = dict(each.type.schema)
+    if each.of is not None:
+        if each.of.name not in definitions:
+            definitions[each.of.name] = {}  # one that holds itself would not end
+            definitions[each.of.name] = _object(each.of, definitions)
+        one = {"$ref": f"#/$defs/{each.of.name}"}
+        made = one if each.type is OBJECT else {"type": "array", "items": one}
+    if each.null:
+        made = _or_null(made)
+    told = {"title": each.title, **({"description": each.about} if each.about else {})}
+    return {**told, **made, **({"unit": each.type.unit} if each.type.unit else {})}
+
+
+def _or_null(made: Mapping[str, Any]) -> dict[str, Any]:
+    if "enum" in made:
+        return {**made, "enum": [*made["enum"], None]}
+    if "type" in made:
+        return {**made, "type": [made["type"], "null"]}
+    return {"anyOf": [dict(made), {"type": "null"}]}
+
+
+def text_of(name: str) -> str:
+    """As ``docs/schema`` keeps it."""
+    return json.dumps(schema_of(name), ensure_ascii=False, indent=2) + "\n"
+
+
+def schema(options: argparse.Namespace) -> int:
+    """Print one schema, or which there are."""
+    if options.name is None:
+        for name, (about, _) in SCHEMAS.items():
+            print(f"{name:<10} {about}")
+        return ExitStatus.DONE
+    if options.name not in SCHEMAS:
+        return complain(f"there is no schema {options.name!r}; there are: {', '.join(SCHEMAS)}", ExitStatus.USAGE)
+    print(text_of(options.name), end="")
+    return ExitStatus.DONE

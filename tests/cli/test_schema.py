@@ -1,0 +1,110 @@
+"""The JSON Schemas: real output of the simulated node holds them, to the last key, and the files are those of today."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator, FormatChecker
+
+from mpstui.cli.schema import SCHEMAS, schema_of, text_of
+from mpstui.sim import SimNode
+
+from .conftest import Mpstui
+
+KEPT = Path(__file__).parents[2] / "docs" / "schema"
+
+
+def closed(part: Any) -> Any:
+    """The same with no key but those that it names: nothing may be printed that no schema tells of."""
+    if isinstance(part, list):
+        return [closed(each) for each in part]
+    if not isinstance(part, Mapping):
+        return part
+    made = {key: closed(value) for key, value in part.items()}
+    if "properties" in made and made.get("type") == "object":
+        made.setdefault("additionalProperties", False)
+    return made
+
+
+def check(name: str, told: Any) -> None:
+    schema = closed(schema_of(name))
+    Draft202012Validator.check_schema(schema)
+    errors = [
+        f"{'/'.join(map(str, error.path))}: {error.message}"
+        for error in Draft202012Validator(schema, format_checker=FormatChecker()).iter_errors(told)
+    ]
+    assert not errors, errors
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_the_file_is_that_of_today(name: str) -> None:
+    kept = (KEPT / f"{name}.json").read_text()
+    assert kept == text_of(name), f"mpstui schema {name} > docs/schema/{name}.json"
+    assert {path.stem for path in KEPT.glob("*.json")} == set(SCHEMAS)
+
+
+def test_a_schema_that_is_not_held_is_seen() -> None:
+    told = {"schema": 1, "time": "2026-11-20T21:29:12.195+00:00", "source": "real", "daemons": [], "devices": []}
+    check("status", told | {"problems": []})
+    for wrong in (told, told | {"problems": [], "more": 1}, told | {"problems": [{}]}, told | {"problems": None}):
+        with pytest.raises(AssertionError):
+            check("status", wrong)
+
+
+@pytest.mark.parametrize("demo", ["demo", "fault", "blocked", "held", "pending", "full", "stale", "nostart"])
+def test_status_of_every_simulated_node(mpstui: Mpstui, demo: str) -> None:
+    told = mpstui("status", "--json", f"--demo={demo}")
+    assert told.json["source"] == "simulated"
+    check("status", told.json)
+
+
+def test_status_with_clients(node: SimNode, mpstui: Mpstui) -> None:
+    client = node.spawn("busy", user="alice", devices=(0, 1))
+    mpstui("set", "pinned-mem-limit", "10G", "--device", "0", "--default", "--pipe-dir", node.pipe_dir)
+    told = mpstui("status", "--json", "--pipe-dir", node.pipe_dir).json
+    assert told["daemons"][0]["servers"][0]["clients"]
+    check("status", told)
+    client.tell("exit")
+
+
+@pytest.mark.parametrize("demo", ["demo", "fault"])
+def test_every_event(mpstui: Mpstui, demo: str) -> None:
+    lines = mpstui("events", "--json", "--all", f"--demo={demo}").out.splitlines()
+    assert lines
+    for line in lines:
+        check("events", json.loads(line))
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("suspects", ("suspects", "--json", "--demo=fault")),
+        ("doctor", ("doctor", "--json", "--demo")),
+        ("plan", ("plan", "--clients", "3", "--json", "--demo")),
+        ("plan", ("plan", "--clients", "3", "--json", "--sm-count-total", "132")),
+        ("plan", ("plan", "--sm-count", "24,60", "--json", "--sm-count-total", "132", "--memory-total", "80GiB")),
+    ],
+)
+def test_what_other_commands_print(mpstui: Mpstui, name: str, arguments: tuple[str, ...]) -> None:
+    check(name, mpstui(*arguments).json)
+
+
+def test_each_line_of_a_load(mpstui: Mpstui) -> None:
+    told = mpstui("load", "fma", "--clients", "2", "--seconds", "1", "--json", "--yes", "--demo")
+    lines = [json.loads(line) for line in told.out.splitlines()]
+    assert lines, told
+    assert lines[-1]["final"]
+    for line in lines:
+        check("load", line)
+
+
+def test_schema_prints_one_or_says_which_there_are(mpstui: Mpstui) -> None:
+    assert mpstui("schema", "status").json == schema_of("status")
+    assert all(name in mpstui("schema").out for name in SCHEMAS)
+    wrong = mpstui("schema", "nonsense")
+    assert (wrong.status, wrong.out) == (2, "")
+    assert "status" in wrong.err
