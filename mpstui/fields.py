@@ -66,6 +66,9 @@ SCHEMA: Final = 1
 """Of everything that is printed as JSON: keys may come, none goes or changes its meaning."""
 NEAR_LIMIT: Final = 90
 """Percent of its memory limit at which a client is marked."""
+_MEMORY_LIMIT: Final = "get_device_pinned_mem_limit"
+_DEFAULT_PRIORITY: Final = "get_default_client_priority"
+_NOTHING: Final = frozenset((UNKNOWN, "none", "none known"))
 _WIDE: Final = 72
 """Cells of a list from which its columns get their wide form."""
 _SHORT_UUID: Final = len("GPU-130f1685")
@@ -264,13 +267,24 @@ class Field(Generic[T]):
     """Whether a filter without a word looks here too."""
     only: Callable[[T], bool] | None = None
     """Whether the JSON has the key at all; it always has where this is not given."""
+    command: str = ""
+    """The control command that tells it: where the driver has none, that is said in the place of ``—``."""
+
+    def lacking(self, text: str, view: View) -> str | None:
+        """``not in driver 470``, in place of a ``text`` that says that there is nothing; None where it says something,
+        and where the daemon has the command."""
+        if not self.command or view.daemon is None or text.strip() not in _NOTHING:
+            return None
+        return view.daemon.lacking(self.command)
 
     def text(self, thing: T, view: View) -> str:
         """Its value in words, ``—`` where it is not known."""
         if self.row is not None and self.row.text is not None:
-            return self.row.text(thing, view)
-        value = self.value(thing, view)
-        return UNKNOWN if value is None else self.type.text(value)
+            text = self.row.text(thing, view)
+        else:
+            value = self.value(thing, view)
+            text = UNKNOWN if value is None else self.type.text(value)
+        return self.lacking(text, view) or text
 
     def heading(self) -> str:
         """Over its column of the screen."""
@@ -280,9 +294,14 @@ class Field(Generic[T]):
         """What its column shows."""
         column = self.column
         if column is not None and column.cell is not None:
-            return column.cell(thing, view, cells)
-        value = self.value(thing, view)
-        return ((UNKNOWN if value is None else self.type.text(value), column.style if column else "plain"),)
+            line = column.cell(thing, view, cells)
+        else:
+            value = self.value(thing, view)
+            line = ((UNKNOWN if value is None else self.type.text(value), column.style if column else "plain"),)
+        if self.command and (why := self.lacking("".join(text for text, _ in line), view)) is not None:
+            short = why.replace("driver ", "").replace("this driver", "it")
+            return ((next((text for text in (why, short) if len(text) < cells), UNKNOWN), "dim"),)
+        return line
 
     def order(self, thing: T, view: View) -> tuple[bool, Any]:
         """What it sorts by; what is not known comes after the rest."""
@@ -310,9 +329,12 @@ class Field(Generic[T]):
         """Its lines of the details."""
         detail = self.detail
         if detail is not None and detail.facts is not None:
-            return detail.facts(thing, view)
+            return [
+                fact._replace(text=self.lacking(fact.text, view) or fact.text) for fact in detail.facts(thing, view)
+            ]
         value = self.value(thing, view)
         text = UNKNOWN if value is None or value == "" else self.type.text(value)
+        text = self.lacking(text, view) or text
         return (Fact((detail.label if detail else "") or self.title, text, detail.style if detail else ""),)
 
 
@@ -425,8 +447,12 @@ def default_facts(daemon: Daemon, view: View) -> list[Fact]:
     """The limits of servers that start from now on."""
     return [
         Fact("threads", format_percentage(daemon.default_active_thread_percentage)),
-        Fact("priority", _priority(daemon.default_client_priority)),
-        *_memory_facts(view, daemon.default_pinned_mem_limits, None),
+        Fact("priority", daemon.lacking("get_default_client_priority") or _priority(daemon.default_client_priority)),
+        *(
+            [Fact("memory", why)]
+            if (why := daemon.lacking("get_default_device_pinned_mem_limit"))
+            else _memory_facts(view, daemon.default_pinned_mem_limits, None)
+        ),
         *_inherited_facts(daemon, view),
     ]
 
@@ -476,7 +502,8 @@ def _memory_cell(client: Client, view: View, cells: int) -> Line:
     total, limit, percent, device = memory_of(client, view.daemon.ordinals if view.daemon is not None else EMPTY)
     text = f"{format_size(total):>9}"
     if limit is None:
-        unknown = f" / {UNKNOWN}" if total is not None and not client.memory_limit_known else ""
+        none = client.memory_limit_known or (view.daemon is not None and view.daemon.lacking(_MEMORY_LIMIT))
+        unknown = f" / {UNKNOWN}" if total is not None and not none else ""
         return ((text + unknown, "plain"),)
     style, mark = ("warn", " ▲") if percent is not None and percent >= NEAR_LIMIT else ("plain", "")
     if device is not None and percent is not None:
@@ -549,7 +576,7 @@ CLIENT: Final[Thing[Client]] = Thing(
         ),
         Field(
             "id", "id", INTEGER, lambda c, v: c.id, null=True, about="The running number that ps prints.",
-            detail=Detail("mps", 30, "number in ps"),
+            detail=Detail("mps", 30, "number in ps"), command="ps",
         ),
         Field(
             "start_time", "started", TIME, lambda c, v: c.start_time, null=True,
@@ -625,12 +652,14 @@ CLIENT: Final[Thing[Client]] = Thing(
         Field(
             "pinned_mem_limits", "memory limits", SIZES, lambda c, v: c.pinned_mem_limits,
             about="By the server's device ordinal.", detail=Detail("mps", 60, facts=_memory_limit_facts),
+            command=_MEMORY_LIMIT,
         ),
         Field(
             "client_priority", "priority", INTEGER, lambda c, v: c.client_priority, null=True,
             about="0 normal, 1 below normal.",
-            column=Column(80, 6, 10, "PRIO"),
+            column=Column(80, 6, 10, "PRIO", when=lambda v: not (v.daemon and v.daemon.lacking(_DEFAULT_PRIORITY))),
             detail=Detail("mps", 50, facts=lambda c, v: (Fact("priority", _priority(c.client_priority)),)), word="prio",
+            command=_DEFAULT_PRIORITY,
         ),
         Field(
             "limit_source", "limits set by", WORDS, lambda c, v: c.limit_source,
@@ -729,7 +758,7 @@ SERVER: Final[Thing[Server]] = Thing(
             "status", "status", TEXT, lambda s, v: s.status, null=True,
             about="The daemon's own word: ACTIVE, FAULT, INITIALIZING, …",
             column=Column(30, 16, 95, cell=_status_cell), row=Text(30, "STATUS"),
-            detail=Detail("server", 30, facts=_status_facts),
+            detail=Detail("server", 30, facts=_status_facts), command="get_server_status",
         ),
         Field(
             "active_thread_percentage", "threads", SHARE, lambda s, v: s.active_thread_percentage, null=True,
@@ -741,7 +770,7 @@ SERVER: Final[Thing[Server]] = Thing(
             "pinned_mem_limits", "memory limits", SIZES, lambda s, v: s.pinned_mem_limits,
             about="Of new clients, by the server's device ordinal.",
             column=Column(60, 13, 50, "MEM/DEVICE", _server_memory, when=lambda v: v.with_limits, gap=0),
-            row=Text(60, "MEMORY"), detail=Detail("limits", 20, facts=_server_limit_facts),
+            row=Text(60, "MEMORY"), detail=Detail("limits", 20, facts=_server_limit_facts), command=_MEMORY_LIMIT,
         ),
         Field(
             "clients", "clients", OBJECTS, lambda s, v: s.clients, of=CLIENT,
@@ -845,14 +874,14 @@ LIMIT: Final[Thing[Limit]] = Thing(
         Field(
             "pinned_mem_limits", "memory limits", SIZES, lambda x, v: x.memory, about="By the daemon's device ordinal.",
             column=Column(30, 16, 80, "MEMORY/DEVICE", _limit_memory, wide=26),
-            row=Text(40, "MEMORY", _limit_memory_row),
+            row=Text(40, "MEMORY", _limit_memory_row), command=_MEMORY_LIMIT,
         ),
         Field(
             "client_priority", "priority", INTEGER,
             lambda x, v: None if x.server else x.daemon.default_client_priority, null=True,
             about="0 normal, 1 below normal; the daemon has one for all, so that a server has null.",
             column=Column(40, 8, 70, cell=lambda x, v, n: ((_limit_priority(x, v), "plain"),), gap=0),
-            row=Text(50, "PRIORITY", _limit_priority),
+            row=Text(50, "PRIORITY", _limit_priority), command=_DEFAULT_PRIORITY,
         ),
         Field(
             "outdated_clients", "outdated clients", INTEGER, lambda x, v: x.outdated,
@@ -903,7 +932,12 @@ def _servers_facts(daemon: Daemon, view: View) -> Iterable[Fact]:
 
 def _ordinals_facts(daemon: Daemon, view: View) -> Iterable[Fact]:
     found = [Fact(ordinal, f"{gpu_name(view, uuid)}  {uuid}") for ordinal, uuid in daemon.ordinals.items()]
-    return found or [Fact("", "none known")]
+    return found or [Fact("", daemon.lacking("device_query") or "none known")]
+
+
+def _lacks_facts(daemon: Daemon, view: View) -> Iterable[Fact]:
+    if daemon.lacks:
+        yield Fact("does not know", ", ".join(sorted(daemon.lacks)))
 
 
 def _watch_facts(daemon: Daemon, view: View) -> Iterable[Fact]:
@@ -947,6 +981,11 @@ DAEMON: Final[Thing[Daemon]] = Thing(
             about="legacy (commands on standard input) or v3.", detail=Detail("daemon", 100),
         ),
         Field("version", "version", TEXT, lambda d, v: d.version, null=True, detail=Detail("daemon", 90)),
+        Field(
+            "lacks", "does not know", TEXTS, lambda d, v: sorted(d.lacks),
+            about="Commands that it does not know, because its driver is older than they are.",
+            detail=Detail("daemon", 95, facts=_lacks_facts),
+        ),
         Field("multiuser", "several users", FLAG, lambda d, v: d.multiuser, null=True, detail=Detail("daemon", 120)),
         Field(
             "speaks_for", "speaks for", TEXT, lambda d, v: speaks_for(d), null=True,
@@ -979,11 +1018,11 @@ DAEMON: Final[Thing[Daemon]] = Thing(
         ),
         Field(
             "default_client_priority", "default priority", INTEGER, lambda d, v: d.default_client_priority, null=True,
-            about="0 normal, 1 below normal.",
+            about="0 normal, 1 below normal.", command=_DEFAULT_PRIORITY,
         ),
         Field(
             "default_pinned_mem_limits", "default memory limits", SIZES, lambda d, v: d.default_pinned_mem_limits,
-            about="By the daemon's device ordinal.",
+            about="By the daemon's device ordinal.", command=_MEMORY_LIMIT,
         ),
         Field(
             "inherited_pinned_mem_limits", "inherited memory limits", SIZES, lambda d, v: d.inherited_mem_limits,

@@ -19,10 +19,12 @@ from mpstui.fields import (
     CLIENT,
     EVENT,
     INTEGER,
+    LIMIT,
     SNAPSHOT,
     Column,
     Detail,
     Field,
+    Limit,
     Text,
     Thing,
     UnknownFieldError,
@@ -188,3 +190,23 @@ def test_an_unknown_field_is_refused_with_the_nearest_names(typed: str, nearest:
 def test_memory_is_sorted_by_its_sum() -> None:
     small, large = client(0, gpu_memory={"a": GIB, "b": GIB}), client(1, gpu_memory={"a": 3 * GIB})
     assert CLIENT["gpu_memory"].order(large, View()) < CLIENT["gpu_memory"].order(small, View())
+
+
+@pytest.mark.parametrize(
+    ("cells", "shown"), [(18, "not in driver 470"), (17, "not in 470"), (11, "not in 470"), (8, "—")]
+)
+def test_what_a_driver_has_not_is_said_as_far_as_there_is_room(cells: int, shown: str) -> None:
+    old = replace(daemon(), lacks=frozenset({"get_device_pinned_mem_limit"}), driver="470.256.02")
+    limit, view = Limit(replace(old, default_pinned_mem_limits={})), View.of(rich(daemons=(old,)), old)
+    assert [text for text, _ in LIMIT["pinned_mem_limits"].cell(limit, view, cells)] == [shown]
+
+
+def test_what_is_known_is_shown_whatever_the_driver_has() -> None:
+    old = replace(daemon(), lacks=frozenset({"get_device_pinned_mem_limit"}), driver="470.256.02")
+    limit, view = Limit(replace(old, default_pinned_mem_limits={"0": GIB})), View.of(rich(daemons=(old,)), old)
+    assert "1.0 GiB" in LIMIT["pinned_mem_limits"].text(limit, view)
+
+
+def test_without_the_driver_s_number_it_is_this_driver() -> None:
+    old = replace(daemon(), lacks=frozenset({"ps"}))
+    assert (old.lacking("ps"), old.lacking("get_server_list")) == ("not in this driver", None)

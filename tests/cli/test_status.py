@@ -26,7 +26,7 @@ DAEMON = {
     "pid", "uid", "pipe_dir", "log_dir", "protocol", "version", "multiuser", "speaks_for", "health", "health_detail",
     "static_partitioning", "read_only", "start_failures",
     "inherited_pinned_mem_limits",
-    "watch", "watch_detail", "user", "start_time", "remedy", "holder", "ordinals", "limits",
+    "watch", "watch_detail", "user", "start_time", "remedy", "holder", "ordinals", "limits", "lacks",
     "default_active_thread_percentage", "default_client_priority", "default_pinned_mem_limits", "servers",
 }  # fmt: skip
 SERVER = {
@@ -83,7 +83,7 @@ def test_what_is_not_known_is_null() -> None:
     (daemon,) = status["daemons"]
     unknown = DAEMON - {
         "pipe_dir", "health", "default_pinned_mem_limits", "inherited_pinned_mem_limits", "servers", "watch",
-        "ordinals", "limits",
+        "ordinals", "limits", "lacks",
     }  # fmt: skip
     assert {key for key, value in daemon.items() if value is None} == unknown
 
