@@ -206,7 +206,7 @@ class Legacy:
     silent: str | None = None
 
     @property
-    def log_parser(self) -> Callable[[LogKind], LogParser] | None:
+    def log_parser(self) -> Callable[[LogKind], LogParser]:
         return LogParser
 
     def judge(self, command: str, stdout: bytes, stderr: bytes, exit_status: int | None) -> tuple[Outcome, str]:

@@ -24,8 +24,8 @@ class ControlProtocol(Protocol):
         ...
 
     @property
-    def log_parser(self) -> Callable[[LogKind], LogParser] | None:
-        """Makes a reader for one log file; None where its logs are not understood."""
+    def log_parser(self) -> Callable[[LogKind], LogParser]:
+        """Makes a reader for one log file."""
         ...
 
     def judge(self, command: str, stdout: bytes, stderr: bytes, exit_status: int | None) -> tuple[Outcome, str]:
@@ -67,14 +67,11 @@ class StaticPartitions(Legacy):
 
 
 class V3(Legacy):
-    """MPS v3. Recognised, and not spoken: of what it inherits nothing is ever sent, and its logs are other ones."""
+    """MPS v3. Recognised, and not spoken: of what it inherits nothing is ever sent. Its logs are read as the others',
+    for what of them is alike."""
 
     name = "v3"
     silent = unspoken("v3", False)
-
-    @property
-    def log_parser(self) -> Callable[[LogKind], LogParser] | None:
-        return None
 
 
 LEGACY: Final[ControlProtocol] = Legacy()

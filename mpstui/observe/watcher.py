@@ -104,7 +104,7 @@ class DaemonWatcher:
         if self._logs is not None:
             self._logs.close()
         parser = _protocol(watched.place).log_parser
-        self._logs = LogWatch(log_dir, owners, parser) if log_dir is not None and parser is not None else None
+        self._logs = LogWatch(log_dir, owners, parser) if log_dir is not None else None
         if self._logs is not None:
             logs, self._reading_history = self._logs, True
             told = await worker.call(logs.history)

@@ -189,7 +189,6 @@ async def test_the_protocol_is_what_the_daemon_was_started_with(argv: list[str],
     assert options is not None
     protocol = protocol_of(options.protocol, options.static_partitioning)
     assert (protocol.name, protocol.silent is None) == (name, spoken)
-    assert (protocol.log_parser is None) == (name == "v3")
     channel = Recorded(NAMES[0])
     control = MpsControl(channel)
     control.speak(protocol)
