@@ -18,6 +18,7 @@ from mpstui.cli.lean import asyncio
 from mpstui.cli.parser import build_parser
 from mpstui.cli.past import logs_alone, wants_past
 from mpstui.cli.say import NO_DAEMON, complain, complaints, output, state_text
+from mpstui.cli.verbs import chosen, names_one
 from mpstui.core.text import error_text, path_text, unprintable
 
 _DIRECTORIES = ("CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY", "MPSTUI_AUDIT_LOG", "MPSTUI_CONTROL_BINARY")
@@ -124,7 +125,7 @@ def _asks_for_change(arguments: Sequence[str]) -> bool:
     """As :func:`_changes`, also of a command line that cannot be parsed."""
     words = set(arguments)
     return bool(
-        words & {"set", "terminate"}
+        names_one(words)
         or ("daemon" in words and words & {"start", "stop"})
         or ("profile" in words and "apply" in words)
         or ("plan" in words and any(word.startswith("--a") for word in words))
@@ -177,7 +178,7 @@ def _run(arguments: Sequence[str]) -> int:
 def _changes(options: argparse.Namespace) -> bool:
     """Whether the command changes something on a daemon."""
     return (
-        options.command in {"set", "terminate"}
+        chosen(options) is not None
         or getattr(options, "apply", False)
         or getattr(options, "profile_action", None) == "apply"
         or getattr(options, "daemon_action", None) in {"start", "stop"}
@@ -250,7 +251,7 @@ async def _load(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int
 
 
 async def _headless(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
-    """``status``, ``doctor``, ``set`` and ``terminate``: one reading of what is needed, at most one change, done."""
+    """``status``, ``doctor`` and the operations: one reading of what is needed, at most one change, done."""
     from mpstui.node import UnusableNode, open_node
     from mpstui.observe.poll import STATUS
     from mpstui.observe.watcher import Collector
@@ -263,12 +264,12 @@ async def _headless(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) ->
     log_dirs = tuple(getattr(options, "log_dir", None) or ())
     collector = Collector(dirs, sources, log_dirs=log_dirs)
     try:
-        if options.command in {"set", "terminate"}:
+        if (operation := chosen(options)) is not None:
             from mpstui.cli.change import change, refuse_value
 
-            if (refused := refuse_value(options, collector, dirs)) is not None:
+            if (refused := refuse_value(operation, options, collector, dirs)) is not None:
                 return refused
-            return await change(options, collector, dirs)
+            return await change(operation, options, collector, dirs)
         shown = options.command == "status"
         snapshot = await collector.once(rates=shown, need=STATUS if shown else None)
         if options.command == "status":

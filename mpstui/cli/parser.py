@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 from mpstui import __version__
 from mpstui.cli.past import NODES, add_demo, add_doctor, add_events, add_past, add_suspects
 from mpstui.cli.planning import add_commands
+from mpstui.cli.verbs import add_verbs
 from mpstui.core.text import printable, unprintable
 
 _EPILOG = """\
@@ -29,12 +30,6 @@ def _seconds(text: str) -> float:
     if not 0.1 <= value <= 3600:
         raise argparse.ArgumentTypeError(f"{text!r} is not 0.1 to 3600 seconds")
     return value
-
-
-def _pid(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and 0 < int(text[:20]) < 1 << 31):
-        raise argparse.ArgumentTypeError(f"{text!r} is no process id: a whole number above 0 is needed")
-    return int(text)
 
 
 def _directory(text: str) -> Path:
@@ -149,33 +144,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_suspects(commands, node)
     add_doctor(commands, node)
 
-    setter = commands.add_parser("set", help="set a limit of new clients")
-    limits = setter.add_subparsers(dest="limit", metavar="LIMIT", required=True)
-    threads = limits.add_parser("active-thread-percentage", parents=[node], help="share of the SMs of a client")
-    memory = limits.add_parser("pinned-mem-limit", parents=[node], help="device memory of a client: 900M, 10G, none")
-    priority = limits.add_parser("client-priority", parents=[node], help="0 normal, 1 below normal")
-    for command, values in (
-        (threads, "percent of the SMs: more than 0, at most 100"),
-        (memory, "900M or 10G, a whole number with M or G; none takes the limit away"),
-        (priority, "0 or normal, 1 or below-normal"),
-    ):
-        command.add_argument("value", metavar="VALUE", help=values)
-        command.add_argument("--json", action="store_true", help="print the result as JSON")
-    memory.add_argument("--device", required=True, metavar="DEV", help="an ordinal of the daemon or a UUID")
-    for command in (threads, memory):
-        scope = command.add_mutually_exclusive_group(required=True)
-        scope.add_argument("--default", action="store_true", help="for servers that start from now on")
-        scope.add_argument("--server", type=_pid, metavar="PID", help="for new clients of this server")
-
-    terminate = commands.add_parser("terminate", parents=[node], help="end a client's GPU work without harm to others")
-    terminate.add_argument("client_pid", type=_pid, metavar="CLIENT_PID")
-    terminate.add_argument("--kill", action="store_true", help="then end its process: SIGTERM, grace, SIGKILL")
-    terminate.add_argument("--yes", action="store_true", help="do not ask")
-    terminate.add_argument(
-        "--owner", metavar="NAME", help="whose process it is, where the daemon is of another user: needed to kill it"
-    )
-    terminate.add_argument("--json", action="store_true", help="print the result as JSON")
-
+    add_verbs(commands, node)
     add_commands(commands, node)
 
     commands.add_parser("load", parents=[node], fill=_fill_load, help="run CUDA test kernels, or a program, as clients")

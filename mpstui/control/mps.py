@@ -19,6 +19,7 @@ from mpstui.control.wire import STARTING, DeviceClients, DeviceQuery, PsRow, Que
 from mpstui.core.text import printable
 
 T = TypeVar("T")
+U = TypeVar("U")
 Parser = Callable[[bytes], T | Unreadable]
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9./-]{0,79}")
 
@@ -79,24 +80,24 @@ class MpsControl:
         answer = await self._set_percentage(value, partial(self.protocol.set_percentage, server))
         return await self._unless_starting(answer, server)
 
-    async def change_active_thread_percentage(
-        self, value: float, server: int | None = None
-    ) -> tuple[Answer[float], Answer[float]]:
-        """Sets the default one, or a server's, and reads it back, in one session. Both answer what holds afterwards."""
-        if not math.isfinite(value):
-            refused = _not_finite("set_active_thread_percentage")
+    async def change(
+        self, change: Question[T], read: Question[U], server: int | None = None
+    ) -> tuple[Answer[T], Answer[U]]:
+        """Sets something, the default or a ``server``'s, and reads it back, in one session. Both answer what holds
+        afterwards, as far as the daemon says it: STARTING for a server that takes nothing yet (fact 45)."""
+        if (refused := _wrong_command(change.command)) is not None:
             return refused, refused
         if server is None:
-            sent, read = await self.ask_all(
-                self.protocol.set_default_percentage(value), self.protocol.default_percentage()
-            )
-            return sent, read
-        change = self.protocol.set_percentage(server, value), self.protocol.percentage(server)
-        status, sent, read = await self.ask_all(self.protocol.server_status(server), *change)
-        if status.value == STARTING or Outcome.UNREADABLE in {sent.outcome, read.outcome}:
-            sent = await self.set_active_thread_percentage(server, value)
-            read = await self.get_active_thread_percentage(server)
-        return sent, read
+            if not change.proof:  # nothing behind it could be told apart from an answer of it
+                _, sent, got = await self.ask_all(self.protocol.default_percentage(), change, read)
+            else:
+                sent, got = await self.ask_all(change, read)
+            return sent, got
+        status, sent, got = await self.ask_all(self.protocol.server_status(server), change, read)
+        if status.value == STARTING or Outcome.UNREADABLE in {sent.outcome, got.outcome}:
+            sent = await self._unless_starting(await self._ask(change), server)
+            got = await self._unless_starting(await self._ask(read), server)
+        return sent, got
 
     async def get_default_device_pinned_mem_limit(self, device: str | int) -> Answer[int | None]:
         """Bytes; None where no limit is set (fact 6)."""
@@ -116,33 +117,11 @@ class MpsControl:
         answer = await self._ask_words(self.protocol.set_memory_limit(server, str(device), text), str(device), text)
         return await self._unless_starting(answer, server)
 
-    async def change_pinned_mem_limit(
-        self, device: str | int, text: str, server: int | None = None
-    ) -> tuple[Answer[None], Answer[int | None]]:
-        """Sets the default limit of a device, or a server's, and reads it back, in one session."""
-        change = self.protocol.set_memory_limit(server, str(device), text)
-        if (refused := _wrong_word(change.command, str(device), text)) is not None:
-            return refused, refused
-        first: Question[object] = (
-            self.protocol.default_percentage() if server is None else self.protocol.server_status(server)
-        )
-        before, sent, read = await self.ask_all(first, change, self.protocol.memory_limit(server, str(device)))
-        if server is not None and before.value == STARTING:
-            sent = await self.set_device_pinned_mem_limit(server, device, text)
-            read = await self.get_device_pinned_mem_limit(server, device)
-        return sent, read
-
     async def get_default_client_priority(self) -> Answer[int]:
         return await self._ask(self.protocol.priority())
 
     async def set_default_client_priority(self, value: int) -> Answer[None]:
         return await self._ask(self.protocol.set_priority(value))
-
-    async def change_client_priority(self, value: int) -> tuple[Answer[None], Answer[int]]:
-        """Sets it and reads it back, in one session."""
-        change = self.protocol.set_priority(value), self.protocol.priority()
-        _, sent, read = await self.ask_all(self.protocol.default_percentage(), *change)
-        return sent, read
 
     async def start_server(self, uid: int) -> Answer[None]:
         """Prints nothing; the server is seen in ``get_server_list`` afterwards."""
@@ -271,6 +250,11 @@ def _wrong_word(command: str, *words: str) -> Answer[Any] | None:
         return None
     message = f"“{printable(wrong, 40)}” is neither a device nor a size; nothing was sent."
     return Answer(command, Outcome.REFUSED, message=message)
+
+
+def _wrong_command(command: str) -> Answer[Any] | None:
+    """For a command that was put together elsewhere: each argument must be one word, or it would shift the others."""
+    return _wrong_word(command, *command.split(" ")[1:])
 
 
 def to_answer(reply: RawReply, parser: Parser[T], protocol: ControlProtocol = LEGACY) -> Answer[T]:

@@ -1,4 +1,4 @@
-"""What an action is, what it is asked to do, what it would do, and what came of it. Values only, no I/O."""
+"""What an operation is told, what it is asked to do, what it would do, and what came of it. Values only, no I/O."""
 
 from __future__ import annotations
 
@@ -10,25 +10,17 @@ from typing import Final, Literal, NamedTuple
 from mpstui.control.answer import Outcome
 from mpstui.core.model import ProcessKey
 
-ArgumentKind = Literal["percentage", "memory", "priority", "scope", "device", "uid", "clients"]
-"""``scope``: the daemon's default or one server. ``device``: an ordinal of the daemon or a UUID."""
-ActionId = Literal[
-    "set_active_thread_percentage",
-    "set_pinned_mem_limit",
-    "set_client_priority",
-    "start_server",
-    "terminate_client",
-    "terminate_and_kill",
-    "end_lost_clients",
-    "unblock",
-]
+ArgumentKind = Literal["value", "choice", "scope", "device", "clients", "owner", "server", "force"]
+"""``value``: typed. ``choice``: one of ``Argument.choices``. ``scope``: the daemon's default or one server.
+``device``: an ordinal of the daemon or a UUID. ``owner``: ``Request.owner``. ``server``: one that runs. ``force``: a
+yes or no."""
 
 Progress = Callable[[str], None]
 """Told of each step of a piece of work as it is taken, one line each."""
 
 
 class Danger(Enum):
-    """How much an action can hurt."""
+    """How much an operation can hurt."""
 
     CHANGE = "change"
     """Reaches new clients only; asked for by a form."""
@@ -37,7 +29,7 @@ class Danger(Enum):
 
 
 class ExitStatus(IntEnum):
-    """Exit status of the command line; also tells the screen how an action ended."""
+    """Exit status of the command line; also tells the screen how an operation ended."""
 
     DONE = 0
     REFUSED_BY_DAEMON = 1
@@ -65,31 +57,35 @@ STATUS: Final[Mapping[Outcome, ExitStatus]] = {
 
 
 class Argument(NamedTuple):
-    """One thing an action has to be told."""
+    """One thing an operation has to be told: a field of its form, an option of its command."""
 
-    name: str
     kind: ArgumentKind
     label: str
     hint: str = ""
+    """Beside the field of the form."""
+    help: str = ""
+    """Of the option of the command line."""
+    metavar: str = "VALUE"
+    choices: tuple[tuple[str, str], ...] = ()
+    """Of a ``choice``: what is sent, and what it is called."""
 
 
-class Action(NamedTuple):
-    """An entry of the registry. Keys, footer, palette, help and command line are made from it."""
+class Verb(NamedTuple):
+    """How the command line calls an operation."""
 
-    id: ActionId
-    title: str
-    key: str
-    danger: Danger
+    words: tuple[str, ...]
+    """``("set", "client-priority")``."""
     help: str
-    arguments: tuple[Argument, ...] = ()
-    finds_clients: bool = False
-    """Its clients follow from the daemon's state (``mpstui.operations.rescue.targets``) instead of being chosen."""
+    flag: str = ""
+    """``--kill``: the operation is the verb with this option; without it the verb is another one."""
+    example: str = ""
 
 
 class Request(NamedTuple):
     """One wish of the user. Clients are named by identity, never by position."""
 
-    action: ActionId
+    action: str
+    """The id of the operation."""
     pipe_dir: Path
     value: str = ""
     """As typed: a percentage, ``10G``, a priority, a UID."""
@@ -100,10 +96,12 @@ class Request(NamedTuple):
     owner: str = ""
     """The owner of the one client whose process is to be ended though the daemon does not speak for it: a user's name
     or number, as the admin has typed it."""
+    force: bool = False
+    """Without waiting for the clients."""
 
 
 class Others(NamedTuple):
-    """Clients that an action does not mean, and what they have to do with it."""
+    """Clients that an operation does not mean, and what they have to do with it."""
 
     title: str
     """``Share a GPU with it, and run on``."""

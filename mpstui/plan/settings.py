@@ -13,7 +13,7 @@ from typing import NamedTuple
 from mpstui.core.model import Client, Daemon, Server, Snapshot
 from mpstui.core.text import UNKNOWN, format_percentage, format_size, path_text, same_limit, same_percentage
 from mpstui.operations.check import client_line
-from mpstui.operations.types import ActionId, Request
+from mpstui.operations.types import Request
 from mpstui.plan.amounts import PlanError, limit_text
 from mpstui.plan.profile import DaemonProfile, Limits
 from mpstui.plan.types import Plan
@@ -166,7 +166,7 @@ def _differences(daemon: Daemon, server: Server | None, wanted: Limits) -> list[
     pid = None if server is None else server.pid
     whose = "default" if server is None else f"server {server.pid}:"
 
-    def add(action: ActionId, what: str, text: str, value: str, present: str, device: str | None = None) -> None:
+    def add(action: str, what: str, text: str, value: str, present: str, device: str | None = None) -> None:
         request = Request(action, daemon.pipe_dir, value, pid, device)
         found.append(Difference(f"{whose} {what}", text, present, request))
 

@@ -23,7 +23,7 @@ from textual.screen import Screen
 from textual.theme import Theme
 
 from mpstui.core.model import ProcessKey, Server, Snapshot
-from mpstui.operations.types import Action
+from mpstui.operations.operation import Operation
 from mpstui.ui.contract import Collector, Runner
 from mpstui.ui.diff import ScreenDiff, WrittenUpdate
 from mpstui.ui.overview import Overview
@@ -266,7 +266,7 @@ class MpsTuiApp(App[int]):
 
     def open_action(
         self,
-        action: Action,
+        action: Operation,
         pipe_dir: Path,
         snapshot: Snapshot,
         clients: tuple[ProcessKey, ...],

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Protocol
 
 from mpstui.core.model import ProcessKey, Server, Snapshot
-from mpstui.operations.types import Action, Preview, Progress, Request, Result
+from mpstui.operations.operation import Operation
+from mpstui.operations.types import Preview, Progress, Request, Result
 
 
 class Collector(Protocol):
@@ -34,10 +35,10 @@ class Runner(Protocol):
     def read_only(self) -> bool: ...
 
     @property
-    def actions(self) -> tuple[Action, ...]: ...
+    def actions(self) -> tuple[Operation, ...]: ...
 
     def unavailable(
-        self, action: Action, snapshot: Snapshot, pipe_dir: Path, clients: Sequence[ProcessKey], /
+        self, action: Operation, snapshot: Snapshot, pipe_dir: Path, clients: Sequence[ProcessKey], /
     ) -> str | None:
         """Why the action cannot be used now, in one sentence; None where it can."""
 
@@ -77,7 +78,7 @@ class Host(Protocol):
 
     def open_action(
         self,
-        action: Action,
+        action: Operation,
         pipe_dir: Path,
         snapshot: Snapshot,
         clients: tuple[ProcessKey, ...],

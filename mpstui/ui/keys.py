@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from textual.binding import Binding
 from textual.keys import key_to_character
 
-from mpstui.operations.types import Action
+from mpstui.operations.operation import Operation
 from mpstui.ui.bars import KeyHint
 
 ACTION_PREFIX = "action."
 """Bindings of the registry's actions have this before the action's id as their own id."""
 
 
-def action_binding(action: Action) -> Binding:
+def action_binding(action: Operation) -> Binding:
     """The binding of an action of the registry."""
     return Binding(
         action.key, f"act('{action.id}')", action.title, id=f"{ACTION_PREFIX}{action.id}", tooltip=action.help

@@ -15,8 +15,8 @@ from mpstui.core.cells import no_daemon
 from mpstui.core.model import Daemon, Device, Problem, Server, Snapshot
 from mpstui.core.text import path_text
 from mpstui.fields import Limit
+from mpstui.operations.operation import Operation
 from mpstui.operations.rescue import targets as rescue_targets
-from mpstui.operations.types import Action, Danger
 from mpstui.ui.bars import DaemonTabs, Header, KeyBar, KeyHint, ProblemBar, TooSmall
 from mpstui.ui.card import ExplanationCard
 from mpstui.ui.contract import Host, Runner
@@ -255,21 +255,20 @@ class Overview(WithTrouble):
         hints: list[KeyHint] = []
         rescues = []
         for action in self._runner.actions:
-            harm = action.danger is Danger.HARM
             available = self._refusal(action) is None
             if action.finds_clients and not available:
                 continue  # a rescue shows when there is something to rescue
             if action.finds_clients:
                 rescues.append(action.id)
             key = shown_key(self._keymap, f"{ACTION_PREFIX}{action.id}", action.key)
-            hints.append(KeyHint(key, action.title, f"act('{action.id}')", 5 if harm else 4, available))
+            hints.append(KeyHint(key, action.title, f"act('{action.id}')", action.weight, available))
         self._rescues = tuple(rescues)
         ready = daemon is not None and daemon.health == "ok"
         hints += self.trouble_hints(snapshot, daemon)
         hints += program_hints(self._keymap, known=snapshot is not None, ready=ready, paused=self._paused is not None)
         self.keys.show(hints)
 
-    def _refusal(self, action: Action) -> str | None:
+    def _refusal(self, action: Operation) -> str | None:
         """Why an action cannot be used now."""
         daemon = self.daemon
         if self._snapshot is None or daemon is None:
@@ -281,7 +280,7 @@ class Overview(WithTrouble):
         """Open an action's dialog, for the clients that are chosen now: nothing changes its mind while it is open."""
         action = next(a for a in self._runner.actions if a.id == action_id)
         daemon, snapshot = self.daemon, self._snapshot
-        chosen = action.danger is Danger.HARM and not action.finds_clients
+        chosen = any(argument.kind == "clients" for argument in action.arguments) and not action.finds_clients
         refusal = (self.slip.refusal() if chosen else None) or self._refusal(action)
         if refusal is not None or daemon is None or snapshot is None:
             self.app.notify(refusal or "", title=action.title, severity="warning", markup=False)

@@ -12,6 +12,7 @@ import pytest
 
 from mpstui.cli import change
 from mpstui.observe.procfs import read_stat
+from mpstui.operations.registry import operation
 from tests.operations.fakes import FakeNode, client, node
 
 
@@ -39,5 +40,5 @@ async def test_who_is_terminated_by_somebody_else_while_the_question_stands_is_l
 
     fake.once = once  # type: ignore[attr-defined]
     options = argparse.Namespace(command="terminate", client_pid=stat.pid, kill=False, yes=False, json=False)
-    assert await change.change(options, fake, ()) == 6  # type: ignore[arg-type]
+    assert await change.change(operation("terminate_client"), options, fake, ()) == 6  # type: ignore[arg-type]
     assert not any("terminate" in command for command in fake.control.sent)

@@ -276,21 +276,31 @@ async def test_a_limit_is_set_and_read_back_in_one_session(node: Node, control: 
 
     before, processes = len(await sent()), control.channel.sent
     changes = (
-        (await control.change_active_thread_percentage(33.3), 33.3, 33.3),
-        (await control.change_active_thread_percentage(25, server), 25.0, 25.0),
-        (await control.change_pinned_mem_limit(0, "7G"), None, 7 * GIB),
-        (await control.change_pinned_mem_limit(0, "2G", server), None, 2 * GIB),
-        (await control.change_pinned_mem_limit(0, "0"), None, None),
-        (await control.change_pinned_mem_limit(0, "0", server), None, None),
-        (await control.change_client_priority(1), None, 1),
+        (await control.change(LEGACY.set_default_percentage(33.3), LEGACY.default_percentage()), 33.3, 33.3),
+        (await control.change(LEGACY.set_percentage(server, 25), LEGACY.percentage(server), server), 25.0, 25.0),
+        (await control.change(LEGACY.set_memory_limit(None, "0", "7G"), LEGACY.memory_limit(None, "0")), None, 7 * GIB),
+        (
+            await control.change(LEGACY.set_memory_limit(server, "0", "2G"), LEGACY.memory_limit(server, "0"), server),
+            None,
+            2 * GIB,
+        ),
+        (await control.change(LEGACY.set_memory_limit(None, "0", "0"), LEGACY.memory_limit(None, "0")), None, None),
+        (
+            await control.change(LEGACY.set_memory_limit(server, "0", "0"), LEGACY.memory_limit(server, "0"), server),
+            None,
+            None,
+        ),
+        (await control.change(LEGACY.set_priority(1), LEGACY.priority()), None, 1),
     )
     for (set_, read), answered, in_force in changes:
         assert (set_.outcome, set_.value, read.outcome, read.value) == (Outcome.OK, answered, Outcome.OK, in_force)
     assert control.channel.sent - processes == len(changes)
     assert len(await sent()) - before == 2 + 6 * 3
     for set_, read in (
-        await control.change_active_thread_percentage(25, NO_SERVER),
-        await control.change_pinned_mem_limit(0, "2G", NO_SERVER),
+        await control.change(LEGACY.set_percentage(NO_SERVER, 25), LEGACY.percentage(NO_SERVER), NO_SERVER),
+        await control.change(
+            LEGACY.set_memory_limit(NO_SERVER, "0", "2G"), LEGACY.memory_limit(NO_SERVER, "0"), NO_SERVER
+        ),
     ):
         assert (set_.outcome, read.outcome) == (Outcome.REFUSED, Outcome.REFUSED)
         assert "not found" in set_.message
@@ -316,8 +326,8 @@ async def test_clients_are_listed_in_one_session_with_others(node: Node, control
 async def test_a_user_who_may_not_set_is_told_so_in_one_session(node: Node) -> None:
     other = control_of(node, uid=OTHER_USER)
     for set_, _ in (
-        await other.change_active_thread_percentage(10),
-        await other.change_pinned_mem_limit(0, "1G"),
-        await other.change_client_priority(1),
+        await other.change(LEGACY.set_default_percentage(10), LEGACY.default_percentage()),
+        await other.change(LEGACY.set_memory_limit(None, "0", "1G"), LEGACY.memory_limit(None, "0")),
+        await other.change(LEGACY.set_priority(1), LEGACY.priority()),
     ):
         assert set_.outcome is Outcome.NOT_PERMITTED

@@ -66,7 +66,9 @@ async def test_a_session_without_a_byte_is_put_again_and_never_an_answer(tmp_pat
 
 async def test_a_daemon_that_is_gone_is_the_answer_to_all(tmp_path: Path, script: Script) -> None:
     one = channel(tmp_path, script("cat >/dev/null; echo Cannot find MPS control daemon process >&2; exit 1"))
-    sent, read = await MpsControl(one).change_pinned_mem_limit("0", "2G", SERVER)
+    sent, read = await MpsControl(one).change(
+        q.set_memory_limit(SERVER, "0", "2G"), q.memory_limit(SERVER, "0"), SERVER
+    )
     assert (sent.outcome, read.outcome) == (Outcome.ABSENT, Outcome.ABSENT)
 
 

@@ -13,7 +13,7 @@ from ui.screen import text_of, until
 
 from mpstui.core.model import Context, ProcessKey, Snapshot
 from mpstui.core.trust import Speaker
-from mpstui.operations.registry import action
+from mpstui.operations.registry import operation
 from mpstui.operations.types import ExitStatus, Preview
 from mpstui.ui.dialogs import HarmConfirm
 from mpstui.ui.dialogs.parts import Lines, Listing, Push
@@ -25,7 +25,7 @@ def opened(count: int = 1, action_id: str = TERMINATE, snapshot=None, runner=Non
     """A dialog for the first ``count`` of the node's clients."""
     runner, snapshot = runner or FakeRunner(), snapshot or node()
     clients = [c.key for c in snapshot.daemons[0].clients()][:count]
-    return runner, Host(HarmConfirm(runner, action(action_id), PIPE, snapshot, clients))
+    return runner, Host(HarmConfirm(runner, operation(action_id), PIPE, snapshot, clients))
 
 
 def listing(host: Host, name: str) -> str:

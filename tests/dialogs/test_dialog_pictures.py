@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from dialog_host import PIPE, UUIDS, FakeRunner, Host, client, held, node
 
-from mpstui.operations.registry import ACTIONS, action
+from mpstui.operations.registry import OPERATIONS, operation
 from mpstui.ui.dialogs import ChangeForm, DetailsScreen, HarmConfirm, HelpScreen
 
 SMALL, LARGE = (80, 24), (160, 48)
@@ -13,11 +13,11 @@ MANY = node(tuple(client(4001 + n) for n in range(46)))
 
 
 def form(action_id: str, snapshot=MANY) -> ChangeForm:
-    return ChangeForm(FakeRunner(), action(action_id), PIPE, snapshot)
+    return ChangeForm(FakeRunner(), operation(action_id), PIPE, snapshot)
 
 
 def confirm(action_id: str, count: int) -> HarmConfirm:
-    return HarmConfirm(FakeRunner(), action(action_id), PIPE, MANY, [client(4001 + n).key for n in range(count)])
+    return HarmConfirm(FakeRunner(), operation(action_id), PIPE, MANY, [client(4001 + n).key for n in range(count)])
 
 
 @pytest.mark.parametrize("theme", ["mpstui-dark", "mpstui-light", "mpstui-contrast", "terminal"])
@@ -52,4 +52,4 @@ def test_device(snap_compare):
 
 
 def test_help(snap_compare):
-    assert snap_compare(Host(HelpScreen(ACTIONS)), terminal_size=LARGE)
+    assert snap_compare(Host(HelpScreen(OPERATIONS)), terminal_size=LARGE)

@@ -10,7 +10,7 @@ from textual.widgets import Button, Input
 from ui.screen import text_of, until
 
 from mpstui.core.model import ProcessKey
-from mpstui.operations.registry import ACTIONS, action
+from mpstui.operations.registry import OPERATIONS, operation
 from mpstui.operations.types import Danger, ExitStatus
 from mpstui.ui.dialogs import ChangeForm, open_action
 from mpstui.ui.dialogs.parts import Chooser, Lines, Listing, Sheet
@@ -42,7 +42,7 @@ def disabled(host: Host) -> bool:
 
 def opened(action_id: str, snapshot=None, runner=None, **more):
     runner = runner or FakeRunner()
-    return runner, Host(ChangeForm(runner, action(action_id), PIPE, snapshot or node(), **more))
+    return runner, Host(ChangeForm(runner, operation(action_id), PIPE, snapshot or node(), **more))
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -145,7 +145,7 @@ async def test_the_choice_begins_where_today_is_and_enter_passes_the_list_of_cli
     shot = dataclasses.replace(shot, daemons=(dataclasses.replace(shot.daemons[0], default_client_priority=1),))
     runner, host = opened(PRIORITY, shot)
     async with host.run_test(size=(160, 48)) as pilot:
-        assert host.screen.query_one("#priority", Chooser).chosen.value == "1"
+        assert host.screen.query_one("#choice", Chooser).chosen.value == "1"
         assert host.screen.query_one("#kept", Listing).can_focus
         await pilot.press("up", "enter", "enter")
         await until(pilot, lambda: runner.requests)
@@ -325,7 +325,7 @@ async def test_a_screen_of_five_rows_does_not_crash():
 
 async def test_every_action_has_its_dialog():
     runner = FakeRunner()
-    for each in ACTIONS:
+    for each in OPERATIONS:
         dialog = open_action(runner, each, PIPE, node(), clients=(client(4011).key,))
         assert isinstance(dialog, ChangeForm) is (each.danger is Danger.CHANGE)
         async with Host(dialog).run_test(size=(80, 24)) as pilot:

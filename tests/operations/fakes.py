@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from mpstui.control.answer import Answer, Outcome
+from mpstui.control.protocol import LEGACY, ControlProtocol
+from mpstui.control.wire import Question
 from mpstui.core.model import Client, Context, Daemon, Device, ProcessKey, Server, SessionHolder, Snapshot
 from mpstui.core.trust import Speaker
 
@@ -50,10 +52,12 @@ class FakeControl:
     """Takes values like the daemon of the recordings: wrong ones are ignored in silence (fact 5)."""
 
     sent: list[str] = field(default_factory=list)
+    protocol: ControlProtocol = LEGACY
     percentage: float = 100.0
     limits: dict[str, int] = field(default_factory=dict)
     priority: int = 0
     listed: tuple[int, ...] = (643,)
+    servers: tuple[int, ...] = (634,)
     deaf: bool = False
     """Takes a command, says nothing wrong, does nothing."""
     answers: dict[str, Outcome] = field(default_factory=dict)
@@ -105,24 +109,27 @@ class FakeControl:
     async def get_default_client_priority(self) -> Answer:
         return self._say("get_default_client_priority", self.priority)
 
-    async def change_active_thread_percentage(self, value: float, server: int | None = None) -> tuple[Answer, Answer]:
-        if server is None:
-            sent = await self.set_default_active_thread_percentage(value)
-            return sent, await self.get_default_active_thread_percentage()
-        return await self.set_active_thread_percentage(server, value), await self.get_active_thread_percentage(server)
+    async def change(self, change: Question, read: Question, server: int | None = None) -> tuple[Answer, Answer]:
+        return await self._carry_out(change.command), await self._carry_out(read.command)
 
-    async def change_pinned_mem_limit(self, device: str, text: str, server: int | None = None) -> tuple[Answer, Answer]:
-        sent = await self.set_default_device_pinned_mem_limit(device, text)
-        return sent, await self.get_default_device_pinned_mem_limit(device)
+    async def _carry_out(self, command: str) -> Answer:
+        name, *words = command.split()
+        kinds = {"set_default_active_thread_percentage": (float,), "set_active_thread_percentage": (int, float)}
+        kinds |= {"set_default_client_priority": (int,), "get_active_thread_percentage": (int,)}
+        values = [kind(word) for kind, word in zip(kinds.get(name, (str, str)), words, strict=False)]
+        return await getattr(self, name)(*values)
 
-    async def change_client_priority(self, value: int) -> tuple[Answer, Answer]:
-        return await self.set_default_client_priority(value), await self.get_default_client_priority()
+    async def shutdown_server(self, server: int, force: bool = False) -> Answer:
+        answer = self._say(f"shutdown_server {server}{' -f' * force}")
+        if answer.ok and not self.deaf and (force or not self.listed):
+            self.servers = ()
+        return answer
 
     async def start_server(self, uid: int) -> Answer:
         return self._say(f"start_server -uid {uid}")
 
     async def get_server_list(self) -> Answer:
-        answer = self._say("get_server_list", (634,))
+        answer = self._say("get_server_list", self.servers)
         return replace(answer, holder=self.holder) if answer.outcome is Outcome.HELD else answer
 
     async def get_server_status(self, server: int) -> Answer:

@@ -8,15 +8,9 @@ from dataclasses import replace
 import pytest
 
 from mpstui.core.model import ProcessKey
-from mpstui.operations.check import (
-    Refused,
-    memory_text,
-    parse_memory,
-    parse_percentage,
-    parse_priority,
-    parse_uid,
-    preview,
-)
+from mpstui.operations.check import Refused, parse_uid
+from mpstui.operations.limits import memory_text, parse_memory, parse_percentage, parse_priority
+from mpstui.operations.registry import preview
 from mpstui.operations.types import ExitStatus, Request
 
 from .fakes import GPU, OTHER_GPU, PIPE, client, node

@@ -16,8 +16,8 @@ from mpstui.core.model import ProcessKey, ServerFault, SessionHolder
 from mpstui.observe.procfs import process_key
 from mpstui.operations import rescue
 from mpstui.operations.audit import AuditLog
-from mpstui.operations.registry import action
-from mpstui.operations.rescue import preview_rescue, targets
+from mpstui.operations.registry import operation, preview
+from mpstui.operations.rescue import targets
 from mpstui.operations.runner import Runner
 from mpstui.operations.types import ExitStatus, Request
 from tests.operations.fakes import PIPE, FakeControl, FakeNode, client, node
@@ -71,7 +71,7 @@ def runner(snapshot, folder, grace=5.0, **options):
 async def test_those_hit_are_ended_and_nobody_else(start, tmp_path):
     (one, first), (two, second), (bystander, third) = start(), start(), start()
     snapshot = faulty(first, second, others=(third,))
-    shown = preview_rescue(Request("end_lost_clients", PIPE), snapshot)
+    shown = preview(Request("end_lost_clients", PIPE), snapshot)
     assert [line.split()[0] for line in shown.hits] == [str(one.pid), str(two.pid)]
     (spared,) = shown.others
     assert [line.split()[0] for line in spared.clients] == [str(bystander.pid)]
@@ -93,7 +93,7 @@ async def test_one_of_them_can_be_chosen_and_what_is_left_is_said(start, tmp_pat
     (one, first), (two, second) = start(), start()
     snapshot = faulty(first, second)
     request = Request("end_lost_clients", PIPE, clients=(second,))
-    assert ("then", "1 more has to end before the server takes new clients") in preview_rescue(request, snapshot).facts
+    assert ("then", "1 more has to end before the server takes new clients") in preview(request, snapshot).facts
     assert (await runner(snapshot, tmp_path).execute(request, snapshot)).done
     assert two.wait(120) == -signal.SIGTERM
     assert one.poll() is None
@@ -149,7 +149,7 @@ async def test_read_only_ends_nobody(start, tmp_path):
     process, key = start()
     snapshot = blocked(key)
     made = runner(snapshot, tmp_path, read_only=True)
-    assert made.unavailable(action("unblock"), snapshot, PIPE)
+    assert made.unavailable(operation("unblock"), snapshot, PIPE)
     result = await made.execute(Request("unblock", PIPE), snapshot)
     assert result.status is ExitStatus.REFUSED_BY_SAFETY_RULE
     assert process.poll() is None
@@ -159,18 +159,18 @@ def test_offered_only_where_there_is_something_to_end(tmp_path):
     well = node(client(643))
     made = runner(well, tmp_path)
     for name in ("end_lost_clients", "unblock"):
-        assert made.unavailable(action(name), well, PIPE, (ProcessKey(643, 1),))
+        assert made.unavailable(operation(name), well, PIPE, (ProcessKey(643, 1),))
         assert targets(name, well.daemons[0]) == ()
     key = ProcessKey(643, 1)
-    assert made.unavailable(action("unblock"), blocked(key), PIPE) is None
-    assert made.unavailable(action("end_lost_clients"), faulty(key), PIPE) is None
+    assert made.unavailable(operation("unblock"), blocked(key), PIPE) is None
+    assert made.unavailable(operation("end_lost_clients"), faulty(key), PIPE) is None
     assert targets("unblock", replace(blocked(key).daemons[0], health="ok")) == ()
 
 
 def test_another_users_process_is_refused_before_anything_is_sent(monkeypatch):
     snapshot = faulty(ProcessKey(643, 1))
     monkeypatch.setattr(os, "geteuid", lambda: 12345)
-    shown = preview_rescue(Request("end_lost_clients", PIPE), snapshot)
+    shown = preview(Request("end_lost_clients", PIPE), snapshot)
     assert shown.error_status is ExitStatus.NOT_PERMITTED
     assert "643" in shown.error
 
@@ -184,7 +184,7 @@ async def test_the_holder_of_the_control_session_is_ended_and_no_client(start, t
     monkeypatch.setattr(rescue, "file_id", lambda path: (1, 1))
     process, key = start()
     snapshot = held(SessionHolder(key.pid, "dave", "pts/3", start_ticks=key.start_ticks))
-    shown = preview_rescue(Request("unblock", PIPE), snapshot)
+    shown = preview(Request("unblock", PIPE), snapshot)
     assert shown.hits == (f"{key.pid} dave control session on pts/3",)
     result = await runner(snapshot, tmp_path).execute(Request("unblock", PIPE), snapshot)
     assert result.done, result
@@ -193,7 +193,7 @@ async def test_the_holder_of_the_control_session_is_ended_and_no_client(start, t
 
 @pytest.mark.parametrize("holder", [None, SessionHolder(4711, "dave", certain=False, start_ticks=1)])
 def test_a_holder_that_is_only_likely_is_not_ended(holder):
-    assert "no process is known" in preview_rescue(Request("unblock", PIPE), held(holder)).error
+    assert "no process is known" in preview(Request("unblock", PIPE), held(holder)).error
 
 
 async def test_a_holder_whose_start_is_not_known_is_not_signalled(start, tmp_path):

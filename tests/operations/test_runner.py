@@ -16,9 +16,9 @@ from mpstui.control.answer import Outcome
 from mpstui.core.model import ProcessKey
 from mpstui.observe.procfs import read_stat
 from mpstui.operations.audit import AuditLog, default_path
-from mpstui.operations.registry import ACTIONS, action
+from mpstui.operations.registry import OPERATIONS, operation
 from mpstui.operations.runner import Runner
-from mpstui.operations.types import ActionId, ExitStatus, Request
+from mpstui.operations.types import ExitStatus, Request
 
 from .fakes import PIPE, FakeNode, client, node
 
@@ -93,7 +93,7 @@ async def test_a_percentage_between_two_that_can_be_printed_is_in_force(audit: A
     ],
 )
 async def test_a_value_that_was_ignored_in_silence_is_an_error(
-    audit: AuditLog, name: ActionId, value: str, device: str | None
+    audit: AuditLog, name: str, value: str, device: str | None
 ) -> None:
     fake = FakeNode(node())
     fake.control.deaf = True
@@ -128,7 +128,7 @@ async def test_each_outcome_has_its_exit_status_and_claims_no_more_than_is_known
 async def test_read_only_refuses_in_the_action_layer_too(audit: AuditLog) -> None:
     fake = FakeNode(node())
     runner = Runner(fake, audit, read_only=True)
-    for each in ACTIONS:
+    for each in OPERATIONS:
         assert runner.unavailable(each, node(), PIPE, [ProcessKey(643, 1)]) == "mpstui was started with --read-only"
         request = Request(each.id, PIPE, "1", None, "0", (ProcessKey(643, 1),))
         result = await runner.execute(request, node())
@@ -266,8 +266,8 @@ def test_the_audit_log_has_its_place() -> None:
 
 
 def test_keys_are_unique_and_ids_resolve() -> None:
-    assert len({a.key for a in ACTIONS}) == len(ACTIONS)
-    assert all(action(a.id) is a for a in ACTIONS)
+    assert len({a.key for a in OPERATIONS}) == len(OPERATIONS)
+    assert all(operation(a.id) is a for a in OPERATIONS)
 
 
 async def test_two_that_end_the_same_client_at_once_send_one_terminate(

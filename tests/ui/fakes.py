@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from mpstui.core.model import ProcessKey, Snapshot
-from mpstui.operations.registry import ACTIONS
+from mpstui.operations.operation import Operation
+from mpstui.operations.registry import OPERATIONS
 from mpstui.operations.rescue import targets
-from mpstui.operations.types import Action, Danger, ExitStatus, Preview, Request, Result
+from mpstui.operations.types import Danger, ExitStatus, Preview, Request, Result
 
 
 class FakeCollector:
@@ -42,13 +43,13 @@ class FakeCollector:
 
 
 class FakeRunner:
-    actions = ACTIONS
+    actions = OPERATIONS
 
     def __init__(self, *, read_only: bool = False) -> None:
         self.read_only = read_only
 
     def unavailable(
-        self, action: Action, snapshot: Snapshot, pipe_dir: Path, clients: Sequence[ProcessKey] = ()
+        self, action: Operation, snapshot: Snapshot, pipe_dir: Path, clients: Sequence[ProcessKey] = ()
     ) -> str | None:
         if self.read_only:
             return "mpstui runs read-only"

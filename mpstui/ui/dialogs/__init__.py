@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mpstui.core.model import ProcessKey, Snapshot
-from mpstui.operations.types import Action, Danger
+from mpstui.operations.operation import Operation
+from mpstui.operations.types import Danger
 from mpstui.ui.contract import Runner
 from mpstui.ui.dialogs.base import Dialog
 from mpstui.ui.dialogs.confirm import HarmConfirm
@@ -20,7 +21,7 @@ __all__ = ["ActionDialog", "ChangeForm", "DetailsScreen", "Dialog", "HarmConfirm
 
 def open_action(
     runner: Runner,
-    action: Action,
+    action: Operation,
     pipe_dir: Path,
     snapshot: Snapshot,
     *,
@@ -33,5 +34,5 @@ def open_action(
     ``clients`` are those to end; ``server`` and ``device`` (a UUID) are what a form begins with.
     """
     if action.danger is Danger.HARM:
-        return HarmConfirm(runner, action, pipe_dir, snapshot, clients)
+        return HarmConfirm(runner, action, pipe_dir, snapshot, clients, server)
     return ChangeForm(runner, action, pipe_dir, snapshot, server=server, device=device)

@@ -13,7 +13,7 @@ from textual.theme import BUILTIN_THEMES
 
 from mpstui.core.cells import no_daemon
 from mpstui.core.model import Daemon, ProcessKey, Snapshot
-from mpstui.operations.types import Action
+from mpstui.operations.operation import Operation
 from mpstui.ui.contract import Runner
 from mpstui.ui.keys import ACTION_PREFIX
 
@@ -88,7 +88,7 @@ class ActionCommands(Provider):
     async def _run(self, action: str) -> None:
         await self.app.run_action(action, self.screen)
 
-    def _unavailable(self, action: Action) -> str | None:
+    def _unavailable(self, action: Operation) -> str | None:
         runner: Runner | None = getattr(self.app, "runner", None)
         snapshot: Snapshot | None = getattr(self.app, "snapshot", None)
         screen = self.screen

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rich.cells import cell_len, set_cell_size
@@ -12,17 +12,23 @@ from textual.containers import Horizontal
 from textual.content import Content
 from textual.widgets import Input, Static
 
+from mpstui.core.cells import count
 from mpstui.core.model import Client, ProcessKey, Snapshot
 from mpstui.core.text import UNKNOWN, format_age, format_size
 from mpstui.operations.check import owner_typed
+from mpstui.operations.operation import Operation
 from mpstui.operations.rescue import processes
-from mpstui.operations.types import Action, Others, Preview, Request
+from mpstui.operations.types import Others, Preview, Request
 from mpstui.ui.contract import Runner
-from mpstui.ui.dialogs.parts import Lines, Listing, Row, Sheet, marked, plain
+from mpstui.ui.dialogs.parts import Choice, Chooser, Lines, Listing, Row, Sheet, marked, plain
 from mpstui.ui.dialogs.work import ActionDialog
 
 _HINT = "Enter marked button · Tab move · Esc cancel"
 _TYPE_HINT = "Tab to the field, then type · Enter marked button · Esc cancel"
+_FORCE = (
+    Choice("", "waited for", "the server ends when its clients have ended"),
+    Choice("force", "not waited for", "it ends now, and their GPU work with it"),
+)
 _OTHERS = 3
 """Groups of clients beside those meant, at most (``Preview.others``)."""
 
@@ -45,10 +51,19 @@ class HarmConfirm(ActionDialog):
     """
 
     def __init__(
-        self, runner: Runner, action: Action, pipe_dir: Path, snapshot: Snapshot, clients: Sequence[ProcessKey]
+        self,
+        runner: Runner,
+        action: Operation,
+        pipe_dir: Path,
+        snapshot: Snapshot,
+        clients: Sequence[ProcessKey],
+        server: ProcessKey | None = None,
     ) -> None:
+        """``server`` is chosen at the start, where the operation is for one."""
         super().__init__(runner, action, pipe_dir, snapshot)
         self.clients = tuple(dict.fromkeys(clients))
+        self._kinds = {argument.kind for argument in action.arguments}
+        self._server = server
         self._seen: dict[ProcessKey, Client] = {}
         self._preview: Preview | None = None
         self._problem: str | None = None
@@ -58,6 +73,7 @@ class HarmConfirm(ActionDialog):
             self.action.title,
             _HINT,
             self.help_line(),
+            *self._choosers(),
             Listing(id="targets"),
             Sheet(id="facts"),
             Lines(id="warnings", classes="question"),
@@ -69,6 +85,44 @@ class HarmConfirm(ActionDialog):
             foot=self.foot(self._label(), "-harm"),
             harm=True,
         )
+
+    def _choosers(self) -> Iterator[Horizontal]:
+        """For an operation on a server: which one, and whether its clients are waited for."""
+        if "server" in self._kinds:
+            label = Static("Server", classes="label", markup=False)
+            yield Horizontal(label, Chooser(self._servers(), self._server, id="server"), classes="field question")
+        if "force" in self._kinds:
+            label = Static("Clients", classes="label", markup=False)
+            yield Horizontal(label, Chooser(_FORCE, "", id="force"), classes="field question")
+
+    def _servers(self) -> list[Choice]:
+        daemon = self.snapshot.daemon(self.pipe_dir)
+        return [
+            Choice(s.key, f"{s.pid}  {s.user or UNKNOWN}", count(len(s.clients) + s.clients_elsewhere, "client"))
+            for s in (daemon.servers if daemon else ())
+        ]
+
+    def _server_request(self) -> Request:
+        """For the server that is chosen: those of its clients that are named here are hit, and no others."""
+        chosen, daemon = self.query_one("#server", Chooser).chosen, self.snapshot.daemon(self.pipe_dir)
+        here = chosen is not None and not chosen.gone and isinstance(chosen.value, ProcessKey)
+        pid = chosen.value.pid if here and chosen is not None and isinstance(chosen.value, ProcessKey) else None
+        server = daemon.find_server(pid) if daemon and pid is not None else None
+        force = bool(self._kinds & {"force"}) and self.query_one("#force", Chooser).chosen == _FORCE[1]
+        clients = tuple(client.key for client in server.clients) if server else ()
+        return Request(self.action.id, self.pipe_dir, server_pid=pid, clients=clients, force=force)
+
+    @on(Chooser.Changed)
+    def _chosen_another(self) -> None:
+        self.take_newest()
+        self.show()
+
+    def action_scroll_lists(self, step: int) -> None:
+        """Arrows choose the server's end from the marked button too; pages scroll the lists."""
+        if self.state == "asking" and abs(step) == 1 and "force" in self._kinds:
+            self.query_one("#force", Chooser).action_move(step)
+        else:
+            super().action_scroll_lists(step)
 
     def _field(self) -> Horizontal:
         entry = Input(id="owner", max_length=128)
@@ -82,6 +136,8 @@ class HarmConfirm(ActionDialog):
         return tuple(key for key in self.clients if key in there)
 
     def request(self) -> Request:
+        if "server" in self._kinds:
+            return self._server_request()
         request = Request(self.action.id, self.pipe_dir, clients=self.present())
         typed = self.query_one("#owner", Input).value
         return request._replace(owner=owner_typed(self.runner.preview(request, self.snapshot), typed))
@@ -91,10 +147,13 @@ class HarmConfirm(ActionDialog):
             self.show_foot(self._label(), ready=False)
             self.hint_meanwhile()
             return
+        if "server" in self._kinds:
+            self.query_one("#server", Chooser).show(self._servers())
         request = self.request()
-        self._show_targets(request.clients)
+        if "server" not in self._kinds:
+            self._show_targets(request.clients)
         preview = self.runner.preview(request, self.snapshot)
-        if not request.clients:
+        if not request.clients and "server" not in self._kinds:
             self._problem = "none of the chosen clients is there any more; nothing will be done"
         else:
             self._problem = self.unavailable(request.clients) or preview.error
@@ -130,7 +189,8 @@ class HarmConfirm(ActionDialog):
         """Who else is on it: the chosen ones are named above already."""
         chosen = {str(key.pid) for key in self.clients}
         hits = [line for line in preview.hits if line.partition(" ")[0] not in chosen]
-        self.query_one("#hits", Listing).show(f"Also hit: {len(hits)}", [marked("✕", line) for line in hits])
+        title = "Also hit" if self.clients else "Hit"
+        self.query_one("#hits", Listing).show(f"{title}: {len(hits)}", [marked("✕", line) for line in hits])
         for number in range(_OTHERS):
             group = preview.others[number] if number < len(preview.others) else Others("", ())
             self.query_one(f"#others-{number}", Listing).show(

@@ -16,13 +16,11 @@ from textual.widgets import Input, Static
 
 from mpstui.core.model import ProcessKey, Server, Snapshot
 from mpstui.core.text import UNKNOWN, format_percentage
-from mpstui.operations.types import Action, Argument, ExitStatus, Preview, Request
+from mpstui.operations.operation import Operation
+from mpstui.operations.types import Argument, ExitStatus, Preview, Request
 from mpstui.ui.contract import Runner
 from mpstui.ui.dialogs.parts import Choice, Chooser, Lines, Listing, Row, Sheet, marked, plain
 from mpstui.ui.dialogs.work import ActionDialog
-
-PRIORITIES = (Choice("0", "normal", "0"), Choice("1", "below normal", "1"))
-VALUE_KINDS = frozenset({"percentage", "memory", "uid"})
 
 
 class Field(Chooser):
@@ -37,7 +35,7 @@ class Field(Chooser):
 class ChangeForm(ActionDialog):
     """Asks for what an action has to be told, and shows at each keystroke what would come of it."""
 
-    AUTO_FOCUS = "Input, #priority"
+    AUTO_FOCUS = "Input, #choice"
     DEFAULT_CSS = """
     ChangeForm {
         .field > Input { width: 24; }
@@ -52,7 +50,7 @@ class ChangeForm(ActionDialog):
     def __init__(
         self,
         runner: Runner,
-        action: Action,
+        action: Operation,
         pipe_dir: Path,
         snapshot: Snapshot,
         *,
@@ -83,7 +81,7 @@ class ChangeForm(ActionDialog):
 
     def _field(self, argument: Argument) -> Widget:
         label = Static(Content(plain(argument.label)), classes="label", markup=False)
-        if argument.kind in VALUE_KINDS:
+        if argument.kind == "value":
             hint = Static(Content(plain(argument.hint)), classes="hint", markup=False)
             entry = Input(id="value", max_length=64)
             entry.cursor_blink = False
@@ -92,9 +90,10 @@ class ChangeForm(ActionDialog):
             return Horizontal(label, Field(self._scopes(), self._start["scope"], id="scope"), classes="field")
         if argument.kind == "device":
             return Horizontal(label, Field(self._devices(), self._start["device"], id="device"), classes="field")
+        choices = [Choice(value, words, value) for value, words in argument.choices]
         daemon = self.snapshot.daemon(self.pipe_dir)
-        today = str(daemon.default_client_priority) if daemon else None
-        return Horizontal(label, Field(PRIORITIES, today, id="priority"), classes="field")
+        before = daemon and self.action.undo(Request(self.action.id, self.pipe_dir), daemon)
+        return Horizontal(label, Field(choices, before.value if before else None, id="choice"), classes="field")
 
     def _scopes(self) -> list[Choice]:
         daemon = self.snapshot.daemon(self.pipe_dir)
@@ -122,12 +121,12 @@ class ChangeForm(ActionDialog):
 
     def request(self) -> Request:
         scope, device = self._chosen("scope"), self._chosen("device")
-        priority = self._chosen("priority")
+        choice = self._chosen("choice")
         value = self.query("#value").first(Input).value if self.query("#value") else ""
         return Request(
             self.action.id,
             self.pipe_dir,
-            value=str(priority.value) if priority else value.strip(),
+            value=str(choice.value) if choice else value.strip(),
             server_pid=scope.value.pid if scope and isinstance(scope.value, ProcessKey) else None,
             device=str(device.value) if device else None,
         )

@@ -9,7 +9,7 @@ from textual.binding import ActiveBinding
 from textual.screen import Screen
 
 from mpstui.core.model import Snapshot
-from mpstui.operations.types import Action
+from mpstui.operations.operation import Operation
 from mpstui.ui.contract import Runner
 from mpstui.ui.dialogs.details import Reader
 from mpstui.ui.dialogs.parts import Heading, Row, Sheet
@@ -37,7 +37,7 @@ KEY = "$text-accent bold"
 class HelpScreen(Reader):
     """Made from the bindings of the screen below it and from the registry of actions."""
 
-    def __init__(self, actions: tuple[Action, ...] | None = None) -> None:
+    def __init__(self, actions: tuple[Operation, ...] | None = None) -> None:
         """``actions``: the registry's; those of the app's runner when not given."""
         super().__init__(Snapshot(0.0))
         self._actions = actions
@@ -51,7 +51,7 @@ class HelpScreen(Reader):
         below = self.app.screen_stack[-2]
         self.query_one("#facts", Sheet).show(list(self._rows(below, actions)))
 
-    def _rows(self, below: Screen[object], actions: tuple[Action, ...]) -> Iterator[Row | Heading]:
+    def _rows(self, below: Screen[object], actions: tuple[Operation, ...]) -> Iterator[Row | Heading]:
         active = below.active_bindings
         keys = {b.binding.id: self.app.get_key_display(b.binding) for b in active.values() if b.binding.id}
         sections: list[tuple[str, list[Row]]] = []
@@ -70,7 +70,7 @@ class HelpScreen(Reader):
             yield Heading(title)
             yield from fixed
 
-    def _keys(self, bindings: list[ActiveBinding], actions: tuple[Action, ...]) -> list[Row]:
+    def _keys(self, bindings: list[ActiveBinding], actions: tuple[Operation, ...]) -> list[Row]:
         """One row for each thing that can be done, with all its keys."""
         own = {ACTION_PREFIX + action.id for action in actions} | {f"act('{action.id}')" for action in actions}
         keys: dict[str, list[str]] = {}

@@ -15,7 +15,8 @@ from textual.widgets import Button, Static
 from textual.worker import Worker
 
 from mpstui.core.model import ProcessKey, Snapshot
-from mpstui.operations.types import Action, Progress, Request
+from mpstui.operations.operation import Operation
+from mpstui.operations.types import Progress, Request
 from mpstui.ui.contract import Runner
 from mpstui.ui.dialogs.base import Dialog
 from mpstui.ui.dialogs.parts import Lines, Listing, Push, marked, plain
@@ -209,7 +210,7 @@ class ActionDialog(WorkDialog):
     }
     """
 
-    def __init__(self, runner: Runner, action: Action, pipe_dir: Path, snapshot: Snapshot) -> None:
+    def __init__(self, runner: Runner, action: Operation, pipe_dir: Path, snapshot: Snapshot) -> None:
         super().__init__(snapshot, action.title)
         self.runner = runner
         self.action = action

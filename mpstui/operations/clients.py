@@ -1,0 +1,387 @@
+"""Clients ended without harm to their neighbours: terminate_client first, then the process (facts 15–17)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar
+
+from mpstui.control.answer import Answer, Outcome
+from mpstui.core.blast import blast_radius, server_of
+from mpstui.core.model import Client, Daemon, ProcessKey, Snapshot
+from mpstui.core.text import UNKNOWN
+from mpstui.core.trust import is_lying, why_not
+from mpstui.observe.poll import Need
+from mpstui.observe.procfs import PidFd, open_pidfd
+from mpstui.operations.check import Refused, client_line, namespace_words, parse_uid, reachable_daemon
+from mpstui.operations.guard import Guard
+from mpstui.operations.killing import end_process
+from mpstui.operations.operation import Operation, Work
+from mpstui.operations.turn import NoTurn, Turn, turn
+from mpstui.operations.types import STATUS, Argument, Danger, ExitStatus, Others, Preview, Request, Result, Verb
+
+_NOT_TAKEN = frozenset(
+    (
+        Outcome.REFUSED,
+        Outcome.NOT_PERMITTED,
+        Outcome.HELD,
+        Outcome.BUSY,
+        Outcome.ABSENT,
+        Outcome.NO_BINARY,
+    )
+)
+_SENT_BEFORE = "terminate_client was sent for it before; a second one would block the whole daemon"
+
+
+class TerminateClient(Operation):
+    """``terminate_client`` for each of the chosen clients, once and never again (fact 16)."""
+
+    id = "terminate_client"
+    title = "Terminate"
+    key = "t"
+    help = "End the GPU work of the chosen clients; their processes live on and get error 810"
+    danger = Danger.HARM
+    weight = 5
+    verb = Verb(
+        ("terminate",), "end a client's GPU work without harm to others", example="mpstui terminate 4711 --kill"
+    )
+    arguments = (
+        Argument("clients", "Clients", help="its process id", metavar="CLIENT_PID"),
+        Argument(
+            "owner",
+            "Owner",
+            help="whose process it is, where the daemon is of another user: needed to kill it",
+            metavar="NAME",
+        ),
+    )
+    in_turn = False
+    """For each client its own: a kill takes its time, and others may act meanwhile."""
+    kill: ClassVar[bool] = False
+
+    def needs(self, request: Request) -> Need | None:
+        return Need(clients=True)
+
+    def unavailable(self, snapshot: Snapshot, pipe_dir: Path, clients: Sequence[ProcessKey]) -> str | None:
+        """The same as ``preview`` says, at a tenth of its cost."""
+        if not clients:
+            return "choose a client first"
+        request = Request(self.id, pipe_dir, clients=tuple(clients))
+        try:
+            self.chosen(request, reachable_daemon(request, snapshot))
+        except Refused as refused:
+            return str(refused)
+        return None
+
+    def chosen(self, request: Request, daemon: Daemon) -> list[Client]:
+        """The clients to end, provided that all of them may be; raises Refused."""
+        if not request.clients:
+            raise Refused("choose a client first", ExitStatus.USAGE)
+        chosen: list[Client] = []
+        for key in request.clients:
+            client = daemon.find_client(key)
+            if client is None:
+                raise Refused(
+                    f"process {key.pid} is not, or no longer, a client of this daemon",
+                    ExitStatus.REFUSED_BY_SAFETY_RULE,
+                )
+            chosen.append(client)
+        asked = [c for c in chosen if c.terminate_requested or c.state == "TERMINATED"]
+        if self.kill:
+            asked = [c for c in asked if c.state != "TERMINATED"]
+            for client in chosen:
+                if not client.local:
+                    raise Refused(
+                        f"client {client.pid} is {namespace_words(client)}: no process here is known to be it, "
+                        "so none is signalled. Without the kill it can be terminated, by the daemon's own number",
+                        ExitStatus.REFUSED_BY_SAFETY_RULE,
+                    )
+        if any(client.pid <= 0 for client in chosen):
+            raise Refused(
+                "client 0 has no number here, so the daemon cannot be told which one", ExitStatus.NOT_PERMITTED
+            )
+        if asked:
+            pids = ", ".join(str(c.pid) for c in asked)
+            raise Refused(
+                f"terminate_client was already sent for {pids}; "
+                "a second one would block the whole daemon until the process ends",
+                ExitStatus.REFUSED_BY_SAFETY_RULE,
+            )
+        return chosen
+
+    def owner_needed(self, request: Request, chosen: Sequence[Client], daemon: Daemon) -> tuple[str, str] | None:
+        """What has to be typed before the process of a client is ended whom the daemon does not speak for, and why;
+        None where nothing has. Raises Refused where several were chosen, and where another owner was typed."""
+        others = [client for client in chosen if not daemon.covers(client)]
+        if not self.kill or not others:
+            return None
+        client = others[0]
+        owner = client.user or (UNKNOWN if client.uid is None else str(client.uid))
+        why = why_not(daemon.speaker, client.pid, owner)
+        if is_lying(daemon.speaker, client.uid, daemon.multiuser):
+            why += "; it cannot have clients of other users, so what it says of this one is not true"
+        if len(chosen) > 1:
+            raise Refused(f"{why}; choose it alone", ExitStatus.REFUSED_BY_SAFETY_RULE)
+        if client.uid is None:
+            raise Refused(f"{why}; whose it is cannot be seen from here", ExitStatus.NOT_PERMITTED)
+        if request.owner and parse_uid(request.owner) != client.uid:
+            raise Refused(
+                f"process {client.pid} belongs to {owner}, not to {request.owner}", ExitStatus.REFUSED_BY_SAFETY_RULE
+            )
+        return f"{client.pid} {owner}", why
+
+    def show(self, request: Request, snapshot: Snapshot, daemon: Daemon) -> Preview:
+        chosen = self.chosen(request, daemon)
+        needed = self.owner_needed(request, chosen, daemon)
+        others = _others(chosen, daemon)
+        endangered = sum(len(group.clients) for group in others)
+        facts = (
+            (
+                "ends",
+                f"the GPU work{' and the process' if self.kill else ''} of {len(chosen)} "
+                f"client{'s' if len(chosen) > 1 else ''}",
+            ),
+            *(
+                (("others", "; ".join(f"{len(group.clients)} {_lowered(group.title)}" for group in others)),)
+                if others
+                else ()
+            ),
+        )
+        warnings: tuple[str, ...] = ()
+        if endangered and self.kill:
+            warnings = (
+                "the kill follows only after terminate_client has answered 0; "
+                f"without it {endangered} other{'s' if endangered > 1 else ''} would be lost",
+            )
+        elif not self.kill:
+            warnings = ("the client still counts as a client until its process ends",)
+        if daemon.watch == "polling":
+            warnings += (
+                "the daemon's logs cannot be read: if somebody has terminated it before, this blocks the whole daemon "
+                "until its process ends",
+            )
+        hits = tuple(client_line(c) for c in chosen)
+        if needed is None:
+            return Preview(self.title, facts, (), hits, others, warnings)
+        what, why = needed
+        if request.owner:
+            return Preview(self.title, facts, (), hits, others, (why, *warnings), type_in=what)
+        error = f"{why}. To end it all the same, name its PID and its owner: {what}"
+        return Preview(
+            self.title, facts, (), hits, others, warnings, error, ExitStatus.REFUSED_BY_SAFETY_RULE, type_in=what
+        )
+
+    def command(self, request: Request) -> str:
+        return "; ".join(f"terminate_client SERVER {key.pid}" for key in request.clients)
+
+    async def run(self, work: Work) -> Result:
+        """End every client of the request; stops at the first that could not be ended as planned."""
+        request, daemon, work.told = work.request, work.daemon, True
+        ending, details = _Ending(work, kill=self.kill), []
+        for index, key in enumerate(request.clients):
+            # Ending several takes its time: what is known of the later ones by then counts.
+            now = work.newest() or daemon
+            daemon = now if now.find_client(key) else daemon
+            client, server = daemon.find_client(key), server_of(daemon, key)
+            if client is None or server is None:
+                raise AssertionError("checked by the preview on the same snapshot")
+            status, text = await ending.end(client, server.pid)
+            details.append(f"{client_line(client)}: {text}")
+            work.progress(details[-1])
+            if status is not ExitStatus.DONE:
+                left = len(request.clients) - index - 1
+                if left:
+                    details.append(f"{left} more not touched")
+                return Result(request, status, f"client {key.pid}: {text}", tuple(details))
+        count = len(request.clients)
+        text = f"{count} client{'s' if count > 1 else ''} {'ended' if self.kill else 'terminated'}"
+        return Result(request, ExitStatus.DONE, text, tuple(details))
+
+
+class TerminateAndKill(TerminateClient):
+    """``terminate_client``, and then the process: SIGTERM, grace, SIGKILL."""
+
+    id = "terminate_and_kill"
+    title = "Terminate + kill"
+    key = "K"
+    help = "End the GPU work of the chosen clients, then their processes: SIGTERM, grace, SIGKILL"
+    verb = Verb(("terminate",), "then end its process: SIGTERM, grace, SIGKILL", flag="--kill")
+    kill = True
+
+
+class _Ending:
+    """The clients of one request, one after the other. The order is the safety rule:
+
+    pidfd → start time and owner checked → the daemon's turn → not sent before → listed by the daemon →
+    terminate_client → answer 0 → owner checked again → SIGTERM → grace → SIGKILL.
+    A terminate that fails or runs out of time does not go on to a kill, nor to the next client. A client that is not
+    proved to be a process of this PID namespace has no pidfd, and nothing is signalled for it.
+    """
+
+    def __init__(self, work: Work, *, kill: bool) -> None:
+        self._work = work
+        self._request = work.request
+        self._control = work.control
+        self._kill_too = kill
+
+    async def end(self, client: Client, server: int) -> tuple[ExitStatus, str]:
+        """How it ended, or why not."""
+        if not client.local:
+            return await self._terminate_in_turn(client, server, None)
+        opened = open_pidfd(client.key)
+        if not isinstance(opened, PidFd):
+            text = f"nothing was sent: {opened.message}"
+            return self._done(client, "", None, ExitStatus.REFUSED_BY_SAFETY_RULE, text)
+        with opened as process:
+            guard = await self._guard() if self._kill_too else None
+            if guard is not None and (reason := guard(process)) is not None:
+                text = f"nothing was sent: {reason}"
+                return self._done(client, "", None, ExitStatus.REFUSED_BY_SAFETY_RULE, text)
+            if client.state != "TERMINATED":
+                status, text = await self._terminate_in_turn(client, server, guard)
+                if status is not ExitStatus.DONE:
+                    return status, text
+            if guard is None:
+                return ExitStatus.DONE, "terminated: the daemon answered 0"
+            if trouble := self._write(client, f"kill {client.pid}", None, None, "about to be signalled"):
+                text = f"the process was not signalled: {trouble}"
+                return self._done(client, "", None, ExitStatus.REFUSED_BY_SAFETY_RULE, text)
+            status, text = await self._kill(process, guard)
+            self._write(client, f"kill {client.pid}", None, status, text)
+            return status, text
+
+    async def _guard(self) -> Guard:
+        request, named = self._request, None
+        if request.owner:
+            with contextlib.suppress(Refused):  # checked by the preview
+                named = parse_uid(request.owner)
+        return await Guard.begin(request.pipe_dir, self._work.find_speaker, named)
+
+    async def _terminate_in_turn(self, client: Client, server: int, guard: Guard | None) -> tuple[ExitStatus, str]:
+        speaker = guard.speaker if guard is not None else self._work.find_speaker(self._request.pipe_dir)
+        try:
+            async with turn(self._request.pipe_dir, speaker) as mine:
+                return await self._terminate(client, server, mine)
+        except NoTurn as error:
+            status = ExitStatus.NO_ANSWER if error.busy else ExitStatus.REFUSED_BY_SAFETY_RULE
+            return self._done(client, "", None, status, f"nothing was sent: {error}")
+
+    async def _terminate(self, client: Client, server: int, mine: Turn) -> tuple[ExitStatus, str]:
+        if (who := mine.was_sent(client)) is not None:
+            text = f"{_SENT_BEFORE} ({who} did)"
+            return self._done(client, "", None, ExitStatus.REFUSED_BY_SAFETY_RULE, text)
+        if self._work.audit.terminate_was_sent(self._work.boot_id, client.key) or self._sent_before(client.key):
+            return self._done(client, "", None, ExitStatus.REFUSED_BY_SAFETY_RULE, _SENT_BEFORE)
+        listed = await self._control.get_client_list(server)
+        if listed.value is None:
+            text = f"nothing was sent: {listed.message}"
+            return self._done(client, "", None, STATUS[listed.outcome], text)
+        if client.pid not in listed.value:
+            text = f"nothing was sent: server {server} does not list it any more"
+            return self._done(client, "", None, ExitStatus.REFUSED_BY_SAFETY_RULE, text)
+        if self._sent_before(client.key):  # by somebody else, while the list was asked for
+            return self._done(client, "", None, ExitStatus.REFUSED_BY_SAFETY_RULE, _SENT_BEFORE)
+        # Remembered before it is sent: after a crash in between, not sending again is the safe side.
+        if (trouble := mine.note(client, sent=True)) is not None:
+            text = f"nothing was sent: that it is sent cannot be written down for others: {trouble}"
+            return self._done(client, "", None, ExitStatus.REFUSED_BY_SAFETY_RULE, text)
+        self._work.terminated.add(client.key)
+        command = f"terminate_client {server} {client.pid}"
+        if trouble := self._write(client, command, None, None, "about to be sent", sent=True):
+            self._work.terminated.discard(client.key)
+            text = f"nothing was sent: {trouble}"
+            return self._done(client, "", None, ExitStatus.REFUSED_BY_SAFETY_RULE, text)
+        self._work.progress(command)
+        answer = await self._control.terminate_client(server, client.pid)
+        if answer.ok:
+            return self._done(client, answer.command, answer, ExitStatus.DONE, "terminated: the daemon answered 0")
+        if answer.outcome is Outcome.BLOCKED:
+            text = (
+                f"terminate_client did not answer in {answer.seconds:.0f} s and may still be carried out; "
+                "the process was not killed, and it is not sent again"
+            )
+        else:
+            text = f"terminate_client failed: {answer.message}; the process was not killed"
+        if answer.outcome in _NOT_TAKEN:
+            # The daemon did not take it, so that it may be tried again; after a time-out or garbage nobody knows.
+            self._work.terminated.discard(client.key)
+            mine.note(client, sent=False)
+            self._write(client, answer.command, None, None, "not taken", sent=False)
+        return self._done(client, answer.command, answer, STATUS[answer.outcome], text)
+
+    def _sent_before(self, key: ProcessKey) -> bool:
+        """Whether this mpstui, or the log by now, knows of a terminate_client for it."""
+        daemon = self._work.newest()
+        client = daemon.find_client(key) if daemon else None
+        return key in self._work.terminated or (client is not None and client.terminate_requested)
+
+    async def _kill(self, process: PidFd, guard: Guard) -> tuple[ExitStatus, str]:
+        status, text = await end_process(process, self._work.grace, self._work.progress, guard)
+        return status, f"terminated, {'then' if status is ExitStatus.DONE else 'but'} {text}"
+
+    def _done(
+        self, client: Client, command: str, answer: Answer[None] | None, status: ExitStatus, text: str
+    ) -> tuple[ExitStatus, str]:
+        self._write(client, command, answer, status, text)
+        return status, text
+
+    def _write(
+        self,
+        client: Client,
+        command: str,
+        answer: Answer[None] | None,
+        status: ExitStatus | None,
+        text: str,
+        *,
+        sent: bool | None = None,
+    ) -> str | None:
+        trouble = self._work.write(
+            euid=os.geteuid(),
+            command=command,
+            sent=sent,
+            boot_id=self._work.boot_id,
+            client=[client.key.pid, client.key.start_ticks],
+            client_user=client.user,
+            answer=answer.stdout.decode("utf-8", "backslashreplace")[:200] if answer else "",
+            status=None if status is None else int(status),
+            result=text,
+        )
+        if trouble:
+            self._work.progress(trouble)
+        return trouble
+
+
+def _others(chosen: Sequence[Client], daemon: Daemon) -> tuple[Others, ...]:
+    """Who would be hit if one of ``chosen`` faulted or were killed while busy (facts 17, 18), by how it is reached."""
+    mine = {client.key for client in chosen}
+    them = "them" if len(chosen) > 1 else "it"
+    beside: dict[int, Client] = {}
+    further: dict[int, Client] = {}
+    unknown: dict[int, Client] = {}
+    for client in chosen:
+        server = server_of(daemon, client.key)
+        for other in blast_radius(server, [client.key]) if server else ():
+            if other.key in mine:
+                continue
+            if not client.device_uuids or not other.device_uuids:
+                unknown[other.pid] = other
+            elif client.device_uuids & other.device_uuids:
+                beside[other.pid] = other
+            else:
+                further[other.pid] = other
+    further = {pid: client for pid, client in further.items() if pid not in beside}
+    unknown = {pid: client for pid, client in unknown.items() if pid not in beside and pid not in further}
+    groups = (
+        (f"Share a GPU with {them}, and run on", beside),
+        (
+            f"More clients on other GPUs would be lost if {'one of them' if len(chosen) > 1 else 'it'} faults",
+            further,
+        ),
+        (f"May share a GPU with {them}: not all GPUs are known", unknown),
+    )
+    return tuple(Others(title, tuple(client_line(c) for c in group.values())) for title, group in groups if group)
+
+
+def _lowered(title: str) -> str:
+    return title[0].lower() + title[1:]

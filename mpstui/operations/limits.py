@@ -1,0 +1,407 @@
+"""The limits of new clients: each is one class with its values, its words, and the questions that set and read it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from decimal import Decimal
+from typing import Any, ClassVar, Generic, TypeVar
+
+from mpstui.control.answer import Answer, Outcome
+from mpstui.control.protocol import ControlProtocol
+from mpstui.control.wire import Question
+from mpstui.core.model import Daemon, Device, Server, Snapshot
+from mpstui.core.partition import sm_share
+from mpstui.core.text import UNKNOWN, format_percentage, format_size, parse_size, same_limit, same_percentage
+from mpstui.observe.poll import Need
+from mpstui.operations.check import PRIORITIES, Refused, client_line, find_server
+from mpstui.operations.operation import Operation, Work
+from mpstui.operations.types import STATUS, Argument, ExitStatus, Preview, Request, Result, Verb
+
+T = TypeVar("T")
+_PERCENTAGE = re.compile(r"[0-9]{1,3}(\.[0-9]{1,6})?")
+_MEMORY = re.compile(r"[0-9]{1,9}[MG]")
+_SMALL_LIMIT = 1 << 30
+"""A context alone took 518 MiB on an H100 (fact 9) and counts against the limit (fact 25)."""
+_SCOPE = Argument("scope", "For", "the default for servers to come, or one server")
+
+
+class Limit(Operation, Generic[T]):
+    """A limit of the clients that connect from now on: of one server, or the default of servers to come.
+
+    A limit is a subclass: the value, the questions, the words. One whose present value no snapshot has leaves
+    ``today`` as it is.
+    """
+
+    what: ClassVar[str]
+    """``Active thread percentage``: in the title of its form."""
+
+    def parse(self, text: str) -> T:
+        """The value of what was typed; raises Refused for what the daemon would ignore in silence (facts 5, 26)."""
+        raise NotImplementedError
+
+    def questions(
+        self, protocol: ControlProtocol, request: Request, daemon: Daemon, value: T
+    ) -> tuple[Question[Any], Question[Any]]:
+        """The one that sets it and the one that reads it back. Raises Refused."""
+        raise NotImplementedError
+
+    def value_words(self, value: Any) -> str:
+        """A value that the daemon has, for a person."""
+        return str(value)
+
+    def same(self, wanted: T, found: object) -> bool:
+        """Whether the value that was read back is the one that was sent."""
+        return wanted == found
+
+    def today(self, request: Request, snapshot: Snapshot, daemon: Daemon, server: Server | None) -> str:
+        """What it is now. Raises Refused where that is asked of a device that is not there."""
+        return UNKNOWN
+
+    def wanted_words(self, request: Request, snapshot: Snapshot, daemon: Daemon, value: T) -> str:
+        """What it becomes."""
+        return self.value_words(value)
+
+    def warnings(self, request: Request, snapshot: Snapshot, daemon: Daemon, value: T) -> Iterable[str]:
+        """What is odd about a value that is taken."""
+        return ()
+
+    def own_of(self, request: Request, daemon: Daemon, server: Server) -> str | None:
+        """What a running server has, which a new default does not reach; None where servers have none of their own."""
+        return None
+
+    def wrong_value(self, request: Request) -> Refused | None:
+        try:
+            self.parse(request.value)
+        except Refused as refused:
+            return refused
+        return None
+
+    def show(self, request: Request, snapshot: Snapshot, daemon: Daemon) -> Preview:
+        server = None if request.server_pid is None else find_server(daemon, request.server_pid)
+        title = f"{self.what} · {f'server {server.pid}' if server else 'default'}"
+        kept = tuple(client_line(client) for client in (server.clients if server else daemon.clients()))
+        facts: list[tuple[str, str]] = []
+        try:
+            facts.append(("today", self.today(request, snapshot, daemon, server)))
+            value = self.parse(request.value)
+            facts.append(("new value", self.wanted_words(request, snapshot, daemon, value)))
+        except Refused as refused:
+            return Preview(title, tuple(facts), kept, error=str(refused), error_status=refused.status)
+        facts.append(("applies to", self._reaches(server)))
+        return Preview(title, tuple(facts), kept, warnings=tuple(self.warnings(request, snapshot, daemon, value)))
+
+    def _reaches(self, server: Server | None) -> str:
+        if server is not None:
+            return f"clients that connect to server {server.pid} from now on"
+        of_servers = any(argument.kind == "scope" for argument in self.arguments)
+        return "servers that start from now on, and their clients" if of_servers else "clients that connect from now on"
+
+    async def run(self, work: Work) -> Result:
+        request, value = work.request, self.parse(work.request.value)
+        change, read = self.questions(work.control.protocol, request, work.daemon, value)
+        work.progress("sending")
+        work.sent, work.read = await work.control.change(change, read, request.server_pid)
+        result = self._judge(request, work.sent, work.read, value)
+        if result.done and request.server_pid is None:
+            own = ((server.pid, self.own_of(request, work.daemon, server)) for server in work.daemon.servers)
+            kept = (f"server {pid} keeps its own: {words}" for pid, words in own if words is not None)
+            result = result._replace(details=(*result.details, *kept))
+        return result
+
+    def _judge(self, request: Request, sent: Answer[Any], read: Answer[Any], wanted: T) -> Result:
+        if not sent.ok:
+            return failed(request, sent)
+        if not read.ok:
+            text = f"sent, but the value could not be read back: {read.message}"
+            return Result(request, STATUS[read.outcome], text, (f"sent: {sent.command}",))
+        found = "none" if read.value is None else self.value_words(read.value)
+        if not self.same(wanted, read.value):
+            text = f"the daemon did not take it: {self.value_words(wanted)} was sent, {found} is in force"
+            return Result(request, ExitStatus.REFUSED_BY_DAEMON, text, (f"sent: {sent.command}",))
+        details = (f"sent: {sent.command}", f"read back: {found}")
+        return Result(request, ExitStatus.DONE, f"in force: {found}", details)
+
+
+_IN_FORCE = {
+    Outcome.BLOCKED: "it may still be carried out when the daemon wakes up: read the value again then",
+    Outcome.UNREADABLE: "whether it was carried out is not known: read the value again",
+    Outcome.NO_BINARY: "nothing was sent",
+    Outcome.HELD: "nothing reached the daemon",
+    Outcome.BUSY: "nothing reached the daemon",
+    Outcome.ABSENT: "nothing reached a daemon",
+}
+"""What is known of the value after a command that ended so; a daemon that refused has left it as it was."""
+
+
+def failed(request: Request, answer: Answer[Any]) -> Result:
+    """Of a command that was not carried out, as far as one knows."""
+    known = _IN_FORCE.get(answer.outcome, "the value is as it was")
+    return Result(request, STATUS[answer.outcome], answer.message, (known,))
+
+
+class SetActiveThreadPercentage(Limit[float]):
+    """``set_active_thread_percentage``, ``set_default_active_thread_percentage``."""
+
+    id = "set_active_thread_percentage"
+    title = "Threads"
+    key = "l"
+    help = "Set the active thread percentage: the share of the SMs that a new client may use"
+    what = "Active thread percentage"
+    verb = Verb(
+        ("set", "active-thread-percentage"),
+        "share of the SMs of a client",
+        example="mpstui set active-thread-percentage 50 --default",
+    )
+    arguments = (
+        _SCOPE,
+        Argument("value", "Percentage", "more than 0, at most 100", "percent of the SMs: more than 0, at most 100"),
+    )
+
+    def needs(self, request: Request) -> Need | None:
+        return Need(percentage=request.server_pid is None, devices=True)
+
+    def parse(self, text: str) -> float:
+        return parse_percentage(text)
+
+    def questions(
+        self, protocol: ControlProtocol, request: Request, daemon: Daemon, value: float
+    ) -> tuple[Question[Any], Question[Any]]:
+        if request.server_pid is None:
+            return protocol.set_default_percentage(value), protocol.default_percentage()
+        return protocol.set_percentage(request.server_pid, value), protocol.percentage(request.server_pid)
+
+    def value_words(self, value: Any) -> str:
+        return format_percentage(value)
+
+    def same(self, wanted: float, found: object) -> bool:
+        return isinstance(found, float) and same_percentage(wanted, found)
+
+    def today(self, request: Request, snapshot: Snapshot, daemon: Daemon, server: Server | None) -> str:
+        value = server.active_thread_percentage if server else daemon.default_active_thread_percentage
+        return _share(value, _devices(daemon, snapshot))
+
+    def wanted_words(self, request: Request, snapshot: Snapshot, daemon: Daemon, value: float) -> str:
+        return _share(value, _devices(daemon, snapshot))
+
+    def warnings(self, request: Request, snapshot: Snapshot, daemon: Daemon, value: float) -> Iterable[str]:
+        found = []
+        for device in _devices(daemon, snapshot):
+            share = sm_share(value, device)
+            if share and device.sm_count and share.count > device.sm_count * value / 100:
+                name = device.name or device.uuid
+                found.append(f"{value:g} % of {name} is less than the smallest share, {share.count} SM")
+        return dict.fromkeys(found)
+
+    def own_of(self, request: Request, daemon: Daemon, server: Server) -> str | None:
+        return format_percentage(server.active_thread_percentage)
+
+    def undo(self, request: Request, daemon: Daemon) -> Request | None:
+        server = None if request.server_pid is None else daemon.find_server(request.server_pid)
+        before = server.active_thread_percentage if server else daemon.default_active_thread_percentage
+        return None if before is None else request._replace(value=f"{before:g}")
+
+    def command(self, request: Request) -> str:
+        default, server = _scope_words(request)
+        return f"set_{default}active_thread_percentage{server} {request.value}"
+
+
+class SetPinnedMemLimit(Limit["int | None"]):
+    """``set_device_pinned_mem_limit``, ``set_default_device_pinned_mem_limit``."""
+
+    id = "set_pinned_mem_limit"
+    title = "Memory"
+    key = "m"
+    help = "Set the pinned device memory limit of new clients on one device"
+    what = "Pinned memory limit"
+    verb = Verb(
+        ("set", "pinned-mem-limit"),
+        "device memory of a client: 900M, 10G, none",
+        example="mpstui set pinned-mem-limit 10G --device 0 --default",
+    )
+    arguments = (
+        _SCOPE,
+        Argument("device", "Device", "an ordinal of the daemon or a UUID", "an ordinal of the daemon or a UUID", "DEV"),
+        Argument(
+            "value", "Limit", "900M, 10G or none", "900M or 10G, a whole number with M or G; none takes the limit away"
+        ),
+    )
+
+    def needs(self, request: Request) -> Need | None:
+        return Need(devices=True)
+
+    def parse(self, text: str) -> int | None:
+        return parse_memory(text)
+
+    def questions(
+        self, protocol: ControlProtocol, request: Request, daemon: Daemon, value: int | None
+    ) -> tuple[Question[Any], Question[Any]]:
+        device, server = device_ordinal(daemon, request.device), request.server_pid
+        change = protocol.set_memory_limit(server, device, memory_text(value))
+        return change, protocol.memory_limit(server, device)
+
+    def value_words(self, value: Any) -> str:
+        return "none" if value is None else format_size(value)
+
+    def same(self, wanted: int | None, found: object) -> bool:
+        return same_limit(wanted, found) if found is None or isinstance(found, int) else False
+
+    def today(self, request: Request, snapshot: Snapshot, daemon: Daemon, server: Server | None) -> str:
+        ordinal = device_ordinal(daemon, request.device)
+        limits = server.pinned_mem_limits if server else daemon.default_pinned_mem_limits
+        return limit_words(limits.get(ordinal), server or daemon)
+
+    def wanted_words(self, request: Request, snapshot: Snapshot, daemon: Daemon, value: int | None) -> str:
+        ordinal = device_ordinal(daemon, request.device)
+        if value is None:
+            return f"none on device {ordinal}"
+        device = snapshot.device(daemon.ordinals[ordinal])
+        of = f" of {format_size(device.memory_total)}" if device and device.memory_total else ""
+        return f"{format_size(value)}{of} a client on device {ordinal}"
+
+    def warnings(self, request: Request, snapshot: Snapshot, daemon: Daemon, value: int | None) -> Iterable[str]:
+        if value is None:
+            return
+        device = snapshot.device(daemon.ordinals[device_ordinal(daemon, request.device)])
+        if device and device.memory_total and value > device.memory_total:
+            yield f"more than the device has: {format_size(device.memory_total)}"
+        if value < _SMALL_LIMIT:
+            yield "a CUDA context counts against the limit, and one alone took 518 MiB on an H100"
+
+    def own_of(self, request: Request, daemon: Daemon, server: Server) -> str | None:
+        return limit_words(server.pinned_mem_limits.get(device_ordinal(daemon, request.device)), server)
+
+    def undo(self, request: Request, daemon: Daemon) -> Request | None:
+        server = None if request.server_pid is None else daemon.find_server(request.server_pid)
+        limits = server.pinned_mem_limits if server else daemon.default_pinned_mem_limits
+        before = limits.get(request.device or "")
+        return request._replace(value="none" if before is None else memory_text(before))
+
+    def command(self, request: Request) -> str:
+        default, server = _scope_words(request)
+        value = "0" if request.value == "none" else request.value
+        return f"set_{default}device_pinned_mem_limit{server} {request.device} {value}"
+
+
+class SetClientPriority(Limit[int]):
+    """``set_default_client_priority``."""
+
+    id = "set_client_priority"
+    title = "Priority"
+    key = "o"
+    help = "Set the priority of new clients: 0 normal, 1 below normal"
+    what = "Client priority"
+    verb = Verb(("set", "client-priority"), "0 normal, 1 below normal", example="mpstui set client-priority 1")
+    arguments = (
+        Argument(
+            "choice",
+            "Priority",
+            "0 normal, 1 below normal",
+            "0 or normal, 1 or below-normal",
+            choices=tuple((str(value), words) for value, words in PRIORITIES.items()),
+        ),
+    )
+
+    def needs(self, request: Request) -> Need | None:
+        return Need(priority=True)
+
+    def parse(self, text: str) -> int:
+        return parse_priority(text)
+
+    def questions(
+        self, protocol: ControlProtocol, request: Request, daemon: Daemon, value: int
+    ) -> tuple[Question[Any], Question[Any]]:
+        return protocol.set_priority(value), protocol.priority()
+
+    def value_words(self, value: Any) -> str:
+        return PRIORITIES.get(value) or str(value)
+
+    def today(self, request: Request, snapshot: Snapshot, daemon: Daemon, server: Server | None) -> str:
+        today = daemon.default_client_priority
+        return UNKNOWN if today is None else self.value_words(today)
+
+    def undo(self, request: Request, daemon: Daemon) -> Request | None:
+        before = daemon.default_client_priority
+        return None if before is None else request._replace(value=str(before))
+
+    def command(self, request: Request) -> str:
+        return f"set_default_client_priority {request.value}"
+
+
+def parse_percentage(text: str) -> float:
+    """A percentage as MPS takes it: more than 0, at most 100. The daemon ignores others in silence (fact 5)."""
+    text = text.strip().removesuffix("%").strip()
+    if not _PERCENTAGE.fullmatch(text) or not 0 < Decimal(text) <= 100:
+        raise Refused(
+            f"{text or 'nothing'!r} is no percentage: a number above 0 and at most 100 is needed", ExitStatus.USAGE
+        )
+    return float(text)
+
+
+def parse_memory(text: str) -> int | None:
+    """Bytes of a limit as MPS takes it, ``900M`` or ``10G``; None for ``none``.
+
+    The daemon makes another limit, or none, of every other form, in silence (fact 26).
+    """
+    text = text.strip()
+    if text.upper() == "NONE":
+        return None
+    size = parse_size(text.upper()) if _MEMORY.fullmatch(text.upper()) else None
+    if size is None:
+        raise Refused(
+            f"{text or 'nothing'!r} is no memory limit: "
+            "a whole number above 0 with M or G is needed, as 900M or 10G; or none",
+            ExitStatus.USAGE,
+        )
+    return size
+
+
+def memory_text(size: int | None) -> str:
+    """What is sent for a limit: ``0`` takes it away (fact 26)."""
+    return "0" if size is None else f"{size >> 30}G" if size % (1 << 30) == 0 else f"{size >> 20}M"
+
+
+def parse_priority(text: str) -> int:
+    """0 normal or 1 below normal; the words are taken too."""
+    words = {"normal": 0, "below normal": 1, "below_normal": 1, "below-normal": 1, "low": 1}
+    text = text.strip().lower()
+    if text not in words and text not in {"0", "1"}:
+        raise Refused(
+            f"{text or 'nothing'!r} is no priority: 0 (normal) or 1 (below normal) is needed", ExitStatus.USAGE
+        )
+    return words.get(text, int(text) if text.isdecimal() else 0)
+
+
+def device_ordinal(daemon: Daemon, device: str | None) -> str:
+    """The daemon's ordinal of a device given by ordinal or UUID; MPS itself would accept an unknown one (fact 5)."""
+    known = ", ".join(f"{ordinal} ({uuid})" for ordinal, uuid in daemon.ordinals.items()) or "none known"
+    if device is None or not device.strip():
+        raise Refused(f"a device is needed: {known}", ExitStatus.USAGE)
+    device = device.strip()
+    if device in daemon.ordinals:
+        return device
+    for ordinal, uuid in daemon.ordinals.items():
+        if uuid == device:
+            return ordinal
+    raise Refused(f"the daemon has no device {device!r}; it has: {known}", ExitStatus.USAGE)
+
+
+def limit_words(limit: int | None, of: Server | Daemon) -> str:
+    """A memory limit; "none" only where the limits have been read."""
+    percentage = of.active_thread_percentage if isinstance(of, Server) else of.default_active_thread_percentage
+    return format_size(limit) if limit is not None or percentage is None else "none"
+
+
+def _share(value: float | None, devices: Sequence[Device]) -> str:
+    """``25 %  32 SM``; where the devices differ, each one's SMs."""
+    shares = [share for device in devices if (share := sm_share(value, device))]
+    counts = dict.fromkeys(f"{'≈' if share.estimated else ''}{share.count} SM" for share in shares)
+    return "  ".join([format_percentage(value), " / ".join(counts)]).rstrip()
+
+
+def _devices(daemon: Daemon, snapshot: Snapshot) -> tuple[Device, ...]:
+    return tuple(device for uuid in daemon.ordinals.values() if (device := snapshot.device(uuid)))
+
+
+def _scope_words(request: Request) -> tuple[str, str]:
+    return ("default_", "") if request.server_pid is None else ("", f" {request.server_pid}")

@@ -1,0 +1,155 @@
+"""One thing that changes a node: what it is called, what it is told, what it would do, how it is done and taken back.
+
+The classes say what is particular to them. Read-only mode, the newest snapshot, the daemon's turn and the audit lines
+before and after are the runner's, for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from mpstui.control.answer import Answer
+from mpstui.core.model import Daemon, ProcessKey, Snapshot
+from mpstui.core.text import path_text
+from mpstui.core.trust import Speaker
+from mpstui.observe.poll import Need
+from mpstui.operations.check import Refused, reachable_daemon
+from mpstui.operations.types import Argument, Danger, ExitStatus, Preview, Progress, Request, Result, Verb
+
+if TYPE_CHECKING:
+    from mpstui.control.mps import MpsControl
+    from mpstui.operations.audit import AuditLog
+
+
+@dataclass
+class Work:
+    """One request as it is carried out: what an operation works with."""
+
+    request: Request
+    snapshot: Snapshot
+    """The newest one, on which the request was checked."""
+    control: MpsControl
+    audit: AuditLog
+    boot_id: str
+    terminated: set[ProcessKey]
+    """Whom this mpstui has sent a terminate_client for."""
+    grace: float
+    """Seconds between SIGTERM and SIGKILL."""
+    progress: Progress
+    newest: Callable[[], Daemon | None]
+    find_speaker: Callable[[Path], Speaker]
+    sent: Answer[Any] | None = None
+    """The command that the audit line tells of, with its answer."""
+    read: Answer[Any] | None = None
+    """The answer that proves it."""
+    told: bool = field(default=False)
+    """The operation has written its audit lines itself, one for each process."""
+
+    @property
+    def daemon(self) -> Daemon:
+        """Of the request, as it was checked."""
+        found = self.snapshot.daemon(self.request.pipe_dir)
+        if found is None:
+            raise AssertionError("checked by the preview on the same snapshot")
+        return found
+
+    def write(self, **fields: object) -> str | None:
+        """One audit line of this request; why it could not be written, or None."""
+        request = self.request
+        return self.audit.write(action=request.action, pipe_dir=path_text(request.pipe_dir), **fields)
+
+
+class Operation:
+    """One thing that changes a node. Stateless: there is one object of each class, in the registry."""
+
+    id: ClassVar[str]
+    """``Request.action``, and what the audit log calls it."""
+    title: ClassVar[str]
+    """In the key bar, the palette and the notifications."""
+    help: ClassVar[str]
+    """One sentence, for palette, help and dialog."""
+    key: ClassVar[str]
+    """On the overview; the user may choose another (docs/keys.md)."""
+    verb: ClassVar[Verb]
+    weight: ClassVar[int] = 4
+    """In the key bar: what has less of it goes first where there is little room."""
+    danger: ClassVar[Danger] = Danger.CHANGE
+    arguments: ClassVar[tuple[Argument, ...]] = ()
+    finds_clients: ClassVar[bool] = False
+    """Its clients follow from the daemon's state (``mpstui.operations.rescue.targets``) instead of being chosen."""
+    question: ClassVar[str] = "end it?"
+    harms: ClassVar[str] = "this ends work"
+    """Why a yes is needed, where nobody can be asked."""
+    in_turn: ClassVar[bool] = True
+    """The daemon's turn is held from the last check to the read back. An operation that takes it by itself, or must do
+    without, says False."""
+
+    def needs(self, request: Request) -> Need | None:
+        """What has to be asked before it can be shown; None: a complete reading."""
+        return Need()
+
+    def wrong_value(self, request: Request) -> Refused | None:
+        """Why the value is wrong on whatever node; None where it may be right. To be said before anybody is asked."""
+        return None
+
+    def unavailable(self, snapshot: Snapshot, pipe_dir: Path, clients: Sequence[ProcessKey]) -> str | None:
+        """Why it cannot be chosen now, in words; None where it can."""
+        try:
+            reachable_daemon(Request(self.id, pipe_dir), snapshot)
+        except Refused as refused:
+            return str(refused)
+        return None
+
+    def preview(self, request: Request, snapshot: Snapshot) -> Preview:
+        """What ``request`` would do to the node as it is in ``snapshot``; never asks the daemon, never raises."""
+        try:
+            daemon = reachable_daemon(request, snapshot)
+        except Refused as refused:
+            refused = self.wrong_value(request) or refused
+            return Preview(self.title, error=str(refused), error_status=refused.status)
+        try:
+            return self.show(request, snapshot, daemon)
+        except Refused as refused:
+            return Preview(self.title, error=str(refused), error_status=refused.status)
+
+    def show(self, request: Request, snapshot: Snapshot, daemon: Daemon) -> Preview:
+        """The preview on a daemon that answers and may be changed. Raises Refused."""
+        raise NotImplementedError
+
+    async def run(self, work: Work) -> Result:
+        """Carry it out and prove it; ``work`` was checked by ``preview`` a moment ago."""
+        raise NotImplementedError
+
+    def undo(self, request: Request, daemon: Daemon) -> Request | None:
+        """The request that takes it back, on the daemon as it is before; None where that is not known."""
+        return None
+
+    def command(self, request: Request) -> str:
+        """The control command, for a person to read; empty where it is none."""
+        return ""
+
+    def command_line(self, request: Request) -> str:
+        """The same as ``mpstui`` is told."""
+        import shlex
+
+        told = {
+            "value": [request.value],
+            "choice": [request.value],
+            "clients": [str(key.pid) for key in request.clients],
+            "server": [str(request.server_pid)],
+            "device": [] if request.device is None else ["--device", request.device],
+            "scope": ["--default"] if request.server_pid is None else ["--server", str(request.server_pid)],
+            "force": ["-f"] * request.force,
+        }
+        kinds = {argument.kind for argument in self.arguments}
+        words = ["mpstui", *self.verb.words, *(word for kind, found in told.items() if kind in kinds for word in found)]
+        words += [self.verb.flag] * bool(self.verb.flag)
+        return shlex.join([*words, "--pipe-dir", path_text(request.pipe_dir)])
+
+
+def refused_result(request: Request, why: str, status: ExitStatus) -> Result:
+    """Of a request that nothing was sent for."""
+    return Result(request, status, why, ("nothing was sent",))

@@ -1,0 +1,70 @@
+"""The question before a server is shut down: which one, whether its clients are waited for, and whom it hits."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from dialog_host import PIPE, FakeRunner, Host, client, node
+from ui.screen import text_of, until
+
+from mpstui.core.model import ProcessKey, Server
+from mpstui.operations.registry import operation
+from mpstui.ui.dialogs import HarmConfirm, open_action
+from mpstui.ui.dialogs.parts import Chooser, Listing
+
+SERVER = ProcessKey(1402, 9000)
+
+
+def opened(snapshot=None, server=None):
+    runner, snapshot = FakeRunner(), snapshot or node()
+    made = open_action(runner, operation("shutdown_server"), PIPE, snapshot, server=server)
+    return runner, Host(made)
+
+
+def listing(host: Host, name: str) -> str:
+    return host.screen.query_one(f"#{name}", Listing).text
+
+
+@pytest.mark.parametrize("size", [(80, 24), (160, 48)])
+async def test_enter_cancels_and_the_clients_are_waited_for_unless_said(size) -> None:
+    runner, host = opened()
+    async with host.run_test(size=size) as pilot:
+        assert isinstance(host.screen, HarmConfirm)
+        assert host.focused is host.screen.query_one("#cancel")
+        request = host.screen.request()
+        assert (request.server_pid, request.force) == (1402, False)
+        assert "Waits for: 3" in text_of(host)
+        await pilot.press("enter")
+        assert not isinstance(host.screen, HarmConfirm)
+    assert runner.requests == []
+
+
+async def test_by_force_everybody_who_is_hit_is_named_and_nobody_else() -> None:
+    runner, host = opened()
+    async with host.run_test(size=(160, 48)) as pilot:
+        await pilot.press("down")
+        assert listing(host, "hits").count("✕") == 3
+        assert "4011" in listing(host, "hits")
+        host.screen.query_one("#apply").focus()
+        await pilot.press("enter")
+        await until(pilot, lambda: bool(runner.requests))
+    (request,) = runner.requests
+    assert request.force
+    assert [key.pid for key in request.clients] == [4011, 4012, 4013]
+
+
+async def test_one_of_several_is_chosen_and_one_that_goes_is_not_taken_for_another() -> None:
+    snapshot = node()
+    daemon = snapshot.daemons[0]
+    other = Server(ProcessKey(1500, 9100), 1001, "bob", "ACTIVE", clients=(client(4100),))
+    two = dataclasses.replace(snapshot, daemons=(dataclasses.replace(daemon, servers=(*daemon.servers, other)),))
+    _, host = opened(two, other.key)
+    async with host.run_test(size=(160, 48)) as pilot:
+        assert host.screen.request().server_pid == 1500
+        assert [key.pid for key in host.screen.request().clients] == [4100]
+        host.screen.update_snapshot(snapshot)
+        await pilot.pause()
+        assert host.screen.query_one("#server", Chooser).chosen.gone
+        assert host.screen.request().server_pid is None
+        assert host.screen.query_one("#apply").disabled

@@ -1,0 +1,197 @@
+"""A server is shut down: whom it hits is named before, who comes since stops it, and that it has gone is read back."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from mpstui.control.answer import Outcome
+from mpstui.core.model import PendingClient, ProcessKey, Snapshot
+from mpstui.operations.audit import AuditLog
+from mpstui.operations.registry import OPERATIONS, operation, preview
+from mpstui.operations.runner import Runner
+from mpstui.operations.types import Danger, ExitStatus, Request
+
+from .fakes import PIPE, FakeControl, FakeNode, client, node
+
+KEY = ProcessKey(643, 1)
+
+
+def shut_down(*clients: ProcessKey, force: bool = False, server: int = 634) -> Request:
+    return Request("shutdown_server", PIPE, server_pid=server, clients=clients, force=force)
+
+
+def of_server(snapshot: Snapshot, **changes: object) -> Snapshot:
+    (daemon,) = snapshot.daemons
+    return replace(snapshot, daemons=(replace(daemon, servers=(replace(daemon.servers[0], **changes),)),))
+
+
+async def execute(folder: Path, fake: FakeNode, request: Request, **options: object):
+    assert fake.snapshot
+    return await Runner(fake, AuditLog(folder / "audit.jsonl"), **options).execute(request, fake.snapshot)
+
+
+def test_by_force_its_clients_are_hit_and_without_it_they_are_waited_for() -> None:
+    snapshot = node(client(643), client(644))
+    forced = preview(shut_down(force=True), snapshot)
+    assert [hit.split()[0] for hit in forced.hits] == ["643", "644"]
+    assert dict(forced.facts)["ends"] == "at once, and with it the GPU work of 2 clients"
+    waits = preview(shut_down(), snapshot)
+    assert waits.hits == ()
+    assert [line.split()[0] for group in waits.others for line in group.clients] == ["643", "644"]
+    assert dict(waits.facts)["ends"] == "when 2 clients have ended; none is touched"
+
+
+def test_clients_without_a_number_here_are_counted_too() -> None:
+    forced = preview(shut_down(force=True), of_server(node(), clients=(), clients_elsewhere=2))
+    assert "2 clients in PID namespaces" in forced.hits[0]
+    assert "2 clients" in dict(forced.facts)["ends"]
+
+
+def test_who_gets_a_server_next_is_told() -> None:
+    waiting = node(pending=(PendingClient(ProcessKey(700, 1), uid=2001),))
+    assert dict(preview(shut_down(), waiting).facts)["then"] == "1 client that waits may get a server"
+
+
+@pytest.mark.parametrize(
+    ("request_", "status", "said"),
+    [
+        (shut_down(server=999), ExitStatus.REFUSED_BY_DAEMON, "no server 999 there; running: 634"),
+        (Request("shutdown_server", PIPE), ExitStatus.USAGE, "choose a server first"),
+    ],
+)
+def test_a_server_that_is_not_there_is_refused(request_: Request, status: ExitStatus, said: str) -> None:
+    shown = preview(request_, node())
+    assert (shown.error_status, shown.error) == (status, said)
+
+
+def test_one_that_is_starting_goes_by_force_alone() -> None:
+    starting = of_server(node(), status="INITIALIZING", clients=())
+    assert preview(shut_down(), starting).error_status is ExitStatus.REFUSED_BY_DAEMON
+    assert preview(shut_down(force=True), starting).error is None
+
+
+async def test_it_is_read_back_that_it_has_gone(tmp_path: Path) -> None:
+    fake = FakeNode(node(), FakeControl(listed=()))
+    result = await execute(tmp_path, fake, shut_down())
+    assert (result.status, result.message) == (ExitStatus.DONE, "server 634 has ended")
+    assert fake.control.sent == ["get_client_list 634", "shutdown_server 634", "get_server_list"]
+    before, after = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
+    assert (before["server"], before["status"]) == (634, None)
+    assert (after["command"], after["status"], after["sent"]) == ("shutdown_server 634", 0, True)
+
+
+async def test_one_that_waits_for_its_clients_is_not_said_to_have_ended(tmp_path: Path) -> None:
+    fake = FakeNode(node())
+    result = await execute(tmp_path, fake, shut_down(KEY))
+    assert result.status is ExitStatus.REFUSED_BY_DAEMON
+    assert result.message == "server 634 was told to end, and waits for 1 client"
+
+
+async def test_one_that_stays_all_the_same_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mpstui.operations.servers.GONE_WITHIN", 0.0)
+    monkeypatch.setattr("mpstui.operations.servers.patience", lambda seconds: seconds)
+    result = await execute(tmp_path, FakeNode(node(), FakeControl(deaf=True)), shut_down(KEY, force=True))
+    assert result.status is ExitStatus.REFUSED_BY_DAEMON
+    assert "still there" in result.message
+
+
+@pytest.mark.parametrize("named", [(), (ProcessKey(700, 1),)])
+async def test_a_client_that_nobody_has_named_stops_it(tmp_path: Path, named: tuple[ProcessKey, ...]) -> None:
+    """By the snapshot, or by the daemon's own list right before the command."""
+    fake = FakeNode(node())
+    result = await execute(tmp_path, fake, shut_down(*named, force=True))
+    assert result.status is ExitStatus.REFUSED_BY_SAFETY_RULE
+    assert "clients have come since: 643" in result.message
+    assert not any("shutdown" in command for command in fake.control.sent)
+
+
+async def test_a_client_that_only_the_daemon_knows_of_stops_it(tmp_path: Path) -> None:
+    fake = FakeNode(node(), FakeControl(listed=(643, 4711)))
+    result = await execute(tmp_path, fake, shut_down(KEY, force=True))
+    assert (result.status, result.message) == (ExitStatus.REFUSED_BY_SAFETY_RULE, "clients have come since: 4711")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "status"),
+    [(Outcome.NOT_PERMITTED, ExitStatus.NOT_PERMITTED), (Outcome.BLOCKED, ExitStatus.NO_ANSWER)],
+)
+async def test_a_command_that_is_not_carried_out_has_its_status(
+    tmp_path: Path, outcome: Outcome, status: ExitStatus
+) -> None:
+    fake = FakeNode(node(), FakeControl(answers={"shutdown_server": outcome}))
+    assert (await execute(tmp_path, fake, shut_down(KEY, force=True))).status is status
+
+
+async def test_it_is_not_done_when_it_cannot_be_written_down(tmp_path: Path) -> None:
+    fake = FakeNode(node())
+    result = await Runner(fake, AuditLog(Path("/proc/nowhere/audit.jsonl"))).execute(shut_down(KEY, force=True), node())
+    assert result.status is ExitStatus.REFUSED_BY_SAFETY_RULE
+    assert fake.control.sent == []
+
+
+async def test_a_server_that_was_started_is_named(tmp_path: Path) -> None:
+    fake = FakeNode(node(), FakeControl(servers=(634, 777)))
+    result = await execute(tmp_path, fake, Request("start_server", PIPE, "2001"))
+    assert result.status is ExitStatus.DONE
+    assert result.details == ("server 777 has started; it takes clients once it is ready",)
+
+
+def test_every_operation_says_what_it_is_and_how_it_is_called() -> None:
+    for each in OPERATIONS:
+        assert each.id
+        assert each.title
+        assert each.help
+        assert each.verb.words
+        assert each.verb.help
+        assert operation(each.id) is each
+    verbs = [(each.verb.words, each.verb.flag) for each in OPERATIONS]
+    assert len(set(verbs)) == len(verbs)
+    ends = {each.id for each in OPERATIONS if each.danger is Danger.HARM}
+    assert {"terminate_client", "terminate_and_kill", "end_lost_clients", "unblock", "shutdown_server"} <= ends
+
+
+@pytest.mark.parametrize(
+    ("request_", "control", "typed"),
+    [
+        (Request("set_active_thread_percentage", PIPE, "25"), "set_default_active_thread_percentage 25",
+         "mpstui set active-thread-percentage 25 --default --pipe-dir /tmp/mps_0"),
+        (Request("set_pinned_mem_limit", PIPE, "2G", 634, "0"), "set_device_pinned_mem_limit 634 0 2G",
+         "mpstui set pinned-mem-limit 2G --device 0 --server 634 --pipe-dir /tmp/mps_0"),
+        (Request("set_client_priority", PIPE, "1"), "set_default_client_priority 1",
+         "mpstui set client-priority 1 --pipe-dir /tmp/mps_0"),
+        (Request("start_server", PIPE, "root"), "start_server -uid 0",
+         "mpstui start-server root --pipe-dir /tmp/mps_0"),
+        (shut_down(force=True), "shutdown_server 634 -f", "mpstui shutdown-server 634 -f --pipe-dir /tmp/mps_0"),
+        (Request("terminate_and_kill", PIPE, clients=(KEY,)), "terminate_client SERVER 643",
+         "mpstui terminate 643 --kill --pipe-dir /tmp/mps_0"),
+        (Request("end_lost_clients", PIPE, clients=(KEY,)), "", "mpstui end-lost 643 --pipe-dir /tmp/mps_0"),
+    ],
+)  # fmt: skip
+def test_in_the_words_of_the_daemon_and_of_the_command_line(request_: Request, control: str, typed: str) -> None:
+    each = operation(request_.action)
+    assert (each.command(request_), each.command_line(request_)) == (control, typed)
+
+
+@pytest.mark.parametrize(
+    ("request_", "value"),
+    [
+        (Request("set_active_thread_percentage", PIPE, "25"), "100"),
+        (Request("set_active_thread_percentage", PIPE, "25", 634), "100"),
+        (Request("set_pinned_mem_limit", PIPE, "25G", 634, "0"), "none"),
+        (Request("set_client_priority", PIPE, "1"), "0"),
+    ],
+)
+def test_a_limit_is_taken_back_by_what_it_was(request_: Request, value: str) -> None:
+    undo = operation(request_.action).undo(request_, node().daemons[0])
+    assert undo == request_._replace(value=value)
+
+
+def test_what_it_was_is_not_guessed() -> None:
+    unread = node(default_active_thread_percentage=None, default_client_priority=None).daemons[0]
+    for name in ("set_active_thread_percentage", "set_client_priority"):
+        assert operation(name).undo(Request(name, PIPE, "1"), unread) is None
+    assert operation("shutdown_server").undo(shut_down(), unread) is None
