@@ -1,8 +1,33 @@
-"""``python -m mpstui``."""
+"""The program: ``mpstui``, and ``python -m mpstui``."""
 
 import sys
+from typing import Any, cast
 
-from mpstui.cli import main
+
+def main() -> int:
+    """Run it; returns the exit status."""
+    _leave_out_tls()
+    from mpstui.cli import main as run
+
+    return run()
+
+
+def _leave_out_tls() -> None:
+    """Import asyncio as on a Python without TLS, which nobody here speaks.
+
+    It saves 4 MiB of memory and 9 ms of processor time (medians of 20 alternating runs, 2026-11-21: ``status`` 24.5
+    instead of 28.8 MiB and 193 instead of 201 ms, the screen's first picture 38.2 instead of 42.1 MiB and 298 instead
+    of 307 ms). Only here, where the process is mpstui's own: whoever imports mpstui has all of asyncio.
+    """
+    modules = cast("dict[str, Any]", sys.modules)
+    if "asyncio" in modules or "ssl" in modules:
+        return
+    modules["ssl"] = None
+    try:
+        import asyncio  # noqa: F401
+    finally:
+        del modules["ssl"]
+
 
 if __name__ == "__main__":
     sys.exit(main())

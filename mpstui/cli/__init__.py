@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import errno
 import io
 import json
@@ -14,7 +15,6 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from mpstui.cli import planning
-from mpstui.cli.lean import asyncio
 from mpstui.cli.parser import build_parser
 from mpstui.cli.past import logs_alone, wants_past
 from mpstui.cli.say import NO_DAEMON, complain, complaints, output, state_text

@@ -21,8 +21,8 @@ def run_screen(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
     problem = terminal_problem(os.environ, sys.stdin.isatty() and sys.stdout.isatty())
     if problem is not None:
         return complain(problem, ExitStatus.USAGE)
-    # Nothing of what is imported here is garbage: looking through it takes a fifth of the start. The screen turns the
-    # collection on again after its first picture.
+    # Nothing of what is imported here is garbage: to look through it takes 36 of 334 ms of processor time until the
+    # first picture (medians of 20 alternating runs, 2026-11-21). The screen turns the collection on again after that.
     gc.disable()
 
     from mpstui.cli.firstlook import first_look, shown

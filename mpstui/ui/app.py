@@ -10,9 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from rich.console import RenderableType
 from textual import events
-from textual._compositor import CompositorUpdate
 from textual.actions import ActionParseResult
 from textual.app import App
 from textual.binding import Binding, BindingType
@@ -25,8 +23,9 @@ from textual.theme import Theme
 from mpstui.core.model import ProcessKey, Server, Snapshot
 from mpstui.operations.operation import Operation
 from mpstui.ui.contract import Collector, Runner
-from mpstui.ui.diff import ScreenDiff, WrittenUpdate
+from mpstui.ui.diff import ScreenDiff
 from mpstui.ui.overview import Overview
+from mpstui.ui.private import Update, WritingApp, leaving
 from mpstui.ui.terminal import TerminalDriver, can_come_back
 from mpstui.ui.theme import variable_defaults
 from mpstui.ui.typeahead import Typeahead, opens
@@ -62,7 +61,7 @@ def _palette() -> type[Provider]:
     return ActionCommands
 
 
-class MpsTuiApp(App[int]):
+class MpsTuiApp(WritingApp[int]):
     """Returns the exit status: 0, or 128 and the number of the signal that ended it."""
 
     TITLE = "mpstui"
@@ -155,7 +154,7 @@ class MpsTuiApp(App[int]):
     def _painted(self) -> None:
         """The first screen is there: keep what was imported out of later garbage collections, and tell the messages.
 
-        Collections are switched on here for a caller who switched them off to start sooner (by a fifth).
+        Collections are switched on here for a caller who switched them off to start sooner.
         """
         gc.freeze()
         gc.enable()
@@ -198,10 +197,10 @@ class MpsTuiApp(App[int]):
         namespaces: Mapping[str, DOMNode] | None = None,
     ) -> bool:
         """Nothing that is typed after ``q`` opens a screen, while the program is on its way out."""
-        return not self._exit and await super().run_action(action, default_namespace, namespaces)
+        return not leaving(self) and await super().run_action(action, default_namespace, namespaces)
 
     def action_suspend_process(self) -> None:
-        driver = self._driver
+        driver = self.terminal_driver
         if isinstance(driver, TerminalDriver) and can_come_back():
             driver.stop_job()
         else:
@@ -351,14 +350,14 @@ class MpsTuiApp(App[int]):
         if not self.screen_stack:
             return
         screen = self.screen
-        waits = screen._layout_required or screen._repaint_required or bool(screen._dirty_widgets)
+        waits = self.unpainted(screen)
         if waits and self._unpainted is screen:
-            screen._on_timer_update()
+            self.paint(screen)
         self._unpainted = screen if waits else None
 
     def _look_at_size(self) -> None:
         """Whatever has become of a change of size, the screen follows: a signal can be lost, and so can an event."""
-        driver = self._driver
+        driver = self.terminal_driver
         size = driver.terminal_size() if isinstance(driver, TerminalDriver) else None
         if size is None:
             return
@@ -373,36 +372,16 @@ class MpsTuiApp(App[int]):
         """Write the whole screen again, at once and all of it, for when something else wrote over it."""
         self._look_at_size()
         self._diff.reset()
-        self.refresh(layout=True)
-        self.screen._refresh_layout(self.size)
-        self._display(self.screen, self._whole(self.screen))
+        self.write_all(self.screen)
 
-    def _whole(self, screen: Screen[object]) -> RenderableType | None:
-        return screen._compositor.render_update(full=True, screen_stack=self._background_screens)
+    def written_instead(self, update: Update | None, screen: Screen[Any]) -> str | None:
+        """Only the cells that differ from what the terminal shows."""
+        sequence = self._diff.sequence(update, self.console) if update is not None else None
+        if sequence is None and (whole := self.whole(screen)) is not None:  # a part, of what nobody knows
+            sequence = self._diff.sequence(whole, self.console)
+        if sequence is None:
+            self._diff.reset()
+        return sequence
 
-    def _display(self, screen: Screen[object], renderable: RenderableType | None) -> None:
-        """Have only the cells written that differ from what the terminal shows."""
-        update: object = renderable
-        if isinstance(update, CompositorUpdate) and self._writes():
-            sequence = self._diff.sequence(update, self.console)
-            if sequence is None:  # a part, on a terminal that shows nobody knows what
-                sequence = self._diff.sequence(cast("CompositorUpdate", self._whole(screen)), self.console)
-            if sequence is None:
-                self._diff.reset()
-            elif not sequence and self.cursor_position == self._previous_cursor_position:
-                self.post_display_hook()
-                self.typeahead.painted()
-                return
-            else:
-                update = WrittenUpdate(sequence)
-        super()._display(screen, cast("RenderableType | None", update))
-        if renderable is not None and not self._batch_count:
-            self.typeahead.painted()
-
-    def _writes(self) -> bool:
-        """Whether Textual would write an update to the terminal now."""
-        driver = self._driver
-        return (
-            bool(driver and not driver.is_inline and not self.is_headless and self._running and not self._closed)
-            and not self._batch_count
-        )
+    def written(self) -> None:
+        self.typeahead.painted()

@@ -13,23 +13,14 @@ from functools import lru_cache
 from rich.cells import get_character_cell_size
 from rich.color import ColorSystem
 from rich.console import Console
-from textual._compositor import ChopsUpdate, CompositorUpdate, LayoutUpdate
 from textual.strip import Strip
+
+from mpstui.ui.private import Update, colours_of, sgr_of
 
 _MERGE_GAP = 4
 """Unchanged cells that are cheaper to write again than to jump over."""
 _narrow: set[str] = set(map(chr, range(32, 127)))
 """Characters known to take one cell."""
-
-
-class WrittenUpdate(CompositorUpdate):
-    """An update that is already a terminal sequence."""
-
-    def __init__(self, sequence: str) -> None:
-        self.sequence = sequence
-
-    def render_segments(self, console: Console) -> str:
-        return self.sequence
 
 
 @lru_cache(maxsize=2048)
@@ -99,33 +90,18 @@ class ScreenDiff:
         """Forget what is on the terminal: the next update is written whole."""
         self._chars, self._sgrs, self._width = [], [], 0
 
-    def sequence(self, update: CompositorUpdate, console: Console) -> str | None:
-        """The terminal sequence for ``update``, empty where nothing changed; None where it is not a kind known here."""
-        system = console._color_system or ColorSystem.TRUECOLOR
-        if isinstance(update, LayoutUpdate):
-            region = update.region
-            if region.x or region.y:
-                return None
-            if region.width != self._width or region.height != len(self._chars):
-                self._width = region.width
-                self._chars = [None] * region.height
-                self._sgrs = [[] for _ in range(region.height)]
-            spans = [(y, 0, list(strips)) for y, strips in enumerate(update.strips)]
-        elif isinstance(update, ChopsUpdate) and self._chars:
-            spans = list(self._chop_spans(update))
-        else:
+    def sequence(self, update: Update, console: Console) -> str | None:
+        """The terminal sequence for ``update``, empty where nothing changed; None for a part of a screen that is not
+        known."""
+        if update.size is not None and update.size != (self._width, len(self._chars)):
+            self._width = update.size.width
+            self._chars = [None] * update.size.height
+            self._sgrs = [[] for _ in range(update.size.height)]
+        if not self._chars:
             return None
-        return self._write(spans, system)
+        return self._write(update.spans, colours_of(console))
 
-    @staticmethod
-    def _chop_spans(update: ChopsUpdate) -> Iterable[tuple[int, int, list[Strip]]]:
-        for y, left, right in update.spans:
-            for end, (x, strip) in zip(update.chop_ends[y], update.chops[y].items(), strict=False):
-                if strip is not None and x < right and end > left:
-                    start = max(x, left)
-                    yield y, start, [strip.crop(start - x, min(end, right) - x)]
-
-    def _write(self, spans: list[tuple[int, int, list[Strip]]], system: ColorSystem) -> str:
+    def _write(self, spans: Iterable[tuple[int, int, list[Strip]]], system: ColorSystem) -> str:
         out: list[str] = []
         sgr = ""
         for y, x, strips in spans:
@@ -138,10 +114,8 @@ class ScreenDiff:
                     if control or not text:
                         continue
                     _add_cells(chars, text)
-                    ansi = "" if style is None else style._ansi
-                    if ansi is None and style is not None:
-                        ansi = Strip.render_ansi(style, system)
-                    sgrs += [ansi or ""] * (len(chars) - len(sgrs))
+                    ansi = "" if style is None else sgr_of(style, system)
+                    sgrs += [ansi] * (len(chars) - len(sgrs))
             del chars[self._width - x :], sgrs[self._width - x :]
             sgr = self._write_span(out, y, x, chars, sgrs, sgr)
         if sgr:

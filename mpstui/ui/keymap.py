@@ -10,10 +10,9 @@ from textual.binding import Binding, BindingType
 from textual.screen import Screen
 from textual.widget import Widget
 
-from mpstui.operations.registry import OPERATIONS
 from mpstui.ui.app import MpsTuiApp
 from mpstui.ui.daemons.screen import DaemonScreen
-from mpstui.ui.keys import ACTION_PREFIX, action_binding
+from mpstui.ui.keys import ACTION_PREFIX
 from mpstui.ui.load.bars import BarsPanel
 from mpstui.ui.load.fields import FieldsPanel
 from mpstui.ui.load.screen import LoadScreen
@@ -39,7 +38,7 @@ Places = Mapping[str, Mapping[str, tuple[str, ...]]]
 def places() -> Places:
     """Every binding that can be given another key, by the screen that it is on."""
     return {
-        "overview": _keys(Overview, ClientsPanel) | _ids(action_binding(action) for action in OPERATIONS),
+        "overview": _keys(Overview, ClientsPanel),
         "plan: fields": _keys(PlanScreen, PlanFields),
         "plan: bars": _keys(PlanScreen, SharesPanel),
         "daemons": _keys(DaemonScreen, Panel),

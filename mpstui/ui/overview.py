@@ -16,6 +16,7 @@ from mpstui.core.model import Daemon, Device, Problem, Server, Snapshot
 from mpstui.core.text import path_text
 from mpstui.fields import Limit
 from mpstui.operations.operation import Operation
+from mpstui.operations.registry import OPERATIONS
 from mpstui.operations.rescue import targets as rescue_targets
 from mpstui.ui.bars import DaemonTabs, Header, KeyBar, KeyHint, ProblemBar, TooSmall
 from mpstui.ui.card import ExplanationCard
@@ -57,6 +58,7 @@ class Overview(WithTrouble):
         Binding("question_mark,f1", "app.show_help", "Help", id="help"),
         Binding("colon", "app.command_palette", "Command palette", show=False, id="palette"),
         Binding("q", "app.quit_app", "Quit", id="quit"),
+        *(action_binding(action) for action in OPERATIONS),
     ]
     DEFAULT_CSS = """
     Overview {
@@ -95,9 +97,6 @@ class Overview(WithTrouble):
         self.keys = KeyBar()
         self.slip = Slip()
         self._keymap = keymap or {}
-        for action in runner.actions:
-            known = self._bindings.key_to_bindings
-            known[action.key] = [*known.get(action.key, []), action_binding(action)]
 
     def compose(self) -> ComposeResult:
         yield self.header

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import select
+import shutil
 import signal
 import sys
-import termios
 import time
-import tty
 from codecs import getincrementaldecoder
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from io import TextIOWrapper
 from typing import IO, Any, cast
 
 from textual import events
-from textual._xterm_parser import XTermParser
 from textual.app import App
-from textual.drivers.linux_driver import LinuxDriver
 from textual.geometry import Size
-from textual.message import Message
 
-from mpstui.ui.rawinput import Piece, RawInput
+from mpstui.ui.private import PrivateDriver, reader
+from mpstui.ui.rawinput import RawInput
 
 _POLL_S = 0.1
 """Longest wait for the rest of a sequence: an Escape key is told from the beginning of one by it."""
@@ -80,22 +78,23 @@ class _Output:
             self._lost()
 
 
-class TerminalDriver(LinuxDriver):
+class TerminalDriver(PrivateDriver):
     """Calls ``app.terminal_lost()`` once when reading or writing says that nobody is there any more."""
 
     def __init__(self, app: App[Any], **options: Any) -> None:
         super().__init__(app, **options)
+        self.app = app
         self._lost_told = False
         self._woken, self._wake = os.pipe()
         if isinstance(sys.__stderr__, TextIOWrapper):  # a terminal is drawn in UTF-8, whatever the locale says
             sys.__stderr__.reconfigure(encoding="utf-8", errors="replace")
-        self._output = _Output(cast("IO[str]", sys.__stderr__), self._tell_lost)
-        self._file = cast("Any", self._output)
+        self._output = _Output(cast("IO[str]", sys.__stderr__), self.tell_lost)
+        self.write_to(self._output)
 
-    def _tell_lost(self) -> None:
+    def tell_lost(self) -> None:
         if not self._lost_told:
             self._lost_told = True
-            self._app.call_later(cast("Any", self._app).terminal_lost)
+            self.app.call_later(cast("Any", self.app).terminal_lost)
 
     def start_application_mode(self) -> None:
         """Take the terminal, and hear of its changes of size from the event loop.
@@ -104,11 +103,11 @@ class TerminalDriver(LinuxDriver):
         telling; then the older size is told last, and the screen stays in it.
         """
         cast("Any", super()).start_application_mode()
-        self._loop.add_signal_handler(signal.SIGWINCH, self.tell_size)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGWINCH, self.tell_size)
 
     def tell_size(self) -> None:
         """Tell the app how big the terminal is now."""
-        size = Size(*self._get_terminal_size())
+        size = self.terminal_size() or Size(*shutil.get_terminal_size())
         self.send_message(events.Resize(size, size))
 
     def terminal_size(self) -> Size | None:
@@ -119,31 +118,17 @@ class TerminalDriver(LinuxDriver):
             return None
         return size or None
 
-    def _get_terminal_size(self) -> tuple[int, int]:
+    def size_now(self) -> Size | None:
         """What the kernel says; COLUMNS and LINES, which do not follow the terminal, only where it says nothing."""
-        return self.terminal_size() or super()._get_terminal_size()
-
-    def _query_in_band_window_resize(self) -> None:
-        """Not asked for: a terminal that answers is heard instead of the kernel, and counts the mouse in pixels."""
+        return self.terminal_size()
 
     def stop_job(self) -> None:
         """Give the terminal back and stop the whole job: a shell would not see it while a ``make`` above runs on."""
         self.suspend_application_mode()
-        self._must_signal_resume = True
+        self.told_of_stop()
         os.killpg(0, signal.SIGSTOP)
 
-    def _sigcont_application(self, *args: object) -> None:
-        """Go on. After a bare SIGSTOP the screen is as it was, but a shell has taken the keyboard back, and written."""
-        if self._must_signal_resume:
-            super()._sigcont_application(*args)
-            return
-        try:
-            now = termios.tcgetattr(self.fileno)
-            now[tty.LFLAG], now[tty.IFLAG] = self._patch_lflag(now[tty.LFLAG]), self._patch_iflag(now[tty.IFLAG])
-            now[tty.CC][termios.VMIN] = 1
-            termios.tcsetattr(self.fileno, termios.TCSANOW, now)
-        except termios.error:
-            self._tell_lost()
+    def came_back(self) -> None:
         self.send_message(self.SignalResume())
 
     def disable_input(self) -> None:
@@ -154,7 +139,10 @@ class TerminalDriver(LinuxDriver):
 
     def run_input_thread(self) -> None:
         """Read until told to stop, or until there is nothing to read from."""
-        parser = XTermParser(self._debug)
+        read = reader()
+        if read is None:
+            super().run_input_thread()
+            return
         decode = getincrementaldecoder("utf-8")("replace").decode
         raw, at = RawInput(), time.monotonic()
         while not self.exit_event.is_set():
@@ -165,7 +153,7 @@ class TerminalDriver(LinuxDriver):
             except (OSError, ValueError):
                 data = b""
             if data == b"":
-                self._tell_lost()
+                self.tell_lost()
                 return
             if data:
                 before, at = at, time.monotonic()
@@ -174,21 +162,6 @@ class TerminalDriver(LinuxDriver):
                 pieces = raw.decide()
             else:
                 continue
-            for message in _messages(parser, pieces):
+            for message in read(pieces):
                 message.time = at  # what was read at once was typed before anything came of its beginning
                 self.process_message(message)
-
-
-def _messages(parser: XTermParser, pieces: Iterable[Piece]) -> Iterator[Message]:
-    """Textual's events for what was typed."""
-    for piece in pieces:
-        if piece.kind == "escape":
-            yield events.Key("escape", piece.text)
-        elif piece.kind == "paste":
-            yield events.Paste(piece.text)
-        else:
-            yield from parser.feed(piece.text)
-            if parser._timeout_time is not None:  # a sequence that nobody knows: its characters are no keys
-                parser._timeout_time = 0.0
-                for _ in parser.tick():
-                    pass

@@ -19,6 +19,8 @@ from textual.app import App
 from textual.command import CommandPalette
 from textual.worker import Worker
 
+from mpstui.ui.private import leaving
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -164,7 +166,7 @@ class Typeahead:
 
     async def _deliver(self, event: events.Event) -> None:
         """Have it carried out, with all that comes of it."""
-        if self._app._exit or not self._app.post_message(event):
+        if leaving(self._app) or not self._app.post_message(event):
             return
         self._refused, self._expected, self._by_itself, self._given = None, None, False, event
         end = self._clock() + PATIENCE

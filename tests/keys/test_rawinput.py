@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import pytest
 from textual import events
-from textual._xterm_parser import XTermParser
 
+from mpstui.ui.private import reader
 from mpstui.ui.rawinput import LULL, RawInput
-from mpstui.ui.terminal import _messages
 
 
 def typed(*reads: str) -> list[str]:
     """The keys, and ``paste:…``, of what was read; nothing more comes after it."""
-    raw, parser = RawInput(), XTermParser()
+    raw, events_of = RawInput(), reader()
+    assert events_of is not None
     messages = []
     for read in reads:
-        messages += _messages(parser, raw.feed(read))
+        messages += events_of(raw.feed(read))
     if raw.undecided:
-        messages += _messages(parser, raw.decide())
+        messages += events_of(raw.decide())
     said = []
     for message in messages:
         if isinstance(message, events.Key):

@@ -110,11 +110,14 @@ class Monkey:
         self.figures.starts += 1
         try:
             with Terminal([*argv, str(directory), demo], environment=environment) as terminal:
-                terminal.wait_for(lambda t: (directory / "pid").exists() or t.process.poll() is not None)
+                told = directory / "pid"
+                terminal.wait_for(lambda t: (told.exists() and told.read_text()) or t.process.poll() is not None)
                 assert terminal.process.poll() is None, terminal.text
-                pid = int((directory / "pid").read_text())
+                pid = int(told.read_text())
                 self._look(terminal, pid, directory)
-                while time.monotonic() < end and terminal.process.poll() is None:
+                begun = False
+                while terminal.process.poll() is None and (time.monotonic() < end or not begun):
+                    begun = True
                     for _ in range(self.rng.randint(1, 12)):
                         self._act(terminal, pid)
                     self._look(terminal, pid, directory)

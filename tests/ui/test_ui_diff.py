@@ -15,6 +15,7 @@ from textual.geometry import Region
 from textual.strip import Strip
 
 from mpstui.ui.diff import ScreenDiff, transition
+from mpstui.ui.private import update_of
 
 WIDTH, HEIGHT = 40, 6
 NO_WRAP = "\x1b[?7l"
@@ -56,6 +57,12 @@ def full(lines: list[Strip]) -> LayoutUpdate:
     return LayoutUpdate([[line] for line in lines], Region(0, 0, WIDTH, HEIGHT))
 
 
+def sequence(diff: ScreenDiff, update: CompositorUpdate, console: Console = CONSOLE) -> str | None:
+    known = update_of(update)
+    assert known is not None
+    return diff.sequence(known, console)
+
+
 @pytest.mark.parametrize(
     "alphabet",
     [list("ab "), list("ab│━╾⟳✕ "), list("ab日本 "), ["a\u0301", "b", "日", " "]],
@@ -69,7 +76,7 @@ def test_what_is_shown_is_what_was_meant(alphabet: list[str], seed: int) -> None
     actual_stream, expected_stream = pyte.Stream(actual), pyte.Stream(expected)
     lines = [strip_of(rng, WIDTH, alphabet) for _ in range(HEIGHT)]
     actual_stream.feed(NO_WRAP)
-    actual_stream.feed(diff.sequence(full(lines), CONSOLE))
+    actual_stream.feed(sequence(diff, full(lines)))
     for _ in range(25):
         y = rng.randrange(HEIGHT)
         if rng.random() < 0.2:
@@ -83,7 +90,7 @@ def test_what_is_shown_is_what_was_meant(alphabet: list[str], seed: int) -> None
             lines[y] = changed
             chops = [{0: lines[y] if row == y else None} for row in range(HEIGHT)]
             update = ChopsUpdate(chops, [(y, left, right)], [[WIDTH]] * HEIGHT)
-        actual_stream.feed(diff.sequence(update, CONSOLE))
+        actual_stream.feed(sequence(diff, update))
         expected.reset()
         expected_stream.feed(NO_WRAP)
         expected_stream.feed(full(lines).render_segments(CONSOLE).replace("\n", ""))
@@ -93,43 +100,45 @@ def test_what_is_shown_is_what_was_meant(alphabet: list[str], seed: int) -> None
 def test_nothing_is_written_where_nothing_changed() -> None:
     diff = ScreenDiff()
     lines = [strip_of(random.Random(1), WIDTH, ["a", "b", " "]) for _ in range(HEIGHT)]
-    assert diff.sequence(full(lines), CONSOLE)
-    assert diff.sequence(full(lines), CONSOLE) == ""
-    assert diff.sequence(ChopsUpdate([{0: line} for line in lines], [(2, 0, WIDTH)], [[WIDTH]] * HEIGHT), CONSOLE) == ""
+    assert sequence(diff, full(lines))
+    assert sequence(diff, full(lines)) == ""
+    assert sequence(diff, ChopsUpdate([{0: line} for line in lines], [(2, 0, WIDTH)], [[WIDTH]] * HEIGHT)) == ""
 
 
 def test_one_changed_cell_costs_a_few_bytes() -> None:
     diff = ScreenDiff()
     style = Style.parse("#ff8000 on #102030")
-    diff.sequence(full([Strip([Segment("x" * WIDTH, style)])] * HEIGHT), CONSOLE)
+    sequence(diff, full([Strip([Segment("x" * WIDTH, style)])] * HEIGHT))
     line = Strip([Segment("x" * 20 + "y" + "x" * 19, style)])
-    sequence = diff.sequence(ChopsUpdate([{0: line}] * HEIGHT, [(3, 0, WIDTH)], [[WIDTH]] * HEIGHT), CONSOLE)
-    assert sequence == "\x1b[4;21H\x1b[38;2;255;128;0;48;2;16;32;48my\x1b[0m"
+    written = sequence(diff, ChopsUpdate([{0: line}] * HEIGHT, [(3, 0, WIDTH)], [[WIDTH]] * HEIGHT))
+    assert written == "\x1b[4;21H\x1b[38;2;255;128;0;48;2;16;32;48my\x1b[0m"
 
 
 def test_after_a_reset_all_is_written_again() -> None:
     diff = ScreenDiff()
     lines = [Strip([Segment("x" * WIDTH)])] * HEIGHT
-    first = diff.sequence(full(lines), CONSOLE)
+    first = sequence(diff, full(lines))
     diff.reset()
     partial = ChopsUpdate([{0: line} for line in lines], [(0, 0, WIDTH)], [[WIDTH]] * HEIGHT)
-    assert diff.sequence(partial, CONSOLE) is None, "a part cannot be compared with a screen that is not known"
-    assert diff.sequence(full(lines), CONSOLE) == first
+    assert sequence(diff, partial) is None, "a part cannot be compared with a screen that is not known"
+    assert sequence(diff, full(lines)) == first
 
 
 def test_a_screen_of_another_size_is_written_whole() -> None:
     diff = ScreenDiff()
-    diff.sequence(full([Strip([Segment("x" * WIDTH)])] * HEIGHT), CONSOLE)
+    sequence(diff, full([Strip([Segment("x" * WIDTH)])] * HEIGHT))
     smaller = LayoutUpdate([[Strip([Segment("x" * 10)])]] * 3, Region(0, 0, 10, 3))
-    assert diff.sequence(smaller, CONSOLE).count("x") == 30
+    assert sequence(diff, smaller).count("x") == 30
 
 
 def test_an_update_of_another_kind_is_left_to_textual() -> None:
-    assert ScreenDiff().sequence(InlineUpdate([]), CONSOLE) is None
+    assert update_of(InlineUpdate([])) is None
+    beside = LayoutUpdate([[Strip([Segment("x")])]], Region(3, 2, 1, 1))
+    assert update_of(beside) is None
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "sequence"),
+    ("old", "new", "shortest"),
     [
         ("1;31", "1;31", ""),
         ("1;31", "", "\x1b[0m"),
@@ -142,12 +151,12 @@ def test_an_update_of_another_kind_is_left_to_textual() -> None:
         ("", "39;49", ""),
     ],
 )
-def test_the_shortest_way_between_two_styles(old: str, new: str, sequence: str) -> None:
-    assert transition(old, new) == sequence
+def test_the_shortest_way_between_two_styles(old: str, new: str, shortest: str) -> None:
+    assert transition(old, new) == shortest
 
 
 def test_fewer_colours_are_written_on_a_terminal_that_has_fewer() -> None:
     console = Console(force_terminal=True, color_system="standard", width=WIDTH, height=HEIGHT)
     assert console._color_system is ColorSystem.STANDARD
     styled = Strip([Segment("x" * WIDTH, Style.parse("rgb(250,1,1)"))])
-    assert "38;2" not in ScreenDiff().sequence(full([styled] * HEIGHT), console)
+    assert "38;2" not in sequence(ScreenDiff(), full([styled] * HEIGHT), console)

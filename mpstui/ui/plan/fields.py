@@ -163,15 +163,13 @@ class PlanFields(Form):
         char = str(parameters[0])
         return self.editing or (char in self.field.typed and (char.isdigit() or bool(self._typing)))
 
-    async def _on_key(self, event: events.Key) -> None:
+    def on_key(self, event: events.Key) -> None:
         """Letters that no binding can name go into a field that takes anything."""
         char = event.character or ""
         if self.editing and char.isprintable() and char and char not in TYPED:
             event.stop()
             event.prevent_default()
             self._type((self._typing or "") + char)
-            return
-        await super()._on_key(event)
 
     def action_open(self) -> None:
         """Enter: begin or end typing into a field that takes anything."""

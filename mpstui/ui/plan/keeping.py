@@ -46,13 +46,13 @@ class SaveDialog(WorkDialog):
         self._backend = backend
         self._pipe_dir = pipe_dir
         self._plan = plan
-        self._name = name
+        self._proposed = name
         self._kept = kept
         self._entries: dict[str, Entry] | None = None
         self._trouble: str | None = None
 
     def compose(self) -> ComposeResult:
-        entry = Input(self._name, id="name", max_length=64, placeholder="letters, digits, . _ and -")
+        entry = Input(self._proposed, id="name", max_length=64, placeholder="letters, digits, . _ and -")
         entry.cursor_blink = False
         choices = [Choice("plan", "the plan", "the daemon's limits and the shares")] if self._plan else []
         daemon = self.snapshot.daemon(self._pipe_dir) if self._pipe_dir else None

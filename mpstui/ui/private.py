@@ -1,0 +1,268 @@
+"""All that mpstui uses of Textual and Rich without their saying that it is for others; no other file does.
+
+Each of it is looked for before it is used. Where a release has it no longer, or in another form, plain Textual does the
+work: whole regions are written instead of the cells that differ, what a timer has lost comes with the next change, the
+terminal's size and keys come as Textual reads them. ``tests/ui/test_ui_private.py`` takes the names away to see it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import termios
+import tty
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
+from typing import Any, NamedTuple, TypeVar, cast
+
+from rich.color import ColorSystem
+from rich.console import Console, RenderableType
+from rich.style import Style
+from textual import events
+from textual.app import App
+from textual.drivers.linux_driver import LinuxDriver
+from textual.geometry import Size
+from textual.message import Message
+from textual.screen import Screen
+from textual.strip import Strip
+
+from mpstui.ui.rawinput import Piece
+
+R = TypeVar("R")
+
+
+def _of(module: str, name: str) -> Any:
+    """What a module of Textual's has by that name; None where there is none."""
+    try:
+        return getattr(importlib.import_module(module), name, None)
+    except ImportError:
+        return None
+
+
+# What is painted.
+
+_CompositorUpdate: Any = _of("textual._compositor", "CompositorUpdate")
+_LayoutUpdate: Any = _of("textual._compositor", "LayoutUpdate")
+_ChopsUpdate: Any = _of("textual._compositor", "ChopsUpdate")
+_APP = ("_batch_count", "_running", "_closed", "_previous_cursor_position")
+"""Of the app: whether Textual would write an update to the terminal now, and what it remembers of that."""
+
+
+def leaving(app: App[Any]) -> bool:
+    """Whether the program is on its way out; False where that is not known."""
+    return bool(getattr(app, "_exit", False))
+
+
+class Update(NamedTuple):
+    """What Textual wants to have written."""
+
+    size: Size | None
+    """Of the screen, where it is all of it."""
+    spans: Iterable[tuple[int, int, list[Strip]]]
+    """Line, column, and what stands from there on."""
+
+
+def update_of(renderable: object) -> Update | None:
+    """None where it is not a kind of update known here."""
+    if _LayoutUpdate is not None and isinstance(renderable, _LayoutUpdate) and _has(renderable, "region", "strips"):
+        region, strips = cast("Any", renderable).region, cast("Any", renderable).strips
+        if region.x or region.y:
+            return None
+        return Update(region.size, ((y, 0, list(line)) for y, line in enumerate(strips)))
+    if _ChopsUpdate is not None and isinstance(renderable, _ChopsUpdate) and _has(renderable, "spans", "chops"):
+        return Update(None, _chops(cast("Any", renderable)))
+    return None
+
+
+def _chops(update: Any) -> Iterator[tuple[int, int, list[Strip]]]:
+    for y, left, right in update.spans:
+        for end, (x, strip) in zip(update.chop_ends[y], update.chops[y].items(), strict=False):
+            if strip is not None and x < right and end > left:
+                start = max(x, left)
+                yield y, start, [strip.crop(start - x, min(end, right) - x)]
+
+
+def colours_of(console: Console) -> ColorSystem:
+    """How many colours the terminal has."""
+    return getattr(console, "_color_system", None) or ColorSystem.TRUECOLOR
+
+
+def sgr_of(style: Style, system: ColorSystem) -> str:
+    """The parameters of the sequence that takes a terminal without any style to this one."""
+    known = getattr(style, "_ansi", None)
+    if isinstance(known, str):
+        return known
+    render = getattr(Strip, "render_ansi", None)
+    return cast("str", render(style, system)) if render is not None else _sgr_drawn(style, system)
+
+
+@lru_cache(maxsize=4096)
+def _sgr_drawn(style: Style, system: ColorSystem) -> str:
+    drawn = style.render("x", color_system=system)
+    return drawn[2 : drawn.index("m")] if drawn.startswith("\x1b[") else ""
+
+
+if _CompositorUpdate is not None:
+
+    class _Written(_CompositorUpdate):  # type: ignore[misc]
+        """An update that is a terminal sequence already."""
+
+        def __init__(self, sequence: str) -> None:
+            self.sequence = sequence
+
+        def render_segments(self, console: Console) -> str:
+            return self.sequence
+
+
+class WritingApp(App[R]):
+    """An app that may write something else to the terminal than Textual would."""
+
+    def written_instead(self, update: Update | None, screen: Screen[Any]) -> str | None:
+        """The sequence to write for an update, empty where nothing is to be written; None for Textual's own.
+
+        ``update`` is None where it is of a kind that is not known.
+        """
+        raise NotImplementedError
+
+    def written(self) -> None:
+        """What was to be painted has just been written."""
+        raise NotImplementedError
+
+    def whole(self, screen: Screen[Any]) -> Update | None:
+        """All of the screen, as it is now; None where that cannot be had."""
+        return update_of(self._all_of(screen))
+
+    def _all_of(self, screen: Screen[Any]) -> RenderableType | None:
+        if not self._can_write_all(screen):
+            return None
+        compositor = cast("Any", screen)._compositor
+        return cast("RenderableType", compositor.render_update(full=True, screen_stack=self._background_screens))
+
+    def _can_write_all(self, screen: Screen[Any]) -> bool:
+        known = _has(screen, "_compositor", "_refresh_layout") and _has(self, "_background_screens")
+        return known and hasattr(App, "_display") and hasattr(cast("Any", screen)._compositor, "render_update")
+
+    def write_all(self, screen: Screen[Any]) -> None:
+        """Have all of the screen laid out and written, at once where that can be had."""
+        self.refresh(layout=True)
+        if self._can_write_all(screen):
+            screen._refresh_layout(self.size)
+            self._display(screen, self._all_of(screen))
+
+    def unpainted(self, screen: Screen[Any]) -> bool:
+        """Whether something of the screen waits to be painted; False, where that is not known."""
+        names = ("_layout_required", "_repaint_required", "_dirty_widgets")
+        return any(bool(getattr(screen, name, False)) for name in names)
+
+    def paint(self, screen: Screen[Any]) -> None:
+        """Paint what waits for it, whatever has become of the timer that does so."""
+        tick = getattr(screen, "_on_timer_update", None)
+        if tick is not None:
+            tick()
+        else:
+            screen.refresh()
+
+    def _writes(self) -> bool:
+        """Whether Textual would write an update to the terminal now, and in the way known here."""
+        driver = self.terminal_driver
+        if driver is None or driver.is_inline or self.is_headless or not _has(self, *_APP):
+            return False
+        return bool(self._running and not self._closed and not self._batch_count)
+
+    @property
+    def terminal_driver(self) -> Any:
+        """What the app writes to; None before it has one."""
+        return getattr(self, "_driver", None)
+
+    def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:
+        if _CompositorUpdate is not None and isinstance(renderable, _CompositorUpdate) and self._writes():
+            sequence = self.written_instead(update_of(renderable), screen)
+            if sequence == "" and self.cursor_position == self._previous_cursor_position:
+                self.post_display_hook()
+                self.written()
+                return
+            if sequence is not None:
+                renderable = cast("RenderableType", _Written(sequence))
+        super()._display(screen, renderable)
+        if renderable is not None and not getattr(self, "_batch_count", 0):
+            self.written()
+
+    def post_display_hook(self) -> None:
+        if not hasattr(App, "_display"):
+            self.written()
+
+
+# What is typed, and the terminal itself.
+
+_XTermParser: Any = _of("textual._xterm_parser", "XTermParser")
+
+
+class PrivateDriver(LinuxDriver):
+    """Textual's driver; a subclass has a say in the terminal's size, the output and the way back from a stop."""
+
+    def size_now(self) -> Size | None:
+        """The terminal's size; None for what Textual finds out."""
+        raise NotImplementedError
+
+    def came_back(self) -> None:
+        """The process goes on after a stop that the program has not asked for: the keyboard is as Textual has it."""
+        raise NotImplementedError
+
+    def tell_lost(self) -> None:
+        """The terminal is gone."""
+        raise NotImplementedError
+
+    def write_to(self, file: object) -> None:
+        """Have all output go there."""
+        self._file = cast("Any", file)
+
+    def told_of_stop(self) -> None:
+        """Have the app told when the process goes on."""
+        self._must_signal_resume = True
+
+    def _get_terminal_size(self) -> tuple[int, int]:
+        return self.size_now() or super()._get_terminal_size()
+
+    def _query_in_band_window_resize(self) -> None:
+        """Not asked for: a terminal that answers is heard instead of the kernel, and counts the mouse in pixels."""
+
+    def _sigcont_application(self, *args: object) -> None:
+        """Go on. After a bare SIGSTOP the screen is as it was, but a shell has taken the keyboard back, and written."""
+        if getattr(self, "_must_signal_resume", True) or not _has(self, "_patch_lflag", "_patch_iflag"):
+            super()._sigcont_application(*args)
+            return
+        try:
+            now = termios.tcgetattr(self.fileno)
+            now[tty.LFLAG], now[tty.IFLAG] = self._patch_lflag(now[tty.LFLAG]), self._patch_iflag(now[tty.IFLAG])
+            now[tty.CC][termios.VMIN] = 1
+            termios.tcsetattr(self.fileno, termios.TCSANOW, now)
+        except termios.error:
+            self.tell_lost()
+        self.came_back()
+
+
+def reader() -> Callable[[Iterable[Piece]], Iterator[Message]] | None:
+    """What makes events of what was typed; None where only Textual's driver can."""
+    if _XTermParser is None or not _has(_XTermParser, "feed", "tick"):
+        return None
+    parser = _XTermParser(False)
+    if not hasattr(parser, "_timeout_time"):
+        return None
+
+    def read(pieces: Iterable[Piece]) -> Iterator[Message]:
+        for piece in pieces:
+            if piece.kind == "escape":
+                yield events.Key("escape", piece.text)
+            elif piece.kind == "paste":
+                yield events.Paste(piece.text)
+            else:
+                yield from parser.feed(piece.text)
+                if parser._timeout_time is not None:  # a sequence that nobody knows: its characters are no keys
+                    parser._timeout_time = 0.0
+                    for _ in parser.tick():
+                        pass
+
+    return read
+
+
+def _has(thing: object, *names: str) -> bool:
+    return all(hasattr(thing, name) for name in names)
