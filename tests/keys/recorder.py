@@ -65,6 +65,15 @@ class Recorder(app_module.MpsTuiApp):
                 bound.setdefault(active.binding.action, key)
         self.write(base=name, at=self.place(), keys=[*bound.values()])
 
+    def on_mount(self) -> None:
+        refuse = self.typeahead.refuse
+
+        def refused() -> None:
+            self.write(refused=True)
+            refuse()
+
+        self.typeahead.refuse = refused  # type: ignore[method-assign]
+
     def action_quit_app(self) -> None:
         self.write(quit=True)
 

@@ -15,6 +15,7 @@ from program import simulated_node
 from typed import BASES, SYMBOLS, Recorded, recorded, sent
 
 ALL = "MPSTUI_ALL_KEYS" in os.environ
+TRIES = 20
 
 
 @pytest.fixture(scope="module")
@@ -24,6 +25,17 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorded]:
         recorded(tmp_path_factory.mktemp("keys"), ["--pipe-dir", str(node.pipe_dir)]) as program,
     ):
         yield program
+
+
+def typed_anew(program: Recorded, base: str, text: str, wanted: list[str] | None) -> list[tuple[str, str]]:
+    """:meth:`Recorded.burst` from that screen; again where a key was refused and it did not reach what was wanted: a
+    client may end under the cursor, and what is typed with a refused key is dropped."""
+    for _ in range(TRIES):
+        program.base(base)
+        reached = program.burst(text)
+        if not program.refused or [to for _, to in reached] == wanted:
+            break
+    return reached
 
 
 @pytest.mark.timeout(7200 if ALL else 180)
@@ -39,8 +51,7 @@ def test_what_follows_an_opening_key_at_once_reaches_only_what_it_opened(program
             continue
         opening.append(key)
         for symbol in SYMBOLS if ALL else itertools.islice(symbols, 1):
-            program.base(base)
-            reached = program.burst(sent(key) + symbol)
+            reached = typed_anew(program, base, sent(key) + symbol, [begun["at"], opened])
             if [to for _, to in reached] != [begun["at"], opened]:
                 wrong.append((symbol, reached, opened))
     assert not wrong
@@ -64,8 +75,7 @@ def test_the_letters_of_a_filter_are_its_text(program: Recorded, base: str, type
 def test_what_follows_the_key_that_closes_reaches_what_is_below(program: Recorded) -> None:
     below = "Overview ClientsPanel clients"
     for opening, closing in (("?", "\x1b"), ("?", "\r"), ("/tr", "\x1b"), ("/tr", "\r"), ("K", "\x1b")):
-        program.base("overview")
-        reached = program.burst(f"{opening}{closing}jE")
+        reached = typed_anew(program, "overview", f"{opening}{closing}jE", None)
         assert reached[-2:] == [("j", below), ("E", below)], (opening, closing)
 
 
@@ -88,10 +98,15 @@ def test_a_whole_way_typed_at_once_goes_where_it_goes_key_by_key(program: Record
         "x",
     ]
     way += ["escape", "escape", "L", "j", "j", "7", "escape", "colon", *"help", "escape", "E", "slash", "o", "escape"]
-    program.base("overview")
-    slowly = [(key, program.burst(sent(key))[0][1]) for key in way]
-    program.base("overview")
-    assert program.burst("".join(map(sent, way))) == slowly
+    for _ in range(TRIES):
+        program.base("overview")
+        slowly, refused = [], False
+        for key in way:
+            slowly.append((key, program.burst(sent(key))[0][1]))
+            refused |= program.refused
+        if not refused:
+            break
+    assert typed_anew(program, "overview", "".join(map(sent, way)), None) == slowly
 
 
 def test_nothing_of_a_paste_is_a_key(program: Recorded) -> None:

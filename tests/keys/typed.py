@@ -87,6 +87,12 @@ class Recorded:
         self.told(text)
         return [(line["key"], line["to"]) for line in self._lines if "key" in line]
 
+    @property
+    def refused(self) -> bool:
+        """Whether a key has been refused since :meth:`forget`: what was typed with it is dropped. One on clients is
+        where the client under the cursor has just ended."""
+        return any("refused" in line for line in self._lines)
+
     def told(self, text: str) -> str:
         """Type it, and ask in the same write where a key would go then; what is typed before a refusal is seen is
         dropped, so that the question is asked until there is an answer. Raises Timeout."""

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from ui.snapshots import GPU0, GPU1, PIPE, daemon, device, server, unhealthy
 
+from mpstui.core.trust import Speaker
 from mpstui.load.supervisor import even_levels
 from mpstui.ui.load.presets import PRESETS, apply, preset
 from mpstui.ui.load.setup import (
@@ -84,6 +85,18 @@ def test_without_a_daemon_a_private_one_is_offered():
     assert "private" in problem(Setup(), None, DEVICES)
     assert "private" in problem(Setup(), unhealthy("blocked").daemons[0], DEVICES)
     assert problem(Setup(where="private"), None, DEVICES) is None
+
+
+def test_nothing_is_run_on_a_daemon_that_is_not_spoken_to_or_is_another_users():
+    assert problem(Setup(), OPEN, DEVICES) is None
+    v3 = replace(OPEN, protocol="v3")
+    assert problem(Setup(), v3, DEVICES).startswith("it runs with MPS protocol 3, which")
+    his = replace(OPEN, speaker=Speaker(64_101, "a daemon of mallory"))
+    assert "this is a daemon of mallory" in problem(Setup(), his, DEVICES)
+    assert "speaks for nobody" in problem(Setup(), replace(OPEN, speaker=Speaker()), DEVICES)
+    for odd in (v3, his):
+        assert problem(Setup(where="private"), odd, DEVICES) is None
+        assert problem(Setup(where="off"), odd, DEVICES) is None
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,11 +88,24 @@ def problem(setup: Setup, daemon: Daemon | None, devices: Sequence[Device]) -> s
         return "0.1 to 86400 seconds, or nothing: until stopped"
     if setup.where == "on" and (daemon is None or daemon.health != "ok"):
         return "no daemon answers here: choose MPS ‹private› for one of its own, or ‹off›"
+    if setup.where == "on" and daemon is not None and (reason := _not_for_us(daemon)) is not None:
+        return f"{reason}; choose MPS ‹private› for one of its own, or ‹off›"
     if setup.where != "off" and setup.shares and setup.hold == "affinity":
         chosen = [d for d in devices if d.uuid in setup.devices] or list(devices)[:1]
         if not chosen or any(device.sm_count is None for device in chosen):
             return "how many SMs the device has is not known: hold the shares by percentage"
     return None
+
+
+def _not_for_us(daemon: Daemon) -> str | None:
+    """Why no program is run on this daemon from here: it cannot be asked, or it is another user's, whose server would
+    have all that the program has on the GPU."""
+    if daemon.unspoken is not None:
+        return daemon.unspoken
+    if daemon.simulated or daemon.speaker.uid in {0, os.geteuid()}:
+        return None
+    whose = daemon.speaker.why if daemon.speaker.uid is not None else "a daemon that speaks for nobody"
+    return f"this is {whose}: mpstui load --pipe-dir runs a load on it all the same"
 
 
 def harm(setup: Setup) -> str | None:
