@@ -40,6 +40,20 @@ async def test_the_alert_comes_stays_and_gives_way_to_the_recovery_for_a_minute(
         assert "RECOVERED" not in await push(pilot, later)
 
 
+async def test_a_fault_that_no_log_tells_of_is_not_called_none() -> None:
+    """The daemon says FAULT, and its logs are somebody else's, or not to be read."""
+    healthy = node()
+    servers = tuple(replace(server, status="FAULT") for server in healthy.daemons[0].servers)
+    app = trouble_app(replace(healthy, daemons=(replace(healthy.daemons[0], servers=servers),)))
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("exclamation_mark")
+        told = said(app)
+        assert "Server 1402 is in FAULT, and no log tells of it" in told
+        assert "No server is in FAULT" not in told
+        await pilot.press("e", "enter")
+        assert isinstance(app.screen, FaultScreen), "nobody is offered"
+
+
 @pytest.mark.parametrize("size", [SIZE, (80, 24)])
 async def test_what_the_log_alone_says_is_told_as_its_word_and_offers_nothing(size) -> None:
     app = trouble_app(faulted(A, B, C, confirmed=False))

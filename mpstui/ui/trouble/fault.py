@@ -162,6 +162,11 @@ class FaultScreen(TroubleScreen):
         report, daemon = self._report, self.daemon
         over = recovery(snapshot, daemon) if daemon is not None else None
         if report is None:
+            failed = [server for server in daemon.servers if server.status == "FAULT"] if daemon is not None else []
+            if failed:  # the daemon's own word, without a log that tells of it
+                text = f"Server {failed[0].pid} is in FAULT, and no log tells of it: whom it hit is not known."
+                then = "New clients are refused until the last client that was hit has ended."
+                return f"Server {failed[0].pid} in FAULT", [Para(text, "bad", "✕"), Para(then, "text")]
             said = [Para("No server is in FAULT.", "good", "✓")]
             if over is not None:
                 said.append(Para(f"{recovery_text(snapshot, over).capitalize()}.", "good", "✓"))
