@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from mpstui.core.text import path_text
+from mpstui.core.text import error_text, path_text
 from mpstui.observe.nvml import RealNvml
 from mpstui.observe.procfs import ProcProcesses
 from mpstui.observe.sources import NodeSources
@@ -49,6 +50,23 @@ def open_node(
         )
     binary = environment.get("MPSTUI_CONTROL_BINARY", CONTROL_BINARY)
     return NodeSources(False, (binary,), RealNvml(), ProcProcesses(), is_simulated, claim=claim, xids=NodeXids), dirs
+
+
+@contextmanager
+def demo_node(scenario: str) -> Iterator[Path]:
+    """The pipe directory of a simulated node that is started for this block and ended with it. Raises UnusableNode."""
+    from mpstui.sim import SimError, SimNode
+    from mpstui.sim.demo import demo_directory
+
+    with ExitStack() as held:
+        try:
+            folder = held.enter_context(demo_directory())
+            node = SimNode.start(folder, scenario=scenario)
+        except (SimError, OSError) as error:
+            text = f"there can be no demo here: {error_text(error)}; TMPDIR may name another place"
+            raise UnusableNode(text) from None
+        held.callback(node.stop)
+        yield folder
 
 
 def _simulated(pipe_dirs: Sequence[Path]) -> NodeSources:

@@ -6,7 +6,6 @@ import argparse
 import asyncio
 import errno
 import io
-import json
 import os
 import signal
 import sys
@@ -17,9 +16,9 @@ from pathlib import Path
 from mpstui.cli import planning
 from mpstui.cli.parser import build_parser
 from mpstui.cli.past import logs_alone, wants_past
-from mpstui.cli.say import NO_DAEMON, complain, complaints, output, state_text
+from mpstui.cli.say import complain, complaints
 from mpstui.cli.verbs import chosen, names_one
-from mpstui.core.text import error_text, path_text, unprintable
+from mpstui.core.text import path_text, unprintable
 
 _DIRECTORIES = ("CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY", "MPSTUI_AUDIT_LOG", "MPSTUI_CONTROL_BINARY")
 """Variables that name a place as an option does."""
@@ -163,13 +162,17 @@ def _run(arguments: Sequence[str]) -> int:
 
             return print_suspects(options, pipe_dirs)
         if wants_past(options):
-            from mpstui.cli.events import print_past
+            from mpstui.cli.status import print_past
 
             return print_past(options, pipe_dirs)
         if options.command == "doctor" and (log_dirs := logs_alone(options)):
             from mpstui.cli.doctor import doctor_of_logs
 
             return doctor_of_logs(options, log_dirs)
+        if options.command == "status":
+            from mpstui.cli.status import print_status
+
+            return print_status(options, pipe_dirs)
         if options.command in {"load", "experiment"}:
             return asyncio.run(_load(options, pipe_dirs))
         return asyncio.run(_headless(options, pipe_dirs))
@@ -205,16 +208,13 @@ def _node(options: argparse.Namespace) -> Iterator[tuple[Path, ...]]:
         return
     if asked:
         build_parser().error("--demo has its own pipe directory; leave out --pipe-dir")
-    from mpstui.sim import SimError, SimNode
-    from mpstui.sim.demo import demo_directory
+    from mpstui.node import UnusableNode, demo_node
 
     with ExitStack() as held:
         try:
-            folder = held.enter_context(demo_directory())
-            node = SimNode.start(folder, scenario=options.demo)
-        except (SimError, OSError) as error:
-            build_parser().error(f"there can be no demo here: {error_text(error)}; TMPDIR may name another place")
-        held.callback(node.stop)
+            folder = held.enter_context(demo_node(options.demo))
+        except UnusableNode as error:
+            build_parser().error(str(error))
         yield (folder,)
 
 
@@ -251,9 +251,8 @@ async def _load(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int
 
 
 async def _headless(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
-    """``status``, ``doctor`` and the operations: one reading of what is needed, at most one change, done."""
+    """``doctor`` and the operations: one reading of what is needed, at most one change, done."""
     from mpstui.node import UnusableNode, open_node
-    from mpstui.observe.poll import STATUS
     from mpstui.observe.watcher import Collector
     from mpstui.operations.types import ExitStatus
 
@@ -270,22 +269,7 @@ async def _headless(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) ->
             if (refused := refuse_value(operation, options, collector, dirs)) is not None:
                 return refused
             return await change(operation, options, collector, dirs)
-        shown = options.command == "status"
-        snapshot = await collector.once(rates=shown, need=STATUS if shown else None)
-        if options.command == "status":
-            from mpstui.cli.status import exit_status, print_text, to_json
-
-            if options.json:
-                print(json.dumps(to_json(snapshot, options.fields), ensure_ascii=False))
-            else:
-                print_text(snapshot, output(), options.fields)
-            status = exit_status(snapshot)
-            if status is not ExitStatus.DONE:
-                for daemon in (d for d in snapshot.daemons if d.health != "ok" or d.unread):
-                    complain(state_text(daemon), status)
-                if not snapshot.daemons:
-                    complain(NO_DAEMON, status)
-            return status
+        snapshot = await collector.once()
         from mpstui.cli.doctor import doctor
 
         return await asyncio.to_thread(doctor, options, snapshot, sources, dirs)

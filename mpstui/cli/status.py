@@ -1,10 +1,15 @@
-"""One snapshot as JSON (``schema`` 1) or as text."""
+"""``status``: one snapshot as JSON (``schema`` 1) or as text, of now or of the past."""
 
 from __future__ import annotations
 
+import argparse
+import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mpstui import api
+from mpstui.cli.say import NO_DAEMON, complain, output, state_text
 from mpstui.core.model import Daemon, Snapshot
 from mpstui.core.text import UNKNOWN, path_text
 from mpstui.fields import (
@@ -22,10 +27,59 @@ from mpstui.fields import (
     limits_of,
     table,
 )
+from mpstui.history.when import local_text
 from mpstui.operations.types import ExitStatus
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+
+def print_status(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
+    """``status``; returns the exit status."""
+    try:
+        with api.open(pipe_dirs, log_dirs=getattr(options, "log_dir", None) or ()) as node:
+            snapshot = node.snapshot()
+    except api.UnusableNode as error:
+        return complain(str(error), ExitStatus.USAGE)
+    if options.json:
+        print(json.dumps(to_json(snapshot, options.fields), ensure_ascii=False))
+    else:
+        print_text(snapshot, output(), options.fields)
+    status = exit_status(snapshot)
+    if status is not ExitStatus.DONE:
+        for daemon in (d for d in snapshot.daemons if d.health != "ok" or d.unread):
+            complain(state_text(daemon), status)
+        if not snapshot.daemons:
+            complain(NO_DAEMON, status)
+    return status
+
+
+def print_past(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
+    """``status`` of the past; returns the exit status."""
+    try:
+        with api.open(pipe_dirs, log_dirs=getattr(options, "log_dir", None) or ()) as node:
+            snapshots = node.past(options.at)
+    except api.UnreadableNodeError as error:
+        return unreadable(error)
+    for snapshot in snapshots:
+        if options.json:
+            print(json.dumps(to_json(snapshot, options.fields), ensure_ascii=False))
+            continue
+        print(f"{local_text(snapshot.time)}, from the logs alone")
+        print_text(snapshot, output(), options.fields)
+    return max(exit_status(snapshot) for snapshot in snapshots)
+
+
+def unreadable(error: api.UnreadableNodeError) -> int:
+    """Says why no log can be read; the exit status."""
+    if not error.errors:
+        return complain("no log directory is known; give one with --log-dir", ExitStatus.NO_DAEMON)
+    status = ExitStatus.NOT_PERMITTED if any(e.not_permitted for e in error.errors) else ExitStatus.NO_DAEMON
+    if any(e.not_believed for e in error.errors):
+        status = ExitStatus.REFUSED_BY_SAFETY_RULE
+    for each in error.errors:
+        complain(str(each), status)
+    return status
 
 
 def exit_status(snapshot: Snapshot) -> ExitStatus:

@@ -15,7 +15,8 @@ from mpstui.observe.trusted import NotTrustedError, open_trusted
 _TAIL: Final = 1 << 20
 _SLACK: Final = 5.0
 """Seconds between the daemon's line and the audit line, which is written when the value has been read back."""
-_KINDS: Final = frozenset(("limit_set", "terminate_requested"))
+KINDS: Final = frozenset(("limit_set", "terminate_requested"))
+"""Whose author the audit log may know."""
 
 
 class AuditTrail:
@@ -29,7 +30,7 @@ class AuditTrail:
     def named(self, event: Event) -> Event:
         """The event with its author in ``values["by"]`` and in its words; as it is where nobody is known."""
         command = event.values.get("command")
-        if event.kind not in _KINDS or command is None or event.time is None:
+        if event.kind not in KINDS or command is None or event.time is None:
             return event
         self._read()
         for time, login in self._entries.get(" ".join(command.split()), ()):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -42,6 +42,14 @@ class UnreadableLogError(Exception):
             self.reason = error if isinstance(error, str) else error_text(error)
         # What is not trusted is named there: the log, or what is above it.
         super().__init__(self.reason if self.not_believed else f"{path_text(path)}: {self.reason}")
+
+
+class UnreadableNodeError(Exception):
+    """No log could be read; ``errors`` says why, and is empty where no log directory is known."""
+
+    def __init__(self, errors: Sequence[UnreadableLogError]) -> None:
+        super().__init__("; ".join(map(str, errors)) or "no log directory is known")
+        self.errors = tuple(errors)
 
 
 def owners_of(daemon_uid: int | None) -> Owners:

@@ -1,0 +1,427 @@
+"""The Python interface of mpstui: open a node, look at it, follow it, read its events, change it.
+
+    import mpstui.api
+
+    with mpstui.api.open() as node:
+        for daemon in node.snapshot().daemons:
+            print(daemon.pipe_dir, daemon.health)
+
+``async with`` gives an :class:`AsyncNode`, whose methods are the same ones, to be awaited. What is in ``__all__`` is
+stable: names may come, none goes. Nothing of the screen is imported, neither textual nor rich. docs/api.md tells more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterator, Sequence
+from contextlib import ExitStack
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from mpstui.core.model import Client, Daemon, Device, Event, Problem, ProcessKey, Server, Snapshot
+from mpstui.core.text import path_text
+from mpstui.fields import EVENT, SNAPSHOT, View, as_json
+from mpstui.node import UnusableNode, demo_node, open_node
+from mpstui.observe.logs import UnreadableNodeError
+from mpstui.operations.types import ExitStatus, Preview, Request, Result
+
+# Imported when they are used: a command that does something else pays for none of them.
+if TYPE_CHECKING:
+    from mpstui.history.node import LogPlace, NodeLogs
+    from mpstui.observe.sources import NodeSources
+    from mpstui.observe.watcher import Collector
+    from mpstui.operations.operation import Operation
+    from mpstui.operations.runner import Runner
+
+__all__ = [
+    "AsyncNode",
+    "Client",
+    "Daemon",
+    "Device",
+    "Event",
+    "Events",
+    "ExitStatus",
+    "Node",
+    "Preview",
+    "Problem",
+    "ProcessKey",
+    "Request",
+    "Result",
+    "Server",
+    "Snapshot",
+    "UnreadableNodeError",
+    "UnusableNode",
+    "open",
+    "operations",
+    "to_json",
+]
+
+T = TypeVar("T")
+PathName = str | PathLike[str]
+_BATCH = 500
+"""Events that are read at a time for a reader that awaits them."""
+
+
+def to_json(thing: Snapshot | Event) -> dict[str, Any]:
+    """What ``mpstui status --json`` prints of a snapshot, or ``mpstui events --json`` of an event; see docs/schema."""
+    if isinstance(thing, Snapshot):
+        return as_json(SNAPSHOT, thing, View.of(thing))
+    return as_json(EVENT, thing, View(place=None if thing.pipe_dir is None else path_text(thing.pipe_dir)))
+
+
+def operations() -> dict[str, str]:
+    """What can be asked of :meth:`Node.do`: what ``Request.action`` may be, with what it does in a sentence."""
+    from mpstui.operations.registry import OPERATIONS
+
+    return {each.id: each.help for each in OPERATIONS}
+
+
+def _operation(request: Request) -> Operation:
+    from mpstui.operations.registry import operation
+
+    try:
+        return operation(request.action)
+    except KeyError:
+        raise ValueError(f"there is no operation {request.action!r}; there are: {', '.join(operations())}") from None
+
+
+def open(
+    pipe_dirs: Sequence[PathName] = (),
+    *,
+    demo: str | bool | None = None,
+    log_dirs: Sequence[PathName] = (),
+    refresh: float = 1.0,
+    read_only: bool | None = None,
+) -> Opening:
+    """The node, for ``with`` or ``async with``.
+
+    ``pipe_dirs``: the daemons' pipe directories; without them CUDA_MPS_PIPE_DIRECTORY, then discovery. ``demo``: a
+    simulated node that is started for this and ended with it, ``True`` or the name of one on which something is wrong.
+    ``log_dirs``: where the daemons' logs are; without ``pipe_dirs`` and ``demo``, ``events`` and ``past`` read these
+    alone. ``refresh``: seconds between two readings of NVML and /proc while it is watched. ``read_only``: nothing is
+    changed; None: as the configuration says.
+
+    Entering it raises UnusableNode where that cannot be.
+    """
+    places = [tuple(Path(path).absolute() for path in paths) for paths in (pipe_dirs, log_dirs)]
+    scenario = "demo" if demo is True else demo or None
+    if scenario is not None and pipe_dirs:
+        raise ValueError("demo has its own pipe directory; leave out pipe_dirs")
+    return Opening(places[0], places[1], scenario, refresh, read_only)
+
+
+class Opening:
+    """A node that is not open yet: ``with`` it, or ``async with`` it."""
+
+    def __init__(
+        self,
+        pipe_dirs: tuple[Path, ...],
+        log_dirs: tuple[Path, ...],
+        demo: str | None,
+        refresh: float,
+        read_only: bool | None,
+    ) -> None:
+        self._pipe_dirs = pipe_dirs
+        self._rest = log_dirs, refresh, read_only
+        self._demo = demo
+        self._held = ExitStack()
+        self._open: AsyncNode | None = None
+        self._sync: Node | None = None
+
+    def _begin(self) -> AsyncNode:
+        dirs, demo = self._pipe_dirs, self._demo is not None
+        if self._demo is not None:
+            dirs = (self._held.enter_context(demo_node(self._demo)),)
+        self._open = AsyncNode(dirs, *self._rest, demo=demo)
+        return self._open
+
+    def __enter__(self) -> Node:
+        self._sync = Node(self._begin())
+        return self._sync
+
+    def __exit__(self, *_: object) -> None:
+        with self._held:
+            if self._sync is not None:
+                self._sync.close()
+
+    async def __aenter__(self) -> AsyncNode:
+        return await asyncio.to_thread(self._begin)
+
+    async def __aexit__(self, *_: object) -> None:
+        try:
+            if self._open is not None:
+                await self._open.close()
+        finally:
+            await asyncio.to_thread(self._held.close)
+
+
+class AsyncNode:
+    """An open node; its methods belong to one event loop. Made by :func:`open`."""
+
+    def __init__(
+        self,
+        pipe_dirs: tuple[Path, ...],
+        log_dirs: tuple[Path, ...],
+        refresh: float,
+        read_only: bool | None,
+        *,
+        demo: bool = False,
+    ) -> None:
+        self._pipe_dirs = pipe_dirs
+        self._log_dirs = log_dirs
+        self._refresh = refresh
+        self._read_only = read_only
+        self._alone = bool(log_dirs) and not pipe_dirs and not demo
+        self._collector: Collector | None = None
+        self._runner: Runner | None = None
+        self._closing: list[Callable[[], Coroutine[Any, Any, object]]] = []
+
+    async def close(self) -> None:
+        """Ends everything that was begun; ``with`` does it."""
+        closing, self._closing = self._closing, []
+        for close in reversed(closing):
+            await close()
+        self._collector = None
+
+    # Looking.
+
+    async def snapshot(self, *, complete: bool = False) -> Snapshot:
+        """The node as it is now. A daemon whose logs tell the rest is asked what those do not tell, eight commands at
+        most; ``complete``: it is asked everything. What is not known is None. Raises UnusableNode."""
+        from mpstui.observe.poll import STATUS
+
+        return await self._reader().once(rates=True, need=None if complete else STATUS)
+
+    async def watch(self) -> AsyncGenerator[Snapshot, None]:
+        """A snapshot, and another one whenever the node has changed; only the latest to who is slow. A node on which
+        nothing changes is sent no command. Raises UnusableNode."""
+        collector = self._make()
+        changed = asyncio.Event()
+        latest: list[Snapshot] = []
+
+        def see(snapshot: Snapshot) -> None:
+            latest[:] = [snapshot]
+            changed.set()
+
+        collector.subscribe(see)
+        self._closing.append(collector.stop)
+        try:
+            await collector.start()
+            while True:
+                await changed.wait()
+                changed.clear()
+                yield latest[0]
+        finally:
+            if collector.stop in self._closing:
+                self._closing.remove(collector.stop)
+            await collector.stop()
+
+    async def past(self, at: float | None = None) -> list[Snapshot]:
+        """The state that each daemon's logs come to at that time, in seconds since the epoch; None: where they end."""
+        return await asyncio.to_thread(self.read_past, at)
+
+    async def events(self, since: float | None = None, *, follow: bool = False) -> AsyncGenerator[Event, None]:
+        """What the logs and the driver tell, oldest first, from ``since`` on, in seconds since the epoch. ``follow``:
+        what comes too, and of the past only what ``since`` asks for; it ends when its reader does."""
+        events = await asyncio.to_thread(self.read_events, since, follow=follow)
+        told = events.told()
+
+        def read() -> tuple[list[Event], bool]:
+            """Some events, and whether there may be more."""
+            batch: list[Event] = []
+            for each in told:
+                if each is not None:
+                    batch.append(_with_daemon(*each))
+                if each is None or len(batch) >= _BATCH:
+                    return batch, True
+            return batch, False
+
+        more, reading = True, None
+        try:
+            while more:
+                reading = asyncio.ensure_future(asyncio.to_thread(read))
+                batch, more = await asyncio.shield(reading)
+                for event in batch:
+                    yield event
+        finally:
+            if reading is not None and not reading.done():
+                await asyncio.wait([reading])  # its thread is in the midst of a log; it looks up within a moment
+            events.close()
+
+    def read_past(self, at: float | None = None) -> list[Snapshot]:
+        """:meth:`past`, for a caller that may wait."""
+        from mpstui.history.node import past
+
+        return past(self._places(None), at)
+
+    def read_events(self, since: float | None = None, *, follow: bool = False) -> Events:
+        """:meth:`events`, for a caller that may wait."""
+        return Events(self._logs(), since, follow)
+
+    # Changing.
+
+    async def preview(self, request: Request) -> Preview:
+        """What the request would do, worked out from what the node is now; nothing is sent that changes it. Raises
+        ValueError where there is no such operation."""
+        return (await self._previewed(_operation(request), request))[1]
+
+    async def do(self, request: Request, progress: Callable[[str], None] = lambda text: None) -> Result:
+        """Carry it out: checked, sent, read back, and written to the audit log. Nobody is asked: who wants to know whom
+        it hits looks at :meth:`preview` before. A refusal is a result too; ``result.done`` says whether it was done.
+        ``progress`` is told of each step. Raises ValueError where there is no such operation."""
+        operation, runner = _operation(request), self._acting()
+        wrong = None if runner.read_only else operation.wrong_value(request)
+        if wrong is not None:
+            return runner.refuse(request, str(wrong), wrong.status)
+        snapshot, _ = await self._previewed(operation, request)
+        return await runner.execute(request, snapshot, progress)
+
+    async def _previewed(self, operation: Operation, request: Request) -> tuple[Snapshot, Preview]:
+        """On a reading of what it needs; on a complete one where the logs alone would refuse it."""
+        need, runner = operation.needs(request), self._acting()
+        snapshot = await self._reader().once(need=need)
+        shown = runner.preview(request, snapshot)
+        if shown.error is not None and need is not None:
+            snapshot = await self._reader().once()
+            shown = runner.preview(request, snapshot)
+        return snapshot, shown
+
+    def _acting(self) -> Runner:
+        if self._runner is None:
+            from mpstui.config import load_config
+            from mpstui.operations.audit import AuditLog, default_path
+            from mpstui.operations.runner import Runner
+
+            read_only = load_config()[0].read_only if self._read_only is None else self._read_only
+            self._runner = Runner(self._reader(), AuditLog(default_path()), read_only=read_only)
+        return self._runner
+
+    # What it is made of.
+
+    def _sources(self) -> tuple[NodeSources, tuple[Path, ...]]:
+        return open_node(self._pipe_dirs)
+
+    def _make(self) -> Collector:
+        from mpstui.observe.watcher import Collector
+
+        sources, dirs = self._sources()
+        return Collector(dirs, sources, log_dirs=self._log_dirs, refresh=self._refresh)
+
+    def _reader(self) -> Collector:
+        if self._collector is None:
+            self._collector = self._make()
+            self._closing.append(self._collector.stop)
+        return self._collector
+
+    def _places(self, sources: NodeSources | None) -> list[LogPlace]:
+        from mpstui.history import node
+
+        return node.alone(self._log_dirs) if self._alone else node.of_node(self._pipe_dirs, self._log_dirs, sources)
+
+    def _logs(self) -> NodeLogs:
+        from mpstui.history.node import NodeLogs
+
+        try:
+            sources = None if self._alone else self._sources()[0]
+        except UnusableNode:
+            sources = None
+        return NodeLogs(self._places(sources), sources)
+
+
+class Events(Iterator[Event]):
+    """The events that :meth:`Node.events` reads, one after the other; it gives the logs back at its end, and when it is
+    closed."""
+
+    def __init__(self, logs: NodeLogs, since: float | None, follow: bool) -> None:
+        self._logs = logs
+        self._told = self._read(since, follow)
+
+    @property
+    def trouble(self) -> tuple[str, ...]:
+        """Why some of the logs could not be read."""
+        return self._logs.trouble
+
+    def told(self) -> Iterator[tuple[Event, Path | None] | None]:
+        """Each event as its log tells it, with its daemon's pipe directory; and None whenever there is no more at
+        present. For who reads millions of them, or has something else to do meanwhile."""
+        return self._told
+
+    def _read(self, since: float | None, follow: bool) -> Generator[tuple[Event, Path | None] | None, None, None]:
+        try:
+            yield from self._logs.told(since, follow=follow)
+        finally:
+            self._logs.close()
+
+    def __next__(self) -> Event:
+        while (told := next(self._told)) is None:
+            pass
+        return _with_daemon(*told)
+
+    def close(self) -> None:
+        """Reads no more."""
+        self._told.close()
+        self._logs.close()
+
+
+def _with_daemon(event: Event, daemon: Path | None) -> Event:
+    return event if daemon is None or event.pipe_dir is not None else event._replace(pipe_dir=daemon)
+
+
+class Node:
+    """An open node, for a program without an event loop. See :class:`AsyncNode` for each method."""
+
+    def __init__(self, node: AsyncNode) -> None:
+        self._node = node
+        self._loop = asyncio.new_event_loop()
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        try:
+            return self._loop.run_until_complete(work)
+        finally:
+            work.close()
+
+    def close(self) -> None:
+        """Ends everything that was begun; ``with`` does it."""
+        if self._loop.is_closed():
+            return
+        try:
+            self._run(self._node.close())
+            self._run(self._loop.shutdown_asyncgens())
+            self._run(self._loop.shutdown_default_executor())
+        finally:
+            self._loop.close()
+
+    def snapshot(self, *, complete: bool = False) -> Snapshot:
+        """See :meth:`AsyncNode.snapshot`."""
+        return self._run(self._node.snapshot(complete=complete))
+
+    def watch(self) -> Iterator[Snapshot]:
+        """See :meth:`AsyncNode.watch`. It watches while it is asked for the next one."""
+        stream = self._node.watch()
+
+        async def following() -> Snapshot:
+            return await anext(stream)
+
+        try:
+            while True:
+                yield self._run(following())
+        finally:
+            if not self._loop.is_closed():
+                self._run(stream.aclose())
+
+    def past(self, at: float | None = None) -> list[Snapshot]:
+        """See :meth:`AsyncNode.past`."""
+        return self._node.read_past(at)
+
+    def events(self, since: float | None = None, *, follow: bool = False) -> Events:
+        """See :meth:`AsyncNode.events`. Raises UnreadableNodeError where no log can be read."""
+        return self._node.read_events(since, follow=follow)
+
+    def preview(self, request: Request) -> Preview:
+        """See :meth:`AsyncNode.preview`."""
+        return self._run(self._node.preview(request))
+
+    def do(self, request: Request, progress: Callable[[str], None] = lambda text: None) -> Result:
+        """See :meth:`AsyncNode.do`."""
+        return self._run(self._node.do(request, progress))

@@ -1,0 +1,163 @@
+"""The logs of a node: which there are, whose they are, and their events in order, with those of the driver."""
+
+from __future__ import annotations
+
+import heapq
+import os
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from mpstui.core.faults import xids_of
+from mpstui.core.model import Event, Snapshot
+from mpstui.history.bywhom import KINDS, AuditTrail
+from mpstui.history.postmortem import state_at
+from mpstui.history.reader import LogHistory, People
+from mpstui.observe.discovery import discover
+from mpstui.observe.logs import Owners, UnreadableLogError, UnreadableNodeError
+from mpstui.observe.sources import NodeSources, ProcessSource
+from mpstui.observe.state import with_xids
+from mpstui.operations.audit import default_path
+
+_LOOK: Final = 0.2
+"""Seconds between two looks at logs in which nothing happens."""
+_TOUCHED: Final = KINDS | {"xid", "fatal_fault"}
+"""Kinds to which other events, or the audit log, have something to add."""
+Told = tuple[Event, Path | None]
+"""An event and the pipe directory of its daemon; None where it is the driver's word."""
+
+
+class LogPlace(NamedTuple):
+    """A log directory, with whom its daemon is known to be."""
+
+    log_dir: Path
+    pipe_dir: Path | None = None
+    owners: Owners | None = None
+    """Whose logs are believed; None: somebody asked to have this directory read, whosever it is."""
+    people: People | None = None
+    """Whom to ask for processes, where its PIDs are known to be those of here."""
+
+
+def alone(log_dirs: Sequence[Path]) -> list[LogPlace]:
+    """Directories that are to be read by themselves, of whatever node."""
+    return [LogPlace(log_dir) for log_dir in log_dirs]
+
+
+def of_node(pipe_dirs: Sequence[Path], log_dirs: Sequence[Path], sources: NodeSources | None) -> list[LogPlace]:
+    """Those of the node's daemons. ``sources``: who processes are is asked there."""
+    places = [place for place in discover(pipe_dirs, log_dirs) if place.log_dir is not None]
+    here: frozenset[int] = frozenset()
+    if sources is not None:
+        here = _namespaces(sources.processes, [place.daemon.pid for place in places if place.daemon is not None])
+    people = sources.processes.facts if sources is not None else None
+    return [
+        LogPlace(
+            place.log_dir,
+            place.pipe_dir,
+            place.log_owners,
+            people
+            if place.daemon is not None and place.daemon.pid in here and place.pids_are_ours is not False
+            else None,
+        )
+        for place in places
+        if place.log_dir is not None
+    ]
+
+
+def _namespaces(processes: ProcessSource, daemons: Sequence[int]) -> frozenset[int]:
+    """Those of the daemons whose PIDs are those of this PID namespace; in a log of any other one, a number is somebody
+    else here (fact 14)."""
+    facts = processes.facts([*daemons, os.getpid()])
+    own = facts.get(os.getpid())
+    mine = own.pid_namespace if own is not None else None
+    return frozenset(pid for pid in daemons if mine is not None and pid in facts and facts[pid].pid_namespace == mine)
+
+
+class NodeLogs:
+    """The logs of these places, opened; to be closed. Raises UnreadableNodeError where none can be read."""
+
+    def __init__(self, places: Sequence[LogPlace], sources: NodeSources | None = None) -> None:
+        """``sources``: what the driver says of faults is told too."""
+        self._histories: list[LogHistory] = []
+        self._sources = sources
+        errors: list[UnreadableLogError] = []
+        for place in places:
+            try:
+                self._histories.append(LogHistory(*place))
+            except UnreadableLogError as error:
+                errors.append(error)
+        if not self._histories:
+            raise UnreadableNodeError(errors)
+        self.trouble: tuple[str, ...] = (
+            *map(str, errors),
+            *(text for each in self._histories for text in each.trouble),
+        )
+        """Why some of them could not be read."""
+
+    def close(self) -> None:
+        """Gives the files back."""
+        for history in self._histories:
+            history.close()
+
+    def told(self, since: float | None = None, *, follow: bool = False) -> Iterator[Told | None]:
+        """Events from ``since`` on, oldest first, each once, with the author of a change and the Xids of a fault in its
+        values. ``follow``: those to come too, and None whenever there is no more at present. May be used once."""
+        driver = self._sources.xids() if self._sources is not None and self._sources.xids is not None else None
+        trail = AuditTrail(default_path())
+        # Without it what was there before is not of interest to who follows, but it explains what comes.
+        since = since if since is not None or not follow else time.time()
+        try:
+            xids = [xid.event() for xid in driver.past()] if driver is not None else []
+            past: Iterator[Told] = ((xid, None) for xid in tuple(xids) if since is None or (xid.time or 0.0) >= since)
+            streams = [_named(history, since) for history in self._histories]
+            if len(streams) > 1 or xids:
+                merged: Iterator[Told] = heapq.merge(*streams, past, key=lambda told: told[0].time or 0.0)
+            else:
+                merged = streams[0]
+            for told in merged:
+                yield _completed(told, xids, trail) if told[0].kind in _TOUCHED else told
+            if not follow:
+                return
+            tails = [(history, history.follow()) for history in self._histories]
+            while True:
+                for history, tail in tails:
+                    for event in tail:
+                        if event is None:
+                            break
+                        yield _completed((event, history.daemon), xids, trail)
+                yield None
+                if driver is None:
+                    time.sleep(_LOOK)
+                    continue
+                for xid in driver.wait(_LOOK):
+                    yield _completed((xid.event(), None), xids, trail)
+        finally:
+            if driver is not None:
+                driver.close()
+
+
+def _named(history: LogHistory, since: float | None) -> Iterator[Told]:
+    for event in history.events(since):
+        yield event, history.daemon
+
+
+def _completed(told: Told, xids: list[Event], trail: AuditTrail) -> Told:
+    """With the author of a change, and the Xids of a fault; an Xid is kept for the faults that are told after it."""
+    event, daemon = told
+    if event.kind == "xid":
+        xids.append(event)
+    elif event.kind == "fatal_fault":
+        event = with_xids(event, (xid.values["xid"] for xid in xids_of(event.time, xids)))
+    named = trail.named(event)
+    return told if named is told[0] else (named, daemon)
+
+
+def past(places: Sequence[LogPlace], at: float | None) -> list[Snapshot]:
+    """The state that each place's logs come to at that time. Raises UnreadableNodeError."""
+    if not places:
+        raise UnreadableNodeError(())
+    try:
+        return [state_at(place.log_dir, at, place.owners) for place in places]
+    except UnreadableLogError as error:
+        raise UnreadableNodeError((error,)) from None

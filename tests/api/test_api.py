@@ -1,0 +1,218 @@
+"""The Python interface: what it gives on a simulated node, and what importing it does not bring."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import aclosing, closing
+from pathlib import Path
+
+import pytest
+
+import mpstui.api
+from mpstui.operations.registry import OPERATIONS
+from mpstui.sim import SimNode
+
+PAGE = Path(__file__).parents[2] / "docs" / "api.md"
+EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+
+
+@pytest.fixture(autouse=True)
+def audit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("MPSTUI_AUDIT_LOG", str(tmp_path / "audit.jsonl"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    return tmp_path / "audit.jsonl"
+
+
+@pytest.fixture
+def simulated() -> Iterator[SimNode]:
+    running = SimNode.start(Path(tempfile.mkdtemp(prefix="mpstui-api-")))
+    yield running
+    running.stop()
+
+
+def test_importing_it_brings_nothing_of_a_screen() -> None:
+    program = (
+        "import sys, mpstui.api; "
+        "print(*sorted(m for m in sys.modules if m.split('.')[0] in {'textual', 'rich', 'mpstui'}))"
+    )
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120)
+    modules = told.stdout.split()
+    assert "mpstui.api" in modules
+    assert not [m for m in modules if m.startswith(("textual", "rich", "mpstui.ui", "mpstui.cli"))]
+
+
+def test_using_it_brings_nothing_of_a_screen_either(simulated: SimNode, tmp_path: Path) -> None:
+    program = f"""
+import sys, mpstui.api
+with mpstui.api.open([{str(simulated.pipe_dir)!r}]) as node:
+    snapshot = node.snapshot()
+    mpstui.api.to_json(snapshot)
+    list(node.events())
+    node.past()
+    next(node.watch())
+    request = mpstui.api.Request("set_client_priority", snapshot.daemons[0].pipe_dir, "1")
+    assert node.do(request).done
+print(*[m for m in sys.modules if m.split('.')[0] in {{'textual', 'rich'}}])
+"""
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert (told.returncode, told.stdout.split()) == (0, []), told.stderr
+
+
+def test_every_name_is_there_and_told_of() -> None:
+    assert mpstui.api.__all__ == sorted(mpstui.api.__all__)
+    for name in mpstui.api.__all__:
+        assert getattr(mpstui.api, name).__doc__
+
+
+@pytest.mark.parametrize("number", range(len(EXAMPLES)))
+def test_each_example_of_the_page_runs(number: int, tmp_path: Path) -> None:
+    program = tmp_path / "example.py"
+    program.write_text(EXAMPLES[number])
+    told = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=120)
+    assert told.returncode == 0, told.stderr
+    assert told.stdout.strip()
+
+
+def test_there_are_examples_of_everything() -> None:
+    text = "".join(EXAMPLES)
+    assert all(f".{name}(" in text for name in ("open", "snapshot", "watch", "events", "preview", "do", "to_json"))
+
+
+def test_a_client_that_comes_is_seen(simulated: SimNode) -> None:
+    with mpstui.api.open([simulated.pipe_dir]) as node:
+        assert not list(node.snapshot().daemons[0].clients())
+        client = simulated.spawn("busy", user="alice")
+        (found,) = node.snapshot().daemons[0].clients()
+        assert (found.pid, found.user) == (client.pid, "alice")
+        client.tell("exit")
+
+
+def test_what_changes_is_told_to_who_watches(simulated: SimNode) -> None:
+    with mpstui.api.open([simulated.pipe_dir], refresh=0.1) as node, closing(node.watch()) as seen:
+        next(s for s in seen if s.daemons and s.daemons[0].health == "ok")
+        client = simulated.spawn("busy", user="alice")
+        after = next(s for s in seen if any(c.pid == client.pid for d in s.daemons for c in d.clients()))
+        assert after.source == "simulated"
+        client.tell("exit")
+
+
+def test_events_are_told_once_with_their_daemon(simulated: SimNode) -> None:
+    client = simulated.spawn("busy", user="alice")
+    with mpstui.api.open([simulated.pipe_dir]) as node:
+        events = list(node.events())
+        came = [e for e in events if e.kind == "client_connected" and e.pid == client.pid]
+        assert len(came) == 1
+        assert came[0].pipe_dir == simulated.pipe_dir
+        assert mpstui.api.to_json(came[0])["daemon"] == str(simulated.pipe_dir)
+        with closing(node.events(follow=True)) as following:
+            client.tell("exit")
+            gone = next(e for e in following if e.kind == "client_disconnected")
+            assert gone.pid == client.pid
+
+
+def test_logs_alone_are_read_of_whatever_node(simulated: SimNode) -> None:
+    log_dir = simulated.log_dir
+    with mpstui.api.open(log_dirs=[log_dir]) as node:
+        assert any(e.kind == "daemon_started" for e in node.events())
+        (past,) = node.past()
+        assert past.daemons[0].pipe_dir == simulated.pipe_dir
+
+
+def test_a_change_is_read_back_and_written_down(simulated: SimNode, audit: Path) -> None:
+    request = mpstui.api.Request("set_active_thread_percentage", simulated.pipe_dir, "25")
+    steps: list[str] = []
+    with mpstui.api.open([simulated.pipe_dir]) as node:
+        assert node.preview(request).error is None
+        result = node.do(request, steps.append)
+        assert result.done, result
+        assert node.snapshot().daemons[0].default_active_thread_percentage == 25.0
+    assert "set_active_thread_percentage" in audit.read_text()
+
+
+def test_a_wrong_value_is_a_result_and_sends_nothing(simulated: SimNode) -> None:
+    request = mpstui.api.Request("set_active_thread_percentage", simulated.pipe_dir, "250")
+    with mpstui.api.open([simulated.pipe_dir]) as node:
+        result = node.do(request)
+        assert (result.done, result.status) == (False, mpstui.api.ExitStatus.USAGE)
+
+
+def test_what_can_be_asked_for_is_told(simulated: SimNode) -> None:
+    assert mpstui.api.operations().keys() == {each.id for each in OPERATIONS}
+    with mpstui.api.open([simulated.pipe_dir]) as node:
+        for ask in (node.do, node.preview):
+            with pytest.raises(ValueError, match="there is no operation 'nonsense'"):
+                ask(mpstui.api.Request("nonsense", simulated.pipe_dir))
+
+
+def test_a_change_costs_what_it_costs_from_the_command_line(simulated: SimNode) -> None:
+    def sent() -> int:
+        return (simulated.log_dir / "control.log").read_text(errors="replace").count("Cmd:")
+
+    client, before = simulated.spawn("busy", user="alice"), sent()
+    with mpstui.api.open([simulated.pipe_dir]) as node:
+        assert node.do(mpstui.api.Request("set_active_thread_percentage", simulated.pipe_dir, "25")).done
+    assert 2 <= sent() - before <= 4
+    client.tell("exit")
+
+
+def test_read_only_changes_nothing(simulated: SimNode, tmp_path: Path) -> None:
+    request = mpstui.api.Request("set_active_thread_percentage", simulated.pipe_dir, "25")
+    with mpstui.api.open([simulated.pipe_dir], read_only=True) as node:
+        assert node.do(request).status == mpstui.api.ExitStatus.REFUSED_BY_SAFETY_RULE
+    (tmp_path / "config" / "mpstui").mkdir(parents=True)
+    (tmp_path / "config" / "mpstui" / "config.toml").write_text("read_only = true\n")
+    with mpstui.api.open([simulated.pipe_dir]) as node:
+        assert node.do(request).status == mpstui.api.ExitStatus.REFUSED_BY_SAFETY_RULE
+        assert node.snapshot().daemons[0].default_active_thread_percentage == 100.0
+
+
+async def test_the_same_with_an_event_loop(simulated: SimNode) -> None:
+    client = simulated.spawn("busy", user="alice")
+    async with mpstui.api.open([simulated.pipe_dir]) as node:
+        (found,) = (await node.snapshot()).daemons[0].clients()
+        assert found.pid == client.pid
+        async with aclosing(node.watch()) as seen:
+            assert (await anext(seen)).daemons
+        assert [e.pid async for e in node.events() if e.kind == "client_connected"] == [client.pid]
+        assert (await node.past())[0].daemons
+        request = mpstui.api.Request("set_client_priority", simulated.pipe_dir, "1")
+        assert (await node.do(request)).done
+    client.tell("exit")
+
+
+async def test_who_follows_events_can_be_ended(simulated: SimNode) -> None:
+    came = asyncio.Event()
+
+    async def follow(node: mpstui.api.AsyncNode) -> None:
+        async for event in node.events(0, follow=True):
+            if event.kind == "client_connected":
+                came.set()
+
+    async with mpstui.api.open([simulated.pipe_dir]) as node:
+        following = asyncio.create_task(follow(node))
+        await asyncio.to_thread(lambda: simulated.spawn("busy", user="alice").tell("exit"))
+        await asyncio.wait_for(came.wait(), 120)
+        following.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await following
+
+
+def test_what_cannot_be_opened_says_why(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="leave out pipe_dirs"):
+        mpstui.api.open([tmp_path], demo=True)
+    with pytest.raises(mpstui.api.UnusableNode, match="nonsense"), mpstui.api.open(demo="nonsense"):
+        pass
+    with mpstui.api.open(log_dirs=[tmp_path]) as node, pytest.raises(mpstui.api.UnreadableNodeError):
+        list(node.events())
+
+
+def test_a_demo_ends_with_its_block() -> None:
+    with mpstui.api.open(demo=True) as node:
+        place = node.snapshot().daemons[0].pipe_dir
+        assert place.exists()
+    assert not place.exists()
