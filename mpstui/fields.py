@@ -104,9 +104,46 @@ class View:
         lost = frozenset(key for server in servers if server.fault for key in server.fault.affected)
         return cls(snapshot, daemon, None, indices, lost, own)
 
+    @property
+    def steady(self) -> tuple[object, ...]:
+        """What is no part of the snapshot or of the daemon, and so mostly the same in the next view."""
+        return self.place, self.indices, self.lost, self.own, self.beside, self.with_limits
+
     def age(self, since: float | None) -> str:
         """``8s``, ``4m``: from then to the time of the snapshot."""
         return format_age(None if since is None else self.snapshot.time - since)
+
+
+class NotingView(View):
+    """A view that notes whether the snapshot or the daemon was looked at: what was made without them is the same in
+    every view whose :attr:`View.steady` is."""
+
+    __slots__ = ("_of", "looked")
+    _of: View
+    looked: bool
+
+    def __init__(self, view: View) -> None:
+        for name in ("place", "indices", "lost", "own", "beside", "with_limits"):
+            object.__setattr__(self, name, getattr(view, name))
+        self._note(view, False)
+
+    def _note(self, view: View, looked: bool) -> None:
+        object.__setattr__(self, "_of", view)
+        object.__setattr__(self, "looked", looked)
+
+    def begin(self) -> None:
+        """Nothing was looked at so far."""
+        object.__setattr__(self, "looked", False)
+
+    @property
+    def snapshot(self) -> Snapshot:
+        self._note(self._of, True)
+        return self._of.snapshot
+
+    @property
+    def daemon(self) -> Daemon | None:
+        self._note(self._of, True)
+        return self._of.daemon
 
 
 # Types: how a value is written, in JSON and as text, and what JSON Schema says of it.

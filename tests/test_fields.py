@@ -25,6 +25,7 @@ from mpstui.fields import (
     Detail,
     Field,
     Limit,
+    NotingView,
     Text,
     Thing,
     UnknownFieldError,
@@ -210,3 +211,45 @@ def test_what_is_known_is_shown_whatever_the_driver_has() -> None:
 def test_without_the_driver_s_number_it_is_this_driver() -> None:
     old = replace(daemon(), lacks=frozenset({"ps"}))
     assert (old.lacking("ps"), old.lacking("get_server_list")) == ("not in this driver", None)
+
+
+def test_a_view_notes_whether_a_cell_goes_by_what_the_next_snapshot_changes() -> None:
+    snapshot = node()
+    view = NotingView(View.of(snapshot, snapshot.daemons[0]))
+    looked = []
+    for each in (*CLIENT.columns(), MADE_UP):
+        view.begin()
+        assert each.cell(client(0), view, 20) == each.cell(client(0), View.of(snapshot, snapshot.daemons[0]), 20)
+        looked += [each.id] * view.looked
+    assert {"start_time", "luck"} <= set(looked)
+    assert {"pid", "user", "command", "state", "device_uuids", "cpu_percent"}.isdisjoint(looked)
+
+
+async def test_rows_that_are_as_they_were_are_not_worked_out_again() -> None:
+    """Counted: of a client that has not changed only what goes by the snapshot or the daemon is asked for again."""
+    counted: list[str] = []
+    snapshot = node()
+
+    def counting(each: Field[Client]) -> Field[Client]:
+        column = each.column
+        if column is None:
+            return each
+
+        def cell(c: Client, v: View, n: int) -> Any:
+            counted.append(each.id)
+            return each.cell(c, v, n)
+
+        return replace(each, column=replace(column, cell=cell))
+
+    panel = ClientsPanel
+    before = panel.THING
+    panel.THING = replace(CLIENT, fields=tuple(counting(each) for each in CLIENT.fields))
+    try:
+        async with make_app(snapshot).run_test(size=LARGE) as pilot:
+            await push(pilot, replace(snapshot, host="one"))
+            counted.clear()
+            await push(pilot, replace(snapshot, host="another"))
+            assert "start_time" in counted
+            assert {"pid", "user", "command", "cpu_percent"}.isdisjoint(counted)
+    finally:
+        panel.THING = before

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from mpstui.control.answer import Outcome
@@ -54,8 +54,7 @@ def shared_devices(daemons: Sequence[Daemon]) -> Iterator[Problem]:
             for uuid in set(daemon.ordinals.values()):
                 serving.setdefault(uuid, []).append(daemon)
     for uuid, found in sorted(serving.items()):
-        busy = [d for d in found if any(uuid in client.device_uuids for client in d.clients())]
-        if len(found) > 1 and busy:
+        if len(found) > 1 and any(uuid in client.device_uuids for daemon in found for client in daemon.clients()):
             places = ", ".join(path_text(daemon.pipe_dir) for daemon in found)
             text = f"{len(found)} daemons serve it ({places}); their clients do not run at the same time."
             remedy = "Give each daemon devices of its own with CUDA_VISIBLE_DEVICES, by UUID."
@@ -172,14 +171,14 @@ def outside_pids(sample: NvmlSample | None, states: Iterable[DaemonState]) -> se
 
 
 def outside_clients(
-    sample: NvmlSample | None, states: Iterable[DaemonState], daemons: Iterable[Daemon], facts: Facts
+    sample: NvmlSample | None, pids: Iterable[int], daemons: Iterable[Daemon], facts: Facts
 ) -> tuple[OutsideClient, ...]:
-    """Processes that compute on a device of a running daemon without MPS, each with the likely reason."""
+    """Those of ``pids`` that compute on a device of a running daemon without MPS, each with the likely reason."""
     found: list[OutsideClient] = []
     running = [daemon for daemon in daemons if daemon.health in {"ok", "held", "blocked"} and daemon.ordinals]
     if sample is None or not running:
         return ()
-    for pid in sorted(outside_pids(sample, states)):
+    for pid in sorted(pids):
         known = facts.get(pid)
         if known is None or _SERVER_PROGRAM in (known.command or ""):
             continue
@@ -381,11 +380,12 @@ def find_problems(
     devices: Sequence[Device],
     nvml_detail: str | None,
     outside: Sequence[OutsideClient] = (),
+    of_daemon: Callable[[Daemon], Iterable[Problem]] | None = None,
 ) -> tuple[Problem, ...]:
-    """All problems, the worst first."""
+    """All problems, the worst first. ``of_daemon`` stands in for :func:`problems_of`, for whoever keeps its answers."""
     found: list[Problem] = []
     for daemon in daemons:
-        found += _of_daemon(daemon)
+        found += (of_daemon or problems_of)(daemon)
     found += _of_devices(devices)
     found += _of_outside(outside)
     found += shared_devices(daemons)
@@ -396,7 +396,8 @@ def find_problems(
     return tuple(sorted(found, key=lambda problem: order[problem.severity]))
 
 
-def _of_daemon(daemon: Daemon) -> Iterable[Problem]:
+def problems_of(daemon: Daemon) -> Iterable[Problem]:
+    """What an admin should know of a daemon, its servers and its clients."""
     subject = path_text(daemon.pipe_dir)
     if daemon.health != "ok":
         yield Problem(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Generic, Literal, TypeVar, cast
 
 from mpstui.control.answer import Answer, Outcome
 from mpstui.control.protocol import Capabilities
@@ -18,6 +18,7 @@ from mpstui.core.model import (
     Daemon,
     Device,
     Event,
+    Problem,
     ProcessKey,
     Server,
     Snapshot,
@@ -46,6 +47,7 @@ from mpstui.observe.problems import (
     outside_clients,
     outside_pids,
     pending_clients,
+    problems_of,
     server_fault,
     start_failures,
 )
@@ -53,12 +55,10 @@ from mpstui.observe.sources import NvmlSample, ProcessFacts
 from mpstui.observe.state import ClientRecord, DaemonState, EventLog, Origin, ServerRecord
 from mpstui.observe.xid import Xid
 
-# How many contexts each device holds; pure.
 
-
-def contexts_by_device(states: Iterable[DaemonState]) -> Counter[str]:
-    """By UUID; a context whose device is not known is not counted."""
-    clients = (c for state in states for server in state.servers.values() for c in server.clients.values())
+def contexts_by_device(state: DaemonState) -> Counter[str]:
+    """How many contexts each device holds, by UUID; a context whose device is not known is not counted."""
+    clients = (client for server in state.servers.values() for client in server.clients.values())
     return Counter(uuid for client in clients for uuid in client.contexts.values() if uuid is not None)
 
 
@@ -67,10 +67,32 @@ def contexts_by_device(states: Iterable[DaemonState]) -> Counter[str]:
 
 Watch = Literal["logs", "polling", "none"]
 T = TypeVar("T")
-_Made = tuple[tuple[object, ...], Client]
-"""A client, and all that it was made of."""
 _CPU_INTERVAL = 0.5
 """Seconds under which a CPU percentage would be noise: the kernel counts in hundredths."""
+
+
+class _Kept(Generic[T]):
+    """What was made last: the same object until what it is made of is another."""
+
+    __slots__ = ("_made", "_of")
+
+    def __init__(self) -> None:
+        self._of: tuple[object, ...] | None = None
+        self._made: T | None = None
+
+    def get(self, of: tuple[object, ...], make: Callable[[], T]) -> T:
+        """``of``: all that ``make`` goes by."""
+        if self._of != of:
+            self._made, self._of = make(), of
+        return cast("T", self._made)
+
+
+@dataclass(slots=True)
+class _Made:
+    """A client, and all that it was made of but for its share of a CPU."""
+
+    of: tuple[object, ...]
+    client: Client
 
 
 @dataclass(slots=True)
@@ -93,6 +115,42 @@ class Watched:
     """What the events were told of its processes."""
     ours: set[ProcessKey] = field(default_factory=set)
     """Processes that were proved to be the ones that the daemon means; they stay so as long as they live."""
+    clients: dict[ProcessKey, _Made] = field(default_factory=dict)
+    learnt: int = 0
+    """Grows whenever /proc or NVML tells something else of one of its processes."""
+    named: _Kept[frozenset[int]] = field(default_factory=_Kept)
+    proofless: _Kept[bool] = field(default_factory=_Kept)
+    contexts: _Kept[Counter[str]] = field(default_factory=_Kept)
+    daemon: _Kept[Daemon] = field(default_factory=_Kept)
+    problems: _Kept[tuple[Problem, ...]] = field(default_factory=_Kept)
+    steady: _Kept[frozenset[int]] = field(default_factory=_Kept)
+
+    @property
+    def known(self) -> tuple[object, ...]:
+        """What everything that is said of its processes goes by."""
+        return self.place, self.state.changes, self.learnt
+
+    def pids(self) -> frozenset[int]:
+        """The daemon, its servers and their clients, and who waits for a server or has lost it."""
+        return self.named.get((self.place, self.state.changes), self._pids)
+
+    def told_of(self) -> frozenset[int]:
+        """Clients whose end the logs tell: of a server in order, of a daemon that answers."""
+        state = self.state
+        told = self.watch == "logs" and state.blocked_by is None and state.quitting_since is None
+        if not told or self.probe is None or self.probe.outcome is not Outcome.OK:
+            return frozenset()
+        return self.steady.get((self.place, state.changes), self._told_of)
+
+    def _told_of(self) -> frozenset[int]:
+        servers = (s for s in self.state.servers.values() if s.status == "ACTIVE" and not s.ending)
+        return frozenset(pid for server in servers for pid, client in server.clients.items() if not client.ended)
+
+    def _pids(self) -> frozenset[int]:
+        state, daemon = self.state, self.place.daemon if self.place is not None else None
+        clients = (pid for server in state.servers.values() for pid in server.clients)
+        own = () if daemon is None else (daemon.pid,)
+        return frozenset((*own, *state.servers, *clients, *state.pending, *state.lost)) - {0}
 
 
 class NodeState:
@@ -111,8 +169,10 @@ class NodeState:
         self._cpu: dict[ProcessKey, tuple[float, float, float | None]] = {}
         self._last: Snapshot | None = None
         self._looked = False
-        self._clients: dict[tuple[Path, ProcessKey], _Made] = {}
-        self._seen: dict[tuple[Path, ProcessKey], _Made] = {}
+        self._listings = 0
+        """Grows whenever NVML lists other processes, or other memory of theirs."""
+        self._outside: _Kept[frozenset[int]] = _Kept()
+        self._unexplained: _Kept[frozenset[int]] = _Kept()
         self._kinds: tuple[object, ...] = ()
         self._shares: dict[tuple[object, ...], SmShare | None] = {}
         self._listed: frozenset[int] = frozenset()
@@ -132,7 +192,9 @@ class NodeState:
         for place in places:
             watched = self.watch(place.pipe_dir)
             before, watched.place = watched.place, place
-            watched.state.multiuser = place.multiuser
+            if watched.state.multiuser != place.multiuser:
+                watched.state.multiuser = place.multiuser
+                watched.state.changes += 1
             foreign = place.daemon is not None and place.uid not in {None, 0, os.geteuid()}
             self._events.hear(place.pipe_dir, place.uid if foreign else None)
             old = (before.state, before.daemon) if before else None
@@ -168,9 +230,30 @@ class NodeState:
             self._events.add(xid.event(), "driver", None)
 
     def set_sample(self, sample: NvmlSample) -> None:
+        self._learn(self._relisted(sample))
         self._sample = sample
         self._listed = frozenset(pid for listing in sample.mps_clients.values() for pid in listing)
         self._computing = frozenset(pid for listing in sample.processes.values() for pid in listing)
+
+    def _relisted(self, sample: NvmlSample) -> Collection[int] | None:
+        """Of which processes this sample says something else than the one before; None: maybe of all."""
+        before = self._sample
+        pairs = (
+            () if before is None else ((before.mps_clients, sample.mps_clients), (before.processes, sample.processes))
+        )
+        if before is not None and all(old == new for old, new in pairs):
+            return ()
+        self._listings += 1
+        if before is None or any(old.keys() != new.keys() for old, new in pairs):
+            return None
+        return {pid for old, new in pairs for uuid in new for pid, _ in old[uuid].items() ^ new[uuid].items()}
+
+    def _learn(self, pids: Collection[int] | None) -> None:
+        """There is something new to be told of these processes; None: of all."""
+        if pids is None or pids:
+            for watched in self.watched.values():
+                if pids is None or not watched.pids().isdisjoint(pids):
+                    watched.learnt += 1
 
     @property
     def lacks_rates(self) -> bool:
@@ -188,6 +271,10 @@ class NodeState:
     def unexplained(self, members: Mapping[str, Mapping[int, int | None]]) -> frozenset[int]:
         """Clients that NVML lists and no daemon is known to have, and clients with a context on a device whose list
         does not have them. A device whose list is not known is not in ``members``."""
+        changes = tuple((watched, watched.state.changes) for watched in self.watched.values())
+        return self._unexplained.get((members, changes), lambda: self._find_unexplained(members))
+
+    def _find_unexplained(self, members: Mapping[str, Mapping[int, int | None]]) -> frozenset[int]:
         listed = {pid for listing in members.values() for pid in listing}
         for watched in self.watched.values():
             for server in watched.state.servers.values():
@@ -205,18 +292,22 @@ class NodeState:
         Answers whether a daemon was there and is gone.
         """
         daemons, ended = self._daemon_pids(), False
+        news: set[int] = set()
         for pid in asked:
             new, old = facts.get(pid), self._facts.get(pid)
             if old is not None and (new is None or new.key != old.key):
                 self._events.left(pid, time)
                 self._gone(pid, old, new, time)
                 ended = ended or pid in daemons
+                news.add(pid)
             if new is None:
                 self._facts.pop(pid, None)
                 continue
-            self._count_cpu(new, time)
+            if self._count_cpu(new, time):
+                news.add(pid)
             if old is None or not new.alike(old):
                 self._facts[pid] = new
+                news.add(pid)
         for watched in self.watched.values():
             if watched.place is not None and watched.place.pids_are_ours:
                 for pid in ended_unseen(watched.state, asked, facts, not daemons.isdisjoint(facts)):
@@ -225,21 +316,33 @@ class NodeState:
         for pid in self._facts.keys() - wanted:
             self._cpu.pop(self._facts.pop(pid).key, None)
             self._events.left(pid, time)
-        for path, watched in self.watched.items():
-            self._tell_who(path, watched, self._facts_of(watched), time)
+            news.add(pid)
+        if not news:
+            return ended
+        self._learn(news)
         there = {known.key for known in self._facts.values()}
-        for watched in self.watched.values():
-            watched.ours &= there
+        for path, watched in self.watched.items():
+            if watched.told.keys() & news or not news.isdisjoint(watched.pids()):
+                self._tell_who(path, watched, self._facts_of(watched), time)
+                watched.ours &= there
         return ended
 
     def unproved(self) -> bool:
         """Whether there is a client whose process may be here, and nothing has told so far that it is."""
         return any(
-            pid in self._facts and record.namespace is None and self._joined(watched, pid) is None
+            watched.proofless.get(watched.known, lambda watched=watched: self._is_unproved(watched))  # type: ignore[misc]
             for watched in self.watched.values()
-            if watched.place is not None and watched.place.pids_are_ours
-            for server in watched.state.servers.values()
-            for pid, record in server.clients.items()
+        )
+
+    def _is_unproved(self, watched: Watched) -> bool:
+        return (
+            watched.place is not None
+            and bool(watched.place.pids_are_ours)
+            and any(
+                pid in self._facts and record.namespace is None and self._joined(watched, pid) is None
+                for server in watched.state.servers.values()
+                for pid, record in server.clients.items()
+            )
         )
 
     def _joined(self, watched: Watched, pid: int, *, client: bool = True) -> ProcessFacts | None:
@@ -282,12 +385,18 @@ class NodeState:
 
     def pids(self) -> set[int]:
         """Processes whose facts matter now. 0 is the number of a process that has none here."""
-        found = self.serving_pids()
-        for state in self._states():
-            found |= state.pending.keys() | state.lost.keys()
-            for server in state.servers.values():
-                found |= server.clients.keys()
-        return (found | outside_pids(self._sample, self._our_states())) - {0}
+        found = {0}.union(*(watched.pids() for watched in self.watched.values()), self._outside_pids())
+        return found - {0}
+
+    def _outside_pids(self) -> frozenset[int]:
+        of = self._listings, tuple(watched.known[:2] for watched in self.watched.values())
+        return self._outside.get(of, lambda: frozenset(outside_pids(self._sample, self._our_states())))
+
+    def resting(self, shown: Path) -> frozenset[int]:
+        """Clients of other daemons than this one, of whom the logs tell whatever matters but their share of a CPU."""
+        others = (watched.told_of() for path, watched in self.watched.items() if path != shown)
+        here = self.watched[shown].pids() if shown in self.watched else frozenset[int]()
+        return frozenset[int]().union(*others) - here
 
     def serving_pids(self) -> set[int]:
         """The daemons and their servers."""
@@ -314,6 +423,7 @@ class NodeState:
             known = watched.state.blocked_known
             if watched.state.blocked_by is not None and (known is None or (asked or now) > known):
                 watched.state.blocked_by = None  # a daemon that answers is not blocked, whatever its log says
+                watched.state.changes += 1
         elif answer.outcome is Outcome.ABSENT:
             watched.state.reset(now)
 
@@ -321,12 +431,10 @@ class NodeState:
         sample = self._sample
         devices = self._devices()
         by_uuid = {device.uuid: device for device in devices}
-        self._seen = {}
         self._kinds = tuple((device.uuid, device.compute_capability, device.sm_count) for device in devices)
         daemons = tuple(self._daemon(path, watched, by_uuid, time) for path, watched in self.watched.items())
-        self._clients = self._seen
         nvml = sample.error if sample else None
-        outside = outside_clients(sample, self._our_states(), daemons, self._facts)
+        outside = outside_clients(sample, self._outside_pids(), daemons, self._facts)
         last = self._last
         shown = Snapshot(
             time,
@@ -336,13 +444,16 @@ class NodeState:
             nvml,
             _kept(last.daemons if last else (), daemons),
             _kept(last.devices if last else (), devices),
-            _kept(last.problems if last else (), find_problems(daemons, devices, nvml, outside)),
+            _kept(last.problems if last else (), find_problems(daemons, devices, nvml, outside, self._problems)),
             self._events.events,
             outside,
             self._looked,
         )
         self._last = shown
         return shown
+
+    def _problems(self, daemon: Daemon) -> tuple[Problem, ...]:
+        return self.watched[daemon.pipe_dir].problems.get((daemon,), lambda: tuple(problems_of(daemon)))
 
     def only_device(self) -> str | None:
         """The UUID of the node's device, where there is exactly one and it is not cut into MIG instances."""
@@ -379,15 +490,19 @@ class NodeState:
                 self._tell(path, event, "derived", time)
             _forget_silence(watched, blocker)
 
-    def _count_cpu(self, facts: ProcessFacts, time: float) -> None:
+    def _count_cpu(self, facts: ProcessFacts, time: float) -> bool:
+        """Whether its share of a core is another one now."""
         if facts.cpu_seconds is None:
-            return
+            return False
         before = self._cpu.get(facts.key)
         if before is None or time < before[0]:  # the clock was set back
             self._cpu[facts.key] = time, facts.cpu_seconds, None
-        elif time - before[0] >= _CPU_INTERVAL:
-            used = 100 * (facts.cpu_seconds - before[1]) / (time - before[0])
-            self._cpu[facts.key] = time, facts.cpu_seconds, max(0.0, round(used, 1))
+            return before is not None
+        if time - before[0] < _CPU_INTERVAL:
+            return False
+        used = max(0.0, round(100 * (facts.cpu_seconds - before[1]) / (time - before[0]), 1))
+        self._cpu[facts.key] = time, facts.cpu_seconds, used
+        return used != before[2]
 
     def _devices(self) -> tuple[Device, ...]:
         if self._sample is None:
@@ -396,10 +511,28 @@ class NodeState:
         # One has told of its clients once it has answered, or by a log that reaches back to its start.
         if not running or any(w.answered_at is None and w.state.daemon_pid is None for w in running):
             return self._sample.devices
-        counts = contexts_by_device(w.state for w in running)
-        return tuple(replace(device, contexts=counts[device.uuid]) for device in self._sample.devices)
+        counts = [w.contexts.get((w.state.changes,), lambda w=w: contexts_by_device(w.state)) for w in running]  # type: ignore[misc]
+        return tuple(
+            replace(device, contexts=sum(count[device.uuid] for count in counts)) for device in self._sample.devices
+        )
 
     def _daemon(self, pipe_dir: Path, watched: Watched, devices: Mapping[str, Device], time: float) -> Daemon:
+        """The same object as before where nothing has changed that it is made of."""
+        driver = self._sample.driver_version if self._sample is not None else None
+        lacks = watched.capabilities.lacking(driver) if watched.capabilities is not None else frozenset[str]()
+        how = watched.probe, watched.answered_at, watched.watch, watched.watch_detail, watched.watch_remedy
+        of = (*watched.known, *how, watched.version, watched.past, driver, lacks, self._kinds)
+        return watched.daemon.get(of, lambda: self._make_daemon(pipe_dir, watched, devices, time, lacks, driver))
+
+    def _make_daemon(
+        self,
+        pipe_dir: Path,
+        watched: Watched,
+        devices: Mapping[str, Device],
+        time: float,
+        lacks: frozenset[str],
+        driver: str | None,
+    ) -> Daemon:
         place, state = watched.place, watched.state
         found = condition(place, watched.probe, state, watched.answered_at, past=watched.past)
         key = place.daemon if place else None
@@ -407,7 +540,7 @@ class NodeState:
         known = self._facts_of(watched)
         self._tell_who(pipe_dir, watched, known, time)
         defaults = state.defaults
-        driver = self._sample.driver_version if self._sample is not None else None
+        seen: dict[ProcessKey, _Made] = {}
         daemon = Daemon(
             pipe_dir=pipe_dir,
             log_dir=place.log_dir if place else None,
@@ -428,7 +561,7 @@ class NodeState:
             default_client_priority=defaults.priority,
             default_pinned_mem_limits=by_ordinal(defaults.memory, state.ordinals) or EMPTY,
             ordinals=state.ordinals or EMPTY,
-            servers=tuple(self._server(server, state, devices, known) for server in state.servers.values()),
+            servers=tuple(self._server(server, watched, devices, known, seen) for server in state.servers.values()),
             pending=pending_clients(state, known),
             start_failures=start_failures(state),
             environment=place.limits if place else EMPTY,
@@ -442,22 +575,30 @@ class NodeState:
             watch_remedy=watched.watch_remedy,
             simulated=self._source == "simulated",
             speaker=place.speaker if place else Speaker(),
-            lacks=watched.capabilities.lacking(driver) if watched.capabilities is not None else frozenset(),
+            lacks=lacks,
             driver=driver,
         )
+        watched.clients = seen
         return daemon if watched.past else _as_claimed(daemon)
 
     def _server(
         self,
         server: ServerRecord,
-        state: DaemonState,
+        watched: Watched,
         devices: Mapping[str, Device],
         known: Mapping[int, ProcessFacts],
+        seen: dict[ProcessKey, _Made],
     ) -> Server:
-        facts = known.get(server.pid)
-        clients = (
-            self._client(client, server, state, devices, known.get(client.pid)) for client in server.clients.values()
-        )
+        facts, state = known.get(server.pid), watched.state
+        inherited = inherited_memory(watched.place.limits if watched.place else EMPTY, state.ordinals)
+        limits = server.limits
+        given = (limits.percentage, tuple(limits.memory.items()), limits.memory_known)
+        of = (server.pid, *given, tuple(state.ordinals.items()), inherited, self._kinds)
+        clients = [
+            self._client(client, server, watched, devices, known.get(client.pid), inherited, of)
+            for client in server.clients.values()
+        ]
+        seen.update((made.client.key, made) for made in clients)
         return Server(
             key=facts.key if facts else ProcessKey(server.pid),
             uid=facts.uid if facts and facts.uid is not None else server.uid,
@@ -466,7 +607,7 @@ class NodeState:
             start_time=facts.start_time if facts and facts.start_time is not None else server.started,
             active_thread_percentage=server.limits.percentage,
             pinned_mem_limits=by_ordinal(server.limits.memory, state.ordinals) or EMPTY,
-            clients=tuple(sorted(clients, key=lambda client: client.pid)),
+            clients=tuple(sorted((made.client for made in clients), key=lambda client: client.key.pid)),
             ending=server.ending,
             fault=server_fault(server, known),
             clients_elsewhere=server.elsewhere,
@@ -476,25 +617,36 @@ class NodeState:
         self,
         client: ClientRecord,
         server: ServerRecord,
-        state: DaemonState,
+        watched: Watched,
         devices: Mapping[str, Device],
         facts: ProcessFacts | None,
-    ) -> Client:
-        key = facts.key if facts else ProcessKey(client.pid)
-        place = self.watched[state.pipe_dir].place
+        inherited: Mapping[str, int] | None,
+        of_server: tuple[object, ...],
+    ) -> _Made:
+        """``of_server``: what all its clients are made of."""
+        key, place = facts.key if facts else ProcessKey(client.pid), watched.place
         # NVML alone may know of it, where /proc shows nobody of that number.
         ours = facts is not None or (
             client.pid not in self._facts and (place is None or place.pids_are_ours is not False)
         )
-        cpu, memory = self._cpu.get(key), self._memory(client.pid) if ours else {}
+        memory = self._memory(client.pid) if ours else {}
         listed = self._is_listed(client.pid) if ours else None
-        stamp = (state, state.changes, server.pid, facts, cpu and cpu[2], memory, self._kinds, listed)
-        of = state.pipe_dir, key
-        made = self._clients.get(of)
-        if made is None or made[0] != stamp:
-            made = stamp, self._build(client, server, state, devices, facts, memory, listed)
-        self._seen[of] = made
-        return made[1]
+        counted = self._cpu.get(key)
+        cpu = counted[2] if counted is not None else None
+        limits = client.limits
+        told = (client.id, client.namespace, client.command, client.ended, client.asked, tuple(client.contexts.items()))
+        given = (limits.percentage, limits.priority, tuple(limits.memory.items()), limits.memory_known)
+        said = None if facts is not None and facts.command else self._said(client, watched)
+        of = (facts, memory, listed, said, *told, *given, of_server)
+        made = watched.clients.get(key)
+        if made is None or made.of != of:
+            built = self._build(
+                client, key, server, watched.state, devices, facts, memory, listed, cpu, inherited, said
+            )
+            return _Made(of, made.client if made is not None and made.client == built else built)
+        if made.client.cpu_percent != cpu:
+            return _Made(made.of, replace(made.client, cpu_percent=cpu))
+        return made
 
     def _is_listed(self, pid: int) -> bool | None:
         """Whether NVML has it among the clients of MPS; None where it does not tell of every device."""
@@ -507,29 +659,30 @@ class NodeState:
     def _build(
         self,
         client: ClientRecord,
+        key: ProcessKey,
         server: ServerRecord,
         state: DaemonState,
         devices: Mapping[str, Device],
         facts: ProcessFacts | None,
         memory: dict[str, int],
         listed: bool | None,
+        cpu: float | None,
+        inherited: Mapping[str, int] | None,
+        said: str | None,
     ) -> Client:
-        key = facts.key if facts else ProcessKey(client.pid)
-        place = self.watched[state.pipe_dir].place if state.pipe_dir in self.watched else None
-        inherited = inherited_memory(place.limits if place else EMPTY, state.ordinals)
         limits = effective(
             client.limits, server.limits, state.ordinals, facts.environment if facts else None, inherited
         )
         contexts = tuple(Context(id_, uuid) for id_, uuid in sorted(client.contexts.items()))
         share = self._share(limits.percentage, first_device(contexts, memory, devices))
-        built = Client(
+        return Client(
             key=key,
             server_pid=server.pid,
             id=client.id,
             start_time=facts.start_time if facts else None,
             uid=facts.uid if facts else None,
             user=facts.user if facts else None,
-            command=facts.command if facts and facts.command else self._said(client, state),
+            command=facts.command if facts and facts.command else said,
             pid_namespace=facts.pid_namespace if facts and facts.pid_namespace is not None else client.namespace,
             local=facts is not None,
             listed=listed,
@@ -537,7 +690,7 @@ class NodeState:
             state="TERMINATED" if client.ended else "ACTIVE" if contexts or memory else "INACTIVE",
             contexts=contexts,
             gpu_memory=memory or EMPTY,
-            cpu_percent=self._cpu[key][2] if key in self._cpu else None,
+            cpu_percent=cpu,
             active_thread_percentage=limits.percentage,
             sm_count=share.count if share else None,
             sm_count_estimated=share.estimated if share else False,
@@ -548,12 +701,10 @@ class NodeState:
             outdated_limits=limits.outdated,
             terminate_requested=client.asked or client.ended,
         )
-        before = self._clients.get((state.pipe_dir, key))
-        return before[1] if before is not None and before[1] == built else built
 
-    def _said(self, client: ClientRecord, state: DaemonState) -> str | None:
+    def _said(self, client: ClientRecord, watched: Watched) -> str | None:
         """The command that the daemon tells, behind the reason why nothing here is taken for the process."""
-        place, here = self.watched[state.pipe_dir].place, self._facts.get(client.pid)
+        place, here = watched.place, self._facts.get(client.pid)
         elsewhere = place is not None and place.pids_are_ours is False
         if elsewhere or (here is not None and client.namespace is not None):
             return f"({ANOTHER_NAMESPACE}) {client.command or ''}".rstrip()

@@ -7,7 +7,7 @@ import contextlib
 import math
 import socket
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -398,6 +398,8 @@ STARTING_TIME = 5.0
 """Seconds that a daemon may take from the first line of its log to being there."""
 IDENTITY_PATIENCE = 0.5
 """Seconds that a snapshot waits for /proc's word on processes that are new; a user directory may be slow."""
+UNSEEN = 10.0
+"""Seconds between two looks in /proc at clients that are not shown and of whom the logs tell whatever else matters."""
 BETWEEN_SAMPLES = 2 * GPM_SECONDS
 """Seconds between two readings of NVML that tell what is counted between them."""
 TOGETHER = 0.05
@@ -460,6 +462,8 @@ class Collector:
         self._dirty = False
         self._starting_until = -math.inf
         self._identified: frozenset[int] = frozenset()
+        self._shown: Path | None = None
+        self._all_due = -math.inf
         self._unidentified_since: float | None = None
 
     @property
@@ -502,6 +506,13 @@ class Collector:
                 watcher.schedule.ask_now(now)
                 watcher.step()
         self._wakeups.stir()
+
+    def look_at(self, pipe_dir: Path | None, /) -> None:
+        """Whose clients are shown; of the others /proc is read each ``UNSEEN`` seconds alone. None: any may be."""
+        if pipe_dir != self._shown:
+            self._shown, self._all_due = pipe_dir, -math.inf
+            if self._loop_task is not None:
+                self._job("facts", self._read_facts)
 
     async def start(self) -> None:
         """Starts watching; answers at once, the first snapshot follows as soon as there is something to show."""
@@ -732,14 +743,19 @@ class Collector:
             self._wakeups.stir()
 
     async def _read_facts(self) -> None:
-        pids = self._node.pids()
-        if not pids:
+        there, now = self._node.pids(), self._monotonic()
+        if not there:
             return
+        pids: Collection[int] = there
+        if self._shown is not None and now < self._all_due:
+            pids = there - (self._node.resting(self._shown) & self._identified)
+        else:
+            self._all_due = now + UNSEEN
         facts = await self._files.call(lambda: self._sources.processes.facts(pids))
         if self._node.set_facts(pids, facts, self._clock()):
             self._next["discovery"] = self._monotonic()
             self._wakeups.stir()
-        self._identified = frozenset(pids)
+        self._identified = (self._identified & there) | frozenset(pids)
         self._watch_exits()
         self._touch()
 

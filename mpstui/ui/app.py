@@ -236,7 +236,9 @@ class MpsTuiApp(WritingApp[int]):
             return
         if self.screen is self.overview:
             self.overview.apply(snapshot, self._paused_at)
-        elif snapshot is not None and (update := getattr(self.screen, "update_snapshot", None)) is not None:
+            return
+        self.look_at(None)
+        if snapshot is not None and (update := getattr(self.screen, "update_snapshot", None)) is not None:
             update(snapshot)
 
     @property
@@ -257,6 +259,9 @@ class MpsTuiApp(WritingApp[int]):
         else:
             self._paused_at = None
         self._show(newest)
+
+    def look_at(self, pipe_dir: Path | None) -> None:
+        self.collector.look_at(pipe_dir)
 
     def refresh_now(self, pipe_dir: Path | None) -> None:
         self.collector.request_refresh(pipe_dir)

@@ -27,6 +27,9 @@ class Collector(Protocol):
     def request_refresh(self, pipe_dir: Path | None = None, /) -> None:
         """Ask the daemon, or all of them, now instead of when something is seen to change."""
 
+    def look_at(self, pipe_dir: Path | None, /) -> None:
+        """Whose clients are shown: what nobody sees is read more rarely. None: any may be."""
+
 
 class Runner(Protocol):
     """The registry of actions with their safety rules."""
@@ -53,6 +56,9 @@ class Host(Protocol):
     def catch_up(self) -> None: ...
 
     def refresh_now(self, pipe_dir: Path | None) -> None: ...
+
+    def look_at(self, pipe_dir: Path | None) -> None:
+        """The daemon whose clients are shown."""
 
     def open_details(self, kind: str, identity: Hashable) -> None: ...
 

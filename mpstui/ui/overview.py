@@ -153,6 +153,8 @@ class Overview(WithTrouble):
         with self.app.batch_update():
             self._arrange()
             self._fill()
+        if self.app.screen is self:
+            self._host.look_at(self.daemon.pipe_dir if self.daemon else None)
 
     def _fill(self) -> None:
         snapshot, daemon = self._snapshot, self.daemon

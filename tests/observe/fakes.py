@@ -108,10 +108,13 @@ class FakeNvml:
 
     def sample(self) -> NvmlSample:
         self.gate.wait(120)
-        return NvmlSample(1.0, "580", (Device(UUID, index=0, sm_count=132),), mps_clients=dict(self.members))
+        return NvmlSample(1.0, "580", (Device(UUID, index=0, sm_count=132),), mps_clients=self._members())
 
     def membership(self):
         self.gate.wait(120)
+        return self._members()
+
+    def _members(self) -> dict[str, dict[int, int | None]]:
         return {uuid: dict(found) for uuid, found in self.members.items()}
 
     def close(self) -> None:

@@ -400,3 +400,41 @@ async def test_before_it_has_looked_no_daemon_means_nothing(tmp_path):
     await node.until(lambda: node.seen[-1].looked)
     assert node.seen[-1].daemons
     await node.collector.stop()
+
+
+async def test_a_client_that_nobody_sees_is_looked_up_more_rarely_and_at_once_when_it_is_shown(node, tmp_path):
+    node.processes.living = {480, 634, 643}
+    await node.settled()
+    asked: list[set[int]] = []
+    facts = node.processes.facts
+    node.processes.facts = lambda pids: (asked.append(set(pids)), facts(pids))[1]
+    node.collector.look_at(tmp_path / "another")
+    await node.pass_time(40)
+    seconds, seen = len(asked), sum(643 in pids for pids in asked)
+    assert 35 <= seconds <= 45, "the daemon and its server are looked at each second all the same"
+    assert all({480, 634} <= pids for pids in asked)
+    assert 4 <= seen <= 6
+    asked.clear()
+    node.collector.look_at(node.folder)
+    await node.until(lambda: asked)
+    assert 643 in asked[0]
+    await node.pass_time(10)
+    assert all(643 in pids for pids in asked)
+    node.collector.look_at(tmp_path / "another")
+    node.connect(700)  # one that is new is identified at once
+    await node.until(lambda: 700 in {c.pid for c in node.daemon.clients()})
+    assert any(700 in pids for pids in asked)
+
+
+async def test_a_client_whose_end_no_log_tells_is_looked_up_each_second(node, tmp_path):
+    await node.settled()
+    asked: list[set[int]] = []
+    facts = node.processes.facts
+    node.processes.facts = lambda pids: (asked.append(set(pids)), facts(pids))[1]
+    node.control.outcome = Outcome.BLOCKED
+    node.collector.request_refresh(node.folder)
+    await node.until(lambda: node.daemon.health == "blocked")
+    node.collector.look_at(tmp_path / "another")
+    asked.clear()
+    await node.pass_time(15)
+    assert all(643 in pids for pids in asked)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from mpstui.control.answer import Answer, Outcome
 from mpstui.control.wire import ClientContext, DeviceClients, DeviceQuery, PsRow, QueriedDevice
 from mpstui.core.model import Daemon, Device, PendingClient, ProcessKey, SessionHolder
+from mpstui.observe import reducer
 from mpstui.observe.discovery import Place
 from mpstui.observe.merge import LimitReading, Membership
 from mpstui.observe.problems import find_problems
 from mpstui.observe.reducer import NodeState
 from mpstui.observe.sources import NvmlSample, ProcessFacts
-from tests.observe.replay import DATA, PIPE, at, fold, lines, running, shot
+from tests.observe.replay import DATA, PIPE, at, events, fold, lines, running, shot
 
 UUID = "GPU-c6233a33-3507-69ef-fed3-0090a2cbc745"
 COMMANDS = {kind: lines(DATA / f"h100/commands-{kind}.log") for kind in ("control", "server")}
@@ -393,3 +396,62 @@ def test_before_the_part_of_the_log_that_was_read_no_percentage_is_claimed():
     daemon = shot(node, "21:24:30")[1]
     assert daemon.find_client(ProcessKey(643)).active_thread_percentage is None
     assert daemon.find_client(ProcessKey(1142)).active_thread_percentage == 0.1
+
+
+def test_a_daemon_of_which_nothing_new_is_known_is_not_made_again(monkeypatch):
+    """Counted: a client whose share of a CPU is another one now is a copy; nothing else is worked out again."""
+    node = fold("21:24:28.000", **COMMANDS)
+    made = Counter()
+    for name in ("_make_daemon", "_build"):
+        method = getattr(NodeState, name)
+        monkeypatch.setattr(
+            NodeState, name, lambda self, *args, m=method, n=name: (made.update([n]), m(self, *args))[1]
+        )
+    pids = [client.pid for client in node.snapshot(at("21:24:28")).daemons[0].clients()]
+    for second, seconds in ((28, 1.0), (29, 1.5)):
+        node.set_facts(pids, {pid: facts(pid, cpu_seconds=seconds) for pid in pids}, at(f"21:24:{second}"))
+        before = node.snapshot(at(f"21:24:{second}")).daemons[0]
+    made.clear()
+    assert node.snapshot(at("21:24:43")).daemons[0] is before
+    assert not made
+    node.set_facts(pids[:1], {pids[0]: facts(pids[0], cpu_seconds=2.4)}, at("21:24:43"))
+    after = node.snapshot(at("21:24:44")).daemons[0]
+    assert made == {"_make_daemon": 1}
+    assert [old is new for old, new in zip(before.clients(), after.clients(), strict=True)].count(False) == 1
+    assert node.snapshot(at("21:24:45")).problems is node.snapshot(at("21:24:46")).problems
+
+
+@pytest.mark.parametrize("logs", [COMMANDS, FAULTS, USERS], ids=["commands", "faults", "users"])
+def test_what_is_kept_is_what_would_be_made_anew(logs, monkeypatch):
+    """A recording line by line, with readings between: one node keeps what it made, the other one makes all anew."""
+    told = sorted(
+        ((event.time, kind, event) for kind, raw in logs.items() for event in events(kind, raw) if event.time),
+        key=lambda each: each[:2],
+    )
+    anew = NodeState("gpu-07")
+    nodes = NodeState("gpu-07"), anew
+    for node in nodes:
+        node.set_places([running()])
+        node.watch(PIPE).watch = "logs"
+    for number, (when, kind, event) in enumerate(told):
+        found = []
+        for node in nodes:
+            with monkeypatch.context() as patch:
+                if node is anew:
+                    patch.setattr(reducer._Kept, "get", lambda kept, of, make: make())
+                    node.watch(PIPE).clients.clear()
+                node.add_event(PIPE, event, kind, when)
+                pids = sorted(node.pids())
+                if number % 3 == 0:
+                    there = {pid: facts(pid, cpu_seconds=number * pid % 7 / 9) for pid in pids if (pid + number) % 11}
+                    node.set_facts(pids, there, when)
+                if number % 4 == 0:
+                    memory = {pid: (number // 20 + pid) % 3 << 20 for pid in pids if (pid + number) % 5}
+                    node.set_sample(NvmlSample(when, "580", (H100,), {UUID: memory}, {UUID: {**memory, 99: 5}}))
+                if number % 7 == 0:
+                    outcome = (Outcome.OK, Outcome.BLOCKED, Outcome.HELD)[number // 7 % 3]
+                    node.set_probe(PIPE, Answer("ps", outcome), when, when)
+                if number % 13 == 0:
+                    node.fold_limits(PIPE, LimitReading(when, float(number % 100 + 1), server_percentage={634: 50.0}))
+                found.append((node.snapshot(when), node.pids(), node.unproved(), node.unexplained({UUID: {643: 1}})))
+        assert found[0] == found[1], (number, event)

@@ -38,6 +38,9 @@ class FakeCollector:
     async def stop(self) -> None:
         self.stopped = True
 
+    def look_at(self, pipe_dir: Path | None) -> None:
+        pass
+
     def request_refresh(self, pipe_dir: Path | None = None) -> None:
         self.refreshes.append(pipe_dir)
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, ClassVar, TypeVar
 
 from mpstui.core.text import Line
-from mpstui.fields import Field, Thing, View, lay_out
+from mpstui.fields import Field, NotingView, Thing, View, lay_out
 from mpstui.ui.painted import fit, fit_line, justify, width_of
 from mpstui.ui.panel import Panel
 
 T = TypeVar("T")
+_REMEMBERED = 256
 
 
 class TablePanel(Panel[T]):
@@ -28,6 +30,10 @@ class TablePanel(Panel[T]):
         super().__init__(id=id)
         self.view = View()
         self._laid: tuple[int, View, View, list[tuple[Field[T], int]]] | None = None
+        self._steady: tuple[object, ...] = ()
+        self._noting = NotingView(self.view)
+        self._changing: dict[Hashable, tuple[T, list[tuple[Field[T], int]]]] = {}
+        """Of each row that is in view, the columns that go by the snapshot or the daemon."""
 
     def columns(self, width: int) -> list[tuple[Field[T], int]]:
         """The columns that there is room for, with their cells."""
@@ -39,6 +45,10 @@ class TablePanel(Panel[T]):
             shown = lay_out(self.THING, self.view, width, self.GUTTER, stretch=self.STRETCH)
             beside = replace(self.view, beside=frozenset(each.id for each, _ in shown))
             laid = self._laid = width, self.view, beside, shown
+            self._noting = NotingView(beside)
+            if self._steady != (width, *beside.steady):
+                self._steady = (width, *beside.steady)
+                self._changing.clear()
         return laid[2], laid[3]
 
     # What a subclass may give besides.
@@ -64,8 +74,21 @@ class TablePanel(Panel[T]):
     def stamp(self, row: T) -> Hashable:
         width = self.size.width - 2
         view, columns = self._lay(width)
-        cells = tuple(each.cell(row, view, room) for each, room in columns)
-        return self.lead(row), self.plain(row), cells, self.note(row, width)
+        key = self.key(row)
+        known = self._changing.get(key)
+        if known is None or known[0] is not row:
+            if len(self._changing) > _REMEMBERED:
+                self._changing.clear()
+            known = self._changing[key] = row, [pair for pair in columns if self._looks(pair, row)]
+        cells = [each.cell(row, view, room) for each, room in known[1]]
+        return self._steady, self.lead(row), self.plain(row), cells, self.note(row, width)
+
+    def _looks(self, column: tuple[Field[T], int], row: T) -> bool:
+        """Whether the cell goes by the snapshot or the daemon, which are others the next time."""
+        each, room = column
+        self._noting.begin()
+        each.cell(row, self._noting, room)
+        return self._noting.looked
 
     def head(self, width: int) -> Line:
         line: list[tuple[str, str]] = [(" " * self.GUTTER, "head")]
@@ -98,14 +121,20 @@ def _fitted(each: Field[T], row: T, view: View, room: int, plain: str, last: boo
     """A cell in exactly ``room`` cells of the screen."""
     column = each.column
     assert column is not None  # noqa: S101 - lay_out gives fields that have one
-    spans = tuple((text, plain if style == "plain" else style) for text, style in each.cell(row, view, room))
+    mark = None if column.mark is None else column.mark(row) or " "
+    return _fit_cell(tuple(each.cell(row, view, room)), room, column.gap, column.align == ">", mark, plain, last)
+
+
+@lru_cache(maxsize=2048)
+def _fit_cell(cell: Line, room: int, gap: int, right: bool, mark: str | None, plain: str, last: bool) -> Line:
+    spans = tuple((text, plain if style == "plain" else style) for text, style in cell)
     if last:
         return fit_line(spans, room)
     style = spans[-1][1]
-    if column.align == ">":
+    if right:
         return ((fit("".join(text for text, _ in spans), room - 2, ">") + "  ", style),)
-    if column.mark is not None:
-        return (*fit_line(spans, room - 2, style), (f"{column.mark(row) or ' '} ", "warn"))
+    if mark is not None:
+        return (*fit_line(spans, room - 2, style), (f"{mark} ", "warn"))
     if len(spans) == 1:
-        return ((fit(spans[0][0], room - column.gap) + " " * column.gap, style),)
-    return (*fit_line(spans, room - column.gap, style), (" " * column.gap, style))
+        return ((fit(spans[0][0], room - gap) + " " * gap, style),)
+    return (*fit_line(spans, room - gap, style), (" " * gap, style))
