@@ -11,8 +11,9 @@ from mpstui.core.cells import HEALTH
 from mpstui.core.model import Daemon, Health, Snapshot
 from mpstui.core.text import UNKNOWN, format_age, path_text, printable
 from mpstui.ui.bars import last_event
+from mpstui.ui.box import box
 from mpstui.ui.contract import Host
-from mpstui.ui.painted import Line, Painted, fit, fit_line
+from mpstui.ui.painted import Line, Painted, fit
 from mpstui.ui.trouble.wayout import way_out
 
 _WHAT: Final[Mapping[Health, tuple[str, str]]] = {
@@ -86,13 +87,8 @@ class ExplanationCard(Painted):
             body.insert(0, ())
         margin = " " * ((width - inner) // 2)
         above = max(0, (height - len(body) - 3) // 3)
-        head = f"─ {title} "
         out: list[Line] = [()] * above
-        out.append(((margin, "text"), ("╭", style), (fit(head, min(len(head), inner - 2)), style)))
-        out[-1] = (*out[-1], ("─" * (inner - 2 - min(len(head), inner - 2)) + "╮", style))
-        for line in body:
-            out.append(((margin, "text"), ("│", style), *fit_line(line, inner - 2), ("│", style)))
-        out.append(((margin, "text"), ("╰" + "─" * (inner - 2) + "╯", style)))
+        out += [((margin, "text"), *line) for line in box(((title, style),), (), body, inner, style)]
         return out
 
     def _content(self, *, brief: bool = False) -> tuple[str, str, list[tuple[str, str]]]:

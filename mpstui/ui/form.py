@@ -1,4 +1,4 @@
-"""A form as a panel: fields chosen with the arrow keys, or typed where they are amounts."""
+"""Text that is typed: one line of it, and a form whose fields are chosen with the arrow keys, or typed."""
 
 from __future__ import annotations
 
@@ -6,10 +6,71 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
+from textual import events, on
+from textual.app import ComposeResult
+from textual.widgets import Input
+
+from mpstui.ui.painted import Line, fit, fit_line
 from mpstui.ui.panel import Panel
 
 LABEL: Final = 11
 """Cells of a field's name."""
+_BEFORE: Final = LABEL + 2
+"""Cells of a row before the value."""
+
+
+class Entry(Input):
+    """A line of text, with the cursor, the selection and the paste of Textual's.
+
+    ``takes``: the only characters that go into it, small letters as capitals where it knows those alone; another key
+    goes on to whoever has it, and a paste with another character is refused as a whole.
+    """
+
+    def __init__(self, value: str = "", *, takes: str = "", **options: Any) -> None:
+        super().__init__(value, **options)
+        self.cursor_blink = False
+        self.takes = takes
+
+    def accepted(self, text: str) -> str | None:
+        """The text as it would go in; None where something of it cannot."""
+        if not self.takes:
+            return text
+        out = "".join(char if char in self.takes else char.upper() for char in text)
+        return out if set(out) <= set(self.takes) else None
+
+    def check_consume_key(self, key: str, character: str | None) -> bool:
+        """Whether no binding is to get the key."""
+        return super().check_consume_key(key, character) and self.accepted(character or "") is not None
+
+    def on_key(self, event: events.Key) -> None:
+        if not event.is_printable or event.character is None:
+            return
+        char = self.accepted(event.character)
+        if char is None:
+            event.character = None  # not for Textual's own way then, and still a key
+        elif char != event.character:
+            event.stop()
+            event.prevent_default()
+            self.insert_here(char)
+
+    def on_paste(self, event: events.Paste) -> None:
+        event.stop()
+        event.prevent_default()
+        if text := self.pasted(event.text):
+            self.insert_here(text)
+
+    def pasted(self, text: str) -> str:
+        """The first line of a paste as it goes in; empty, and said, where it does not."""
+        line = next(iter(text.strip().splitlines()), "")
+        accepted = self.accepted(line) if line.isprintable() else None
+        if accepted is None:
+            only = f"only {' '.join(self.takes)} can be typed here" if self.takes else "it cannot be printed"
+            self.app.notify(f"{only}; nothing was pasted", title="Paste", severity="warning", markup=False)
+        return accepted or ""
+
+    def insert_here(self, text: str) -> None:
+        """In place of what is selected, otherwise at the cursor."""
+        self.replace(text, *self.selection)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,42 +85,145 @@ class Field:
 
 
 class Form(Panel[Field]):
-    """Holds what has been typed so far; a subclass holds the values."""
+    """A subclass holds the values, and is given what is typed, at each character."""
 
     KIND: ClassVar[str] = "field"
     FIELDS: ClassVar[tuple[Field, ...]] = ()
+    MOST: ClassVar[int] = 200
+    """Characters of one value."""
+    DEFAULT_CSS = """
+    Form > Entry {
+        position: absolute; display: none; height: 1; border: none; padding: 0;
+        background: $primary 30%; text-style: bold;
+        &:focus { border: none; background: $primary 30%; background-tint: $foreground 0%; }
+        &:ansi { border: none; background: ansi_default; }
+        &:ansi:focus { border: none; background: ansi_default; }
+    }
+    """
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self._typing: str | None = None
-        """What has been typed into the field under the cursor so far."""
+        self.entry = Entry(max_length=self.MOST, select_on_focus=False)
         self.rows = self.FIELDS
         self._cursor = self.FIELDS[0].id
+
+    def compose(self) -> ComposeResult:
+        yield self.entry
+
+    # What a subclass gives.
+
+    def typed(self, text: str) -> None:
+        """Take what has been typed so far."""
+        raise NotImplementedError
+
+    def value(self, row: Field) -> tuple[str, str]:
+        """The value as it is shown, and its style."""
+        raise NotImplementedError
+
+    def arrows(self, row: Field) -> bool:
+        """Whether the row says that its value can be chosen."""
+        raise NotImplementedError
+
+    def takes_text(self, row: Field) -> bool:
+        """Whether something can be typed or pasted into the field now."""
+        return bool(row.typed)
+
+    # Typing.
 
     @property
     def field(self) -> Field:
         return self.cursor_row or self.FIELDS[0]
 
-    def action_type(self, char: str) -> None:
-        """One more character of the value."""
-        self._type((self._typing or "") + char)
+    @property
+    def editing(self) -> bool:
+        """Whether keys go into the field."""
+        return bool(self.entry.display)
+
+    def edit(self, text: str, *, told: bool = True) -> None:
+        """Begin to type into the field under the cursor. ``told``: ``text`` is a new value already."""
+        self._begin()
+        with self.entry.prevent(Input.Changed):
+            self.entry.value = text
+        self.entry.cursor_position = len(text)
+        self.entry.display = True
+        self._place_entry()
+        self.entry.focus(scroll_visible=False)
+        if told:
+            self.typed(text)
+        self.repaint()
+
+    def _begin(self) -> None:
+        self.entry.takes = "" if self.field.free else self.field.typed
+
+    def end(self) -> bool:
+        """End the typing; whether there was any."""
+        if not self.editing:
+            return False
+        if self.entry.has_focus or self.screen.focused is self.entry:
+            self.screen.set_focus(self, scroll_visible=False)
+        self.entry.display = False
+        self.repaint()
+        return True
+
+    def _place_entry(self) -> None:
+        self.entry.styles.offset = (1 + _BEFORE, 1 + self.cursor_index - self.top)
+        self.entry.styles.width = max(1, self.size.width - 2 - _BEFORE)
+
+    def on_key(self, event: events.Key) -> None:
+        """A digit begins a value. Letters stay keys until one has begun."""
+        char = event.character or ""
+        begins = self.takes_text(self.field) and char in self.field.typed and not char.isalpha() and not char.isspace()
+        if char and begins and not self.editing:
+            event.stop()
+            event.prevent_default()
+            self.edit(char)
+
+    def on_paste(self, event: events.Paste) -> None:
+        if self.takes_text(self.field) and not self.editing:
+            self._begin()
+            if text := self.entry.pasted(event.text):
+                self.edit(text)
 
     def action_erase(self) -> None:
-        """The last character; of a value that was not typed, all of it."""
-        if self.takes_text:
-            self._type(self._typing[:-1] if self._typing else "")
+        """Of a value that was not typed, all of it."""
+        if self.takes_text(self.field):
+            self.edit("")
 
-    @property
-    def takes_text(self) -> bool:
-        """Whether something can be typed into the field now."""
-        return bool(self.field.typed)
+    @on(Input.Changed)
+    def _entry_changed(self, message: Input.Changed) -> None:
+        message.stop()
+        if self.editing:
+            self.typed(message.value)
 
-    def _type(self, text: str) -> None:
-        """Take what has been typed so far."""
-        raise NotImplementedError
+    @on(Input.Submitted)
+    def _entry_submitted(self, message: Input.Submitted) -> None:
+        message.stop()
+        self.action_open()
+
+    @on(Input.Blurred)
+    def _entry_left(self) -> None:
+        if self.app.app_focus and self.screen.focused is not self.entry:
+            self.end()
+
+    def move_to(self, index: int) -> None:
+        self.end()
+        super().move_to(index)
+
+    def on_resize(self) -> None:
+        self._place_entry()
+
+    # Painting.
 
     def key(self, row: Field) -> str:
         return row.id
+
+    def row_lines(self, row: Field, width: int) -> list[Line]:
+        here = row.id == self.field.id and self.has_focus_within
+        label = (fit(f" {row.label}", LABEL), "label")
+        if here and self.editing:
+            return [fit_line((label,), width)]
+        left, right = ("‹ ", " ›") if here and self.arrows(row) else ("  ", "  ")
+        return [fit_line((label, (left, "key"), self.value(row), (right, "key")), width)]
 
 
 def after(choices: Sequence[Any], value: Any, step: int) -> Any:

@@ -11,6 +11,7 @@ from textual.screen import Screen
 from textual.widget import Widget
 
 from mpstui.ui.app import MpsTuiApp
+from mpstui.ui.box import TextBox
 from mpstui.ui.daemons.screen import DaemonScreen
 from mpstui.ui.keys import ACTION_PREFIX
 from mpstui.ui.load.bars import BarsPanel
@@ -22,7 +23,7 @@ from mpstui.ui.panels import ClientsPanel
 from mpstui.ui.plan.bars import SharesPanel
 from mpstui.ui.plan.fields import PlanFields
 from mpstui.ui.plan.screen import PlanScreen
-from mpstui.ui.trouble.base import TextBox, TroubleScreen
+from mpstui.ui.trouble.base import TroubleScreen
 from mpstui.ui.trouble.blast import BlastScreen
 from mpstui.ui.trouble.eventlist import EventList, KindsPanel
 from mpstui.ui.trouble.events import EventsScreen

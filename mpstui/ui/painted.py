@@ -60,16 +60,6 @@ def justify(left: Line, right: Line, width: int, style: str = "text") -> Line:
     return (*fit_line(left, room, style), *right)
 
 
-def upper_border(title: Line, corner: Line, width: int, edge: str) -> Line:
-    """``╭─ title ───── corner ─╮``; the corner goes where there is no room for it."""
-    left: Line = (("╭─ ", edge), *title, (" ", edge))
-    right: Line = ((" ", edge), *corner, (" ─╮", edge)) if corner else (("╮", edge),)
-    if width_of(left) + width_of(right) > width:
-        right = (("╮", edge),)
-    gap = width - width_of(left) - width_of(right)
-    return (*fit_line((*left, ("─" * max(0, gap), edge)), width - width_of(right), edge), *right)
-
-
 _CSS = """
 InkScreen {
     & > .ui--dim { color: $mps-muted; }

@@ -11,7 +11,8 @@ from textual import events
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
-from mpstui.ui.painted import Line, Painted, fit_line, upper_border
+from mpstui.ui.box import lower_border, scroll_bar, upper_border
+from mpstui.ui.painted import Line, Painted, fit_line
 from mpstui.ui.typeahead import opens
 
 Row = TypeVar("Row")
@@ -109,6 +110,11 @@ class Panel(Painted, Generic[Row], can_focus=True):
     def cursor_index(self) -> int:
         return self._index
 
+    @property
+    def top(self) -> int:
+        """The index of the first row that is shown."""
+        return self._top
+
     def set_rows(self, rows: Sequence[Row], lines_per_row: int = 1, context: object = None) -> None:
         """Show these rows. The cursor stays on its row; if that is gone, it goes to the nearest one.
 
@@ -163,7 +169,7 @@ class Panel(Painted, Generic[Row], can_focus=True):
         inner = width - 2
         if inner < 4 or height < 3:
             return []
-        edge = "border-focus" if self.has_focus else "border"
+        edge = "border-focus" if self.has_focus_within else "border"
         head = self.head(inner)
         visible = self._visible_rows()
         self._top = max(0, min(self._top, len(self.rows) - visible, self._index))
@@ -173,7 +179,7 @@ class Panel(Painted, Generic[Row], can_focus=True):
         if not self.rows and self.empty():
             body.append(fit_line((("  " + self.empty(), "dim"),), inner))
         body += [_blank(inner)] * (height - 2 - len(body))
-        track = self._scrollbar(height - 2, visible, head is not None)
+        track = scroll_bar(height - 2, len(self.rows), visible, self._top, head=head is not None)
         number: Line = ((_SUPERSCRIPT[self.NUMBER], "key"),) if self.NUMBER else ()
         out = [upper_border((*number, *self.title()), self.corner(), width, edge)]
         before, self._framed = self._framed, []
@@ -183,7 +189,7 @@ class Panel(Painted, Generic[Row], can_focus=True):
                 frame = line, edge, track[y], (("│", edge), *line, (track[y], edge))
             self._framed.append(frame)
             out.append(frame[3])
-        out.append((("╰" + "─" * inner + "╯", edge),))
+        out.append(lower_border(width, edge))
         return out
 
     def _visible(self, indices: range, inner: int) -> list[Line]:
@@ -203,9 +209,10 @@ class Panel(Painted, Generic[Row], can_focus=True):
 
     def _band(self, index: int) -> str | None:
         """The style of the cursor, if it is seen on this row."""
-        if index != self._index or not (self.has_focus or self.KIND == "client"):
+        within = self.has_focus_within
+        if index != self._index or not (within or self.KIND == "client"):
             return None
-        return "cursor" if self.has_focus else "cursor-blur"
+        return "cursor" if within else "cursor-blur"
 
     def _decorated(self, index: int, inner: int) -> list[Line]:
         lines, band = self.row_lines(self.rows[index], inner), self._band(index)
@@ -221,17 +228,6 @@ class Panel(Painted, Generic[Row], can_focus=True):
                 line = (("▸" + text[1:], name if name != "text" else "accent"), *line[1:])
             marked.append(tuple((t, f"{n}+{band}") for t, n in fit_line(line, inner)))
         return marked
-
-    def _scrollbar(self, height: int, visible: int, head: bool) -> list[str]:
-        """The right border, heavy where the visible part of the rows is."""
-        track = ["│"] * height
-        rows = len(self.rows)
-        if rows > visible:
-            room = height - head
-            size = max(1, room * visible // rows)
-            start = round((room - size) * self._top / (rows - visible)) + head
-            track[start : start + size] = ["┃"] * size
-        return track
 
     # The mouse and the focus.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from textual.events import Key
+from textual.events import Key, Paste
 from ui.screen import text_of, until
 from ui.snapshots import GIB, GPU0, GPU1, PIPE, client, no_daemon, unhealthy
 
@@ -139,6 +139,24 @@ async def test_patterns_take_every_character_between_enter_and_enter() -> None:
         assert "*train*" in screen.fields.draft.labels
         await press(pilot, "escape")
         assert isinstance(app.screen, Overview)
+
+
+async def test_patterns_and_amounts_are_pasted_and_mended_at_a_cursor() -> None:
+    app = make_app(small())
+    async with app.run_test(size=LARGE) as pilot:
+        await press(pilot, "p", "down", "right", "down", "enter")
+        fields = app.screen.fields
+        app.post_message(Paste("*träin*, *vllm q*"))
+        await until(pilot, lambda: fields.draft.patterns == ("*träin*", "*vllm q*"))
+        await press(pilot, "left", "backspace", "home", "x", "enter")
+        assert fields.draft.patterns == ("x*träin*", "*vllm *")
+        assert not fields.editing
+        await press(pilot, "down", "down", "down")
+        app.post_message(Paste("24,60"))
+        await until(pilot, lambda: fields.draft.sm_counts == (24, 60))
+        await press(pilot, "left", "left", "left", "0")
+        assert fields.draft.sm_counts == (240, 60)
+        assert isinstance(app.screen, PlanScreen)
 
 
 async def test_what_is_typed_in_a_rush_goes_into_the_field_that_was_gone_to() -> None:

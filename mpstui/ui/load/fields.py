@@ -11,11 +11,10 @@ from textual.message import Message
 
 from mpstui.core.model import Device
 from mpstui.load.types import KERNELS
-from mpstui.ui.form import LABEL, Field, Form, after
+from mpstui.ui.form import Field, Form, after
 from mpstui.ui.load.presets import PRESETS, Preset, apply
 from mpstui.ui.load.setup import MOST_CLIENTS, Setup
-from mpstui.ui.painted import Line, fit, fit_line
-from mpstui.ui.panel import Panel
+from mpstui.ui.painted import Line
 from mpstui.ui.typeahead import opens
 
 _TIMES: Final = (None, 10.0, 30.0, 60.0, 300.0, 3600.0)
@@ -23,15 +22,6 @@ _MEMORY: Final = ("", "1G", "2G", "4G", "8G", "16G")
 _WHERE: Final = ("on", "private", "off")
 _HOLD: Final = ("affinity", "percentage")
 _PRIORITY: Final = (None, 0, 1)
-_TEXT_LIMIT: Final = 120
-TYPED: Final = {
-    **{digit: digit for digit in "0123456789"},
-    ".": "full_stop",
-    ",": "comma",
-    **{letter: f"{letter},{letter.lower()}" for letter in "KMGT"},
-}
-"""The characters of all fields, with the keys that type them."""
-
 
 FIELDS: Final = (
     Field("preset", "preset", "Values for all the fields below; each can be changed afterwards."),
@@ -72,16 +62,13 @@ class FieldsPanel(Form):
     """Holds the :class:`Setup`. ←→ choose, Shift in bigger steps, digits are typed, Enter starts."""
 
     FIELDS: ClassVar[tuple[Field, ...]] = FIELDS
+    MOST: ClassVar[int] = 120
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("right,plus,equals_sign", "change(1)", "Next value", show=False, id="load.next"),
         Binding("left,minus", "change(-1)", "Previous value", show=False, id="load.previous"),
         Binding("shift+right", "change(10)", "Ten values on", show=False, id="load.next10"),
         Binding("shift+left", "change(-10)", "Ten values back", show=False, id="load.previous10"),
         Binding("backspace", "erase", "Erase", show=False, id="load.erase"),
-        # Typing goes the way of the other keys: a key that a widget takes by itself overtakes an arrow key before it,
-        # and what is typed in a rush would go into the field above.
-        *(Binding(key, f"type({char!r})", "", show=False) for char, key in TYPED.items()),
-        *Panel.BINDINGS,  # again, behind those: a letter that is not typed moves the cursor as everywhere
     ]
 
     @dataclass
@@ -131,7 +118,7 @@ class FieldsPanel(Form):
 
     def action_change(self, step: int) -> None:
         """The next or previous value; numbers move by ``step``."""
-        self._typing = None
+        self.end()
         setup = self.setup
         match self.field.id:
             case "preset":
@@ -179,32 +166,22 @@ class FieldsPanel(Form):
 
     # Typing.
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """A character that the field does not take stays a key for whoever else has it."""
-        if action != "type":
-            return True
-        char = str(parameters[0])
-        return char in self.field.typed and (not char.isalpha() or bool(self._typing))
-
-    def _type(self, text: str) -> None:
-        text = text[:_TEXT_LIMIT]
+    def typed(self, text: str) -> None:
         readers: dict[str, Callable[[str], None]] = {
             "clients": lambda t: self._set_clients(int(t or 0)),
             "shares": lambda t: self._own(shares=tuple(_number(word) for word in t.split(",") if word)),
             "memory": lambda t: self._own(memory_limit=t),
             "seconds": lambda t: self._own(seconds=_number(t) if t else None),
         }
-        self._typing = text
         readers[self.field.id](text)
 
     def move_to(self, index: int) -> None:
-        self._typing = None
         super().move_to(index)
         self.post_message(self.Changed(self.setup))
 
     @opens
     def action_open(self) -> None:
-        self._typing = None
+        self.end()
         self.post_message(self.Started())
 
     # Painting.
@@ -212,16 +189,10 @@ class FieldsPanel(Form):
     def title(self) -> Line:
         return (("Set up", "title"),)
 
-    def row_lines(self, row: Field, width: int) -> list[Line]:
-        value, style = self._value(row)
-        here = row.id == self.field.id and self.has_focus
-        label = (fit(f" {row.label}", LABEL), "label")
-        if here and self._typing is not None:
-            return [fit_line((label, ("  ", "text"), (self._typing, "bold"), ("▏", "accent")), width)]
-        left, right = ("‹ ", " ›") if here and (not row.typed or row.id == "clients") else ("  ", "  ")
-        return [fit_line((label, (left, "key"), (value, style), (right, "key")), width)]
+    def arrows(self, row: Field) -> bool:
+        return not row.typed or row.id == "clients"
 
-    def _value(self, row: Field) -> tuple[str, str]:
+    def value(self, row: Field) -> tuple[str, str]:
         setup = self.setup
         free = setup.where != "off"
         match row.id:

@@ -215,7 +215,7 @@ class LoadScreen(SideScreen):
     def _show_keys(self) -> None:
         ready = self._verdict()[0] != "✕"
         keymap = self.host.keymap
-        in_fields = self.focused is self.fields
+        in_fields = self.fields.has_focus_within
         row = self.bars.cursor_row
         self.keys.show(hints(keymap, self.session, row, in_fields=in_fields, ready=ready, answers=self._answers))
 

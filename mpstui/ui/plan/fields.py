@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Final
 
-from textual import events
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
@@ -15,20 +14,14 @@ from mpstui.core.text import printable
 from mpstui.plan import amounts
 from mpstui.plan.amounts import PlanError, limit_text
 from mpstui.plan.types import STRATEGIES, Strategy
-from mpstui.ui.form import LABEL, Field, Form, after
-from mpstui.ui.painted import Line, fit, fit_line
-from mpstui.ui.panel import Panel
+from mpstui.ui.form import Field, Form, after
+from mpstui.ui.painted import Line
 from mpstui.ui.plan.draft import Draft, MemoryChoice, picture, regroup, with_clients, with_memory, with_strategy
 
-_TEXT_LIMIT: Final = 200
 _BY: Final = ("user", "command", "client")
 _MEMORY: Final[tuple[MemoryChoice, ...]] = ("even", "weight", "none", "own")
 _MOST_CONTEXTS: Final = 16
 _AMOUNTS: Final = "0123456789.,KMGTkmgtiB "
-_KEY_NAMES: Final = {",": "comma", " ": "space"}
-TYPED: Final = {char: _KEY_NAMES.get(char, char) for char in map(chr, range(0x20, 0x7F))}
-"""The characters that go the way of the other keys, with the keys that type them."""
-
 
 FIELDS: Final = (
     Field("device", "device", "The GPU that is divided."),
@@ -64,15 +57,11 @@ class PlanFields(Form):
 
     FIELDS: ClassVar[tuple[Field, ...]] = FIELDS
     BINDINGS: ClassVar[list[BindingType]] = [
-        # A key that a widget takes by itself overtakes the arrow key or Enter before it, and what is typed in a rush
-        # would go into the field above, or be taken for the keys of the screen.
-        *(Binding(key, f"type({char!r})", "", show=False) for char, key in TYPED.items()),
         Binding("right,plus,equals_sign", "change(1)", "Next value", show=False, id="plan.next"),
         Binding("left,minus", "change(-1)", "Previous value", show=False, id="plan.previous"),
         Binding("shift+right", "change(4)", "Four values on", show=False, id="plan.next4"),
         Binding("shift+left", "change(-4)", "Four values back", show=False, id="plan.previous4"),
         Binding("backspace", "erase", "Erase", show=False, id="plan.erase"),
-        *Panel.BINDINGS,  # again, behind those: a letter that is not typed moves the cursor as everywhere
     ]
 
     @dataclass
@@ -97,21 +86,15 @@ class PlanFields(Form):
 
     def take(self, draft: Draft) -> None:
         """Another draft, from the bars or from a profile."""
-        self._typing = None
+        self.end()
         self._set(draft)
 
     def read_again(self) -> None:
         """Take in the tenants that there are now."""
         self.take(regroup(self.draft, self._daemon, self._devices))
 
-    @property
-    def editing(self) -> bool:
-        """Whether every character goes into the field."""
-        return self._typing is not None and self.field.free
-
-    @property
-    def takes_text(self) -> bool:
-        return super().takes_text or self.editing
+    def takes_text(self, row: Field) -> bool:
+        return bool(row.typed) or (row.free and self.draft.by == "command")
 
     @property
     def about(self) -> str:
@@ -131,7 +114,7 @@ class PlanFields(Form):
 
     def action_change(self, step: int) -> None:
         """The next or previous value; numbers move by ``step``."""
-        self._typing = None
+        self.end()
         draft, one = self.draft, 1 if step > 0 else -1
         now = picture(draft, self._daemon, self._devices)
         match self.field.id:
@@ -156,39 +139,17 @@ class PlanFields(Form):
 
     # Typing.
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """A character that the field does not take stays a key for whoever else has it."""
-        if action != "type":
-            return True
-        char = str(parameters[0])
-        return self.editing or (char in self.field.typed and (char.isdigit() or bool(self._typing)))
-
-    def on_key(self, event: events.Key) -> None:
-        """Letters that no binding can name go into a field that takes anything."""
-        char = event.character or ""
-        if self.editing and char.isprintable() and char and char not in TYPED:
-            event.stop()
-            event.prevent_default()
-            self._type((self._typing or "") + char)
-
     def action_open(self) -> None:
         """Enter: begin or end typing into a field that takes anything."""
-        if self.field.free and self.draft.by == "command" and self._typing is None:
-            self._typing = ",".join(self.draft.patterns)
-        else:
-            self._typing = None
-        self.repaint()
+        if not self.end() and self.field.free and self.takes_text(self.field):
+            self.edit(",".join(self.draft.patterns), told=False)
         self.post_message(self.Changed(self.draft))
 
     def end_typing(self) -> bool:
         """Escape; False where not every character was going into the field."""
-        ends = self.editing
-        self._typing = None
-        self.repaint()
-        return ends
+        return self.end() and self.field.free
 
-    def _type(self, text: str) -> None:
-        self._typing = text = text[:_TEXT_LIMIT]
+    def typed(self, text: str) -> None:
         try:
             self._set(self._read(self.field.id, text))
         except PlanError as error:
@@ -215,7 +176,6 @@ class PlanFields(Form):
                 return replace(with_clients(draft, len(counts), self._devices), strategy="exact", sm_counts=counts)
 
     def move_to(self, index: int) -> None:
-        self._typing = None
         super().move_to(index)
         self.post_message(self.Changed(self.draft))
 
@@ -224,17 +184,10 @@ class PlanFields(Form):
     def title(self) -> Line:
         return (("Plan", "title"),)
 
-    def row_lines(self, row: Field, width: int) -> list[Line]:
-        value, style = self._value(row)
-        here = row.id == self.field.id and self.has_focus
-        label = (fit(f" {row.label}", LABEL), "label")
-        if here and self._typing is not None:
-            shown = self._typing[-(width - LABEL - 4) :]
-            return [fit_line((label, ("  ", "text"), (shown, "bold"), ("▏", "accent")), width)]
-        left, right = ("‹ ", " ›") if here and row.id not in {"patterns", "amounts"} else ("  ", "  ")
-        return [fit_line((label, (left, "key"), (value, style), (right, "key")), width)]
+    def arrows(self, row: Field) -> bool:
+        return row.id not in {"patterns", "amounts"}
 
-    def _value(self, row: Field) -> tuple[str, str]:
+    def value(self, row: Field) -> tuple[str, str]:
         draft = self.draft
         match row.id:
             case "device":

@@ -198,7 +198,7 @@ class PlanScreen(SideScreen):
     def _arrange(self) -> None:
         width, height = self.app.size
         narrow = width < WIDE
-        in_fields = self.focused is None or self.focused is self.fields
+        in_fields = self.focused is None or self.fields.has_focus_within
         roomy = height >= 40
         self.set_class(narrow, "-narrow")
         self.set_class(height < 34, "-short")
@@ -216,7 +216,7 @@ class PlanScreen(SideScreen):
     def action_other(self, step: int = 1) -> None:
         """To the bars, the comparison, and back to the fields."""
         panels: tuple[Panel[object], ...] = (self.fields, self.shares, self.notes)  # type: ignore[assignment]
-        at = next((i for i, panel in enumerate(panels) if panel is self.focused), 0)
+        at = next((i for i, panel in enumerate(panels) if panel.has_focus_within), 0)
         panel = panels[(at + step) % len(panels)]
         # A panel that is not shown takes no focus.
         panel.display = True

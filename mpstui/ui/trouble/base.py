@@ -2,113 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from textual import events, on
+from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
 
 from mpstui.core.cells import no_daemon
 from mpstui.core.model import ProcessKey, Snapshot
-from mpstui.core.text import UNKNOWN, printable
+from mpstui.core.text import UNKNOWN
 from mpstui.ui.bars import KeyHint, TooSmall
-from mpstui.ui.box import wrapped
+from mpstui.ui.box import Para, TextBox
 from mpstui.ui.contract import Runner
 from mpstui.ui.layout import WIDE
-from mpstui.ui.painted import Line, Painted, fit_line, upper_border
 from mpstui.ui.panel import Panel
 from mpstui.ui.side import SideScreen
-
-_LONG = 600
-"""Characters of a paragraph that are shown at most."""
-
-
-@dataclass(frozen=True, slots=True)
-class Para:
-    """One paragraph; empty, it is an empty line."""
-
-    text: str = ""
-    style: str = "text"
-    mark: str = ""
-    """Stands before the first line; the others are indented under it."""
-
-
-class TextBox(Painted, can_focus=True):
-    """Paragraphs in a box, folded to its width; scrolls where they are longer than it."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("j,down", "scroll(1)", "Down", show=False, id="text.down"),
-        Binding("k,up", "scroll(-1)", "Up", show=False, id="text.up"),
-        Binding("pagedown,ctrl+d", "scroll(10)", "Page down", show=False, id="text.page_down"),
-        Binding("pageup,ctrl+u", "scroll(-10)", "Page up", show=False, id="text.page_up"),
-        Binding("g,home", "scroll(-10000)", "Begin", show=False, id="text.begin"),
-        Binding("G,end", "scroll(10000)", "End", show=False, id="text.end"),
-    ]
-
-    def __init__(self, *, id: str) -> None:
-        super().__init__(id=id)
-        self._title: Line = ()
-        self._paragraphs: tuple[Para, ...] = ()
-        self._top = 0
-
-    def show(self, title: Line, paragraphs: Sequence[Para]) -> None:
-        """Replace title and paragraphs; another title goes back to the beginning."""
-        if title != self._title:
-            self._top = 0
-        self._title, self._paragraphs = title, tuple(paragraphs)
-        self.repaint()
-
-    def lines(self, width: int, height: int) -> list[Line]:
-        inner = width - 2
-        if inner < 8 or height < 3:
-            return []
-        edge = "border-focus" if self.has_focus else "border"
-        body = self._folded(inner)
-        room = height - 2
-        self._top = max(0, min(self._top, len(body) - room))
-        track = ["│"] * room
-        if len(body) > room:
-            size = max(1, room * room // len(body))
-            start = round((room - size) * self._top / (len(body) - room))
-            track[start : start + size] = ["┃"] * size
-        shown = body[self._top : self._top + room] + [()] * (room - len(body))
-        return [
-            upper_border(self._title, (("⇥ scroll", "dim"),) if len(body) > room else (), width, edge),
-            *((("│", edge), *fit_line(line, inner), (track[y], edge)) for y, line in enumerate(shown)),
-            (("╰" + "─" * inner + "╯", edge),),
-        ]
-
-    def _folded(self, inner: int) -> list[Line]:
-        body: list[Line] = []
-        for paragraph in self._paragraphs:
-            if not paragraph.text:
-                body.append(())
-                continue
-            mark = f"{paragraph.mark} " if paragraph.mark else ""
-            body += wrapped(printable(paragraph.text, _LONG), inner, paragraph.style, mark)
-        return body
-
-    def action_scroll(self, step: int) -> None:
-        self._top = max(0, self._top + step)
-        self.repaint()
-
-    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
-        event.stop()
-        self.action_scroll(3)
-
-    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
-        event.stop()
-        self.action_scroll(-3)
-
-    def on_focus(self) -> None:
-        self.repaint()
-
-    def on_blur(self) -> None:
-        self.repaint()
 
 
 class TroubleScreen(SideScreen):

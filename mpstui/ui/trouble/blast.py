@@ -14,11 +14,12 @@ from mpstui.core.cells import count, gpu_label
 from mpstui.core.model import Client, Daemon, ProcessKey, Server, Snapshot
 from mpstui.core.text import UNKNOWN
 from mpstui.ui.bars import KeyHint
+from mpstui.ui.box import Para
 from mpstui.ui.contract import Runner
 from mpstui.ui.painted import Line, Span, fit
 from mpstui.ui.panel import Panel
 from mpstui.ui.slip import Slip
-from mpstui.ui.trouble.base import Para, TroubleScreen, owner
+from mpstui.ui.trouble.base import TroubleScreen, owner
 from mpstui.ui.typeahead import opens
 
 JOINS: Final = "⋈"

@@ -15,11 +15,12 @@ from textual.widgets import Input
 
 from mpstui.core.model import Event, EventKind, Snapshot
 from mpstui.ui.bars import KeyHint, TooSmall
+from mpstui.ui.box import Para
 from mpstui.ui.contract import Runner
 from mpstui.ui.layout import WIDE
 from mpstui.ui.panel import Panel
 from mpstui.ui.panels.events import HIDDEN
-from mpstui.ui.trouble.base import Para, TroubleScreen
+from mpstui.ui.trouble.base import TroubleScreen
 from mpstui.ui.trouble.contract import TroubleBackend, TroubleUnavailable
 from mpstui.ui.trouble.eventfilter import TERMS, EventFilter, pids_of
 from mpstui.ui.trouble.eventlist import KINDS, EventList, KindsPanel

@@ -16,11 +16,12 @@ from mpstui.core.model import Client, ProcessKey, Snapshot
 from mpstui.core.text import UNKNOWN, format_age
 from mpstui.operations.rescue import targets
 from mpstui.ui.bars import KeyHint
+from mpstui.ui.box import Para
 from mpstui.ui.contract import Runner
 from mpstui.ui.painted import Line, fit
 from mpstui.ui.panel import Panel
 from mpstui.ui.trouble.alert import named_by_log, recovery, recovery_text
-from mpstui.ui.trouble.base import Para, TroubleScreen, owner
+from mpstui.ui.trouble.base import TroubleScreen, owner
 from mpstui.ui.typeahead import opens
 
 State = Literal["left", "claimed", "ended", "unhurt"]

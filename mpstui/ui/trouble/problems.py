@@ -15,10 +15,11 @@ from mpstui.core.model import Severity, Snapshot
 from mpstui.core.text import about
 from mpstui.doctor.types import Finding, Verdict
 from mpstui.ui.bars import KeyHint
+from mpstui.ui.box import Para
 from mpstui.ui.contract import Runner
 from mpstui.ui.painted import Line, fit
 from mpstui.ui.panel import Panel
-from mpstui.ui.trouble.base import Para, TroubleScreen
+from mpstui.ui.trouble.base import TroubleScreen
 from mpstui.ui.trouble.contract import TroubleBackend, TroubleUnavailable
 
 _MARK: Final[dict[Severity | Verdict, tuple[str, str]]] = {

@@ -13,10 +13,11 @@ from mpstui.core.model import Event, Snapshot
 from mpstui.core.suspects import ADVICE, RUN, START, Ranked, Ranking, faults_of, presence, rank
 from mpstui.core.text import UNKNOWN, client_pids
 from mpstui.ui.bars import KeyHint
+from mpstui.ui.box import Para
 from mpstui.ui.contract import Runner
 from mpstui.ui.painted import Line, fit
 from mpstui.ui.panel import Panel
-from mpstui.ui.trouble.base import Para, TroubleScreen
+from mpstui.ui.trouble.base import TroubleScreen
 from mpstui.ui.trouble.contract import TroubleBackend, TroubleUnavailable
 
 _SHOWN = 6

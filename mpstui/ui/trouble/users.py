@@ -12,9 +12,10 @@ from mpstui.core.cells import gpu_label
 from mpstui.core.model import Daemon, LostClient, OutsideClient, PendingClient, ProcessKey, Snapshot
 from mpstui.core.text import UNKNOWN, format_age, format_size
 from mpstui.ui.bars import KeyHint
+from mpstui.ui.box import Para
 from mpstui.ui.painted import Line, fit
 from mpstui.ui.panel import Panel
-from mpstui.ui.trouble.base import Para, TroubleScreen, owner
+from mpstui.ui.trouble.base import TroubleScreen, owner
 from mpstui.ui.typeahead import opens
 
 _KILL: Final = "terminate_and_kill"
