@@ -111,6 +111,7 @@ def test_a_silent_daemon_of_a_strangers_accuses_in_vain(
             press(terminal, key, lambda said=_REFUSED[key]: all(words in read(terminal) for words in said))
             terminal.key("enter")
             assert lives(victim)
+            terminal.key("escape")  # where there is a GPU, Enter opens its details
         press(terminal, "q", lambda: terminal.process.poll() is not None)
         assert terminal.wait_exit() == 0
     assert lives(victim)
