@@ -2,13 +2,16 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
+WORKERS ?= 5
 
 .PHONY: demo test lint unit newest setup screenshots clean
 
 demo: $(VENV)/.ready
 	$(BIN)/mpstui --demo
 
-test: lint unit
+# Both at once: the type checker needs one core, and the tests wait for processes.
+test: $(VENV)/.ready-dev
+	+$(MAKE) --no-print-directory -j2 lint unit
 
 lint: $(VENV)/.ready-dev
 	$(BIN)/ruff check .
@@ -16,10 +19,10 @@ lint: $(VENV)/.ready-dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Five workers: many tests wait for processes. Where no byte code is written, every process that the tests start compiles the program anew.
+# More workers than cores: many tests wait for processes. Where no byte code is written, every process that the tests start compiles the program anew.
 unit: export PYTHONDONTWRITEBYTECODE =
 unit: $(VENV)/.ready-dev
-	$(BIN)/pytest -n 5 --dist worksteal
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal
 
 # The screen on the newest Textual and Rich there are, whatever pyproject.toml allows; needs the network. Pictures are left out:
 # each release draws some of Textual's own widgets otherwise.
@@ -30,7 +33,7 @@ newest:
 	$(VENV)-newest/bin/python -m pip install -q -c $(VENV)-newest/constraints.txt -e '.[dev]'
 	$(VENV)-newest/bin/python -m pip install -q --upgrade textual rich
 	$(VENV)-newest/bin/python -c 'from importlib.metadata import version as v; print("textual", v("textual"), "rich", v("rich"))'
-	$(VENV)-newest/bin/pytest -n 5 --dist worksteal --ignore-glob='*pictures*' tests/pty tests/ui tests/keys tests/dialogs
+	$(VENV)-newest/bin/pytest -n $(WORKERS) --dist worksteal --ignore-glob='*pictures*' tests/pty tests/ui tests/keys tests/dialogs
 
 setup: $(VENV)/.ready-dev
 
