@@ -40,7 +40,9 @@ if TYPE_CHECKING:
 _STOP_S = 5.0
 """Longest wait for the collector at the end."""
 _LOOK_S = 1.0
-"""Seconds between two looks whether the screen has the terminal's size."""
+"""Seconds between two looks whether the terminal shows what it should."""
+_LOOKS = 2
+"""Looks after a key: the first may come before all that the key has set off."""
 
 
 class NewSnapshot(Message):
@@ -113,6 +115,8 @@ class MpsTuiApp(WritingApp[int]):
         self.typeahead = Typeahead(self, lambda: self.overview.knows)
         self._paused_at: float | None = None
         self._unpainted: Screen[object] | None = None
+        self._looks = 0
+        """Looks that are left to hold the terminal's cells against the whole screen."""
         self._unsubscribe: Callable[[], None] | None = None
         self._starting: asyncio.Task[None] | None = None
         self._signals: list[signal.Signals] = []
@@ -211,6 +215,8 @@ class MpsTuiApp(WritingApp[int]):
     async def on_event(self, event: events.Event) -> None:
         """What is typed, clicked or pasted goes to what takes it one after the other."""
         typed = isinstance(event, events.InputEvent | events.Paste) and not event.is_forwarded
+        if typed:
+            self._looks = _LOOKS
         if not (typed and self.typeahead.keeps(event)):
             await super().on_event(event)
 
@@ -350,7 +356,10 @@ class MpsTuiApp(WritingApp[int]):
         self.refresh()
 
     def _heal(self) -> None:
-        """Whatever was lost on the way to the terminal: its size, or the tick that paints what has changed."""
+        """Whatever was lost on the way to the terminal: its size, the tick that paints, or that there is what to paint.
+
+        After a key all cells are held against the whole screen; only those that differ are written.
+        """
         self._look_at_size()
         if not self.screen_stack:
             return
@@ -359,6 +368,9 @@ class MpsTuiApp(WritingApp[int]):
         if waits and self._unpainted is screen:
             self.paint(screen)
         self._unpainted = screen if waits else None
+        if self._looks:
+            self._looks -= 1
+            self.write_all(screen)
 
     def _look_at_size(self) -> None:
         """Whatever has become of a change of size, the screen follows: a signal can be lost, and so can an event."""

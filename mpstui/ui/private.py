@@ -24,6 +24,7 @@ from textual.geometry import Size
 from textual.message import Message
 from textual.screen import Screen
 from textual.strip import Strip
+from textual.timer import Timer
 
 from mpstui.ui.rawinput import Piece
 
@@ -113,8 +114,73 @@ if _CompositorUpdate is not None:
             return self.sequence
 
 
+_Compositor: Any = _of("textual._compositor", "Compositor")
+_PLACES = ("_full_map", "_visible_map", "_dirty_regions", "reflow", "reflow_visible", "clear")
+"""Of the compositor: where the widgets are, and what of them is to be painted."""
+
+if _Compositor is not None:
+
+    class _PaintedCompositor(_Compositor):  # type: ignore[misc]
+        """Has written after a layout all that is not where it was when the screen was last laid out and painted.
+
+        Textual compares with its newest arrangement. It makes one also to answer where a widget is, of which nothing is
+        painted: the layout that follows finds no difference then, and a notification, say, stays where it was below one
+        that has come.
+        """
+
+        def __init__(self) -> None:
+            super().__init__()
+            self._laid_out: Any = {}
+            """Every widget's place at the last whole layout."""
+            self._on_screen: Any = {}
+            """The places of those that can be seen, at the last layout or scroll."""
+
+        def clear(self) -> None:
+            super().clear()
+            self._laid_out, self._on_screen = {}, {}
+
+        def reflow(self, parent: Any, size: Size) -> Any:
+            self._full_map = self._laid_out
+            result = super().reflow(parent, size)
+            self._laid_out = self._full_map
+            self._mark(self._full_map, size)
+            return result
+
+        def reflow_visible(self, parent: Any, size: Size) -> Any:
+            exposed = super().reflow_visible(parent, size)
+            self._mark(self._visible_map, size)
+            return exposed
+
+        def _mark(self, places: Any, size: Size) -> None:
+            """Have painted again what has come, gone or moved."""
+            changes = places.items() ^ self._on_screen.items()
+            self._on_screen = places
+            if size.region not in self._dirty_regions:
+                seen = (place.clip.intersection(place.region) for _, place in changes)
+                self._dirty_regions.update(region for region in seen if region)
+
+
 class WritingApp(App[R]):
     """An app that may write something else to the terminal than Textual would."""
+
+    def set_timer(self, *args: Any, **options: Any) -> Timer:
+        """One tick, and it comes, however late. Such are the ends of a change of size and of a batch of updates.
+
+        Textual's is skipped where it is late before it has begun to wait: a process that is not let run at that moment
+        for the 8 ms of a change of size would never follow one again, and after a batch it would paint nothing.
+        """
+        timer = super().set_timer(*args, **options)
+        if hasattr(timer, "_skip"):
+            timer._skip = False
+        return timer
+
+    def _get_screen(self, screen: Any) -> Any:
+        """Every screen comes this way before it is laid out for the first time, Textual's own too."""
+        known: Any = self.get_screen(screen)
+        plain = _Compositor is not None and type(getattr(known, "_compositor", None)) is _Compositor
+        if plain and _has(known._compositor, *_PLACES):
+            known._compositor = _PaintedCompositor()
+        return super()._get_screen(screen)
 
     def written_instead(self, update: Update | None, screen: Screen[Any]) -> str | None:
         """The sequence to write for an update, empty where nothing is to be written; None for Textual's own.
@@ -143,6 +209,8 @@ class WritingApp(App[R]):
 
     def write_all(self, screen: Screen[Any]) -> None:
         """Have all of the screen laid out and written, at once where that can be had."""
+        if not screen.is_mounted:  # it has no widgets yet, and is written when it has
+            return
         self.refresh(layout=True)
         if self._can_write_all(screen):
             screen._refresh_layout(self.size)

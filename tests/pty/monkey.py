@@ -8,6 +8,7 @@ interpreter is open to others, a monkey of root's runs as a user who owns nothin
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import functools
 import json
@@ -36,6 +37,9 @@ SHELL = (
 )
 """Brings a stopped job back at Enter."""
 LEAVING = ("q", "ctrl+c", "ctrl+q")
+BETWEEN = " · "
+STOPS = ("ctrl+z", "SIGSTOP")
+WIPED = "wiped, ctrl+l"
 TEXTS = ("user:bob", "日本語 ", "\x1b[31m", "e\u0301", "[/bad]", "-1e9", "\n", "GPU", "\x00\x07", "x" * 300)
 
 
@@ -81,8 +85,10 @@ class Figures:
 class Monkey:
     """One seed gives one sequence; what the program makes of it depends on the machine's speed."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, again: str = "") -> None:
+        """``again``: what a defect's story has behind ``after:``, done over and over with other pauses."""
         self.seed = seed
+        self.again = again.split(BETWEEN) if again else []
         self.rng = random.Random(seed)
         self.figures = Figures()
         self.done: list[str] = []
@@ -102,7 +108,7 @@ class Monkey:
             os.chown(directory, UID, UID)
         program = Path(__file__).with_name("monkey_program.py")
         drill = self.rng.choice(DRILLS)
-        demo = "--demo" if drill == "demo" else f"--demo={drill}"
+        demo, *again = self.again or ["--demo" if drill == "demo" else f"--demo={drill}"]
         argv = [*as_nobody, "env", "-C", str(directory), "bash", "-c", SHELL, "bash", sys.executable, str(program)]
         names = ("HOME", "TMPDIR", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME")
         environment = dict.fromkeys(names, str(directory))
@@ -118,8 +124,14 @@ class Monkey:
                 begun = False
                 while terminal.process.poll() is None and (time.monotonic() < end or not begun):
                     begun = True
+                    if self.again and not again:
+                        break
                     for _ in range(self.rng.randint(1, 12)):
-                        self._act(terminal, pid)
+                        actions, again = (again[:1], again[1:]) if self.again else (self._choose(terminal), [])
+                        for action in actions:
+                            self._do(terminal, pid, action)
+                        if self.rng.random() < 0.5:
+                            terminal.read_for(self.rng.choice((0.0, 0.01, 0.05, 0.15)))
                     self._look(terminal, pid, directory)
                 if terminal.process.poll() is not None and "Traceback" in terminal.text:
                     raise Defect(self._story(terminal.text))
@@ -128,79 +140,82 @@ class Monkey:
 
     # What it does.
 
-    def _act(self, terminal: Terminal, pid: int) -> None:
-        rng, figures = self.rng, self.figures
+    def _choose(self, terminal: Terminal) -> list[str]:
+        """What to do next, as ``_do`` takes it."""
+        rng = self.rng
         kind = rng.random()
         if kind < 0.70:
-            self._key(terminal)
-        elif kind < 0.84:
-            for _ in range(rng.choice((1, 1, 2, 5))):  # some change again before anybody has looked
-                columns, lines = rng.choice(SIZES)
-                self.done.append(f"resize {columns}x{lines}")
-                terminal.resize(columns, lines)
-                figures.sizes += 1
-        elif kind < 0.94:
-            self._mouse(terminal)
-        elif kind < 0.97:
-            text = "".join(rng.choice(TEXTS) for _ in range(rng.randint(1, 4)))
-            self.done.append(f"paste {text!r}")
-            terminal.send(f"\x1b[200~{text}\x1b[201~")
+            names = rng.choice(
+                (string.ascii_letters, string.ascii_letters, string.digits + string.punctuation + " ", "")
+            )
+            name = rng.choice(names or (*KEYS, "escape", "enter", "ctrl+l", "ctrl+p", "ctrl+r"))
+            return ["escape" if name in LEAVING and rng.random() < 0.9 else name]
+        if kind < 0.84:  # some change again before anybody has looked
+            sizes = [rng.choice(SIZES) for _ in range(rng.choice((1, 1, 2, 5)))]
+            return [f"resize {columns}x{lines}" for columns, lines in sizes]
+        if kind < 0.94:
+            x, y = rng.randint(1, terminal.screen.columns + 2), rng.randint(1, terminal.screen.lines + 2)
+            return [f"mouse {rng.choice((0, 0, 1, 2, 32, 35, 64, 65))} at {x},{y}"]
+        if kind < 0.97:
+            return [f"paste {''.join(rng.choice(TEXTS) for _ in range(rng.randint(1, 4)))!r}"]
+        then = "resize {}x{}".format(*rng.choice(SIZES)) if rng.random() < 0.3 else ""
+        return [f"{rng.choice(STOPS)} {then}".rstrip()]
+
+    def _do(self, terminal: Terminal, pid: int, action: str) -> None:
+        self.done.append(action)
+        figures = self.figures
+        what, _, rest = action.partition(" ")
+        if what == "resize" and rest:
+            terminal.resize(*map(int, rest.split("x")))
+            figures.sizes += 1
+        elif what == "mouse" and rest:
+            button, _, place = rest.partition(" at ")
+            report = f"\x1b[<{button};{place.replace(',', ';')}"
+            terminal.send(f"{report}M" + (f"{report}m" if int(button) < 3 else ""))
+            figures.mouse += 1
+        elif what == "paste" and rest:
+            terminal.send(f"\x1b[200~{ast.literal_eval(rest)}\x1b[201~")
             figures.pastes += 1
+        elif action == WIPED:
+            terminal.screen.erase_in_display(2)
+            terminal.key("ctrl+l")
+            terminal.read_for(0.02)
+        elif what in STOPS:
+            self._stop(terminal, pid, what, rest)
         else:
-            self._stop(terminal, pid)
-        if rng.random() < 0.5:
-            terminal.read_for(rng.choice((0.0, 0.01, 0.05, 0.15)))
+            terminal.key(action)
+            figures.keys += 1
 
-    def _key(self, terminal: Terminal) -> None:
-        rng = self.rng
-        names = rng.choice((string.ascii_letters, string.ascii_letters, string.digits + string.punctuation + " ", None))
-        name = rng.choice(names) if names else rng.choice((*KEYS, "escape", "enter", "ctrl+l", "ctrl+p", "ctrl+r"))
-        if name in LEAVING and rng.random() < 0.9:
-            name = "escape"
-        self.done.append(name)
-        terminal.key(name)
-        self.figures.keys += 1
-
-    def _mouse(self, terminal: Terminal) -> None:
-        rng = self.rng
-        x, y = rng.randint(1, terminal.screen.columns + 2), rng.randint(1, terminal.screen.lines + 2)
-        button = rng.choice((0, 0, 1, 2, 32, 35, 64, 65))
-        self.done.append(f"mouse {button} at {x},{y}")
-        terminal.send(f"\x1b[<{button};{x};{y}M" + (f"\x1b[<{button};{x};{y}m" if button < 3 else ""))
-        self.figures.mouse += 1
-
-    def _stop(self, terminal: Terminal, pid: int) -> None:
-        """By Ctrl-Z and fg, or by somebody else's signals."""
+    def _stop(self, terminal: Terminal, pid: int, way: str, then: str) -> None:
+        """By Ctrl-Z, or by somebody else's signal; the shell's fg brings it back."""
         self.figures.stops += 1
-        by_key = self.rng.random() < 0.5
-        self.done.append("ctrl+z, fg" if by_key else "SIGSTOP, SIGCONT")
 
         def stopped() -> bool:
             return process_state(pid) in {"T", "Z", None} or terminal.process.poll() is not None
 
         while not stopped():
-            if by_key:
-                terminal.key("ctrl+z")  # behind an Escape it is another key
+            if way == "ctrl+z":
+                terminal.key(way)  # behind an Escape it is another key
             else:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGSTOP)
             with contextlib.suppress(Timeout):
                 terminal.wait_for(lambda _: stopped(), 3.0)
-        if self.rng.random() < 0.3:
-            terminal.resize(*self.rng.choice(SIZES))
-        terminal.send("\n")  # the shell has seen the job stop, and waits for a line
-        terminal.wait_for(lambda t: process_state(pid) != "T" or t.process.poll() is not None)
+        if then:
+            terminal.resize(*map(int, then.partition(" ")[2].split("x")))
+        for _ in range(40):  # the shell has seen the job stop, or will, and waits for a line
+            terminal.send("\n")
+            with contextlib.suppress(Timeout):
+                terminal.wait_for(lambda t: process_state(pid) != "T" or t.process.poll() is not None, 3.0)
+                return
+        raise Defect(self._story(f"fg does not bring it back\n{terminal.text}"))
 
     # What it looks at.
 
     def _look(self, terminal: Terminal, pid: int, directory: Path) -> None:
         """Hold what is shown against what should be."""
-        wiped = self.rng.random() < 0.25
-        if wiped:
-            self.done.append("wiped, ctrl+l")
-            terminal.screen.erase_in_display(2)
-            terminal.key("ctrl+l")
-            terminal.read_for(0.02)
+        if not self.again and self.rng.random() < 0.25:
+            self._do(terminal, pid, WIPED)
         frame = directory / "frame"
         terminal.bytes.clear()
         with contextlib.suppress(ProcessLookupError):
@@ -242,7 +257,7 @@ class Monkey:
         frame.unlink()
 
     def _story(self, what: str) -> str:
-        return f"seed {self.seed}, {self.figures}\n{what}\nafter: {' · '.join(self.done[-60:])}"
+        return f"seed {self.seed}, {self.figures}\n{what}\nafter: {BETWEEN.join(self.done)}"
 
 
 __all__ = ["Defect", "Figures", "Monkey", "Timeout"]

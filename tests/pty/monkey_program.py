@@ -102,7 +102,8 @@ def run(directory: Path, arguments: list[str]) -> int:
     def on_load(app: MpsTuiApp) -> None:
         loading(app)
         asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, Teller(app, directory).asked)
-        (directory / "pid").write_text(str(os.getpid()))
+        (directory / "draft").write_text(str(os.getpid()))
+        (directory / "draft").rename(directory / "pid")
 
     MpsTuiApp.on_load = on_load
     return main(arguments)

@@ -1,7 +1,8 @@
 """The overview on fakes in a real terminal, for tests that need one.
 
 Arguments: ``quiet`` or ``rows``; then ``twice``, where the terminal changes again while its size is read, ``deaf``,
-where no signal tells that it has changed, or ``timeless``, where the timer that paints ends at the first mark.
+where no signal tells that it has changed, ``timeless``, where the timer that paints ends at the first mark, or
+``forgetful``, where from then on what was to be laid out and painted is forgotten.
 """
 
 from __future__ import annotations
@@ -73,6 +74,13 @@ def change_while_it_is_read() -> None:
     os.get_terminal_size = reading
 
 
+def forget(screen) -> None:
+    """Have the screen take for done what it has been asked for."""
+    screen._update_timer.pause()
+    screen._layout_required = screen._scroll_required = screen._repaint_required = False
+    screen._dirty_widgets.clear()
+
+
 def main(mode: str, terminal: str = "") -> int:
     if terminal == "twice":
         change_while_it_is_read()
@@ -85,6 +93,8 @@ def main(mode: str, terminal: str = "") -> int:
         app._driver.write(MARK)
         if terminal == "timeless":
             app.screen._update_timer.stop()
+        elif terminal == "forgetful":
+            app.screen._update_timer._callback = lambda: forget(app.screen)
 
     app.collector.mark = mark
     return app.run() or 0

@@ -102,8 +102,9 @@ def test_ctrl_l_writes_every_cell_again_whatever_is_on_the_terminal() -> None:
         terminal.wait_for(lambda t: list(t.screen.display) == shown)
 
 
-def test_what_the_timer_does_not_paint_is_painted_all_the_same() -> None:
-    with start("quiet", "timeless") as terminal:
+@pytest.mark.parametrize("way", ["timeless", "forgetful"])
+def test_what_the_timer_does_not_paint_is_painted_all_the_same(way: str) -> None:
+    with start("quiet", way) as terminal:
         terminal.wait_for("46 clients")
         settle(terminal)
         terminal.key("space")

@@ -8,14 +8,14 @@ from typing import Any, ClassVar
 
 from textual import events
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.css.query import NoMatches
 from textual.screen import ModalScreen
 from textual.widgets import Button
 
 from mpstui.core.model import Snapshot
-from mpstui.ui.dialogs.parts import plain
+from mpstui.ui.dialogs.parts import Scroll, plain
 
 
 class Dialog(ModalScreen[None]):
@@ -67,7 +67,7 @@ class Dialog(ModalScreen[None]):
 
     def frame(self, title: str, hint: str, *body: Any, foot: Sequence[Button] = (), harm: bool = False) -> Vertical:
         """The box with its body and its foot."""
-        parts: list[Any] = [VerticalScroll(*body, id="body", can_focus=not foot)]
+        parts: list[Any] = [Scroll(*body, id="body", can_focus=not foot)]
         if foot:
             parts.append(Horizontal(*foot, id="foot"))
         box = Vertical(*parts, id="box", classes="-harm" if harm else "")

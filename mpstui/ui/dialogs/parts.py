@@ -124,7 +124,18 @@ class Lines(Static):
         return "\n".join(line.plain for line in self._lines)
 
 
-class Listing(VerticalScroll):
+class Scroll(VerticalScroll):
+    """What is in it scrolls where it has no room, by a bar that leaves it some.
+
+    At one cell a bar would leave none. What has no width has no height, so nothing is left to scroll: the bar goes,
+    what it scrolled is back, the bar comes, and the screen is laid out for ever.
+    """
+
+    def validate_show_vertical_scrollbar(self, show: bool) -> bool:
+        return show and self.container_size.width > self.styles.scrollbar_size_vertical
+
+
+class Listing(Scroll):
     """A list under a title; takes the keyboard only while it is too long for its room."""
 
     ROOM = 6

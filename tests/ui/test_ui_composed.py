@@ -1,0 +1,98 @@
+"""What is painted after a layout is all that has moved, whatever else has been asked of the arrangement meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pyte
+import pytest
+from textual import _time
+from textual.screen import Screen
+
+from mpstui.operations.registry import OPERATIONS
+from mpstui.ui.dialogs import HelpScreen
+from mpstui.ui.diff import ScreenDiff
+from mpstui.ui.private import update_of
+
+from .screen import make_app, text_of, until
+from .snapshots import one_daemon
+
+SIZE = (100, 30)
+
+
+class Paper:
+    """What a terminal would show of all that the app has had displayed."""
+
+    def __init__(self, app: Any) -> None:
+        self.app = app
+        self.diff = ScreenDiff()
+        self.screen = pyte.Screen(*SIZE)
+        self.stream = pyte.Stream(self.screen)
+        self.stream.feed("\x1b[?7l")
+        display = app._display
+
+        def displayed(screen: Screen[object], renderable: Any) -> None:
+            display(screen, renderable)
+            if renderable is not None and not app._batch_count:
+                self.write(renderable)
+
+        app._display = displayed
+
+    def write(self, update: Any) -> None:
+        known = update_of(update)
+        sequence = None if known is None else self.diff.sequence(known, self.app.console)
+        if sequence is None:
+            sequence = self.diff.sequence(self.app.whole(self.app.screen), self.app.console)
+        self.stream.feed(sequence)
+
+    def missing(self) -> str:
+        """What a whole repaint would still write."""
+        return self.diff.sequence(self.app.whole(self.app.screen), self.app.console)
+
+
+async def test_a_notification_moves_up_for_the_next_one_behind_a_scroll() -> None:
+    app = make_app(one_daemon())
+    async with app.run_test(size=SIZE, notifications=True) as pilot:
+        paper = Paper(app)
+        app.action_redraw()
+        for key in ("question_mark", "G", "home", "end"):
+            await pilot.press(key)
+            app.notify("one\ntwo\nthree", title=f"before {key}", timeout=600)
+            await pilot.pause()
+            assert not paper.missing(), f"after {key}\n" + "\n".join(paper.screen.display)
+
+
+async def test_a_screen_without_its_widgets_is_not_written() -> None:
+    app = make_app(one_daemon())
+    async with app.run_test(size=SIZE) as pilot:
+        app._writes = lambda: True
+        app.push_screen(HelpScreen(OPERATIONS))
+        assert not app.screen.is_mounted
+        app.action_redraw()
+        app._looks = 1
+        app._heal()
+        await pilot.pause()
+        assert "Help" in text_of(app)
+
+
+async def test_a_change_of_size_and_the_end_of_a_batch_come_however_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that is not let run between two looks at the clock."""
+    told = []
+    late = 0.0
+    clock = _time.get_time
+
+    def get_time() -> float:
+        nonlocal late
+        task = asyncio.current_task()
+        if task is not None and task.get_name() == "late":
+            late += 1.0
+            return clock() + late
+        return clock()
+
+    monkeypatch.setattr(_time, "get_time", get_time)
+    app = make_app(one_daemon())
+    async with app.run_test(size=SIZE) as pilot:
+        app.set_timer(1 / 120, lambda: told.append(late), name="late")
+        await until(pilot, lambda: told)
+    assert told
