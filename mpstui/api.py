@@ -13,6 +13,7 @@ stable: names may come, none goes. Nothing of the screen is imported, neither te
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterator, Sequence
 from contextlib import ExitStack
 from os import PathLike
@@ -335,7 +336,7 @@ class Events(Iterator[Event]):
 
     def __init__(self, logs: NodeLogs, since: float | None, follow: bool) -> None:
         self._logs = logs
-        self._told = self._read(since, follow)
+        self._told = self._read(time.time() if follow and since is None else since, follow)
 
     @property
     def trouble(self) -> tuple[str, ...]:

@@ -105,8 +105,6 @@ class NodeLogs:
         values. ``follow``: those to come too, and None whenever there is no more at present. May be used once."""
         driver = self._sources.xids() if self._sources is not None and self._sources.xids is not None else None
         trail = AuditTrail(default_path())
-        # Without it what was there before is not of interest to who follows, but it explains what comes.
-        since = since if since is not None or not follow else time.time()
         try:
             xids = [xid.event() for xid in driver.past()] if driver is not None else []
             past: Iterator[Told] = ((xid, None) for xid in tuple(xids) if since is None or (xid.time or 0.0) >= since)
