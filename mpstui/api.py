@@ -13,6 +13,8 @@ stable: names may come, none goes. Nothing of the screen is imported, neither te
 from __future__ import annotations
 
 import asyncio
+import signal
+import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterator, Sequence
 from contextlib import ExitStack
@@ -23,7 +25,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from mpstui.core.model import Client, Daemon, Device, Event, Problem, ProcessKey, Server, Snapshot
 from mpstui.core.text import path_text
 from mpstui.fields import EVENT, SNAPSHOT, View, as_json
-from mpstui.node import UnusableNode, demo_node, open_node
+from mpstui.node import UnusableNode, demo_node, named_dirs, open_node
 from mpstui.observe.logs import UnreadableNodeError
 from mpstui.operations.types import ExitStatus, Preview, Request, Result
 
@@ -76,6 +78,13 @@ def operations() -> dict[str, str]:
     from mpstui.operations.registry import OPERATIONS
 
     return {each.id: each.help for each in OPERATIONS}
+
+
+def may_know_more(request: Request, snapshot: Snapshot) -> bool:
+    """Whether a complete reading may tell more than the one of what the request needs: no refusal on the word of the
+    logs alone."""
+    asked = any(daemon.health == "ok" and daemon.unspoken is None and not daemon.unread for daemon in snapshot.daemons)
+    return asked and _operation(request).needs(request) is not None
 
 
 def _operation(request: Request) -> Operation:
@@ -170,6 +179,8 @@ class AsyncNode:
         demo: bool = False,
     ) -> None:
         self._pipe_dirs = pipe_dirs
+        self.named = named_dirs(pipe_dirs)
+        """The pipe directories that were asked for, CUDA_MPS_PIPE_DIRECTORY too; empty: those that are found."""
         self._log_dirs = log_dirs
         self._refresh = refresh
         self._read_only = read_only
@@ -187,12 +198,17 @@ class AsyncNode:
 
     # Looking.
 
-    async def snapshot(self, *, complete: bool = False) -> Snapshot:
+    async def snapshot(self, *, complete: bool = False, request: Request | None = None) -> Snapshot:
         """The node as it is now. A daemon whose logs tell the rest is asked what those do not tell, eight commands at
-        most; ``complete``: it is asked everything. What is not known is None. Raises UnusableNode."""
+        most; with ``request`` what that one has to know; ``complete``: everything. What is not known is None. Raises
+        UnusableNode."""
         from mpstui.observe.poll import STATUS
 
-        return await self._reader().once(rates=True, need=None if complete else STATUS)
+        if complete:
+            return await self._reader().once()
+        if request is not None:
+            return await self._reader().once(need=_operation(request).needs(request))
+        return await self._reader().once(rates=True, need=STATUS)
 
     async def watch(self) -> AsyncGenerator[Snapshot, None]:
         """A snapshot, and another one whenever the node has changed; only the latest to who is slow. A node on which
@@ -262,31 +278,36 @@ class AsyncNode:
 
     # Changing.
 
-    async def preview(self, request: Request) -> Preview:
-        """What the request would do, worked out from what the node is now; nothing is sent that changes it. Raises
-        ValueError where there is no such operation."""
-        return (await self._previewed(_operation(request), request))[1]
+    async def preview(self, request: Request, snapshot: Snapshot | None = None) -> Preview:
+        """What the request would do, worked out from ``snapshot``, or from what the node is now; nothing is sent that
+        changes it. Raises ValueError where there is no such operation."""
+        _operation(request)
+        if snapshot is None:
+            snapshot = await self._sure_of(request)
+        return self._acting().preview(request, snapshot)
 
-    async def do(self, request: Request, progress: Callable[[str], None] = lambda text: None) -> Result:
+    async def do(
+        self,
+        request: Request,
+        progress: Callable[[str], None] = lambda text: None,
+        *,
+        snapshot: Snapshot | None = None,
+    ) -> Result:
         """Carry it out: checked, sent, read back, and written to the audit log. Nobody is asked: who wants to know whom
         it hits looks at :meth:`preview` before. A refusal is a result too; ``result.done`` says whether it was done.
-        ``progress`` is told of each step. Raises ValueError where there is no such operation."""
+        ``progress`` is told of each step. ``snapshot``: a fresh one, which is not taken again. Raises ValueError where
+        there is no such operation."""
         operation, runner = _operation(request), self._acting()
         wrong = None if runner.read_only else operation.wrong_value(request)
         if wrong is not None:
             return runner.refuse(request, str(wrong), wrong.status)
-        snapshot, _ = await self._previewed(operation, request)
-        return await runner.execute(request, snapshot, progress)
+        return await runner.execute(request, snapshot or await self._sure_of(request), progress)
 
-    async def _previewed(self, operation: Operation, request: Request) -> tuple[Snapshot, Preview]:
-        """On a reading of what it needs; on a complete one where the logs alone would refuse it."""
-        need, runner = operation.needs(request), self._acting()
-        snapshot = await self._reader().once(need=need)
-        shown = runner.preview(request, snapshot)
-        if shown.error is not None and need is not None:
-            snapshot = await self._reader().once()
-            shown = runner.preview(request, snapshot)
-        return snapshot, shown
+    async def _sure_of(self, request: Request) -> Snapshot:
+        """A reading of what it needs; a complete one where the logs alone would refuse it."""
+        snapshot = await self.snapshot(request=request)
+        refused = self._acting().preview(request, snapshot).error is not None
+        return await self.snapshot(complete=True) if refused and may_know_more(request, snapshot) else snapshot
 
     def _acting(self) -> Runner:
         if self._runner is None:
@@ -377,10 +398,34 @@ class Node:
         self._loop = asyncio.new_event_loop()
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        """As ``asyncio.run``: Ctrl-C ends the work, which then says how far it came, before it is raised."""
+        task, pressed = self._loop.create_task(work), 0
+
+        def interrupt() -> None:
+            nonlocal pressed
+            pressed += 1
+            if pressed > 1:
+                raise KeyboardInterrupt
+            task.cancel()
+
+        ours = threading.current_thread() is threading.main_thread()
+        ours = ours and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        if ours:
+            self._loop.add_signal_handler(signal.SIGINT, interrupt)
         try:
-            return self._loop.run_until_complete(work)
+            return self._loop.run_until_complete(task)
+        except asyncio.CancelledError:
+            if pressed:
+                raise KeyboardInterrupt from None
+            raise
         finally:
-            work.close()
+            if ours:
+                self._loop.remove_signal_handler(signal.SIGINT)
+
+    @property
+    def named(self) -> tuple[Path, ...]:
+        """See :class:`AsyncNode`."""
+        return self._node.named
 
     def close(self) -> None:
         """Ends everything that was begun; ``with`` does it."""
@@ -393,9 +438,9 @@ class Node:
         finally:
             self._loop.close()
 
-    def snapshot(self, *, complete: bool = False) -> Snapshot:
+    def snapshot(self, *, complete: bool = False, request: Request | None = None) -> Snapshot:
         """See :meth:`AsyncNode.snapshot`."""
-        return self._run(self._node.snapshot(complete=complete))
+        return self._run(self._node.snapshot(complete=complete, request=request))
 
     def watch(self) -> Iterator[Snapshot]:
         """See :meth:`AsyncNode.watch`. It watches while it is asked for the next one."""
@@ -419,10 +464,16 @@ class Node:
         """See :meth:`AsyncNode.events`. Raises UnreadableNodeError where no log can be read."""
         return self._node.read_events(since, follow=follow)
 
-    def preview(self, request: Request) -> Preview:
+    def preview(self, request: Request, snapshot: Snapshot | None = None) -> Preview:
         """See :meth:`AsyncNode.preview`."""
-        return self._run(self._node.preview(request))
+        return self._run(self._node.preview(request, snapshot))
 
-    def do(self, request: Request, progress: Callable[[str], None] = lambda text: None) -> Result:
+    def do(
+        self,
+        request: Request,
+        progress: Callable[[str], None] = lambda text: None,
+        *,
+        snapshot: Snapshot | None = None,
+    ) -> Result:
         """See :meth:`AsyncNode.do`."""
-        return self._run(self._node.do(request, progress))
+        return self._run(self._node.do(request, progress, snapshot=snapshot))

@@ -175,7 +175,11 @@ def _run(arguments: Sequence[str]) -> int:
             return print_status(options, pipe_dirs)
         if options.command in {"load", "experiment"}:
             return asyncio.run(_load(options, pipe_dirs))
-        return asyncio.run(_headless(options, pipe_dirs))
+        if (operation := chosen(options)) is not None:
+            from mpstui.cli.change import change
+
+            return change(operation, options, pipe_dirs)
+        return _doctor(options, pipe_dirs)
 
 
 def _changes(options: argparse.Namespace) -> bool:
@@ -250,28 +254,16 @@ async def _load(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int
         return 128 + ended_by[0]
 
 
-async def _headless(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
-    """``doctor`` and the operations: one reading of what is needed, at most one change, done."""
+def _doctor(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
+    from mpstui import api
+    from mpstui.cli.doctor import doctor
     from mpstui.node import UnusableNode, open_node
-    from mpstui.observe.watcher import Collector
     from mpstui.operations.types import ExitStatus
 
     try:
         sources, dirs = open_node(pipe_dirs)
+        with api.open(dirs, log_dirs=getattr(options, "log_dir", None) or ()) as node:
+            snapshot = node.snapshot(complete=True)
     except UnusableNode as error:
         return complain(str(error), ExitStatus.USAGE)
-    log_dirs = tuple(getattr(options, "log_dir", None) or ())
-    collector = Collector(dirs, sources, log_dirs=log_dirs)
-    try:
-        if (operation := chosen(options)) is not None:
-            from mpstui.cli.change import change, refuse_value
-
-            if (refused := refuse_value(operation, options, collector, dirs)) is not None:
-                return refused
-            return await change(operation, options, collector, dirs)
-        snapshot = await collector.once()
-        from mpstui.cli.doctor import doctor
-
-        return await asyncio.to_thread(doctor, options, snapshot, sources, dirs)
-    finally:
-        await collector.stop()
+    return doctor(options, snapshot, sources, dirs)

@@ -3,75 +3,91 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any, Final
 
-from mpstui.cli.say import NO_DAEMON, complain, meant, print_json, state_text
+from mpstui import api
+from mpstui.cli.say import NO_DAEMON, complain, meant, state_text
 from mpstui.cli.verbs import draft
 from mpstui.core.model import Daemon, ProcessKey, Snapshot
 from mpstui.core.text import path_text
 from mpstui.core.trust import NotNamedError
-from mpstui.observe.watcher import Collector
-from mpstui.operations.audit import AuditLog, default_path
+from mpstui.fields import FLAG, INTEGER, PATH, SCHEMA, TEXT, TEXTS, Field, Thing, Type, View, as_json
 from mpstui.operations.check import Refused, owner_typed
 from mpstui.operations.operation import Operation
 from mpstui.operations.rescue import targets
-from mpstui.operations.runner import Runner
 from mpstui.operations.types import Danger, ExitStatus, Preview, Request, Result
 
 
-def refuse_value(
-    operation: Operation, options: argparse.Namespace, collector: Collector, pipe_dirs: Sequence[Path]
-) -> int | None:
-    """The exit status where a value is wrong on whatever node: said before anything is asked."""
-    request = draft(operation, options, pipe_dirs)
-    wrong = None if options.read_only else operation.wrong_value(request)
-    if wrong is None:
-        return None
-    result = Runner(collector, AuditLog(default_path())).refuse(request, str(wrong), wrong.status)
-    _print_result(options, result)
-    return result.status
+def _carried_out(result: Result | Refused) -> bool:
+    return isinstance(result, Result)
 
 
-async def change(operation: Operation, options: argparse.Namespace, collector: Collector, named: Sequence[Path]) -> int:
-    """Carry out what the options ask for, on one of the directories that were ``named``; returns the exit status."""
-    runner = Runner(collector, AuditLog(default_path()), read_only=getattr(options, "read_only", False))
-    need, harm = operation.needs(draft(operation, options, ())), operation.danger is Danger.HARM
-    snapshot = await collector.once(need=need)
+RESULT: Final[Thing[Any]] = Thing(
+    "result",
+    "What came of a change. The later keys are there where it is known on which daemon.",
+    (
+        Field("schema", "schema", Type({"const": SCHEMA}), lambda r, v: SCHEMA),
+        Field("done", "done", FLAG, lambda r, v: _carried_out(r) and r.done),
+        Field("exit_status", "exit status", INTEGER, lambda r, v: int(r.status)),
+        Field("message", "message", TEXT, lambda r, v: r.message if _carried_out(r) else str(r)),
+        Field("action", "operation", TEXT, lambda r, v: r.request.action, only=_carried_out),
+        Field("pipe_dir", "pipe directory", PATH, lambda r, v: r.request.pipe_dir, only=_carried_out),
+        Field(
+            "details", "details", TEXTS, lambda r, v: r.details, only=_carried_out,
+            about="What is known besides: the value read back, each client's end.",
+        ),
+        Field("remedy", "remedy", TEXT, lambda r, v: r.remedy, null=True, only=_carried_out),
+    ),
+)  # fmt: skip
+
+
+def change(operation: Operation, options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
+    """Carry out what the options ask for; returns the exit status."""
+    log_dirs, read_only = getattr(options, "log_dir", None) or (), getattr(options, "read_only", False)
+    try:
+        with api.open(pipe_dirs, log_dirs=log_dirs, read_only=read_only) as node:
+            asked = draft(operation, options, node.named)
+            if not read_only and operation.wrong_value(asked) is not None:
+                return _told(options, node.do(asked))  # wrong on whatever node: said before anything is asked
+            return carry_out(operation, options, node)
+    except api.UnusableNode as error:
+        return complain(str(error), ExitStatus.USAGE)
+
+
+def carry_out(operation: Operation, options: argparse.Namespace, node: api.Node) -> int:
+    """On one of the directories that were named, or the one that is meant; returns the exit status."""
+    asked, harm = draft(operation, options, ()), operation.danger is Danger.HARM
+    snapshot = node.snapshot(request=asked)
     try:
         try:
-            request = _request(operation, options, snapshot, named)
-            shown = runner.preview(request, snapshot)
+            request = _request(operation, options, snapshot, node.named)
+            refused = node.preview(request, snapshot).error is not None
         except Refused:
-            shown = None
-        if (shown is None or shown.error is not None) and need is not None and _may_know_more(snapshot):
-            snapshot = await collector.once()  # no refusal on the word of the logs alone
-        request = _request(operation, options, snapshot, named)
-        shown = runner.preview(request, snapshot)
+            refused = True
+        if refused and api.may_know_more(asked, snapshot):
+            snapshot = node.snapshot(complete=True)
+        request = _request(operation, options, snapshot, node.named)
+        shown = node.preview(request, snapshot)
         if shown.error is None and not harm:
             _tell(shown)
         if harm and not options.yes:
             if shown.type_in and not request.owner and sys.stdin.isatty():
                 request = request._replace(owner=_typed_owner(shown))
-                shown = runner.preview(request, snapshot)
+                shown = node.preview(request, snapshot)
             elif shown.error is None and not _confirmed(operation, request, shown):
                 raise Refused("nothing was sent", ExitStatus.REFUSED_BY_SAFETY_RULE)
             if shown.error is None:
                 # The answer may have taken its time; somebody else may have been quicker.
-                snapshot = await collector.once(need=need)
-    except Refused as refused:
+                snapshot = node.snapshot(request=asked)
+    except Refused as error:
         if options.json:
-            print_json(done=False, exit_status=int(refused.status), message=str(refused))
-        return complain(str(refused), refused.status)
-    result = await runner.execute(request, snapshot, lambda text: print(text, file=sys.stderr))
-    _print_result(options, result)
-    return result.status
-
-
-def _may_know_more(snapshot: Snapshot) -> bool:
-    """Whether a complete reading may tell more than the one of what was needed."""
-    return any(daemon.health == "ok" and daemon.unspoken is None and not daemon.unread for daemon in snapshot.daemons)
+            print(json.dumps(as_json(RESULT, error, View()), ensure_ascii=False))
+        return complain(str(error), error.status)
+    return _told(options, node.do(request, lambda text: print(text, file=sys.stderr), snapshot=snapshot))
 
 
 def _request(operation: Operation, options: argparse.Namespace, snapshot: Snapshot, named: Sequence[Path]) -> Request:
@@ -169,21 +185,15 @@ def _typed_owner(shown: Preview) -> str:
     return owner
 
 
-def _print_result(options: argparse.Namespace, result: Result) -> None:
+def _told(options: argparse.Namespace, result: Result) -> int:
+    """Prints what came of it; returns the exit status."""
     if options.json:
-        print_json(
-            done=result.done,
-            exit_status=int(result.status),
-            message=result.message,
-            action=result.request.action,
-            pipe_dir=path_text(result.request.pipe_dir),
-            details=list(result.details),
-            remedy=result.remedy,
-        )
-        return
+        print(json.dumps(as_json(RESULT, result, View()), ensure_ascii=False))
+        return result.status
     stream = sys.stdout if result.done else sys.stderr
     print(result.message, file=stream)
     for line in result.details:
         print(f"  {line}", file=stream)
     if result.remedy:
         print(f"  → {result.remedy}", file=stream)
+    return result.status

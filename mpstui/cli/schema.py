@@ -38,12 +38,19 @@ def _load() -> Thing[Any]:
     return LOAD
 
 
+def _result() -> Thing[Any]:
+    from mpstui.cli.change import RESULT
+
+    return RESULT
+
+
 SCHEMAS: Final[Mapping[str, tuple[str, Callable[[], Thing[Any]]]]] = {
     "status": ("mpstui status --json: one snapshot of the node.", lambda: SNAPSHOT),
     "events": ("mpstui events --json: each line.", lambda: EVENT),
     "suspects": ("mpstui suspects --json.", _suspects),
     "doctor": ("mpstui doctor --json.", _doctor),
     "plan": ("mpstui plan --json.", _plan),
+    "result": ("mpstui set, terminate and the other commands that change a daemon, with --json.", _result),
     "load": ("mpstui load --json: each line; the last one is final.", _load),
 }
 """What each is about, and whose fields it has."""

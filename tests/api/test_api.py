@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -216,3 +217,23 @@ def test_a_demo_ends_with_its_block() -> None:
         place = node.snapshot().daemons[0].pipe_dir
         assert place.exists()
     assert not place.exists()
+
+
+def test_ctrl_c_ends_what_is_under_way_and_then_the_node(tmp_path: Path) -> None:
+    program = """
+import mpstui.api
+try:
+    with mpstui.api.open(demo=True) as node:
+        place = node.snapshot().daemons[0].pipe_dir
+        print("watching", flush=True)
+        for snapshot in node.watch():
+            pass
+except KeyboardInterrupt:
+    print("interrupted", place.exists(), flush=True)
+"""
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        assert running.stdout.readline() == "watching\n"
+        running.send_signal(signal.SIGINT)
+        assert running.stdout.readline() == "interrupted False\n"
+        assert running.wait(120) == 0

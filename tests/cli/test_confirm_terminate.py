@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from mpstui import api
 from mpstui.cli import change
 from mpstui.observe.procfs import read_stat
 from mpstui.operations.registry import operation
@@ -21,7 +22,7 @@ class Terminal(io.StringIO):
         return True
 
 
-async def test_who_is_terminated_by_somebody_else_while_the_question_stands_is_left_alone(
+def test_who_is_terminated_by_somebody_else_while_the_question_stands_is_left_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MPSTUI_AUDIT_LOG", str(tmp_path / "audit.jsonl"))
@@ -40,5 +41,7 @@ async def test_who_is_terminated_by_somebody_else_while_the_question_stands_is_l
 
     fake.once = once  # type: ignore[attr-defined]
     options = argparse.Namespace(command="terminate", client_pid=stat.pid, kill=False, yes=False, json=False)
-    assert await change.change(operation("terminate_client"), options, fake, ()) == 6  # type: ignore[arg-type]
+    opened = api.AsyncNode((), (), 1.0, read_only=False)
+    opened._collector = fake  # type: ignore[assignment]
+    assert change.carry_out(operation("terminate_client"), options, api.Node(opened)) == 6
     assert not any("terminate" in command for command in fake.control.sent)

@@ -93,6 +93,21 @@ def test_what_other_commands_print(mpstui: Mpstui, name: str, arguments: tuple[s
     check(name, mpstui(*arguments).json)
 
 
+@pytest.mark.parametrize(
+    ("change", "status"),
+    [
+        (("set", "client-priority", "1"), 0),
+        (("set", "active-thread-percentage", "250", "--default"), 2),
+        (("terminate", "1", "--yes"), 6),
+    ],
+)
+def test_what_came_of_a_change(node: SimNode, mpstui: Mpstui, change: tuple[str, ...], status: int) -> None:
+    told = mpstui(*change, "--json", "--pipe-dir", node.pipe_dir)
+    assert told.status == status, told
+    assert told.json["exit_status"] == status
+    check("result", told.json)
+
+
 def test_each_line_of_a_load(mpstui: Mpstui) -> None:
     told = mpstui("load", "fma", "--clients", "2", "--seconds", "1", "--json", "--yes", "--demo")
     lines = [json.loads(line) for line in told.out.splitlines()]
