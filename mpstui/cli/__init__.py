@@ -123,12 +123,7 @@ def _audited(arguments: Sequence[str]) -> int:
 def _asks_for_change(arguments: Sequence[str]) -> bool:
     """As :func:`_changes`, also of a command line that cannot be parsed."""
     words = set(arguments)
-    return bool(
-        names_one(words)
-        or ("daemon" in words and words & {"start", "stop"})
-        or ("profile" in words and "apply" in words)
-        or ("plan" in words and any(word.startswith("--a") for word in words))
-    )
+    return bool(names_one(words) or ("plan" in words and any(word.startswith("--a") for word in words)))
 
 
 def _run(arguments: Sequence[str]) -> int:
@@ -184,12 +179,7 @@ def _run(arguments: Sequence[str]) -> int:
 
 def _changes(options: argparse.Namespace) -> bool:
     """Whether the command changes something on a daemon."""
-    return (
-        chosen(options) is not None
-        or getattr(options, "apply", False)
-        or getattr(options, "profile_action", None) == "apply"
-        or getattr(options, "daemon_action", None) in {"start", "stop"}
-    )
+    return chosen(options) is not None or getattr(options, "apply", False)
 
 
 def _read_only_by_config() -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,21 +15,25 @@ from mpstui.core.text import path_text
 from mpstui.core.trust import NotNamedError
 from mpstui.node import UnusableNode, named_dirs, open_node
 from mpstui.observe.watcher import Collector
+from mpstui.operations.apply import (
+    ApplyProfile,
+    GoBack,
+    Report,
+    Step,
+    beside_words,
+    can_go_back,
+    reached_beside,
+    report_of,
+    steps,
+    undo_line,
+    way_of,
+)
 from mpstui.operations.audit import AuditLog, default_path
 from mpstui.operations.runner import Runner
 from mpstui.operations.types import ExitStatus
 from mpstui.plan.amounts import PlanError
-from mpstui.plan.apply import Report, apply, can_go_back, go_back
 from mpstui.plan.profile import DaemonProfile, Profile
-from mpstui.plan.settings import (
-    Difference,
-    Step,
-    beside_words,
-    drift,
-    reached_beside,
-    steps,
-    waits_for_a_server,
-)
+from mpstui.plan.settings import Difference, drift, waits_for_a_server
 
 _WAITS = "no server runs: limits that are for servers alone are set once one does; apply again then"
 
@@ -143,7 +146,10 @@ async def _apply_all(options: argparse.Namespace, profile: Profile, pipe_dirs: t
             if getattr(options, "dry_run", False):
                 return _dry_run(options, [(daemon, planned) for daemon, _, planned in todo])
             for daemon, one, planned in todo:
-                report = await apply(runner, node.snapshot, planned, _tell)
+                report = Report()
+                if planned:
+                    request = ApplyProfile().request(daemon.pipe_dir, one)
+                    report = report_of(await runner.execute(request, node.snapshot, _tell), planned)
                 reports.append((daemon.pipe_dir, report))
                 if waits_for_a_server(daemon, one):
                     _tell(_WAITS)
@@ -203,7 +209,7 @@ async def _offer_way_back(
             _tell("to go back:")
             for report in reversed(reports):
                 for step in reversed(report.done):
-                    _tell(f"  {_command(step)}")
+                    _tell(f"  {undo_line(step)}")
             return []
         if getattr(options, "json", False):
             for line in (line for report in reports for line in report.lines()):
@@ -211,27 +217,15 @@ async def _offer_way_back(
         print("go back to what was before? [y/N] ", end="", file=sys.stderr, flush=True)
         if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
             return []
-    ways = [await go_back(runner, snapshot, report, _tell) for report in reversed(reports)]
+    ways = [
+        way_of(await runner.execute(GoBack().request(report), snapshot, _tell), report)
+        for report in reversed(reports)
+        if report.done
+    ]
     lines = [line for way in ways for line in way.lines()]
     for line in lines:
         _tell(line)
     return lines
-
-
-def _command(step: Step) -> str:
-    """The command line that takes a step back."""
-    request = step.undo
-    if request is None:
-        return f"{step.difference.what}: {step.undo_note}"
-    name = {
-        "set_active_thread_percentage": "active-thread-percentage",
-        "set_pinned_mem_limit": "pinned-mem-limit",
-    }.get(request.action, "client-priority")
-    scope = (
-        "" if name == "client-priority" else f" --server {request.server_pid}" if request.server_pid else " --default"
-    )
-    device = f" --device {request.device}" if request.device is not None else ""
-    return f"mpstui set {name} {request.value}{device}{scope} --pipe-dir {shlex.quote(path_text(request.pipe_dir))}"
 
 
 def _dry_run(options: argparse.Namespace, planned: Sequence[tuple[Daemon, Sequence[Step]]]) -> int:

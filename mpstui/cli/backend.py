@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from mpstui.load.supervisor import Supervisor
     from mpstui.observe.sources import NodeSources
+    from mpstui.operations.load import Executes, OperatedLoad
 
 
 class NodeLoad:
     """The load of one node; see ``mpstui.ui.load.contract.LoadBackend``."""
 
-    def __init__(self, sources: NodeSources, pipe_dirs: Sequence[Path]) -> None:
+    def __init__(self, sources: NodeSources, pipe_dirs: Sequence[Path], runner: Executes) -> None:
+        self._runner = runner
         self._sources = sources
         self._pipe_dirs = tuple(pipe_dirs)
 
@@ -24,8 +26,13 @@ class NodeLoad:
     def simulated(self) -> bool:
         return self._sources.simulated
 
-    def supervisor(self, pipe_dir: Path | None) -> Supervisor:
-        """Workers of the daemon in ``pipe_dir``; None: without MPS."""
+    def supervisor(self, pipe_dir: Path | None) -> OperatedLoad:
+        """Workers of the daemon in ``pipe_dir``, started and ended through the runner; None: without MPS."""
+        from mpstui.operations.load import OperatedLoad
+
+        return OperatedLoad(self._workers(pipe_dir), self._runner, pipe_dir)
+
+    def _workers(self, pipe_dir: Path | None) -> Supervisor:
         from mpstui.load.supervisor import Supervisor
 
         if not self._sources.simulated:

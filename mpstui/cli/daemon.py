@@ -13,19 +13,21 @@ from pathlib import Path
 
 from mpstui.cli.apply import apply_profile
 from mpstui.cli.say import NO_DAEMON, complain, meant, print_json
-from mpstui.core.model import Daemon, Device
+from mpstui.core.model import Daemon, Device, Snapshot
 from mpstui.core.text import path_text
 from mpstui.core.trust import NotNamedError
 from mpstui.daemons.spec import DaemonSpec, Wish, spec_of_profile, specs_of
 from mpstui.daemons.stale import REMOVED
-from mpstui.daemons.start import Started, start
-from mpstui.daemons.stop import Stopped, StopPreview, preview_stop, refused, remove_stale, stop
+from mpstui.daemons.start import Started
 from mpstui.daemons.units import unit_text
 from mpstui.node import UnusableNode, open_node
 from mpstui.observe.discovery import DEFAULT_PIPE_DIR
+from mpstui.observe.sources import NodeSources
 from mpstui.observe.watcher import Collector
 from mpstui.operations.audit import AuditLog, default_path
-from mpstui.operations.types import ExitStatus
+from mpstui.operations.daemons import StartDaemon, StopDaemon, remove_stale
+from mpstui.operations.runner import Runner
+from mpstui.operations.types import ExitStatus, Preview, Request, Result
 from mpstui.plan import store
 from mpstui.plan.amounts import PlanError
 from mpstui.plan.cpus import cpu_list
@@ -52,8 +54,8 @@ def daemon(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
 
 def _wanted(
     options: argparse.Namespace, pipe_dirs: tuple[Path, ...]
-) -> tuple[Profile | None, tuple[DaemonSpec, ...], tuple[Device, ...], tuple[str, ...]]:
-    """The profile, the daemons asked for, the node's devices, and the control binary."""
+) -> tuple[Profile | None, tuple[DaemonSpec, ...], tuple[Device, ...], NodeSources]:
+    """The profile, the daemons asked for, the node's devices, and its sources."""
     if len(pipe_dirs) > 1:
         raise PlanError("one --pipe-dir only; --per-gpu makes one for each GPU from it")
     usual = Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY") or DEFAULT_PIPE_DIR).absolute()
@@ -72,14 +74,14 @@ def _wanted(
         log_dirs[0] if log_dirs else None,
     )
     if options.profile is None:
-        return None, specs_of(wish, devices, os.environ, root=os.geteuid() == 0), devices, sources.control_binary
+        return None, specs_of(wish, devices, os.environ, root=os.geteuid() == 0), devices, sources
     if wish.devices or wish.per_gpu or wish.multi_user or wish.cpus or wish.log_dir:
         raise PlanError("--profile says everything itself; leave the other options out")
     profile, _ = store.read(options.profile)
     if pipe_dirs and len(profile.daemons) > 1:
         raise PlanError("the profile has several daemons with their own directories; leave out --pipe-dir")
     specs = tuple(spec_of_profile(_at(one, pipe_dirs), usual) for one in profile.daemons)
-    return profile, specs, devices, sources.control_binary
+    return profile, specs, devices, sources
 
 
 def _at(one: DaemonProfile, pipe_dirs: tuple[Path, ...]) -> DaemonProfile:
@@ -88,28 +90,33 @@ def _at(one: DaemonProfile, pipe_dirs: tuple[Path, ...]) -> DaemonProfile:
 
 
 def _start(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
-    profile, specs, devices, binary = _wanted(options, pipe_dirs)
-    audit, read_only = AuditLog(default_path()), getattr(options, "read_only", False)
+    profile, specs, devices, sources = _wanted(options, pipe_dirs)
 
-    async def start_all() -> list[Started]:
+    async def start_all() -> list[tuple[DaemonSpec, Result]]:
         # One after the other: each failure is told before the next daemon is there.
-        return [await start(spec, binary, audit, read_only=read_only, progress=_tell) for spec in specs]
+        collector = Collector(tuple(spec.pipe_dir for spec in specs), sources)
+        runner = Runner(collector, AuditLog(default_path()), read_only=getattr(options, "read_only", False))
+        try:
+            return [(spec, await runner.execute(StartDaemon().request(spec), Snapshot(0.0), _tell)) for spec in specs]
+        finally:
+            await collector.stop()
 
-    results = asyncio.run(start_all())
+    started = asyncio.run(start_all())
+    results = [result for _, result in started]
     status = next((result.status for result in results if not result.done), ExitStatus.DONE)
     modes = _compute_modes(specs, devices)
     if options.json:
         entries = [
             {
-                "pipe_dir": path_text(r.spec.pipe_dir),
-                "log_dir": path_text(r.spec.log_dir),
-                "pid": r.pid,
+                "pipe_dir": path_text(spec.pipe_dir),
+                "log_dir": path_text(spec.log_dir),
+                "pid": r.outcome.pid if isinstance(r.outcome, Started) else None,
                 "done": r.done,
                 "exit_status": int(r.status),
                 "message": r.message,
                 "details": list(r.details),
             }
-            for r in results
+            for spec, r in started
         ]
         print_json(done=status is ExitStatus.DONE, exit_status=int(status), daemons=entries, compute_mode=modes)
     else:
@@ -141,7 +148,8 @@ def _compute_modes(specs: Sequence[DaemonSpec], devices: Sequence[Device]) -> li
 
 async def _stop(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
     sources, dirs = open_node(pipe_dirs)
-    collector, audit = Collector(dirs, sources), AuditLog(default_path())
+    collector = Collector(dirs, sources)
+    runner = Runner(collector, AuditLog(default_path()), read_only=getattr(options, "read_only", False))
     try:
         snapshot = await collector.once()
         running = [d for d in snapshot.daemons if d.health not in {"absent", "stale"}]
@@ -153,21 +161,15 @@ async def _stop(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int
             raise PlanError(f"there are several daemons; choose with --pipe-dir: {names}")
         status = ExitStatus.DONE
         for one in running:
-            shown = preview_stop(snapshot, one.pipe_dir, options.timeout, options.force)
-            if shown.error is not None:
-                result = refused(audit, one, Stopped(shown.error_status, shown.error))
-            elif not options.yes and (declined := await _declined(options, collector, one, shown)):
-                result = refused(audit, one, declined)
+            request = StopDaemon().request(one, options.timeout, force=options.force)
+            shown = runner.preview(request, snapshot)
+            declined = None
+            if shown.error is None and not options.yes:
+                declined = await _declined(collector, runner, request, one, shown)
+            if declined is not None:
+                result = runner.refuse(request, declined[1], declined[0])
             else:
-                result = await stop(
-                    one,
-                    collector.control_for(one.pipe_dir),
-                    audit,
-                    timeout=options.timeout,
-                    force=options.force,
-                    read_only=getattr(options, "read_only", False),
-                    progress=_tell,
-                )
+                result = await runner.execute(request, snapshot, _tell)
             _report(options, one.pipe_dir, result)
             status = result.status if status is ExitStatus.DONE else status
         return status
@@ -185,13 +187,14 @@ def _nothing_runs(options: argparse.Namespace, daemons: Sequence[Daemon]) -> int
         if one.health == "absent" and one.health_detail:  # or none that can be seen from here
             message = f"no daemon to stop: {one.health_detail}"
         removed = any(line.startswith(REMOVED) for line in lines)
-        result = Stopped(ExitStatus.DONE if removed else ExitStatus.NO_DAEMON, message, lines)
+        status_of = ExitStatus.DONE if removed else ExitStatus.NO_DAEMON
+        result = Result(StopDaemon().request(one), status_of, message, lines)
         _report(options, one.pipe_dir, result)
         status = result.status if status is ExitStatus.DONE else status
     return status if daemons else complain(NO_DAEMON, ExitStatus.NO_DAEMON)
 
 
-def _report(options: argparse.Namespace, pipe_dir: Path, result: Stopped) -> None:
+def _report(options: argparse.Namespace, pipe_dir: Path, result: Result) -> None:
     if options.json:
         print_json(
             done=result.done,
@@ -208,8 +211,8 @@ def _report(options: argparse.Namespace, pipe_dir: Path, result: Stopped) -> Non
 
 
 async def _declined(
-    options: argparse.Namespace, collector: Collector, one: Daemon, shown: StopPreview
-) -> Stopped | None:
+    collector: Collector, runner: Runner, request: Request, one: Daemon, shown: Preview
+) -> tuple[ExitStatus, str] | None:
     """Asks until everybody who would be hit was named; None where it was agreed to.
 
     The answer may take its time: clients come meanwhile, and the daemon may be another one by then.
@@ -219,19 +222,19 @@ async def _declined(
         now = snapshot.daemon(one.pipe_dir)
         if now is None or now.key != one.key:
             gone = f"the daemon in {path_text(one.pipe_dir)} has ended, or another one is there now; nothing was sent"
-            return Stopped(ExitStatus.REFUSED_BY_SAFETY_RULE, gone)
-        named, shown = set(shown.hits), preview_stop(snapshot, one.pipe_dir, options.timeout, options.force)
+            return ExitStatus.REFUSED_BY_SAFETY_RULE, gone
+        named, shown = set(shown.hits), runner.preview(request, snapshot)
         if shown.error is not None:
-            return Stopped(shown.error_status, shown.error)
+            return shown.error_status, shown.error
         if named.issuperset(shown.hits):
             return None
         _tell("clients have come since:")
-    return Stopped(ExitStatus.REFUSED_BY_SAFETY_RULE, "nothing was sent")
+    return ExitStatus.REFUSED_BY_SAFETY_RULE, "nothing was sent"
 
 
-def _confirmed(one: Daemon, shown: StopPreview) -> bool:
+def _confirmed(one: Daemon, shown: Preview) -> bool:
     """Ask on the terminal, with no as the default; without a terminal the answer is no."""
-    _tell(f"Stop the daemon in {path_text(one.pipe_dir)} (PID {one.pid}): {shown.effect}")
+    _tell(f"Stop the daemon in {path_text(one.pipe_dir)} (PID {one.pid}): {dict(shown.facts)['effect']}")
     for hit in shown.hits:
         _tell(f"  hits: {hit}")
     if not sys.stdin.isatty():

@@ -18,7 +18,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from mpstui.cli.say import output
-from mpstui.core.model import Device, unspoken
+from mpstui.control.mps import MpsControl
+from mpstui.core.model import Device, Snapshot, unspoken
 from mpstui.core.text import error_text, format_size, path_text, printable
 from mpstui.core.trust import NotNamedError, meant
 from mpstui.fields import (
@@ -47,6 +48,9 @@ from mpstui.load.takes import others, takes, whose
 from mpstui.load.types import COMMAND, INFO, KERNELS, LoadSpec, WorkerError, WorkerReport, WorkerState, plural
 from mpstui.observe.discovery import discover
 from mpstui.observe.sources import NodeSources
+from mpstui.operations.audit import AuditLog, default_path
+from mpstui.operations.load import NotStarted, OperatedLoad
+from mpstui.operations.runner import Runner
 from mpstui.operations.types import STATUS, ExitStatus
 
 DEFAULT_SECONDS = 10.0
@@ -71,13 +75,29 @@ async def run(options: argparse.Namespace, sources: NodeSources, pipe_dirs: Sequ
             spec = await spec_from(options, sources, pipe_dir)
             if spec.mps and not (options.private or options.yes or options.endanger_others):
                 await ask_beside(spec, sources, Path(pipe_dir or ""))
-            return await _run(options, spec, make_supervisor(sources, pipe_dir, pipe_dirs))
+            runner = Runner(_Bystander(), AuditLog(default_path()), read_only=getattr(options, "read_only", False))
+            supervisor = OperatedLoad(make_supervisor(sources, pipe_dir, pipe_dirs), runner, pipe_dir)
+            return await _run(options, spec, supervisor)
+    except NotStarted as refused:
+        return complain(str(refused), "", refused.status)
     except LoadRefused as refused:
         return complain(str(refused), refused.remedy, refused.status)
     except BrokenPipeError:
         raise
     except OSError as error:
         return cannot_write(error)
+
+
+class _Bystander:
+    """What the runner needs of a node that no command is sent to."""
+
+    snapshot: Snapshot | None = None
+
+    def control_for(self, pipe_dir: Path) -> MpsControl:
+        raise AssertionError("no command is sent for a load")
+
+    def request_refresh(self, pipe_dir: Path | None = None) -> None:
+        return
 
 
 def complain(text: str, remedy: str, status: ExitStatus) -> ExitStatus:
@@ -272,7 +292,7 @@ def make_supervisor(sources: NodeSources, pipe_dir: Path | None, pipe_dirs: Sequ
     return Supervisor(worker_command=worker_command(node), simulated=True, nvml=sources.nvml)
 
 
-async def _run(options: argparse.Namespace, spec: LoadSpec, supervisor: Supervisor) -> int:
+async def _run(options: argparse.Namespace, spec: LoadSpec, supervisor: OperatedLoad) -> int:
     started = time.monotonic()
     bar = _progress(spec, options.json)
     stopped: asyncio.CancelledError | None = None

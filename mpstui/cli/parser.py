@@ -104,12 +104,6 @@ def _node_options() -> LateParser:
     return options
 
 
-def _fill_load(parser: argparse.ArgumentParser) -> None:
-    from mpstui.cli.loadoptions import add_arguments
-
-    add_arguments(parser)
-
-
 def _fill_experiment(parser: argparse.ArgumentParser) -> None:
     from mpstui.cli.experiment import add_arguments
 
@@ -144,10 +138,8 @@ def build_parser() -> argparse.ArgumentParser:
     add_suspects(commands, node)
     add_doctor(commands, node)
 
-    add_verbs(commands, node)
-    add_commands(commands, node)
+    add_commands(commands, node, add_verbs(commands, node))
 
-    commands.add_parser("load", parents=[node], fill=_fill_load, help="run CUDA test kernels, or a program, as clients")
     commands.add_parser(
         "experiment", parents=[node], fill=_fill_experiment, help="compare: does MPS help, and how much"
     )

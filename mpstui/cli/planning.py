@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final
+
+from mpstui.cli.verbs import add_arguments
+from mpstui.operations.registry import operation
 
 COMMANDS: Final = frozenset({"plan", "profile", "daemon", "run"})
 EXPORTS: Final = ("shell", "wrapper", "systemd", "slurm", "kubernetes")
@@ -15,11 +18,12 @@ MEASURABLE: Final = ("fma", "triad", "nbody", "small")
 OpenNode = Callable[[argparse.Namespace], AbstractContextManager[tuple[Path, ...]]]
 
 
-def add_commands(commands: Any, node: argparse.ArgumentParser) -> None:
-    """Add them to the command line. ``node``: the options that every command takes."""
+def add_commands(commands: Any, node: argparse.ArgumentParser, groups: Mapping[str, Any]) -> None:
+    """Add them to the command line. ``node``: the options that every command takes; ``groups``: the parsers of first
+    words that the operations have made."""
     _add_plan(commands.add_parser("plan", parents=[node], help="divide a GPU among clients: SMs, memory, contexts"))
-    _add_profile(commands.add_parser("profile", help="daemon settings and shares kept as files"), node)
-    _add_daemon(commands.add_parser("daemon", help="start and stop control daemons"), node)
+    _add_profile(groups["profile"], node)
+    _add_unit(groups["daemon"], node)
     run = commands.add_parser("run", help="run a command with its share of the GPU")
     run.add_argument("--share", required=True, metavar="NAME", help="a share of a profile")
     run.add_argument("--profile", metavar="NAME", help="the profile; needed where several have such a share")
@@ -89,48 +93,24 @@ def _add_apply(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--go-back", action="store_true", help="where a step fails, take the others back unasked")
 
 
-def _add_profile(profile: argparse.ArgumentParser, node: argparse.ArgumentParser) -> None:
-    actions = profile.add_subparsers(dest="profile_action", metavar="COMMAND", required=True)
+def _add_profile(actions: Any, node: argparse.ArgumentParser) -> None:
     listing = actions.add_parser("list", parents=[node], help="the profiles that are there")
     show = actions.add_parser("show", parents=[node], help="one profile, checked")
-    apply = actions.add_parser("apply", parents=[node], help="bring the daemons to what a profile says")
     save = actions.add_parser("save", parents=[node], help="keep what is in force as a profile")
     diff = actions.add_parser("diff", parents=[node], help="what is not as a profile says; exit status 1 if anything")
-    for command in (show, apply, save, diff):
+    for command in (show, save, diff):
         command.add_argument("name", metavar="NAME")
-    for command in (listing, apply, save, diff):
+    for command in (listing, save, diff):
         command.add_argument("--json", action="store_true", help="print JSON")
     _add_exports(show)
-    _add_apply(apply)
     save.add_argument("--replace", action="store_true", help="overwrite one that is there; its shares are kept")
     save.add_argument("--description", metavar="TEXT", default="", help="one line about it")
 
 
-def _add_daemon(daemon: argparse.ArgumentParser, node: argparse.ArgumentParser) -> None:
-    actions = daemon.add_subparsers(dest="daemon_action", metavar="COMMAND", required=True)
-    start = actions.add_parser("start", parents=[node], help="start a control daemon, or one for each GPU")
-    stop = actions.add_parser("stop", parents=[node], help="stop a control daemon")
+def _add_unit(actions: Any, node: argparse.ArgumentParser) -> None:
     unit = actions.add_parser("unit", parents=[node], help="print a unit or a job script that starts and stops it")
     unit.add_argument("kind", choices=("systemd", "slurm", "pbs"))
-    for command in (start, unit):
-        command.add_argument(
-            "--device", action="append", default=[], metavar="DEV", help="a UUID or an index; repeatable"
-        )
-        command.add_argument("--per-gpu", action="store_true", help="one daemon a GPU, each with its own directories")
-        command.add_argument("--multi-user", action="store_true", help="serve several users at the same time")
-        command.add_argument("--cpu", metavar="LIST", help="its CPUs, 0-3,8; with --per-gpu one for each daemon")
-        command.add_argument("--profile", metavar="NAME", help="as a profile says, limits included")
-    stop.add_argument("--timeout", type=_seconds, metavar="S", help="end the clients' work after S seconds")
-    stop.add_argument("--force", action="store_true", help="after 1 s; and end a daemon that does not answer")
-    stop.add_argument("--yes", action="store_true", help="do not ask")
-    for command in (start, stop):
-        command.add_argument("--json", action="store_true", help="print JSON")
-
-
-def _seconds(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and int(text[:9]) <= 86400):
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of seconds from 0 to 86400")
-    return int(text)
+    add_arguments(unit, operation("start_daemon"))
 
 
 def _repeats(text: str) -> int:

@@ -12,13 +12,10 @@ from mpstui.core.text import path_text
 
 # Imported when a screen needs them: the overview is painted without.
 if TYPE_CHECKING:
-    from mpstui.control.mps import MpsControl
     from mpstui.core.model import Daemon, Device, ProcessKey, Snapshot
     from mpstui.daemons.spec import DaemonSpec, Wish
-    from mpstui.daemons.start import Started
-    from mpstui.daemons.stop import Stopped
-    from mpstui.operations.audit import AuditLog
-    from mpstui.operations.types import Progress
+    from mpstui.operations.runner import Runner
+    from mpstui.operations.types import Progress, Result
     from mpstui.plan.profile import Profile
     from mpstui.ui.plan.contract import Entry
 
@@ -75,11 +72,9 @@ class NodeDaemons:
     def __init__(
         self,
         binary: tuple[str, ...],
-        control_for: Callable[[Path], MpsControl],
-        audit: AuditLog,
+        runner: Runner,
         pipe_dirs: Sequence[Path],
         *,
-        read_only: bool,
         demo: bool,
         gone: Callable[[], bool] = lambda: False,
         watch: Callable[[Path], None] = lambda pipe_dir: None,
@@ -88,10 +83,8 @@ class NodeDaemons:
         demo's own daemon is; that one may be started again. ``watch``: takes one more directory in.
         """
         self._binary = binary
-        self._control_for = control_for
-        self._audit = audit
+        self._runner = runner
         self._pipe_dirs = tuple(pipe_dirs)
-        self._read_only = read_only
         self._demo = demo
         self._gone = gone
         self._watch = watch
@@ -99,8 +92,8 @@ class NodeDaemons:
     @property
     def cannot_start(self) -> str | None:
         """A daemon outlives mpstui, and a demo's node does not."""
-        if self._read_only:
-            from mpstui.daemons.start import READ_ONLY
+        if self._runner.read_only:
+            from mpstui.operations.runner import READ_ONLY
 
             return READ_ONLY
         return _OWN if self._demo and not self._gone() else None
@@ -136,37 +129,25 @@ class NodeDaemons:
         words += [*(os.path.basename(word) for word in self._binary[-1:]), "-d", *(["-M"] if spec.multi_user else [])]
         return " ".join(shlex.quote(word) for word in words)
 
-    async def start(self, spec: DaemonSpec, progress: Progress) -> Started:
-        """In a thread of its own: directories and logs may be on a slow file system."""
-        from mpstui.daemons.start import Started, start
+    async def start(self, spec: DaemonSpec, progress: Progress) -> Result:
+        """Through the runner, as every change; a demo's rule comes before it."""
+        from mpstui.core.model import Snapshot
+        from mpstui.operations.daemons import StartDaemon
         from mpstui.operations.types import ExitStatus
 
-        loop = asyncio.get_running_loop()
+        request = StartDaemon().request(spec)
         refused = self.cannot_start or (_OWN if self._demo and spec.pipe_dir not in self._pipe_dirs else None)
         if refused is not None:
-            return Started(spec, ExitStatus.REFUSED_BY_SAFETY_RULE, refused)
+            return self._runner.refuse(request, refused, ExitStatus.REFUSED_BY_SAFETY_RULE)
+        return await self._runner.execute(request, Snapshot(0.0), progress)
 
-        def tell(text: str) -> None:
-            loop.call_soon_threadsafe(progress, text)
+    async def stop(self, daemon: Daemon, *, timeout: int | None, force: bool, progress: Progress) -> Result:
+        """Through the runner, and so through the daemon's one control channel."""
+        from mpstui.core.model import Snapshot
+        from mpstui.operations.daemons import StopDaemon
 
-        def run() -> Started:
-            return asyncio.run(start(spec, self._binary, self._audit, read_only=self._read_only, progress=tell))
-
-        return await asyncio.to_thread(run)
-
-    async def stop(self, daemon: Daemon, *, timeout: int | None, force: bool, progress: Progress) -> Stopped:
-        """Through the daemon's one control channel, which is the collector's."""
-        from mpstui.daemons.stop import stop
-
-        return await stop(
-            daemon,
-            self._control_for(daemon.pipe_dir),
-            self._audit,
-            timeout=timeout,
-            force=force,
-            read_only=self._read_only,
-            progress=progress,
-        )
+        request = StopDaemon().request(daemon, timeout, force=force)
+        return await self._runner.execute(request, Snapshot(0.0, daemons=(daemon,)), progress)
 
     def watch(self, pipe_dir: Path) -> None:
         """Have the daemon there come onto the screen, whichever directories it was started for."""

@@ -3,16 +3,32 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from mpstui.operations.operation import Operation
-from mpstui.operations.registry import OPERATIONS
+from mpstui.operations.registry import VERBS
 from mpstui.operations.types import Argument, Danger, Request
 
-_GROUPS: Final = {"set": ("set a limit of new clients", "limit", "LIMIT")}
+_GROUPS: Final = {
+    "set": ("set a limit of new clients", "limit", "LIMIT"),
+    "daemon": ("start and stop control daemons", "daemon_action", "COMMAND"),
+    "profile": ("daemon settings and shares kept as files", "profile_action", "COMMAND"),
+}
 """First words of several verbs: help, the option's name, and what stands for the second word."""
+_CHANGE_ALWAYS: Final = "set"
+"""A first word behind which nothing but a change can stand."""
+
+
+def _fill_load(parser: argparse.ArgumentParser) -> None:
+    from mpstui.cli.loadoptions import add_arguments
+
+    add_arguments(parser)
+
+
+_LATE: Final[dict[tuple[str, ...], Callable[[argparse.ArgumentParser], None]]] = {("load",): _fill_load}
+"""Verbs with many options of their own, which only they pay for."""
 
 
 def pid(text: str) -> int:
@@ -22,14 +38,22 @@ def pid(text: str) -> int:
     return int(text)
 
 
-def add_verbs(commands: Any, node: argparse.ArgumentParser) -> None:
-    """Add them to the command line. ``node``: the options that every command takes."""
+def seconds(text: str) -> int:
+    """Whole seconds up to a day. Raises argparse's error."""
+    if not (text.isascii() and text.isdecimal() and int(text[:9]) <= 86400):
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of seconds from 0 to 86400")
+    return int(text)
+
+
+def add_verbs(commands: Any, node: argparse.ArgumentParser) -> Mapping[str, Any]:
+    """Add them to the command line; answers the parsers of first words that have several. ``node``: the options that
+    every command takes."""
     groups: dict[str, Any] = {}
     parsers: dict[tuple[str, ...], argparse.ArgumentParser] = {}
-    for each in OPERATIONS:
-        words = each.verb.words
+    for verb, each in VERBS:
+        words = verb.words
         if words in parsers:  # the same with another option
-            parsers[words].add_argument(each.verb.flag, action="store_true", help=each.verb.help)
+            parsers[words].add_argument(verb.flag, action="store_true", help=verb.help)
             continue
         parent = commands
         if len(words) > 1:
@@ -38,15 +62,24 @@ def add_verbs(commands: Any, node: argparse.ArgumentParser) -> None:
                 group = commands.add_parser(words[0], help=help_text)
                 groups[words[0]] = group.add_subparsers(dest=name, metavar=metavar, required=True)
             parent = groups[words[0]]
-        example = f"example: {each.verb.example}" if each.verb.example else None
-        parser = parent.add_parser(words[-1], parents=[node], help=each.verb.help, epilog=example)
+        example, fill = f"example: {verb.example}" if verb.example else None, _LATE.get(words)
+        late = {} if fill is None else {"fill": fill}
+        parser = parent.add_parser(words[-1], parents=[node], help=verb.help, epilog=example, **late)
         parser.set_defaults(verb=words)
+        if fill is not None:
+            continue
         parsers[words] = parser
-        for argument in each.arguments:
-            _ADD[argument.kind](parser, each, argument)
+        add_arguments(parser, each)
         if each.danger is Danger.HARM:
             parser.add_argument("--yes", action="store_true", help="do not ask")
         parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    return groups
+
+
+def add_arguments(parser: argparse.ArgumentParser, each: Operation) -> None:
+    """What the operation has to be told."""
+    for argument in each.arguments:
+        _ADD[argument.kind](parser, each, argument)
 
 
 def _value(parser: argparse.ArgumentParser, each: Operation, argument: Argument) -> None:
@@ -82,6 +115,26 @@ def _force(parser: argparse.ArgumentParser, each: Operation, argument: Argument)
     parser.add_argument("-f", "--force", action="store_true", help=argument.help)
 
 
+def _name(parser: argparse.ArgumentParser, each: Operation, argument: Argument) -> None:
+    parser.add_argument("name", metavar=argument.metavar, help=argument.help)
+
+
+def _text(parser: argparse.ArgumentParser, each: Operation, argument: Argument) -> None:
+    parser.add_argument(argument.option, metavar=argument.metavar, help=argument.help)
+
+
+def _list(parser: argparse.ArgumentParser, each: Operation, argument: Argument) -> None:
+    parser.add_argument(argument.option, action="append", default=[], metavar=argument.metavar, help=argument.help)
+
+
+def _flag(parser: argparse.ArgumentParser, each: Operation, argument: Argument) -> None:
+    parser.add_argument(argument.option, action="store_true", help=argument.help)
+
+
+def _seconds(parser: argparse.ArgumentParser, each: Operation, argument: Argument) -> None:
+    parser.add_argument(argument.option, type=seconds, metavar=argument.metavar, help=argument.help)
+
+
 _ADD: Final[dict[str, Callable[[argparse.ArgumentParser, Operation, Argument], None]]] = {
     "value": _value,
     "choice": _value,
@@ -91,20 +144,26 @@ _ADD: Final[dict[str, Callable[[argparse.ArgumentParser, Operation, Argument], N
     "owner": _owner,
     "server": _server,
     "force": _force,
+    "name": _name,
+    "text": _text,
+    "list": _list,
+    "flag": _flag,
+    "seconds": _seconds,
 }
 
 
 def chosen(options: argparse.Namespace) -> Operation | None:
     """The operation that the command line asks for; None where the command changes nothing."""
     words = getattr(options, "verb", None)
-    found = [each for each in OPERATIONS if each.verb.words == words]
-    flagged = (each for each in found if each.verb.flag and getattr(options, each.verb.flag.lstrip("-"), False))
-    return next(flagged, None) or (found[0] if found else None)
+    found = [(verb, each) for verb, each in VERBS if verb.words == words]
+    flags = [(verb.flag.lstrip("-").replace("-", "_"), each) for verb, each in found if verb.flag]
+    flagged = next((each for flag, each in flags if getattr(options, flag, False)), None)
+    return flagged or (found[0][1] if found else None)
 
 
 def names_one(words: Collection[str]) -> bool:
     """Whether the words of a command line, which may be wrong in other ways, ask for one of them."""
-    return any(word in words for word in _GROUPS) or any(set(each.verb.words) <= set(words) for each in OPERATIONS)
+    return _CHANGE_ALWAYS in words or any(set(verb.words) <= set(words) for verb, _ in VERBS)
 
 
 def draft(operation: Operation, options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> Request:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from mpstui.core.model import SessionHolder
+from mpstui.core.requests import ExitStatus
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -56,3 +58,18 @@ class Answer(Generic[T_co]):
     @property
     def ok(self) -> bool:
         return self.outcome is Outcome.OK
+
+
+STATUS: Final[Mapping[Outcome, ExitStatus]] = {
+    Outcome.OK: ExitStatus.DONE,
+    Outcome.ABSENT: ExitStatus.NO_DAEMON,
+    Outcome.NO_BINARY: ExitStatus.NO_ANSWER,
+    Outcome.HELD: ExitStatus.NO_ANSWER,
+    Outcome.BUSY: ExitStatus.NO_ANSWER,
+    Outcome.BLOCKED: ExitStatus.NO_ANSWER,
+    Outcome.NOT_PERMITTED: ExitStatus.NOT_PERMITTED,
+    Outcome.STARTING: ExitStatus.REFUSED_BY_DAEMON,
+    Outcome.REFUSED: ExitStatus.REFUSED_BY_DAEMON,
+    Outcome.UNREADABLE: ExitStatus.NO_ANSWER,
+}
+"""The exit status of a command that ended so."""

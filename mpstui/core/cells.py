@@ -168,3 +168,8 @@ def status_mark(server: Server) -> tuple[str, str]:
     if status == "ACTIVE":
         return "● ACTIVE", "good"
     return (f"✕ {status}", "bad") if "FAULT" in status else (f"◌ {status}", "warn")
+
+
+def client_line(client: Client) -> str:
+    """``4711 alice python train.py``: how confirmations name a client."""
+    return f"{client.pid} {client.user or UNKNOWN} {client.command or UNKNOWN}"

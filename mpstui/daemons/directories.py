@@ -7,11 +7,11 @@ import os
 import stat
 from pathlib import Path
 
+from mpstui.core.requests import ExitStatus
 from mpstui.core.text import path_text, unprintable
 from mpstui.observe.discovery import PATH_LIMIT
 from mpstui.observe.procfs import user_name
 from mpstui.observe.trusted import NotTrustedError, judge_way
-from mpstui.operations.types import ExitStatus
 
 _OTHERS_WRITE = 0o022
 

@@ -18,15 +18,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from mpstui.control.answer import STATUS
 from mpstui.control.channel import ControlChannel, patience
 from mpstui.control.mps import MpsControl
+from mpstui.core.requests import ExitStatus, Progress
 from mpstui.core.text import path_text, printable
 from mpstui.daemons.directories import DaemonError, check, check_length, prepare
 from mpstui.daemons.spec import DaemonSpec
 from mpstui.observe.discovery import Place, discover
 from mpstui.observe.logs import UnreadableLogError, open_log, owners_of
-from mpstui.operations.audit import AuditLog
-from mpstui.operations.types import STATUS, ExitStatus, Progress
 from mpstui.plan.cpus import cpu_text
 
 READY_WITHIN: Final = 10.0
@@ -34,7 +34,6 @@ READY_WITHIN: Final = 10.0
 _POLL: Final = 0.02
 _OUTPUT: Final = 4096
 _RUNNING: Final = "An instance of this daemon is already running"
-READ_ONLY: Final = "mpstui was started with --read-only"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,42 +55,16 @@ class Started:
 async def start(
     spec: DaemonSpec,
     binary: tuple[str, ...],
-    audit: AuditLog,
     *,
-    read_only: bool = False,
     deadline: float | None = None,
     progress: Progress = lambda text: None,
 ) -> Started:
-    """Start the daemon and wait until it answers, at most ``deadline`` seconds. Every way out leaves an audit line."""
-    before = None
-    if read_only:
-        result = Started(spec, ExitStatus.REFUSED_BY_SAFETY_RULE, READ_ONLY)
-    else:
-        before = _write(audit, spec, None, "about to be started")
-        try:
-            limit = patience(READY_WITHIN) if deadline is None else deadline
-            result = await _start(spec, binary, limit, progress)
-        except DaemonError as error:
-            result = Started(spec, error.status, str(error))
-    trouble = _write(audit, spec, result, result.message) or before
-    if trouble:
-        return Started(spec, result.status, result.message, result.pid, (*result.details, trouble))
-    return result
-
-
-def _write(audit: AuditLog, spec: DaemonSpec, result: Started | None, text: str) -> str | None:
-    return audit.write(
-        action="start_daemon",
-        pipe_dir=path_text(spec.pipe_dir),
-        log_dir=path_text(spec.log_dir),
-        euid=os.geteuid(),
-        devices=list(spec.devices),
-        multi_user=spec.multi_user,
-        cpus=None if spec.cpus is None else cpu_text(spec.cpus),
-        daemon=result.pid if result else None,
-        status=int(result.status) if result else None,
-        result=text,
-    )
+    """Start the daemon and wait until it answers, at most ``deadline`` seconds. For the operation, which asks whether
+    it may and leaves the audit lines."""
+    try:
+        return await _start(spec, binary, patience(READY_WITHIN) if deadline is None else deadline, progress)
+    except DaemonError as error:
+        return Started(spec, error.status, str(error))
 
 
 def environment_of(spec: DaemonSpec, inherited: Mapping[str, str]) -> dict[str, str]:

@@ -32,11 +32,6 @@ def parse_uid(text: str) -> int:
         raise Refused(f"there is no user {text!r} on this node", ExitStatus.USAGE) from None
 
 
-def client_line(client: Client) -> str:
-    """``4711 alice python train.py``: how confirmations name a client."""
-    return f"{client.pid} {client.user or UNKNOWN} {client.command or UNKNOWN}"
-
-
 def find_server(daemon: Daemon, pid: int) -> Server:
     """The daemon's server of that PID."""
     server = daemon.find_server(pid)

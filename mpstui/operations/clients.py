@@ -10,12 +10,13 @@ from typing import ClassVar
 
 from mpstui.control.answer import Answer, Outcome
 from mpstui.core.blast import blast_radius, server_of
+from mpstui.core.cells import client_line
 from mpstui.core.model import Client, Daemon, ProcessKey, Snapshot
 from mpstui.core.text import UNKNOWN
 from mpstui.core.trust import is_lying, why_not
 from mpstui.observe.poll import Need
 from mpstui.observe.procfs import PidFd, open_pidfd
-from mpstui.operations.check import Refused, client_line, namespace_words, parse_uid, reachable_daemon
+from mpstui.operations.check import Refused, namespace_words, parse_uid, reachable_daemon
 from mpstui.operations.guard import Guard
 from mpstui.operations.killing import end_process
 from mpstui.operations.operation import Operation, Work

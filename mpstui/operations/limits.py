@@ -10,11 +10,12 @@ from typing import Any, ClassVar, Generic, TypeVar
 from mpstui.control.answer import Answer, Outcome
 from mpstui.control.protocol import ControlProtocol
 from mpstui.control.wire import Question
+from mpstui.core.cells import client_line
 from mpstui.core.model import Daemon, Device, Server, Snapshot
 from mpstui.core.partition import sm_share
 from mpstui.core.text import UNKNOWN, format_percentage, format_size, parse_size, same_limit, same_percentage
 from mpstui.observe.poll import Need
-from mpstui.operations.check import PRIORITIES, Refused, client_line, find_server
+from mpstui.operations.check import PRIORITIES, Refused, find_server
 from mpstui.operations.operation import Operation, Work
 from mpstui.operations.types import STATUS, Argument, ExitStatus, Preview, Request, Result, Verb
 

@@ -6,7 +6,7 @@ before and after are the runner's, for all of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -31,7 +31,7 @@ class Work:
     request: Request
     snapshot: Snapshot
     """The newest one, on which the request was checked."""
-    control: MpsControl
+    control_for: Callable[[Path], MpsControl]
     audit: AuditLog
     boot_id: str
     terminated: set[ProcessKey]
@@ -41,12 +41,19 @@ class Work:
     progress: Progress
     newest: Callable[[], Daemon | None]
     find_speaker: Callable[[Path], Speaker]
+    runner: Any
+    """Carries out what is itself made of operations."""
     sent: Answer[Any] | None = None
     """The command that the audit line tells of, with its answer."""
     read: Answer[Any] | None = None
     """The answer that proves it."""
     told: bool = field(default=False)
     """The operation has written its audit lines itself, one for each process."""
+
+    @property
+    def control(self) -> MpsControl:
+        """Of the daemon of the request."""
+        return self.control_for(self.request.pipe_dir)
 
     @property
     def daemon(self) -> Daemon:
@@ -72,8 +79,12 @@ class Operation:
     help: ClassVar[str]
     """One sentence, for palette, help and dialog."""
     key: ClassVar[str]
-    """On the overview; the user may choose another (docs/keys.md)."""
-    verb: ClassVar[Verb]
+    """On the screen ``place``; the user may choose another (docs/keys.md)."""
+    place: ClassVar[str] = "overview"
+    key_id: ClassVar[str] = ""
+    """By which the user names the key, where that is not ``action.`` and the id."""
+    verb: ClassVar[Verb | None]
+    """None where another operation's command does it too."""
     weight: ClassVar[int] = 4
     """In the key bar: what has less of it goes first where there is little room."""
     danger: ClassVar[Danger] = Danger.CHANGE
@@ -83,6 +94,8 @@ class Operation:
     question: ClassVar[str] = "end it?"
     harms: ClassVar[str] = "this ends work"
     """Why a yes is needed, where nobody can be asked."""
+    given_up: ClassVar[str] = "given up; what was sent goes on"
+    """What is known when it is ended while it is carried out."""
     in_turn: ClassVar[bool] = True
     """The daemon's turn is held from the last check to the read back. An operation that takes it by itself, or must do
     without, says False."""
@@ -127,6 +140,10 @@ class Operation:
         """The request that takes it back, on the daemon as it is before; None where that is not known."""
         return None
 
+    def line(self, request: Request) -> Mapping[str, object]:
+        """What its audit lines have besides."""
+        return {}
+
     def command(self, request: Request) -> str:
         """The control command, for a person to read; empty where it is none."""
         return ""
@@ -145,6 +162,8 @@ class Operation:
             "force": ["-f"] * request.force,
         }
         kinds = {argument.kind for argument in self.arguments}
+        if self.verb is None:
+            return ""
         words = ["mpstui", *self.verb.words, *(word for kind, found in told.items() if kind in kinds for word in found)]
         words += [self.verb.flag] * bool(self.verb.flag)
         return shlex.join([*words, "--pipe-dir", path_text(request.pipe_dir)])

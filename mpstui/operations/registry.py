@@ -6,8 +6,11 @@ from collections.abc import Mapping
 from typing import Final
 
 from mpstui.core.model import Snapshot
+from mpstui.operations.apply import ApplyProfile, GoBack
 from mpstui.operations.clients import TerminateAndKill, TerminateClient
+from mpstui.operations.daemons import StartDaemon, StopDaemon
 from mpstui.operations.limits import SetActiveThreadPercentage, SetClientPriority, SetPinnedMemLimit
+from mpstui.operations.load import StartLoad, StopLoad
 from mpstui.operations.operation import Operation
 from mpstui.operations.rescue import EndLostClients, Unblock
 from mpstui.operations.servers import ShutdownServer, StartServer
@@ -23,8 +26,20 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     SetClientPriority(),
     StartServer(),
     ShutdownServer(),
+    StartDaemon(),
+    StopDaemon(),
+    ApplyProfile(),
+    GoBack(),
+    StartLoad(),
+    StopLoad(),
 )
 """In the order of the key bar."""
+ON_OVERVIEW: Final = tuple(each for each in OPERATIONS if each.place == "overview")
+"""Those whose key is there."""
+ELSEWHERE: Final = tuple(each for each in OPERATIONS if each.place != "overview" and each.key)
+"""Those that have a screen of their own."""
+VERBS: Final = tuple((each.verb, each) for each in OPERATIONS if each.verb is not None)
+"""The commands of the command line."""
 _BY_ID: Final[Mapping[str, Operation]] = {each.id: each for each in OPERATIONS}
 
 

@@ -8,13 +8,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mpstui.control.answer import Outcome
+from mpstui.core.cells import client_line
 from mpstui.core.model import Client, Daemon, ProcessKey, Snapshot
 from mpstui.core.text import UNKNOWN, path_text
 from mpstui.core.trust import why_not
 from mpstui.observe.discovery import DEFAULT_PIPE_DIR, file_id, seen_by
 from mpstui.observe.poll import Need
 from mpstui.observe.procfs import PidFd, open_pidfd, process_key, read_environment
-from mpstui.operations.check import client_line, namespace_words
+from mpstui.operations.check import namespace_words
 from mpstui.operations.guard import Guard
 from mpstui.operations.killing import end_process
 from mpstui.operations.operation import Operation, Work

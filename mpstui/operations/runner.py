@@ -17,7 +17,7 @@ from mpstui.observe.discovery import find_speaker
 from mpstui.operations.audit import REMEDY as AUDIT_REMEDY
 from mpstui.operations.audit import AuditLog, boot_id
 from mpstui.operations.operation import Operation, Work, refused_result
-from mpstui.operations.registry import OPERATIONS, operation
+from mpstui.operations.registry import ON_OVERVIEW, operation
 from mpstui.operations.turn import NoTurn, turn
 from mpstui.operations.types import Danger, ExitStatus, Preview, Progress, Request, Result
 
@@ -38,7 +38,7 @@ class Node(Protocol):
 class Runner:
     """The operation layer. ``grace`` is the time in seconds between SIGTERM and SIGKILL."""
 
-    actions: tuple[Operation, ...] = OPERATIONS
+    actions: tuple[Operation, ...] = ON_OVERVIEW
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class Runner:
         work = Work(
             request,
             snapshot,
-            self._node.control_for(request.pipe_dir),
+            self._node.control_for,
             self._audit,
             self._boot_id,
             self._terminated,
@@ -95,11 +95,15 @@ class Runner:
             progress,
             lambda: self._newest(request.pipe_dir),
             self._find_speaker,
+            self,
         )
         try:
             result = await self._in_turn(found, work)
         except asyncio.CancelledError:
-            text = "given up; what was sent goes on"
+            self._write(work, Result(request, ExitStatus.NO_ANSWER, found.given_up))
+            raise
+        except Exception as error:
+            text = f"an error of mpstui itself stopped it: {type(error).__name__}: {error}"
             self._write(work, Result(request, ExitStatus.NO_ANSWER, text))
             raise
         finally:
@@ -136,19 +140,17 @@ class Runner:
 
     def _announce(self, request: Request) -> str | None:
         """The audit line before: what is about to be done, to whom. Answers why it could not be written."""
-        return self._audit.write(
-            action=request.action,
-            pipe_dir=path_text(request.pipe_dir),
-            euid=os.geteuid(),
-            command="",
-            boot_id=self._boot_id,
-            clients=[[key.pid, key.start_ticks] for key in request.clients],
-            value=request.value,
-            server=request.server_pid,
-            device=request.device,
-            status=None,
-            result="about to be done",
-        )
+        fields: dict[str, object] = {
+            "command": "",
+            "boot_id": self._boot_id,
+            "clients": [[key.pid, key.start_ticks] for key in request.clients],
+            "value": request.value,
+            "server": request.server_pid,
+            "device": request.device,
+            "status": None,
+            "result": "about to be done",
+        }
+        return self._append(request, fields)
 
     def _write(self, work: Work, result: Result) -> Result:
         """The audit line after; told where it could not be written."""
@@ -157,14 +159,18 @@ class Runner:
 
     def _line(self, request: Request, result: Result, work: Work | None = None) -> str | None:
         sent, read = (work.sent, work.read) if work is not None else (None, None)
-        return self._audit.write(
-            action=request.action,
-            pipe_dir=path_text(request.pipe_dir),
-            euid=os.geteuid(),
-            command=sent.command if sent is not None else "",
-            sent=sent is not None and sent.outcome not in {Outcome.NO_BINARY, Outcome.ABSENT},
-            answer=sent.stdout.decode("utf-8", "backslashreplace")[:200] if sent else "",
-            read_back=read.stdout.decode("utf-8", "backslashreplace")[:200] if read else None,
-            status=int(result.status),
-            result=result.message,
-        )
+        fields: dict[str, object] = {
+            "command": sent.command if sent is not None else "",
+            "sent": sent is not None and sent.outcome not in {Outcome.NO_BINARY, Outcome.ABSENT},
+            "answer": sent.stdout.decode("utf-8", "backslashreplace")[:200] if sent else "",
+            "read_back": read.stdout.decode("utf-8", "backslashreplace")[:200] if read else None,
+            "status": int(result.status),
+            "result": result.message,
+        }
+        return self._append(request, fields)
+
+    def _append(self, request: Request, fields: dict[str, object]) -> str | None:
+        """One audit line; why it could not be written."""
+        where = None if request.pipe_dir == Path() else path_text(request.pipe_dir)
+        known = {"action": request.action, "pipe_dir": where, "euid": os.geteuid()}
+        return self._audit.write(**{**known, **fields, **operation(request.action).line(request)})

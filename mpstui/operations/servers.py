@@ -10,10 +10,11 @@ from typing import Final
 
 from mpstui.control.answer import Outcome
 from mpstui.control.channel import patience
+from mpstui.core.cells import client_line
 from mpstui.core.model import Client, Daemon, ProcessKey, Server, Snapshot
 from mpstui.core.text import UNKNOWN
 from mpstui.observe.poll import Need
-from mpstui.operations.check import Refused, client_line, find_server, parse_uid
+from mpstui.operations.check import Refused, find_server, parse_uid
 from mpstui.operations.limits import failed
 from mpstui.operations.operation import Operation, Work, refused_result
 from mpstui.operations.types import STATUS, Argument, Danger, ExitStatus, Others, Preview, Request, Result, Verb

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from enum import Enum, IntEnum
-from pathlib import Path
-from typing import Final, Literal, NamedTuple
+from enum import Enum
+from typing import Literal, NamedTuple
 
-from mpstui.control.answer import Outcome
-from mpstui.core.model import ProcessKey
+from mpstui.control.answer import STATUS as STATUS
+from mpstui.core.requests import ExitStatus as ExitStatus
+from mpstui.core.requests import Progress as Progress
+from mpstui.core.requests import Request as Request
 
-ArgumentKind = Literal["value", "choice", "scope", "device", "clients", "owner", "server", "force"]
+ArgumentKind = Literal[
+    "value",
+    "choice",
+    "scope",
+    "device",
+    "clients",
+    "owner",
+    "server",
+    "force",
+    "name",
+    "text",
+    "list",
+    "flag",
+    "seconds",
+]
 """``value``: typed. ``choice``: one of ``Argument.choices``. ``scope``: the daemon's default or one server.
 ``device``: an ordinal of the daemon or a UUID. ``owner``: ``Request.owner``. ``server``: one that runs. ``force``: a
-yes or no."""
-
-Progress = Callable[[str], None]
-"""Told of each step of a piece of work as it is taken, one line each."""
+yes or no. The last five are of the command line alone, and of forms of their own: ``Argument.option`` is the option."""
 
 
 class Danger(Enum):
@@ -26,34 +37,6 @@ class Danger(Enum):
     """Reaches new clients only; asked for by a form."""
     HARM = "harm"
     """Ends somebody's work; asks, and says whose."""
-
-
-class ExitStatus(IntEnum):
-    """Exit status of the command line; also tells the screen how an operation ended."""
-
-    DONE = 0
-    REFUSED_BY_DAEMON = 1
-    USAGE = 2
-    NO_DAEMON = 3
-    NO_ANSWER = 4
-    """Held, blocked or kept busy; or it cannot be asked, for want of a control binary that answers as one."""
-    NOT_PERMITTED = 5
-    REFUSED_BY_SAFETY_RULE = 6
-
-
-STATUS: Final[Mapping[Outcome, ExitStatus]] = {
-    Outcome.OK: ExitStatus.DONE,
-    Outcome.ABSENT: ExitStatus.NO_DAEMON,
-    Outcome.NO_BINARY: ExitStatus.NO_ANSWER,
-    Outcome.HELD: ExitStatus.NO_ANSWER,
-    Outcome.BUSY: ExitStatus.NO_ANSWER,
-    Outcome.BLOCKED: ExitStatus.NO_ANSWER,
-    Outcome.NOT_PERMITTED: ExitStatus.NOT_PERMITTED,
-    Outcome.STARTING: ExitStatus.REFUSED_BY_DAEMON,
-    Outcome.REFUSED: ExitStatus.REFUSED_BY_DAEMON,
-    Outcome.UNREADABLE: ExitStatus.NO_ANSWER,
-}
-"""The exit status of a command that ended so."""
 
 
 class Argument(NamedTuple):
@@ -66,6 +49,7 @@ class Argument(NamedTuple):
     help: str = ""
     """Of the option of the command line."""
     metavar: str = "VALUE"
+    option: str = ""
     choices: tuple[tuple[str, str], ...] = ()
     """Of a ``choice``: what is sent, and what it is called."""
 
@@ -79,25 +63,6 @@ class Verb(NamedTuple):
     flag: str = ""
     """``--kill``: the operation is the verb with this option; without it the verb is another one."""
     example: str = ""
-
-
-class Request(NamedTuple):
-    """One wish of the user. Clients are named by identity, never by position."""
-
-    action: str
-    """The id of the operation."""
-    pipe_dir: Path
-    value: str = ""
-    """As typed: a percentage, ``10G``, a priority, a UID."""
-    server_pid: int | None = None
-    """None: the daemon's default."""
-    device: str | None = None
-    clients: tuple[ProcessKey, ...] = ()
-    owner: str = ""
-    """The owner of the one client whose process is to be ended though the daemon does not speak for it: a user's name
-    or number, as the admin has typed it."""
-    force: bool = False
-    """Without waiting for the clients."""
 
 
 class Others(NamedTuple):
@@ -139,6 +104,8 @@ class Result(NamedTuple):
     details: tuple[str, ...] = ()
     """What is known besides, one line each: the value read back, each client's end."""
     remedy: str | None = None
+    outcome: object = None
+    """What came of it besides: the daemon that was started, the steps of an apply."""
 
     @property
     def done(self) -> bool:

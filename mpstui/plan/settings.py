@@ -1,19 +1,16 @@
-"""What a daemon has and what it should have: what is in force, the drift, and the least steps from one to the other.
+"""What a daemon has and what it should have: what is in force, and the drift.
 
-Pure: works on a snapshot's daemon; carrying the steps out is :mod:`mpstui.plan.apply`.
+Pure: works on a snapshot's daemon; carrying the steps out is :mod:`mpstui.operations.apply`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import NamedTuple
 
-from mpstui.core.model import Client, Daemon, Server, Snapshot
+from mpstui.core.model import Daemon, Server
+from mpstui.core.requests import Request
 from mpstui.core.text import UNKNOWN, format_percentage, format_size, path_text, same_limit, same_percentage
-from mpstui.operations.check import client_line
-from mpstui.operations.types import Request
 from mpstui.plan.amounts import PlanError, limit_text
 from mpstui.plan.profile import DaemonProfile, Limits
 from mpstui.plan.types import Plan
@@ -31,17 +28,6 @@ class Difference:
     found: str
     request: Request
     """What would set it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One command of an apply, and the one that takes it back."""
-
-    difference: Difference
-    undo: Request | None
-    """None where what was before is not known."""
-    undo_note: str = ""
-    """Why going back is not quite what was before; empty where it is."""
 
 
 def limits_of_plan(plan: Plan) -> Limits:
@@ -112,55 +98,6 @@ def waits_for_a_server(daemon: Daemon, wanted: DaemonProfile) -> bool:
     return wanted.server_limits is not None and not daemon.servers
 
 
-def steps(snapshot: Snapshot, pipe_dir: Path, wanted: DaemonProfile) -> tuple[Step, ...]:
-    """The least commands that bring the daemon from what it has to ``wanted``; none where nothing differs.
-
-    Raises PlanError.
-    """
-    daemon = snapshot.daemon(pipe_dir)
-    if daemon is None:
-        raise PlanError(f"no daemon at {path_text(pipe_dir)}")
-    return tuple(_step(daemon, difference) for difference in drift(daemon, wanted))
-
-
-class Beside(NamedTuple):
-    """Devices that a plan or a profile does not mean, and whom its commands reach there all the same."""
-
-    devices: tuple[str, ...]
-    """UUIDs."""
-    clients: tuple[Client, ...]
-    """Those with a context there now; they get it when they start anew, and so does whoever comes later."""
-
-
-def reached_beside(daemon: Daemon, wanted: DaemonProfile, planned: Sequence[Step]) -> Beside | None:
-    """A percentage holds for all devices of the daemon, whichever ``wanted`` is for; None where it is for all of them,
-    and where no percentage is set."""
-    known = {**daemon.ordinals, **{uuid: uuid for uuid in daemon.ordinals.values()}}
-    meant = {known[device] for device in wanted.devices if device in known}
-    others = tuple(uuid for uuid in daemon.ordinals.values() if uuid not in meant)
-    if (
-        not meant
-        or not others
-        or not any(step.difference.request.action == "set_active_thread_percentage" for step in planned)
-    ):
-        return None
-    return Beside(others, tuple(c for c in daemon.clients() if not c.device_uuids.isdisjoint(others)))
-
-
-def beside_words(beside: Beside, snapshot: Snapshot) -> tuple[str, tuple[str, ...]]:
-    """A sentence, and one line for each client."""
-    found = [device for uuid in beside.devices if (device := snapshot.device(uuid)) is not None]
-    names = [str(device.index) for device in found if device.index is not None]
-    if len(names) < len(beside.devices):
-        names = list(beside.devices)
-    where = f"GPU{'s' if len(names) > 1 else ''} {', '.join(names)}"
-    count = len(beside.clients)
-    who = f"{count} client{'' if count == 1 else 's'} there now" if count else "no client is there now"
-    return f"A percentage holds for all GPUs of the daemon: clients that start on {where} get it too ({who}).", tuple(
-        client_line(client) for client in beside.clients
-    )
-
-
 def _differences(daemon: Daemon, server: Server | None, wanted: Limits) -> list[Difference]:
     found: list[Difference] = []
     pid = None if server is None else server.pid
@@ -223,24 +160,6 @@ def ordinal_of(daemon: Daemon, device: str) -> str:
         known = ", ".join(f"{o} ({uuid})" for o, uuid in daemon.ordinals.items()) or "none known"
         raise PlanError(f"the daemon at {path_text(daemon.pipe_dir)} has no device {device}; it has: {known}")
     return ordinal
-
-
-def _step(daemon: Daemon, difference: Difference) -> Step:
-    request = difference.request
-    server = None if request.server_pid is None else daemon.find_server(request.server_pid)
-
-    def back(value: str) -> Step:
-        return Step(difference, Request(request.action, request.pipe_dir, value, request.server_pid, request.device))
-
-    if request.action == "set_active_thread_percentage":
-        before = server.active_thread_percentage if server else daemon.default_active_thread_percentage
-        return Step(difference, None, "what it was is not known") if before is None else back(f"{before:g}")
-    if request.action == "set_client_priority":
-        priority = daemon.default_client_priority
-        return Step(difference, None, "what it was is not known") if priority is None else back(str(priority))
-    limits = server.pinned_mem_limits if server else daemon.default_pinned_mem_limits
-    ordinal = request.device or ""
-    return back(limit_text(limits[ordinal]) if ordinal in limits else "none")
 
 
 def _by_uuid(daemon: Daemon, limits: Mapping[str, int]) -> dict[str, int]:

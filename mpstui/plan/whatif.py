@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from mpstui.core.cells import client_line
 from mpstui.core.model import Client, Daemon, Device
 from mpstui.core.partition import sm_share
 from mpstui.core.text import UNKNOWN, format_percentage, format_size, same_limit, same_percentage
-from mpstui.operations.check import client_line
 from mpstui.plan.types import Plan, Share
 
 By = Literal["user", "command", "client"]

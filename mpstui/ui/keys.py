@@ -15,10 +15,15 @@ ACTION_PREFIX = "action."
 
 
 def action_binding(action: Operation) -> Binding:
-    """The binding of an action of the registry."""
+    """The binding of an operation on the overview."""
     return Binding(
         action.key, f"act('{action.id}')", action.title, id=f"{ACTION_PREFIX}{action.id}", tooltip=action.help
     )
+
+
+def own_binding(action: Operation, does: str) -> Binding:
+    """The binding of an operation on the screen that is its place; ``does`` is what that screen calls it."""
+    return Binding(action.key, does, action.help, show=False, id=action.key_id)
 
 
 def shown_key(keymap: Mapping[str, str], name: str, default: str) -> str:

@@ -16,7 +16,7 @@ from mpstui.core.model import Daemon, Device, Problem, Server, Snapshot
 from mpstui.core.text import path_text
 from mpstui.fields import Limit
 from mpstui.operations.operation import Operation
-from mpstui.operations.registry import OPERATIONS
+from mpstui.operations.registry import ON_OVERVIEW
 from mpstui.operations.rescue import targets as rescue_targets
 from mpstui.ui.bars import DaemonTabs, Header, KeyBar, KeyHint, ProblemBar, TooSmall
 from mpstui.ui.card import ExplanationCard
@@ -58,7 +58,7 @@ class Overview(WithTrouble):
         Binding("question_mark,f1", "app.show_help", "Help", id="help"),
         Binding("colon", "app.command_palette", "Command palette", show=False, id="palette"),
         Binding("q", "app.quit_app", "Quit", id="quit"),
-        *(action_binding(action) for action in OPERATIONS),
+        *(action_binding(action) for action in ON_OVERVIEW),
     ]
     DEFAULT_CSS = """
     Overview {

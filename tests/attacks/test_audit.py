@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 
 from mpstui.core.model import Daemon, Event, ProcessKey, Snapshot
-from mpstui.daemons.stop import stop
 from mpstui.history.bywhom import AuditTrail
 from mpstui.observe.procfs import process_key
 from mpstui.operations import audit as audit_module
@@ -26,6 +25,7 @@ from mpstui.operations.runner import Runner
 from mpstui.operations.types import ExitStatus, Request
 from mpstui.sim import SimNode
 from tests.attacks.conftest import Stranger
+from tests.daemons.carried_out import stop
 from tests.operations import fakes
 from tests.operations.fakes import FakeNode
 

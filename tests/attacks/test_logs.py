@@ -25,7 +25,6 @@ from folders import daemons_below, leave_logs
 
 import mpstui
 from mpstui.daemons.spec import DaemonSpec
-from mpstui.daemons.start import start
 from mpstui.history.reader import LogHistory
 from mpstui.node import open_node
 from mpstui.observe import trusted
@@ -35,6 +34,7 @@ from mpstui.observe.watcher import Collector
 from mpstui.operations.audit import AuditLog
 from mpstui.sim import control_binary
 from tests.attacks.conftest import FIRST_UID, Stranger
+from tests.daemons.carried_out import start
 
 LINE = "[2026-11-20 21:24:23.049 Control   9] CUDA MPS Control binary version: 31337\n"
 FORGED = """

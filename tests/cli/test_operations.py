@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mpstui.operations.registry import OPERATIONS
+from mpstui.operations.registry import VERBS
 from mpstui.sim import SimNode
 
 from .conftest import Mpstui
@@ -26,7 +26,7 @@ def gone(node: SimNode) -> bool:
     return True
 
 
-@pytest.mark.parametrize("words", sorted({each.verb.words for each in OPERATIONS}), ids=" ".join)
+@pytest.mark.parametrize("words", sorted({verb.words for verb, _ in VERBS}), ids=" ".join)
 def test_every_operation_is_a_verb_with_help_and_an_example(mpstui: Mpstui, words: tuple[str, ...]) -> None:
     told = mpstui(*words, "-h")
     assert told.status == 0

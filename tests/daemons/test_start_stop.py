@@ -22,14 +22,16 @@ from mpstui.core.model import Client, Daemon, ProcessKey, Server, Snapshot
 from mpstui.core.trust import Speaker
 from mpstui.daemons.spec import DaemonSpec
 from mpstui.daemons.stale import clean
-from mpstui.daemons.start import Started, environment_of, place_of, start
-from mpstui.daemons.stop import preview_stop, stop
+from mpstui.daemons.start import Started, environment_of, place_of
 from mpstui.observe.discovery import find_speaker
 from mpstui.observe.procfs import process_key, read_environment
 from mpstui.operations.audit import AuditLog
+from mpstui.operations.daemons import preview_stop
 from mpstui.operations.turn import FILE, turn
 from mpstui.operations.types import ExitStatus
 from mpstui.sim import SimClient, control_binary
+
+from .carried_out import start, stop
 
 BINARY = control_binary()
 LIVING = {"control", "control_lock", "control_privileged", "log", "nvidia-cuda-mps-control.pid"}
@@ -298,7 +300,9 @@ async def test_stop_with_a_limit_ends_the_work_of_clients(place: Path, audit: Au
 async def test_a_daemon_that_answers_nobody_is_ended_only_by_force(
     place: Path, audit: AuditLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mpstui.daemons.stop._LEAVING", 4.0)  # half of it for SIGTERM, which a stopped process keeps
+    monkeypatch.setattr(
+        "mpstui.operations.daemons._LEAVING", 4.0
+    )  # half of it for SIGTERM, which a stopped process keeps
     started = await start(spec_in(place), BINARY, audit)
     daemon = daemon_of(started)
     os.kill(started.pid, signal.SIGSTOP)

@@ -13,7 +13,7 @@ from textual.widgets import Static
 from mpstui.config import load_themes
 from mpstui.core.model import Client, Context, Daemon, Device, Event, ProcessKey, Server, SessionHolder, Snapshot
 from mpstui.core.trust import Speaker
-from mpstui.operations.registry import OPERATIONS, preview
+from mpstui.operations.registry import ON_OVERVIEW, preview
 from mpstui.operations.types import ExitStatus, Request, Result
 from mpstui.ui.dialogs.base import Dialog
 from mpstui.ui.theme import build_themes, variable_defaults
@@ -104,7 +104,7 @@ def without_server(snapshot: Snapshot) -> Snapshot:
 class FakeRunner:
     """Previews as the real one; ``execute`` waits until the test says how it ends."""
 
-    actions = OPERATIONS
+    actions = ON_OVERVIEW
 
     def __init__(self, read_only: bool = False) -> None:
         self.read_only = read_only

@@ -8,7 +8,7 @@ from textual.screen import Screen
 from ui.screen import text_of, until
 
 from mpstui.core.model import Client, Daemon, Device, Event, ProcessKey, Server, Snapshot
-from mpstui.operations.registry import OPERATIONS
+from mpstui.operations.registry import ON_OVERVIEW
 from mpstui.ui.dialogs import DetailsScreen, HelpScreen
 from mpstui.ui.dialogs.commands import ActionCommands
 from mpstui.ui.dialogs.facts import rows_of
@@ -131,10 +131,10 @@ async def test_hostile_text_is_text():
 
 @pytest.mark.parametrize("size", [(80, 24), (160, 48), (20, 5)])
 async def test_help_is_made_from_the_registry_and_the_bindings(size):
-    host = Host(HelpScreen(OPERATIONS))
+    host = Host(HelpScreen(ON_OVERVIEW))
     async with host.run_test(size=size) as pilot:
         text = host.screen.query_one(Sheet).text
-        for each in OPERATIONS:
+        for each in ON_OVERVIEW:
             assert any(line.split()[0] == each.key and each.title in line for line in text.splitlines() if line.strip())
         assert "Stop the picture" in text
         assert text.count("Terminate:") == 1
@@ -182,7 +182,7 @@ async def test_the_palette_lists_actions_keys_and_our_themes():
     host = PaletteHost()
     async with host.run_test():
         found = entries(host)
-        assert {each.title for each in OPERATIONS} <= set(found)
+        assert {each.title for each in ON_OVERVIEW} <= set(found)
         assert {"Sort", "Filter", "Pause", "Quit"} <= set(found)
         themes = [title for title in found if title.startswith("Theme: ")]
         assert themes == [f"Theme: {n}" for n in ("mpstui-contrast", "mpstui-dark", "mpstui-light", "terminal")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from dialog_host import PIPE, UUIDS, FakeRunner, Host, client, held, node
 
-from mpstui.operations.registry import OPERATIONS, operation
+from mpstui.operations.registry import ON_OVERVIEW, operation
 from mpstui.ui.dialogs import ChangeForm, DetailsScreen, HarmConfirm, HelpScreen
 
 SMALL, LARGE = (80, 24), (160, 48)
@@ -52,4 +52,4 @@ def test_device(snap_compare):
 
 
 def test_help(snap_compare):
-    assert snap_compare(Host(HelpScreen(OPERATIONS)), terminal_size=LARGE)
+    assert snap_compare(Host(HelpScreen(ON_OVERVIEW)), terminal_size=LARGE)

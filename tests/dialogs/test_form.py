@@ -10,7 +10,7 @@ from textual.widgets import Button, Input
 from ui.screen import text_of, until
 
 from mpstui.core.model import ProcessKey
-from mpstui.operations.registry import OPERATIONS, operation
+from mpstui.operations.registry import ON_OVERVIEW, operation
 from mpstui.operations.types import Danger, ExitStatus
 from mpstui.ui.dialogs import ChangeForm, open_action
 from mpstui.ui.dialogs.parts import Chooser, Lines, Listing, Sheet
@@ -325,7 +325,7 @@ async def test_a_screen_of_five_rows_does_not_crash():
 
 async def test_every_action_has_its_dialog():
     runner = FakeRunner()
-    for each in OPERATIONS:
+    for each in ON_OVERVIEW:
         dialog = open_action(runner, each, PIPE, node(), clients=(client(4011).key,))
         assert isinstance(dialog, ChangeForm) is (each.danger is Danger.CHANGE)
         async with Host(dialog).run_test(size=(80, 24)) as pilot:

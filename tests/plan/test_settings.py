@@ -12,22 +12,14 @@ from operations.fakes import GPU, OTHER_GPU, PIPE, FakeControl, FakeNode, client
 
 from mpstui.control.answer import Outcome
 from mpstui.core.model import Client, Snapshot
+from mpstui.operations.apply import Report, apply, beside_words, can_go_back, go_back, reached_beside, steps
 from mpstui.operations.audit import AuditLog
 from mpstui.operations.runner import Runner
 from mpstui.operations.types import ExitStatus
 from mpstui.plan.amounts import PlanError
-from mpstui.plan.apply import Report, apply, can_go_back, go_back
 from mpstui.plan.planner import make_plan
 from mpstui.plan.profile import DaemonProfile, Limits
-from mpstui.plan.settings import (
-    beside_words,
-    drift,
-    in_force,
-    limits_of_plan,
-    reached_beside,
-    steps,
-    waits_for_a_server,
-)
+from mpstui.plan.settings import drift, in_force, limits_of_plan, waits_for_a_server
 from mpstui.plan.types import target_of
 
 GIB = 1 << 30

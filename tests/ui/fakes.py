@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mpstui.core.model import ProcessKey, Snapshot
 from mpstui.operations.operation import Operation
-from mpstui.operations.registry import OPERATIONS
+from mpstui.operations.registry import ON_OVERVIEW
 from mpstui.operations.rescue import targets
 from mpstui.operations.types import Danger, ExitStatus, Preview, Request, Result
 
@@ -46,7 +46,7 @@ class FakeCollector:
 
 
 class FakeRunner:
-    actions = OPERATIONS
+    actions = ON_OVERVIEW
 
     def __init__(self, *, read_only: bool = False) -> None:
         self.read_only = read_only

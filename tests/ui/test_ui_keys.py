@@ -12,12 +12,12 @@ from mpstui.ui.app import MpsTuiApp
 from mpstui.ui.dialogs import ChangeForm, DetailsScreen, HarmConfirm, HelpScreen
 from mpstui.ui.overview import Overview
 
-from .fakes import OPERATIONS
+from .fakes import ON_OVERVIEW
 from .screen import make_app, push, text_of
 from .snapshots import OTHER_PIPE, PIPE, client, clients, daemon, one_daemon, rich, server, unhealthy
 
 SIZE = (160, 48)
-CHOSEN = tuple(action for action in OPERATIONS if not action.finds_clients)
+CHOSEN = tuple(action for action in ON_OVERVIEW if not action.finds_clients)
 """The actions that work on what the cursor is on; the others show only where there is something to rescue."""
 
 

@@ -15,6 +15,8 @@ from mpstui.cli.backend import NodeLoad
 from mpstui.config import load_themes
 from mpstui.node import open_node
 from mpstui.observe.watcher import Collector
+from mpstui.operations.audit import AuditLog
+from mpstui.operations.runner import Runner
 from mpstui.sim import SimNode
 from mpstui.ui.app import MpsTuiApp
 from mpstui.ui.theme import build_themes
@@ -31,11 +33,12 @@ def node(tmp_path):
 
 
 @pytest.fixture
-def app(node) -> MpsTuiApp:
+def app(node, tmp_path) -> MpsTuiApp:
     sources, dirs = open_node((node.pipe_dir,))
     collector = Collector(dirs, sources, log_dirs=(), refresh=0.2, reconcile=0.0)
     themes = build_themes(load_themes()[0])
-    return MpsTuiApp(collector, FakeRunner(), themes=themes, theme="mpstui-dark", load=NodeLoad(sources, dirs))
+    load = NodeLoad(sources, dirs, Runner(collector, AuditLog(tmp_path / "audit.jsonl")))
+    return MpsTuiApp(collector, FakeRunner(), themes=themes, theme="mpstui-dark", load=load)
 
 
 async def until(app: MpsTuiApp, condition: Callable[[], object]) -> None:

@@ -15,8 +15,8 @@ from ui.snapshots import GIB, GPU0, PIPE, client, daemon, rich, server
 from mpstui.config import load_themes
 from mpstui.core.model import Daemon, Device, ProcessKey, Snapshot
 from mpstui.daemons.spec import DaemonSpec, Wish, spec_of_profile, specs_of
-from mpstui.daemons.start import Started
-from mpstui.daemons.stop import Stopped
+from mpstui.operations.daemons import StartDaemon, StopDaemon
+from mpstui.operations.registry import operation
 from mpstui.operations.types import ExitStatus, Preview, Request, Result
 from mpstui.plan.profile import Profile, ProfileError, parse
 from mpstui.plan.settings import in_force
@@ -65,6 +65,8 @@ class RecordingRunner(FakeRunner):
     async def execute(
         self, request: Request, snapshot: Snapshot, progress: Callable[[str], None] = lambda text: None
     ) -> Result:
+        if request.action in {"apply_profile", "go_back"}:  # made of the others, each of which is kept
+            return await operation(request.action).carry_out(self, request, snapshot, progress)
         self.requests.append(request)
         if self.refuses and self.refuses in request.action:
             return Result(request, ExitStatus.REFUSED_BY_DAEMON, "the daemon did not take it")
@@ -123,21 +125,21 @@ class FakeDaemons:
     def command(self, spec: DaemonSpec) -> str:
         return f"start {spec.pipe_dir} {','.join(spec.devices)}{' -M' if spec.multi_user else ''}"
 
-    async def start(self, spec: DaemonSpec, progress: Callable[[str], None]) -> Started:
+    async def start(self, spec: DaemonSpec, progress: Callable[[str], None]) -> Result:
         self.started.append(spec)
         if spec.pipe_dir == self.fails:
-            return Started(spec, ExitStatus.NOT_PERMITTED, f"{spec.pipe_dir} belongs to bob")
+            return Result(StartDaemon().request(spec), ExitStatus.NOT_PERMITTED, f"{spec.pipe_dir} belongs to bob")
         progress("waiting until it answers")
-        return Started(spec, ExitStatus.DONE, f"the daemon runs in {spec.pipe_dir}, PID 77")
+        return Result(StartDaemon().request(spec), ExitStatus.DONE, f"the daemon runs in {spec.pipe_dir}, PID 77")
 
     async def stop(
         self, daemon: Daemon, *, timeout: int | None, force: bool, progress: Callable[[str], None]
-    ) -> Stopped:
+    ) -> Result:
         self.stopped.append((timeout, force))
         progress("quit")
         if not force:
             await self.gate.wait()
-        return Stopped(ExitStatus.DONE, f"the daemon in {daemon.pipe_dir} has ended")
+        return Result(StopDaemon().request(daemon), ExitStatus.DONE, f"the daemon in {daemon.pipe_dir} has ended")
 
     def watch(self, pipe_dir: Path) -> None:
         self.watched.append(pipe_dir)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -16,10 +17,12 @@ from mpstui.control.channel import ControlChannel
 from mpstui.control.mps import MpsControl
 from mpstui.core.model import Daemon
 from mpstui.daemons.spec import Wish
+from mpstui.daemons.start import Started
 from mpstui.node import open_node
 from mpstui.observe.procfs import process_key
 from mpstui.observe.watcher import Collector
 from mpstui.operations.audit import AuditLog
+from mpstui.operations.runner import Runner
 from mpstui.operations.types import ExitStatus
 from mpstui.plan.profile import ProfileError, parse
 from mpstui.sim import SimClient, control_binary
@@ -38,12 +41,23 @@ def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         yield folder
 
 
+@dataclass
+class Node:
+    """What the runner needs of a collector that has not seen anything."""
+
+    control_for: Callable[[Path], MpsControl]
+    snapshot: None = None
+
+    def request_refresh(self, pipe_dir: Path | None = None) -> None:
+        return
+
+
 def backend(place: Path, *, read_only: bool = False, demo: bool = False) -> NodeDaemons:
     def control_for(pipe_dir: Path) -> MpsControl:
         return MpsControl(ControlChannel(pipe_dir, BINARY))
 
-    audit = AuditLog(place / "audit.jsonl")
-    return NodeDaemons(BINARY, control_for, audit, (place / "mps_0",), read_only=read_only, demo=demo)
+    runner = Runner(Node(control_for), AuditLog(place / "audit.jsonl"), read_only=read_only)
+    return NodeDaemons(BINARY, runner, (place / "mps_0",), demo=demo)
 
 
 async def test_profiles_are_written_listed_and_replaced_on_purpose(place: Path) -> None:
@@ -86,10 +100,12 @@ async def test_a_daemon_is_started_off_the_loop_and_stopped(place: Path) -> None
     assert told[-1] == "waiting until it answers"
     again = await daemons.start(spec, told.append)
     assert "already" in again.message
-    daemon = Daemon(spec.pipe_dir, key=process_key(started.pid), uid=os.geteuid(), health="ok")
+    assert isinstance(started.outcome, Started)
+    pid = started.outcome.pid or 0
+    daemon = Daemon(spec.pipe_dir, key=process_key(pid), uid=os.geteuid(), health="ok")
     stopped = await daemons.stop(daemon, timeout=None, force=False, progress=told.append)
     assert stopped.done, stopped.message
-    assert process_key(started.pid) is None
+    assert process_key(pid) is None
 
 
 @pytest.mark.parametrize(("options", "says"), [({"read_only": True}, "read-only"), ({"demo": True}, "demo")])
@@ -116,9 +132,8 @@ async def test_a_daemon_that_is_started_comes_onto_a_screen_for_another_director
     assert all(one.done for one in started), started
     sources, dirs = open_node((place / "mps_0",))
     collector = Collector(dirs, sources, refresh=0.1)
-    daemons = NodeDaemons(
-        BINARY, collector.control_for, AuditLog(place / "a"), dirs, read_only=False, demo=False, watch=collector.watch
-    )
+    runner = Runner(collector, AuditLog(place / "a"))
+    daemons = NodeDaemons(BINARY, runner, dirs, demo=False, watch=collector.watch)
     client = SimClient(place / "mps_1", "busy", memory=1 << 30)
 
     def seen() -> bool:

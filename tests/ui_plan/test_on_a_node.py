@@ -39,7 +39,8 @@ async def test_a_plan_is_applied_kept_and_seen_and_the_daemon_stopped(folder: Pa
     sources, dirs = open_node((folder / "node",))
     collector = Collector(dirs, sources)
     audit = AuditLog(folder / "audit.jsonl")
-    daemons = NodeDaemons(sources.control_binary, collector.control_for, audit, dirs, read_only=False, demo=True)
+    runner = Runner(collector, audit)
+    daemons = NodeDaemons(sources.control_binary, runner, dirs, demo=True)
     app = MpsTuiApp(
         collector,
         Runner(collector, audit),

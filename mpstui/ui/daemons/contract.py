@@ -8,9 +8,7 @@ from typing import Protocol
 
 from mpstui.core.model import Daemon, Device
 from mpstui.daemons.spec import DaemonSpec, Wish
-from mpstui.daemons.start import Started
-from mpstui.daemons.stop import Stopped
-from mpstui.operations.types import Progress
+from mpstui.operations.types import Progress, Result
 from mpstui.plan.profile import Profile
 
 
@@ -30,9 +28,9 @@ class DaemonBackend(Protocol):
     def command(self, spec: DaemonSpec) -> str:
         """What would be run, for a person to read."""
 
-    async def start(self, spec: DaemonSpec, progress: Progress) -> Started: ...
+    async def start(self, spec: DaemonSpec, progress: Progress) -> Result: ...
 
-    async def stop(self, daemon: Daemon, *, timeout: int | None, force: bool, progress: Progress) -> Stopped: ...
+    async def stop(self, daemon: Daemon, *, timeout: int | None, force: bool, progress: Progress) -> Result: ...
 
     def watch(self, pipe_dir: Path) -> None:
         """Have the daemon there come onto the screen."""

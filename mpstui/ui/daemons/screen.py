@@ -14,10 +14,12 @@ from textual.binding import Binding, BindingType
 from mpstui.core.cells import devices_of, health_word
 from mpstui.core.model import Daemon, Device, Snapshot
 from mpstui.core.text import UNKNOWN, format_age, format_percentage, format_size, path_text, printable
+from mpstui.operations.registry import operation
 from mpstui.ui.bars import KeyHint, TooSmall
 from mpstui.ui.box import Box, wrapped
 from mpstui.ui.contract import Runner
 from mpstui.ui.daemons.contract import DaemonBackend
+from mpstui.ui.keys import own_binding
 from mpstui.ui.painted import Line, fit
 from mpstui.ui.panel import Panel
 from mpstui.ui.plan.contract import PlanBackend
@@ -174,8 +176,8 @@ class DaemonScreen(SideScreen):
 
     AUTO_FOCUS = "#daemons"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("n", "start", "Start a new daemon", show=False, id="daemon.start"),
-        Binding("x", "stop", "Stop the daemon", show=False, id="daemon.stop"),
+        own_binding(operation("start_daemon"), "start"),
+        own_binding(operation("stop_daemon"), "stop"),
         Binding("y", "copy", "Copy the command for the compute mode", show=False, id="daemon.copy"),
         Binding("r", "read_again", "Look again", show=False, id="refresh"),
         Binding("escape", "back", "Back", show=False, id="daemon.back"),

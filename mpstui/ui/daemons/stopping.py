@@ -14,7 +14,7 @@ from textual.widgets import Static
 from mpstui.core.cells import count
 from mpstui.core.model import Client, Daemon, ProcessKey, Snapshot
 from mpstui.core.text import path_text
-from mpstui.daemons.stop import FORCE_AFTER, StopPreview, preview_stop
+from mpstui.operations.daemons import FORCE_AFTER, StopPreview, preview_stop
 from mpstui.operations.types import Progress
 from mpstui.ui.daemons.contract import DaemonBackend
 from mpstui.ui.dialogs.base import Dialog

@@ -14,6 +14,7 @@ from textual.theme import BUILTIN_THEMES
 from mpstui.core.cells import no_daemon
 from mpstui.core.model import Daemon, ProcessKey, Snapshot
 from mpstui.operations.operation import Operation
+from mpstui.operations.registry import ELSEWHERE
 from mpstui.ui.contract import Runner
 from mpstui.ui.keys import ACTION_PREFIX
 
@@ -71,6 +72,11 @@ class ActionCommands(Provider):
             reason = self._unavailable(action)
             help_line = f"not now: {reason}" if reason else f"{action.key}  {action.help}"
             yield Command(action.title, help_line, partial(self._run, f"act('{action.id}')"))
+        for action in ELSEWHERE if actions else ():
+            screen = action.place
+            yield Command(
+                action.title, f"{action.key} on the screen {screen}  {action.help}", partial(self._run, screen)
+            )
         own = {ACTION_PREFIX + action.id for action in actions} | {f"act('{action.id}')" for action in actions}
         seen: set[str] = set()
         for node, binding, enabled, tooltip in self.screen.active_bindings.values():

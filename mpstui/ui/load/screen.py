@@ -15,8 +15,10 @@ from mpstui.core.cells import count
 from mpstui.core.model import Client, Device, Server, Snapshot
 from mpstui.load.takes import Takes, others, whose
 from mpstui.load.types import WorkerReport
+from mpstui.operations.registry import operation
 from mpstui.ui.bars import TooSmall
 from mpstui.ui.contract import Runner
+from mpstui.ui.keys import own_binding
 from mpstui.ui.layout import WIDE
 from mpstui.ui.load.bars import BarsPanel
 from mpstui.ui.load.boxes import AboutBox, DeviceBox, TogetherBox
@@ -46,7 +48,7 @@ class LoadScreen(SideScreen):
         Binding("tab,shift+tab", "other", "Fields or clients", show=False, id="load.other"),
         Binding("r", "restart", "Restart the client under the present limits", show=False, id="load.restart"),
         Binding("x", "stop_one", "Stop the client", show=False, id="load.stop"),
-        Binding("X", "stop_all", "Stop all clients", show=False, id="load.stop_all"),
+        own_binding(operation("stop_load"), "stop_all"),
         Binding("f", "fault", "Make the illegal store now", show=False, id="load.fault"),
         Binding("l", "limit", "Change the server's percentage", show=False, id="load.limit"),
         Binding("escape", "back", "Back; the load goes on", show=False, id="load.back"),

@@ -14,6 +14,7 @@ from typing import Any, Final
 from mpstui.core.model import Daemon, Device, ProcessKey, Snapshot
 from mpstui.core.partition import rounding_for, smallest_percentage, sms_of
 from mpstui.load.types import LoadSpec, WorkerReport
+from mpstui.operations.load import NotStarted
 from mpstui.ui.load.contract import LoadBackend, LoadSupervisor, LoadUnavailable
 from mpstui.ui.load.plot import History
 from mpstui.ui.load.reach import no_further
@@ -161,6 +162,8 @@ class LoadSession:
                     if report.worker in numbers:
                         self._take(report, spec)
             self._say("")
+        except NotStarted as error:
+            self._say(str(error), failed=True)
         except LoadUnavailable as error:
             self._say(f"{error}{f'  → {error.remedy}' if error.remedy else ''}", failed=True)
         finally:

@@ -11,11 +11,24 @@ from textual.content import Content
 from mpstui.core.cells import count
 from mpstui.core.model import Snapshot
 from mpstui.core.text import path_text
-from mpstui.operations.types import Progress, Request
+from mpstui.operations.apply import (
+    ApplyProfile,
+    GoBack,
+    Report,
+    Step,
+    WayBack,
+    beside_words,
+    can_go_back,
+    command_text,
+    reached_beside,
+    report_of,
+    steps,
+    way_of,
+)
+from mpstui.operations.types import Progress
 from mpstui.plan.amounts import PlanError
-from mpstui.plan.apply import Report, WayBack, apply, can_go_back, go_back
 from mpstui.plan.profile import DaemonProfile
-from mpstui.plan.settings import Step, beside_words, reached_beside, steps, waits_for_a_server
+from mpstui.plan.settings import waits_for_a_server
 from mpstui.ui.contract import Runner
 from mpstui.ui.dialogs.parts import Lines, Listing, Push, marked, plain
 from mpstui.ui.dialogs.work import Outcome, WorkDialog
@@ -25,18 +38,6 @@ WAITS = "no server runs: limits that are for servers alone are set once one does
 _NAMED = 6
 """Clients of other devices that are named; there is little room."""
 Targets = Sequence[tuple[Path, DaemonProfile]]
-
-
-def command_text(request: Request) -> str:
-    """The control command of a step, for a person to read."""
-    server = "" if request.server_pid is None else f" {request.server_pid}"
-    default = "default_" if request.server_pid is None else ""
-    if request.action == "set_active_thread_percentage":
-        return f"set_{default}active_thread_percentage{server} {request.value}"
-    if request.action == "set_pinned_mem_limit":
-        value = "0" if request.value == "none" else request.value
-        return f"set_{default}device_pinned_mem_limit{server} {request.device} {value}"
-    return f"set_default_client_priority {request.value}"
 
 
 def steps_of(snapshot: Snapshot, targets: Targets) -> tuple[list[tuple[Path, tuple[Step, ...]]], str]:
@@ -90,7 +91,7 @@ class ApplyDialog(WorkDialog):
             return
         found, problem = steps_of(self.snapshot, self._targets)
         lines: list[Content] = []
-        commands = [command_text(step.difference.request) for _, planned in found for step in planned]
+        commands = [command_text(step) for _, planned in found for step in planned]
         width = max(map(len, commands), default=0) + 2
         for pipe_dir, planned in found:
             if len(found) > 1:
@@ -99,7 +100,7 @@ class ApplyDialog(WorkDialog):
                 difference = step.difference
                 lines.append(
                     Content.assemble(
-                        (plain(command_text(difference.request)).ljust(width), "bold"),
+                        (plain(command_text(step)).ljust(width), "bold"),
                         (plain(f"{difference.found} → {difference.wanted}"), "$text-muted"),
                     )
                 )
@@ -134,8 +135,10 @@ class ApplyDialog(WorkDialog):
         if problem:
             return Outcome(False, problem)
         self._reports = []
-        for _, planned in found:
-            self._reports.append(await apply(self._runner, self.snapshot, planned, progress))
+        for (pipe_dir, wanted), (_, planned) in zip(self._targets, found, strict=True):
+            request = ApplyProfile().request(pipe_dir, wanted)
+            result = await self._runner.execute(request, self.snapshot, progress) if planned else None
+            self._reports.append(report_of(result, planned) if result is not None else Report())
             if not self._reports[-1].complete:
                 break
         lines = tuple(line for report in self._reports for line in report.lines())
@@ -150,7 +153,9 @@ class ApplyDialog(WorkDialog):
 
     async def _go_back(self, progress: Progress) -> Outcome:
         self._back = [
-            await go_back(self._runner, self.snapshot, report, progress) for report in reversed(self._reports)
+            way_of(await self._runner.execute(GoBack().request(report), self.snapshot, progress), report)
+            for report in reversed(self._reports)
+            if report.done
         ]
         lines = tuple(line for way in self._back for line in way.lines())
         stays = any(way.stays for way in self._back)

@@ -9,7 +9,7 @@ from typing import ClassVar, Final
 
 from mpstui.core.cells import count
 from mpstui.core.text import UNKNOWN, format_size, printable
-from mpstui.plan.settings import Step
+from mpstui.operations.apply import Step
 from mpstui.ui.box import Box
 from mpstui.ui.painted import Line, fit, justify
 from mpstui.ui.panel import Panel

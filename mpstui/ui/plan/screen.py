@@ -13,12 +13,14 @@ from textual.containers import Container
 
 from mpstui.core.cells import count, no_daemon
 from mpstui.core.model import Snapshot
+from mpstui.operations.apply import Step
+from mpstui.operations.registry import operation
 from mpstui.plan.amounts import PlanError
 from mpstui.plan.profile import DaemonProfile
-from mpstui.plan.settings import Step
 from mpstui.ui.bars import KeyHint, TooSmall
 from mpstui.ui.box import Box, wrapped
 from mpstui.ui.contract import Runner
+from mpstui.ui.keys import own_binding
 from mpstui.ui.painted import Line
 from mpstui.ui.panel import Panel
 from mpstui.ui.plan.applying import READ_ONLY, ApplyDialog, Targets, steps_of
@@ -70,7 +72,7 @@ class PlanScreen(SideScreen):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("tab", "other(1)", "Fields, bars, comparison", show=False, id="plan.other"),
         Binding("shift+tab", "other(-1)", "Back through them", show=False, id="plan.other_back"),
-        Binding("a", "apply", "Apply the plan", show=False, id="plan.apply"),
+        own_binding(operation("apply_profile"), "apply"),
         Binding("e", "export", "Export the shares", show=False, id="plan.export"),
         Binding("s", "save", "Save as a profile", show=False, id="plan.save"),
         Binding("o", "open_profile", "Open a profile; what differs", show=False, id="plan.open"),

@@ -1,0 +1,47 @@
+"""What somebody wants changed, and how that ends: values that every part of the program speaks in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import IntEnum
+from pathlib import Path
+from typing import NamedTuple
+
+from mpstui.core.model import ProcessKey
+
+Progress = Callable[[str], None]
+"""Told of each step of a piece of work as it is taken, one line each."""
+
+
+class ExitStatus(IntEnum):
+    """Exit status of the command line; also tells the screen how an operation ended."""
+
+    DONE = 0
+    REFUSED_BY_DAEMON = 1
+    USAGE = 2
+    NO_DAEMON = 3
+    NO_ANSWER = 4
+    """Held, blocked or kept busy; or it cannot be asked, for want of a control binary that answers as one."""
+    NOT_PERMITTED = 5
+    REFUSED_BY_SAFETY_RULE = 6
+
+
+class Request(NamedTuple):
+    """One wish of the user. Clients are named by identity, never by position."""
+
+    action: str
+    """The id of the operation."""
+    pipe_dir: Path
+    value: str = ""
+    """As typed: a percentage, ``10G``, a priority, a UID."""
+    server_pid: int | None = None
+    """None: the daemon's default."""
+    device: str | None = None
+    clients: tuple[ProcessKey, ...] = ()
+    owner: str = ""
+    """The owner of the one client whose process is to be ended though the daemon does not speak for it: a user's name
+    or number, as the admin has typed it."""
+    force: bool = False
+    """Without waiting for the clients."""
+    subject: object = None
+    """What it is about, where that is no value: the daemon to be started or stopped, a profile, a load."""

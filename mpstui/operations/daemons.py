@@ -1,0 +1,286 @@
+"""Control daemons: one started; one stopped, with who is hit, the clients going, and what it leaves (fact 19)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from mpstui.control.answer import Answer, Outcome
+from mpstui.control.mps import MpsControl
+from mpstui.core.cells import client_line
+from mpstui.core.model import Daemon, ProcessKey, Snapshot
+from mpstui.core.text import path_text
+from mpstui.daemons.spec import DaemonSpec
+from mpstui.daemons.stale import clean
+from mpstui.daemons.start import start
+from mpstui.observe.discovery import not_its_daemon
+from mpstui.observe.procfs import PidFd, open_pidfd, process_key
+from mpstui.operations.audit import AuditLog
+from mpstui.operations.check import Refused, reachable_daemon
+from mpstui.operations.guard import Guard
+from mpstui.operations.killing import end_process
+from mpstui.operations.operation import Operation, Work
+from mpstui.operations.turn import NoTurn, turn
+from mpstui.operations.types import STATUS, Argument, Danger, ExitStatus, Preview, Progress, Request, Result, Verb
+from mpstui.plan.cpus import cpu_text
+
+FORCE_AFTER: Final = 1
+"""Seconds that ``--force`` leaves the clients."""
+_NO_END: Final = 30 * 86400.0
+"""Seconds: a quit without a limit waits as long as its clients take."""
+_LOOK: Final = 0.2
+_SHOWN: Final = 5
+_LEAVING: Final = 10.0
+"""Seconds that the daemon's process may take to end once quit has answered; it took milliseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class StopPreview:
+    """What a stop would do, from a snapshot, without asking anybody."""
+
+    hits: tuple[str, ...]
+    """The clients that it waits for, or ends, one line each."""
+    effect: str
+    """One sentence."""
+    error: str | None = None
+    error_status: ExitStatus = ExitStatus.DONE
+
+
+def preview_stop(snapshot: Snapshot, pipe_dir: Path, timeout: int | None, force: bool) -> StopPreview:
+    """Whom it hits and how long it waits. With ``force`` a daemon that does not answer is ended as a process."""
+    daemon = snapshot.daemon(pipe_dir)
+    hits = tuple(client_line(client) for client in daemon.clients()) if daemon else ()
+    error, status = None, ExitStatus.DONE
+    try:
+        reachable_daemon(Request("start_server", pipe_dir), snapshot)
+    except Refused as refused:
+        unanswering = refused.status is ExitStatus.NO_ANSWER and daemon is not None and daemon.key is not None
+        if not (force and unanswering):
+            hint = "; --force ends its process" if unanswering else ""
+            error, status = f"{refused}{hint}", refused.status
+    limit = FORCE_AFTER if force else timeout
+    if not hits and daemon is not None and not daemon.servers_known:
+        then = "it waits for all that there are" if limit is None else f"the GPU work of any is ended after {limit} s"
+        effect = f"which clients are connected is not known, since it cannot be asked: {then}"
+    elif not hits:
+        effect = "no client is connected: it ends at once"
+    elif limit is None:
+        effect = f"it waits until {_clients(len(hits))} ended, and serves nobody else meanwhile"
+    else:
+        effect = f"{_clients(len(hits))} at most {limit} s to end; then their GPU work is ended with error 806"
+    return StopPreview(hits, effect, error, status)
+
+
+class StartDaemon(Operation):
+    """A control daemon started, with its directories, devices and CPUs: ``Request.subject`` is its DaemonSpec."""
+
+    id = "start_daemon"
+    title = "Start daemon"
+    key = "n"
+    key_id = "daemon.start"
+    place = "daemons"
+    help = "Start a new daemon"
+    arguments = (
+        Argument("list", "Devices", help="a UUID or an index; repeatable", metavar="DEV", option="--device"),
+        Argument("flag", "", help="one daemon a GPU, each with its own directories", option="--per-gpu"),
+        Argument("flag", "", help="serve several users at the same time", option="--multi-user"),
+        Argument(
+            "text", "CPUs", help="its CPUs, 0-3,8; with --per-gpu one for each daemon", metavar="LIST", option="--cpu"
+        ),
+        Argument("text", "Profile", help="as a profile says, limits included", metavar="NAME", option="--profile"),
+    )
+    verb = Verb(("daemon", "start"), "start a control daemon, or one for each GPU", example="mpstui daemon start")
+    in_turn = False
+    """There is no daemon yet whose turn it could be; MPS itself lets one start in a directory (fact 20)."""
+
+    def request(self, spec: DaemonSpec) -> Request:
+        """For one daemon."""
+        return Request(self.id, spec.pipe_dir, subject=spec)
+
+    def unavailable(self, snapshot: Snapshot, pipe_dir: Path, clients: Sequence[ProcessKey]) -> str | None:
+        return None
+
+    def preview(self, request: Request, snapshot: Snapshot) -> Preview:
+        """What would be run; whether it can be is found out by doing it, as others start daemons too."""
+        if not isinstance(request.subject, DaemonSpec):
+            return Preview(self.title, error="say which daemon", error_status=ExitStatus.USAGE)
+        return Preview(self.title, (("directory", path_text(request.pipe_dir)),))
+
+    def line(self, request: Request) -> Mapping[str, object]:
+        spec = request.subject
+        if not isinstance(spec, DaemonSpec):
+            return {}
+        return {
+            "log_dir": path_text(spec.log_dir),
+            "devices": list(spec.devices),
+            "multi_user": spec.multi_user,
+            "cpus": None if spec.cpus is None else cpu_text(spec.cpus),
+        }
+
+    async def run(self, work: Work) -> Result:
+        """In a thread of its own: directories and logs may be on a slow file system. ``Result.outcome`` is Started."""
+        spec, binary = work.request.subject, work.control.channel.binary
+        if not isinstance(spec, DaemonSpec):
+            raise AssertionError("checked by the preview")
+        loop = asyncio.get_running_loop()
+
+        def tell(text: str) -> None:
+            loop.call_soon_threadsafe(work.progress, text)
+
+        started = await asyncio.to_thread(lambda: asyncio.run(start(spec, binary, progress=tell)))
+        return Result(work.request, started.status, started.message, started.details, outcome=started)
+
+
+class StopDaemon(Operation):
+    """``quit``, with a limit or by force as ``quit -t``; then the stale files. ``Request.subject`` is the Daemon that
+    was named, ``Request.value`` the seconds that its clients have, empty for as long as they take.
+
+    By force the daemon's turn is held over question and signals, and the process of one that answers nobody is
+    ended where it is the daemon's by what the kernel says, as a client's is (``Guard``).
+    """
+
+    id = "stop_daemon"
+    title = "Stop daemon"
+    key = "x"
+    key_id = "daemon.stop"
+    place = "daemons"
+    help = "Stop the daemon"
+    danger = Danger.HARM
+    arguments = (
+        Argument(
+            "seconds", "It may wait", help="end the clients' work after S seconds", metavar="S", option="--timeout"
+        ),
+        Argument("flag", "Force", help="after 1 s; and end a daemon that does not answer", option="--force"),
+    )
+    verb = Verb(("daemon", "stop"), "stop a control daemon", example="mpstui daemon stop --timeout 60")
+    in_turn = False
+    """It may wait for days, and whoever wants to force it meanwhile needs the turn."""
+    given_up = "given up waiting; the daemon may go on stopping when its clients have ended"
+
+    def request(self, daemon: Daemon, timeout: int | None = None, *, force: bool = False) -> Request:
+        """For the daemon that was seen and named, and no other that is there by then."""
+        value = "" if timeout is None else str(timeout)
+        return Request(self.id, daemon.pipe_dir, value, force=force, subject=daemon)
+
+    def preview(self, request: Request, snapshot: Snapshot) -> Preview:
+        limit = int(request.value) if request.value else None
+        shown = preview_stop(snapshot, request.pipe_dir, limit, request.force)
+        there, named = snapshot.daemon(request.pipe_dir), request.subject
+        error, status = shown.error, shown.error_status
+        if error is None and not (isinstance(named, Daemon) and there is not None and there.key == named.key):
+            error = f"the daemon in {path_text(request.pipe_dir)} has ended, or another one is there now"
+            status = ExitStatus.REFUSED_BY_SAFETY_RULE
+        return Preview(self.title, (("effect", shown.effect),), hits=shown.hits, error=error, error_status=status)
+
+    def command(self, request: Request) -> str:
+        limit = str(FORCE_AFTER) if request.force else request.value
+        return f"quit -t {limit}" if limit else "quit"
+
+    def line(self, request: Request) -> Mapping[str, object]:
+        named = request.subject
+        return {"daemon": named.pid if isinstance(named, Daemon) else None, "command": self.command(request)}
+
+    async def run(self, work: Work) -> Result:
+        request, daemon = work.request, work.daemon
+        limit = FORCE_AFTER if request.force else int(request.value) if request.value else None
+        if not request.force:
+            return await _stop(work, daemon, limit, None)
+        guard = await Guard.begin(daemon.pipe_dir, work.find_speaker)
+        try:
+            async with turn(daemon.pipe_dir, guard.speaker):
+                return await _stop(work, daemon, limit, guard)
+        except NoTurn as error:
+            status = ExitStatus.NO_ANSWER if error.busy else ExitStatus.REFUSED_BY_SAFETY_RULE
+            return Result(request, status, f"nothing was sent: {error}")
+
+
+def remove_stale(audit: AuditLog, pipe_dir: Path) -> tuple[str, ...]:
+    """``clean`` of what a daemon that is gone has left, with its audit lines."""
+    fields = {"action": "remove_stale_files", "pipe_dir": path_text(pipe_dir), "euid": os.geteuid()}
+    before = audit.write(**fields, result="about to be removed")
+    lines = clean(pipe_dir)
+    after = audit.write(**fields, result="; ".join(lines) or "nothing was removed")
+    return (*lines, *dict.fromkeys(trouble for trouble in (before, after) if trouble))
+
+
+async def _stop(work: Work, daemon: Daemon, limit: int | None, guard: Guard | None) -> Result:
+    work.progress("quit" if limit is None else f"quit -t {limit}")
+    task = asyncio.create_task(work.control.quit(limit, _deadline(work.control, limit, guard is not None)))
+    try:
+        await _watch(task, daemon, work.progress)
+        answer = await task
+    finally:
+        task.cancel()
+    name = path_text(daemon.pipe_dir)
+    if not answer.ok:
+        if guard is not None and daemon.key is not None and answer.outcome in {Outcome.HELD, Outcome.BLOCKED}:
+            return await _kill(work, daemon, daemon.key, answer, guard)
+        return Result(work.request, STATUS[answer.outcome], f"the daemon in {name} was not stopped: {answer.message}")
+    if not await _gone(daemon.key):
+        return Result(work.request, ExitStatus.NO_ANSWER, f"quit was answered, but process {daemon.pid} is still there")
+    removed = await asyncio.to_thread(clean, daemon.pipe_dir)
+    return Result(work.request, ExitStatus.DONE, f"the daemon in {name} has ended", removed)
+
+
+def _deadline(control: MpsControl, limit: int | None, force: bool) -> float | None:
+    """Seconds that the answer to ``quit`` may take; ``None`` is what the control channel gives a terminate.
+
+    By force an answer is waited for as for any other command: whoever has said ``--force`` to a daemon that does not
+    answer has been told so, and wants it ended.
+    """
+    if limit is None:
+        return _NO_END
+    return control.channel.deadline + limit if force else None
+
+
+async def _watch(task: asyncio.Task[Answer[None]], daemon: Daemon, progress: Progress) -> None:
+    """Tells of the clients that are left each time that some have gone, until the task is done."""
+    clients = list(daemon.clients())
+    told = len(clients)
+    while not task.done():
+        await asyncio.wait({task}, timeout=_LOOK)
+        clients = [client for client in clients if process_key(client.pid) == client.key]
+        if len(clients) != told:
+            told = len(clients)
+            names = "; ".join(client_line(client) for client in clients[:_SHOWN])
+            more = f" and {told - _SHOWN} more" if told > _SHOWN else ""
+            progress(f"{told} left{': ' if names else ''}{names}{more}")
+
+
+async def _kill(work: Work, daemon: Daemon, key: ProcessKey, answer: Answer[None], guard: Guard) -> Result:
+    """Ends the process of a daemon that answers nobody. Its clients get 806 (fact 19)."""
+    opened = open_pidfd(key)
+    if not isinstance(opened, PidFd):
+        return Result(work.request, STATUS[answer.outcome], f"{answer.message} It was not killed: {opened.message}")
+    with opened as process:
+        if (why := await asyncio.to_thread(not_its_daemon, daemon.pipe_dir, key.pid)) is not None:
+            text = f"{answer.message.rstrip('.')}. It was not killed: {why}"
+            return Result(work.request, ExitStatus.REFUSED_BY_SAFETY_RULE, text)
+        status, text = await end_process(process, _LEAVING / 2, work.progress, guard)
+    if status is not ExitStatus.DONE:
+        return Result(work.request, status, f"{answer.message.rstrip('.')}. It was not killed: {text}")
+    details = await asyncio.to_thread(clean, daemon.pipe_dir)
+    name = path_text(daemon.pipe_dir)
+    return Result(work.request, ExitStatus.DONE, f"the daemon in {name} did not answer and {_was(text)}", details)
+
+
+def _was(text: str) -> str:
+    return f"was {text}" if text.startswith("ended by") else "has ended"
+
+
+async def _gone(key: ProcessKey | None) -> bool:
+    if key is None:
+        return True
+    opened = open_pidfd(key)
+    if not isinstance(opened, PidFd):
+        return process_key(key.pid) != key
+    with opened as process:
+        return await process.wait(_LEAVING)
+
+
+def _clients(count: int) -> str:
+    return "1 client has" if count == 1 else f"{count} clients have"
