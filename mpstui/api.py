@@ -77,7 +77,7 @@ def operations() -> dict[str, str]:
     """What can be asked of :meth:`Node.do`: what ``Request.action`` may be, with what it does in a sentence."""
     from mpstui.operations.registry import OPERATIONS
 
-    return {each.id: each.help for each in OPERATIONS}
+    return {each.id: each.help for each in OPERATIONS if not each.subject}
 
 
 def may_know_more(request: Request, snapshot: Snapshot) -> bool:

@@ -106,8 +106,10 @@ def _request(operation: Operation, options: argparse.Namespace, snapshot: Snapsh
     pid = request.server_pid
     daemon = _one_daemon(snapshot, named, lambda found: pid is not None and found.find_server(pid) is not None)
     server = None if pid is None else daemon.find_server(pid)
-    hit = tuple(client.key for client in server.clients) if server and operation.danger is Danger.HARM else ()
-    return request._replace(pipe_dir=daemon.pipe_dir, clients=hit)
+    if server is None or operation.danger is not Danger.HARM:
+        return request._replace(pipe_dir=daemon.pipe_dir)
+    hit = tuple(client.key for client in server.clients)
+    return request._replace(pipe_dir=daemon.pipe_dir, clients=hit, subject=server.key)
 
 
 def _client_of(pid: int, request: Request, snapshot: Snapshot) -> Request:

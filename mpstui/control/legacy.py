@@ -173,7 +173,7 @@ def parse_memory_limit(stdout: bytes) -> int | Unreadable | None:
     return _unreadable(stdout) if size is None else size
 
 
-def parse_priority(stdout: bytes) -> int | Unreadable:
+def parse_number(stdout: bytes) -> int | Unreadable:
     text = stdout.strip()
     return int(text) if re.fullmatch(_NUMBER, text) else _unreadable(stdout)
 
@@ -233,10 +233,17 @@ class Legacy:
         return Question(command, parse_percentage, Extent.LINE)
 
     def priority(self) -> Question[int]:
-        return Question("get_default_client_priority", parse_priority, Extent.LINE, proof=True)
+        return self.number("client_priority")
 
     def set_priority(self, value: int) -> Question[None]:
-        return Question(f"set_default_client_priority {value}", parse_nothing, Extent.SILENT)
+        return self.set_number("client_priority", value)
+
+    def number(self, name: str) -> Question[int]:
+        """A whole number that the daemon keeps for the clients to come."""
+        return Question(f"get_default_{name}", parse_number, Extent.LINE, proof=True)
+
+    def set_number(self, name: str, value: int) -> Question[None]:
+        return Question(f"set_default_{name} {value}", parse_nothing, Extent.SILENT)
 
     def memory_limit(self, server: int | None, device: str) -> Question[int | None]:
         command = "get_default_device_pinned_mem_limit" if server is None else f"get_device_pinned_mem_limit {server}"

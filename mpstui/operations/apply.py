@@ -6,19 +6,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from mpstui.core.cells import client_line
 from mpstui.core.model import Client, Daemon, Snapshot
 from mpstui.core.text import path_text
-from mpstui.operations.limits import SetActiveThreadPercentage, SetClientPriority, SetPinnedMemLimit
+from mpstui.operations.limits import LIMITS
 from mpstui.operations.operation import Operation, Work
 from mpstui.operations.types import Argument, ExitStatus, Preview, Progress, Request, Result, Verb
-from mpstui.plan.amounts import PlanError
-from mpstui.plan.profile import DaemonProfile
-from mpstui.plan.settings import Difference, drift
 
-_LIMITS = {each.id: each for each in (SetActiveThreadPercentage(), SetPinnedMemLimit(), SetClientPriority())}
+# Imported by what runs: the table of operations costs every command as little as it can.
+if TYPE_CHECKING:
+    from mpstui.plan.profile import DaemonProfile
+    from mpstui.plan.settings import Difference
+
+_LIMITS = {each.id: each for each in LIMITS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,9 @@ def steps(snapshot: Snapshot, pipe_dir: Path, wanted: DaemonProfile) -> tuple[St
 
     Raises PlanError.
     """
+    from mpstui.plan.amounts import PlanError
+    from mpstui.plan.settings import drift
+
     daemon = snapshot.daemon(pipe_dir)
     if daemon is None:
         raise PlanError(f"no daemon at {path_text(pipe_dir)}")
@@ -212,6 +217,7 @@ class ApplyProfile(_Several):
     """A daemon brought to what a plan or a profile says of it: ``Request.subject`` is its DaemonProfile."""
 
     id = "apply_profile"
+    subject = "a DaemonProfile"
     title = "Apply"
     key = "a"
     key_id = "plan.apply"
@@ -230,6 +236,9 @@ class ApplyProfile(_Several):
 
     def preview(self, request: Request, snapshot: Snapshot) -> Preview:
         """Each command with what it is today. What stands against one of them is told when it is its turn."""
+        from mpstui.plan.amounts import PlanError
+        from mpstui.plan.profile import DaemonProfile
+
         if not isinstance(request.subject, DaemonProfile):
             return Preview(self.title, error="say what is to be applied", error_status=ExitStatus.USAGE)
         try:
@@ -244,6 +253,8 @@ class ApplyProfile(_Several):
         return Preview(self.title, facts, kept, warnings=warnings)
 
     async def carry_out(self, runner: Executes, request: Request, snapshot: Snapshot, progress: Progress) -> Result:
+        from mpstui.plan.profile import DaemonProfile
+
         wanted = request.subject
         if not isinstance(wanted, DaemonProfile):
             raise AssertionError("checked by the preview")
@@ -256,6 +267,7 @@ class GoBack(_Several):
     """What an apply has done taken back: ``Request.subject`` is its Report."""
 
     id = "go_back"
+    subject = "the Report of an apply"
     title = "Go back"
     key = ""
     help = "Take back what an apply has set before it failed"

@@ -7,26 +7,24 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from mpstui.control.answer import Answer, Outcome
 from mpstui.control.mps import MpsControl
 from mpstui.core.cells import client_line
 from mpstui.core.model import Daemon, ProcessKey, Snapshot
 from mpstui.core.text import path_text
-from mpstui.daemons.spec import DaemonSpec
-from mpstui.daemons.stale import clean
-from mpstui.daemons.start import start
 from mpstui.observe.discovery import not_its_daemon
 from mpstui.observe.procfs import PidFd, open_pidfd, process_key
-from mpstui.operations.audit import AuditLog
 from mpstui.operations.check import Refused, reachable_daemon
-from mpstui.operations.guard import Guard
-from mpstui.operations.killing import end_process
 from mpstui.operations.operation import Operation, Work
-from mpstui.operations.turn import NoTurn, turn
 from mpstui.operations.types import STATUS, Argument, Danger, ExitStatus, Preview, Progress, Request, Result, Verb
-from mpstui.plan.cpus import cpu_text
+
+# Imported by what runs: the table of operations costs every command as little as it can.
+if TYPE_CHECKING:
+    from mpstui.daemons.spec import DaemonSpec
+    from mpstui.operations.audit import AuditLog
+    from mpstui.operations.guard import Guard
 
 FORCE_AFTER: Final = 1
 """Seconds that ``--force`` leaves the clients."""
@@ -75,10 +73,17 @@ def preview_stop(snapshot: Snapshot, pipe_dir: Path, timeout: int | None, force:
     return StopPreview(hits, effect, error, status)
 
 
+def _spec_of(request: Request) -> DaemonSpec | None:
+    from mpstui.daemons.spec import DaemonSpec
+
+    return request.subject if isinstance(request.subject, DaemonSpec) else None
+
+
 class StartDaemon(Operation):
     """A control daemon started, with its directories, devices and CPUs: ``Request.subject`` is its DaemonSpec."""
 
     id = "start_daemon"
+    subject = "a DaemonSpec"
     title = "Start daemon"
     key = "n"
     key_id = "daemon.start"
@@ -106,13 +111,15 @@ class StartDaemon(Operation):
 
     def preview(self, request: Request, snapshot: Snapshot) -> Preview:
         """What would be run; whether it can be is found out by doing it, as others start daemons too."""
-        if not isinstance(request.subject, DaemonSpec):
+        if _spec_of(request) is None:
             return Preview(self.title, error="say which daemon", error_status=ExitStatus.USAGE)
         return Preview(self.title, (("directory", path_text(request.pipe_dir)),))
 
     def line(self, request: Request) -> Mapping[str, object]:
-        spec = request.subject
-        if not isinstance(spec, DaemonSpec):
+        from mpstui.plan.cpus import cpu_text
+
+        spec = _spec_of(request)
+        if spec is None:
             return {}
         return {
             "log_dir": path_text(spec.log_dir),
@@ -123,8 +130,10 @@ class StartDaemon(Operation):
 
     async def run(self, work: Work) -> Result:
         """In a thread of its own: directories and logs may be on a slow file system. ``Result.outcome`` is Started."""
-        spec, binary = work.request.subject, work.control.channel.binary
-        if not isinstance(spec, DaemonSpec):
+        from mpstui.daemons.start import start
+
+        spec, binary = _spec_of(work.request), work.control.channel.binary
+        if spec is None:
             raise AssertionError("checked by the preview")
         loop = asyncio.get_running_loop()
 
@@ -144,6 +153,7 @@ class StopDaemon(Operation):
     """
 
     id = "stop_daemon"
+    subject = "the Daemon that was seen"
     title = "Stop daemon"
     key = "x"
     key_id = "daemon.stop"
@@ -185,6 +195,9 @@ class StopDaemon(Operation):
         return {"daemon": named.pid if isinstance(named, Daemon) else None, "command": self.command(request)}
 
     async def run(self, work: Work) -> Result:
+        from mpstui.operations.guard import Guard
+        from mpstui.operations.turn import NoTurn, turn
+
         request, daemon = work.request, work.daemon
         limit = FORCE_AFTER if request.force else int(request.value) if request.value else None
         if not request.force:
@@ -200,6 +213,8 @@ class StopDaemon(Operation):
 
 def remove_stale(audit: AuditLog, pipe_dir: Path) -> tuple[str, ...]:
     """``clean`` of what a daemon that is gone has left, with its audit lines."""
+    from mpstui.daemons.stale import clean
+
     fields = {"action": "remove_stale_files", "pipe_dir": path_text(pipe_dir), "euid": os.geteuid()}
     before = audit.write(**fields, result="about to be removed")
     lines = clean(pipe_dir)
@@ -208,6 +223,8 @@ def remove_stale(audit: AuditLog, pipe_dir: Path) -> tuple[str, ...]:
 
 
 async def _stop(work: Work, daemon: Daemon, limit: int | None, guard: Guard | None) -> Result:
+    from mpstui.daemons.stale import clean
+
     work.progress("quit" if limit is None else f"quit -t {limit}")
     task = asyncio.create_task(work.control.quit(limit, _deadline(work.control, limit, guard is not None)))
     try:
@@ -253,6 +270,9 @@ async def _watch(task: asyncio.Task[Answer[None]], daemon: Daemon, progress: Pro
 
 async def _kill(work: Work, daemon: Daemon, key: ProcessKey, answer: Answer[None], guard: Guard) -> Result:
     """Ends the process of a daemon that answers nobody. Its clients get 806 (fact 19)."""
+    from mpstui.daemons.stale import clean
+    from mpstui.operations.killing import end_process
+
     opened = open_pidfd(key)
     if not isinstance(opened, PidFd):
         return Result(work.request, STATUS[answer.outcome], f"{answer.message} It was not killed: {opened.message}")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from decimal import Decimal
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from mpstui.control.answer import Answer, Outcome
 from mpstui.control.protocol import ControlProtocol
@@ -329,8 +328,14 @@ class SetClientPriority(Limit[int]):
         return f"set_default_client_priority {request.value}"
 
 
+LIMITS: Final[tuple[Operation, ...]] = (SetActiveThreadPercentage(), SetPinnedMemLimit(), SetClientPriority())
+"""In the order of the key bar."""
+
+
 def parse_percentage(text: str) -> float:
     """A percentage as MPS takes it: more than 0, at most 100. The daemon ignores others in silence (fact 5)."""
+    from decimal import Decimal
+
     text = text.strip().removesuffix("%").strip()
     if not _PERCENTAGE.fullmatch(text) or not 0 < Decimal(text) <= 100:
         raise Refused(

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
+from mpstui.core.cells import count
 from mpstui.core.model import ProcessKey, Snapshot
-from mpstui.load.types import LoadSpec, WorkerReport, plural
 from mpstui.operations.operation import Operation, Work
 from mpstui.operations.types import ExitStatus, Preview, Progress, Request, Result, Verb
+
+# Imported by what runs a load: the table of operations costs every command as little as it can.
+if TYPE_CHECKING:
+    from mpstui.load.types import LoadSpec, WorkerReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,7 @@ class StartLoad(_Load):
     """Test kernels, or a program, as clients: ``Request.subject`` is a Start."""
 
     id = "start_load"
+    subject = "a Start"
     title = "Start load"
     key = ""
     help = "Run test kernels, or a program, as clients"
@@ -55,7 +60,7 @@ class StartLoad(_Load):
         if not isinstance(request.subject, Start):
             return Preview(self.title, error="say which load", error_status=ExitStatus.USAGE)
         spec = request.subject.spec
-        return Preview(self.title, (("starts", f"{plural(spec.clients)}: {spec.kernel}"),))
+        return Preview(self.title, (("starts", f"{count(spec.clients, 'client')}: {spec.kernel}"),))
 
     def line(self, request: Request) -> Mapping[str, object]:
         if not isinstance(request.subject, Start):
@@ -69,13 +74,14 @@ class StartLoad(_Load):
         if not isinstance(start, Start):
             raise AssertionError("checked by the preview")
         numbers = await start.begin()
-        return Result(work.request, ExitStatus.DONE, f"{plural(len(numbers))} started", outcome=numbers)
+        return Result(work.request, ExitStatus.DONE, f"{count(len(numbers), 'client')} started", outcome=numbers)
 
 
 class StopLoad(_Load):
     """The load's own clients ended gracefully: ``Request.subject`` is an End."""
 
     id = "stop_load"
+    subject = "an End"
     title = "Stop load"
     key = "X"
     key_id = "load.stop_all"
@@ -89,14 +95,14 @@ class StopLoad(_Load):
     def preview(self, request: Request, snapshot: Snapshot) -> Preview:
         if not isinstance(request.subject, End):
             return Preview(self.title, error="say which load", error_status=ExitStatus.USAGE)
-        return Preview(self.title, (("ends", plural(request.subject.workers)),))
+        return Preview(self.title, (("ends", count(request.subject.workers, "client")),))
 
     async def run(self, work: Work) -> Result:
         end = work.request.subject
         if not isinstance(end, End):
             raise AssertionError("checked by the preview")
         await end.end()
-        return Result(work.request, ExitStatus.DONE, f"{plural(end.workers)} ended")
+        return Result(work.request, ExitStatus.DONE, f"{count(end.workers, 'client')} ended")
 
 
 class NotStarted(Exception):

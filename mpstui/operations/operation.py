@@ -89,6 +89,8 @@ class Operation:
     """In the key bar: what has less of it goes first where there is little room."""
     danger: ClassVar[Danger] = Danger.CHANGE
     arguments: ClassVar[tuple[Argument, ...]] = ()
+    subject: ClassVar[str] = ""
+    """What ``Request.subject`` has to be; empty where the other values say everything."""
     finds_clients: ClassVar[bool] = False
     """Its clients follow from the daemon's state (``mpstui.operations.rescue.targets``) instead of being chosen."""
     question: ClassVar[str] = "end it?"

@@ -9,7 +9,7 @@ from mpstui.core.model import Snapshot
 from mpstui.operations.apply import ApplyProfile, GoBack
 from mpstui.operations.clients import TerminateAndKill, TerminateClient
 from mpstui.operations.daemons import StartDaemon, StopDaemon
-from mpstui.operations.limits import SetActiveThreadPercentage, SetClientPriority, SetPinnedMemLimit
+from mpstui.operations.limits import LIMITS
 from mpstui.operations.load import StartLoad, StopLoad
 from mpstui.operations.operation import Operation
 from mpstui.operations.rescue import EndLostClients, Unblock
@@ -21,9 +21,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     TerminateAndKill(),
     EndLostClients(),
     Unblock(),
-    SetActiveThreadPercentage(),
-    SetPinnedMemLimit(),
-    SetClientPriority(),
+    *LIMITS,
     StartServer(),
     ShutdownServer(),
     StartDaemon(),

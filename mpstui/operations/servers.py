@@ -78,7 +78,8 @@ class StartServer(Operation):
 class ShutdownServer(Operation):
     """``shutdown_server``: without force it goes once its clients have gone, with it they lose their GPU work.
 
-    Whom it hits has been named: ``request.clients`` are those. One that has come since stops it, by the daemon's own
+    ``Request.subject``, where it is given, is the ProcessKey of the server that was named. Whom it hits has been named:
+    ``request.clients`` are those. One that has come since stops it, by the daemon's own
     list (fact 10), right before the command.
     """
 
@@ -112,6 +113,8 @@ class ShutdownServer(Operation):
         if request.server_pid is None:
             raise Refused("choose a server first", ExitStatus.USAGE)
         server = find_server(daemon, request.server_pid)
+        if isinstance(request.subject, ProcessKey) and request.subject != server.key:
+            raise Refused(f"server {server.pid} is another one by now", ExitStatus.REFUSED_BY_SAFETY_RULE)
         if server.status == "INITIALIZING" and not request.force:
             why = f"server {server.pid} is starting, and the daemon shuts it down by force alone"
             raise Refused(why, ExitStatus.REFUSED_BY_DAEMON)

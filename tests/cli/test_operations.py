@@ -141,3 +141,49 @@ def test_read_only_refuses_each_of_them(
     sent = log.read_text(errors="replace").rpartition("Cmd:")[2]
     assert "set_" not in sent
     assert (tmp_path / "audit.jsonl").read_text().count("\n") == 1
+
+
+def actions(folder: Path) -> list[tuple[str, int | None]]:
+    entries = [json.loads(line) for line in (folder / "audit.jsonl").read_text().splitlines()]
+    return [(entry["action"], entry.get("status")) for entry in entries]
+
+
+def test_a_load_is_started_and_ended_as_every_change_is_made(node: SimNode, mpstui: Mpstui, tmp_path: Path) -> None:
+    words = ("load", "fma", "--seconds", "0.3", "--yes", "--pipe-dir", node.pipe_dir)
+    refused = mpstui("--read-only", *words)
+    assert refused.status == 6
+    assert "mpstui was started with --read-only" in refused.err
+    assert actions(tmp_path) == [("start_load", 6)]
+    (tmp_path / "audit.jsonl").unlink()
+    assert mpstui(*words).status == 0
+    assert actions(tmp_path)[:2] == [("start_load", None), ("start_load", 0)]
+
+
+def test_a_profile_is_applied_and_each_of_its_steps_is_written_down(
+    own_node: SimNode, mpstui: Mpstui, tmp_path: Path
+) -> None:
+    at, home = ("--pipe-dir", own_node.pipe_dir), {"XDG_CONFIG_HOME": str(tmp_path / "config")}
+    profiles = tmp_path / "config" / "mpstui" / "profiles"
+    profiles.mkdir(parents=True)
+    text = "schema = 1\n[[daemon]]\n[daemon.limits]\nactive_thread_percentage = 50\nclient_priority = 1\n"
+    (profiles / "day.toml").write_text(text)
+    told = mpstui("profile", "apply", "day", *at, **home)
+    assert told.status == 0, told
+    assert own_node.control("get_default_active_thread_percentage").strip() == "50.0"
+    assert actions(tmp_path) == [
+        ("apply_profile", None),
+        ("set_active_thread_percentage", None),
+        ("set_active_thread_percentage", 0),
+        ("set_client_priority", None),
+        ("set_client_priority", 0),
+        ("apply_profile", 0),
+    ]
+    assert "nothing had to be changed" in mpstui("profile", "apply", "day", *at, **home).out
+    assert len(actions(tmp_path)) == 6
+    refused = mpstui("--read-only", "profile", "apply", "day", *at, **home)
+    assert (refused.status, len(actions(tmp_path))) == (0, 6), "nothing differs"
+    own_node.control("set_default_client_priority 0")
+    refused = mpstui("--read-only", "profile", "apply", "day", *at, **home)
+    assert refused.status == 6
+    assert own_node.control("get_default_client_priority").strip() == "0"
+    assert actions(tmp_path)[6:] == [("apply_profile", 6)]

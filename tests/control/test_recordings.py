@@ -224,7 +224,7 @@ PARSERS: dict[str, Callable[[bytes], Any]] = {
     "set_default_device_pinned_mem_limit": legacy.parse_nothing,
     "get_device_pinned_mem_limit": legacy.parse_memory_limit,
     "set_device_pinned_mem_limit": legacy.parse_nothing,
-    "get_default_client_priority": legacy.parse_priority,
+    "get_default_client_priority": legacy.parse_number,
     "set_default_client_priority": legacy.parse_nothing,
     "start_server": legacy.parse_nothing,
     "shutdown_server": legacy.parse_nothing,

@@ -8,7 +8,7 @@ from textual.screen import Screen
 from ui.screen import text_of, until
 
 from mpstui.core.model import Client, Daemon, Device, Event, ProcessKey, Server, Snapshot
-from mpstui.operations.registry import ON_OVERVIEW
+from mpstui.operations.registry import ELSEWHERE, ON_OVERVIEW
 from mpstui.ui.dialogs import DetailsScreen, HelpScreen
 from mpstui.ui.dialogs.commands import ActionCommands
 from mpstui.ui.dialogs.facts import rows_of
@@ -182,7 +182,8 @@ async def test_the_palette_lists_actions_keys_and_our_themes():
     host = PaletteHost()
     async with host.run_test():
         found = entries(host)
-        assert {each.title for each in ON_OVERVIEW} <= set(found)
+        assert {each.title for each in (*ON_OVERVIEW, *ELSEWHERE)} <= set(found)
+        assert found["Stop daemon"].help.startswith("x on the screen daemons")
         assert {"Sort", "Filter", "Pause", "Quit"} <= set(found)
         themes = [title for title in found if title.startswith("Theme: ")]
         assert themes == [f"Theme: {n}" for n in ("mpstui-contrast", "mpstui-dark", "mpstui-light", "terminal")]

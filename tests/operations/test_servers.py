@@ -74,6 +74,13 @@ def test_one_that_is_starting_goes_by_force_alone() -> None:
     assert preview(shut_down(force=True), starting).error is None
 
 
+def test_a_server_that_has_the_number_by_now_is_another_one() -> None:
+    named = shut_down(KEY, force=True)._replace(subject=ProcessKey(634, 7))
+    shown = preview(named, node())
+    assert (shown.error_status, shown.error) == (ExitStatus.REFUSED_BY_SAFETY_RULE, "server 634 is another one by now")
+    assert preview(named._replace(subject=ProcessKey(634, 1)), node()).error is None
+
+
 async def test_it_is_read_back_that_it_has_gone(tmp_path: Path) -> None:
     fake = FakeNode(node(), FakeControl(listed=()))
     result = await execute(tmp_path, fake, shut_down())

@@ -110,7 +110,8 @@ class HarmConfirm(ActionDialog):
         server = daemon.find_server(pid) if daemon and pid is not None else None
         force = bool(self._kinds & {"force"}) and self.query_one("#force", Chooser).chosen == _FORCE[1]
         clients = tuple(client.key for client in server.clients) if server else ()
-        return Request(self.action.id, self.pipe_dir, server_pid=pid, clients=clients, force=force)
+        key = server.key if server else None
+        return Request(self.action.id, self.pipe_dir, server_pid=pid, clients=clients, force=force, subject=key)
 
     @on(Chooser.Changed)
     def _chosen_another(self) -> None:
