@@ -13,7 +13,7 @@ from ui.screen import make_app, push, text_of
 from ui.snapshots import GIB, NOW, client, daemon, rich, server
 
 from mpstui.cli.status import print_text, to_json
-from mpstui.core.model import Client, Snapshot
+from mpstui.core.model import Client, ProcessKey, Snapshot
 from mpstui.fields import (
     CHOICES,
     CLIENT,
@@ -33,6 +33,7 @@ from mpstui.fields import (
     choose,
     lay_out,
 )
+from mpstui.ui.filter import ClientFilter
 from mpstui.ui.panels import ClientsPanel
 
 LARGE = (200, 48)
@@ -253,3 +254,24 @@ async def test_rows_that_are_as_they_were_are_not_worked_out_again() -> None:
             assert {"pid", "user", "command", "cpu_percent"}.isdisjoint(counted)
     finally:
         panel.THING = before
+
+
+@pytest.mark.parametrize("name", [each.id for each in CLIENT.fields])
+def test_the_filter_takes_every_field_of_a_client(name: str) -> None:
+    view = View.of(node(), node().daemons[0])
+    assert ClientFilter(f"{name}:").matches(client(0), view)
+    assert not ClientFilter(f"{name}:no-such-text").matches(client(0), view)
+    assert not ClientFilter(f"{name}:x").matches(Client(ProcessKey(1)), view), "what is not known is not found"
+
+
+def test_a_filter_by_a_fields_name_finds_its_text() -> None:
+    view = View()
+    kept, other = client(0, outdated_limits=True, container="embed"), client(1)
+    for text in (
+        "outdated_limits:yes",
+        "container:embed",
+        "!outdated_limits:no",
+        f"server_pid:{kept.server_pid} embed",
+    ):
+        assert ClientFilter(text).matches(kept, view)
+        assert not ClientFilter(text).matches(other, view)

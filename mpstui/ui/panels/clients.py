@@ -62,7 +62,8 @@ class ClientsPanel(TablePanel[Client]):
         view = self.view
         shown = [c for c in self._all if self.filter.matches(c, view)] if self.filter else self._all
         ordered = sorted(shown, key=lambda c: c.pid)
-        ordered.sort(key=lambda c: self._sort.order(c, view), reverse=self._reverse)
+        if self._sort.id != "pid" or self._reverse:
+            ordered.sort(key=lambda c: self._sort.order(c, view), reverse=self._reverse)
         self.set_rows(ordered)
 
     # What actions are for.
