@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from json.encoder import encode_basestring as _quoted
 from pathlib import Path
 from typing import Any, Final
@@ -149,17 +150,32 @@ def _filter(options: argparse.Namespace) -> Callable[[Event], bool]:
 def _json_line(event: Event, daemon: str | None) -> str:
     """:func:`to_json` on one line; what most events have is written without making an object of it first."""
     kind, when, _, server, pid, context, devices, detail, raw, uid, _, user, command, _ = event
-    if kind in {"fatal_fault", "xid"} or when is None:
+    if kind in _WITH_MORE or when is None:
         return json.dumps(to_json(event, daemon), ensure_ascii=False) + "\n"
     return (
-        f'{{"time": "{iso_time(when)}", "kind": "{kind}", "daemon": {"null" if daemon is None else _quoted(daemon)}, '
+        f'{{"time": "{_iso(when)}", "kind": "{kind}", "daemon": {_name(daemon)}, '
         f'"server_pid": {"null" if server is None else server}, "pid": {"null" if pid is None else pid}, '
         f'"context_id": {"null" if context is None else context}, '
-        f'"devices": [{", ".join(map(_quoted, devices)) if devices else ""}], '
+        f'"devices": [{_names(devices) if devices else ""}], '
         f'"detail": {_quoted(detail)}, "raw": {_quoted(raw)}, "uid": {"null" if uid is None else uid}, '
         f'"user": {"null" if user is None else _quoted(user)}, '
         f'"command": {"null" if command is None else _quoted(command)}}}\n'
     )
+
+
+_WITH_MORE: Final = frozenset(("fatal_fault", "xid"))
+# Neighbours in a log share their time, their daemon and their devices.
+_iso = lru_cache(maxsize=4)(iso_time)
+
+
+@lru_cache(maxsize=64)
+def _name(daemon: str | None) -> str:
+    return "null" if daemon is None else _quoted(daemon)
+
+
+@lru_cache(maxsize=64)
+def _names(devices: tuple[str, ...]) -> str:
+    return ", ".join(map(_quoted, devices))
 
 
 def _text_line(event: Event, daemon: str | None) -> str:

@@ -20,16 +20,19 @@ _MAX_RAW: Final = 300
 
 
 class Clock:
-    """Local time of a log line to seconds since the epoch; the minute is remembered, as lines come in order."""
+    """Local time of a log line to seconds since the epoch; the minute is remembered, as lines come in order, and the
+    latest stamp, as several are written at a time."""
 
-    __slots__ = ("_epoch", "_minute")
+    __slots__ = ("_epoch", "_minute", "_stamp", "_time")
 
     def __init__(self) -> None:
-        self._minute = b""
-        self._epoch = 0.0
+        self._minute = self._stamp = b""
+        self._epoch = self._time = 0.0
 
     def read(self, stamp: bytes) -> float:
         """``2026-11-20 21:24:28.598``; raises ValueError or OverflowError for anything else."""
+        if stamp == self._stamp:
+            return self._time
         minute = stamp[:16]
         if minute != self._minute:
             fields = (int(minute[:4]), int(minute[5:7]), int(minute[8:10]), int(minute[11:13]), int(minute[14:16]))
@@ -40,7 +43,8 @@ class Clock:
         seconds = float(stamp[17:])
         if not 0 <= seconds < 61:
             raise ValueError("no seconds of a minute")
-        return self._epoch + seconds
+        self._time, self._stamp = self._epoch + seconds, stamp
+        return self._time
 
 
 class Line(NamedTuple):

@@ -127,7 +127,8 @@ class LogHistory:
         streams = [self._stream(kind, starts[kind], until) for kind in KINDS if kind in self._files]
         end = math.inf if until is None else until
         begin = -math.inf if since is None else since
-        for time, kind, event in heapq.merge(*streams, key=_time):
+        merged = heapq.merge(*streams, key=_time) if len(streams) > 1 else streams[0]
+        for time, kind, event in merged:
             if time > end:
                 continue
             told = self._tell(kind, event)

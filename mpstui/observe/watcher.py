@@ -567,20 +567,16 @@ class Collector:
         """One complete reading: places, logs, NVML, every daemon that runs, and /proc. CPU percentages stay unknown.
 
         ``need``: a daemon whose logs tell the rest is asked this only.
-        ``rates``: NVML is read a second time where a device's SM activity is not known; it is counted between two.
+        ``rates``: NVML is read a second time where a device's SM activity is not known; it is counted between two,
+        while the daemons are asked.
         """
-        sample = asyncio.get_running_loop().create_task(self._read_sample())
+        sample = asyncio.get_running_loop().create_task(self._read_samples(rates))
         await self._discover()
         watchers = self._watchers.values()
         asking = (watcher.ask_everything() if need is None else watcher.ask_for(need) for watcher in watchers)
         await asyncio.gather(*asking)
         await asyncio.wait([sample], timeout=self._patience + 1)
         sample.cancel()
-        if rates and self._node.lacks_rates:
-            await self._sleep(BETWEEN_SAMPLES)
-            again = asyncio.get_running_loop().create_task(self._read_sample())
-            await asyncio.wait([again], timeout=self._patience + 1)
-            again.cancel()
         await self._read_facts()
         if need is not None and need.clients and self._node.unproved():
             await asyncio.gather(*(watcher.ask_everything() for watcher in watchers))  # ``ps`` tells the namespace
@@ -708,6 +704,12 @@ class Collector:
         both = self._job("sample", self._read_sample), self._job("facts", self._read_facts)
         await asyncio.wait(both, timeout=TOGETHER)
         self._touch()
+
+    async def _read_samples(self, rates: bool) -> None:
+        await self._read_sample()
+        if rates and self._node.lacks_rates:
+            await self._sleep(BETWEEN_SAMPLES)
+            await self._read_sample()
 
     async def _read_sample(self) -> None:
         reading = self._gpu.call(self._sources.nvml.sample)
