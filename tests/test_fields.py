@@ -275,3 +275,15 @@ def test_a_filter_by_a_fields_name_finds_its_text() -> None:
     ):
         assert ClientFilter(text).matches(kept, view)
         assert not ClientFilter(text).matches(other, view)
+
+
+async def test_rows_that_have_gone_are_not_remembered() -> None:
+    """Counted in objects: as many as there is room for, however many clients come and go."""
+    first = node()
+    async with make_app(first).run_test(size=LARGE) as pilot:
+        panel = pilot.app.query_one(ClientsPanel)
+        for number in range(150):
+            clients = tuple(client(index) for index in range(3 * number, 3 * number + 3))
+            await push(pilot, rich(daemons=(daemon(servers=(server(clients=clients),)),)))
+        assert len(panel._changing) <= 2 * panel._visible_rows() + 20
+        assert len(panel._drawn) == 3

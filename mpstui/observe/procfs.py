@@ -315,7 +315,8 @@ def _of_part(part: str, parents: list[str]) -> str | None:
 
 
 _COMMAND_LIMIT: Final = 1000
-_CACHE_LIMIT: Final = 1024
+_SPARE: Final = 64
+"""Processes that are remembered beyond twice as many as were asked for at a time."""
 
 
 def is_alive(key: ProcessKey) -> bool:
@@ -337,6 +338,8 @@ class ProcProcesses:
     def __init__(self) -> None:
         self._known: dict[ProcessKey, tuple[Stat, ProcessFacts]] = {}
         self._boot = boot_time()
+        self._most = 0
+        """How many were asked for at a time."""
 
     def facts(self, pids: Iterable[int]) -> dict[int, ProcessFacts]:
         """Facts by PID; a process that is gone, or a zombie, is missing."""
@@ -346,14 +349,13 @@ class ProcProcesses:
             self._boot = boot
             self._known.clear()
         found: dict[int, ProcessFacts] = {}
-        seen: set[ProcessKey] = set()
         for pid in pids:
             facts = self._facts(pid)
             if facts is not None:
                 found[pid] = facts
-                seen.add(facts.key)
-        if len(self._known) > _CACHE_LIMIT:
-            self._known = {key: known for key, known in self._known.items() if key in seen}
+        self._most = max(self._most, len(found))
+        while len(self._known) > 2 * self._most + _SPARE:  # whoever has not been asked for the longest
+            del self._known[next(iter(self._known))]
         return found
 
     def _facts(self, pid: int) -> ProcessFacts | None:
@@ -374,7 +376,8 @@ class ProcProcesses:
         elif known[0].cpu_ticks != stat.cpu_ticks:
             facts = _with_cpu(known[1], stat.cpu_ticks / TICKS_PER_SECOND)
         else:
-            return known[1]
+            stat, facts = known
+        self._known.pop(stat.key, None)  # the last of them is the latest that was asked for
         self._known[stat.key] = (stat, facts)
         return facts
 

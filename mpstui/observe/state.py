@@ -600,6 +600,8 @@ _WINDOW: Final = 1.0
 """Seconds between the two logs telling the same thing."""
 _HIDDEN: Final = frozenset(("session_opened", "session_closed", "client_admitted"))
 _PEOPLE: Final = 1024
+_FEW: Final = 128
+"""People of whom nobody asks whether anything that is kept is about them."""
 _LATE: Final = 2.0
 """Seconds for which a log may go on to tell of a process that has ended."""
 _BEFORE: Final = 1.0
@@ -638,6 +640,7 @@ class EventLog:
         self._told: deque[_Told] = deque(maxlen=limit)
         self._shown: tuple[Event, ...] | None = ()
         self._people: dict[tuple[Path | None, int], Identity] = {}
+        self._enough = _FEW
         self._users: dict[int, str] = {}
         self._tellers: dict[Path | None, int] = {}
 
@@ -654,8 +657,8 @@ class EventLog:
         pid = facts.key.pid
         self._people.pop((pipe_dir, pid), None)
         self._people[pipe_dir, pid] = Identity(facts, facts.start_time if facts.start_time is not None else now)
-        if len(self._people) > _PEOPLE:
-            del self._people[next(iter(self._people))]
+        if len(self._people) > self._enough:
+            self._forget(now)
         new_user = facts.uid is not None and facts.user is not None and facts.uid not in self._users
         if facts.uid is not None and facts.user is not None:
             self._users[facts.uid] = facts.user
@@ -665,6 +668,20 @@ class EventLog:
                 continue
             if new_user or event.pid == pid or any(suspect.pid == pid for suspect in event.suspects):
                 self._change(told, self.named(event, told.when))
+
+    def _forget(self, now: float) -> None:
+        """Whoever has ended, and is in no event that is kept."""
+        events = [told.event for told in self._told]
+        told = {(event.pipe_dir, event.pid) for event in events}
+        told |= {(event.pipe_dir, suspect.pid) for event in events for suspect in event.suspects}
+        self._people = {
+            who: known
+            for who, known in self._people.items()
+            if known.until is None or known.until >= now - _LATE or who in told or (None, who[1]) in told
+        }
+        for who in tuple(self._people)[:-_PEOPLE]:
+            del self._people[who]
+        self._enough = min(_PEOPLE, max(_FEW, 2 * len(self._people)))
 
     def left(self, pid: int, now: float) -> None:
         """The process has ended, or is of no interest any more: what the PID does later is another's."""

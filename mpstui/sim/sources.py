@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import is_
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,6 +33,10 @@ _IDLE_WATTS: Final = 71.0
 _FULL_WATTS: Final = 640.0
 _IDLE_CELSIUS: Final = 31.0
 _CLIENT_LIMIT: Final = 4096
+_GONE_LIMIT: Final = 256
+"""Clients that no daemon tells of any more and of whom it is remembered what they stood for."""
+_LOOKS: Final = 64
+"""Clients looked up at each reading of whom it is known that they were there."""
 _XID_LOOK: Final = 0.1
 """Seconds between two looks for Xids; NVML tells of one about 0.02 s after the log does (fact 38)."""
 
@@ -72,6 +77,7 @@ class _States:
     def __init__(self, pipe_dirs: Path | Sequence[Path]) -> None:
         self.dirs = (pipe_dirs,) if isinstance(pipe_dirs, Path) else tuple(pipe_dirs)
         self._readers = [_StateReader(directory) for directory in self.dirs]
+        self._merged: tuple[list[_State], _State] = ([], _NOTHING)
 
     def add(self, pipe_dir: Path) -> None:
         self._readers.append(_StateReader(pipe_dir))
@@ -80,8 +86,12 @@ class _States:
         states = [reader.read(orphans) for reader in self._readers]
         if len(states) == 1:
             return states[0]
+        if len(states) == len(self._merged[0]) and all(map(is_, states, self._merged[0])):
+            return self._merged[1]  # the same object until something has changed
         servers = {pid: uid for state in states for pid, uid in state.servers.items()}
-        return _State(servers, {pid: client for state in states for pid, client in state.clients.items()})
+        merged = _State(servers, {pid: client for state in states for pid, client in state.clients.items()})
+        self._merged = states, merged
+        return merged
 
 
 class _StateReader:
@@ -152,6 +162,9 @@ class SimNvml:
         self._state = _States(pipe_dirs)
         self._pipe_dir = self._state.dirs[0]
         self._gpus: tuple[Gpu, ...] = ()
+        self._alive: dict[int, int | None] = {}
+        """The start ticks of clients that were there when they were looked up last."""
+        self._turn = 0
 
     def sample(self) -> NvmlSample:
         """A reading; ``error`` says so where the node is gone."""
@@ -205,8 +218,21 @@ class SimNvml:
     def _members(self, state: _State) -> dict[str, dict[int, int]]:
         """Each client under each device, with 0 where it has no context (fact 34). A daemon in another PID namespace
         counts its processes by other numbers: they are not here."""
-        clients = [c for c in state.clients.values() if c.memory and c.start_ticks == start_ticks(c.pid)]
+        clients = self._living([client for client in state.clients.values() if client.memory])
         return {gpu.uuid: {c.pid: c.memory.get(gpu.uuid, 0) for c in clients} for gpu in self._gpus}
+
+    def _living(self, clients: list[_Process]) -> list[_Process]:
+        """Those whose processes are there. The daemon tells of the end of a client as soon as it sees it, so of many
+        those that were there are looked up by turns."""
+        begin, alive = self._turn, dict[int, int | None]()
+        self._turn = (begin + _LOOKS) % max(1, len(clients))
+        for number, client in enumerate(clients):
+            seen = self._alive.get(client.pid, -1) == client.start_ticks
+            due = (number - begin) % len(clients) < _LOOKS
+            if (seen and not due) or client.start_ticks == start_ticks(client.pid):
+                alive[client.pid] = client.start_ticks
+        self._alive = alive
+        return [client for client in clients if client.pid in alive]
 
 
 class SimXids:
@@ -334,6 +360,7 @@ class SimProcesses:
         self._state = _States(pipe_dirs)
         self._known: dict[int, _Process] = {}
         """Whom a process has stood for; it goes on to when its daemon is gone and another one keeps the state."""
+        self._present: Mapping[int, _Process] = {}
         self._real = real
         self._clock = clock
 
@@ -345,10 +372,11 @@ class SimProcesses:
         """Facts by PID; a process that is gone is missing."""
         now = self._clock()
         present = self._state.read(orphans=True).clients
-        before = {pid: client for pid, client in self._known.items() if pid not in present}
-        for pid in tuple(before)[:-_CLIENT_LIMIT]:
-            del before[pid]
-        self._known = {**before, **present}
+        if present is not self._present:
+            before = {pid: client for pid, client in self._known.items() if pid not in present}
+            for pid in tuple(before)[:-_GONE_LIMIT]:
+                del before[pid]
+            self._known, self._present = {**before, **present}, present
         return {pid: self._overlaid(facts, now) for pid, facts in self._real.facts(pids).items()}
 
     def _overlaid(self, facts: ProcessFacts, now: float) -> ProcessFacts:

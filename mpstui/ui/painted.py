@@ -18,9 +18,9 @@ from mpstui.core.text import Span as Span
 
 
 def width_of(line: Line) -> int:
-    """Cells that a line takes."""
-    text = "".join([text for text, _ in line])
-    return len(text) if text.isascii() else cell_len(text)
+    """Cells that a line takes. Span by span, as Rich remembers the width of thousands of texts: whole lines are long,
+    and seldom come again."""
+    return sum([len(text) if text.isascii() else cell_len(text) for text, _ in line])
 
 
 def fit(text: str, width: int, align: str = "<") -> str:

@@ -8,7 +8,7 @@ import pytest
 
 from mpstui.control.answer import Answer, Outcome
 from mpstui.control.wire import ClientContext, DeviceClients, DeviceQuery, PsRow, QueriedDevice
-from mpstui.core.model import Daemon, Device, PendingClient, ProcessKey, SessionHolder
+from mpstui.core.model import Daemon, Device, Event, PendingClient, ProcessKey, SessionHolder
 from mpstui.observe import reducer
 from mpstui.observe.discovery import Place
 from mpstui.observe.merge import LimitReading, Membership
@@ -455,3 +455,26 @@ def test_what_is_kept_is_what_would_be_made_anew(logs, monkeypatch):
                     node.fold_limits(PIPE, LimitReading(when, float(number % 100 + 1), server_percentage={634: 50.0}))
                 found.append((node.snapshot(when), node.pids(), node.unproved(), node.unexplained({UUID: {643: 1}})))
         assert found[0] == found[1], (number, event)
+
+
+def test_whoever_came_and_went_is_forgotten_once_no_event_is_about_him():
+    """Counted in objects: what 3,000 clients leave, one after the other, is what 1,000 leave."""
+    node = fold("21:24:28.000", **COMMANDS)
+    kept = []
+    for number in range(3000):
+        pid, when = 5000 + number, at("21:24:40") + number
+        for kind in ("client_connected", "client_disconnected"):
+            node.add_event(PIPE, Event(kind, when, PIPE, 634, pid, detail=kind), "server", when)
+            if kind == "client_connected":
+                node.set_facts([pid], {pid: facts(pid, user="alice", command=f"train {pid}")}, when)
+                assert node.snapshot(when).events[-1].command == f"train {pid}"
+        node.set_facts([pid], {}, when + 0.5)
+        if number in {999, 1999, 2999}:
+            watched = node.watch(PIPE)
+            held = (node._facts, node._cpu, watched.ours, watched.told, watched.clients, watched.state.lost)
+            kept.append((*map(len, held), len(node._events._people)))
+            assert {event.command for event in node.snapshot(when).events} == {
+                f"train {pid}" for pid in range(pid - 249, pid + 1)
+            }
+    assert kept[0][:-1] == kept[1][:-1] == kept[2][:-1]
+    assert max(each[-1] for each in kept) <= 600

@@ -20,6 +20,7 @@ from mpstui.observe import procfs
 from mpstui.observe.procfs import (
     PidFd,
     ProcProcesses,
+    Stat,
     Trouble,
     is_alive,
     open_pidfd,
@@ -359,3 +360,23 @@ def test_a_python_without_pidfds_is_said_in_words(monkeypatch: pytest.MonkeyPatc
     handle = open_pidfd(ProcessKey(os.getpid(), 1))
     assert isinstance(handle, Trouble)
     assert "pidfds" in handle.message
+
+
+def test_processes_that_nobody_asks_for_any_more_are_forgotten(monkeypatch):
+    """Counted in objects; one that is asked for now and then is not read anew."""
+    read = []
+    stats = {}
+
+    def stat_of(pid):
+        return stats.setdefault(pid, Stat(pid, b"train", "S", 0, 1, 1, pid, 7))
+
+    monkeypatch.setattr(procfs, "read_stat", stat_of)
+    monkeypatch.setattr(procfs, "process_key", lambda pid: stat_of(pid).key)
+    monkeypatch.setattr(
+        ProcProcesses, "_read_all", lambda self, stat: (read.append(stat.pid), ProcessFacts(stat.key))[1]
+    )
+    processes = ProcProcesses()
+    for number in range(2000):
+        processes.facts([10_000 + number, 5] if number % 10 == 0 else [10_000 + number])
+    assert len(processes._known) <= 100
+    assert read.count(5) == 1

@@ -13,7 +13,8 @@ from mpstui.ui.painted import fit, fit_line, justify, width_of
 from mpstui.ui.panel import Panel
 
 T = TypeVar("T")
-_REMEMBERED = 256
+_SPARE = 16
+"""Rows that are remembered beyond twice as many as there is room for."""
 
 
 class TablePanel(Panel[T]):
@@ -77,7 +78,7 @@ class TablePanel(Panel[T]):
         key = self.key(row)
         known = self._changing.get(key)
         if known is None or known[0] is not row:
-            if len(self._changing) > _REMEMBERED:
+            if len(self._changing) > 2 * self._visible_rows() + _SPARE:
                 self._changing.clear()
             known = self._changing[key] = row, [pair for pair in columns if self._looks(pair, row)]
         cells = [each.cell(row, view, room) for each, room in known[1]]
@@ -125,7 +126,7 @@ def _fitted(each: Field[T], row: T, view: View, room: int, plain: str, last: boo
     return _fit_cell(tuple(each.cell(row, view, room)), room, column.gap, column.align == ">", mark, plain, last)
 
 
-@lru_cache(maxsize=2048)
+@lru_cache(maxsize=512)
 def _fit_cell(cell: Line, room: int, gap: int, right: bool, mark: str | None, plain: str, last: bool) -> Line:
     spans = tuple((text, plain if style == "plain" else style) for text, style in cell)
     if last:
