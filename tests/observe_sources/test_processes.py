@@ -279,12 +279,12 @@ def test_the_clock_may_be_set(monkeypatch: pytest.MonkeyPatch, waiter: Waiter) -
 
 
 def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch, waiter: Waiter) -> None:
-    monkeypatch.setattr(procfs, "_CACHE_LIMIT", 2)
+    monkeypatch.setattr(procfs, "_SPARE", 0)
     children = [waiter() for _ in range(3)]
     source = ProcProcesses()
     for child in children:
         source.facts([child.pid])
-    assert set(source._known) == {key_of(children[-1])}
+    assert set(source._known) == {key_of(child) for child in children[-2:]}, "twice as many as are asked for"
 
 
 def _opened(key: ProcessKey) -> PidFd:

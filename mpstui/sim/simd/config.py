@@ -7,7 +7,6 @@ import json
 import os
 import re
 import stat
-import uuid
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -31,7 +30,7 @@ SIM_DRIVER: Final = "MPSTUI_SIM_DRIVER"
 SERVER_MEMORY: Final = 66 * MIB
 """What NVML counted for the MPS server itself on each device (fact 9)."""
 CONTEXT_LIMIT: Final = 48
-_NAMESPACE: Final = uuid.UUID("6f0a1f7e-53a5-4cf7-9a2f-2f1d0c6f1a52")
+_NAMESPACE: Final = "6f0a1f7e-53a5-4cf7-9a2f-2f1d0c6f1a52"
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,10 @@ class Gpu:
 def default_gpus(count: int, name: str = "NVIDIA H100 80GB HBM3") -> tuple[Gpu, ...]:
     """The first ``count`` devices of the simulated machine; the same ones in every directory."""
     driver = os.environ.get(SIM_DRIVER) or DRIVER_VERSION
-    return tuple(Gpu(i, f"GPU-{uuid.uuid5(_NAMESPACE, f'gpu {i}')}", name, driver=driver) for i in range(count))
+    import uuid  # every start asks this package whether a node is simulated, and no real one has a use for it
+
+    names = uuid.UUID(_NAMESPACE)
+    return tuple(Gpu(i, f"GPU-{uuid.uuid5(names, f'gpu {i}')}", name, driver=driver) for i in range(count))
 
 
 def ordinal(gpus: Sequence[Gpu], device: str) -> str:
