@@ -94,18 +94,17 @@ async def drill(name: str, size: tuple[int, int] = (160, 48)) -> AsyncIterator[D
         sources, dirs = open_node([folder / "n"])
         collector = Collector(dirs, sources)
         audit = AuditLog(folder / "audit.jsonl")
+        runner = Runner(collector, audit, grace=2.0)
         daemons = NodeDaemons(
             sources.control_binary,
-            collector.control_for,
-            audit,
+            runner,
             dirs,
-            read_only=False,
             demo=True,
             gone=lambda: nobody_runs(collector.snapshot),
         )
         app = MpsTuiApp(
             collector,
-            Runner(collector, audit, grace=2.0),
+            runner,
             themes=build_themes(load_themes()[0]),
             theme="mpstui-dark",
             plans=NodePlans(),
