@@ -300,6 +300,8 @@ async def _run(options: argparse.Namespace, spec: LoadSpec, supervisor: Operated
         with bar:
             task = bar.add_task("starting", total=spec.seconds)
             numbers_ = await supervisor.start(spec)
+            if supervisor.trouble:
+                print(f"mpstui: {printable(supervisor.trouble, 2000)}", file=sys.stderr)
             waiting = asyncio.create_task(supervisor.wait(numbers_))
             while not waiting.done():
                 await asyncio.wait([waiting], timeout=_TICK)

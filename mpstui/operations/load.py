@@ -145,6 +145,9 @@ class Executes(Protocol):
 class OperatedLoad:
     """A supervisor whose load is started and ended by operations, through the runner."""
 
+    trouble = ""
+    """What went ahead all the same: that the audit line could not be written."""
+
     def __init__(self, supervisor: Workers, runner: Executes, pipe_dir: Path | None) -> None:
         self._supervisor = supervisor
         self._runner = runner
@@ -165,6 +168,7 @@ class OperatedLoad:
         result = await self._runner.execute(StartLoad().request(start), Snapshot(0.0))
         if not isinstance(result.outcome, tuple):
             raise NotStarted(result)
+        self.trouble = "; ".join(result.details)
         return result.outcome
 
     async def stop(self, workers: Iterable[int] | None = None) -> None:

@@ -159,6 +159,13 @@ def test_a_load_is_started_and_ended_as_every_change_is_made(node: SimNode, mpst
     assert actions(tmp_path)[:2] == [("start_load", None), ("start_load", 0)]
 
 
+def test_a_load_whose_audit_line_cannot_be_written_says_so(node: SimNode, mpstui: Mpstui) -> None:
+    words = ("load", "fma", "--seconds", "0.3", "--yes", "--pipe-dir", node.pipe_dir)
+    told = mpstui(*words, MPSTUI_AUDIT_LOG="/proc/nowhere/audit.jsonl")
+    assert told.status == 0
+    assert "audit log /proc/nowhere/audit.jsonl could not be written" in told.err
+
+
 def test_a_profile_is_applied_and_each_of_its_steps_is_written_down(
     own_node: SimNode, mpstui: Mpstui, tmp_path: Path
 ) -> None:

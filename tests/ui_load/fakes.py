@@ -27,6 +27,8 @@ PRIVATE = Path("/tmp/mpstui-load-x/pipe")
 class FakeSupervisor:
     """Workers run as soon as they are started, and follow each command at once unless ``lazy``."""
 
+    trouble = ""
+
     def __init__(self, pipe_dir: Path | None, *, affinity: bool = True, sms: int = 132, lazy: bool = False) -> None:
         self.pipe_dir = pipe_dir
         self.affinity, self.sms, self.lazy = affinity, sms, lazy

@@ -21,6 +21,9 @@ class LoadUnavailable(Exception):
 class LoadSupervisor(Protocol):
     """Starts workers, keeps their reports, leaves none behind; see ``mpstui.load.supervisor``."""
 
+    trouble: str
+    """What was wrong though it was started: that the audit line could not be written; empty where nothing was."""
+
     @property
     def workers(self) -> tuple[WorkerReport, ...]: ...
 

@@ -161,7 +161,7 @@ class LoadSession:
                 for report in supervisor.workers:
                     if report.worker in numbers:
                         self._take(report, spec)
-            self._say("")
+            self._say(supervisor.trouble)
         except NotStarted as error:
             self._say(str(error), failed=True)
         except LoadUnavailable as error:
