@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from mpstui.ui.load.contract import LoadBackend
     from mpstui.ui.load.session import LoadSession
     from mpstui.ui.plan.contract import PlanBackend
+    from mpstui.ui.side import SideScreen
     from mpstui.ui.trouble.contract import TroubleBackend
 
 _STOP_S = 5.0
@@ -200,8 +201,16 @@ class MpsTuiApp(WritingApp[int]):
         default_namespace: DOMNode | None = None,
         namespaces: Mapping[str, DOMNode] | None = None,
     ) -> bool:
-        """Nothing that is typed after ``q`` opens a screen, while the program is on its way out."""
-        return not leaving(self) and await super().run_action(action, default_namespace, namespaces)
+        """Nothing that is typed after ``q`` opens a screen, while the program is on its way out. A key that does
+        nothing now says why, as far as its screen knows."""
+        if leaving(self):
+            return False
+        screen = self.screen if self.screen_stack else None
+        why_not = getattr(screen, "why_not", None) if default_namespace is screen and isinstance(action, str) else None
+        if why_not is not None and (why := why_not(action)) is not None:
+            cast("SideScreen", screen).say(why)
+            return True
+        return await super().run_action(action, default_namespace, namespaces)
 
     def action_suspend_process(self) -> None:
         driver = self.terminal_driver

@@ -162,7 +162,17 @@ class KeyHint(NamedTuple):
     action: str
     keep: int
     """The higher, the longer it stays where there is no room for all."""
-    available: bool = True
+    why: str | None = None
+    """Why it does nothing now; None where it does something."""
+
+    @property
+    def available(self) -> bool:
+        return self.why is None
+
+
+def unless(holds: object, why: str) -> str | None:
+    """The reason of a key that does something where this holds alone."""
+    return None if holds else why
 
 
 class KeyBar(Painted):

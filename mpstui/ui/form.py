@@ -19,7 +19,7 @@ _BEFORE: Final = LABEL + 2
 """Cells of a row before the value."""
 
 
-class Entry(Input):
+class TypedLine(Input):
     """A line of text, with the cursor, the selection and the paste of Textual's.
 
     ``takes``: the only characters that go into it, small letters as capitals where it knows those alone; another key
@@ -92,7 +92,7 @@ class Form(Panel[Field]):
     MOST: ClassVar[int] = 200
     """Characters of one value."""
     DEFAULT_CSS = """
-    Form > Entry {
+    Form > TypedLine {
         position: absolute; display: none; height: 1; border: none; padding: 0;
         background: $primary 30%; text-style: bold;
         &:focus { border: none; background: $primary 30%; background-tint: $foreground 0%; }
@@ -103,7 +103,7 @@ class Form(Panel[Field]):
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self.entry = Entry(max_length=self.MOST, select_on_focus=False)
+        self.entry = TypedLine(max_length=self.MOST, select_on_focus=False)
         self.rows = self.FIELDS
         self._cursor = self.FIELDS[0].id
 

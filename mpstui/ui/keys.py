@@ -35,19 +35,20 @@ def shown_key(keymap: Mapping[str, str], name: str, default: str) -> str:
     return character if character and character.isprintable() and character != " " else key.replace("ctrl+", "^")
 
 
-def program_hints(keymap: Mapping[str, str], *, known: bool, ready: bool, paused: bool) -> list[KeyHint]:
-    """The key bar's entries beside the actions. ``known``: the node was read; ``ready``: its daemon answers."""
+def program_hints(keymap: Mapping[str, str], *, unknown: str | None, silent: str | None, paused: bool) -> list[KeyHint]:
+    """The key bar's entries beside the actions. ``unknown``: why the node is not known; ``silent``: why its daemon does
+    not answer; None where it is, or does."""
 
     def key(name: str, default: str) -> str:
         return shown_key(keymap, name, default)
 
     return [
-        KeyHint(key("filter", "/"), "Filter", "filter", 6, ready),
-        KeyHint(key("daemons", "d"), "Daemon", "daemons", 4, known),
-        KeyHint(key("plan", "p"), "Plan", "plan", 4, known),
-        KeyHint(key("load", "L"), "Load", "load", 4, known),
-        KeyHint(key("clients.sort", "s"), "Sort", "sort", 2, ready),
-        KeyHint(key("clients.choose", "v"), "Choose", "choose", 2, ready),
+        KeyHint(key("filter", "/"), "Filter", "filter", 6, silent),
+        KeyHint(key("daemons", "d"), "Daemon", "daemons", 4, unknown),
+        KeyHint(key("plan", "p"), "Plan", "plan", 4, unknown),
+        KeyHint(key("load", "L"), "Load", "load", 4, unknown),
+        KeyHint(key("clients.sort", "s"), "Sort", "sort", 2, silent),
+        KeyHint(key("clients.choose", "v"), "Choose", "choose", 2, silent),
         KeyHint(key("pause", "space"), "Resume" if paused else "Pause", "pause", 3),
         KeyHint(key("help", "?"), "Help", "show_help", 9),
         KeyHint("^p", "Palette", "command_palette", 3),

@@ -18,7 +18,7 @@ from mpstui.fields import Limit
 from mpstui.operations.operation import Operation
 from mpstui.operations.registry import ON_OVERVIEW
 from mpstui.operations.rescue import targets as rescue_targets
-from mpstui.ui.bars import DaemonTabs, Header, KeyBar, KeyHint, ProblemBar, TooSmall
+from mpstui.ui.bars import DaemonTabs, Header, KeyBar, KeyHint, ProblemBar, TooSmall, unless
 from mpstui.ui.card import ExplanationCard
 from mpstui.ui.contract import Host, Runner
 from mpstui.ui.keys import ACTION_PREFIX, action_binding, program_hints, shown_key
@@ -256,17 +256,18 @@ class Overview(WithTrouble):
         hints: list[KeyHint] = []
         rescues = []
         for action in self._runner.actions:
-            available = self._refusal(action) is None
-            if action.finds_clients and not available:
+            refusal = self._refusal(action)
+            if action.finds_clients and refusal is not None:
                 continue  # a rescue shows when there is something to rescue
             if action.finds_clients:
                 rescues.append(action.id)
             key = shown_key(self._keymap, f"{ACTION_PREFIX}{action.id}", action.key)
-            hints.append(KeyHint(key, action.title, f"act('{action.id}')", action.weight, available))
+            hints.append(KeyHint(key, action.title, f"act('{action.id}')", action.weight, refusal))
         self._rescues = tuple(rescues)
-        ready = daemon is not None and daemon.health == "ok"
+        unknown = unless(snapshot, "the node is still being read")
+        silent = unless(daemon and daemon.health == "ok", "no daemon answers here")
         hints += self.trouble_hints(snapshot, daemon)
-        hints += program_hints(self._keymap, known=snapshot is not None, ready=ready, paused=self._paused is not None)
+        hints += program_hints(self._keymap, unknown=unknown, silent=silent, paused=self._paused is not None)
         self.keys.show(hints)
 
     def _refusal(self, action: Operation) -> str | None:
@@ -361,12 +362,11 @@ class Overview(WithTrouble):
     async def action_filter(self) -> None:
         # Also where there is nothing to filter: the letters that are typed next are for nothing else.
         if self._filter is None:
-            from textual.widgets import Input
+            from mpstui.ui.form import TypedLine
 
-            self._filter = Input(
+            self._filter = TypedLine(
                 self.clients.filter.text, placeholder="text  user:alice  gpu:0  state:term  !text", id="filter"
             )
-            self._filter.cursor_blink = False
             await self.mount(self._filter, before=self.problems)
         self.clients.begin_filter()
         self._filter.display = True

@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import ClassVar, cast
 
 from textual import events, on
+from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
-from mpstui.core.cells import devices_of
-from mpstui.core.model import Daemon, Device, Snapshot
-from mpstui.ui.bars import Header, KeyBar
+from mpstui.core.cells import devices_of, no_daemon
+from mpstui.core.model import Daemon, Device, ProcessKey, Server, Snapshot
+from mpstui.operations.operation import Operation
+from mpstui.ui.bars import Header, KeyBar, KeyHint, TooSmall
 from mpstui.ui.contract import Host, Runner
 from mpstui.ui.keys import shown_key
 from mpstui.ui.layout import MIN_HEIGHT, MIN_WIDTH
@@ -24,12 +26,23 @@ class SideScreen(InkScreen):
     The app calls :meth:`update_snapshot` while the screen is in front.
     """
 
+    NAME: ClassVar[str] = ""
+    """What its words to the user are headed with."""
+    BACK: ClassVar[str] = ""
+    """The id of its binding that goes back."""
     OFFERS_ACTIONS: ClassVar[bool] = False
     """The registry's actions are the overview's: palette and help leave them out here."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("question_mark,f1", "app.show_help", "Help", id="help"),
         Binding("q", "app.quit_app", "Quit", id="quit"),
     ]
+
+    DEFAULT_CSS = """
+    SideScreen {
+        layout: vertical; overflow: hidden; background: $background;
+        & > #too-small { display: none; height: 1fr; }
+    }
+    """
 
     def __init__(self, runner: Runner, snapshot: Snapshot | None = None, pipe_dir: Path | None = None) -> None:
         super().__init__()
@@ -41,6 +54,14 @@ class SideScreen(InkScreen):
 
     # What a subclass gives.
 
+    def parts(self) -> ComposeResult:
+        """What stands between header and keys."""
+        raise NotImplementedError
+
+    def hints(self) -> list[KeyHint]:
+        """This screen's own keys, with the reasons of those that do nothing now."""
+        raise NotImplementedError
+
     def show(self) -> None:
         """Bring every widget up to date; each paints only what differs."""
         raise NotImplementedError
@@ -50,6 +71,55 @@ class SideScreen(InkScreen):
         raise NotImplementedError
 
     # What they share.
+
+    def compose(self) -> ComposeResult:
+        yield self.header
+        yield from self.parts()
+        yield TooSmall(id="too-small")
+        yield self.keys
+
+    def show_keys(self) -> None:
+        """This screen's own keys, and those that all have."""
+        self.keys.show(
+            [
+                *self.hints(),
+                KeyHint(self.k(self.BACK, "Esc"), "Back", "back", 7),
+                KeyHint(self.k("help", "?"), "Help", "app.show_help", 5),
+                KeyHint(self.k("quit", "q"), "Quit", "app.quit_app", 5),
+            ]
+        )
+
+    def why_not(self, action: str) -> str | None:
+        """Why the key of an action does nothing now; None where it does something, or stands in no entry."""
+        return next((hint.why for hint in self.hints() if hint.action == action), None)
+
+    def say(self, text: str) -> None:
+        """A warning: how a key is told that it does nothing."""
+        self.app.notify(text, title=self.NAME, severity="warning", markup=False)
+
+    def copy(self, text: str, what: str) -> None:
+        """To the clipboard of the terminal that the user sits at (OSC 52), also over SSH."""
+        self.app.copy_to_clipboard(text)
+        self.app.notify(what, title="Copied", markup=False, timeout=4)
+
+    def refusal(self, action_id: str, clients: tuple[ProcessKey, ...] = ()) -> str | None:
+        """Why an operation cannot be used now."""
+        if self.daemon is None or self.snapshot is None:
+            return no_daemon(self.snapshot)
+        return self.runner.unavailable(self._operation(action_id), self.snapshot, self.daemon.pipe_dir, clients)
+
+    def act(self, action_id: str, clients: tuple[ProcessKey, ...] = (), server: Server | None = None) -> None:
+        """Open the dialog of an operation, for exactly these processes."""
+        action, daemon, snapshot = self._operation(action_id), self.daemon, self.snapshot
+        if daemon is None or snapshot is None:
+            return
+        if (refusal := self.refusal(action_id, clients)) is not None:
+            self.app.notify(refusal, title=action.title, severity="warning", markup=False)
+            return
+        self.host.open_action(action, daemon.pipe_dir, snapshot, clients, server, None)
+
+    def _operation(self, action_id: str) -> Operation:
+        return next(action for action in self.runner.actions if action.id == action_id)
 
     @property
     def host(self) -> Host:

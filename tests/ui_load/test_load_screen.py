@@ -119,6 +119,20 @@ async def test_typing_ends_with_the_field_and_letters_stay_keys():
         assert setup_of(app).clients == 7
 
 
+@pytest.mark.parametrize(
+    ("key", "why"),
+    [("x", "no client runs here"), ("X", "no client of the load runs"), ("r", "no client runs here")],
+)
+async def test_a_key_that_does_nothing_says_why(key, why):
+    app = load_app(snapshot=FREE)
+    async with app.run_test(size=SIZE) as pilot:
+        await opened(pilot, key)
+        assert [n.message for n in app._notifications] == [why]
+        assert app.screen.why_not("limit") is None
+        await pilot.press("l")
+        assert app.screen is not app.get_screen("load")
+
+
 async def test_a_presets_shares_follow_the_clients_and_own_shares_do_not():
     app = load_app(snapshot=FREE)
     async with app.run_test(size=SIZE) as pilot:

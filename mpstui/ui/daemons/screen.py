@@ -15,7 +15,7 @@ from mpstui.core.cells import devices_of, health_word
 from mpstui.core.model import Daemon, Device, Snapshot
 from mpstui.core.text import UNKNOWN, format_age, format_percentage, format_size, path_text, printable
 from mpstui.operations.registry import operation
-from mpstui.ui.bars import KeyHint, TooSmall
+from mpstui.ui.bars import KeyHint, unless
 from mpstui.ui.box import Box, wrapped
 from mpstui.ui.contract import Runner
 from mpstui.ui.daemons.contract import DaemonBackend
@@ -175,6 +175,8 @@ class DaemonScreen(SideScreen):
     """n starts, x stops; both ask, and both are refused below the screen where mpstui is read-only."""
 
     AUTO_FOCUS = "#daemons"
+    NAME = "Daemon"
+    BACK = "daemon.back"
     BINDINGS: ClassVar[list[BindingType]] = [
         own_binding(operation("start_daemon"), "start"),
         own_binding(operation("stop_daemon"), "stop"),
@@ -184,10 +186,8 @@ class DaemonScreen(SideScreen):
     ]
     DEFAULT_CSS = """
     DaemonScreen {
-        layout: vertical; overflow: hidden; background: $background;
         & #daemons { height: 6; }
         & #log { height: 1fr; }
-        & #too-small { display: none; height: 1fr; }
     }
     """
 
@@ -208,13 +208,10 @@ class DaemonScreen(SideScreen):
         places = [daemon.pipe_dir for daemon in snapshot.daemons] if snapshot else []
         self._begin = places.index(pipe_dir) if pipe_dir in places else 0
 
-    def compose(self) -> ComposeResult:
-        yield self.header
+    def parts(self) -> ComposeResult:
         yield self.panel
         yield self.about
         yield self.log_box
-        yield TooSmall(id="too-small")
-        yield self.keys
 
     def on_mount(self) -> None:
         self.show()
@@ -236,22 +233,24 @@ class DaemonScreen(SideScreen):
             self.about.show(self.daemon, snapshot)
             self.log_box.show(self.daemon, snapshot)
             self._arrange()
-            self._show_keys()
+            self.show_keys()
 
-    def _show_keys(self) -> None:
+    def hints(self) -> list[KeyHint]:
+        none = unless(self.daemon, "no daemon is known here")
+        same = unless(self._command(), "every device here is in the mode that MPS wants")
+        return [
+            KeyHint(self.k("daemon.start", "n"), "Start new", "start", 9, self._backend.cannot_start),
+            KeyHint(self.k("daemon.stop", "x"), "Stop", "stop", 9, self._cannot_stop()),
+            KeyHint(self.k("open", "⏎"), "Details", "none", 4, none),
+            KeyHint(self.k("daemon.copy", "y"), "Copy command", "copy", 4, same),
+            KeyHint(self.k("refresh", "r"), "Look again", "read_again", 3),
+        ]
+
+    def _cannot_stop(self) -> str | None:
+        if self.runner.read_only:
+            return READ_ONLY
         runs = self.daemon is not None and self.daemon.health not in {"absent", "stale"}
-        self.keys.show(
-            [
-                KeyHint(self.k("daemon.start", "n"), "Start new", "start", 9, self._backend.cannot_start is None),
-                KeyHint(self.k("daemon.stop", "x"), "Stop", "stop", 9, runs and not self.runner.read_only),
-                KeyHint(self.k("open", "⏎"), "Details", "none", 4, self.daemon is not None),
-                KeyHint(self.k("daemon.copy", "y"), "Copy command", "copy", 4, self._command() is not None),
-                KeyHint(self.k("refresh", "r"), "Look again", "read_again", 3),
-                KeyHint(self.k("daemon.back", "Esc"), "Back", "back", 7),
-                KeyHint(self.k("help", "?"), "Help", "app.show_help", 5),
-                KeyHint(self.k("quit", "q"), "Quit", "app.quit_app", 5),
-            ]
-        )
+        return unless(runs, "no daemon runs there")
 
     def _arrange(self) -> None:
         width, height = self.app.size
@@ -265,7 +264,7 @@ class DaemonScreen(SideScreen):
     @opens
     def action_start(self) -> None:
         if self._backend.cannot_start is not None:
-            self._say(self._backend.cannot_start)
+            self.say(self._backend.cannot_start)
             return
         from mpstui.ui.daemons.starting import StartDialog
 
@@ -275,15 +274,12 @@ class DaemonScreen(SideScreen):
 
     @opens
     def action_stop(self) -> None:
-        daemon = self.daemon
-        if self.runner.read_only:
-            self._say(READ_ONLY)
-        elif daemon is None or self.snapshot is None or daemon.health in {"absent", "stale"}:
-            self._say("no daemon runs there")
-        else:
+        if (refusal := self._cannot_stop()) is not None:
+            self.say(refusal)
+        elif self.daemon is not None and self.snapshot is not None:
             from mpstui.ui.daemons.stopping import StopDialog
 
-            self.app.push_screen(StopDialog(self._backend, self.snapshot, daemon))
+            self.app.push_screen(StopDialog(self._backend, self.snapshot, self.daemon))
 
     def _command(self) -> str | None:
         """The commands that set the compute mode, for the admin to run."""
@@ -291,16 +287,11 @@ class DaemonScreen(SideScreen):
         return "\n".join(lines) or None
 
     def action_copy(self) -> None:
-        command = self._command()
-        if command is not None:
-            self.app.copy_to_clipboard(command)
-            self.app.notify(command, title="Copied", markup=False)
+        if (command := self._command()) is not None:
+            self.copy(command, command)
 
     def action_read_again(self) -> None:
         self.host.refresh_now(None)
-
-    def _say(self, text: str) -> None:
-        self.app.notify(text, title="Daemon", severity="warning", markup=False)
 
     # Messages of the widgets.
 

@@ -9,9 +9,8 @@ from typing import ClassVar, Final
 
 from textual import on
 from textual.app import ComposeResult
-from textual.containers import Horizontal
 from textual.content import Content
-from textual.widgets import Input, Static
+from textual.widgets import Input
 
 from mpstui.core.cells import count
 from mpstui.core.model import Daemon, Snapshot
@@ -24,8 +23,9 @@ from mpstui.plan.profile import Profile, ProfileError
 from mpstui.ui.contract import Runner
 from mpstui.ui.daemons.contract import DaemonBackend
 from mpstui.ui.daemons.toggles import Toggles
-from mpstui.ui.dialogs.parts import Choice, Chooser, Lines, Listing, plain
+from mpstui.ui.dialogs.parts import Choice, Chooser, Lines, Listing, labelled, plain
 from mpstui.ui.dialogs.work import Outcome, WorkDialog
+from mpstui.ui.form import TypedLine
 from mpstui.ui.plan.contract import Entry, PlanBackend
 from mpstui.ui.typeahead import OPENING
 
@@ -66,28 +66,23 @@ class StartDialog(WorkDialog):
             Choice("per_gpu", "one daemon for each GPU", "each with its own directories"),
             Choice("multi_user", "several users at the same time", "-M"),
         ]
-        cpus = Input(id="cpus", max_length=120, placeholder="any; 0-3,8 as taskset takes it; one each with per GPU")
+        cpus = TypedLine(id="cpus", max_length=120, placeholder="any; 0-3,8 as taskset takes it; one each with per GPU")
         usual = "the usual one, e.g. /tmp/mps_0" if self._gone is None else path_text(self._gone.pipe_dir)
-        where = Input(id="where", max_length=120, placeholder=usual)
-        for entry in (cpus, where):
-            entry.cursor_blink = False
+        where = TypedLine(id="where", max_length=120, placeholder=usual)
+        none = [Choice(None, "none", "the fields below")]
         yield self.frame(
             "Start a control daemon",
             "Space on/off · Tab move · Enter next · Esc close",
-            self._field("Profile", Chooser([Choice(None, "none", "the fields below")], id="profile")),
-            self._field("Devices", Toggles(devices, id="devices")),
-            self._field("", Toggles(modes, id="modes")),
-            self._field("CPUs", cpus),
-            self._field("Directory", where),
+            labelled("Profile", Chooser(none, id="profile"), classes="field entry"),
+            labelled("Devices", Toggles(devices, id="devices"), classes="field entry"),
+            labelled("", Toggles(modes, id="modes"), classes="field entry"),
+            labelled("CPUs", cpus, classes="field entry"),
+            labelled("Directory", where, classes="field entry"),
             Listing(id="specs", classes="question"),
             Lines(id="problem"),
             *self.outcome_parts(),
             foot=self.foot("Start"),
         )
-
-    @staticmethod
-    def _field(label: str, widget: Chooser | Toggles | Input) -> Horizontal:
-        return Horizontal(Static(label, classes="label", markup=False), widget, classes="field entry")
 
     def on_mount(self) -> None:
         super().on_mount()

@@ -7,9 +7,7 @@ from typing import ClassVar
 
 from textual import on
 from textual.app import ComposeResult
-from textual.containers import Horizontal
 from textual.content import Content
-from textual.widgets import Static
 
 from mpstui.core.cells import count
 from mpstui.core.model import Client, Daemon, ProcessKey, Snapshot
@@ -18,7 +16,7 @@ from mpstui.operations.daemons import FORCE_AFTER, StopPreview, preview_stop
 from mpstui.operations.types import Progress
 from mpstui.ui.daemons.contract import DaemonBackend
 from mpstui.ui.dialogs.base import Dialog
-from mpstui.ui.dialogs.parts import Choice, Chooser, Lines, Listing, Push, marked, plain
+from mpstui.ui.dialogs.parts import Choice, Chooser, Lines, Listing, Push, labelled, marked, plain
 from mpstui.ui.dialogs.work import Outcome, WorkDialog
 
 FORCE = "force"
@@ -46,11 +44,7 @@ class StopDialog(WorkDialog):
         yield self.frame(
             f"Stop the daemon in {path_text(self._daemon.pipe_dir)}",
             "Enter presses the marked button · Tab move · ↑↓ choose · Esc cancel",
-            Horizontal(
-                Static("It may wait", classes="label", markup=False),
-                Chooser(WAITS, None, id="wait"),
-                classes="field question",
-            ),
+            labelled("It may wait", Chooser(WAITS, None, id="wait"), classes="field question"),
             Lines(id="effect", classes="question"),
             Listing(id="hits"),
             Lines(id="problem"),

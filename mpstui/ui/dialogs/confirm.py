@@ -10,7 +10,7 @@ from textual import on
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.content import Content
-from textual.widgets import Input, Static
+from textual.widgets import Input
 
 from mpstui.core.cells import count
 from mpstui.core.model import Client, ProcessKey, Snapshot
@@ -20,8 +20,9 @@ from mpstui.operations.operation import Operation
 from mpstui.operations.rescue import processes
 from mpstui.operations.types import Others, Preview, Request
 from mpstui.ui.contract import Runner
-from mpstui.ui.dialogs.parts import Choice, Chooser, Lines, Listing, Row, Sheet, marked, plain
+from mpstui.ui.dialogs.parts import Choice, Chooser, Lines, Listing, Row, Sheet, labelled, marked, plain
 from mpstui.ui.dialogs.work import ActionDialog
+from mpstui.ui.form import TypedLine
 
 _HINT = "Enter marked button · Tab move · Esc cancel"
 _TYPE_HINT = "Tab to the field, then type · Enter marked button · Esc cancel"
@@ -80,7 +81,7 @@ class HarmConfirm(ActionDialog):
             Listing(id="hits", classes="question"),
             *(Listing(id=f"others-{number}", classes="question") for number in range(_OTHERS)),
             Lines(id="problem"),
-            self._field(),
+            labelled("PID, owner", TypedLine(id="owner", max_length=128), id="typed"),
             *self.outcome_parts(),
             foot=self.foot(self._label(), "-harm"),
             harm=True,
@@ -89,11 +90,10 @@ class HarmConfirm(ActionDialog):
     def _choosers(self) -> Iterator[Horizontal]:
         """For an operation on a server: which one, and whether its clients are waited for."""
         if "server" in self._kinds:
-            label = Static("Server", classes="label", markup=False)
-            yield Horizontal(label, Chooser(self._servers(), self._server, id="server"), classes="field question")
+            choices = self._servers()
+            yield labelled("Server", Chooser(choices, self._server, id="server"), classes="field question")
         if "force" in self._kinds:
-            label = Static("Clients", classes="label", markup=False)
-            yield Horizontal(label, Chooser(_FORCE, "", id="force"), classes="field question")
+            yield labelled("Clients", Chooser(_FORCE, "", id="force"), classes="field question")
 
     def _servers(self) -> list[Choice]:
         daemon = self.snapshot.daemon(self.pipe_dir)
@@ -124,11 +124,6 @@ class HarmConfirm(ActionDialog):
             self.query_one("#force", Chooser).action_move(step)
         else:
             super().action_scroll_lists(step)
-
-    def _field(self) -> Horizontal:
-        entry = Input(id="owner", max_length=128)
-        entry.cursor_blink = False
-        return Horizontal(Static("PID, owner", classes="label", markup=False), entry, id="typed", classes="field")
 
     def present(self) -> tuple[ProcessKey, ...]:
         """The chosen clients that are still there: the same processes, not the same numbers."""

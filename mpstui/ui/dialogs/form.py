@@ -9,7 +9,6 @@ from typing import ClassVar
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal
 from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Input, Static
@@ -19,17 +18,18 @@ from mpstui.core.text import UNKNOWN, format_percentage
 from mpstui.operations.operation import Operation
 from mpstui.operations.types import Argument, ExitStatus, Preview, Request
 from mpstui.ui.contract import Runner
-from mpstui.ui.dialogs.parts import Choice, Chooser, Lines, Listing, Row, Sheet, marked, plain
+from mpstui.ui.dialogs.parts import Choice, Chooser, Lines, Listing, Row, Sheet, labelled, marked, plain
 from mpstui.ui.dialogs.work import ActionDialog
+from mpstui.ui.form import TypedLine
 
 
-class Field(Chooser):
+class FieldChooser(Chooser):
     """A choice in the form: Enter goes on to the next field, after the last one to Apply, past the list and Cancel."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "on", "On", show=False)]
 
     def action_on(self) -> None:
-        self.screen.focus_next("Input, Field, #apply")
+        self.screen.focus_next("Input, FieldChooser, #apply")
 
 
 class ChangeForm(ActionDialog):
@@ -80,20 +80,18 @@ class ChangeForm(ActionDialog):
         )
 
     def _field(self, argument: Argument) -> Widget:
-        label = Static(Content(plain(argument.label)), classes="label", markup=False)
+        label = argument.label
         if argument.kind == "value":
             hint = Static(Content(plain(argument.hint)), classes="hint", markup=False)
-            entry = Input(id="value", max_length=64)
-            entry.cursor_blink = False
-            return Horizontal(label, entry, hint, classes="field")
+            return labelled(label, TypedLine(id="value", max_length=64), hint)
         if argument.kind == "scope":
-            return Horizontal(label, Field(self._scopes(), self._start["scope"], id="scope"), classes="field")
+            return labelled(label, FieldChooser(self._scopes(), self._start["scope"], id="scope"))
         if argument.kind == "device":
-            return Horizontal(label, Field(self._devices(), self._start["device"], id="device"), classes="field")
+            return labelled(label, FieldChooser(self._devices(), self._start["device"], id="device"))
         choices = [Choice(value, words, value) for value, words in argument.choices]
         daemon = self.snapshot.daemon(self.pipe_dir)
         before = daemon and self.action.undo(Request(self.action.id, self.pipe_dir), daemon)
-        return Horizontal(label, Field(choices, before.value if before else None, id="choice"), classes="field")
+        return labelled(label, FieldChooser(choices, before.value if before else None, id="choice"))
 
     def _scopes(self) -> list[Choice]:
         daemon = self.snapshot.daemon(self.pipe_dir)

@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import VerticalScroll
+from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
 from textual.geometry import Size
 from textual.message import Message
@@ -49,6 +49,12 @@ class Heading:
     """A line above the rows that belong together."""
 
     text: str
+
+
+def labelled(label: str, *widgets: Widget, classes: str = "field", id: str | None = None) -> Horizontal:
+    """A line of a form: what it is called, and what it is chosen or typed with."""
+    name = Static(Content(plain(label)), classes="label", markup=False)
+    return Horizontal(name, *widgets, classes=classes, id=id)
 
 
 class Sheet(Widget):

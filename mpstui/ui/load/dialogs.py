@@ -16,6 +16,7 @@ from mpstui.core.text import UNKNOWN
 from mpstui.load.takes import Takes, whose
 from mpstui.ui.dialogs.base import Dialog
 from mpstui.ui.dialogs.parts import Lines, Listing, Push, marked, plain
+from mpstui.ui.form import TypedLine
 from mpstui.ui.load.session import LoadSession
 from mpstui.ui.load.setup import WORD
 
@@ -143,8 +144,7 @@ class EndangerDialog(Dialog):
         self._start = start
 
     def compose(self) -> ComposeResult:
-        word = Input(id="word", max_length=32, placeholder=WORD)
-        word.cursor_blink = False
+        word = TypedLine(id="word", max_length=32, placeholder=WORD)
         yield self.frame(
             "This endangers others",
             "Esc cancel",

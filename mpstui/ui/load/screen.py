@@ -16,7 +16,7 @@ from mpstui.core.model import Client, Device, Server, Snapshot
 from mpstui.load.takes import Takes, others, whose
 from mpstui.load.types import WorkerReport
 from mpstui.operations.registry import operation
-from mpstui.ui.bars import TooSmall
+from mpstui.ui.bars import KeyHint, unless
 from mpstui.ui.contract import Runner
 from mpstui.ui.keys import own_binding
 from mpstui.ui.layout import WIDE
@@ -24,7 +24,6 @@ from mpstui.ui.load.bars import BarsPanel
 from mpstui.ui.load.boxes import AboutBox, DeviceBox, TogetherBox
 from mpstui.ui.load.dialogs import BesideDialog, EndangerDialog
 from mpstui.ui.load.fields import FieldsPanel
-from mpstui.ui.load.hints import hints
 from mpstui.ui.load.presets import PRESETS
 from mpstui.ui.load.session import LoadSession, Member
 from mpstui.ui.load.setup import harm, held_back, limit_of, problem, safer, server_limit, sm_counts, taken, under_limit
@@ -37,6 +36,8 @@ _TALL = 44
 """Lines from which a narrow screen shows fields and clients together."""
 _ROOMY = 32
 """Lines from which each meter has a line of its own."""
+_NONE_RUNS = "no client of the load runs"
+_NO_ANSWER = "no daemon answers here"
 _READ_ONLY = "mpstui runs read-only: it starts no load"
 
 
@@ -44,6 +45,8 @@ class LoadScreen(SideScreen):
     """Shows a :class:`LoadSession`; the session outlives it, so that the overview can be looked at meanwhile."""
 
     AUTO_FOCUS = "#fields"
+    NAME = "Load"
+    BACK = "load.back"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("tab,shift+tab", "other", "Fields or clients", show=False, id="load.other"),
         Binding("r", "restart", "Restart the client under the present limits", show=False, id="load.restart"),
@@ -55,7 +58,6 @@ class LoadScreen(SideScreen):
     ]
     DEFAULT_CSS = """
     LoadScreen {
-        layout: vertical; overflow: hidden; background: $background;
         & #load { height: 1fr; layout: horizontal; }
         & #left { width: 46; height: 100%; layout: vertical; }
         & #right { width: 1fr; height: 100%; layout: vertical; }
@@ -72,7 +74,6 @@ class LoadScreen(SideScreen):
         &.-stacked #left { height: 12; }
         &.-stacked #about { display: none; }
         &.-stacked #right { height: 1fr; }
-        & #too-small { display: none; height: 1fr; }
     }
     """
 
@@ -86,8 +87,7 @@ class LoadScreen(SideScreen):
         self.together = TogetherBox(id="together")
         self.device_box = DeviceBox(id="device")
 
-    def compose(self) -> ComposeResult:
-        yield self.header
+    def parts(self) -> ComposeResult:
         with Container(id="load"):
             with Container(id="left"):
                 yield self.fields
@@ -96,8 +96,6 @@ class LoadScreen(SideScreen):
                 yield self.bars
                 yield self.together
                 yield self.device_box
-        yield TooSmall(id="too-small")
-        yield self.keys
 
     def on_mount(self) -> None:
         self.session.subscribe(self._changed)
@@ -178,7 +176,7 @@ class LoadScreen(SideScreen):
             self.together.show(session, server, len(outdated))
             self.device_box.show(self._device(), simulated=simulated)
             self._show_about()
-            self._show_keys()
+            self.show_keys()
 
     def _show_about(self) -> None:
         row = self.bars.cursor_row
@@ -214,12 +212,30 @@ class LoadScreen(SideScreen):
         more = "adds" if self.session.live else "starts"
         return "⏎", f"Enter {more} {count(setup.clients, 'client')}", "good"
 
-    def _show_keys(self) -> None:
-        ready = self._verdict()[0] != "✕"
-        keymap = self.host.keymap
-        in_fields = self.fields.has_focus_within
-        row = self.bars.cursor_row
-        self.keys.show(hints(keymap, self.session, row, in_fields=in_fields, ready=ready, answers=self._answers))
+    def hints(self) -> list[KeyHint]:
+        in_fields, row = self.fields.has_focus_within, self.bars.cursor_row
+        mark, verdict, _ = self._verdict()
+        nobody = unless(row, "no client runs here")
+        over = nobody or unless(row and not row.report.over, "this client has ended")
+        fixed = over or unless(row and row.spec.mps, "without MPS there is no share")
+        stopped = nobody or unless(row and not row.stopped, "this client was stopped")
+        faulty = any(member.report.kernel == "illegal" for member in self.session.live)
+        return [
+            *(
+                [
+                    KeyHint("Enter", "Start", "begin", 9, verdict if mark == "✕" else None),
+                    KeyHint("←→", "Change", "none", 8),
+                ]
+                if in_fields
+                else [KeyHint("←→", "Share", "none", 9, fixed), KeyHint("⇧←→", "More", "none", 4, fixed)]
+            ),
+            KeyHint(self.k("load.restart", "r"), "Restart", "restart", 6, stopped),
+            KeyHint(self.k("load.stop", "x"), "Stop", "stop_one", 6, over),
+            KeyHint(self.k("load.stop_all", "X"), "Stop all", "stop_all", 7, unless(self.session.live, _NONE_RUNS)),
+            *([KeyHint(self.k("load.fault", "f"), "Fault", "fault", 6)] if faulty else []),
+            KeyHint(self.k("load.limit", "l"), "Server's threads", "limit", 3, unless(self._answers, _NO_ANSWER)),
+            KeyHint(self.k("load.other", "Tab"), "Clients" if in_fields else "Fields", "other", 7),
+        ]
 
     # Layout.
 
@@ -255,7 +271,7 @@ class LoadScreen(SideScreen):
         setup = self.fields.setup
         wrong = _READ_ONLY if self.runner.read_only else problem(setup, self.daemon, self.devices)
         if wrong is not None:
-            self.app.notify(wrong, title="Load", severity="warning", markup=False)
+            self.say(wrong)
             return
         danger = harm(setup)
         if danger is not None:
@@ -340,22 +356,14 @@ class LoadScreen(SideScreen):
     @opens
     def action_limit(self) -> None:
         """The form for the server's percentage, as from the overview."""
-        action = next(a for a in self.runner.actions if a.id == "set_active_thread_percentage")
-        daemon, snapshot = self.daemon, self.snapshot
-        if daemon is None or snapshot is None:
-            return
-        refusal = self.runner.unavailable(action, snapshot, daemon.pipe_dir, ())
-        if refusal is not None:
-            self.app.notify(refusal, title=action.title, severity="warning", markup=False)
-            return
-        self.host.open_action(action, daemon.pipe_dir, snapshot, (), self._server(), None)
+        self.act("set_active_thread_percentage", server=self._server())
 
     # Messages of the widgets.
 
     @on(FieldsPanel.Changed)
     def _field_changed(self) -> None:
         self._show_about()
-        self._show_keys()
+        self.show_keys()
         self.device_box.show(self._device(), simulated=self.session.backend.simulated)
 
     @on(BarsPanel.Moved)

@@ -9,7 +9,6 @@ from typing import ClassVar, Final
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal
 from textual.content import Content
 from textual.widgets import Static
 
@@ -17,7 +16,7 @@ from mpstui.core.model import Snapshot
 from mpstui.plan.amounts import PlanError
 from mpstui.plan.exports import EXPORTS, ExportKind, ShareSettings, environment, export_text
 from mpstui.ui.dialogs.base import Dialog
-from mpstui.ui.dialogs.parts import Choice, Chooser, Lines, marked
+from mpstui.ui.dialogs.parts import Choice, Chooser, Lines, labelled, marked
 
 _ABOUT: Final[dict[ExportKind, str]] = {
     "shell": "lines for the shell that starts the client",
@@ -68,8 +67,8 @@ class ExportDialog(Dialog):
         yield self.frame(
             "Export the shares",
             "↑↓ choose · Tab move · y copy · Esc close",
-            Horizontal(Static("For", classes="label", markup=False), Chooser(kinds, id="kind"), classes="field"),
-            Horizontal(Static("Share", classes="label", markup=False), Chooser(shares, id="share"), classes="field"),
+            labelled("For", Chooser(kinds, id="kind")),
+            labelled("Share", Chooser(shares, id="share")),
             Static(id="text", markup=False),
             Lines(id="problem"),
         )

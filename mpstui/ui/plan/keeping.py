@@ -9,9 +9,8 @@ from typing import ClassVar
 
 from textual import on
 from textual.app import ComposeResult
-from textual.containers import Horizontal
 from textual.content import Content
-from textual.widgets import Input, Static
+from textual.widgets import Input
 
 from mpstui.core.cells import count
 from mpstui.core.model import Snapshot
@@ -20,8 +19,9 @@ from mpstui.operations.types import Progress
 from mpstui.plan.amounts import PlanError
 from mpstui.plan.profile import NAME, DaemonProfile, Profile, ProfileError
 from mpstui.plan.settings import drift, waits_for_a_server
-from mpstui.ui.dialogs.parts import Choice, Chooser, Lines, Listing, Push, Row, Sheet, marked, plain
+from mpstui.ui.dialogs.parts import Choice, Chooser, Lines, Listing, Push, Row, Sheet, labelled, marked, plain
 from mpstui.ui.dialogs.work import Outcome, WorkDialog
+from mpstui.ui.form import TypedLine
 from mpstui.ui.plan.applying import WAITS, Targets
 from mpstui.ui.plan.contract import Entry, PlanBackend
 from mpstui.ui.typeahead import OPENING
@@ -52,8 +52,7 @@ class SaveDialog(WorkDialog):
         self._trouble: str | None = None
 
     def compose(self) -> ComposeResult:
-        entry = Input(self._proposed, id="name", max_length=64, placeholder="letters, digits, . _ and -")
-        entry.cursor_blink = False
+        entry = TypedLine(self._proposed, id="name", max_length=64, placeholder="letters, digits, . _ and -")
         choices = [Choice("plan", "the plan", "the daemon's limits and the shares")] if self._plan else []
         daemon = self.snapshot.daemon(self._pipe_dir) if self._pipe_dir else None
         if daemon is not None and daemon.health == "ok" and not daemon.unread:
@@ -63,10 +62,8 @@ class SaveDialog(WorkDialog):
         yield self.frame(
             "Save as a profile",
             "Enter next · Tab move · ↑↓ choose · Esc close",
-            Horizontal(Static("Name", classes="label", markup=False), entry, classes="field entry"),
-            Horizontal(
-                Static("What", classes="label", markup=False), Chooser(choices, id="what"), classes="field entry"
-            ),
+            labelled("Name", entry, classes="field entry"),
+            labelled("What", Chooser(choices, id="what"), classes="field entry"),
             Lines(id="note", classes="entry"),
             Lines(id="problem"),
             *self.outcome_parts(),
@@ -197,7 +194,7 @@ class OpenDialog(WorkDialog):
         yield self.frame(
             "Profiles",
             "↑↓ choose · Tab move · Esc close",
-            Horizontal(Static("Profile", classes="label", markup=False), Chooser((), id="which"), classes="field"),
+            labelled("Profile", Chooser((), id="which")),
             Sheet(id="facts", label_width=13),
             Listing(id="diff"),
             Lines(id="same"),

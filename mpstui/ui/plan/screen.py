@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar, Final
 
@@ -17,7 +16,7 @@ from mpstui.operations.apply import Step
 from mpstui.operations.registry import operation
 from mpstui.plan.amounts import PlanError
 from mpstui.plan.profile import DaemonProfile
-from mpstui.ui.bars import KeyHint, TooSmall
+from mpstui.ui.bars import KeyHint
 from mpstui.ui.box import Box, wrapped
 from mpstui.ui.contract import Runner
 from mpstui.ui.keys import own_binding
@@ -45,6 +44,7 @@ from mpstui.ui.typeahead import opens
 
 WIDE: Final = 118
 """Cells from which fields and bars stand side by side."""
+_ALLOWED: Final = "the daemon allows the plan as it is: there is nothing to set"
 
 
 class AboutField(Box):
@@ -69,6 +69,8 @@ class PlanScreen(SideScreen):
     """Numbers, warnings and what is left follow at each key; nothing is sent before it was asked."""
 
     AUTO_FOCUS = "#fields"
+    NAME = "Plan"
+    BACK = "plan.back"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("tab", "other(1)", "Fields, bars, comparison", show=False, id="plan.other"),
         Binding("shift+tab", "other(-1)", "Back through them", show=False, id="plan.other_back"),
@@ -81,7 +83,6 @@ class PlanScreen(SideScreen):
     ]
     DEFAULT_CSS = """
     PlanScreen {
-        layout: vertical; overflow: hidden; background: $background;
         & #plan { height: 1fr; layout: horizontal; }
         & #left { width: 46; height: 100%; layout: vertical; }
         & #right { width: 1fr; height: 100%; layout: vertical; }
@@ -96,7 +97,6 @@ class PlanScreen(SideScreen):
         &.-narrow #about { display: none; }
         &.-short #notes { height: 6; }
         &.-short #device { height: 5; }
-        & #too-small { display: none; height: 1fr; }
     }
     """
 
@@ -112,8 +112,7 @@ class PlanScreen(SideScreen):
         self.device_bar = DeviceBar(id="device")
         self.notes = NotesPanel(id="notes")
 
-    def compose(self) -> ComposeResult:
-        yield self.header
+    def parts(self) -> ComposeResult:
         with Container(id="plan"):
             with Container(id="left"):
                 yield self.fields
@@ -122,8 +121,6 @@ class PlanScreen(SideScreen):
                 yield self.shares
                 yield self.device_bar
                 yield self.notes
-        yield TooSmall(id="too-small")
-        yield self.keys
 
     # What it shows.
 
@@ -157,7 +154,7 @@ class PlanScreen(SideScreen):
             self.shares.show(self._now)
             self.device_bar.show(self._now, simulated=self.snapshot is not None and self.snapshot.source != "real")
             self.notes.show(notes_of(self._now, steps, trouble))
-            self._show_keys(steps)
+            self.show_keys()
 
     def _steps(self) -> tuple[list[Step] | None, str]:
         """What an apply would send, or why it cannot."""
@@ -172,14 +169,15 @@ class PlanScreen(SideScreen):
         daemon, plan = self.daemon, self._now.plan
         return ((daemon.pipe_dir, wanted(plan, with_device=True)),) if daemon is not None and plan is not None else ()
 
-    def _show_keys(self, steps: Sequence[Step] | None) -> None:
-        planned = self._now.plan is not None
+    def hints(self) -> list[KeyHint]:
+        steps, trouble = self._steps()
+        none = self._now.problem or "there is no plan yet" if self._now.plan is None else None
         in_bars = self.focused is self.shares
-        hints = [
+        return [
             KeyHint("←→", "Move" if in_bars else "Change", "none", 9),
             KeyHint("⇧←→", "More", "none", 3),
-            KeyHint(self.k("plan.apply", "a"), "Apply", "apply", 8, bool(steps)),
-            KeyHint(self.k("plan.export", "e"), "Export", "export", 6, planned),
+            KeyHint(self.k("plan.apply", "a"), "Apply", "apply", 8, None if steps else none or trouble or _ALLOWED),
+            KeyHint(self.k("plan.export", "e"), "Export", "export", 6, none),
             KeyHint(self.k("plan.save", "s"), "Save", "save", 6),
             KeyHint(self.k("plan.open", "o"), "Open", "open_profile", 6),
             KeyHint(self.k("plan.again", "r"), "Read again", "read_again", 4),
@@ -189,11 +187,7 @@ class PlanScreen(SideScreen):
                 "other",
                 7,
             ),
-            KeyHint(self.k("plan.back", "Esc"), "Back", "back", 7),
-            KeyHint(self.k("help", "?"), "Help", "app.show_help", 5),
-            KeyHint(self.k("quit", "q"), "Quit", "app.quit_app", 5),
         ]
-        self.keys.show(hints)
 
     # Layout.
 
@@ -251,7 +245,7 @@ class PlanScreen(SideScreen):
         if self._now.plan is None:
             trouble = self._now.problem
         if not steps:
-            self._say(trouble or "the daemon allows the plan as it is: there is nothing to set")
+            self.say(trouble or _ALLOWED)
             return
         self._ask_to_apply(f"the plan of {count(len(self._now.plan.shares if self._now.plan else ()), 'share')}")
 
@@ -263,7 +257,7 @@ class PlanScreen(SideScreen):
     def action_export(self) -> None:
         plan, daemon = self._now.plan, self.daemon
         if plan is None:
-            self._say(self._now.problem)
+            self.say(self._now.problem)
             return
         pipe_dir = daemon.pipe_dir if daemon else None
         self.app.push_screen(ExportDialog(settings_of(plan), pipe_dir, (plan.target.uuid or "0",), self.kept or None))
@@ -321,9 +315,6 @@ class PlanScreen(SideScreen):
         """The overview again; the plan stays as it is until the program ends."""
         if not self.fields.end_typing():
             self.app.pop_screen()
-
-    def _say(self, text: str) -> None:
-        self.app.notify(text, title="Plan", severity="warning", markup=False)
 
     # Messages of the widgets.
 

@@ -10,10 +10,9 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
 
-from mpstui.core.cells import no_daemon
-from mpstui.core.model import ProcessKey, Snapshot
+from mpstui.core.model import Snapshot
 from mpstui.core.text import UNKNOWN
-from mpstui.ui.bars import KeyHint, TooSmall
+from mpstui.ui.bars import KeyHint
 from mpstui.ui.box import Para, TextBox
 from mpstui.ui.contract import Runner
 from mpstui.ui.layout import WIDE
@@ -25,20 +24,19 @@ class TroubleScreen(SideScreen):
     """A list and a text, side by side where there is room. Escape goes back."""
 
     AUTO_FOCUS = "#list"
+    BACK = "trouble.back"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("tab,shift+tab", "other", "List or text", show=False, id="trouble.other"),
         Binding("escape", "back", "Back", show=False, id="trouble.back"),
     ]
     DEFAULT_CSS = """
     TroubleScreen {
-        layout: vertical; overflow: hidden; background: $background;
         & #body { height: 1fr; layout: horizontal; }
         & #list { width: 1fr; height: 100%; }
         & #text { width: 1fr; height: 100%; }
         &.-narrow #body { layout: vertical; }
         &.-narrow #list { width: 100%; height: 2fr; }
         &.-narrow #text { width: 100%; height: 3fr; }
-        & #too-small { display: none; height: 1fr; }
     }
     """
 
@@ -62,18 +60,19 @@ class TroubleScreen(SideScreen):
         raise NotImplementedError
 
     def hints(self) -> list[KeyHint]:
-        """This screen's own keys."""
+        other = "Text" if self.focused is self.list else "List"
+        return [*self.own_hints(), KeyHint(self.k("trouble.other", "Tab"), other, "other", 2)]
+
+    def own_hints(self) -> list[KeyHint]:
+        """This screen's keys beside that one."""
         raise NotImplementedError
 
     # What it shows.
 
-    def compose(self) -> ComposeResult:
-        yield self.header
+    def parts(self) -> ComposeResult:
         with Container(id="body"):
             yield self.list
             yield self.text
-        yield TooSmall(id="too-small")
-        yield self.keys
 
     def on_mount(self) -> None:
         self._arrange()
@@ -95,15 +94,7 @@ class TroubleScreen(SideScreen):
             return
         title, paragraphs = self.describe(self.snapshot)
         self.text.show(((title, "title"),), paragraphs)
-        self.keys.show(
-            [
-                *self.hints(),
-                KeyHint(self.k("trouble.other", "Tab"), "Text" if self.focused is self.list else "List", "other", 2),
-                KeyHint(self.k("trouble.back", "Esc"), "Back", "back", 7),
-                KeyHint(self.k("help", "?"), "Help", "app.show_help", 5),
-                KeyHint(self.k("quit", "q"), "Quit", "app.quit_app", 4),
-            ]
-        )
+        self.show_keys()
 
     def _arrange(self) -> None:
         self.set_class(self.app.size.width < WIDE, "-narrow")
@@ -114,30 +105,6 @@ class TroubleScreen(SideScreen):
     def action_other(self) -> None:
         self.set_focus(self.text if self.focused is self.list else self.list, scroll_visible=False)
         self.show_text()
-
-    def copy(self, text: str, what: str) -> None:
-        """To the clipboard of the terminal that the user sits at (OSC 52), also over SSH."""
-        self.app.copy_to_clipboard(text)
-        self.app.notify(what, title="Copied", markup=False, timeout=4)
-
-    def act(self, action_id: str, clients: tuple[ProcessKey, ...]) -> None:
-        """Open the question before an action, for exactly these processes."""
-        action = next(a for a in self.runner.actions if a.id == action_id)
-        daemon, snapshot = self.daemon, self.snapshot
-        if daemon is None or snapshot is None:
-            return
-        refusal = self.runner.unavailable(action, snapshot, daemon.pipe_dir, clients)
-        if refusal is not None:
-            self.app.notify(refusal, title=action.title, severity="warning", markup=False)
-            return
-        self.host.open_action(action, daemon.pipe_dir, snapshot, clients, None, None)
-
-    def refusal(self, action_id: str, clients: tuple[ProcessKey, ...]) -> str | None:
-        """Why the action cannot be used now."""
-        action = next(a for a in self.runner.actions if a.id == action_id)
-        if self.daemon is None or self.snapshot is None:
-            return no_daemon(self.snapshot)
-        return self.runner.unavailable(action, self.snapshot, self.daemon.pipe_dir, clients)
 
     @on(Panel.Moved)
     def _moved(self) -> None:

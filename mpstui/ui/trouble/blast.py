@@ -13,7 +13,7 @@ from mpstui.core.blast import blast_of, blast_radius, bridges, groups, server_of
 from mpstui.core.cells import count, gpu_label
 from mpstui.core.model import Client, Daemon, ProcessKey, Server, Snapshot
 from mpstui.core.text import UNKNOWN
-from mpstui.ui.bars import KeyHint
+from mpstui.ui.bars import KeyHint, unless
 from mpstui.ui.box import Para
 from mpstui.ui.contract import Runner
 from mpstui.ui.painted import Line, Span, fit
@@ -256,31 +256,31 @@ class BlastScreen(TroubleScreen):
             ]
         return f"If client {client.pid} faults", out
 
-    def hints(self) -> list[KeyHint]:
-        there = self.client is not None
-        joins = any(row.joins for row in self.graph.rows)
+    def own_hints(self) -> list[KeyHint]:
+        nobody = unless(self.client, "there is no client")
+        joins = unless(any(row.joins for row in self.graph.rows), "no client joins two groups")
         return [
-            KeyHint("↑↓", "What if", "none", 8, there),
+            KeyHint("↑↓", "What if", "none", 8, nobody),
             KeyHint(self.k("blast.bridge", "n"), "Next that joins", "bridge", 6, joins),
             KeyHint(
                 self.k("action.terminate_client", "t"),
                 "Terminate",
                 "act('terminate_client')",
                 5,
-                self._allowed("terminate_client"),
+                self._refused("terminate_client"),
             ),
             KeyHint(
                 self.k("action.terminate_and_kill", "K"),
                 "Terminate + kill",
                 "act('terminate_and_kill')",
                 5,
-                self._allowed("terminate_and_kill"),
+                self._refused("terminate_and_kill"),
             ),
-            KeyHint(self.k("copy", "y"), "Copy", "copy", 3, there),
+            KeyHint(self.k("copy", "y"), "Copy", "copy", 3, nobody),
         ]
 
-    def _allowed(self, action_id: str) -> bool:
-        return self.client is not None and self.refusal(action_id, (self.client.key,)) is None
+    def _refused(self, action_id: str) -> str | None:
+        return self.refusal(action_id, (self.client.key,)) if self.client is not None else "there is no client"
 
     @opens
     def action_act(self, action_id: str) -> None:

@@ -14,9 +14,10 @@ from textual.containers import Container
 from textual.widgets import Input
 
 from mpstui.core.model import Event, EventKind, Snapshot
-from mpstui.ui.bars import KeyHint, TooSmall
+from mpstui.ui.bars import KeyHint, unless
 from mpstui.ui.box import Para
 from mpstui.ui.contract import Runner
+from mpstui.ui.form import TypedLine
 from mpstui.ui.layout import WIDE
 from mpstui.ui.panel import Panel
 from mpstui.ui.panels.events import HIDDEN
@@ -31,6 +32,10 @@ OLDER: Final = 2000
 MOST: Final = 20_000
 """Events that are kept; then the oldest go."""
 PLAIN: Final = frozenset(KINDS) - HIDDEN
+_NOT_LOOKED: Final = "nothing is looked for; s begins"
+_NO_CLIENT: Final = "the event is about no client"
+_READING: Final = "the logs are being read"
+_NO_LOGS: Final = "there are no logs to read from"
 _WINDOWS: Final = ("", "1m", "10m", "1h", "24h")
 
 
@@ -76,10 +81,8 @@ class EventsScreen(TroubleScreen):
         self._source: tuple[Event, ...] | None = None
         self.trouble = frozenset(kind for kind in KINDS if self.timeline.describe(Event(kind))[0] != "info")
         self.kinds = KindsPanel(HIDDEN, id="kinds")
-        self.filter = Input(placeholder=TERMS, id="filter")
-        self.search = Input(placeholder="look for", id="search")
-        for field in (self.filter, self.search):
-            field.cursor_blink = False
+        self.filter = TypedLine(placeholder=TERMS, id="filter")
+        self.search = TypedLine(placeholder="look for", id="search")
 
     def make_list(self) -> Panel[Event]:
         return EventList(id="list")
@@ -90,15 +93,12 @@ class EventsScreen(TroubleScreen):
             raise TypeError(self.list)
         return self.list
 
-    def compose(self) -> ComposeResult:
-        yield self.header
+    def parts(self) -> ComposeResult:
         with Container(id="body"):
             yield self.list
             yield self.kinds
-        yield TooSmall(id="too-small")
         yield self.filter
         yield self.search
-        yield self.keys
 
     # What it shows.
 
@@ -152,19 +152,14 @@ class EventsScreen(TroubleScreen):
         panel.fill(passing, time.strftime("%Y-%m-%d", time.localtime(self.snapshot.time)))
 
     def show_text(self) -> None:
-        self.keys.show(
-            [
-                *self.hints(),
-                KeyHint(self.k("trouble.back", "Esc"), "Back", "back", 7),
-                KeyHint(self.k("help", "?"), "Help", "app.show_help", 6),
-            ]
-        )
+        self.show_keys()
 
     def describe(self, snapshot: Snapshot) -> tuple[str, list[Para]]:
         return "", []
 
     def hints(self) -> list[KeyHint]:
         row = self.timeline.cursor_row
+        reading = _READING if self._reading else unless(self._backend, _NO_LOGS)
         on_kinds = self.focused is self.kinds
         first = (
             [KeyHint(self.k("kinds.toggle", "space"), "Show/hide", "mark", 8)]
@@ -176,9 +171,15 @@ class EventsScreen(TroubleScreen):
             *first,
             KeyHint(self.k("filter", "/"), "Filter", "edit('filter')", 9),
             KeyHint(self.k("events.search", "s"), "Search", "edit('search')", 8),
-            KeyHint(self.k("events.next", "n"), "Next", "seek(1)", 6, bool(self.timeline.needle)),
+            KeyHint(self.k("events.next", "n"), "Next", "seek(1)", 6, unless(self.timeline.needle, _NOT_LOOKED)),
             KeyHint(self.k("events.trouble", "t"), trouble, "trouble", 7),
-            KeyHint(self.k("events.client", "c"), "This client", "client", 5, row is not None and bool(pids_of(row))),
+            KeyHint(
+                self.k("events.client", "c"),
+                "This client",
+                "client",
+                5,
+                unless(row and pids_of(row), _NO_CLIENT),
+            ),
             KeyHint(
                 self.k("events.window", "w"),
                 f"Since {_WINDOWS[(self._window + 1) % len(_WINDOWS)] or 'ever'}",
@@ -186,8 +187,14 @@ class EventsScreen(TroubleScreen):
                 4,
             ),
             KeyHint(self.k("events.follow", "F"), "Stop" if self.timeline.follows else "Follow", "follow", 7),
-            KeyHint(self.k("events.older", "o"), "Older", "older", 6, self._backend is not None and not self._reading),
-            KeyHint(self.k("copy", "y"), "Copy", "copy", 2, row is not None),
+            KeyHint(
+                self.k("events.older", "o"),
+                "Older",
+                "older",
+                6,
+                reading,
+            ),
+            KeyHint(self.k("copy", "y"), "Copy", "copy", 2, unless(row, "there is no event")),
             *(
                 [KeyHint(self.k("suspects", "B"), "Suspects", "suspects", 8)]
                 if row is not None and row.kind == "fatal_fault"

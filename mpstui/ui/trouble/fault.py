@@ -15,7 +15,7 @@ from mpstui.core.faults import NOT_SAID, FaultReport, OwnerNote, fault_reports
 from mpstui.core.model import Client, ProcessKey, Snapshot
 from mpstui.core.text import UNKNOWN, format_age
 from mpstui.operations.rescue import targets
-from mpstui.ui.bars import KeyHint
+from mpstui.ui.bars import KeyHint, unless
 from mpstui.ui.box import Para
 from mpstui.ui.contract import Runner
 from mpstui.ui.painted import Line, fit
@@ -33,6 +33,8 @@ _STATE = {
     "unhurt": ("● runs on", "dim"),
 }
 _END: Final = "end_lost_clients"
+_NOBODY: Final = "there is nobody to end"
+_ONE_NOTE: Final = "there is no other note"
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,16 +245,26 @@ class FaultScreen(TroubleScreen):
             for line in note.text.split("\n"):
                 yield Para(line.strip(), "dim", "│")
 
-    def hints(self) -> list[KeyHint]:
-        report = self._report
-        allowed = bool(self._all()) and self.refusal(_END, self._all()) is None
+    def own_hints(self) -> list[KeyHint]:
+        notes = self._report.notes if self._report is not None else ()
+        refused = self.refusal(_END, self._all()) if self._all() else _NOBODY
         return [
-            KeyHint(self.k("copy", "y"), "Copy note", "copy", 8, report is not None and bool(report.notes)),
+            KeyHint(self.k("copy", "y"), "Copy note", "copy", 8, unless(notes, "there is no note")),
             KeyHint(
-                self.k("fault.copy_all", "Y"), "All notes", "copy_all", 5, report is not None and len(report.notes) > 1
+                self.k("fault.copy_all", "Y"),
+                "All notes",
+                "copy_all",
+                5,
+                unless(len(notes) > 1, _ONE_NOTE),
             ),
-            KeyHint(self.k("fault.end_one", "x"), "End this one", "end_one", 8, allowed and bool(self._one())),
-            KeyHint(self.k("action.end_lost_clients", "e"), "End all", "end_all", 9, allowed),
+            KeyHint(
+                self.k("fault.end_one", "x"),
+                "End this one",
+                "end_one",
+                8,
+                refused if self._one() else _NOBODY,
+            ),
+            KeyHint(self.k("action.end_lost_clients", "e"), "End all", "end_all", 9, refused),
             KeyHint(self.k("suspects", "B"), "Suspects", "suspects", 7),
         ]
 

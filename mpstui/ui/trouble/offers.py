@@ -9,7 +9,7 @@ from textual import events
 from textual.binding import Binding, BindingType
 
 from mpstui.core.model import Daemon, Snapshot
-from mpstui.ui.bars import KeyHint, ProblemBar
+from mpstui.ui.bars import KeyHint, ProblemBar, unless
 from mpstui.ui.contract import Host
 from mpstui.ui.keys import shown_key
 from mpstui.ui.painted import InkScreen
@@ -72,7 +72,7 @@ class WithTrouble(InkScreen):
         return [
             *([KeyHint(key("fault", "!"), what, "trouble('fault')", 9)] if faults else []),
             *([KeyHint(key("users", "W"), "Waiting", "trouble('users')", 7)] if waiting else []),
-            KeyHint(key("blast", "b"), "Blast radius", "trouble('blast')", 3, clients),
+            KeyHint(key("blast", "b"), "Blast radius", "trouble('blast')", 3, unless(clients, "there is no client")),
             KeyHint(key("events", "E"), "Events", "trouble('events')", 2),
             KeyHint(key("problems", "D"), "Problems", "trouble('problems')", 7 if snapshot.problems else 2),
         ]

@@ -14,7 +14,7 @@ from mpstui.core.cells import SEVERITY, count
 from mpstui.core.model import Severity, Snapshot
 from mpstui.core.text import about
 from mpstui.doctor.types import Finding, Verdict
-from mpstui.ui.bars import KeyHint
+from mpstui.ui.bars import KeyHint, unless
 from mpstui.ui.box import Para
 from mpstui.ui.contract import Runner
 from mpstui.ui.painted import Line, fit
@@ -172,13 +172,18 @@ class ProblemsScreen(TroubleScreen):
         ]
         return item.code.replace("_", " "), out
 
-    def hints(self) -> list[KeyHint]:
+    def own_hints(self) -> list[KeyHint]:
+        nothing = unless(self.items.rows, "nothing was found")
         return [
             KeyHint(
-                self.k("refresh", "r"), "Check again", "check", 8, self._backend is not None and not self._checking
+                self.k("refresh", "r"),
+                "Check again",
+                "check",
+                8,
+                "it is being checked" if self._checking else unless(self._backend, "nothing can be checked here"),
             ),
-            KeyHint(self.k("copy", "y"), "Copy", "copy", 6, self.items.cursor_row is not None),
-            KeyHint(self.k("problems.copy_all", "Y"), "Copy all", "copy_all", 5, bool(self.items.rows)),
+            KeyHint(self.k("copy", "y"), "Copy", "copy", 6, nothing),
+            KeyHint(self.k("problems.copy_all", "Y"), "Copy all", "copy_all", 5, nothing),
         ]
 
     def action_check(self) -> None:

@@ -12,7 +12,7 @@ from textual.binding import Binding, BindingType
 from mpstui.core.model import Event, Snapshot
 from mpstui.core.suspects import ADVICE, RUN, START, Ranked, Ranking, faults_of, presence, rank
 from mpstui.core.text import UNKNOWN, client_pids
-from mpstui.ui.bars import KeyHint
+from mpstui.ui.bars import KeyHint, unless
 from mpstui.ui.box import Para
 from mpstui.ui.contract import Runner
 from mpstui.ui.painted import Line, fit
@@ -152,8 +152,10 @@ class SuspectsScreen(TroubleScreen):
             yield Para(ADVICE[1], "accent", "2")
             yield Para(ADVICE[2], "dim", "·")
 
-    def hints(self) -> list[KeyHint]:
-        return [KeyHint(self.k("copy", "y"), "Copy commands", "copy", 8, bool(self._ranking.faults))]
+    def own_hints(self) -> list[KeyHint]:
+        return [
+            KeyHint(self.k("copy", "y"), "Copy commands", "copy", 8, unless(self._ranking.faults, "there was no fault"))
+        ]
 
     def action_copy(self) -> None:
         if self._ranking.faults:

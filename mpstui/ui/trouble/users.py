@@ -11,7 +11,7 @@ from textual.binding import Binding, BindingType
 from mpstui.core.cells import gpu_label
 from mpstui.core.model import Daemon, LostClient, OutsideClient, PendingClient, ProcessKey, Snapshot
 from mpstui.core.text import UNKNOWN, format_age, format_size
-from mpstui.ui.bars import KeyHint
+from mpstui.ui.bars import KeyHint, unless
 from mpstui.ui.box import Para
 from mpstui.ui.painted import Line, fit
 from mpstui.ui.panel import Panel
@@ -162,16 +162,16 @@ class UsersScreen(TroubleScreen):
         )
         return out
 
-    def hints(self) -> list[KeyHint]:
+    def own_hints(self) -> list[KeyHint]:
         ahead = self._ahead()
-        allowed = bool(ahead) and self.refusal(_KILL, ahead) is None
+        refused = self.refusal(_KILL, ahead) if ahead else None
         return [
             *(
-                [KeyHint(self.k("action.terminate_and_kill", "K"), "End whom it waits for", "let_in", 8, allowed)]
+                [KeyHint(self.k("action.terminate_and_kill", "K"), "End whom it waits for", "let_in", 8, refused)]
                 if ahead
                 else []
             ),
-            KeyHint(self.k("copy", "y"), "Copy", "copy", 6, self.case is not None),
+            KeyHint(self.k("copy", "y"), "Copy", "copy", 6, unless(self.case, "nobody waits")),
         ]
 
     @opens
