@@ -22,8 +22,7 @@ from mpstui.plan.cpus import cpu_list
 from mpstui.plan.profile import Profile, ProfileError
 from mpstui.ui.contract import Runner
 from mpstui.ui.daemons.contract import DaemonBackend
-from mpstui.ui.daemons.toggles import Toggles
-from mpstui.ui.dialogs.parts import Choice, Chooser, Lines, Listing, labelled, plain
+from mpstui.ui.dialogs.parts import Choice, Chooser, Lines, Listing, Toggles, labelled, plain
 from mpstui.ui.dialogs.work import Outcome, WorkDialog
 from mpstui.ui.form import TypedLine
 from mpstui.ui.plan.contract import Entry, PlanBackend
@@ -154,7 +153,6 @@ class StartDialog(WorkDialog):
 
     @on(Input.Changed)
     @on(Chooser.Changed)
-    @on(Toggles.Changed)
     def _changed(self) -> None:
         self.ask_again()
         self.show()

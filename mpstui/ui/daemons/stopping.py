@@ -186,8 +186,6 @@ class ForceConfirm(Dialog):
             f"Hit: {number}", [_client_line(client, here=True) for client in self._hits]
         )
 
-    def on_button_pressed(self, event: Push.Pressed) -> None:
-        event.stop()
+    def pressed(self, button: str) -> None:
         self.dismiss(None)
-        if event.button.id == "apply":
-            self._go()
+        self._go()

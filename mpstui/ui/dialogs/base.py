@@ -97,5 +97,19 @@ class Dialog(ModalScreen[None]):
         self.query_one("#box").set_class(height < self.TALL, "-short")
         self.query_one("#body").styles.max_height = max(1, height - self.CHROME - foot)
 
+    def on_button_pressed(self, event: Button.Pressed) -> None:
+        event.stop()
+        if event.button.id == "cancel":
+            self.action_close()
+            return
+        self.take_newest()
+        self.show()
+        if event.button.display and not event.button.disabled:
+            self.pressed(event.button.id or "")
+
+    def pressed(self, button: str) -> None:
+        """The user has said yes, by this button, which the newest snapshot allows."""
+        raise NotImplementedError
+
     def action_close(self) -> None:
         self.dismiss(None)

@@ -210,12 +210,13 @@ class Chooser(Widget, can_focus=True):
     Chooser {
         height: auto; width: 1fr; padding: 0 1; pointer: pointer;
         &:focus { background: $panel; }
+        &:disabled { color: $text-muted; }
     }
     """
 
     @dataclass
     class Changed(Message):
-        """Another one is chosen."""
+        """Another one is chosen, or one is switched."""
 
         chooser: Chooser
 
@@ -253,8 +254,17 @@ class Chooser(Widget, can_focus=True):
 
     def on_click(self, event: events.Click) -> None:
         row = self._first() + event.get_content_offset_capture(self).y
-        if 0 <= row < len(self.choices):
-            self._choose(row)
+        if 0 <= row < len(self.choices) and not self.disabled:
+            self.picked(row)
+
+    def picked(self, index: int) -> None:
+        """It was clicked."""
+        self._choose(index)
+
+    def mark(self, choice: Choice) -> tuple[str, bool]:
+        """What stands before a choice, and whether it stands out."""
+        on = choice == self.chosen
+        return "●" if on else "○", on
 
     def _choose(self, index: int) -> None:
         if self.chosen != self.choices[index]:
@@ -277,19 +287,48 @@ class Chooser(Widget, can_focus=True):
         width = max(cell_len(plain(c.label)) for c in self.choices)
         first, lines = self._first(), []
         for choice in self.choices[first : first + self.ROOM]:
-            on = choice == self.chosen
+            mark, on = self.mark(choice)
             style = "$text-error" if choice.gone else "$text-primary bold" if on else ""
-            if on and self.has_focus:
+            if choice == self.chosen and self.has_focus:
                 style += " reverse"
-            label = Content.styled(f"{'●' if on else '○'} {plain(choice.label)}", style)
+            label = Content.styled(f"{mark} {plain(choice.label)}", style)
             detail = Content.styled(plain(choice.detail), "$text-error" if choice.gone else "$text-muted")
-            lines.append(Content.assemble(label.pad_right(width + 2 - label.cell_length + 2), detail))
+            lines.append(Content.assemble(label.pad_right(width + len(mark) - label.cell_length + 3), detail))
         below = len(self.choices) - first - self.ROOM
         if below > 0:
             lines[-1] = Content.assemble(lines[-1], (f"  ↓ {below} more", "$text-muted"))
         if first > 0:
             lines[0] = Content.assemble(lines[0], (f"  ↑ {first} more", "$text-muted"))
         return Content("\n").join(line.truncate(self.content_size.width, ellipsis=True) for line in lines)
+
+
+class Toggles(Chooser):
+    """Several things of which each is on or off, by the space bar or the mouse; what is on has a cross."""
+
+    ROOM = 16
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("space", "switch", "On or off", show=False)]
+
+    def __init__(self, choices: Sequence[Choice], *, id: str | None = None) -> None:
+        super().__init__(choices, id=id)
+        self.on: frozenset[Hashable] = frozenset()
+
+    def action_switch(self) -> None:
+        if self.chosen is not None:
+            self.on = self.on ^ {self.chosen.value}
+            self.refresh()
+            self.post_message(self.Changed(self))
+
+    def picked(self, index: int) -> None:
+        self._choose(index)
+        self.action_switch()
+
+    def _choose(self, index: int) -> None:
+        self.chosen = self.choices[index]
+        self.refresh()
+
+    def mark(self, choice: Choice) -> tuple[str, bool]:
+        on = choice.value in self.on
+        return "[x]" if on else "[ ]", on
 
 
 class Push(Button, inherit_css=False):

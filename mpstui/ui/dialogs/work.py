@@ -11,7 +11,7 @@ from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
-from textual.widgets import Button, Static
+from textual.widgets import Static
 from textual.worker import Worker
 
 from mpstui.core.model import ProcessKey, Snapshot
@@ -184,20 +184,6 @@ class WorkDialog(Dialog):
     def show_problem(self, problem: str | None) -> None:
         """Why it cannot be done as asked."""
         self.query_one("#problem", Lines).show(*([marked("✗", problem, "$text-error")] if problem else []))
-
-    def on_button_pressed(self, event: Button.Pressed) -> None:
-        event.stop()
-        if event.button.id == "cancel":
-            self.action_close()
-            return
-        self.take_newest()
-        self.show()
-        if event.button.display and not event.button.disabled:
-            self.pressed(event.button.id or "")
-
-    def pressed(self, button: str) -> None:
-        """The user has said yes, by this button, which the newest snapshot allows."""
-        raise NotImplementedError
 
 
 class ActionDialog(WorkDialog):

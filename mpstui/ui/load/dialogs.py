@@ -9,7 +9,7 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.content import Content
-from textual.widgets import Button, Input, Static
+from textual.widgets import Input, Static
 
 from mpstui.core.model import Client, Snapshot
 from mpstui.core.text import UNKNOWN
@@ -60,11 +60,8 @@ class LeaveDialog(Dialog):
             lines = [marked("…", f"stopping: {clients} left")]
         self.query_one("#what", Lines).show(*lines)
 
-    def on_button_pressed(self, event: Button.Pressed) -> None:
-        event.stop()
-        if event.button.id == "cancel":
-            self.action_close()
-        elif not self._stopping:
+    def pressed(self, button: str) -> None:
+        if not self._stopping:
             self._stopping = True
             self.query_one("#apply", Push).disabled = True
             self.show()
@@ -118,11 +115,9 @@ class BesideDialog(Dialog):
             [Content(plain(f"{c.pid:<8}{c.user or UNKNOWN}  {c.command or UNKNOWN}")) for c in others],
         )
 
-    def on_button_pressed(self, event: Button.Pressed) -> None:
-        event.stop()
+    def pressed(self, button: str) -> None:
         self.dismiss(None)
-        if event.button.id == "apply":
-            self._start()
+        self._start()
 
 
 class EndangerDialog(Dialog):
@@ -173,15 +168,8 @@ class EndangerDialog(Dialog):
     @on(Input.Submitted)
     def _submitted(self) -> None:
         if self._typed:
-            self._go()
+            self.pressed("apply")
 
-    def on_button_pressed(self, event: Button.Pressed) -> None:
-        event.stop()
-        if event.button.id == "cancel":
-            self.action_close()
-        elif self._typed:
-            self._go()
-
-    def _go(self) -> None:
+    def pressed(self, button: str) -> None:
         self.dismiss(None)
         self._start()
