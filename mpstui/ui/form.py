@@ -210,7 +210,7 @@ class Form(Panel[Field]):
         super().move_to(index)
 
     def on_resize(self) -> None:
-        self._place_entry()
+        self.call_after_refresh(self._place_entry)  # which rows are shown follows from the new size
 
     # Painting.
 

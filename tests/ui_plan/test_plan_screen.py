@@ -159,6 +159,17 @@ async def test_patterns_and_amounts_are_pasted_and_mended_at_a_cursor() -> None:
         assert isinstance(app.screen, PlanScreen)
 
 
+async def test_what_is_typed_stays_in_its_row_where_the_form_begins_to_scroll() -> None:
+    app = make_app(small())
+    async with app.run_test(size=LARGE) as pilot:
+        await press(pilot, "p", *["down"] * 6, "1", "0", "G")
+        for size in ((80, 14), (80, 24), (80, 13), LARGE):
+            await pilot.resize_terminal(*size)
+            await until(pilot, lambda: re.search(r"^│▸memory +10G ", text_of(app), re.M))
+        await press(pilot, "home", "2")
+        assert app.screen.fields.draft.limits[0] == 210 * GIB
+
+
 async def test_what_is_typed_in_a_rush_goes_into_the_field_that_was_gone_to() -> None:
     app = make_app(small())
     async with app.run_test(size=LARGE) as pilot:
