@@ -105,3 +105,12 @@ async def test_what_is_typed_stands_in_its_row() -> None:
         row = next(line for line in text_of(app).splitlines() if line.startswith("│▸clients"))
         assert row.startswith("│▸clients     40 ")
         assert row[45] == "│"
+
+
+async def test_it_ends_where_the_screen_is_left() -> None:
+    app = load_app(snapshot=FREE)
+    async with app.run_test(size=SIZE) as pilot:
+        await opened(pilot, *DOWN["clients"], "4", "escape", "L")
+        assert (app.screen.fields.editing, app.focused) == (False, app.screen.fields)
+        await pilot.press("5")
+        assert setup_of(app).clients == 5

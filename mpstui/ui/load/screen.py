@@ -358,6 +358,11 @@ class LoadScreen(SideScreen):
         """The form for the server's percentage, as from the overview."""
         self.act("set_active_thread_percentage", server=self._server())
 
+    def action_back(self) -> None:
+        """The overview again; the load goes on, what was typed stays, and nothing is being typed any more."""
+        self.fields.end()
+        super().action_back()
+
     # Messages of the widgets.
 
     @on(FieldsPanel.Changed)
