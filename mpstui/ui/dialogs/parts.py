@@ -199,6 +199,8 @@ class Chooser(Widget, can_focus=True):
     """One of several, by arrow keys or the mouse. The choice is held by identity while the choices change."""
 
     ROOM = 6
+    ALIGNED: ClassVar[bool] = True
+    """Whether the details stand below each other."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,k", "move(-1)", "Previous", show=False),
         Binding("down,j", "move(1)", "Next", show=False),
@@ -293,7 +295,8 @@ class Chooser(Widget, can_focus=True):
                 style += " reverse"
             label = Content.styled(f"{mark} {plain(choice.label)}", style)
             detail = Content.styled(plain(choice.detail), "$text-error" if choice.gone else "$text-muted")
-            lines.append(Content.assemble(label.pad_right(width + len(mark) - label.cell_length + 3), detail))
+            room = width + len(mark) - label.cell_length + 3 if self.ALIGNED else 2
+            lines.append(Content.assemble(label.pad_right(room), detail))
         below = len(self.choices) - first - self.ROOM
         if below > 0:
             lines[-1] = Content.assemble(lines[-1], (f"  ↓ {below} more", "$text-muted"))
@@ -306,6 +309,7 @@ class Toggles(Chooser):
     """Several things of which each is on or off, by the space bar or the mouse; what is on has a cross."""
 
     ROOM = 16
+    ALIGNED: ClassVar[bool] = False
     BINDINGS: ClassVar[list[BindingType]] = [Binding("space", "switch", "On or off", show=False)]
 
     def __init__(self, choices: Sequence[Choice], *, id: str | None = None) -> None:
