@@ -17,8 +17,10 @@ SERVER = ProcessKey(1402, 9000)
 
 
 def opened(snapshot=None, server=None):
+    """As the overview opens it: with the client that the cursor is on."""
     runner, snapshot = FakeRunner(), snapshot or node()
-    made = open_action(runner, operation("shutdown_server"), PIPE, snapshot, server=server)
+    chosen = [client.key for client in snapshot.daemons[0].clients()][:1]
+    made = open_action(runner, operation("shutdown_server"), PIPE, snapshot, clients=chosen, server=server)
     return runner, Host(made)
 
 
@@ -45,7 +47,7 @@ async def test_by_force_everybody_who_is_hit_is_named_and_nobody_else() -> None:
     async with host.run_test(size=(160, 48)) as pilot:
         await pilot.press("down")
         assert listing(host, "hits").count("✕") == 3
-        assert "4011" in listing(host, "hits")
+        assert "4011" in listing(host, "hits"), "the one under the cursor too"
         host.screen.query_one("#apply").focus()
         await pilot.press("enter")
         await until(pilot, lambda: bool(runner.requests))

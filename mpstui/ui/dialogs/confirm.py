@@ -62,8 +62,9 @@ class HarmConfirm(ActionDialog):
     ) -> None:
         """``server`` is chosen at the start, where the operation is for one."""
         super().__init__(runner, action, pipe_dir, snapshot)
-        self.clients = tuple(dict.fromkeys(clients))
         self._kinds = {argument.kind for argument in action.arguments}
+        # Those of a server follow from it, whoever the cursor is on.
+        self.clients = tuple(dict.fromkeys(clients)) if "clients" in self._kinds else ()
         self._server = server
         self._seen: dict[ProcessKey, Client] = {}
         self._preview: Preview | None = None
