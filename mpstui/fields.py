@@ -29,6 +29,7 @@ from mpstui.core.cells import (
 )
 from mpstui.core.model import (
     EMPTY,
+    Cause,
     Client,
     ClientState,
     Context,
@@ -1041,6 +1042,22 @@ DAEMON: Final[Thing[Daemon]] = Thing(
             about="held: somebody keeps a control session open. blocked: the daemon answers nobody. stale: files of a "
             "daemon that is gone. absent: nothing there.",
             detail=Detail("daemon", 10, facts=_health_facts),
+        ),
+        Field(
+            "cause", "cause", enum(Cause), lambda d, v: d.condition.cause,
+            about="Why its health is so. none: it is well.",
+        ),
+        Field(
+            "since", "since", TIME, lambda d, v: d.condition.since, null=True,
+            about="Since when it is held or blocked, as far as its logs tell.",
+        ),
+        Field(
+            "freed_by", "freed by", TEXT, lambda d, v: d.condition.frees or None, null=True,
+            about="The operation that mends its health: unblock, daemon_start.",
+        ),
+        Field(
+            "ends", "has to end", INTEGERS, lambda d, v: [key.pid for key in d.condition.ends],
+            about="The processes that have to end before it answers again.",
         ),
         Field("health_detail", "health in words", TEXT, lambda d, v: d.health_detail, null=True),
         Field(

@@ -17,6 +17,10 @@ from mpstui.core.trust import NOBODY, Speaker, may_signal
 Health = Literal["ok", "held", "blocked", "stale", "absent"]
 """``held``: somebody keeps a control session open (fact 2). ``blocked``: the daemon answers nobody (fact 16).
 ``stale``: files of a daemon that is gone (fact 3). ``absent``: nothing there."""
+Cause = Literal[
+    "none", "busy", "not_asked", "not_spoken", "held", "terminated_twice", "quitting", "silent", "gone", "absent"
+]
+"""Why a daemon is as it is; see ``mpstui.core.condition``."""
 ClientState = Literal["ACTIVE", "INACTIVE", "TERMINATED"]
 """``INACTIVE``: connected without a context. ``TERMINATED``: its contexts were ended, its process lives (fact 15)."""
 Source = Literal["real", "simulated"]
@@ -276,6 +280,33 @@ class SessionHolder:
 
 
 @dataclass(frozen=True, slots=True)
+class Condition:
+    """How a daemon is, in words; ``mpstui.core.condition`` makes it, and nobody else."""
+
+    health: Health = "absent"
+    cause: Cause = "absent"
+    title: str = ""
+    """A heading for it."""
+    detail: str | None = None
+    """What is the matter, one clause; None where there is nothing to say."""
+    meaning: str = ""
+    """What follows from it, whole sentences."""
+    remedy: str | None = None
+    since: float | None = None
+    """Since when it is held or blocked, as far as its logs tell."""
+    holder: SessionHolder | None = None
+    """By whom it is held."""
+    ends: tuple[ProcessKey, ...] = ()
+    """The processes that have to end to free it."""
+    frees: Literal["", "unblock", "daemon_start"] = ""
+    """The operation that frees it: ``unblock`` ends exactly those in ``ends``."""
+    works: str = ""
+    """What goes on all the same."""
+    answered_at: float | None = None
+    """From when what is shown of its servers and clients is; None where it answers, or never has."""
+
+
+@dataclass(frozen=True, slots=True)
 class Daemon:
     """One control daemon, or the place where one is expected."""
 
@@ -289,12 +320,7 @@ class Daemon:
     """``legacy`` (commands on standard input) or ``v3``."""
     version: str | None = None
     multiuser: bool | None = None
-    health: Health = "absent"
-    health_detail: str | None = None
-    health_since: float | None = None
-    """Since when it is held or blocked, as far as its logs tell."""
-    remedy: str | None = None
-    holder: SessionHolder | None = None
+    condition: Condition = Condition()
     default_active_thread_percentage: float | None = None
     default_client_priority: int | None = None
     default_pinned_mem_limits: Mapping[str, int] = field(default_factory=empty)
@@ -303,12 +329,6 @@ class Daemon:
     servers: tuple[Server, ...] = ()
     pending: tuple[PendingClient, ...] = ()
     lost: tuple[LostClient, ...] = ()
-    blocked_by: ProcessKey | None = None
-    """The client whose second terminate_client blocks the daemon, whoever sent it (fact 16)."""
-    quitting_since: float | None = None
-    """When it was told to quit; it answers nobody until its clients have ended (fact 19)."""
-    answered_at: float | None = None
-    """When it last answered."""
     watch: Watched = "none"
     """How changes are noticed: by the logs, by asking the daemon again and again, or not at all."""
     watch_detail: str | None = None
@@ -332,6 +352,31 @@ class Daemon:
     @property
     def pid(self) -> int | None:
         return self.key.pid if self.key else None
+
+    @property
+    def health(self) -> Health:
+        return self.condition.health
+
+    @property
+    def health_detail(self) -> str | None:
+        return self.condition.detail
+
+    @property
+    def remedy(self) -> str | None:
+        return self.condition.remedy
+
+    @property
+    def holder(self) -> SessionHolder | None:
+        return self.condition.holder
+
+    @property
+    def blocked_by(self) -> ProcessKey | None:
+        """The client whose second terminate_client blocks the daemon, whoever sent it (fact 16)."""
+        return self.condition.ends[0] if self.condition.cause == "terminated_twice" else None
+
+    @property
+    def answered_at(self) -> float | None:
+        return self.condition.answered_at
 
     def lacking(self, command: str) -> str | None:
         """``not in driver 470`` where the daemon does not know the ``command``; None where it does, and where that is

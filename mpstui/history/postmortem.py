@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from mpstui.core.model import Event, ProcessKey, Snapshot
+from mpstui.core.model import Daemon, Event, ProcessKey, Snapshot
 from mpstui.core.text import path_text
 from mpstui.history.reader import LogHistory
 from mpstui.observe.discovery import Place
@@ -58,13 +58,17 @@ def state_at(log_dir: Path, at: float | None = None, owners: Owners | None = Non
     return replace(
         shown,
         looked=True,
-        daemons=tuple(replace(daemon, remedy=_there(daemon.remedy) or None) for daemon in shown.daemons),
+        daemons=tuple(_as_told_there(daemon) for daemon in shown.daemons),
         problems=tuple(replace(problem, remedy=_there(problem.remedy)) for problem in shown.problems),
         events=tuple(event._replace(pipe_dir=state.pipe_dir) for event in latest),
     )
 
 
 _OVER: Final = "These are logs of the past; nothing can be done there."
+
+
+def _as_told_there(daemon: Daemon) -> Daemon:
+    return replace(daemon, condition=replace(daemon.condition, remedy=_there(daemon.remedy) or None))
 
 
 def _there(remedy: str | None) -> str:

@@ -11,6 +11,7 @@ from typing import Generic, Literal, TypeVar, cast
 
 from mpstui.control.answer import Answer, Outcome
 from mpstui.control.protocol import Capabilities
+from mpstui.core.condition import as_claimed
 from mpstui.core.model import (
     EMPTY,
     Client,
@@ -39,8 +40,7 @@ from mpstui.observe.merge import (
 )
 from mpstui.observe.problems import (
     Probe,
-    blocker_key,
-    condition,
+    condition_of,
     ended_unseen,
     find_problems,
     lost_clients,
@@ -534,11 +534,11 @@ class NodeState:
         driver: str | None,
     ) -> Daemon:
         place, state = watched.place, watched.state
-        found = condition(place, watched.probe, state, watched.answered_at, past=watched.past)
         key = place.daemon if place else None
         facts = self._facts.get(key.pid) if key else None
         known = self._facts_of(watched)
         self._tell_who(pipe_dir, watched, known, time)
+        found = condition_of(place, watched.probe, state, known, watched.answered_at, past=watched.past)
         defaults = state.defaults
         seen: dict[ProcessKey, _Made] = {}
         daemon = Daemon(
@@ -552,11 +552,7 @@ class NodeState:
             version=(place.version if place else None) or watched.version,
             multiuser=place.multiuser if place else None,
             static_partitioning=place.static_partitioning if place else None,
-            health=found.health,
-            health_detail=found.detail,
-            health_since=found.since,
-            remedy=found.remedy,
-            holder=found.holder,
+            condition=found,
             default_active_thread_percentage=defaults.percentage,
             default_client_priority=defaults.priority,
             default_pinned_mem_limits=by_ordinal(defaults.memory, state.ordinals) or EMPTY,
@@ -567,9 +563,6 @@ class NodeState:
             environment=place.limits if place else EMPTY,
             inherited_mem_limits=inherited_memory(place.limits if place else EMPTY, state.ordinals) or EMPTY,
             lost=lost_clients(state, known, self._facts),
-            blocked_by=blocker_key(state, known),
-            quitting_since=state.quitting_since if state.servers else None,
-            answered_at=watched.answered_at if found.health != "ok" else None,
             watch=watched.watch,
             watch_detail=watched.watch_detail,
             watch_remedy=watched.watch_remedy,
@@ -735,14 +728,9 @@ def _as_claimed(daemon: Daemon) -> Daemon:
     """Whom a log accuses of blocking its daemon is told as that log's claim, unless the daemon's word covers him: no
     remedy asks for the end of a process that is not proved to be the one, or is somebody else's."""
     key = daemon.blocked_by
-    if daemon.health != "blocked" or key is None or daemon.covers(daemon.find_client(key)):
+    if key is None or daemon.covers(daemon.find_client(key)):
         return daemon
-    claim = f"it answers nobody; its log says that client {key.pid} was told to end twice"
-    return replace(
-        daemon,
-        health_detail=f"{claim}, and nothing proves that process {key.pid} here is that client or its user's",
-        remedy="End no process on its word alone. Ask the daemon's user, or start a new daemon in another directory.",
-    )
+    return replace(daemon, condition=as_claimed(daemon.condition))
 
 
 def _forget_silence(watched: Watched, blocker: int | None) -> None:

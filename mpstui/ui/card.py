@@ -4,54 +4,18 @@ from __future__ import annotations
 
 import textwrap
 import time
-from collections.abc import Mapping
 from typing import Final, cast
 
 from mpstui.core.cells import HEALTH
-from mpstui.core.model import Daemon, Health, Snapshot
-from mpstui.core.text import UNKNOWN, format_age, path_text, printable
+from mpstui.core.condition import by_whom
+from mpstui.core.model import Daemon, Snapshot
+from mpstui.core.text import format_age, path_text, printable
 from mpstui.ui.bars import last_event
 from mpstui.ui.box import box
 from mpstui.ui.contract import Host
 from mpstui.ui.painted import Line, Painted, fit
 from mpstui.ui.trouble.wayout import way_out
 
-_WHAT: Final[Mapping[Health, tuple[str, str]]] = {
-    "held": (
-        "Somebody keeps a control session open",
-        "The daemon serves one session at a time, so every other command to it fails until that session ends.",
-    ),
-    "blocked": (
-        "The daemon does not answer",
-        "A command sent to it earlier has not come back. Until it does, every other command waits, and so does every "
-        "new CUDA client.",
-    ),
-    "stale": (
-        "Only the files of a daemon are left",
-        "The daemon that made this pipe directory is gone and left its files behind. CUDA programs that start now run "
-        "without MPS, and no error says so.",
-    ),
-    "absent": (
-        "There is no control daemon here",
-        "CUDA programs that start now run without MPS, and no error says so.",
-    ),
-    "ok": ("", ""),
-}
-_REMEDY: Final[Mapping[Health, str]] = {
-    "held": "End that session: Ctrl-D in its terminal, or end the process.",
-    "blocked": "Usual cause: terminate_client was sent twice for one client. It is free again when the process of "
-    "that client ends.",
-    "stale": "Start the daemon again, on the screen Daemon or with mpstui daemon start.",
-    "absent": "Start one, on the screen Daemon or with mpstui daemon start.",
-    "ok": "",
-}
-_WORKS: Final[Mapping[Health, str]] = {
-    "held": "Clients run on and new ones connect. Devices and events are live.",
-    "blocked": "Clients that are connected run on. Devices and events are live.",
-    "stale": "Devices are live.",
-    "absent": "Devices are live.",
-    "ok": "",
-}
 _GIVE_WAY: Final = ("", "where", "remedy", "still works", "before", "since")
 """Fields that go first where there is no room for all: the key that helps stays, and the remedy where there is none."""
 
@@ -108,36 +72,29 @@ class ExplanationCard(Painted):
             )
             fields.append(("still works", "Devices are live. A daemon that starts appears by itself."))
             return "No daemon", "dim", fields
-        title, explanation = _WHAT[daemon.health]
-        word, style = HEALTH[daemon.health]
-        what = printable(daemon.health_detail) if daemon.health_detail else explanation
+        found = daemon.condition
+        word, style = HEALTH[found.health]
+        what = printable(found.detail) if found.detail else found.meaning
         ways = way_out(snapshot, daemon, cast("Host", self.app).keymap, read_only=self._read_only, brief=brief)
         fields = [("where", path_text(daemon.pipe_dir)), ("what", what)]
-        if daemon.health_detail and explanation:
-            fields.append(("", explanation))
+        if found.detail and found.meaning:
+            fields.append(("", found.meaning))
         fields += [field for field in ways if field[0] == "key"]
-        if daemon.holder:
-            holder = daemon.holder
-            likely = "" if holder.certain else " (the likely one; its environment may not be read)"
-            where = f" on {printable(holder.terminal)}" if holder.terminal else ""
-            fields.append(("by whom", f"process {holder.pid}, user {holder.user or UNKNOWN}{where}{likely}"))
-        if daemon.blocked_by:
-            client = daemon.find_client(daemon.blocked_by)
-            whose = f", user {client.user or UNKNOWN}: {client.command or UNKNOWN}" if client else ""
-            fields.append(("by whom", f"client {daemon.blocked_by.pid}{whose}"))
+        if (who := by_whom(daemon)) is not None:
+            fields.append(("by whom", who))
         since = _since(daemon, snapshot)
         if since is not None:
             clock = time.strftime("%H:%M:%S", time.localtime(since))
             fields.append(("since", f"{clock}, {format_age(snapshot.time - since)} ago"))
-        fields.append(("remedy", printable(daemon.remedy) if daemon.remedy else _REMEDY[daemon.health]))
+        fields.append(("remedy", printable(found.remedy or "")))
         fields += [field for field in ways if field[0] != "key"]
-        fields.append(("still works", f"{_WORKS[daemon.health]} This message clears by itself."))
-        return f"{word} · {title}", style, fields
+        fields.append(("still works", f"{found.works} This message clears by itself."))
+        return f"{word} · {found.title}", style, fields
 
 
 def _since(daemon: Daemon, snapshot: Snapshot) -> float | None:
     if daemon.health not in {"stale", "absent"}:
-        return daemon.health_since
+        return daemon.condition.since
     event = last_event(snapshot, daemon.pipe_dir, {"daemon_exited"})
     return event.time if event is not None else None
 

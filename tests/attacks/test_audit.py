@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from mpstui.core import condition
 from mpstui.core.model import Daemon, Event, ProcessKey, Snapshot
 from mpstui.history.bywhom import AuditTrail
 from mpstui.observe.procfs import process_key
@@ -169,7 +170,7 @@ def node_with(key: ProcessKey) -> Snapshot:
 async def test_a_daemon_is_not_stopped_without_a_line_before_it(place: Path) -> None:
     a_directory(place / "audit.jsonl")
     fake = FakeNode(Snapshot(0.0))
-    result = await stop(Daemon(PIPE, health="ok"), fake.control, AuditLog(place / "audit.jsonl"))
+    result = await stop(Daemon(PIPE, condition=condition.ok()), fake.control, AuditLog(place / "audit.jsonl"))
     assert (result.status, fake.control.sent) == (ExitStatus.REFUSED_BY_SAFETY_RULE, [])
     assert "nothing was sent" in result.message
 

@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 
 from mpstui.cli import firstlook
+from mpstui.core import condition
 from mpstui.core.model import Client, Daemon, ProcessKey, Server, Snapshot
 
 CLIENTS = tuple(Client(ProcessKey(2000 + n, 1), 1402, user="alice", command="python train.py " * 20) for n in range(60))
 SERVER = Server(ProcessKey(1402, 1), status="ACTIVE", clients=CLIENTS)
-DAEMON = Daemon(Path("/tmp/mps_0"), key=ProcessKey(1400, 1), health="ok", servers=(SERVER,))
+DAEMON = Daemon(Path("/tmp/mps_0"), key=ProcessKey(1400, 1), condition=condition.ok(), servers=(SERVER,))
 NODE = Snapshot(1.0, source="simulated", daemons=(DAEMON,))
 
 

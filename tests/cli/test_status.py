@@ -27,6 +27,7 @@ DAEMON = {
     "static_partitioning", "read_only", "start_failures",
     "inherited_pinned_mem_limits",
     "watch", "watch_detail", "user", "start_time", "remedy", "holder", "ordinals", "limits", "lacks",
+    "cause", "since", "freed_by", "ends",
     "default_active_thread_percentage", "default_client_priority", "default_pinned_mem_limits", "servers",
 }  # fmt: skip
 SERVER = {
@@ -84,6 +85,7 @@ def test_what_is_not_known_is_null() -> None:
     unknown = DAEMON - {
         "pipe_dir", "health", "default_pinned_mem_limits", "inherited_pinned_mem_limits", "servers", "watch",
         "ordinals", "limits", "lacks",
+    "cause", "since", "freed_by", "ends",
     }  # fmt: skip
     assert {key for key, value in daemon.items() if value is None} == unknown
 

@@ -18,7 +18,8 @@ from folders import daemons_below
 
 from mpstui.control.channel import ControlChannel
 from mpstui.control.mps import MpsControl
-from mpstui.core.model import Client, Daemon, ProcessKey, Server, Snapshot
+from mpstui.core import condition
+from mpstui.core.model import Client, Condition, Daemon, ProcessKey, Server, Snapshot
 from mpstui.core.trust import Speaker
 from mpstui.daemons.spec import DaemonSpec
 from mpstui.daemons.stale import clean
@@ -33,6 +34,7 @@ from mpstui.sim import SimClient, control_binary
 
 from .carried_out import start, stop
 
+SILENT = Condition("blocked", "silent")
 BINARY = control_binary()
 LIVING = {"control", "control_lock", "control_privileged", "log", "nvidia-cuda-mps-control.pid"}
 
@@ -56,7 +58,11 @@ def daemon_of(started: Started, *clients: SimClient) -> Daemon:
     key = process_key(started.pid)
     known = tuple(Client(process_key(c.pid) or ProcessKey(c.pid), user="alice", command="job") for c in clients)
     return Daemon(
-        started.spec.pipe_dir, key=key, uid=os.geteuid(), health="ok", servers=(Server(ProcessKey(1), clients=known),)
+        started.spec.pipe_dir,
+        key=key,
+        uid=os.geteuid(),
+        condition=condition.ok(),
+        servers=(Server(ProcessKey(1), clients=known),),
     )
 
 
@@ -308,13 +314,13 @@ async def test_a_daemon_that_answers_nobody_is_ended_only_by_force(
     os.kill(started.pid, signal.SIGSTOP)
     control = MpsControl(ControlChannel(started.spec.pipe_dir, BINARY, deadline=0.3, terminate_deadline=0.3))
     assert (await stop(daemon, control, audit, timeout=0)).status is ExitStatus.NO_ANSWER
-    blocked = Snapshot(0.0, daemons=(replace(daemon, health="blocked"),))
+    blocked = Snapshot(0.0, daemons=(replace(daemon, condition=SILENT),))
     assert "--force ends" in (preview_stop(blocked, daemon.pipe_dir, None, False).error or "")
     forced = preview_stop(blocked, daemon.pipe_dir, None, True)
     assert (forced.error, "clients are connected is not known" in forced.effect) == (None, False)  # it has a server
-    unread = Snapshot(0.0, daemons=(replace(daemon, health="blocked", servers=()),))
+    unread = Snapshot(0.0, daemons=(replace(daemon, condition=SILENT, servers=()),))
     assert "clients are connected is not known" in preview_stop(unread, daemon.pipe_dir, None, True).effect
-    logged = Snapshot(0.0, daemons=(replace(daemon, health="blocked", servers=(), watch="logs"),))
+    logged = Snapshot(0.0, daemons=(replace(daemon, condition=SILENT, servers=(), watch="logs"),))
     assert "no client is connected" in preview_stop(logged, daemon.pipe_dir, None, True).effect
     result = await stop(daemon, control, audit, force=True)
     assert result.done

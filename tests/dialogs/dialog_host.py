@@ -11,6 +11,7 @@ from textual.binding import Binding
 from textual.widgets import Static
 
 from mpstui.config import load_themes
+from mpstui.core import condition
 from mpstui.core.model import Client, Context, Daemon, Device, Event, ProcessKey, Server, SessionHolder, Snapshot
 from mpstui.core.trust import Speaker
 from mpstui.operations.registry import ON_OVERVIEW, preview
@@ -88,10 +89,11 @@ def held(snapshot: Snapshot) -> Snapshot:
     """The same node while somebody keeps a control session open."""
     daemon = dataclasses.replace(
         snapshot.daemons[0],
-        health="held",
-        health_detail="a control session is kept open by 777 (bob, pts/3)",
-        holder=SessionHolder(777, "bob", "pts/3"),
-        remedy="ask bob to leave it, or end process 777",
+        condition=dataclasses.replace(
+            condition.held(SessionHolder(777, "bob", "pts/3"), "", None, condition.Moment()),
+            detail="a control session is kept open by 777 (bob, pts/3)",
+            remedy="ask bob to leave it, or end process 777",
+        ),
     )
     return dataclasses.replace(snapshot, daemons=(daemon,))
 

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from mpstui.core import condition
 from mpstui.core.model import (
     Client,
+    Condition,
     Context,
     Daemon,
     Device,
@@ -45,7 +47,7 @@ def daemon(*clients, **fields):
     values = {
         "key": ProcessKey(480, 1),
         "uid": 0,
-        "health": "ok",
+        "condition": condition.ok(),
         "version": "13000",
         "multiuser": False,
         "ordinals": {"0": GPU, "1": OTHER},
@@ -227,7 +229,7 @@ def test_problems_of_the_status_are_findings_in_the_same_words():
     ("given", "unknown"),
     [
         ({"devices": (), "nvml": "no device readings: the NVIDIA driver is not loaded"}, {"contexts", "outside"}),
-        ({"daemons": (daemon(health="held", servers=(), watch="polling"),)}, {"faults"}),
+        ({"daemons": (daemon(condition=Condition("held", "held"), servers=(), watch="polling"),)}, {"faults"}),
         ({"devices": (device(contexts=None),)}, {"contexts"}),
         ({}, set()),
     ],

@@ -12,7 +12,6 @@ from mpstui.control.wire import DeviceQuery, QueriedDevice
 from mpstui.core.blast import blast_of, blast_radius, bridges, groups
 from mpstui.core.faults import fault_reports
 from mpstui.core.model import Client, Context, Daemon, Device, ProcessKey, Server, SessionHolder
-from mpstui.core.standstill import standstill
 from mpstui.observe.discovery import Place
 from mpstui.observe.merge import Membership
 from mpstui.observe.sources import NvmlSample, ProcessFacts
@@ -163,13 +162,12 @@ def test_blocked_by_a_second_terminate_whoever_sent_it():
     node = fold("21:28:47.000", **FAULTS)
     node.set_probe(PIPE, Answer("get_server_list", Outcome.BLOCKED), at("21:28:47.000"))
     _, daemon = shot(node, "21:28:47.000")
-    found = standstill(daemon)
-    assert found.cause == "terminated_twice"
-    assert found.by_action
-    assert found.end == (daemon.blocked_by,)
-    assert daemon.health_since == at("21:28:46.381")
+    found = daemon.condition
+    assert (found.cause, found.frees) == ("terminated_twice", "unblock")
+    assert found.ends == (daemon.blocked_by,)
+    assert found.since == at("21:28:46.381")
     _, daemon = shot(fold("21:28:58.500", **FAULTS), "21:28:58.500")
-    assert standstill(daemon) is None
+    assert (daemon.condition.cause, daemon.blocked_by) == ("none", None)
 
 
 def test_waiting_in_quit_names_the_clients_and_ends_with_them():
@@ -177,14 +175,12 @@ def test_waiting_in_quit_names_the_clients_and_ends_with_them():
     node = fold("21:31:26.000", **USERS)
     _, daemon = shot(node, "21:31:26.000")
     assert daemon.health == "blocked"
-    found = standstill(daemon)
-    assert found.cause == "quitting"
-    assert daemon.quitting_since == at("21:31:25.443")
-    assert pids(found.clients) == {3028}
+    found = daemon.condition
+    assert (found.cause, found.since, found.frees) == ("quitting", at("21:31:25.443"), "")
+    assert pids(found.ends) == pids(daemon.clients()) == {3028}
     assert "3028" in daemon.health_detail
-    assert daemon.health_since == daemon.quitting_since
     _, daemon = shot(fold("21:31:31.800", **USERS), "21:31:31.800")
-    assert daemon.quitting_since is None
+    assert daemon.condition.cause != "quitting"
 
 
 def test_waiting_in_quit_lasts_until_the_server_has_ended_too():
@@ -195,14 +191,13 @@ def test_waiting_in_quit_lasts_until_the_server_has_ended_too():
     node.set_facts({3028}, {}, at("21:31:27"))
     node.set_probe(PIPE, Answer("get_server_list", Outcome.BLOCKED), at("21:31:33"), at("21:31:28"))
     _, daemon = shot(node, "21:31:33")
-    assert (daemon.health, daemon.health_since) == ("blocked", at("21:31:25.443"))
+    assert (daemon.health, daemon.condition.since) == ("blocked", at("21:31:25.443"))
     assert daemon.health_detail.startswith("told to quit, and its last client has ended")
     assert "looks at them again" in daemon.remedy
 
 
 def test_a_quit_that_was_refused_is_none():
     _, daemon = shot(fold("21:31:01.990", **USERS), "21:31:01.990")
-    assert daemon.quitting_since is None
     assert daemon.health == "ok"
 
 
@@ -222,20 +217,20 @@ def test_held_says_by_whom_and_from_when_the_picture_is():
     holder = SessionHolder(4711, "dave", "pts/3")
     node.set_probe(PIPE, Answer("get_server_list", Outcome.HELD, holder=holder), at("21:28:39"))
     _, daemon = shot(node, "21:28:40")
-    found = standstill(daemon)
-    assert found.cause == "held"
-    assert found.known_at == at("21:28:37")
-    assert daemon.health_since == opened.time
-    assert (found.by_action, found.end) == (True, (holder.key,))
-    likely = replace(daemon, holder=replace(holder, certain=False))
-    assert not standstill(likely).by_action, "a likely one is not to be ended by a key"
+    found = daemon.condition
+    assert (found.cause, found.answered_at, found.since) == ("held", at("21:28:37"), opened.time)
+    assert (found.frees, found.ends) == ("unblock", (holder.key,))
+    likely = replace(holder, certain=False)
+    node.set_probe(PIPE, Answer("get_server_list", Outcome.HELD, holder=likely), at("21:28:39"))
+    found = shot(node, "21:28:41")[1].condition
+    assert (found.holder, found.frees, found.ends) == (likely, "", ()), "a likely one is not to be ended by a key"
 
 
 def test_silent_without_a_reason_in_the_logs():
     node = fold("21:28:36.900", **FAULTS)
     node.set_probe(PIPE, Answer("get_server_list", Outcome.BLOCKED), at("21:28:40"))
     _, daemon = shot(node, "21:28:40")
-    assert standstill(daemon).cause == "silent"
+    assert daemon.condition.cause == "silent"
 
 
 def test_a_daemon_that_is_found_absent_by_a_command_first_has_its_end_at_that_time():
@@ -255,8 +250,7 @@ def test_a_killed_daemon_names_those_who_lost_their_server():
     node.set_facts(node.pids(), {3130: facts[3130]}, at("21:31:42"))
     snapshot, daemon = shot(node, "21:31:42")
     assert [(c.key, c.server_pid, c.user) for c in daemon.lost] == [(ProcessKey(3130, 3), 3132, "alice")]
-    found = standstill(daemon)
-    assert (found.cause, pids(found.lost)) == ("gone", {3130})
+    assert (daemon.condition.cause, daemon.condition.frees) == ("gone", "daemon_start")
     assert "lost" in {problem.code for problem in snapshot.problems}
     node.set_facts(node.pids(), {}, at("21:31:45"))
     _, daemon = shot(node, "21:31:45")
@@ -268,7 +262,7 @@ def test_a_new_daemon_keeps_those_who_lost_the_old_one_in_mind():
     node.set_facts(node.pids(), {3130: ProcessFacts(ProcessKey(3130, 3), vouched=True)}, at("21:31:43"))
     _, daemon = shot(node, "21:31:43")
     assert [(c.pid, c.since) for c in daemon.lost] == [(3130, at("21:31:42.373"))]
-    assert standstill(daemon).cause == "gone"
+    assert daemon.lost
     assert daemon.health == "ok"
 
 
@@ -365,11 +359,12 @@ def test_a_client_that_waits_is_among_those_refused():
     assert pids(blast_radius(server, [ProcessKey(10, 1)])) == {11}
 
 
-def test_a_place_without_a_daemon_is_no_standstill():
+def test_a_place_without_a_daemon_says_how_one_is_started():
     node = fold("21:24:00")
     node.set_places([Place(PIPE, "absent")])
     _, daemon = shot(node, "21:24:00")
-    assert standstill(daemon) is None
+    assert (daemon.condition.cause, daemon.condition.frees) == ("absent", "daemon_start")
+    assert "mpstui daemon start" in daemon.remedy
 
 
 def test_a_fault_during_a_fault_keeps_what_is_known_of_the_first():

@@ -14,7 +14,6 @@ import pytest
 
 from mpstui.cli.past import DRILLS
 from mpstui.core.faults import fault_reports
-from mpstui.core.standstill import standstill
 from mpstui.node import open_node
 from mpstui.observe.procfs import process_key
 from mpstui.observe.watcher import Collector
@@ -112,11 +111,11 @@ async def test_fault_is_ended_with_its_clients():
 @pytest.mark.usefixtures("usual_deadline")
 async def test_blocked_is_freed_by_ending_one_process():
     async with drill("blocked") as node:
-        found = await node.until(lambda s, d: d.blocked_by and d.blocked_by.start_ticks and standstill(d))
-        assert found.by_action
+        found = await node.until(lambda s, d: d.blocked_by and d.blocked_by.start_ticks and d.condition)
+        assert found.frees == "unblock"
         result = await node.act("unblock")
         assert result.done, result
-        await node.until(lambda s, d: d.health == "ok" and d.find_client(found.end[0]) is None)
+        await node.until(lambda s, d: d.health == "ok" and d.find_client(found.ends[0]) is None)
 
 
 async def test_held_names_the_process_that_has_to_end():
@@ -153,9 +152,9 @@ async def test_full_takes_the_next_one_when_one_has_ended():
 async def test_stale_names_those_who_lost_their_server_and_a_new_daemon_is_seen():
     async with drill("stale") as node:
         found = await node.until(
-            lambda s, d: d.health == "stale" and len(d.lost) == 3 and all(c.user for c in d.lost) and standstill(d)
+            lambda s, d: d.health == "stale" and len(d.lost) == 3 and all(c.user for c in d.lost) and d
         )
-        assert found.cause == "gone"
+        assert found.condition.cause == "gone"
         assert {client.user for client in found.lost} == {"alice", "carol", "dave"}
         again = SimNode(node.pipe_dir, node.pipe_dir / "logs")
         await asyncio.to_thread(again.start_daemon)

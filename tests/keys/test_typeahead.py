@@ -16,6 +16,7 @@ from textual.widgets import Input
 from ui.screen import make_app, until
 from ui.snapshots import one_daemon
 
+from mpstui.core import condition
 from mpstui.ui import typeahead
 from mpstui.ui.dialogs import DetailsScreen, HelpScreen
 from mpstui.ui.dialogs.confirm import HarmConfirm
@@ -34,7 +35,7 @@ def type_at_once(pilot: Pilot[Any], *keys: str, at: float | None = None) -> None
 
 
 def held(snapshot):
-    daemon = replace(snapshot.daemons[0], health="held", health_detail="somebody holds it")
+    daemon = replace(snapshot.daemons[0], condition=condition.held(None, "somebody holds it", None, condition.Moment()))
     return replace(snapshot, daemons=(daemon,))
 
 

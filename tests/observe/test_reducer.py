@@ -8,6 +8,7 @@ import pytest
 
 from mpstui.control.answer import Answer, Outcome
 from mpstui.control.wire import ClientContext, DeviceClients, DeviceQuery, PsRow, QueriedDevice
+from mpstui.core import condition
 from mpstui.core.model import Daemon, Device, Event, PendingClient, ProcessKey, SessionHolder
 from mpstui.observe import reducer
 from mpstui.observe.discovery import Place
@@ -205,7 +206,7 @@ def test_many_that_wait_for_the_same_server_are_one_warning():
         for pid, user in ((11, "bob"), (12, "carol"), (13, "bob"))
     )
     new = PendingClient(ProcessKey(14), user="eve")
-    found = find_problems([Daemon(PIPE, health="ok", watch="logs", pending=(*waiting, new))], [], None)
+    found = find_problems([Daemon(PIPE, condition=condition.ok(), watch="logs", pending=(*waiting, new))], [], None)
     told = [(p.severity, p.text) for p in found if p.code == "pending"]
     assert told == [
         ("warning", "Clients 11, 12, 13 (bob, carol) wait for server 7 to end, which waits for client 5."),

@@ -10,6 +10,7 @@ from pathlib import Path
 from mpstui.control.answer import Answer, Outcome
 from mpstui.control.protocol import LEGACY, ControlProtocol
 from mpstui.control.wire import Question
+from mpstui.core import condition
 from mpstui.core.model import Client, Context, Daemon, Device, ProcessKey, Server, SessionHolder, Snapshot
 from mpstui.core.trust import Speaker
 
@@ -34,7 +35,7 @@ def node(*clients: Client, **daemon: object) -> Snapshot:
         "uid": 0,
         "user": "root",
         "speaker": ROOTS,
-        "health": "ok",
+        "condition": condition.ok(),
         "ordinals": {"0": GPU, "1": OTHER_GPU},
         "default_active_thread_percentage": 100.0,
         "default_client_priority": 0,

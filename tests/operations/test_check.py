@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from mpstui.core.model import ProcessKey
+from mpstui.core import condition
+from mpstui.core.model import Condition, ProcessKey
 from mpstui.operations.check import Refused, parse_uid
 from mpstui.operations.limits import memory_text, parse_memory, parse_percentage, parse_priority
 from mpstui.operations.registry import preview
@@ -136,16 +137,16 @@ def test_a_memory_limit_that_cannot_help_is_warned_of() -> None:
 
 
 @pytest.mark.parametrize(
-    ("health", "status"),
+    ("found", "status"),
     [
-        ("absent", ExitStatus.NO_DAEMON),
-        ("stale", ExitStatus.NO_DAEMON),
-        ("held", ExitStatus.NO_ANSWER),
-        ("blocked", ExitStatus.NO_ANSWER),
+        (condition.absent("why", ""), ExitStatus.NO_DAEMON),
+        (condition.gone("why", ""), ExitStatus.NO_DAEMON),
+        (condition.held(None, "why", None, condition.Moment()), ExitStatus.NO_ANSWER),
+        (condition.silent("why", (), False, condition.Moment()), ExitStatus.NO_ANSWER),
     ],
 )
-def test_nothing_is_sent_to_a_daemon_that_does_not_answer(health: str, status: ExitStatus) -> None:
-    shown = preview(set_threads("25"), node(health=health, health_detail="why"))
+def test_nothing_is_sent_to_a_daemon_that_does_not_answer(found: Condition, status: ExitStatus) -> None:
+    shown = preview(set_threads("25"), node(condition=found))
     assert shown.error_status is status
     assert "why" in (shown.error or "")
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 import pytest
 
 from mpstui.control.answer import Outcome
+from mpstui.core import condition
 from mpstui.core.model import ProcessKey, ServerFault, SessionHolder
 from mpstui.observe.procfs import process_key
 from mpstui.operations import rescue
@@ -54,7 +55,8 @@ def faulty(*hit, others=()):
 
 def blocked(key):
     return node(
-        replace(client(key.pid), key=key, uid=os.geteuid(), state="TERMINATED"), health="blocked", blocked_by=key
+        replace(client(key.pid), key=key, uid=os.geteuid(), state="TERMINATED"),
+        condition=condition.terminated_twice(key, None, condition.Moment()),
     )
 
 
@@ -164,7 +166,7 @@ def test_offered_only_where_there_is_something_to_end(tmp_path):
     key = ProcessKey(643, 1)
     assert made.unavailable(operation("unblock"), blocked(key), PIPE) is None
     assert made.unavailable(operation("end_lost_clients"), faulty(key), PIPE) is None
-    assert targets("unblock", replace(blocked(key).daemons[0], health="ok")) == ()
+    assert targets("unblock", replace(blocked(key).daemons[0], condition=condition.ok())) == ()
 
 
 def test_another_users_process_is_refused_before_anything_is_sent(monkeypatch):
@@ -176,7 +178,7 @@ def test_another_users_process_is_refused_before_anything_is_sent(monkeypatch):
 
 
 def held(holder):
-    return node(client(1), health="held", holder=holder)
+    return node(client(1), condition=condition.held(holder, "", None, condition.Moment()))
 
 
 async def test_the_holder_of_the_control_session_is_ended_and_no_client(start, tmp_path, monkeypatch):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+from mpstui.core import condition
 from mpstui.core.model import (
     Client,
     Context,
@@ -129,7 +131,7 @@ def daemon(**changes: object) -> Daemon:
         protocol="legacy",
         version="13000",
         multiuser=False,
-        health="ok",
+        condition=condition.ok(),
         default_active_thread_percentage=100.0,
         default_client_priority=0,
         ordinals={"0": GPU0, "1": GPU1},
@@ -203,25 +205,25 @@ def fault() -> Snapshot:
     )
 
 
+START = "Start one, on the screen Daemon or with mpstui daemon start."
+
+
 def unhealthy(health: Health) -> Snapshot:
     """Held, blocked, stale or absent."""
-    details: dict[Health, dict[str, object]] = {
-        "held": {
-            "holder": SessionHolder(4242, "alice", "pts/3", start_ticks=1),
-            "health_since": NOW - 75,
-            "health_detail": "alice keeps a control session open on pts/3 (process 4242).",
-            "remedy": "Ask alice to end it (Ctrl-D), or end process 4242.",
-        },
+    moment, gone = condition.Moment(), {"servers": (), "key": None, "version": None}
+    holder = SessionHolder(4242, "alice", "pts/3", start_ticks=1)
+    said = "alice keeps a control session open on pts/3 (process 4242)"
+    silence = "No answer for 5 s: terminate_client was sent twice for client 2028."
+    details: dict[Health, dict[str, Any]] = {
+        "held": {"condition": condition.held(holder, said, NOW - 75, moment)},
         "blocked": {
-            "blocked_by": clients()[4].key,
-            "health_since": NOW - 75,
-            "health_detail": "No answer for 5 s: terminate_client was sent twice for client 2028.",
+            "condition": replace(condition.terminated_twice(clients()[4].key, NOW - 75, moment), detail=silence)
         },
-        "stale": {"servers": (), "key": None, "version": None},
-        "absent": {"servers": (), "key": None, "version": None},
+        "stale": {"condition": condition.gone("", START), **gone},
+        "absent": {"condition": condition.absent("", START), **gone},
     }
     happened = (Event("daemon_exited", NOW - 75, PIPE, 1402),) if health in {"stale", "absent"} else ()
-    return rich(daemons=(daemon(health=health, **details[health]),), events=(*events(), *happened))
+    return rich(daemons=(daemon(**details[health]),), events=(*events(), *happened))
 
 
 def unknown() -> Snapshot:
@@ -230,7 +232,13 @@ def unknown() -> Snapshot:
     return Snapshot(
         time=NOW,
         daemons=(
-            Daemon(PIPE, health="ok", servers=(bare,), watch="polling", watch_detail="control.log may not be read"),
+            Daemon(
+                PIPE,
+                condition=condition.ok(),
+                servers=(bare,),
+                watch="polling",
+                watch_detail="control.log may not be read",
+            ),
         ),
         devices=(Device("GPU-x"),),
         nvml_detail=None,

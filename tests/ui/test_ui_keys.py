@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from textual.pilot import Pilot
 
+from mpstui.core import condition
 from mpstui.core.model import ProcessKey, ServerFault, Snapshot
 from mpstui.ui.app import MpsTuiApp
 from mpstui.ui.dialogs import ChangeForm, DetailsScreen, HarmConfirm, HelpScreen
@@ -213,7 +214,7 @@ async def test_a_rescue_names_the_processes_that_it_would_end(key) -> None:
     hit = client(5)
     fault = ServerFault(1.0, (hit.pid,), (hit.key,))
     broken = server(clients=(hit, client(6)), fault=fault, status="FAULT")
-    blocked = {"health": "blocked", "blocked_by": hit.key, "health_detail": "blocked"} if key == "u" else {}
+    blocked = {"condition": condition.terminated_twice(hit.key, None, condition.Moment())} if key == "u" else {}
     made = one_daemon()
     app = make_app(replace(made, daemons=(replace(made.daemons[0], servers=(broken,), **blocked),)))
     async with app.run_test(size=SIZE) as pilot:

@@ -9,7 +9,7 @@ import pytest
 from textual.events import Resize
 from textual.geometry import Size
 
-from mpstui.core.model import Event, ProcessKey, StartFailures
+from mpstui.core.model import Condition, Event, ProcessKey, StartFailures
 from mpstui.ui.app import NewSnapshot
 
 from .screen import make_app, text_of
@@ -128,7 +128,7 @@ async def test_not_known_is_a_dash_and_never_a_zero() -> None:
 
 async def test_a_daemon_that_cannot_be_asked_is_not_ok_and_has_not_no_clients() -> None:
     detail, remedy = "The answer cannot be read: “hello”", "What was run is not this driver's nvidia-cuda-mps-control"
-    unread = replace(daemon(servers=()), health_detail=detail, remedy=remedy, answered_at=None)
+    unread = replace(daemon(servers=()), condition=Condition("ok", "not_asked", detail=detail, remedy=remedy))
     shot = replace(one_daemon(), daemons=(unread,))
     text = await screen_of(shot)
     assert "▲ UNREAD" in text

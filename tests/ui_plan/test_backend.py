@@ -15,6 +15,7 @@ from ui.snapshots import PIPE
 from mpstui.cli.settings import NodeDaemons, NodePlans
 from mpstui.control.channel import ControlChannel
 from mpstui.control.mps import MpsControl
+from mpstui.core import condition
 from mpstui.core.model import Daemon
 from mpstui.daemons.spec import Wish
 from mpstui.daemons.start import Started
@@ -102,7 +103,7 @@ async def test_a_daemon_is_started_off_the_loop_and_stopped(place: Path) -> None
     assert "already" in again.message
     assert isinstance(started.outcome, Started)
     pid = started.outcome.pid or 0
-    daemon = Daemon(spec.pipe_dir, key=process_key(pid), uid=os.geteuid(), health="ok")
+    daemon = Daemon(spec.pipe_dir, key=process_key(pid), uid=os.geteuid(), condition=condition.ok())
     stopped = await daemons.stop(daemon, timeout=None, force=False, progress=told.append)
     assert stopped.done, stopped.message
     assert process_key(pid) is None
@@ -119,7 +120,7 @@ async def test_read_only_and_a_demo_start_nothing(place: Path, options, says) ->
 
 
 async def test_read_only_stops_nothing(place: Path) -> None:
-    daemon = Daemon(place / "mps_0", key=process_key(os.getpid()), uid=os.geteuid(), health="ok")
+    daemon = Daemon(place / "mps_0", key=process_key(os.getpid()), uid=os.geteuid(), condition=condition.ok())
     stopped = await backend(place, read_only=True).stop(daemon, timeout=1, force=True, progress=lambda text: None)
     assert stopped.status is ExitStatus.REFUSED_BY_SAFETY_RULE
 

@@ -53,7 +53,7 @@ def containment(**changes: object) -> Snapshot:
 
 def node(clients: Sequence[Client] = (), *, server_changes: dict | None = None, **changes: object) -> Snapshot:
     """``changes`` of the snapshot; ``pending`` and ``lost`` of the daemon."""
-    own = {name: changes.pop(name) for name in ("pending", "lost", "health", "holder") if name in changes}
+    own = {name: changes.pop(name) for name in ("pending", "lost", "condition") if name in changes}
     one = daemon(
         servers=(server(clients=tuple(clients), **(server_changes or {})),),
         ordinals={str(n): uuid for n, uuid in enumerate(GPUS)},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mpstui.core import condition
 from mpstui.core.model import LostClient, ProcessKey
 from mpstui.ui.dialogs import HarmConfirm
 from mpstui.ui.trouble.users import UsersScreen
@@ -71,7 +72,7 @@ async def test_nobody_is_said_and_who_goes_leaves_the_list() -> None:
 async def test_the_card_of_a_stale_directory_counts_the_lost_where_there_is_no_room_to_list_them() -> None:
     keys = (ProcessKey(4200 + n, 9) for n in range(3))
     lost = tuple(LostClient(key, 1300, 2003, "carol", "gmx mdrun", NOW - 30) for key in keys)
-    app = trouble_app(node(health="stale", lost=lost))
+    app = trouble_app(node(condition=condition.gone("", ""), lost=lost))
     async with app.run_test(size=(80, 24)) as pilot:
         text = text_of(app)
         for part in (

@@ -6,8 +6,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 
 from mpstui.core.cells import count
-from mpstui.core.model import Daemon, Snapshot
-from mpstui.core.standstill import Standstill, standstill
+from mpstui.core.model import Condition, Daemon, Snapshot
 from mpstui.core.text import UNKNOWN, format_age
 from mpstui.operations.rescue import left_out, processes, targets
 from mpstui.ui.keys import shown_key
@@ -20,28 +19,26 @@ def way_out(
     snapshot: Snapshot, daemon: Daemon, keymap: Mapping[str, str], *, read_only: bool, brief: bool = False
 ) -> list[tuple[str, str]]:
     """Labels and texts, the key first. ``brief``: processes are counted, not listed."""
-    found = standstill(daemon)
+    found = daemon.condition
 
     def key(name: str, default: str) -> str:
         return shown_key(keymap, name, default)
 
     start = f"{key('daemons', 'd')}  then {key('daemon.start', 'n')} starts a daemon here"
-    if found is None:
-        return [("key", start)] if daemon.health in {"absent", "stale"} and not read_only else []
-    fields = [("key", text) for text in _keys(found, daemon, key("action.unblock", "u"), start, read_only)]
+    fields = [("key", text) for text in _keys(daemon, key("action.unblock", "u"), start, read_only)]
     if found.cause == "quitting" and brief:
-        some = ", ".join(str(client.pid) for client in found.clients[:_NAMED])
-        more = ", …" if len(found.clients) > _NAMED else ""
-        fields.append(("waits for", f"{count(len(found.clients), 'client')}: {some}{more}"))
+        some = ", ".join(str(each.pid) for each in found.ends[:_NAMED])
+        more = ", …" if len(found.ends) > _NAMED else ""
+        fields.append(("waits for", f"{count(len(found.ends), 'client')}: {some}{more}"))
     elif found.cause == "quitting":
-        lines = (f"{c.pid} {c.user or UNKNOWN} {c.command or UNKNOWN}" for c in found.clients)
-        fields += _listed("waits for", lines, len(found.clients))
-    if found.lost and brief:
-        number = count(len(found.lost), "client")
+        lines = (f"{c.pid} {c.user or UNKNOWN} {c.command or UNKNOWN}" for c in daemon.clients())
+        fields += _listed("waits for", lines, len(found.ends))
+    if daemon.lost and brief:
+        number = count(len(daemon.lost), "client")
         fields.append(("lost server", f"{number}: each CUDA call gives error 806; {key('users', 'W')} shows them"))
-    elif found.lost:
-        lines = (f"{c.pid} {c.user or UNKNOWN} {c.command or UNKNOWN}" for c in found.lost)
-        fields += _listed("lost server", lines, len(found.lost))
+    elif daemon.lost:
+        lines = (f"{c.pid} {c.user or UNKNOWN} {c.command or UNKNOWN}" for c in daemon.lost)
+        fields += _listed("lost server", lines, len(daemon.lost))
         fields.append(("", f"each CUDA call of theirs gives error 806; {key('users', 'W')} shows them"))
     if daemon.servers:
         clients = sum(1 for _ in daemon.clients())
@@ -50,25 +47,26 @@ def way_out(
     return fields
 
 
-def _as_of(found: Standstill, snapshot: Snapshot) -> str:
+def _as_of(found: Condition, snapshot: Snapshot) -> str:
     """How old what is known of the daemon is."""
-    if found.known_at is None:
+    if found.answered_at is None:
         return "by its logs alone"
-    clock = time.strftime("%H:%M:%S", time.localtime(found.known_at))
-    return f"as it said at {clock}, {format_age(snapshot.time - found.known_at)} ago"
+    clock = time.strftime("%H:%M:%S", time.localtime(found.answered_at))
+    return f"as it said at {clock}, {format_age(snapshot.time - found.answered_at)} ago"
 
 
-def _keys(found: Standstill, daemon: Daemon, unblock: str, start: str, read_only: bool) -> Iterator[str]:
+def _keys(daemon: Daemon, unblock: str, start: str, read_only: bool) -> Iterator[str]:
+    found = daemon.condition
     if read_only:
         return
-    if found.by_action and found.end and not targets("unblock", daemon):
+    if found.frees == "unblock" and not targets("unblock", daemon):
         if (why := left_out("unblock", daemon)) is not None:
             yield f"{unblock}  ends nobody: {why}"
-    elif found.by_action and found.end:
-        process = processes(daemon).get(found.end[0])
+    elif found.frees == "unblock":
+        process = processes(daemon).get(found.ends[0])
         who = f" of {process.user}: {process.command}" if process and process.user else ""
-        yield f"{unblock}  ends process {found.end[0].pid}{who}"
-    elif found.cause == "gone":
+        yield f"{unblock}  ends process {found.ends[0].pid}{who}"
+    elif found.frees == "daemon_start":
         yield start
 
 

@@ -1,0 +1,195 @@
+"""How a daemon is: the cause, since when, by whom, what follows, what frees it. Made here alone, shown everywhere.
+
+The words are complete sentences or clauses of one: whoever shows a condition adds none of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from mpstui.core.model import Cause, Condition, Daemon, Health, ProcessKey, SessionHolder
+from mpstui.core.text import UNKNOWN, client_pids, format_age, printable
+
+
+class _Words(NamedTuple):
+    health: Health
+    title: str = ""
+    meaning: str = ""
+    works: str = ""
+
+
+_BLOCKED: Final = _Words(
+    "blocked",
+    "The daemon does not answer",
+    "A command sent to it earlier has not come back. Until it does, every other command waits, and so does every "
+    "new CUDA client.",
+    "Clients that are connected run on. Devices and events are live.",
+)
+_WORDS: Final[Mapping[Cause, _Words]] = {
+    "none": _Words("ok"),
+    "busy": _Words("ok"),
+    "not_asked": _Words("ok"),
+    "not_spoken": _Words("ok"),
+    "held": _Words(
+        "held",
+        "Somebody keeps a control session open",
+        "The daemon serves one session at a time, so every other command to it fails until that session ends.",
+        "Clients run on and new ones connect. Devices and events are live.",
+    ),
+    "terminated_twice": _BLOCKED,
+    "quitting": _BLOCKED,
+    "silent": _BLOCKED,
+    "gone": _Words(
+        "stale",
+        "Only the files of a daemon are left",
+        "The daemon that made this pipe directory is gone and left its files behind. CUDA programs that start now run "
+        "without MPS, and no error says so.",
+        "Devices are live.",
+    ),
+    "absent": _Words(
+        "absent",
+        "There is no control daemon here",
+        "CUDA programs that start now run without MPS, and no error says so.",
+        "Devices are live.",
+    ),
+}
+
+
+class Moment(NamedTuple):
+    """When a daemon was last tried, and when it last answered; seconds since the epoch."""
+
+    tried: float | None = None
+    answered: float | None = None
+
+    @property
+    def age(self) -> str:
+        """How old what is shown of it is, as the end of a clause; nothing where it is of now."""
+        if self.tried is None or self.answered is None or self.tried - self.answered < 1:
+            return ""
+        return f"; what is shown is {format_age(self.tried - self.answered)} old at least"
+
+
+_NOW: Final = Moment()
+
+
+def _condition(cause: Cause, detail: str | None, remedy: str | None, moment: Moment = _NOW) -> Condition:
+    words = _WORDS[cause]
+    return Condition(
+        words.health,
+        cause,
+        words.title,
+        detail,
+        words.meaning,
+        remedy,
+        works=words.works,
+        answered_at=moment.answered if words.health != "ok" else None,
+    )
+
+
+def ok(detail: str | None = None) -> Condition:
+    """It answers, or has not been asked yet."""
+    return _condition("none", detail or None, None)
+
+
+def absent(detail: str, remedy: str) -> Condition:
+    """Nothing there. ``remedy``: how one is started."""
+    return replace(_condition("absent", detail or "no control daemon there", remedy), frees="daemon_start")
+
+
+def gone(detail: str, remedy: str, moment: Moment = _NOW) -> Condition:
+    """Files of a daemon that is no more (fact 3)."""
+    text = detail or "the files of a control daemon that is gone"
+    return replace(_condition("gone", text, remedy, moment), frees="daemon_start")
+
+
+def terminated_twice(client: ProcessKey, since: float | None, moment: Moment) -> Condition:
+    """Blocked by a second terminate_client for one process (fact 16)."""
+    detail = f"blocked by a second terminate_client for client {client.pid}, whose process still lives"
+    remedy = f"End process {client.pid}, with Unblock on the screen. The daemon goes on at once."
+    found = _condition("terminated_twice", detail + moment.age, remedy, moment)
+    return replace(found, since=since, ends=(client,), frees="unblock")
+
+
+def as_claimed(found: Condition) -> Condition:
+    """The same where nothing proves that the process is the one that the daemon's log accuses: no remedy asks for the
+    end of a process on a log's word."""
+    pid = found.ends[0].pid
+    claim = f"it answers nobody; its log says that client {pid} was told to end twice"
+    return replace(
+        found,
+        detail=f"{claim}, and nothing proves that process {pid} here is that client or its user's",
+        remedy="End no process on its word alone. Ask the daemon's user, or start a new daemon in another directory.",
+    )
+
+
+def quitting(waits_for: Sequence[ProcessKey], since: float | None, moment: Moment) -> Condition:
+    """Told to quit. With its last client a daemon is not gone yet: it looks at its servers again after 12.8 s at most
+    (fact 19)."""
+    detail = "told to quit, and its last client has ended; it takes no command"
+    remedy = "It ends its servers when it looks at them again, in some seconds. Then start a new daemon."
+    if waits_for:
+        pids = [key.pid for key in waits_for]
+        detail = f"told to quit; it waits for {client_pids(pids)} and takes no command"
+        remedy = "It is gone when they have ended. To have it back, let them end, then start a new daemon."
+    found = _condition("quitting", detail + moment.age, remedy, moment)
+    return replace(found, since=since, ends=tuple(waits_for))
+
+
+def silent(message: str, terminated: Sequence[int], ending: bool, moment: Moment) -> Condition:
+    """It answers nobody, and why is not known. ``terminated``: clients that were told to end and whose processes live;
+    ``ending``: a server was told to end."""
+    remedy = "Look at control.log for the command it is at; ending the client that it waits for frees it."
+    if terminated:
+        pids = ", ".join(map(str, terminated))
+        remedy = f"A terminated client whose process lives is the likely cause: end process {pids}."
+    elif ending:
+        remedy = "It is told to quit and waits for its clients to end."
+    return _condition("silent", (message or "it does not answer").rstrip(".") + moment.age, remedy, moment)
+
+
+def held(holder: SessionHolder | None, message: str, since: float | None, moment: Moment) -> Condition:
+    """Somebody keeps its one session (fact 2). A process that is only the likely one is not to be ended by a key."""
+    who = f"process {holder.pid}" if holder else "the process that does"
+    remedy = f"Close that session, or end {who}; clients still connect meanwhile."
+    detail = (message or "a control session is kept open").rstrip(".")
+    found = replace(_condition("held", detail + moment.age, remedy, moment), since=since, holder=holder)
+    certain = holder is not None and holder.certain
+    return replace(found, ends=(holder.key,), frees="unblock") if holder is not None and certain else found
+
+
+def busy(message: str, moment: Moment) -> Condition:
+    """Sessions of others, one after the other."""
+    text = message.rstrip(".") + moment.age
+    return _condition("busy", text, "Wait until they are over; mpstui asks again by itself.")
+
+
+def not_asked(message: str, moment: Moment, *, unreadable: bool = False) -> Condition:
+    """There is no control binary, or what it prints is no answer (``unreadable``)."""
+    remedy = "Put nvidia-cuda-mps-control on PATH or its path in MPSTUI_CONTROL_BINARY."
+    if unreadable:
+        remedy = "What was run is not this driver's nvidia-cuda-mps-control: see MPSTUI_CONTROL_BINARY and PATH."
+    return _condition("not_asked", message.rstrip(".") + moment.age, remedy)
+
+
+def not_spoken(reason: str, protocol: str | None) -> Condition:
+    """It runs in a mode whose commands this program does not speak, for this ``reason``."""
+    remedy = "Use the daemon's own commands, such as lspart and sm_partition in nvidia-cuda-mps-control."
+    if protocol == "v3":
+        remedy = "Use the daemon's own commands, such as nvidia-cuda-mps-control server list and … client list."
+    return _condition("not_spoken", reason, remedy)
+
+
+def by_whom(daemon: Daemon) -> str | None:
+    """Who makes it so: the process that holds the session, or the client that was terminated twice."""
+    found = daemon.condition
+    if (holder := found.holder) is not None:
+        likely = "" if holder.certain else " (the likely one; its environment may not be read)"
+        where = f" on {printable(holder.terminal)}" if holder.terminal else ""
+        return f"process {holder.pid}, user {holder.user or UNKNOWN}{where}{likely}"
+    if found.cause == "terminated_twice":
+        client = daemon.find_client(found.ends[0])
+        whose = f", user {client.user or UNKNOWN}: {client.command or UNKNOWN}" if client else ""
+        return f"client {found.ends[0].pid}{whose}"
+    return None
