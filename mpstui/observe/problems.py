@@ -516,6 +516,10 @@ def _of_server(server: Server, daemon: Daemon) -> Iterable[Problem]:
         if fault and not fault.confirmed:
             text = f"server.log tells of a{text[1:]} {NOT_SAID[0].upper()}{NOT_SAID[1:]}."
             remedy = "End nobody for it before the daemon itself says FAULT: it is asked when its log tells of one."
+            if (why := daemon.lacking("get_server_status")) is not None:
+                remedy = (
+                    f"End nobody for it on the log's word alone: get_server_status, which would bear it out, is {why}."
+                )
         yield Problem("error" if not fault or fault.confirmed else "warning", "fault", subject, text, remedy)
     for client in bridges(server):
         text = f"Client {client.pid} joins clients on {len(client.device_uuids)} devices that are separate without it."

@@ -41,8 +41,9 @@ def find_server(daemon: Daemon, pid: int) -> Server:
     return server
 
 
-def reachable_daemon(request: Request, snapshot: Snapshot) -> Daemon:
-    """The daemon of the request, provided that it answers and that this user may change it (facts 2, 3, 16, 21)."""
+def reachable_daemon(request: Request, snapshot: Snapshot, command: str = "") -> Daemon:
+    """The daemon of the request, provided that it answers, that this user may change it (facts 2, 3, 16, 21), and that
+    it has the ``command`` which that takes (fact 46)."""
     daemon = snapshot.daemon(request.pipe_dir)
     if daemon is None or daemon.health in {"absent", "stale"}:
         detail = daemon.health_detail if daemon else None
@@ -58,6 +59,8 @@ def reachable_daemon(request: Request, snapshot: Snapshot) -> Daemon:
             f"the daemon belongs to {daemon.user or daemon.uid}; only that user and root may change it",
             ExitStatus.NOT_PERMITTED,
         )
+    if command and (why := daemon.lacking(command)) is not None:
+        raise Refused(f"the command {command} is {why}", ExitStatus.REFUSED_BY_DAEMON)
     return daemon
 
 

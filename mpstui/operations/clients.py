@@ -40,6 +40,7 @@ class TerminateClient(Operation):
     """``terminate_client`` for each of the chosen clients, once and never again (fact 16)."""
 
     id = "terminate_client"
+    sends = "terminate_client"
     title = "Terminate"
     key = "t"
     help = "End the GPU work of the chosen clients; their processes live on and get error 810"
@@ -70,7 +71,7 @@ class TerminateClient(Operation):
             return "choose a client first"
         request = Request(self.id, pipe_dir, clients=tuple(clients))
         try:
-            self.chosen(request, reachable_daemon(request, snapshot))
+            self.chosen(request, reachable_daemon(request, snapshot, self.sends))
         except Refused as refused:
             return str(refused)
         return None

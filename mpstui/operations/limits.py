@@ -210,6 +210,7 @@ class SetPinnedMemLimit(Limit["int | None"]):
     """``set_device_pinned_mem_limit``, ``set_default_device_pinned_mem_limit``."""
 
     id = "set_pinned_mem_limit"
+    sends = "set_default_device_pinned_mem_limit"
     title = "Memory"
     key = "m"
     help = "Set the pinned device memory limit of new clients on one device"
@@ -287,6 +288,7 @@ class SetClientPriority(Limit[int]):
     """``set_default_client_priority``."""
 
     id = "set_client_priority"
+    sends = "set_default_client_priority"
     title = "Priority"
     key = "o"
     help = "Set the priority of new clients: 0 normal, 1 below normal"
@@ -381,6 +383,8 @@ def parse_priority(text: str) -> int:
 def device_ordinal(daemon: Daemon, device: str | None) -> str:
     """The daemon's ordinal of a device given by ordinal or UUID; MPS itself would accept an unknown one (fact 5)."""
     known = ", ".join(f"{ordinal} ({uuid})" for ordinal, uuid in daemon.ordinals.items()) or "none known"
+    if not daemon.ordinals and (why := daemon.lacking("device_query")) is not None:
+        known = f"which it has cannot be asked: device_query is {why}"
     if device is None or not device.strip():
         raise Refused(f"a device is needed: {known}", ExitStatus.USAGE)
     device = device.strip()

@@ -85,6 +85,8 @@ class Operation:
     """By which the user names the key, where that is not ``action.`` and the id."""
     verb: ClassVar[Verb | None]
     """None where another operation's command does it too."""
+    sends: ClassVar[str] = ""
+    """The control command that it cannot do without, where not every driver has it."""
     weight: ClassVar[int] = 4
     """In the key bar: what has less of it goes first where there is little room."""
     danger: ClassVar[Danger] = Danger.CHANGE
@@ -113,7 +115,7 @@ class Operation:
     def unavailable(self, snapshot: Snapshot, pipe_dir: Path, clients: Sequence[ProcessKey]) -> str | None:
         """Why it cannot be chosen now, in words; None where it can."""
         try:
-            reachable_daemon(Request(self.id, pipe_dir), snapshot)
+            reachable_daemon(Request(self.id, pipe_dir), snapshot, self.sends)
         except Refused as refused:
             return str(refused)
         return None
@@ -121,7 +123,7 @@ class Operation:
     def preview(self, request: Request, snapshot: Snapshot) -> Preview:
         """What ``request`` would do to the node as it is in ``snapshot``; never asks the daemon, never raises."""
         try:
-            daemon = reachable_daemon(request, snapshot)
+            daemon = reachable_daemon(request, snapshot, self.sends)
         except Refused as refused:
             refused = self.wrong_value(request) or refused
             return Preview(self.title, error=str(refused), error_status=refused.status)

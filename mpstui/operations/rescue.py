@@ -42,17 +42,17 @@ def claimed(action: str, daemon: Daemon) -> tuple[ProcessKey, ...]:
     if action == "end_lost_clients":
         faults = (server.fault for server in daemon.servers)
         return tuple(key for fault in faults if fault is not None and fault.confirmed for key in fault.affected)
-    if action == "unblock" and daemon.health == "blocked" and daemon.blocked_by is not None:
-        return (daemon.blocked_by,)
-    if action == "unblock" and daemon.health == "held" and daemon.holder is not None and daemon.holder.certain:
-        return (daemon.holder.key,)
-    return ()
+    return daemon.condition.ends if action == "unblock" and daemon.condition.frees == "unblock" else ()
 
 
 def left_out(action: str, daemon: Daemon) -> str | None:
     """Why a process that would have to end is not offered; None where there is no such."""
     if action == "end_lost_clients" and any(server.fault and not server.fault.confirmed for server in daemon.servers):
-        return "server.log tells of a fault, and the daemon has not been heard to say so"
+        unsaid = "server.log tells of a fault, and the daemon has not been heard to say so"
+        why = daemon.lacking("get_server_status")
+        return (
+            f"server.log tells of a fault, and get_server_status, which would bear it out, is {why}" if why else unsaid
+        )
     there, offered = processes(daemon), targets(action, daemon)
     for key in claimed(action, daemon):
         if key in offered:

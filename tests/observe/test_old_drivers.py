@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from mpstui.control.protocol import COMMANDS, absent_from
+from mpstui.operations.rescue import left_out, targets
 from mpstui.sim import SimNode
 from mpstui.sim.simd.config import SIM_DRIVER
 from tests.observe.test_simulated import Watched
@@ -60,5 +61,25 @@ async def test_each_is_asked_once_by_all_who_watch_it(
         told = unknown(node)
         assert "device_query" in told
         assert set(told.values()) == {1}, told
+    finally:
+        await asyncio.to_thread(node.stop)
+
+
+async def test_a_fault_that_no_command_can_bear_out_is_said_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SIM_DRIVER, "535.261.03")
+    node = await asyncio.to_thread(lambda: SimNode.start(tmp_path / "node", gpus=1))
+    try:
+        watched = Watched(node)
+        await watched.collector.start()
+        client = await watched.spawn("idle")
+        await watched.until(lambda d: [c for c in d.clients() if c.contexts])
+        client.tell("fault")
+        daemon = await watched.until(lambda d: d.servers and d.servers[0].fault)
+        assert not daemon.servers[0].fault.confirmed
+        (problem,) = [p for p in watched.collector.snapshot.problems if p.code == "fault"]
+        assert "get_server_status, which would bear it out, is not in driver 535" in problem.remedy
+        assert "not in driver 535" in (left_out("end_lost_clients", daemon) or "")
+        assert targets("end_lost_clients", daemon) == ()
+        await watched.collector.stop()
     finally:
         await asyncio.to_thread(node.stop)

@@ -7,11 +7,12 @@ from dataclasses import replace
 
 import pytest
 
+from mpstui.control.protocol import absent_from
 from mpstui.core import condition
 from mpstui.core.model import Condition, ProcessKey
 from mpstui.operations.check import Refused, parse_uid
 from mpstui.operations.limits import memory_text, parse_memory, parse_percentage, parse_priority
-from mpstui.operations.registry import preview
+from mpstui.operations.registry import operation, preview
 from mpstui.operations.types import ExitStatus, Request
 
 from .fakes import GPU, OTHER_GPU, PIPE, client, node
@@ -224,3 +225,38 @@ def test_without_logs_it_is_said_that_nobody_knows_of_an_earlier_terminate(watch
 def test_below_a_gib_a_context_alone_may_be_too_much(limit: str, warned: bool) -> None:
     shown = preview(Request("set_pinned_mem_limit", PIPE, limit, 634, "0"), node())
     assert any("context" in warning for warning in shown.warnings) is warned
+
+
+@pytest.mark.parametrize(
+    ("request_", "command"),
+    [
+        (Request("terminate_client", PIPE, clients=(ProcessKey(643, 1),)), "terminate_client"),
+        (Request("terminate_and_kill", PIPE, clients=(ProcessKey(643, 1),)), "terminate_client"),
+        (Request("set_pinned_mem_limit", PIPE, "1G", 634, "0"), "set_default_device_pinned_mem_limit"),
+        (Request("set_client_priority", PIPE, "1"), "set_default_client_priority"),
+    ],
+)
+def test_what_the_driver_has_not_is_refused_with_that_reason_before_anything_is_sent(
+    request_: Request, command: str
+) -> None:
+    there = preview(request_, node(client(643)))
+    assert there.error is None
+    old = node(client(643), lacks=absent_from("470.256.02"), driver="470.256.02")
+    shown = preview(request_, old)
+    assert (shown.error, shown.error_status) == (
+        f"the command {command} is not in driver 470",
+        ExitStatus.REFUSED_BY_DAEMON,
+    )
+    why = operation(request_.action).unavailable(old, PIPE, request_.clients)
+    assert why == shown.error
+
+
+def test_what_every_driver_has_is_not_refused() -> None:
+    old = node(client(643), lacks=absent_from("470.256.02"), driver="470.256.02")
+    assert preview(set_threads("25"), old).error is None
+
+
+def test_devices_that_cannot_be_told_apart_are_said_to_be_so() -> None:
+    old = node(client(643), ordinals={}, lacks=absent_from("535.1"), driver="535.1")
+    shown = preview(Request("set_pinned_mem_limit", PIPE, "1G", None, "0"), old)
+    assert "device_query is not in driver 535" in (shown.error or "")
