@@ -63,7 +63,7 @@ def node(clients: tuple[Client, ...] | None = None, **changes) -> Snapshot:
         "legacy",
         "13000",
         False,
-        "ok",
+        condition.ok(),
         default_active_thread_percentage=100.0,
         default_client_priority=0,
         ordinals={"0": UUIDS[0], "1": UUIDS[1]},

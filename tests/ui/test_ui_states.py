@@ -88,7 +88,7 @@ async def test_a_daemon_that_is_not_well_is_explained_and_comes_back_by_itself(h
         assert "COMMAND" not in text
         if health == "held":
             assert "process 4242, user alice on pts/3" in text
-            assert "Ask alice to end it" in text
+            assert "Close that session, or end process 4242" in text
         if health == "blocked":
             assert "client 2028, user eve: julia --project run.jl" in text
         app.collector.push(one_daemon())
