@@ -83,9 +83,8 @@ def test_what_is_not_known_is_null() -> None:
     status = to_json(Snapshot(0.0, daemons=(Daemon(Path("/tmp/x")),)))
     (daemon,) = status["daemons"]
     unknown = DAEMON - {
-        "pipe_dir", "health", "default_pinned_mem_limits", "inherited_pinned_mem_limits", "servers", "watch",
-        "ordinals", "limits", "lacks",
-    "cause", "since", "freed_by", "ends",
+        "pipe_dir", "health", "cause", "default_pinned_mem_limits", "inherited_pinned_mem_limits", "servers", "watch",
+        "ordinals", "limits", "lacks", "ends",
     }  # fmt: skip
     assert {key for key, value in daemon.items() if value is None} == unknown
 
