@@ -10,8 +10,6 @@ from mpstui.core.text import UNKNOWN, path_text
 from mpstui.core.trust import ANOTHER_NAMESPACE, NOT_PROVED
 from mpstui.operations.types import ExitStatus, Preview, Request
 
-PRIORITIES = {0: "normal", 1: "below normal"}
-
 
 class Refused(Exception):
     """Why a request cannot be done as asked, and the exit status that says so."""

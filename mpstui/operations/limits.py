@@ -12,9 +12,17 @@ from mpstui.control.wire import Question
 from mpstui.core.cells import client_line
 from mpstui.core.model import Daemon, Device, Server, Snapshot
 from mpstui.core.partition import sm_share
-from mpstui.core.text import UNKNOWN, format_percentage, format_size, parse_size, same_limit, same_percentage
+from mpstui.core.text import (
+    PRIORITIES,
+    UNKNOWN,
+    format_percentage,
+    format_size,
+    parse_size,
+    same_limit,
+    same_percentage,
+)
 from mpstui.observe.poll import Need
-from mpstui.operations.check import PRIORITIES, Refused, find_server
+from mpstui.operations.check import Refused, find_server
 from mpstui.operations.operation import Operation, Work
 from mpstui.operations.types import STATUS, Argument, ExitStatus, Preview, Request, Result, Verb
 

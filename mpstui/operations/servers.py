@@ -10,7 +10,7 @@ from typing import Final
 
 from mpstui.control.answer import Outcome
 from mpstui.control.channel import patience
-from mpstui.core.cells import client_line
+from mpstui.core.cells import client_line, count
 from mpstui.core.model import Client, Daemon, ProcessKey, Server, Snapshot
 from mpstui.core.text import UNKNOWN
 from mpstui.observe.poll import Need
@@ -119,7 +119,7 @@ class ShutdownServer(Operation):
             why = f"server {server.pid} is starting, and the daemon shuts it down by force alone"
             raise Refused(why, ExitStatus.REFUSED_BY_DAEMON)
         number = len(server.clients) + server.clients_elsewhere
-        clients = _count(number, "client")
+        clients = count(number, "client")
         facts = [("server", f"{server.pid} of {server.user or UNKNOWN}")]
         warnings: tuple[str, ...] = ()
         if not number:
@@ -132,7 +132,7 @@ class ShutdownServer(Operation):
         facts.append(("then", _afterwards(daemon, server)))
         lines = [client_line(client) for client in server.clients]
         if server.clients_elsewhere:
-            lines.append(f"{_count(server.clients_elsewhere, 'client')} in PID namespaces that are not seen from here")
+            lines.append(f"{count(server.clients_elsewhere, 'client')} in PID namespaces that are not seen from here")
         hits, others = (tuple(lines), ()) if request.force else ((), tuple(lines))
         groups = (Others("Waits for", others),) if others else ()
         title = f"Shut down server {server.pid}"
@@ -178,7 +178,7 @@ class ShutdownServer(Operation):
             if pid not in listed.value:
                 return Result(work.request, ExitStatus.DONE, f"server {pid} has ended")
             if waits_for:
-                text = f"server {pid} was told to end, and waits for {_count(waits_for, 'client')}"
+                text = f"server {pid} was told to end, and waits for {count(waits_for, 'client')}"
                 detail = "it ends when they have ended; shut down by force it ends now, and their GPU work with it"
                 return Result(work.request, ExitStatus.REFUSED_BY_DAEMON, text, (detail,))
             if time.monotonic() > ends:
@@ -192,14 +192,10 @@ def _afterwards(daemon: Daemon, server: Server) -> str:
     """Who gets a server next."""
     waiting = [pending for pending in daemon.pending if pending.server_pid in {None, server.pid}]
     if waiting:
-        return f"{_count(len(waiting), 'client')} that wait{'s' if len(waiting) == 1 else ''} may get a server"
+        return f"{count(len(waiting), 'client')} that wait{'s' if len(waiting) == 1 else ''} may get a server"
     return "the daemon starts another one when a client comes"
 
 
 def _names(clients: Sequence[Client]) -> str:
     more = f" and {len(clients) - _NAMED} more" if len(clients) > _NAMED else ""
     return "; ".join(client_line(client) for client in clients[:_NAMED]) + more
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -8,7 +8,7 @@ from typing import Literal
 
 from mpstui.core.model import Client, Daemon, Device, Event, ProcessKey
 from mpstui.core.partition import sm_share
-from mpstui.core.text import UNKNOWN, format_percentage, format_size, printable
+from mpstui.core.text import PRIORITIES, UNKNOWN, format_percentage, format_size, printable
 from mpstui.observe.merge import (
     DEVICES_VARIABLE,
     MEMORY_VARIABLE,
@@ -23,7 +23,7 @@ from mpstui.observe.procfs import process_key, read_environment
 Limit = Literal["active_thread_percentage", "sm_count", "pinned_mem_limit", "client_priority"]
 NOT_SET = "not set"
 NO_LIMIT = "none"
-_PRIORITIES = {"0": "normal", "1": "below normal"}
+_PRIORITIES = {str(value): words for value, words in PRIORITIES.items()}
 
 
 @dataclass(frozen=True, slots=True)

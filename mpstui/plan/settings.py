@@ -10,12 +10,10 @@ from dataclasses import dataclass, replace
 
 from mpstui.core.model import Daemon, Server
 from mpstui.core.requests import Request
-from mpstui.core.text import UNKNOWN, format_percentage, format_size, path_text, same_limit, same_percentage
+from mpstui.core.text import PRIORITIES, UNKNOWN, format_percentage, format_size, path_text, same_limit, same_percentage
 from mpstui.plan.amounts import PlanError, limit_text
 from mpstui.plan.profile import DaemonProfile, Limits
 from mpstui.plan.types import Plan
-
-_PRIORITIES = {0: "normal", 1: "below normal"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,9 +132,9 @@ def _differences(daemon: Daemon, server: Server | None, wanted: Limits) -> list[
         add(
             "set_client_priority",
             "client priority",
-            _PRIORITIES[priority],
+            PRIORITIES[priority],
             str(priority),
-            UNKNOWN if present is None else _PRIORITIES.get(present, str(present)),
+            UNKNOWN if present is None else PRIORITIES.get(present, str(present)),
         )
     return found
 
