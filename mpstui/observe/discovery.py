@@ -79,6 +79,8 @@ def running_daemons() -> list[DaemonProcess]:
 
 def daemon_process(pid: int) -> DaemonProcess | None:
     """The daemon that this PID is, judged by its own command line; None for anything else, a zombie among it."""
+    if PROGRAM.encode() not in (read_proc(f"/proc/{pid}/cmdline", 1 << 16) or b""):
+        return None  # one of a node's hundreds of Python programs: nothing else of them is read
     try:
         stat = read_stat(pid)
     except HiddenProcessError:

@@ -374,3 +374,12 @@ def test_the_command_that_starts_a_daemon_is_one_for_a_shell():
 @pytest.mark.parametrize(("length", "state"), [(83, "absent"), (84, "unusable")])
 def test_a_pipe_directory_may_have_83_bytes(length: int, state: str) -> None:
     assert one(Path("/" + "d" * (length - 1))).state == state
+
+
+def test_of_any_other_program_no_more_than_its_command_line_is_read(monkeypatch):
+    """Counted: this very process is one of Python, as a daemon's stand-in could be."""
+    read = []
+    monkeypatch.setattr(discovery, "read_environment", read.append)
+    monkeypatch.setattr(discovery, "read_stat", read.append)
+    assert discovery.daemon_process(os.getpid()) is None
+    assert read == []
