@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from mpstui.control.channel import patience
+from mpstui.control.commandline import PROGRAM
 from mpstui.control.grammar import Clock
 from mpstui.core.model import Snapshot
 from mpstui.core.text import path_text, printable, unprintable
@@ -56,7 +57,6 @@ _TAIL: Final = 1 << 16
 _VERSION: Final = re.compile(rb"Binary version: (\d{1,9})")
 _VERSION_SECONDS: Final = 5.0
 _SERVER: Final = "nvidia-cuda-mps-server"
-_CONTROL: Final = "nvidia-cuda-mps-control"
 _COMM: Final = b"nvidia-cuda-mps"
 """The kernel cuts names at 15 bytes, so it is both the server's and the daemon's."""
 
@@ -114,7 +114,7 @@ def gather(snapshot: Snapshot, places: Sequence[Place], binary: Sequence[str]) -
 def _binary(command: Sequence[str]) -> BinaryFacts:
     path = shutil.which(command[0]) if command else None
     if path is None:
-        return BinaryFacts(None, trouble=f"{command[0] if command else _CONTROL} is not on PATH")
+        return BinaryFacts(None, trouble=f"{command[0] if command else PROGRAM} is not on PATH")
     shown = printable(command[-1] if len(command) > 1 else path)
     try:
         done = subprocess.run(
