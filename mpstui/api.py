@@ -211,15 +211,16 @@ class AsyncNode:
         return await self._reader().once(rates=True, need=STATUS)
 
     async def watch(self) -> AsyncGenerator[Snapshot, None]:
-        """A snapshot, and another one whenever the node has changed; only the latest to who is slow. A node on which
-        nothing changes is sent no command. Raises UnusableNode."""
+        """A snapshot once it was looked for daemons, and another one whenever the node has changed; only the latest to
+        who is slow. A node on which nothing changes is sent no command. Raises UnusableNode."""
         collector = self._make()
         changed = asyncio.Event()
         latest: list[Snapshot] = []
 
         def see(snapshot: Snapshot) -> None:
-            latest[:] = [snapshot]
-            changed.set()
+            if snapshot.looked:
+                latest[:] = [snapshot]
+                changed.set()
 
         collector.subscribe(see)
         self._closing.append(collector.stop)

@@ -46,6 +46,10 @@ class NoTurn(Exception):
         self.busy = busy
 
 
+class _BeingMade(NoTurn):
+    """Root makes the file at this moment, and has not given it to the daemon's user yet."""
+
+
 class Turn:
     """A daemon's turn, as long as it is held."""
 
@@ -101,7 +105,13 @@ async def turn(pipe_dir: Path, speaker: Speaker, wait: float | None = None) -> A
     """The daemon's turn, waited for ``wait`` seconds at most (``WAIT``). Raises NoTurn."""
     deadline = time.monotonic() + (WAIT if wait is None else wait)
     while True:
-        fd = _open(pipe_dir, speaker)
+        try:
+            fd = _open(pipe_dir, speaker)
+        except _BeingMade:
+            if time.monotonic() >= deadline:
+                raise
+            await asyncio.sleep(_LOOK)
+            continue
         try:
             await _lock(fd, deadline)
             # Whoever may write there may have put another file in its place meanwhile, which somebody else has locked.
@@ -165,13 +175,24 @@ def _open(pipe_dir: Path, speaker: Speaker) -> int:
         raise NoTurn(f"this daemon cannot be locked safely: {printable(error.args[0])}") from None
     except OSError as error:
         where = path_text(error.filename or pipe_dir, 160)
-        raise NoTurn(f"this daemon cannot be locked: {where}: {error.strerror}") from None
+        kind = _BeingMade if isinstance(error, PermissionError) and _is_being_made(pipe_dir, speaker) else NoTurn
+        raise kind(f"this daemon cannot be locked: {where}: {error.strerror}") from None
     try:
         _check(fd, path, user)
     except BaseException:
         os.close(fd)
         raise
     return fd
+
+
+def _is_being_made(pipe_dir: Path, speaker: Speaker) -> bool:
+    """Whether the file is root's and empty, though it is for another user: ``_open_in`` is between two of its lines."""
+    try:
+        path, user = place(pipe_dir, speaker)
+        found = os.lstat(path)
+    except OSError:
+        return False
+    return user != 0 and found.st_uid == 0 and stat.S_ISREG(found.st_mode) and not found.st_size
 
 
 def _open_in(folder: int, name: str, user: int) -> int:

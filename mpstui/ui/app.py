@@ -369,9 +369,9 @@ class MpsTuiApp(WritingApp[int]):
 
         After a key all cells are held against the whole screen; only those that differ are written.
         """
-        self._look_at_size()
-        if not self.screen_stack:
+        if leaving(self) or not self.screen_stack:
             return
+        self._look_at_size()
         screen = self.screen
         waits = self.unpainted(screen)
         if waits and self._unpainted is screen:

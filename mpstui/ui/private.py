@@ -209,7 +209,7 @@ class WritingApp(App[R]):
 
     def write_all(self, screen: Screen[Any]) -> None:
         """Have all of the screen laid out and written, at once where that can be had."""
-        if not screen.is_mounted:  # it has no widgets yet, and is written when it has
+        if not (screen.is_mounted and screen.is_running):  # it has no widgets yet, or none any more
             return
         self.refresh(layout=True)
         if self._can_write_all(screen):

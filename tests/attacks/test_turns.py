@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -99,6 +100,21 @@ def test_root_and_the_daemons_user_at_once(stranger: Stranger) -> None:
     ends = at_once(start)
     assert [status for status, _ in ends] == [0] * AT_ONCE, ends
     assert sum(said == "sent\n" for _, said in ends) == 1, ends
+
+
+def test_the_daemons_user_waits_until_root_has_given_the_file_away(stranger: Stranger) -> None:
+    """Root makes it, and gives it away a moment later: whoever comes between the two waits."""
+    lying_daemon(stranger, stranger.home / "p", clients=[])
+    path = stranger.home / "p" / turns.FILE
+    path.touch(0o600)
+    sends = stranger.start(stranger.interpreter, "-c", SEND, os.fspath(ROOT), os.fspath(stranger.home / "p"), "4711")
+    waits_in = Path(f"/proc/{sends.pid}/wchan")
+    end = time.monotonic() + 120
+    while sends.poll() is None and "poll" not in waits_in.read_text() and time.monotonic() < end:
+        os.sched_yield()  # it sleeps between two looks
+    assert sends.poll() is None, sends.communicate()
+    os.chown(path, stranger.uid, -1)
+    assert sends.communicate(timeout=120)[0] == "sent\n"
 
 
 async def test_whoever_waits_is_told_who_has_it_and_not_for_ever(node: SimNode) -> None:

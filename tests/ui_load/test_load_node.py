@@ -50,9 +50,15 @@ async def until(app: MpsTuiApp, condition: Callable[[], object]) -> None:
         await asyncio.sleep(0.02)
 
 
+def seen(app: MpsTuiApp) -> bool:
+    """Whether who takes keys is on the screen: what is typed before is dropped."""
+    return app.typeahead._left is not None and app.typeahead._shown == app.typeahead._place()
+
+
 async def test_from_the_key_to_the_last_process(app, node) -> None:
     async with app.run_test(size=SIZE) as pilot:
         await until(app, lambda: app.snapshot and app.snapshot.daemons and app.snapshot.daemons[0].health == "ok")
+        await until(app, lambda: "0 servers" in text_of(app) and seen(app))
         await pilot.press("L", "right", "enter")
         await until(app, lambda: app.load and [m.report.state for m in app.load.members] == ["running"] * 2)
         pids = [m.report.pid for m in app.load.members]
@@ -78,6 +84,7 @@ async def test_a_fault_in_a_private_daemon_stays_inside(app, node) -> None:
     status = innocent.status()
     async with app.run_test(size=SIZE) as pilot:
         await until(app, lambda: app.snapshot and app.snapshot.daemons and app.snapshot.daemons[0].servers)
+        await until(app, lambda: "1 server · 1 client" in text_of(app) and seen(app))
         await pilot.press("L", "left", "enter")
         await until(app, lambda: app.load and sum(m.report.state == "running" for m in app.load.members) == 4)
         private = app.load.private_dir
