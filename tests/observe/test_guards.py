@@ -63,10 +63,8 @@ def test_the_other_context_of_a_client_is_no_second_terminate() -> None:
     node = served(*once, "Client termination succeeded.")
     assert shot(node, "21:25:00")[1].health == "ok"
     assert client(node).terminate_requested
-    node = served(*once)
-    assert shot(node, "21:25:00")[1].blocked_by is None
-    node = served(*once, ask.format(1))
-    assert shot(node, "21:25:00")[1].blocked_by == ProcessKey(7)
+    assert served(*once).watch(PIPE).state.blocked_by is None
+    assert served(*once, ask.format(1)).watch(PIPE).state.blocked_by == 7
 
 
 def test_a_new_default_priority_reaches_the_servers_at_once() -> None:
