@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
-WORKERS ?= 5
+WORKERS ?= 7
 
 .PHONY: demo test lint unit newest setup screenshots clean
 

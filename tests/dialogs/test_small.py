@@ -46,7 +46,7 @@ async def test_a_dialog_comes_to_rest_at_every_size(name: str) -> None:
     host = Host(DIALOGS[name]())
     async with host.run_test(size=(100, 30)):
         screen = host.screen
-        for width in (1, 2, 5, 8, 9, 11):
+        for width in (1, 9):
             size = Size(width, 30)
             screen.post_message(events.Resize(size, size))
             for _ in range(ENOUGH):
