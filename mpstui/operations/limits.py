@@ -282,8 +282,14 @@ class SetPinnedMemLimit(Limit["int | None"]):
 
     def undo(self, request: Request, daemon: Daemon) -> Request | None:
         server = None if request.server_pid is None else daemon.find_server(request.server_pid)
+        of = server or daemon
         limits = server.pinned_mem_limits if server else daemon.default_pinned_mem_limits
-        before = limits.get(request.device or "")
+        try:
+            before = limits.get(device_ordinal(daemon, request.device))
+        except Refused:
+            return None
+        if before is None and not _limits_read(of):
+            return None
         return request._replace(value="none" if before is None else memory_text(before))
 
     def command(self, request: Request) -> str:
@@ -406,8 +412,13 @@ def device_ordinal(daemon: Daemon, device: str | None) -> str:
 
 def limit_words(limit: int | None, of: Server | Daemon) -> str:
     """A memory limit; "none" only where the limits have been read."""
+    return format_size(limit) if limit is not None or not _limits_read(of) else "none"
+
+
+def _limits_read(of: Server | Daemon) -> bool:
+    """Whether a device without a limit has none; the percentage is read along with them."""
     percentage = of.active_thread_percentage if isinstance(of, Server) else of.default_active_thread_percentage
-    return format_size(limit) if limit is not None or percentage is None else "none"
+    return percentage is not None
 
 
 def _share(value: float | None, devices: Sequence[Device]) -> str:
