@@ -109,7 +109,7 @@ def _request(operation: Operation, options: argparse.Namespace, snapshot: Snapsh
     if server is None or operation.danger is not Danger.HARM:
         return request._replace(pipe_dir=daemon.pipe_dir)
     hit = tuple(client.key for client in server.clients)
-    return request._replace(pipe_dir=daemon.pipe_dir, clients=hit, subject=server.key)
+    return request._replace(pipe_dir=daemon.pipe_dir, clients=hit, subject=server)
 
 
 def _client_of(pid: int, request: Request, snapshot: Snapshot) -> Request:

@@ -78,9 +78,9 @@ class StartServer(Operation):
 class ShutdownServer(Operation):
     """``shutdown_server``: without force it goes once its clients have gone, with it they lose their GPU work.
 
-    ``Request.subject``, where it is given, is the ProcessKey of the server that was named. Whom it hits has been named:
-    ``request.clients`` are those. One that has come since stops it, by the daemon's own
-    list (fact 10), right before the command.
+    ``Request.subject``, where it is given, is the Server that was named, and whom it hits has been named:
+    ``request.clients``, and as many in other PID namespaces as that Server had. By force one that has come since stops
+    it, by the daemon's own list (fact 10), right before the command.
     """
 
     id = "shutdown_server"
@@ -113,7 +113,7 @@ class ShutdownServer(Operation):
         if request.server_pid is None:
             raise Refused("choose a server first", ExitStatus.USAGE)
         server = find_server(daemon, request.server_pid)
-        if isinstance(request.subject, ProcessKey) and request.subject != server.key:
+        if isinstance(request.subject, Server) and request.subject.key != server.key:
             raise Refused(f"server {server.pid} is another one by now", ExitStatus.REFUSED_BY_SAFETY_RULE)
         if server.status == "INITIALIZING" and not request.force:
             why = f"server {server.pid} is starting, and the daemon shuts it down by force alone"
@@ -132,12 +132,13 @@ class ShutdownServer(Operation):
         facts.append(("then", _afterwards(daemon, server)))
         lines = [client_line(client) for client in server.clients]
         if server.clients_elsewhere:
-            lines.append(f"{count(server.clients_elsewhere, 'client')} in PID namespaces that are not seen from here")
+            lines.append(_elsewhere(server.clients_elsewhere))
         hits, others = (tuple(lines), ()) if request.force else ((), tuple(lines))
         groups = (Others("Waits for", others),) if others else ()
         title = f"Shut down server {server.pid}"
-        if request.clients and (fresh := [c for c in server.clients if c.key not in request.clients]):
-            error = f"clients have come since: {_names(fresh)}"
+        fresh = [client for client in server.clients if client.key not in request.clients] if request.clients else []
+        if fresh or (isinstance(request.subject, Server) and server.clients_elsewhere > _elsewhere_named(request)):
+            error = f"clients have come since: {_names(fresh) or _elsewhere(server.clients_elsewhere)}"
             rule = ExitStatus.REFUSED_BY_SAFETY_RULE
             return Preview(title, tuple(facts), (), hits, groups, warnings, error, rule)
         return Preview(title, tuple(facts), (), hits, groups, warnings)
@@ -156,9 +157,11 @@ class ShutdownServer(Operation):
                 request, f"who is on server {pid} is not known: {listed.message}", STATUS[listed.outcome]
             )
         named = {key.pid for key in request.clients}
-        fresh = [number for number in listed.value if number > 0 and number not in named]
+        fresh = [str(number) for number in listed.value if number > 0 and number not in named]
+        if (elsewhere := sum(number <= 0 for number in listed.value)) > _elsewhere_named(request):
+            fresh.append(_elsewhere(elsewhere))
         if request.force and fresh:
-            return refused_result(request, f"clients have come since: {', '.join(map(str, fresh))}", rule)
+            return refused_result(request, f"clients have come since: {', '.join(fresh)}", rule)
         work.progress(self.command(request))
         work.sent = await work.control.shutdown_server(pid, request.force)
         if not work.sent.ok:
@@ -194,6 +197,15 @@ def _afterwards(daemon: Daemon, server: Server) -> str:
     if waiting:
         return f"{count(len(waiting), 'client')} that wait{'s' if len(waiting) == 1 else ''} may get a server"
     return "the daemon starts another one when a client comes"
+
+
+def _elsewhere(number: int) -> str:
+    return f"{count(number, 'client')} in PID namespaces that are not seen from here"
+
+
+def _elsewhere_named(request: Request) -> int:
+    """How many clients of other PID namespaces were named: they have no number by which to know one of them again."""
+    return request.subject.clients_elsewhere if isinstance(request.subject, Server) else 0
 
 
 def _names(clients: Sequence[Client]) -> str:

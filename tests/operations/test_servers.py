@@ -15,7 +15,7 @@ from mpstui.operations.registry import OPERATIONS, VERBS, operation, preview
 from mpstui.operations.runner import Runner
 from mpstui.operations.types import Danger, ExitStatus, Request
 
-from .fakes import PIPE, FakeControl, FakeNode, client, node
+from .fakes import GPU, OTHER_GPU, PIPE, FakeControl, FakeNode, client, node
 
 KEY = ProcessKey(643, 1)
 
@@ -75,10 +75,11 @@ def test_one_that_is_starting_goes_by_force_alone() -> None:
 
 
 def test_a_server_that_has_the_number_by_now_is_another_one() -> None:
-    named = shut_down(KEY, force=True)._replace(subject=ProcessKey(634, 7))
+    server = node().daemons[0].servers[0]
+    named = shut_down(KEY, force=True)._replace(subject=replace(server, key=ProcessKey(634, 7)))
     shown = preview(named, node())
     assert (shown.error_status, shown.error) == (ExitStatus.REFUSED_BY_SAFETY_RULE, "server 634 is another one by now")
-    assert preview(named._replace(subject=ProcessKey(634, 1)), node()).error is None
+    assert preview(named._replace(subject=server), node()).error is None
 
 
 async def test_it_is_read_back_that_it_has_gone(tmp_path: Path) -> None:
@@ -120,6 +121,23 @@ async def test_a_client_that_only_the_daemon_knows_of_stops_it(tmp_path: Path) -
     fake = FakeNode(node(), FakeControl(listed=(643, 4711)))
     result = await execute(tmp_path, fake, shut_down(KEY, force=True))
     assert (result.status, result.message) == (ExitStatus.REFUSED_BY_SAFETY_RULE, "clients have come since: 4711")
+
+
+@pytest.mark.parametrize(("named", "status"), [(0, ExitStatus.REFUSED_BY_SAFETY_RULE), (1, ExitStatus.DONE)])
+async def test_a_client_of_another_pid_namespace_that_came_since_stops_it(
+    tmp_path: Path, named: int, status: ExitStatus
+) -> None:
+    """The daemon's list has a 0 for it: by the list, and by the snapshot."""
+    server = replace(node().daemons[0].servers[0], clients_elsewhere=named)
+    request = shut_down(KEY, force=True)._replace(subject=server)
+    fake = FakeNode(of_server(node(), clients_elsewhere=named), FakeControl(listed=(643, 0)))
+    result = await execute(tmp_path, fake, request)
+    assert result.status is status
+    if not named:
+        since = "clients have come since: 1 client in PID namespaces that are not seen from here"
+        assert result.message == since
+        assert preview(request, of_server(node(), clients_elsewhere=1)).error == since
+        assert not any("shutdown" in command for command in fake.control.sent)
 
 
 @pytest.mark.parametrize(
@@ -188,11 +206,13 @@ def test_in_the_words_of_the_daemon_and_of_the_command_line(request_: Request, c
         (Request("set_active_thread_percentage", PIPE, "25"), "100"),
         (Request("set_active_thread_percentage", PIPE, "25", 634), "100"),
         (Request("set_pinned_mem_limit", PIPE, "25G", 634, "0"), "none"),
+        (Request("set_pinned_mem_limit", PIPE, "25G", device="1"), "8G"),
+        (Request("set_pinned_mem_limit", PIPE, "25G", device=OTHER_GPU), "8G"),
         (Request("set_client_priority", PIPE, "1"), "0"),
     ],
 )
 def test_a_limit_is_taken_back_by_what_it_was(request_: Request, value: str) -> None:
-    undo = operation(request_.action).undo(request_, node().daemons[0])
+    undo = operation(request_.action).undo(request_, node(default_pinned_mem_limits={"1": 8 << 30}).daemons[0])
     assert undo == request_._replace(value=value)
 
 
@@ -200,4 +220,8 @@ def test_what_it_was_is_not_guessed() -> None:
     unread = node(default_active_thread_percentage=None, default_client_priority=None).daemons[0]
     for name in ("set_active_thread_percentage", "set_client_priority"):
         assert operation(name).undo(Request(name, PIPE, "1"), unread) is None
+    memory = operation("set_pinned_mem_limit")
+    for device in ("0", GPU, "7"):
+        assert memory.undo(Request(memory.id, PIPE, "25G", device=device), unread) is None
+    assert memory.undo(Request(memory.id, PIPE, "25G", device="7"), node().daemons[0]) is None
     assert operation("shutdown_server").undo(shut_down(), unread) is None

@@ -111,8 +111,7 @@ class HarmConfirm(ActionDialog):
         server = daemon.find_server(pid) if daemon and pid is not None else None
         force = bool(self._kinds & {"force"}) and self.query_one("#force", Chooser).chosen == _FORCE[1]
         clients = tuple(client.key for client in server.clients) if server else ()
-        key = server.key if server else None
-        return Request(self.action.id, self.pipe_dir, server_pid=pid, clients=clients, force=force, subject=key)
+        return Request(self.action.id, self.pipe_dir, server_pid=pid, clients=clients, force=force, subject=server)
 
     @on(Chooser.Changed)
     def _chosen_another(self) -> None:
