@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from mpstui.load.supervisor import Supervisor
     from mpstui.observe.sources import NodeSources
-    from mpstui.operations.load import Executes, OperatedLoad
+    from mpstui.operations.load import OperatedLoad
+    from mpstui.operations.operation import Executes
 
 
 class NodeLoad:

@@ -6,13 +6,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from mpstui.core.cells import client_line
 from mpstui.core.model import Client, Daemon, Snapshot
 from mpstui.core.text import path_text
 from mpstui.operations.limits import LIMITS
-from mpstui.operations.operation import Operation, Work
+from mpstui.operations.operation import Executes, Operation, Work
 from mpstui.operations.types import Argument, ExitStatus, Preview, Progress, Request, Result, Verb
 
 # Imported by what runs: the table of operations costs every command as little as it can.
@@ -89,12 +89,6 @@ def beside_words(beside: Beside, snapshot: Snapshot) -> tuple[str, tuple[str, ..
     return f"A percentage holds for all GPUs of the daemon: clients that start on {where} get it too ({who}).", tuple(
         client_line(client) for client in beside.clients
     )
-
-
-class Executes(Protocol):
-    """What is needed of the action layer: each request is validated, sent, read back and written to the audit log."""
-
-    async def execute(self, request: Request, snapshot: Snapshot, progress: Progress = ..., /) -> Result: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,7 @@ def preview_stop(snapshot: Snapshot, pipe_dir: Path, timeout: int | None, force:
     hits = tuple(client_line(client) for client in daemon.clients()) if daemon else ()
     error, status = None, ExitStatus.DONE
     try:
-        reachable_daemon(Request("start_server", pipe_dir), snapshot)
+        reachable_daemon(Request(StopDaemon.id, pipe_dir), snapshot)
     except Refused as refused:
         unanswering = refused.status is ExitStatus.NO_ANSWER and daemon is not None and daemon.key is not None
         if not (force and unanswering):

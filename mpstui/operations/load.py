@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from mpstui.core.cells import count
 from mpstui.core.model import ProcessKey, Snapshot
-from mpstui.operations.operation import Operation, Work
-from mpstui.operations.types import ExitStatus, Preview, Progress, Request, Result, Verb
+from mpstui.operations.operation import Executes, Operation, Work
+from mpstui.operations.types import ExitStatus, Preview, Request, Result, Verb
 
 # Imported by what runs a load: the table of operations costs every command as little as it can.
 if TYPE_CHECKING:
@@ -134,12 +134,6 @@ class Workers(Protocol):
     async def stop(self, workers: Iterable[int] | None = None) -> None: ...
 
     async def wait(self, workers: Iterable[int] | None = None) -> None: ...
-
-
-class Executes(Protocol):
-    """The runner."""
-
-    async def execute(self, request: Request, snapshot: Snapshot, progress: Progress = ..., /) -> Result: ...
 
 
 class OperatedLoad:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from mpstui.control.answer import Answer
 from mpstui.core.model import Daemon, ProcessKey, Snapshot
@@ -22,6 +22,12 @@ from mpstui.operations.types import Argument, Danger, ExitStatus, Preview, Progr
 if TYPE_CHECKING:
     from mpstui.control.mps import MpsControl
     from mpstui.operations.audit import AuditLog
+
+
+class Executes(Protocol):
+    """The runner: each request is checked, sent, read back and written to the audit log."""
+
+    async def execute(self, request: Request, snapshot: Snapshot, progress: Progress = ..., /) -> Result: ...
 
 
 @dataclass
@@ -41,7 +47,7 @@ class Work:
     progress: Progress
     newest: Callable[[], Daemon | None]
     find_speaker: Callable[[Path], Speaker]
-    runner: Any
+    runner: Executes
     """Carries out what is itself made of operations."""
     sent: Answer[Any] | None = None
     """The command that the audit line tells of, with its answer."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Protocol
 
-from mpstui.load.types import LoadSpec, WorkerReport
+from mpstui.operations.load import Workers
 
 
 class LoadUnavailable(Exception):
@@ -18,28 +17,11 @@ class LoadUnavailable(Exception):
         self.remedy = remedy
 
 
-class LoadSupervisor(Protocol):
-    """Starts workers, keeps their reports, leaves none behind; see ``mpstui.load.supervisor``."""
+class LoadSupervisor(Workers, Protocol):
+    """Workers, and what the panel tells of them besides."""
 
     trouble: str
     """What was wrong though it was started: that the audit line could not be written; empty where nothing was."""
-
-    @property
-    def workers(self) -> tuple[WorkerReport, ...]: ...
-
-    def subscribe(self, callback: Callable[[WorkerReport], None], /) -> Callable[[], None]: ...
-
-    async def start(self, spec: LoadSpec, contexts_in_use: int = 0) -> tuple[int, ...]: ...
-
-    async def set_share(self, worker: int, sms: int) -> None: ...
-
-    async def restart(
-        self, worker: int, percentage: float | None = None, pool: tuple[int, ...] | None = None
-    ) -> None: ...
-
-    def fault(self, worker: int) -> None: ...
-
-    async def stop(self, workers: Iterable[int] | None = None) -> None: ...
 
 
 class LoadBackend(Protocol):
