@@ -127,16 +127,37 @@ def memory_limit(
 # control.log: what the daemon did, and what it was asked to do by whom.
 
 
-_CONTROL_NOISE: Final = (
-    b"Accepting connection",
-    b"User did not send valid credentials",
-    b"To connect CUDA applications",
-    b"Try shutting down server",
-    b"Control will try shutting down server",
-    b"quit command issued",
-    b"Removed Shm file",
-)
+_CONTROL_PARTS: Final[Mapping[bytes, EventKind]] = {
+    b"Accepting connection": "client_admitted",
+    b"User did not send valid credentials": "client_admitted",
+    b"To connect CUDA applications": "daemon_started",
+    b"Try shutting down server": "server_shutdown_waiting",
+    b"Control will try shutting down server": "server_shutdown_waiting",
+    b"quit command issued": "command",
+    b"Removed Shm file": "server_exited",
+}
+"""How sentences begin that tell nothing of their own, with the event that each belongs to. Whoever connects, a session
+too, is accepted and asked for credentials first."""
+_CONTROL_NOISE: Final = tuple(_CONTROL_PARTS)
+_VERSION: Final = b"CUDA MPS Control binary version:"
 _STARTING_DAEMON: Final = b"Starting control daemon"
+_START: Final = b"Start"
+"""All that a daemon, or a server, of driver 460 says of its start."""
+_DAEMON_ERRORS: Final = (
+    b"Failed to create control pid file",
+    b"Cannot access CUDA_MPS_PIPE_DIRECTORY",
+    b"Warning: Failed writing log files",
+    b"An instance of this daemon is already running",
+    b"Only root user may enable -multiuser-server",
+)
+"""What a daemon says of its own set-up; where it runs in the foreground its log holds that too (fact 47)."""
+_CONNECTION_FAILED: Final[Mapping[bytes, str]] = {
+    b"Unable to accept connection": "the daemon could not accept a connection",
+    b"Unable to read new connection type information": "the daemon could not read what a new connection wants",
+}
+_DEBUGGEE: Final = re.compile(rb"NEW DEBUGGEE (\d{1,10}) from user (\d{1,10})")
+_CRASHED: Final = b"Server encountered a fatal exception"
+_TROUBLE: Final = (*_DAEMON_ERRORS, *_CONNECTION_FAILED, _CRASHED, b"NEW DEBUGGEE")
 _ENDS_PS: Final = (b"UI closed", b"Cmd:", b"Accepting connection", _STARTING_DAEMON)
 _MAY_END_PS: Final = re.compile(rb"\].(?:" + b"|".join(map(re.escape, _ENDS_PS)) + rb")")
 _NEW_CLIENT: Final = re.compile(rb"NEW CLIENT (\d{1,10}) from user (\d{1,10}): (.*)")
@@ -178,7 +199,18 @@ class ControlLines:
     an answer without such an end: it is then over after ``_ANSWERED`` seconds, or, in history, with the next daemon.
     """
 
-    __slots__ = ("_asked_at", "_command", "_owner", "_read_at", "_session", "_waiting", "clock", "unknown", "version")
+    __slots__ = (
+        "_asked_at",
+        "_command",
+        "_owner",
+        "_read_at",
+        "_session",
+        "_starting",
+        "_waiting",
+        "clock",
+        "unknown",
+        "version",
+    )
 
     def __init__(self) -> None:
         self.clock: Callable[[], float] | None = None
@@ -190,7 +222,20 @@ class ControlLines:
         self._asked_at = 0.0
         self._read_at = 0.0
         self._session = False
+        self._starting: int | None = None
         self._waiting: int | None = None
+
+    def part_of(self, text: bytes) -> EventKind | None:
+        """The kind of the event that a line belongs to which gave none; asked behind that line."""
+        if self._command is not None:
+            return "command"
+        if text.startswith(_VERSION):
+            return "daemon_started"
+        if _WAITING.match(text):
+            return "server_shutdown_waiting"
+        if found := _NEW_CLIENT.match(text):
+            return "client_admitted" if int(found[1]) == 0 else None
+        return next((kind for begin, kind in _CONTROL_PARTS.items() if text.startswith(begin)), None)
 
     def skips(self, raw: bytes, text: int) -> bool:
         """Whether the line, whose text begins at ``text``, changes nothing whatever its time and tag are."""
@@ -207,9 +252,10 @@ class ControlLines:
 
     def bare(self, raw: bytes) -> list[Event]:
         """A line without a time: always the rest of an answer or of a client's name, never an event of its own."""
-        if self._command is not None or self._session:
+        if self._command is not None or self._session or not raw.strip():
             return []
-        return [Event("unknown", detail=printable(raw), raw=printable(raw))] if raw.strip() else []
+        kind: EventKind = "daemon_error" if raw.startswith(_DAEMON_ERRORS) else "unknown"
+        return [Event(kind, detail=printable(raw), raw=printable(raw))]
 
     def feed(self, line: Line) -> list[Event]:
         command, text = self._command, line.text
@@ -235,9 +281,32 @@ class ControlLines:
             return events
         if found := _NOT_STARTED.match(text):
             return [failed_start(line, None, found[2], None if found[1] is None else int(found[1]))]
+        if own := self._trouble(line):
+            return [own]
         if command is not None and command.answer(text):
             return self._finish() if command.complete else []
         return self._daemon_line(line)
+
+    def _trouble(self, line: Line) -> Event | None:
+        """What the daemon says of itself, of a server that broke, or of who comes under a debugger."""
+        text = line.text
+        if not text.startswith(_TROUBLE):
+            return None
+        if text.startswith(_DAEMON_ERRORS):
+            return make_event(line, "daemon_error", raw_text(text))
+        for begin, detail in _CONNECTION_FAILED.items():
+            if text.startswith(begin):
+                return make_event(line, "connection_failed", detail)
+        if text.startswith(_CRASHED):
+            server, detail = self._starting, "met a fatal exception and shuts down"
+            if server is None:
+                return make_event(line, "server_error", f"a server {detail}")
+            return make_event(line, "server_failed", f"server {server} {detail}", server=server)
+        if found := _DEBUGGEE.match(text):
+            pid, uid = int(found[1]), int(found[2])
+            whose = "a process in another PID namespace" if pid == 0 else f"process {pid}"
+            return make_event(line, "debuggee", f"{whose} of user {uid} starts under a debugger", pid=pid, uid=uid)
+        return None
 
     def _ends_untrusted(self, line: Line) -> bool:
         text = line.text
@@ -292,20 +361,21 @@ class ControlLines:
             detail = f"server {server} is to shut down and waits for its clients"
             return [make_event(line, "server_shutdown_waiting", detail, server=server)]
         if found := _STARTING.match(text):
-            server, uid = int(found[1]), int(found[2])
+            server, uid = self._starting, _ = int(found[1]), int(found[2])
             detail = f"server {server} is starting for user {uid}"
             return [make_event(line, "server_starting", detail, server=server, uid=uid)]
         if found := _READY.match(text):
+            self._starting = None
             return [make_event(line, "server_ready", f"server {int(found[1])} is ready", server=int(found[1]))]
         if found := _EXITED.match(text):
-            server, self._waiting = int(found[1]), None
+            server, self._waiting, self._starting = int(found[1]), None, None
             detail = f"server {server} exited with status {found[2].decode()}"
             return [make_event(line, "server_exited", detail, server=server, values={"status": found[2].decode()})]
         if found := _FORCED.match(text):
             detail = f"server {int(found[1])} is being shut down by force"
             return [make_event(line, "server_shutdown_waiting", detail, server=int(found[1]), values={"force": "1"})]
-        if text.startswith(_STARTING_DAEMON):
-            self._waiting, self._command, self._session = None, None, False
+        if text.startswith(_STARTING_DAEMON) or text == _START:
+            self._waiting, self._starting, self._command, self._session = None, None, None, False
             self.unknown = line.pid, frozenset()
             place, _, name = raw_text(text.rpartition(b" ")[2]).rpartition("/")
             values = {"pipe_dir": place} if place and name == "control" else {}
@@ -317,12 +387,12 @@ class ControlLines:
                 f"{name} of the daemon's environment is not taken, the default holds: it should be between {allowed}"
             )
             return [make_event(line, "limit_ignored", detail, values={"variable": name})]
-        if text.startswith(b"CUDA MPS Control binary version:"):
+        if text.startswith(_VERSION):
             self.version = raw_text(text.partition(b":")[2].strip())
             return []
         if text.startswith(b"Exit with status"):
             return [make_event(line, "daemon_exited", f"control daemon {line.pid} exited", pid=line.pid)]
-        if self._session or self._command is not None:
+        if self._command is not None:
             return []  # the answer to a plain question
         return unknown(line)
 
@@ -459,24 +529,33 @@ _MEMORY: Final = re.compile(rb"Device pinned memory limit for device (\S{1,64}) 
 _PRIORITY: Final = re.compile(rb"Client Priority set to (\d{1,3})")
 _ACTIVE: Final = re.compile(rb"unable to shutdown due to (\d{1,10}) active")
 _STATUS: Final = re.compile(rb"with status (\d{1,6})")
+_OLD_CLIENT: Final = re.compile(rb"New client (\d{1,10}) connected")
+_OLD_CLIENT_GONE: Final = re.compile(rb"Client (\d{1,10}) disconnected")
+"""As in 2013."""
+_NO_SHM: Final = b"failed to create/open SHM segment"
 _LIMIT: Final = re.compile(rb"Maximum number of clients \((\d{1,6})\)")
-_SERVER_NOISE: Final = (
-    b"Using log directory",
-    b"Connecting to control",
-    b"Initializing server",
-    b"Creating server context",
-    b"Creating worker thread",
-    b"Created anonymous",
-    b"CUDA MPS Server for",
-    b"Display Driver version",
-    b"Received new client",
-    b"Received device query",
-    b"Server Priority set",
-    b"Server has been",
-    b"Server failed to",
-    b"Destroy server context",
-    b"Waiting for current",
-)
+_SERVER_PARTS: Final[Mapping[bytes, EventKind]] = {
+    b"Using log directory": "server_starting",
+    b"Connecting to control": "server_starting",
+    b"Initializing server": "server_starting",
+    b"Creating worker thread": "client_connected",
+    b"Created anonymous": "server_starting",
+    b"Created named": "server_starting",
+    b"CUDA MPS Server for": "server_starting",
+    b"Display Driver version": "server_starting",
+    b"Received new client request for": "client_connected",
+    b"Received device query": "command",
+    b"Receive command failed": "client_disconnected",
+    b"Server Priority set": "server_starting",
+    b"Server has been notified": "server_shutdown_waiting",
+    b"Server failed to rec": "client_disconnected",
+    b"Waiting for current": "server_shutdown_waiting",
+    b"Worker created": "client_request",
+    b"worker created": "client_request",
+    b"Server connecting to control": "server_starting",
+}
+"""How sentences begin that tell nothing of their own, with the event that each belongs to."""
+_SERVER_NOISE: Final = tuple(_SERVER_PARTS)
 _SERVER_NOISE_WORDS: Final = frozenset(noise.partition(b" ")[0] for noise in _SERVER_NOISE)
 _ID: Final = rb"([1-9][0-9]{0,9})"
 _USUAL: Final = (
@@ -490,7 +569,10 @@ _PASSED_OVER: Final = rb"\[[^\]\n]{29,61}\] (?:" + b"|".join(map(re.escape, _SER
 _TOLD: Final = re.compile(rb"^(" + _USUAL + rb"|(?!" + _PASSED_OVER + rb").+)", re.MULTILINE)
 """Every line of a block that :meth:`ServerLines.skips` does not skip, and perhaps a few that it does; of the four that
 nearly all of a busy log are made of, the parts."""
-_VOLTA: Final = b"Volta MPS: "
+_PREFIXES: Final = (b"Volta MPS", b"MPS ")
+_PREFIX: Final = re.compile(rb"(?:Volta )?MPS(?: Server)?: |MPS (?=Server connecting|Server is started)")
+"""What sentences of drivers before 535 carry in front."""
+_ON_SERVER_DEVICE: Final = re.compile(rb"(Creating|Destroy) server context on device (\d{1,4})")
 
 
 class _Fault:
@@ -541,12 +623,15 @@ def _whom(pids: list[int]) -> str:
 class ServerLines:
     """The state that reading server.log takes: the fault being told, the device of the next context, whom to end."""
 
-    __slots__ = ("_device", "_ending", "_fault", "_handlers", "_refused", "_waiting")
+    __slots__ = ("_destroyed", "_device", "_ending", "_fault", "_handlers", "_listing", "_refused", "_waiting")
 
     def __init__(self) -> None:
         self._device: dict[int, str] = {}
         self._ending: dict[int, tuple[int, int]] = {}
+        self._destroyed: set[tuple[int, str]] = set()
+        """Servers and their devices whose context was destroyed, as after a fault, and is made again when needed."""
         self._fault: _Fault | None = None
+        self._listing = False
         self._refused: int | None = None
         self._waiting: int | None = None
         self._handlers: dict[bytes, Callable[[Line, bytes], list[Event]]] = {
@@ -562,7 +647,12 @@ class ServerLines:
             b"All": self._group,
             b"The": self._group,
             b"Startup": self._startup,
+            b"Start": self._startup,
             b"Exiting": self._exiting,
+            b"Received": self._request,
+            b"New": self._new,
+            b"Creating": self._context,
+            b"Destroy": self._context,
         }
 
     def skips(self, raw: bytes, text: int) -> bool:
@@ -572,6 +662,23 @@ class ServerLines:
     def bare(self, raw: bytes) -> list[Event]:
         """A line without a time."""
         return [Event("unknown", detail=raw_text(raw), raw=raw_text(raw))] if raw.strip() else []
+
+    def part_of(self, text: bytes) -> EventKind | None:
+        """The kind of the event that a line belongs to which gave none; asked behind that line."""
+        text = _bare_text(text)
+        if self._fault is not None:
+            return "fatal_fault"
+        if self._listing:
+            return "context_inactive"
+        if _ON_SERVER_DEVICE.match(text):
+            return "server_starting"
+        if text.startswith(b"Device ") or text.endswith(b" connected"):
+            return "context_active"
+        if _ACTIVE.search(text):
+            return "server_shutdown_waiting"
+        if text.startswith(b"Failed to accept client"):
+            return "client_refused"
+        return next((kind for begin, kind in _SERVER_PARTS.items() if text.startswith(begin)), None)
 
     @property
     def gathers(self) -> bool:
@@ -583,9 +690,7 @@ class ServerLines:
         return [fault.event()] if fault else []
 
     def feed(self, line: Line) -> list[Event]:
-        text = line.text
-        if text.startswith(_VOLTA):
-            text = text[len(_VOLTA) :]
+        text = _bare_text(line.text)
         word = text.partition(b" ")[0]
         if not text or (word in _SERVER_NOISE_WORDS and text.startswith(_SERVER_NOISE)):
             return []
@@ -593,6 +698,10 @@ class ServerLines:
             if self._gather(line, text):
                 return []
             return [*self.flush(), *self.feed(line)]
+        if self._listing:
+            if text.strip().isdigit():
+                return []
+            self._listing = False
         handler = self._handlers.get(word)
         return handler(line, text) if handler else unknown(line, line.pid)
 
@@ -665,16 +774,54 @@ class ServerLines:
             return [make_event(line, "limit_set", detail, server=server, values=values)]
         elif text.startswith(b"Client disconnected"):
             return [make_event(line, "context_closed", f"a client of server {server} closed a context", server=server)]
+        elif text == b"Client process disconnected":
+            detail = f"a client of server {server} disconnected"
+            return [make_event(line, "client_disconnected", detail, server=server)]
+        elif found := _OLD_CLIENT_GONE.match(text):
+            return [self._gone(line, int(found[1]))]
         return unknown(line, server)
+
+    def _request(self, line: Line, text: bytes) -> list[Event]:
+        """Up to 550 nothing says who asks, nor whether it is for a process or for a context of one."""
+        if text != b"Received new client request":
+            return unknown(line, line.pid)
+        detail = f"a client asks server {line.pid} for a connection"
+        return [make_event(line, "client_request", detail, server=line.pid)]
+
+    def _new(self, line: Line, text: bytes) -> list[Event]:
+        found = _OLD_CLIENT.match(text)
+        if not found:
+            return unknown(line, line.pid)
+        pid = int(found[1])
+        return [make_event(line, "client_connected", f"client {pid} connected", server=line.pid, pid=pid)]
+
+    def _context(self, line: Line, text: bytes) -> list[Event]:
+        """The server's own context on a device: destroyed when the last client that a fault has hit there ends."""
+        server, found = line.pid, _ON_SERVER_DEVICE.match(text)
+        if not found:
+            return unknown(line, server)
+        device = found[2].decode()
+        if found[1] == b"Destroy":
+            self._destroyed.add((server, device))
+            what, detail = "destroyed", f"server {server} destroyed its context on device {device}"
+        elif (server, device) in self._destroyed:
+            self._destroyed.discard((server, device))
+            what, detail = "created", f"server {server} created its context on device {device} again"
+        else:
+            return []  # a server that starts
+        return [make_event(line, "server_context", detail, server=server, devices=(device,), values={"what": what})]
 
     def _gone(self, line: Line, pid: int) -> Event:
         return make_event(line, "client_disconnected", f"client {pid} disconnected", server=line.pid, pid=pid)
 
     def _status(self, line: Line, text: bytes) -> list[Event]:
         found = _CLIENT_CONTEXT.search(text)
-        if not found or not text.endswith(b" is ACTIVE"):
+        if not found or not text.endswith((b" is ACTIVE", b" is INACTIVE")):
             return unknown(line, line.pid)
         pid, context = int(found[1]), int(found[2])
+        if text.endswith(b" is INACTIVE"):
+            detail = f"context {context} of client {pid} became INACTIVE"
+            return [make_event(line, "context_inactive", detail, server=line.pid, pid=pid, context=context)]
         uuid = self._device.get(line.pid)
         detail, devices = _opened(pid, context, uuid)
         return [make_event(line, "context_active", detail, server=line.pid, pid=pid, context=context, devices=devices)]
@@ -699,6 +846,10 @@ class ServerLines:
     def _ask(self, line: Line, text: bytes) -> list[Event]:
         if found := NOT_STARTED.match(text):
             return [failed_start(line, line.pid, found[1])]
+        if text.startswith(b"MPS is only supported"):
+            return [failed_start(line, line.pid, text)]
+        if _NO_SHM in text:
+            return [self._no_shm(line)]
         found = _CLIENT_CONTEXT.search(text)
         if not found or not text.startswith(b"MPS server requesting client"):
             return unknown(line, line.pid)
@@ -707,9 +858,18 @@ class ServerLines:
         detail = f"client {pid} is asked to end"
         return [make_event(line, "terminate_requested", detail, server=line.pid, pid=pid, context=context)]
 
+    def _no_shm(self, line: Line) -> Event:
+        detail = (
+            f"server {line.pid} could not make or open shared memory: it has probably used up its open files "
+            "(ulimit -n: 16384 or more)"
+        )
+        return make_event(line, "server_error", detail, server=line.pid)
+
     def _server(self, line: Line, text: bytes) -> list[Event]:
         server = line.pid
-        if text.startswith(b"Server has started"):
+        if _NO_SHM in text:
+            return [self._no_shm(line)]
+        if text.startswith((b"Server has started", b"Server is started")):
             return [make_event(line, "server_ready", f"server {server} is ready", server=server)]
         if text.startswith(b"Server is handling a fatal"):
             self._fault = _Fault(line)
@@ -751,19 +911,24 @@ class ServerLines:
         return [make_event(line, "client_refused", detail, server=server, pid=pid, values=values)]
 
     def _startup(self, line: Line, text: bytes) -> list[Event]:
+        if text not in {b"Startup", b"Start"}:
+            return unknown(line, line.pid)
         self._waiting = None
+        self._destroyed = {(server, device) for server, device in self._destroyed if server != line.pid}
         self._device.pop(line.pid, None)
         self._ending.pop(line.pid, None)
         return [make_event(line, "server_starting", f"server {line.pid} is starting", server=line.pid)]
 
     def _exiting(self, line: Line, text: bytes) -> list[Event]:
         self._waiting = None
+        self._destroyed = {(server, device) for server, device in self._destroyed if server != line.pid}
         return [make_event(line, "server_exited", f"server {line.pid} exited", server=line.pid)]
 
     def _group(self, line: Line, text: bytes) -> list[Event]:
         """A list without a word of a fault before it is none: in 2022 a terminate_client made such lists too."""
         if b"torn down" not in text:
-            return [] if text.startswith(b"The following devices") else unknown(line, line.pid)
+            self._listing = text.startswith(b"The following")
+            return [] if self._listing else unknown(line, line.pid)
         self._fault = _Fault(line)
         self._gather(line, text)
         return []
@@ -807,6 +972,13 @@ class ServerLines:
             fault.listing = fault.clients
             return True
         return b"torn down" in text or b"reset" in text
+
+
+def _bare_text(text: bytes) -> bytes:
+    """The sentence without what older drivers put in front of it."""
+    if text.startswith(_PREFIXES) and (found := _PREFIX.match(text)):
+        return text[found.end() :]
+    return text
 
 
 def _opened(pid: int, context: int, uuid: str | None) -> tuple[str, tuple[str, ...]]:
@@ -877,6 +1049,12 @@ class LogParser:
             return self._control.feed(line) if line else self._control.bare(raw)
         assert self._server is not None  # noqa: S101 - one of the two is there, by construction
         return self._server.feed(line) if line else self._server.bare(raw)
+
+    def part_of(self, raw: bytes) -> EventKind | None:
+        """The kind of the event that ``raw``, just fed without completing one, belongs to: it is of the answer to a
+        command, of a fault, or a sentence that tells nothing of its own. None where nothing is known of it."""
+        text = raw[raw.find(b"] ", 30, 64) + 2 :]
+        return (self._control or self._server).part_of(text)  # type: ignore[union-attr]
 
     def feed_all(self, block: bytes) -> Iterator[Event]:
         """Events of a block of whole lines, each with its line break: what :meth:`feed` tells of one after the other,

@@ -44,6 +44,7 @@ MEMBERSHIP: Final[frozenset[EventKind]] = frozenset(
         "server_ready",
         "server_exited",
         "server_failed",
+        "client_request",
         "client_connected",
         "context_active",
         "context_closed",
@@ -55,7 +56,8 @@ MEMBERSHIP: Final[frozenset[EventKind]] = frozenset(
         "server_recovered",
     )
 )
-"""What the logs may tell after which the daemon is asked who is there. Questions and sessions are not among it:
+"""What the logs may tell after which the daemon is asked who is there; up to driver 550 they do not say who asks for a
+connection. Questions and sessions are not among it:
 mpstui's own are in control.log too (fact 8)."""
 MOVES: Final[frozenset[EventKind]] = frozenset(
     ("client_connected", "context_active", "context_closed", "client_disconnected")

@@ -16,13 +16,17 @@ from mpstui.ui.panel import Panel
 _COMMAND: Final = 20
 """Characters of a command in a line: what happened comes behind it."""
 HIDDEN: Final[frozenset[EventKind]] = frozenset(
-    {"command", "session_opened", "session_closed", "client_admitted", "unknown"}
+    {"command", "session_opened", "session_closed", "client_admitted", "client_request", "unknown"}
 )
 """Noise: every look at the daemon, ours or another monitor's, writes these (fact 8)."""
 _SEVERITY: Final[Mapping[EventKind, Severity]] = {
     "daemon_exited": "error",
     "server_exited": "warning",
     "server_failed": "error",
+    "server_error": "error",
+    "daemon_error": "error",
+    "connection_failed": "warning",
+    "debuggee": "warning",
     "limit_ignored": "warning",
     "server_shutdown_waiting": "warning",
     "client_pending": "warning",
