@@ -25,6 +25,8 @@ TERM_SECONDS: Final = 10.0
 GRACE: Final = 30.0
 LEFT_SECONDS: Final = 0.5
 """What descendants have for ending after the program itself."""
+DRAIN_SECONDS: Final = 10.0
+"""What the end of the output has to come in: something that this process could not adopt may hold it open."""
 _REPORT_SECONDS: Final = 0.5
 _TAIL: Final = 2000
 
@@ -46,11 +48,9 @@ class Runner:
         started = time.monotonic()
         process = self._start(order.command)
         self.channel.say("running", time=started, pids=[process.pid])
-        threads = [threading.Thread(target=self._wait, args=(process,), daemon=True)]
-        if process.stdout is not None:
-            threads.append(threading.Thread(target=self._drain, args=(process.stdout,), daemon=True))
-        for thread in threads:
-            thread.start()
+        threading.Thread(target=self._wait, args=(process,), daemon=True).start()
+        drain = threading.Thread(target=self._drain, args=(process.stdout,), daemon=True)
+        drain.start()
         stopped = False
         while self.ended_at is None:
             left = _REPORT_SECONDS if order.seconds is None else started + order.seconds - time.monotonic()
@@ -75,6 +75,8 @@ class Runner:
                     kind="command",
                 )
             )
+        # All that could write has ended; what it wrote may still be unread on a busy machine.
+        drain.join(DRAIN_SECONDS)
         if process.returncode and not stopped:
             self.channel.fail(self._failure(process.returncode))
         if stopped:
@@ -106,10 +108,10 @@ class Runner:
         self.ended_at = time.monotonic()
         self.channel.poke()
 
-    def _drain(self, output: IO[bytes]) -> None:
+    def _drain(self, output: IO[bytes] | None) -> None:
         """Keep the last words: a full disk or a pipe that nobody reads must not stop the program."""
         with contextlib.suppress(OSError, ValueError):
-            while chunk := os.read(output.fileno(), 1 << 16):
+            while output is not None and (chunk := os.read(output.fileno(), 1 << 16)):
                 self.tail = (self.tail + chunk)[-_TAIL:]
 
     def _report(self, now: float, elapsed: float, main: int) -> None:

@@ -6,20 +6,52 @@ import asyncio
 import os
 import signal
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from mpstui.control.channel import ControlChannel
 from mpstui.control.mps import MpsControl
 from mpstui.load.client import NO_DAEMON_DIRECTORY, client_environment
+from mpstui.load.runner import Runner
 from mpstui.load.supervisor import Supervisor, even_levels, memory_of, shorten
-from mpstui.load.types import LoadSpec, WorkerReport
+from mpstui.load.types import LoadSpec, WorkerError, WorkerReport
 from mpstui.observe.sources import NvmlSample
 from mpstui.sim import SimNode, SimNvml, control_binary
 
 from .conftest import gone, until
+
+
+class Told:
+    """A worker's channel that keeps what it is told."""
+
+    stopping = False
+
+    def __init__(self, command: tuple[str, ...]) -> None:
+        self.order = SimpleNamespace(command=command, seconds=None)
+        self.failed: list[WorkerError] = []
+        self.poked = threading.Event()
+
+    def say(self, kind: str, **fields: object) -> None:
+        pass
+
+    def wait_for_go(self) -> bool:
+        return True
+
+    def poke(self) -> None:
+        self.poked.set()
+
+    def wait(self, seconds: float) -> None:
+        self.poked.wait(seconds)
+
+    def fail(self, error: WorkerError) -> None:
+        self.failed.append(error)
+
+    def end(self, **fields: object) -> None:
+        pass
 
 
 def states(reports: tuple[WorkerReport, ...]) -> list[str]:
@@ -186,6 +218,28 @@ async def test_a_worker_that_cannot_be_started_and_one_that_talks_nonsense() -> 
     assert error is not None
     assert "oh" in error.text
     assert "\x1b" not in error.text
+
+
+def test_last_words_that_are_read_after_the_end_are_told_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = Told(("sh", "-c", "echo last words; exit 3"))
+    awaited = threading.Event()
+
+    class Late(threading.Thread):
+        """Reads no sooner than somebody waits for it."""
+
+        def run(self) -> None:
+            if self._target.__name__ == "_drain":  # type: ignore[attr-defined]
+                awaited.wait()
+            super().run()
+
+        def join(self, timeout: float | None = None) -> None:
+            awaited.set()
+            super().join(timeout)
+
+    monkeypatch.setattr("mpstui.load.runner.threading", SimpleNamespace(Thread=Late))
+    Runner(told).run()  # type: ignore[arg-type]
+    awaited.set()
+    assert [error.text for error in told.failed] == ["the command ended with exit status 3: last words"]
 
 
 @pytest.mark.parametrize(
