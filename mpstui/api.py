@@ -400,24 +400,33 @@ class Node:
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         """As ``asyncio.run``: Ctrl-C ends the work, which then says how far it came, before it is raised."""
-        task, pressed = self._loop.create_task(work), 0
+        task: asyncio.Task[T] | None = None
+        pressed = 0
 
         def interrupt() -> None:
             nonlocal pressed
             pressed += 1
             if pressed > 1:
                 raise KeyboardInterrupt
-            task.cancel()
+            if task is not None:
+                task.cancel()
 
         ours = threading.current_thread() is threading.main_thread()
         ours = ours and signal.getsignal(signal.SIGINT) is signal.default_int_handler
-        if ours:
-            self._loop.add_signal_handler(signal.SIGINT, interrupt)
         try:
+            task = self._loop.create_task(work)
+            if ours:
+                self._loop.add_signal_handler(signal.SIGINT, interrupt)
             return self._loop.run_until_complete(task)
         except asyncio.CancelledError:
             if pressed:
                 raise KeyboardInterrupt from None
+            raise
+        except KeyboardInterrupt:
+            # Pressed before our handler was there, or twice: nothing stays half done in a loop that stands.
+            if task is not None and not task.done():
+                task.cancel()
+                self._loop.run_until_complete(asyncio.wait({task}))
             raise
         finally:
             if ours:

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import aclosing, closing
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -216,6 +217,22 @@ def test_a_demo_ends_with_its_block() -> None:
     with mpstui.api.open(demo=True) as node:
         place = node.snapshot().daemons[0].pipe_dir
         assert place.exists()
+    assert not place.exists()
+
+
+def test_ctrl_c_before_it_is_listened_for_leaves_nothing_half_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    with mpstui.api.open(demo=True) as node:
+        place = node.snapshot().daemons[0].pipe_dir
+        stream = node.watch()
+        next(stream)
+        with monkeypatch.context() as patched:
+            patched.setattr(signal, "getsignal", lambda number: signal.default_int_handler)
+            patched.setattr(node._loop, "add_signal_handler", Mock(side_effect=KeyboardInterrupt))
+            with pytest.raises(KeyboardInterrupt):
+                node.snapshot()
+            with pytest.raises(KeyboardInterrupt):
+                next(stream)
+        assert not asyncio.all_tasks(node._loop)
     assert not place.exists()
 
 
