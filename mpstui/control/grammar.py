@@ -88,8 +88,17 @@ def make_event(
     return Event(kind, line.time, None, server, pid, context, devices, detail, raw_text(line.raw), uid, values)
 
 
+_EVICTED: Final = re.compile(rb"\bevict", re.IGNORECASE)
+_OF_CLIENT: Final = re.compile(rb"(?:PID:? |client )(\d{1,10})\b", re.IGNORECASE)
+
+
 def unknown(line: Line, server: int | None = None) -> list[Event]:
-    """A line that nobody has seen before: shown as it is, never dropped."""
+    """A line that nobody has seen before: shown as it is, never dropped. One that tells of an eviction, which no
+    recording has, is told as the claim that it is: the client gets error 810 then too."""
+    if _EVICTED.search(line.text):
+        found = _OF_CLIENT.search(line.text)
+        pid = None if found is None else int(found[1])
+        return [make_event(line, "client_evicted", raw_text(line.text), server=server, pid=pid)]
     return [make_event(line, "unknown", raw_text(line.text), server=server)]
 
 

@@ -45,6 +45,7 @@ EventKind = Literal[
     "client_pending",
     "client_admitted",
     "client_refused",
+    "client_evicted",
     "debuggee",
     "connection_failed",
     "daemon_error",

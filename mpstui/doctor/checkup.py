@@ -31,7 +31,15 @@ from mpstui.doctor.types import (
 )
 from mpstui.observe.discovery import Place, running_daemons
 from mpstui.observe.logs import Owners, UnreadableLogError, is_there, open_log
-from mpstui.observe.procfs import HiddenProcessError, read_arguments, read_environment, read_proc, read_stat
+from mpstui.observe.procfs import (
+    HiddenProcessError,
+    read_arguments,
+    read_cgroup_memory,
+    read_environment,
+    read_proc,
+    read_stat,
+)
+from mpstui.plan.chain import environment_of_client
 
 CHECKS: Final[tuple[Callable[[Facts], Iterator[Finding]], ...]] = (
     setup.driver,
@@ -49,6 +57,9 @@ CHECKS: Final[tuple[Callable[[Facts], Iterator[Finding]], ...]] = (
     sharing.memory_limits,
     sharing.percentages,
     sharing.one_daemon_a_device,
+    sharing.variables,
+    sharing.cgroup_memory,
+    sharing.parts_of_devices,
     setup.stray_processes,
 )
 _RANK: Final[Mapping[Verdict, int]] = {"ok": 0, "unknown": 1, "warning": 2, "error": 3}
@@ -91,7 +102,7 @@ def gather(snapshot: Snapshot, places: Sequence[Place], binary: Sequence[str]) -
 
     Runs ``binary -v`` under a deadline of 5 s. Takes some milliseconds otherwise; it may block on a slow file system.
     """
-    clients = [client.pid for daemon in snapshot.daemons for client in daemon.clients()]
+    clients = [client for daemon in snapshot.daemons for client in daemon.clients() if client.local]
     return Facts(
         snapshot=snapshot,
         binary=_binary(binary),
@@ -105,7 +116,8 @@ def gather(snapshot: Snapshot, places: Sequence[Place], binary: Sequence[str]) -
             if name == "control.log" or not is_there(log_dir / "control.log") or is_there(log_dir / name)
         ),
         processes=tuple(_processes(snapshot)),
-        client_environments={pid: read_environment(pid) for pid in clients},
+        client_environments={client.pid: environment_of_client(client.key) for client in clients},
+        cgroup_memory={client.pid: found for client in clients if (found := read_cgroup_memory(client.pid))},
         strays=tuple(_strays()),
         shm=_shm(),
     )

@@ -7,12 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from mpstui.core.model import Daemon, Device, Problem, Snapshot
-from mpstui.core.text import format_size, printable
+from mpstui.core.text import client_pids, format_size, printable
 from mpstui.core.trust import is_lying
 from mpstui.doctor.types import Facts, Finding, Verdict, subject_of
 from mpstui.history.when import local_text
 from mpstui.observe.merge import DEVICES_VARIABLE, own_numbers
 from mpstui.observe.problems import shared_devices
+from mpstui.plan.variables import Variable, variables_of
 
 _CONTEXT: Final = 600 << 20
 """A context on all SMs of an H100 took 520 MiB (fact 23) and counts against the limit (fact 25)."""
@@ -222,6 +223,75 @@ def percentages(facts: Facts) -> Iterator[Finding]:
             yield Finding("percentages", "warning", subject, text, remedy)
         else:
             yield Finding("percentages", "ok", subject, text)
+
+
+def variables(facts: Facts) -> Iterator[Finding]:
+    """The variables of MPS that clients and daemons were started with: a claim of theirs, which explains much."""
+    told: dict[str, list[int]] = {}
+    hidden: list[int] = []
+    for daemon in facts.snapshot.daemons:
+        own = next((p.environment for p in facts.processes if p.pid == daemon.pid), None)
+        if own is not None:
+            found, _ = variables_of(own, daemon.ordinals)
+            yield from (_of_variable(f"daemon {daemon.pid}", each) for each in found if not each.does)
+        for client in daemon.clients():
+            environment = facts.client_environments.get(client.pid) if client.local else None
+            if environment is None:
+                hidden.append(client.pid)
+                continue
+            found, more = variables_of(environment, daemon.ordinals, client.active_thread_percentage)
+            yield from (_of_variable(f"client {client.pid}", each) for each in found if each.trouble)
+            names = [f"{each.name}={each.value} ({each.does})" for each in found if each.does and not each.trouble]
+            names += [f"{more} more"] if more else []
+            told.setdefault("; ".join(names), []).append(client.pid)
+    for text, pids in told.items():
+        said = f"started with {text}" if text else "started without a variable of MPS"
+        yield Finding("variables", "ok", client_pids(pids), said)
+    if hidden:
+        text = "what they were started with may not be read"
+        yield Finding("variables", "unknown", client_pids(hidden), text, "Run mpstui as root, on the node itself.")
+
+
+def _of_variable(subject: str, variable: Variable) -> Finding:
+    text = f"started with {variable.name}={variable.value}: {variable.trouble}"
+    return Finding("variables", "warning", subject, text, variable.remedy)
+
+
+def cgroup_memory(facts: Facts) -> Iterator[Finding]:
+    """Limits of device memory that a cgroup sets, beside those of MPS; they are named, and nothing is done by them."""
+    told: dict[str, list[int]] = {}
+    for pid, limits in facts.cgroup_memory.items():
+        for limit in limits:
+            parts = [f"at most {format_size(limit.most)}"] if limit.most is not None else []
+            parts += [f"{format_size(limit.least)} kept for it"] if limit.least else []
+            if parts:
+                told.setdefault(f"{limit.region}: {', '.join(parts)}, by cgroup {limit.cgroup}", []).append(pid)
+    for text, pids in told.items():
+        text += "; a client that it evicts gets error 810, as after terminate_client"
+        yield Finding("cgroup_memory", "ok", client_pids(pids), text)
+
+
+def parts_of_devices(facts: Facts) -> Iterator[Finding]:
+    """Devices of a daemon that NVML does not list: a GPU in parts (MIG, locality domains), or one that is hidden."""
+    known = {device.uuid for device in facts.snapshot.devices}
+    if not known:
+        return
+    for daemon in facts.snapshot.daemons:
+        others = [(number, uuid) for number, uuid in daemon.ordinals.items() if uuid not in known]
+        if not others:
+            continue
+        shown = ", ".join(f"{printable(number, 8)} ({printable(uuid, 48)})" for number, uuid in others[:8])
+        plural = len(others) != 1
+        if all(uuid.startswith("MIG-") for _, uuid in others):
+            text = f"its device{'s' if plural else ''} {shown} {'are MIG instances' if plural else 'is a MIG instance'}"
+            yield Finding("parts", "ok", f"daemon {daemon.pid}", text)
+            continue
+        text = f"NVML does not list its device{'s' if plural else ''} {shown}"
+        if any("-mlopart" in e.values.get("command", "") for e in facts.snapshot.events if e.kind == "command"):
+            yield Finding("parts", "ok", f"daemon {daemon.pid}", f"{text}: parts of a GPU by locality (-mlopart)")
+            continue
+        text += ": parts of a GPU by locality, or a GPU that is hidden here; readings of the whole GPU are not theirs"
+        yield Finding("parts", "unknown", f"daemon {daemon.pid}", text)
 
 
 def one_daemon_a_device(facts: Facts) -> Iterator[Finding]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from mpstui.core.model import Device, Snapshot
+from mpstui.observe.procfs import CgroupMemory
 
 SHM: Final = "/dev/shm"  # noqa: S108 - the kernel's name for it
 Verdict = Literal["ok", "warning", "error", "unknown"]
@@ -120,5 +121,7 @@ class Facts:
     logs: tuple[LogFacts, ...] = ()
     processes: tuple[ProcessLimits, ...] = ()
     client_environments: Mapping[int, Mapping[str, str] | None] = field(default_factory=dict)
+    cgroup_memory: Mapping[int, tuple[CgroupMemory, ...]] = field(default_factory=dict)
+    """By client, where a cgroup limits its device memory."""
     strays: tuple[Stray, ...] = ()
     shm: ShmFacts = field(default_factory=lambda: ShmFacts(False))

@@ -37,7 +37,10 @@ _WORDS: Final[dict[int, tuple[str, str]]] = {
     807: ("the MPS server takes no clients now", "after a fault every affected client has to end first"),
     808: ("the MPS server has as many clients as it takes", "end some clients"),
     809: ("the MPS server has as many connections as it takes", "end some clients"),
-    810: ("the client was terminated through MPS", "nothing is wrong: somebody asked for it"),
+    810: (
+        "the client was terminated through MPS: by terminate_client, or evicted by a memory limit of its cgroup",
+        "control.log has the command where somebody asked for it (mpstui events --kind terminate_requested)",
+    ),
     999: ("an error that the driver cannot name", "see dmesg and server.log"),
 }
 

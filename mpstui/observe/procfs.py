@@ -274,6 +274,52 @@ def cgroup_path(text: str) -> str | None:
     return max(paths.values(), key=len)
 
 
+class CgroupMemory(NamedTuple):
+    """The device memory that a cgroup allows on one device, in bytes; of several above each other the lowest one."""
+
+    region: str
+    """The kernel's name of the memory, printable: ``nvidia/0000:01:00.0/vidmem``."""
+    cgroup: str
+    """The one that sets ``most``, printable."""
+    most: int | None
+    """``dmem.max``; None where it sets none."""
+    least: int | None
+    """``dmem.min``, which is not taken from it; None where it sets none."""
+
+
+def read_cgroup_memory(pid: int, root: str = "/sys/fs/cgroup") -> tuple[CgroupMemory, ...]:
+    """The limits of device memory by the cgroups of process ``pid`` (kernel 6.14, dmem); empty where there are none.
+
+    As the kernel's documents have them; not measured. ``root``: where the unified hierarchy is mounted.
+    """
+    path = cgroup_path((read_proc(f"/proc/{pid}/cgroup") or b"").decode("utf-8", "replace"))
+    parts = [part for part in (path or "").split("/") if part]
+    if path is None or ".." in parts:  # of another cgroup namespace
+        return ()
+    found: dict[str, CgroupMemory] = {}
+    for depth in range(len(parts), 0, -1):
+        above = "/".join(parts[:depth])
+        most, least = _dmem(f"{root}/{above}/dmem.max"), _dmem(f"{root}/{above}/dmem.min")
+        for region in most.keys() | (least.keys() if depth == len(parts) else set()):
+            here = CgroupMemory(region, printable(f"/{above}", 128), most.get(region), least.get(region))
+            known = found.get(region)
+            if known is None:
+                found[region] = here
+            elif here.most is not None and (known.most is None or here.most < known.most):
+                found[region] = known._replace(most=here.most, cgroup=here.cgroup)
+    return tuple(limit for _, limit in sorted(found.items()) if limit.most is not None or limit.least)
+
+
+def _dmem(path: str) -> dict[str, int | None]:
+    """``nvidia/0000:01:00.0/vidmem 8589934592`` on each line, or ``max``; other vendors' devices are left out."""
+    found: dict[str, int | None] = {}
+    for line in (read_proc(path, 1 << 14) or b"").decode("ascii", "replace").splitlines():
+        region, _, size = line.strip().rpartition(" ")
+        if region.startswith("nvidia/"):
+            found[printable(region, 80)] = int(size) if size.isdecimal() and len(size) < 20 else None
+    return found
+
+
 def container_of(cgroup: str) -> str | None:
     """``docker:0123456789ab``, ``kubernetes:…``, ``podman:…``, ``containerd:…``, ``lxc:name``, ``apptainer:4711``,
     ``slurm:1234``, or the short name of the systemd unit; None for a login session and the root.

@@ -7,6 +7,7 @@ from typing import Final
 
 from mpstui.core.model import Client, Daemon, Snapshot
 from mpstui.plan.chain import Limit, limit_chains
+from mpstui.plan.variables import variables_of
 from mpstui.ui.dialogs.parts import Heading, Row
 
 _NAMES: Final[dict[Limit, str]] = {
@@ -27,4 +28,20 @@ def chain_rows(
         rows.append(Row(_NAMES[chain.limit], chain.effective, "bold"))
         width = max(len(link.value) for link in chain.links) + 2
         rows += [Row("", f"{link.value:<{width}}{link.label}") for link in chain.links]
-    return rows
+    return rows + _variable_rows(daemon, client, environment)
+
+
+def _variable_rows(daemon: Daemon, client: Client, environment: Mapping[str, str] | None) -> list[Row | Heading]:
+    """The variables of MPS that it was started with, and what each of them does, or why it does nothing."""
+    if environment is None:
+        return []
+    told, more = variables_of(environment, daemon.ordinals, client.active_thread_percentage)
+    rows: list[Row | Heading] = [Row(), Heading("Variables that it was started with")]
+    for each in told:
+        rows.append(Row("", f"{each.name}={each.value}"))
+        if each.does:
+            rows.append(Row("", f"  {each.does}"))
+        if each.trouble:
+            rows.append(Row("", f"  {each.trouble}. {each.remedy}", "$text-warning"))
+    rows += [Row("", f"and {more} more")] if more else []
+    return rows if told else [*rows, Row("", "none of MPS")]

@@ -41,7 +41,7 @@ FIELDS: Final = (
         "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT of each client: 900M, 2G. The context itself counts too.",
         "0123456789KMGT",
     ),
-    Field("priority", "priority", "CUDA_MPS_CLIENT_PRIORITY: which client's kernels are placed first."),
+    Field("priority", "priority", "CUDA_MPS_CLIENT_PRIORITY: 0 normal, 1 below normal. A hint: no order is promised."),
     Field("seconds", "time", "How long each client runs; stopped earlier with x or X.", "0123456789."),
     Field("where", "MPS", ""),
 )

@@ -27,6 +27,7 @@ _SEVERITY: Final[Mapping[EventKind, Severity]] = {
     "daemon_error": "error",
     "connection_failed": "warning",
     "debuggee": "warning",
+    "client_evicted": "error",
     "limit_ignored": "warning",
     "server_shutdown_waiting": "warning",
     "client_pending": "warning",

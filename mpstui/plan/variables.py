@@ -1,0 +1,138 @@
+"""What the variables of MPS in a process's start environment do, and which of them do nothing; pure.
+
+They are what the process was started with: it may have changed them since, and anybody may set what he likes. So they
+explain, and decide nothing.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from mpstui.core.text import printable
+from mpstui.observe.merge import (
+    DEVICES_VARIABLE,
+    MEMORY_VARIABLE,
+    PERCENTAGE_VARIABLE,
+    PRIORITY_VARIABLE,
+    own_memory,
+    own_numbers,
+    own_percentage,
+    own_priority,
+)
+
+CONNECTIONS_VARIABLE: Final = "CUDA_DEVICE_MAX_CONNECTIONS"
+PER_CONTEXT_VARIABLE: Final = "CUDA_MPS_ENABLE_PER_CTX_DEVICE_MULTIPROCESSOR_PARTITIONING"
+DOES: Final[Mapping[str, str]] = {
+    "CUDA_MPS_PIPE_DIRECTORY": "where it looks for the daemon",
+    "CUDA_MPS_LOG_DIRECTORY": "where a daemon writes its logs; without effect in a client",
+    PERCENTAGE_VARIABLE: "its share of the SMs; a lower one of the server wins",
+    MEMORY_VARIABLE: "its memory limits, by its own numbers of its devices; lower ones of the server win",
+    PRIORITY_VARIABLE: "0 normal, 1 below normal; a hint: no order is promised",
+    PER_CONTEXT_VARIABLE: "each of its contexts may have a percentage of its own; shown is what it started with",
+    "CUDA_MPS_SM_PARTITION": "the static partition of SMs that it runs in, where the daemon was started with -S",
+    "CUDA_MPS_PROTOCOL_VERSION": "the protocol that a daemon speaks; without effect in a client",
+    CONNECTIONS_VARIABLE: "its work queues to each device, 2 under MPS where it is not set",
+    DEVICES_VARIABLE: "which of the daemon's devices it sees, and in which order",
+}
+"""The variables of the vendor's guide that a client of MPS goes by, and what each does."""
+_OTHERS: Final = frozenset({"CUDA_DEVICE_ORDER", "CUDA_DEVICE_MAX_COPY_CONNECTIONS"})
+"""Names of CUDA's own that are much like one of these."""
+_LIKE, _ALIKE = 0.6, 0.9
+"""How much a name has to be like one of these to be taken for it: one of MPS', and any other one of CUDA's."""
+_QUEUES: Final = 2
+_MOST_QUEUES: Final = 32
+MOST: Final = 12
+"""Variables of one process that are told; the others are counted."""
+_NAME, _VALUE = 80, 80
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """One variable of a process; all text printable."""
+
+    name: str
+    value: str
+    does: str
+    """What it does; empty where that is not known."""
+    trouble: str = ""
+    """Why it does not do that, or what it costs; one sentence without its end."""
+    remedy: str = ""
+
+
+def variables_of(
+    environment: Mapping[str, str], ordinals: Mapping[str, str], in_force: float | None = None
+) -> tuple[tuple[Variable, ...], int]:
+    """The variables of MPS in ``environment``, and how many more there are.
+
+    ``ordinals``: the daemon's devices, UUIDs by ordinal; empty where they are not known. ``in_force``: the client's
+    active thread percentage; None where it is not known.
+    """
+    names = [name for name in environment if _is_of_mps(name)]
+    names.sort(key=lambda name: (name not in DOES, name))
+    told = tuple(_variable(name, environment, ordinals, in_force) for name in names[:MOST])
+    return told, max(0, len(names) - MOST)
+
+
+def _is_of_mps(name: str) -> bool:
+    return name in DOES or name.upper().startswith("CUDA_MPS") or _meant(name) is not None
+
+
+def _meant(name: str) -> str | None:
+    """The variable that was probably meant; None where none is like it."""
+    if name in DOES or name in _OTHERS or len(name) > _NAME:
+        return None
+    likeness = _LIKE if name.upper().startswith("CUDA_MPS") else _ALIKE
+    found = difflib.get_close_matches(name.upper(), DOES, 1, likeness)
+    return found[0] if found else None
+
+
+def _variable(
+    name: str, environment: Mapping[str, str], ordinals: Mapping[str, str], in_force: float | None
+) -> Variable:
+    value = environment[name]
+    shown = printable(name, _NAME), printable(value, _VALUE)
+    if name not in DOES:
+        meant = _meant(name)
+        trouble = "no variable of this name is known to do anything"
+        remedy = f"Did you mean {meant}?" if meant else "See the vendor's guide for the name."
+        return Variable(*shown, "", trouble, remedy)
+    trouble, remedy = next(_troubles(name, value, environment, ordinals, in_force), ("", ""))
+    return Variable(*shown, DOES[name], trouble, remedy)
+
+
+def _troubles(
+    name: str, value: str, environment: Mapping[str, str], ordinals: Mapping[str, str], in_force: float | None
+) -> Iterator[tuple[str, str]]:
+    """Why the variable does nothing, or what it costs, with the remedy."""
+    if name == PERCENTAGE_VARIABLE:
+        own = own_percentage(value)
+        if own is None:
+            yield "it sets nothing", "A number above 0 and at most 100 is needed."
+        elif in_force is not None and own > in_force:
+            yield f"it has no effect: the server's {in_force:g} % is lower", "Raise the server's before it connects."
+    elif name == PRIORITY_VARIABLE and own_priority(value) is None:
+        yield "it sets nothing", "0 or 1 is needed."
+    elif name == MEMORY_VARIABLE:
+        yield from _memory_troubles(value, environment.get(DEVICES_VARIABLE), ordinals)
+    elif name == CONNECTIONS_VARIABLE:
+        queues = int(value) if value.isdecimal() and len(value) < 4 else None
+        if queues is None or not 1 <= queues <= _MOST_QUEUES:
+            yield "it sets nothing that is known", f"A whole number from 1 to {_MOST_QUEUES} is needed."
+        elif queues > _QUEUES:
+            text = "all clients of a server share one pool of queues, so that fewer clients may fit"
+            yield text, f"Leave it unset, or set it to {_QUEUES}, where more clients are wanted."
+
+
+def _memory_troubles(value: str, visible: str | None, ordinals: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """A limit that sets nothing (fact 43)."""
+    entries = [part for part in value.split(",") if part.strip()]
+    if not entries or any("=" not in part for part in entries):
+        yield "it sets no limit at all", "Each entry needs a device and a size: 0=2G,1=512M."
+        return
+    limits = own_memory(value, own_numbers(ordinals, visible), ordinals)
+    if limits == {}:
+        text = "it sets no limit at all: an entry is for no device that it sees, which drops the others, or has no size"
+        yield text, "Name only devices that it sees, by its own numbers: 0=2G."
