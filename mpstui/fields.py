@@ -30,6 +30,7 @@ from mpstui.core.cells import (
 from mpstui.core.model import (
     EMPTY,
     Cause,
+    Chunks,
     Client,
     ClientState,
     Context,
@@ -38,11 +39,13 @@ from mpstui.core.model import (
     Event,
     EventKind,
     Health,
+    PartitionTable,
     Problem,
     ProcessKey,
     Server,
     SessionHolder,
     Severity,
+    SmPartition,
     Snapshot,
     Source,
     StartFailures,
@@ -69,6 +72,8 @@ NEAR_LIMIT: Final = 90
 """Percent of its memory limit at which a client is marked."""
 _MEMORY_LIMIT: Final = "get_device_pinned_mem_limit"
 _DEFAULT_PRIORITY: Final = "get_default_client_priority"
+_NO_EFFECT: Final = "no effect"
+"""In the place of a percentage, on a daemon with static partitions."""
 _NOTHING: Final = frozenset((UNKNOWN, "none", "none known"))
 _WIDE: Final = 72
 """Cells of a list from which its columns get their wide form."""
@@ -483,8 +488,9 @@ def _inherited_facts(daemon: Daemon | None, view: View) -> list[Fact]:
 
 def default_facts(daemon: Daemon, view: View) -> list[Fact]:
     """The limits of servers that start from now on."""
+    share = format_percentage(daemon.default_active_thread_percentage)
     return [
-        Fact("threads", format_percentage(daemon.default_active_thread_percentage)),
+        Fact("threads", _NO_EFFECT if daemon.static_partitioning else share),
         Fact("priority", daemon.lacking("get_default_client_priority") or _priority(daemon.default_client_priority)),
         *(
             [Fact("memory", why)]
@@ -555,7 +561,7 @@ def _memory_row(client: Client, view: View) -> str:
 
 def _threads_row(client: Client, view: View) -> str:
     if client.active_thread_percentage is None:
-        return UNKNOWN
+        return _sms(client, "") or UNKNOWN
     return f"{format_percentage(client.active_thread_percentage)}  {_sms(client, '') or UNKNOWN}"
 
 
@@ -682,7 +688,19 @@ CLIENT: Final[Thing[Client]] = Thing(
             ),
             row=Text(70, "THREADS", _threads_row), detail=Detail("mps", 40, facts=_threads_facts), word="threads",
         ),
-        Field("sm_count", "SMs", INTEGER, lambda c, v: c.sm_count, null=True, about="What that share comes to."),
+        Field(
+            "sm_partition", "SM partition", TEXT, lambda c, v: c.sm_partition, null=True,
+            about="The static partition that its own environment names, of a daemon that has such: a claim.",
+            detail=Detail(
+                "mps", 45,
+                facts=lambda c, v: (Fact("SM partition", c.sm_partition),) if c.sm_partition is not None else (),
+            ),
+            searched=True,
+        ),
+        Field(
+            "sm_count", "SMs", INTEGER, lambda c, v: c.sm_count, null=True,
+            about="What that share comes to, or its static partition has.",
+        ),
         Field(
             "sm_count_estimated", "SMs estimated", FLAG, lambda c, v: c.sm_count_estimated,
             about="Whether the rounding of this kind of device has not been measured.",
@@ -778,6 +796,11 @@ def _server_gpus(server: Server, view: View, cells: int) -> Line:
     return ((",".join(sorted({gpu_label(uuid, view.indices) for uuid in _server_uuids(server)})) or UNKNOWN, "plain"),)
 
 
+def _server_threads_row(server: Server, view: View) -> str:
+    static = view.daemon is not None and view.daemon.static_partitioning
+    return _NO_EFFECT if static else format_percentage(server.active_thread_percentage)
+
+
 SERVER: Final[Thing[Server]] = Thing(
     "server",
     "An nvidia-cuda-mps-server, through which clients of one user compute.",
@@ -801,7 +824,7 @@ SERVER: Final[Thing[Server]] = Thing(
         Field(
             "active_thread_percentage", "threads", SHARE, lambda s, v: s.active_thread_percentage, null=True,
             about="The share of the SMs that new clients may use.",
-            column=Column(50, 9, 60, when=lambda v: v.with_limits), row=Text(50, "THREADS"),
+            column=Column(50, 9, 60, when=lambda v: v.with_limits), row=Text(50, "THREADS", _server_threads_row),
             detail=Detail("limits", 10),
         ),
         Field(
@@ -872,9 +895,15 @@ def _limit_row(limit: Limit, view: View) -> str:
 
 
 def _limit_threads(limit: Limit, view: View, cells: int) -> Line:
+    if limit.daemon.static_partitioning:
+        return ((_NO_EFFECT, "dim"),)
     return (
         (threads_text(limit.percentage, sm_text(limit.percentage, devices_of(limit.daemon, view.snapshot))), "plain"),
     )
+
+
+def _limit_threads_row(limit: Limit, view: View) -> str:
+    return _NO_EFFECT if limit.daemon.static_partitioning else format_percentage(limit.percentage)
 
 
 def _limit_memory(limit: Limit, view: View, cells: int) -> Line:
@@ -907,7 +936,7 @@ LIMIT: Final[Thing[Limit]] = Thing(
         ),
         Field(
             "active_thread_percentage", "threads", SHARE, lambda x, v: x.percentage, null=True,
-            column=Column(20, 18, 90, cell=_limit_threads), row=Text(30, "THREADS"),
+            column=Column(20, 18, 90, cell=_limit_threads), row=Text(30, "THREADS", _limit_threads_row),
         ),
         Field(
             "pinned_mem_limits", "memory limits", SIZES, lambda x, v: x.memory, about="By the daemon's device ordinal.",
@@ -1006,6 +1035,99 @@ HOLDER: Final[Thing[SessionHolder]] = Thing(
     ),
 )
 
+
+def partition_clients(partition: SmPartition, daemon: Daemon | None) -> list[Client]:
+    """Those whose own environment names it: their claim."""
+    clients = daemon.clients() if daemon is not None else ()
+    return [c for c in clients if c.sm_partition is not None and partition.is_named(c.sm_partition)]
+
+
+def _in_use_row(partition: SmPartition, view: View) -> str:
+    return UNKNOWN if partition.in_use is None else "yes" if partition.in_use else "no"
+
+
+def _client_row(partition: SmPartition, view: View) -> str:
+    return ", ".join(f"{c.pid} {c.user or UNKNOWN}" for c in partition_clients(partition, view.daemon)) or UNKNOWN
+
+
+def _device_row(uuid: str, view: View) -> str:
+    index = view.indices.get(uuid)
+    return uuid if index is None else f"{index} {uuid}"
+
+
+CHUNKS: Final[Thing[Chunks]] = Thing(
+    "chunks",
+    "A device as a daemon with static SM partitions divides it.",
+    (
+        Field(
+            "device_uuid", "device", TEXT, lambda c, v: c.device, about="As printed, where no one device begins so.",
+            row=Text(10, "DEVICE", lambda c, v: _device_row(c.device, v)),
+        ),
+        Field("chunks_free", "free chunks", INTEGER, lambda c, v: c.free, row=Text(20, "FREE CHUNKS")),
+        Field("chunks_used", "used chunks", INTEGER, lambda c, v: c.used, row=Text(30, "USED")),
+        Field(
+            "sms_free", "free SMs", INTEGER, lambda c, v: c.free_sms, null=True, row=Text(40, "FREE SMS"),
+            about="SMs that are in no partition; those that are in no chunk cannot be given to anybody.",
+        ),
+        Field("sms_used", "used SMs", INTEGER, lambda c, v: c.used_sms, null=True, row=Text(50, "USED")),
+        Field(
+            "sms_per_chunk", "SMs a chunk", INTEGER,
+            lambda c, v: t.sms_per_chunk(c.device) if v.daemon and (t := v.daemon.partitions) else None, null=True,
+            row=Text(60, "SMS A CHUNK"), about="Read from what is in partitions; null: nothing is, or it differs.",
+        ),
+    ),
+)  # fmt: skip
+
+PARTITION: Final[Thing[SmPartition]] = Thing(
+    "partition",
+    "SMs of a device that are set aside for the clients that name them.",
+    (
+        Field(
+            "name", "partition", TEXT, lambda p, v: p.name, row=Text(10, "PARTITION"),
+            about="What a client has in CUDA_MPS_SM_PARTITION; good until the daemon ends.",
+        ),
+        Field("id", "id", TEXT, lambda p, v: p.id),
+        Field("device_uuid", "device", TEXT, lambda p, v: p.device),
+        Field("chunks", "chunks", INTEGER, lambda p, v: p.chunks, null=True, row=Text(20, "CHUNKS")),
+        Field("sm_count", "SMs", INTEGER, lambda p, v: p.sm_count, null=True, row=Text(30, "SMS")),
+        Field(
+            "in_use", "in use", FLAG, lambda p, v: p.in_use, null=True, row=Text(40, "IN USE", _in_use_row),
+            about="Whether it has clients, by the daemon's word.",
+        ),
+        Field(
+            "clients", "clients", INTEGERS, lambda p, v: [c.pid for c in partition_clients(p, v.daemon)],
+            row=Text(50, "CLIENTS", _client_row), about="PIDs of those whose own environment names it: their claim.",
+        ),
+    ),
+)  # fmt: skip
+
+PARTITIONS: Final[Thing[PartitionTable]] = Thing(
+    "partitions",
+    "The static SM partitions of a daemon.",
+    (
+        Field("devices", "devices", OBJECTS, lambda t, v: t.devices, of=CHUNKS),
+        Field("partitions", "partitions", OBJECTS, lambda t, v: t.partitions, of=PARTITION),
+        Field(
+            "not_understood",
+            "not understood",
+            TEXTS,
+            lambda t, v: list(t.not_understood),
+            about="Lines of the daemon's answer that are none of the known forms.",
+        ),
+    ),
+)
+
+
+def _partition_facts(daemon: Daemon, view: View) -> Iterable[Fact]:
+    if not daemon.static_partitioning:
+        return
+    if daemon.partitions is None:
+        yield Fact("static partitions", f"not known: {daemon.partitions_detail or 'not read yet'}", "warn")
+        return
+    used, free = sum(d.used for d in daemon.partitions.devices), sum(d.free for d in daemon.partitions.devices)
+    yield Fact("static partitions", f"{len(daemon.partitions.partitions)}  {used} chunks used, {free} free")
+
+
 DAEMON: Final[Thing[Daemon]] = Thing(
     "daemon",
     "A control daemon, or the place where one is expected.",
@@ -1031,7 +1153,16 @@ DAEMON: Final[Thing[Daemon]] = Thing(
         ),
         Field(
             "static_partitioning", "static partitions", FLAG, lambda d, v: d.static_partitioning, null=True,
-            about="Whether it was started with -S.", detail=Detail("daemon", 110),
+            about="Whether it was started with -S; then percentages have no effect, and each client names a partition.",
+            detail=Detail("daemon", 110),
+        ),
+        Field(
+            "sm_partitions", "SM partitions", OBJECT, lambda d, v: d.partitions, null=True, of=PARTITIONS,
+            about="null: it has none, or they are not known.", detail=Detail("daemon", 112, facts=_partition_facts),
+        ),
+        Field(
+            "sm_partitions_detail", "why not known", TEXT, lambda d, v: d.partitions_detail, null=True,
+            about="Why its partitions are not known.",
         ),
         Field(
             "read_only", "read-only", TEXT, lambda d, v: d.unspoken, null=True,

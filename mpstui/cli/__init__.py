@@ -138,7 +138,7 @@ def _run(arguments: Sequence[str]) -> int:
     if options.command == "sim":
         from mpstui.sim import serve
 
-        return serve(options.directory, options.scenario)
+        return serve(options.directory, options.scenario or ("static" if options.static else "demo"))
     if not options.read_only and _changes(options):
         options.read_only = _read_only_by_config()
     if options.command in planning.COMMANDS:
@@ -148,14 +148,10 @@ def _run(arguments: Sequence[str]) -> int:
             from mpstui.cli.screen import run_screen
 
             return run_screen(options, pipe_dirs)
-        if options.command == "events":
-            from mpstui.cli.events import print_events
+        if options.command in {"events", "suspects"}:
+            from mpstui.cli.events import print_events, print_suspects
 
-            return print_events(options, pipe_dirs)
-        if options.command == "suspects":
-            from mpstui.cli.events import print_suspects
-
-            return print_suspects(options, pipe_dirs)
+            return (print_events if options.command == "events" else print_suspects)(options, pipe_dirs)
         if wants_past(options):
             from mpstui.cli.status import print_past
 
@@ -174,7 +170,13 @@ def _run(arguments: Sequence[str]) -> int:
             from mpstui.cli.change import change
 
             return change(operation, options, pipe_dirs)
-        return _doctor(options, pipe_dirs)
+        return (_partitions if options.command == "partition" else _doctor)(options, pipe_dirs)
+
+
+def _partitions(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
+    from mpstui.cli.partition import print_partitions
+
+    return print_partitions(options, pipe_dirs)
 
 
 def _changes(options: argparse.Namespace) -> bool:

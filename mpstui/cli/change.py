@@ -104,7 +104,7 @@ def _request(operation: Operation, options: argparse.Namespace, snapshot: Snapsh
         keys = tuple(known.get(pid, ProcessKey(pid)) for pid in options.pids) or found
         return request._replace(pipe_dir=daemon.pipe_dir, clients=keys)
     pid = request.server_pid
-    daemon = _one_daemon(snapshot, named, lambda found: pid is not None and found.find_server(pid) is not None)
+    daemon = _one_daemon(snapshot, named, lambda found: operation.belongs(request, found))
     server = None if pid is None else daemon.find_server(pid)
     if server is None or operation.danger is not Danger.HARM:
         return request._replace(pipe_dir=daemon.pipe_dir)
@@ -163,7 +163,7 @@ def _print_facts(shown: Preview) -> None:
 def _confirmed(operation: Operation, request: Request, shown: Preview) -> bool:
     """Ask on the terminal, with no as the default; without a terminal the answer is no."""
     print(shown.title, file=sys.stderr)
-    if operation.finds_clients or request.server_pid is not None:
+    if operation.finds_clients or request.server_pid is not None or not shown.hits:
         _print_facts(shown)
     lines = [f"  ends: {hit}" for hit in shown.hits]
     for group in shown.others:

@@ -72,10 +72,11 @@ def _wanted(
         None if options.cpu is None else cpu_list(options.cpu),
         pipe_dirs[0] if pipe_dirs else None,
         log_dirs[0] if log_dirs else None,
+        static=options.static,
     )
     if options.profile is None:
         return None, specs_of(wish, devices, os.environ, root=os.geteuid() == 0), devices, sources
-    if wish.devices or wish.per_gpu or wish.multi_user or wish.cpus or wish.log_dir:
+    if wish.devices or wish.per_gpu or wish.multi_user or wish.cpus or wish.static or wish.log_dir:
         raise PlanError("--profile says everything itself; leave the other options out")
     profile, _ = store.read(options.profile)
     if pipe_dirs and len(profile.daemons) > 1:

@@ -19,7 +19,7 @@ from rich.table import Table
 
 from mpstui.cli.say import output
 from mpstui.control.mps import MpsControl
-from mpstui.core.model import Device, Snapshot, unspoken
+from mpstui.core.model import Device, Snapshot, no_test_clients
 from mpstui.core.text import error_text, format_size, path_text, printable
 from mpstui.core.trust import NotNamedError, meant
 from mpstui.fields import (
@@ -190,7 +190,7 @@ async def shared_daemon(sources: NodeSources, pipe_dirs: Sequence[Path]) -> Path
         named = ", ".join(path_text(place.pipe_dir, 80) for place in places)
         raise LoadRefused(f"there are several daemons: {named}", "choose one with --pipe-dir", ExitStatus.USAGE)
     pipe_dir, shown = places[0].pipe_dir, path_text(places[0].pipe_dir, 100)
-    if (reason := unspoken(places[0].protocol, places[0].static_partitioning)) is not None:
+    if (reason := no_test_clients(places[0].protocol, places[0].static_partitioning)) is not None:
         raise LoadRefused(f"{shown}: {reason}", offer, ExitStatus.REFUSED_BY_SAFETY_RULE)
     answer = await ask_daemon(pipe_dir, sources.control_binary)
     if not answer.ok:

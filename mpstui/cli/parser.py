@@ -151,5 +151,8 @@ def build_parser() -> argparse.ArgumentParser:
     simulations = sim.add_subparsers(dest="simulation", metavar="COMMAND", required=True)
     serve = simulations.add_parser("serve", help="run a simulated node until interrupted")
     serve.add_argument("directory", type=_directory, metavar="DIR", help="its pipe directory, for --pipe-dir")
-    serve.add_argument("--scenario", default="demo", metavar="NAME", help="who comes and goes (default: demo)")
+    serve.add_argument("--scenario", metavar="NAME", help="who comes and goes (default: demo)")
+    serve.add_argument(
+        "--static", action="store_true", help="with static SM partitions, as documented (the scenario “static”)"
+    )
     return parser

@@ -12,7 +12,9 @@ from mpstui.history.when import parse_time
 
 DRILLS: Final = ("fault", "blocked", "held", "pending", "full", "stale", "nostart")
 """Scenarios of the simulated node in which something is wrong."""
-NODES: Final = ("demo", "crowd", *DRILLS)
+MODES: Final = ("static",)
+"""Scenarios of daemons in other modes."""
+NODES: Final = ("demo", "crowd", *DRILLS, *MODES)
 """What ``--demo=`` takes."""
 
 
@@ -84,7 +86,7 @@ def add_demo(group: Any) -> None:
         action="store_const",
         const="demo",
         help="work on a simulated node, started for this and ended with it; --demo=NAME for one on which something is "
-        f"wrong: {', '.join(DRILLS)}",
+        f"wrong: {', '.join(DRILLS)}; or of a daemon in another mode: {', '.join(MODES)}",
     )
     for name in NODES:
         group.add_argument(f"--demo={name}", dest="demo", action="store_const", const=name, help=argparse.SUPPRESS)

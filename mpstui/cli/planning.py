@@ -24,6 +24,10 @@ def add_commands(commands: Any, node: argparse.ArgumentParser, groups: Mapping[s
     _add_plan(commands.add_parser("plan", parents=[node], help="divide a GPU among clients: SMs, memory, contexts"))
     _add_profile(groups["profile"], node)
     _add_unit(groups["daemon"], node)
+    listing = groups["partition"].add_parser(
+        "list", parents=[node], help="the devices in chunks, their partitions, and who is in which"
+    )
+    listing.add_argument("--json", action="store_true", help="print JSON")
     run = commands.add_parser("run", help="run a command with its share of the GPU")
     run.add_argument("--share", required=True, metavar="NAME", help="a share of a profile")
     run.add_argument("--profile", metavar="NAME", help="the profile; needed where several have such a share")

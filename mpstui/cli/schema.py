@@ -44,11 +44,18 @@ def _result() -> Thing[Any]:
     return RESULT
 
 
+def _partitions() -> Thing[Any]:
+    from mpstui.cli.partition import LISTED
+
+    return LISTED
+
+
 SCHEMAS: Final[Mapping[str, tuple[str, Callable[[], Thing[Any]]]]] = {
     "status": ("mpstui status --json: one snapshot of the node.", lambda: SNAPSHOT),
     "events": ("mpstui events --json: each line.", lambda: EVENT),
     "suspects": ("mpstui suspects --json.", _suspects),
     "doctor": ("mpstui doctor --json.", _doctor),
+    "partitions": ("mpstui partition list --json.", _partitions),
     "plan": ("mpstui plan --json.", _plan),
     "result": ("mpstui set, terminate and the other commands that change a daemon, with --json.", _result),
     "load": ("mpstui load --json: each line; the last one is final.", _load),

@@ -126,7 +126,7 @@ class NodeDaemons:
             words.append(f"CUDA_VISIBLE_DEVICES={','.join(spec.devices)}")
         if spec.cpus is not None:
             words += ["taskset", "-c", cpu_text(spec.cpus)]
-        words += [*(os.path.basename(word) for word in self._binary[-1:]), "-d", *(["-M"] if spec.multi_user else [])]
+        words += [*(os.path.basename(word) for word in self._binary[-1:]), "-d", *spec.options]
         return " ".join(shlex.quote(word) for word in words)
 
     async def start(self, spec: DaemonSpec, progress: Progress) -> Result:

@@ -112,15 +112,15 @@ def print_text(snapshot: Snapshot, console: Console, chosen: Chosen | None = Non
             if daemon.remedy:
                 console.print(Text(f"  → {daemon.remedy}"))
     if snapshot.devices:
-        _print_table(console, table(DEVICE, snapshot.devices, View.of(snapshot)))
+        print_table(console, table(DEVICE, snapshot.devices, View.of(snapshot)))
     elif snapshot.nvml_detail:
         console.print(Text(snapshot.nvml_detail))
     for daemon in snapshot.daemons:
         view = View.of(snapshot, daemon)
         if daemon.health in {"ok", "held", "blocked"}:
-            _print_table(console, table(LIMIT, limits_of(daemon), view))
+            print_table(console, table(LIMIT, limits_of(daemon), view))
         if daemon.servers:
-            _print_table(console, table(CLIENT, daemon.clients(), view))
+            print_table(console, table(CLIENT, daemon.clients(), view))
     for problem in snapshot.problems:
         console.print(Text(f"{problem.severity}: {problem.text}  → {problem.remedy}"))
 
@@ -137,7 +137,7 @@ def _print_chosen(snapshot: Snapshot, console: Console, chosen: Chosen) -> None:
     for name, ids in chosen.items():
         if name in of_node:
             thing, items = of_node[name]
-            _print_table(console, table(thing, items, whole, ids))
+            print_table(console, table(thing, items, whole, ids))
             continue
         for daemon in snapshot.daemons:
             if len(snapshot.daemons) > 1:
@@ -148,7 +148,7 @@ def _print_chosen(snapshot: Snapshot, console: Console, chosen: Chosen) -> None:
                 LIMIT.name: (LIMIT, limits_of(daemon)),
             }
             thing, items = of_daemon[name]
-            _print_table(console, table(thing, items, View.of(snapshot, daemon), ids))
+            print_table(console, table(thing, items, View.of(snapshot, daemon), ids))
 
 
 def _headline(daemon: Daemon) -> str:
@@ -165,7 +165,7 @@ def _headline(daemon: Daemon) -> str:
     return " · ".join(parts)
 
 
-def _print_table(console: Console, rows: Sequence[Sequence[str]]) -> None:
+def print_table(console: Console, rows: Sequence[Sequence[str]]) -> None:
     """Aligned columns under their headings. No number is cut; on a terminal the last column is, at the edge."""
     from rich.cells import cell_len, set_cell_size
     from rich.text import Text

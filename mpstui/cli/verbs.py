@@ -14,6 +14,7 @@ from mpstui.operations.types import Argument, Danger, Request
 _GROUPS: Final = {
     "set": ("set a limit of new clients", "limit", "LIMIT"),
     "daemon": ("start and stop control daemons", "daemon_action", "COMMAND"),
+    "partition": ("static SM partitions of a daemon that was started for them", "partition_action", "COMMAND"),
     "profile": ("daemon settings and shares kept as files", "profile_action", "COMMAND"),
 }
 """First words of several verbs: help, the option's name, and what stands for the second word."""
@@ -135,6 +136,14 @@ def _seconds(parser: argparse.ArgumentParser, each: Operation, argument: Argumen
     parser.add_argument(argument.option, type=seconds, metavar=argument.metavar, help=argument.help)
 
 
+def _size(parser: argparse.ArgumentParser, each: Operation, argument: Argument) -> None:
+    size = parser.add_mutually_exclusive_group(required=True)
+    size.add_argument("--chunks", dest="value", metavar=argument.metavar, help="in chunks, the units of a device")
+    size.add_argument(
+        "--sms", dest="value", type=lambda text: f"{text} SM", metavar=argument.metavar, help="in SMs, whole chunks"
+    )
+
+
 _ADD: Final[dict[str, Callable[[argparse.ArgumentParser, Operation, Argument], None]]] = {
     "value": _value,
     "choice": _value,
@@ -149,6 +158,7 @@ _ADD: Final[dict[str, Callable[[argparse.ArgumentParser, Operation, Argument], N
     "list": _list,
     "flag": _flag,
     "seconds": _seconds,
+    "size": _size,
 }
 
 

@@ -437,7 +437,7 @@ class _Command:
         if self.name == b"terminate_client":
             server, pid = self._number(1), self._number(2)
             return [self._make("terminate_requested", f"client {pid} is asked to end", server, pid)]
-        if self.name in {b"quit", b"shutdown_server", b"start_server"}:
+        if self.name in {b"quit", b"shutdown_server", b"start_server", b"sm_partition"}:
             return [self._make("command", f"asked for: {self._text}", self._number(1), changes="1")]
         if self.name.startswith(b"set_") or self.name == _PROOF:
             return []
@@ -517,7 +517,7 @@ class _Command:
         return make_event(self._line, kind, detail, server=server, pid=pid, values=values)  # type: ignore[arg-type]
 
 
-_CHANGES: Final = frozenset({b"terminate_client", b"quit", b"shutdown_server", b"start_server"})
+_CHANGES: Final = frozenset({b"terminate_client", b"quit", b"shutdown_server", b"start_server", b"sm_partition"})
 
 
 def _is_decimal(text: bytes) -> bool:

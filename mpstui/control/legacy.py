@@ -24,6 +24,7 @@ from mpstui.control.wire import (
     Question,
     Unreadable,
 )
+from mpstui.core.model import PartitionTable
 from mpstui.core.text import parse_size, printable
 
 _CANNOT_FIND = b"Cannot find MPS control daemon process"
@@ -284,6 +285,9 @@ class Legacy:
 
     def quit(self, timeout: int | None) -> Question[None]:
         return Question("quit" if timeout is None else f"quit -t {timeout}", parse_nothing)
+
+    def partitions(self) -> Question[PartitionTable] | None:
+        return None
 
     def split(self, asked: Sequence[Question[object]], stdout: bytes) -> list[bytes] | None:
         """The answer to each question, in their order; None where they cannot be told apart for certain."""

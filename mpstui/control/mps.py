@@ -14,14 +14,22 @@ from typing import Any, TypeVar
 from mpstui.control.answer import Answer, Outcome
 from mpstui.control.channel import ControlChannel, RawReply, exchange
 from mpstui.control.legacy import parse_version
+from mpstui.control.partitions import ID, Created, StaticPartitions
 from mpstui.control.protocol import LEGACY, Capabilities, ControlProtocol
 from mpstui.control.wire import STARTING, DeviceClients, DeviceQuery, PsRow, Question, Unreadable
+from mpstui.core.model import PartitionTable
 from mpstui.core.text import printable
 
 T = TypeVar("T")
 U = TypeVar("U")
 Parser = Callable[[bytes], T | Unreadable]
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9./-]{0,79}")
+NOT_STATIC: Answer[Any] = Answer(
+    "lspart",
+    Outcome.REFUSED,
+    message="The daemon was not started with -S and has no static partitions; nothing was sent.",
+    asked=False,
+)
 
 
 class MpsControl:
@@ -140,6 +148,28 @@ class MpsControl:
         if client < 1:
             return Answer(question.command, Outcome.REFUSED, message=f"{client} is no process; nothing was sent.")
         return await self._ask(question, self.channel.terminate_deadline, once=True)
+
+    async def partitions(self) -> Answer[PartitionTable]:
+        """The static partitions, with UUIDs as they are printed; REFUSED where the daemon was not started for them."""
+        question = self.protocol.partitions()
+        return NOT_STATIC if question is None else await self._ask(question)
+
+    async def add_partition(self, device: str, chunks: int) -> Answer[Created]:
+        """Not sent again where it is not known to have arrived: a second one would be a second partition."""
+        if not isinstance(self.protocol, StaticPartitions):
+            return NOT_STATIC
+        question = self.protocol.add_partition(device, chunks)
+        return _wrong_word(question.command, device) or await self._ask(question, once=True)
+
+    async def remove_partition(self, device: str, identity: str) -> Answer[None]:
+        """Whether it is gone is seen in the partitions afterwards alone."""
+        if not isinstance(self.protocol, StaticPartitions):
+            return NOT_STATIC
+        question = self.protocol.remove_partition(device, identity)
+        if not re.fullmatch(ID, identity):
+            message = f"“{printable(identity, 40)}” is no partition's id; nothing was sent."
+            return Answer(question.command, Outcome.REFUSED, message=message)
+        return _wrong_word(question.command, device) or await self._ask(question, once=True)
 
     async def quit(self, timeout: int | None = None, deadline: float | None = None) -> Answer[None]:
         """End the daemon once its clients have ended; after ``timeout`` seconds with their work (fact 19).

@@ -8,8 +8,9 @@ from typing import Final, Protocol
 from mpstui.control.answer import Outcome
 from mpstui.control.grammar import LogKind, LogParser
 from mpstui.control.legacy import Legacy
+from mpstui.control.partitions import StaticPartitions
 from mpstui.control.wire import DeviceClients, DeviceQuery, PsRow, Question
-from mpstui.core.model import unspoken
+from mpstui.core.model import PartitionTable, unspoken
 
 
 class ControlProtocol(Protocol):
@@ -60,12 +61,9 @@ class ControlProtocol(Protocol):
     def shutdown_server(self, server: int, force: bool) -> Question[None]: ...
     def terminate_client(self, server: int, client: int) -> Question[None]: ...
     def quit(self, timeout: int | None) -> Question[None]: ...
-
-
-class StaticPartitions(Legacy):
-    """A daemon started with ``-S``: the same words, most of which have no effect there. Recognised, and not spoken."""
-
-    silent = unspoken("legacy", True)
+    def partitions(self) -> Question[PartitionTable] | None:
+        """None where the daemon has no static partitions."""
+        ...
 
 
 class V3(Legacy):
@@ -73,7 +71,7 @@ class V3(Legacy):
     for what of them is alike."""
 
     name = "v3"
-    silent = unspoken("v3", False)
+    silent = unspoken("v3")
 
 
 LEGACY: Final[ControlProtocol] = Legacy()

@@ -126,6 +126,8 @@ class Client:
     local: bool = True
     """Whether its number is proved to be a PID of this PID namespace. Where not, it is shown with what the daemon says
     alone: there is no start time, no user, no command, and nothing here may be signalled for it."""
+    sm_partition: str | None = None
+    """The static partition that its own environment names, of a daemon that has such: a claim, printable."""
     listed: bool | None = None
     """Whether NVML lists it among the clients of MPS, as it also does once its contexts are lost; None where
     NVML does not say."""
@@ -315,6 +317,79 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True)
+class SmPartition:
+    """SMs of a device that were set aside for the clients that name them: one row of ``lspart``."""
+
+    device: str
+    """The device's UUID; as printed where no device of the node, or several, begin with that."""
+    id: str
+    """The daemon's own name for it; good until the daemon ends."""
+    chunks: int | None = None
+    sm_count: int | None = None
+    in_use: bool | None = None
+    """Whether it has clients, by the daemon's word."""
+
+    @property
+    def name(self) -> str:
+        """What its clients have in CUDA_MPS_SM_PARTITION."""
+        return f"{self.device}/{self.id}"
+
+    def is_named(self, text: str) -> bool:
+        """Whether ``text`` means it: its id, or its id behind the beginning of its device's UUID."""
+        device, slash, identity = text.partition("/")
+        if slash and device.startswith(("GPU-", "MIG-")):
+            return identity == self.id and self.device.startswith(device)
+        return text == self.id
+
+
+@dataclass(frozen=True, slots=True)
+class Chunks:
+    """What of a device is in partitions, and what may still be. SMs that are in no chunk can be in no partition."""
+
+    device: str
+    """As of :class:`SmPartition`."""
+    free: int
+    used: int
+    free_sms: int | None = None
+    """SMs that are in no partition, those that are in no chunk among them."""
+    used_sms: int | None = None
+
+    @property
+    def total(self) -> int:
+        return self.free + self.used
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionTable:
+    """The static SM partitions of a daemon, as it tells them."""
+
+    devices: tuple[Chunks, ...] = ()
+    partitions: tuple[SmPartition, ...] = ()
+    not_understood: tuple[str, ...] = ()
+    """Lines of the answer that are none of the known forms, printable."""
+
+    def device(self, uuid: str) -> Chunks | None:
+        return next((found for found in self.devices if found.device == uuid), None)
+
+    def of(self, uuid: str) -> tuple[SmPartition, ...]:
+        return tuple(found for found in self.partitions if found.device == uuid)
+
+    def find(self, name: str) -> SmPartition | None:
+        """The one that is meant; None where there is none, or where several may be."""
+        found = [partition for partition in self.partitions if partition.is_named(name)]
+        return found[0] if len(found) == 1 else None
+
+    def sms_per_chunk(self, uuid: str) -> int | None:
+        """As read back from what is in partitions; None where nothing is, or where they differ."""
+        of = [(partition.sm_count, partition.chunks) for partition in self.of(uuid)]
+        if (device := self.device(uuid)) is not None:
+            of.append((device.used_sms, device.used))
+        found = {sms / chunks for sms, chunks in of if sms and chunks}
+        only = next(iter(found)) if len(found) == 1 else 0.0
+        return int(only) if only >= 1 and only == int(only) else None
+
+
+@dataclass(frozen=True, slots=True)
 class Daemon:
     """One control daemon, or the place where one is expected."""
 
@@ -349,7 +424,11 @@ class Daemon:
     start_failures: StartFailures | None = None
     """None where the latest server became ready, or none was started."""
     static_partitioning: bool | None = None
-    """Whether it was started with ``-S``: its clients get static SM partitions."""
+    """Whether it was started with ``-S``: its clients get static SM partitions, and percentages have no effect."""
+    partitions: PartitionTable | None = None
+    """None where it has none, or they have not been read."""
+    partitions_detail: str | None = None
+    """Why they could not be read."""
     speaker: Speaker = NOBODY
     """Whose word it is what the daemon and its logs say."""
     lacks: frozenset[str] = frozenset()
@@ -402,7 +481,7 @@ class Daemon:
     @property
     def unspoken(self) -> str | None:
         """Why it is shown read-only: see :func:`unspoken`."""
-        return unspoken(self.protocol, self.static_partitioning)
+        return unspoken(self.protocol)
 
     @property
     def state_word(self) -> str:
@@ -436,19 +515,24 @@ class Daemon:
         return next((s for s in self.servers if s.pid == pid), None)
 
 
-def unspoken(protocol: str | None, static_partitioning: bool | None) -> str | None:
-    """Why a daemon is shown read-only: it was started in a mode whose commands this program does not speak, and those
-    that it speaks are other ones there, or have no effect. None where it speaks them."""
+def unspoken(protocol: str | None) -> str | None:
+    """Why a daemon is shown read-only: it was started in a mode whose commands this program does not speak. None where
+    it speaks them."""
     if protocol == "v3":
         return (
             "it runs with MPS protocol 3, which this mpstui does not speak: it is shown read-only and sent no command"
         )
+    return None
+
+
+def no_test_clients(protocol: str | None, static_partitioning: bool | None) -> str | None:
+    """Why this program's own test clients cannot compute through a daemon; None where they can."""
     if static_partitioning:
         return (
-            "it runs with static SM partitioning (-S), whose commands this mpstui does not speak: "
-            "it is shown read-only and sent no command"
+            "it runs with static SM partitioning (-S): a client needs a partition of its own, "
+            "and the test clients of mpstui name none"
         )
-    return None
+    return unspoken(protocol)
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,7 +101,7 @@ async def _start(spec: DaemonSpec, binary: tuple[str, ...], deadline: float, pro
         details.append("files of a daemon that is gone were taken over")
     log = spec.log_dir / "control.log"
     before = _length(log)
-    argv = (program, *binary[1:], "-d", *(("-M",) if spec.multi_user else ()))
+    argv = (program, *binary[1:], "-d", *spec.options)
     progress(f"starting in {path_text(spec.pipe_dir)}")
     ends = time.monotonic() + deadline
     status, said = await asyncio.to_thread(_launch, argv, environment_of(spec, os.environ), spec.cpus, deadline)
@@ -110,7 +110,8 @@ async def _start(spec: DaemonSpec, binary: tuple[str, ...], deadline: float, pro
             raise _already(await asyncio.to_thread(place_of, spec.pipe_dir))
         why = "it did not return in time" if status is None else said or _tail(log, before) or f"exit status {status}"
         raise DaemonError(
-            f"the daemon in {path_text(spec.pipe_dir)} did not start: {why}", ExitStatus.REFUSED_BY_DAEMON
+            f"the daemon in {path_text(spec.pipe_dir)} did not start{_too_old(spec)}: {why}",
+            ExitStatus.REFUSED_BY_DAEMON,
         )
     progress("waiting until it answers")
     return await _ready(spec, binary, ends, tuple(details), before)
@@ -149,6 +150,11 @@ def _program(name: str) -> str:
     if found is None:
         raise DaemonError(f"{printable(name)} is not installed, or not on PATH", ExitStatus.NO_DAEMON)
     return os.path.abspath(found)
+
+
+def _too_old(spec: DaemonSpec) -> str:
+    """A driver that does not know ``-S`` takes it for a mistake, or for a session of somebody's."""
+    return " (static partitions need CUDA 13.1, driver 590 or later)" if spec.static else ""
 
 
 def _already(place: Place) -> DaemonError:

@@ -89,7 +89,7 @@ def _systemd(spec: DaemonSpec) -> str:
     above = dict.fromkeys(os.fspath(place) for folder in own for place in folder.parents)
     lines.append(f"ExecStartPre={_LIMITED} 20 /bin/sh -c '{_STEERED}' - {' '.join(map(_word, above))}")
     lines += [f"ExecStartPre={_LIMITED} 60 /usr/bin/nvidia-smi -i {uuid} -c EXCLUSIVE_PROCESS" for uuid in spec.devices]
-    lines.append(f"ExecStart={_LIMITED} 60 {control} -d{' -M' if spec.multi_user else ''}")
+    lines.append(f"ExecStart={_LIMITED} 60 {control} {' '.join(('-d', *spec.options))}")
     lines += [
         f"ExecStartPost=/bin/sh -c 'echo {command} | {_LIMITED} 20 {control}'" for command, _, _ in _commands(spec)
     ]
@@ -240,7 +240,7 @@ def _script(kind: UnitKind, specs: Sequence[DaemonSpec]) -> str:
     lines = [head, body.lstrip("\n"), 'case "$part" in', "prolog*)"]
     for spec in specs:
         lines.append(_environment(spec))
-        lines.append(f"    start nvidia-cuda-mps-control -d{' -M' if spec.multi_user else ''}")
+        lines.append(f"    start nvidia-cuda-mps-control {' '.join(('-d', *spec.options))}")
         lines += [
             f"    set_limit {shlex.quote(command)} {shlex.quote(read)} {shlex.quote(wanted)}"
             for command, read, wanted in _commands(spec)

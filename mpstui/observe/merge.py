@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from mpstui.control.wire import DeviceClients, DeviceQuery, PsRow
-from mpstui.core.model import EMPTY, Context, Device, Event
-from mpstui.core.text import lower_sizes, same_limit, taken_limit
+from mpstui.core.model import EMPTY, Client, Context, Device, Event, PartitionTable
+from mpstui.core.text import lower_sizes, printable, same_limit, taken_limit
 from mpstui.observe.state import ClientRecord, DaemonState, LimitsInForce, ServerRecord
 
 # Answers of the daemon, folded into what its logs told; pure. Answers know what is, logs know since when.
@@ -77,6 +78,29 @@ def fold_devices(state: DaemonState, query: DeviceQuery) -> None:
     found = query.default or next(iter(query.servers.values()), ())
     state.changes += 1
     state.ordinals = {str(device.ordinal): device.uuid for device in found}
+
+
+def fold_partitions(state: DaemonState, found: PartitionTable | None, detail: str | None = None) -> None:
+    """Takes over which static partitions there are; ``detail``: why that could not be read."""
+    if (state.partitions, state.partitions_detail) != (found, detail):
+        state.partitions, state.partitions_detail = found, detail
+        state.changes += 1
+
+
+def partitioned(client: Client, environment: Mapping[str, str] | None, table: PartitionTable | None) -> Client:
+    """The client of a daemon with static partitions: its SMs are those of the partition that its own environment
+    names, and no percentage has an effect."""
+    named = printable((environment or {}).get(PARTITION_VARIABLE, "").encode("utf-8", "surrogateescape"), 200) or None
+    found = table.find(named) if table is not None and named is not None else None
+    source = {what: whence for what, whence in client.limit_source.items() if what != "active_thread_percentage"}
+    return replace(
+        client,
+        active_thread_percentage=None,
+        sm_count=found.sm_count if found is not None else None,
+        sm_count_estimated=False,
+        limit_source=source or EMPTY,
+        sm_partition=named,
+    )
 
 
 def _fold_clients(state: DaemonState, server: ServerRecord, reading: Membership, now: float) -> list[Event]:
@@ -225,6 +249,7 @@ def by_ordinal(memory: Mapping[str, int], ordinals: Mapping[str, str]) -> dict[s
 PERCENTAGE_VARIABLE = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 MEMORY_VARIABLE = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
 PRIORITY_VARIABLE = "CUDA_MPS_CLIENT_PRIORITY"
+PARTITION_VARIABLE = "CUDA_MPS_SM_PARTITION"
 DEVICES_VARIABLE = "CUDA_VISIBLE_DEVICES"
 INHERITED = "daemon's environment"
 """Where a limit came from that the server has inherited."""

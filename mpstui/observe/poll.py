@@ -181,11 +181,15 @@ class Need(NamedTuple):
     """Of each server, as the daemon lists them: what cannot be forged (fact 10)."""
     servers: bool = False
     """How each server is, and its percentage."""
+    partitions: bool = False
+    """The static ones, of a daemon that has such."""
     names: bool = False
     """The rows of ``ps``, which a client can forge: nothing could be told apart behind them, in the same session."""
 
 
-STATUS: Final = Need(percentage=True, priority=True, devices=True, clients=True, servers=True, names=True)
+STATUS: Final = Need(
+    percentage=True, priority=True, devices=True, clients=True, servers=True, partitions=True, names=True
+)
 """For a whole snapshot: memory limits and contexts are in the logs, all of them where those tell everything."""
 
 

@@ -281,7 +281,7 @@ def condition_of(
         if not answered:
             left = [_key(pid, facts) for pid in clients_left(state)]
             return condition.quitting(left, state.quitting_since, moment)
-    if (reason := unspoken(place.protocol, place.static_partitioning)) is not None:
+    if (reason := unspoken(place.protocol)) is not None:
         return condition.not_spoken(reason, place.protocol)
     return _answer_condition(place, probe, state, start, moment) if probe is not None else condition.ok(place.detail)
 

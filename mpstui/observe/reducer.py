@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Generic, Literal, TypeVar, cast
 
 from mpstui.control.answer import Answer, Outcome
+from mpstui.control.partitions import whole_uuids
 from mpstui.control.protocol import Capabilities
 from mpstui.core.condition import as_claimed
 from mpstui.core.model import (
@@ -19,6 +20,7 @@ from mpstui.core.model import (
     Daemon,
     Device,
     Event,
+    PartitionTable,
     Problem,
     ProcessKey,
     Server,
@@ -37,6 +39,7 @@ from mpstui.observe.merge import (
     fold_limits,
     fold_membership,
     inherited_memory,
+    partitioned,
 )
 from mpstui.observe.problems import (
     Probe,
@@ -111,6 +114,8 @@ class Watched:
     """What the daemon that runs there knows; None where nobody has been asked."""
     past: bool = False
     """Nobody can be asked: its logs of long ago are all that there is."""
+    partitions: PartitionTable | None = None
+    """Its static partitions, with whole UUIDs."""
     told: dict[int, ProcessFacts] = field(default_factory=dict)
     """What the events were told of its processes."""
     ours: set[ProcessKey] = field(default_factory=set)
@@ -540,6 +545,8 @@ class NodeState:
         self._tell_who(pipe_dir, watched, known, time)
         found = condition_of(place, watched.probe, state, known, watched.answered_at, past=watched.past)
         defaults = state.defaults
+        uuids = frozenset(devices) | frozenset(state.ordinals.values())
+        watched.partitions = whole_uuids(state.partitions, uuids) if state.partitions is not None else None
         seen: dict[ProcessKey, _Made] = {}
         daemon = Daemon(
             pipe_dir=pipe_dir,
@@ -552,6 +559,8 @@ class NodeState:
             version=(place.version if place else None) or watched.version,
             multiuser=place.multiuser if place else None,
             static_partitioning=place.static_partitioning if place else None,
+            partitions=watched.partitions,
+            partitions_detail=state.partitions_detail,
             condition=found,
             default_active_thread_percentage=defaults.percentage,
             default_client_priority=defaults.priority,
@@ -586,7 +595,8 @@ class NodeState:
         inherited = inherited_memory(watched.place.limits if watched.place else EMPTY, state.ordinals)
         limits = server.limits
         given = (limits.percentage, tuple(limits.memory.items()), limits.memory_known)
-        of = (server.pid, *given, tuple(state.ordinals.items()), inherited, self._kinds)
+        static = watched.place is not None and watched.place.static_partitioning
+        of = (server.pid, *given, static, watched.partitions, tuple(state.ordinals.items()), inherited, self._kinds)
         clients = [
             self._client(client, server, watched, devices, known.get(client.pid), inherited, of)
             for client in server.clients.values()
@@ -636,6 +646,8 @@ class NodeState:
             built = self._build(
                 client, key, server, watched.state, devices, facts, memory, listed, cpu, inherited, said
             )
+            if place is not None and place.static_partitioning:
+                built = partitioned(built, facts.environment if facts else None, watched.partitions)
             return _Made(of, made.client if made is not None and made.client == built else built)
         if made.client.cpu_percent != cpu:
             return _Made(made.of, replace(made.client, cpu_percent=cpu))

@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 from mpstui.control.wire import MOST_CLIENTS
 from mpstui.core.faults import MOMENT, xids_of
-from mpstui.core.model import Event, Suspect
+from mpstui.core.model import Event, PartitionTable, Suspect
 from mpstui.observe.sources import ProcessFacts
 
 # What is known of one daemon, folded from the events of its logs; pure, times come with the events.
@@ -165,6 +165,10 @@ class DaemonState:
         """Since when it has been told to quit and waits for its clients (fact 19)."""
         self.uids: dict[int, int] = {}
         """Whose clients are and were, by PID, as control.log tells it; the latest ones."""
+        self.partitions: PartitionTable | None = None
+        """Static SM partitions as it told them last, with the UUIDs as printed."""
+        self.partitions_detail: str | None = None
+        """Why they could not be read."""
         self.lost: dict[int, tuple[int, float | None]] = {}
         """Clients whose server ended under them: its PID, and when (fact 19)."""
 
@@ -233,6 +237,7 @@ class DaemonState:
         self._starting.clear()
         self.failures = None
         self.defaults, self.blocked_by = LimitsInForce(), None
+        self.partitions = self.partitions_detail = None
         self.daemon_pid = self.quitting_since = self.session_since = None
 
     def start_failed(self, pid: int | None, time: float | None, uid: int | None, reason: str | None) -> None:

@@ -20,7 +20,7 @@ from mpstui.control.protocol import LEGACY, ControlProtocol, protocol_of
 from mpstui.core.model import EventKind, Snapshot
 from mpstui.observe.discovery import Place, discover
 from mpstui.observe.logs import REMEDY, LogWatch, owners_of
-from mpstui.observe.merge import MEMORY_VARIABLE, Membership, fold_devices
+from mpstui.observe.merge import MEMORY_VARIABLE, Membership, fold_devices, fold_partitions
 from mpstui.observe.nvml import GPM_SECONDS
 from mpstui.observe.poll import Asked, Need, Reconciler, Schedule, ask_for, ask_limits, ask_membership
 from mpstui.observe.problems import clients_left, is_silent
@@ -137,6 +137,8 @@ class DaemonWatcher:
             self._node.add_event(self.pipe_dir, event, kind, wall)
             self.schedule.changed(event.kind, now)
             self._limits_told += event.kind == "limit_set"
+            if event.values.get("command", "").startswith("sm_partition "):
+                self.schedule.want(False, True, now)
             self._note_session(event.kind, now)
         return frozenset(event.kind for _, event in told) if told else _NOTHING
 
@@ -205,6 +207,8 @@ class DaemonWatcher:
             outcome, differs = await self._read_needed(need)
             if outcome is Outcome.OK and differs:
                 await self._read(True, True)
+            elif outcome is Outcome.OK and need.partitions:
+                await self._read_partitions()
         finally:
             self._asking = None
 
@@ -252,6 +256,8 @@ class DaemonWatcher:
         outcome = Outcome.BLOCKED
         try:
             outcome = await self._read(membership, limits)
+            if outcome is Outcome.OK:
+                await self._read_partitions()
         finally:
             self.schedule.end(self._monotonic(), outcome)
             self._asking = None
@@ -285,6 +291,17 @@ class DaemonWatcher:
                 return asked.answer.outcome
             self._node.fold_limits(self.pipe_dir, asked.limits)
         return Outcome.OK
+
+    async def _read_partitions(self) -> None:
+        """The static partitions; a client that comes or goes may make one free."""
+        if self.control.protocol.partitions() is None:
+            return
+        begun = self._clock()
+        answer = await self.control.partitions()
+        if answer.outcome not in {Outcome.OK, Outcome.REFUSED, Outcome.UNREADABLE}:
+            self._probed(Asked(answer), begun)
+            return
+        fold_partitions(self._node.watch(self.pipe_dir).state, answer.value, answer.message or None)
 
     def _lacks(self, command: str) -> bool:
         return command in self.control.capabilities.unknown

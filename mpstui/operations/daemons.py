@@ -93,6 +93,7 @@ class StartDaemon(Operation):
         Argument("list", "Devices", help="a UUID or an index; repeatable", metavar="DEV", option="--device"),
         Argument("flag", "", help="one daemon a GPU, each with its own directories", option="--per-gpu"),
         Argument("flag", "", help="serve several users at the same time", option="--multi-user"),
+        Argument("flag", "", help="with static SM partitions (-S; driver 590 or later)", option="--static"),
         Argument(
             "text", "CPUs", help="its CPUs, 0-3,8; with --per-gpu one for each daemon", metavar="LIST", option="--cpu"
         ),
@@ -125,6 +126,7 @@ class StartDaemon(Operation):
             "log_dir": path_text(spec.log_dir),
             "devices": list(spec.devices),
             "multi_user": spec.multi_user,
+            "static": spec.static,
             "cpus": None if spec.cpus is None else cpu_text(spec.cpus),
         }
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from mpstui.control.answer import Answer, Outcome
 from mpstui.control.protocol import ControlProtocol
 from mpstui.control.wire import Question
 from mpstui.core.cells import client_line
-from mpstui.core.model import Daemon, Device, Server, Snapshot
+from mpstui.core.model import Daemon, Device, ProcessKey, Server, Snapshot
 from mpstui.core.partition import sm_share
 from mpstui.core.text import (
     PRIORITIES,
@@ -31,6 +32,9 @@ _PERCENTAGE = re.compile(r"[0-9]{1,3}(\.[0-9]{1,6})?")
 _MEMORY = re.compile(r"[0-9]{1,9}[MG]")
 _SMALL_LIMIT = 1 << 30
 """A context alone took 518 MiB on an H100 (fact 9) and counts against the limit (fact 25)."""
+NO_EFFECT: Final = (
+    "percentages have no effect on a daemon with static partitions: a client gets the SMs of its partition"
+)
 _SCOPE = Argument("scope", "For", "the default for servers to come, or one server")
 
 
@@ -168,6 +172,16 @@ class SetActiveThreadPercentage(Limit[float]):
 
     def needs(self, request: Request) -> Need | None:
         return Need(percentage=request.server_pid is None, devices=True)
+
+    def unavailable(self, snapshot: Snapshot, pipe_dir: Path, clients: Sequence[ProcessKey]) -> str | None:
+        daemon = snapshot.daemon(pipe_dir)
+        without = NO_EFFECT if daemon is not None and daemon.static_partitioning else None
+        return super().unavailable(snapshot, pipe_dir, clients) or without
+
+    def show(self, request: Request, snapshot: Snapshot, daemon: Daemon) -> Preview:
+        if daemon.static_partitioning:
+            raise Refused(NO_EFFECT, ExitStatus.REFUSED_BY_SAFETY_RULE)
+        return super().show(request, snapshot, daemon)
 
     def parse(self, text: str) -> float:
         return parse_percentage(text)

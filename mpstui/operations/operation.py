@@ -114,6 +114,10 @@ class Operation:
         """What has to be asked before it can be shown; None: a complete reading."""
         return Need()
 
+    def belongs(self, request: Request, daemon: Daemon) -> bool:
+        """Whether it can be for this daemon, of several; where it can be for none of them, it may be for any."""
+        return request.server_pid is not None and daemon.find_server(request.server_pid) is not None
+
     def wrong_value(self, request: Request) -> Refused | None:
         """Why the value is wrong on whatever node; None where it may be right. To be said before anybody is asked."""
         return None

@@ -12,6 +12,7 @@ from mpstui.operations.daemons import StartDaemon, StopDaemon
 from mpstui.operations.limits import LIMITS
 from mpstui.operations.load import StartLoad, StopLoad
 from mpstui.operations.operation import Operation
+from mpstui.operations.partitions import AddPartition, RemovePartition
 from mpstui.operations.rescue import EndLostClients, Unblock
 from mpstui.operations.servers import ShutdownServer, StartServer
 from mpstui.operations.types import Preview, Request
@@ -28,6 +29,8 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     StopDaemon(),
     ApplyProfile(),
     GoBack(),
+    AddPartition(),
+    RemovePartition(),
     StartLoad(),
     StopLoad(),
 )

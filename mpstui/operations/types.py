@@ -24,10 +24,12 @@ ArgumentKind = Literal[
     "list",
     "flag",
     "seconds",
+    "size",
 ]
 """``value``: typed. ``choice``: one of ``Argument.choices``. ``scope``: the daemon's default or one server.
 ``device``: an ordinal of the daemon or a UUID. ``owner``: ``Request.owner``. ``server``: one that runs. ``force``: a
-yes or no. The last five are of the command line alone, and of forms of their own: ``Argument.option`` is the option."""
+yes or no. ``size``: in whole chunks or in SMs. The five before it are of the command line alone, and of forms of their
+own: ``Argument.option`` is the option."""
 
 
 class Danger(Enum):

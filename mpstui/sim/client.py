@@ -17,7 +17,12 @@ from typing import Final, Literal
 Behaviour = Literal["idle", "busy", "endless", "faulting", "hostile"]
 Word = Literal["idle", "busy", "endless", "fault", "trap", "reset", "exit"]
 _SCRIPT: Final = Path(__file__).resolve().parent / "simd" / "client.py"
-_LIMITS: Final = ("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "CUDA_MPS_CLIENT_PRIORITY")
+_LIMITS: Final = (
+    "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE",
+    "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT",
+    "CUDA_MPS_CLIENT_PRIORITY",
+    "CUDA_MPS_SM_PARTITION",
+)
 
 
 class SimClient:

@@ -31,6 +31,7 @@ class _Drill:
     gpus = 3
     multiuser = True
     environment: Mapping[str, str] = EMPTY
+    options: Sequence[str] = ()
     newcomer: Job | None = _ERIN
 
     def __init__(self) -> None:

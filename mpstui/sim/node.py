@@ -54,6 +54,7 @@ class SimNode:
         daemon: bool = True,
         multiuser: bool = False,
         visible: str | None = None,
+        options: Sequence[str] = (),
         env: Mapping[str, str] | None = None,
         timeout: float = 120.0,
     ) -> SimNode:
@@ -82,7 +83,7 @@ class SimNode:
         if scenario is not None:
             node._launch([sys.executable, "-c", _SERVE, os.fspath(_ROOT), os.fspath(pipe_dir), scenario], timeout, {})
         elif daemon:
-            node.start_daemon(multiuser=multiuser, visible=visible, env=env, timeout=timeout)
+            node.start_daemon(multiuser=multiuser, visible=visible, options=options, env=env, timeout=timeout)
         return node
 
     def start_daemon(

@@ -58,6 +58,8 @@ class Scenario(Protocol):
     """Whether one server serves all users."""
     environment: Mapping[str, str]
     """The daemon's own variables."""
+    options: Sequence[str]
+    """Of the daemon's command line."""
 
     def begin(self, node: SimNode, now: float) -> None:
         """Brings the node to its first state."""
@@ -120,6 +122,7 @@ class Demo:
     gpus = 2
     multiuser = True
     environment: Mapping[str, str] = EMPTY
+    options: Sequence[str] = ()
 
     def __init__(self, seed: int = 7) -> None:
         self._random = random.Random(seed)  # noqa: S311  the same show each time
@@ -166,6 +169,7 @@ class Crowd:
     gpus = 1
     multiuser = True
     environment: Mapping[str, str] = EMPTY
+    options: Sequence[str] = ()
     clients = 46
 
     def begin(self, node: SimNode, now: float) -> None:

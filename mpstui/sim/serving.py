@@ -13,10 +13,11 @@ from pathlib import Path
 from mpstui.core.text import path_text
 from mpstui.sim.drills import DRILLS
 from mpstui.sim.marker import is_simulated
+from mpstui.sim.modes import MODES
 from mpstui.sim.node import SimError, SimNode
 from mpstui.sim.scenario import SCENARIOS, Scenario
 
-ALL: Mapping[str, Callable[[], Scenario]] = {**SCENARIOS, **DRILLS}
+ALL: Mapping[str, Callable[[], Scenario]] = {**SCENARIOS, **DRILLS, **MODES}
 _ENDING = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
 _OWN_FILES = frozenset({"control", "control_lock", "control_privileged", "log", "nvidia-cuda-mps-control.pid", "logs"})
 
@@ -71,7 +72,9 @@ def _start(directory: Path, scenario: str | None) -> tuple[SimNode, Scenario | N
     if scenario is None:
         return SimNode.start(directory), None
     play = ALL[scenario]()
-    node = SimNode.start(directory, gpus=play.gpus, multiuser=play.multiuser, env=play.environment)
+    node = SimNode.start(
+        directory, gpus=play.gpus, multiuser=play.multiuser, env=play.environment, options=play.options
+    )
     try:
         play.begin(node, time.monotonic())
     except BaseException:

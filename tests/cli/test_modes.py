@@ -16,7 +16,6 @@ from .conftest import Mpstui
 MODES = {
     "v3 by its option": (("-p", "3"), {}, "protocol 3"),
     "v3 by its variable": ((), {"CUDA_MPS_PROTOCOL_VERSION": "3"}, "protocol 3"),
-    "static partitions": (("-S",), {}, "static SM partitioning"),
 }
 
 
@@ -47,8 +46,8 @@ def test_it_is_shown_with_the_reason_and_sent_nothing(odd: tuple[SimNode, str, i
     assert word in daemon["read_only"]
     assert word in daemon["health_detail"]
     assert daemon["health"] == "ok"
-    assert daemon["protocol"] == ("v3" if "3" in word else "legacy")
-    assert daemon["static_partitioning"] is ("static" in word)
+    assert daemon["protocol"] == "v3"
+    assert daemon["static_partitioning"] is False
     assert daemon["default_active_thread_percentage"] is None
     assert [p for p in told.json["problems"] if p["code"] == "daemon_read_only" and word in p["text"]]
     assert pid in [client["pid"] for server in daemon["servers"] for client in server["clients"]], "the logs tell of it"

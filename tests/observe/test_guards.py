@@ -89,9 +89,7 @@ def test_a_device_is_nearly_full_before_it_is_full(used: int, code: str | None) 
     )
 
 
-@pytest.mark.parametrize(
-    ("mode", "word"), [({"protocol": "v3"}, "protocol 3"), ({"static_partitioning": True}, "(-S)")]
-)
+@pytest.mark.parametrize(("mode", "word"), [({"protocol": "v3"}, "protocol 3")])
 def test_a_mode_that_is_not_spoken_is_a_problem_with_its_reason_and_remedy(mode: dict[str, object], word: str) -> None:
     node = served()
     node.set_places([running()._replace(**mode)])

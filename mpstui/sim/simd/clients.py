@@ -86,6 +86,8 @@ class Client:
     contexts: list[Context] = field(default_factory=list)
     percentage: float = 100.0
     sm_count: int = 0
+    own_sms: int | None = None
+    """SMs of its static partition, whatever the percentages are."""
     used_sms: int | None = None
     """SMs that its kernels are on, where it says so: a context's share moves, and small grids reach few."""
     dram: int = 0

@@ -13,6 +13,7 @@ from pathlib import Path
 from .config import MARKER, default_gpus, read_marker, visible_gpus, write_marker
 from .daemon import Daemon
 from .logs import Logs
+from .partitions import StaticDaemon, is_static
 from .process import rename
 
 _DEFAULT_GPUS = 2
@@ -87,7 +88,8 @@ def _serve(pipe_dir: Path, log_dir: Path, report: int, args: list[str]) -> int:
     logs.control("To connect CUDA applications to this daemon, set env CUDA_MPS_PIPE_DIRECTORY=" + os.fspath(pipe_dir))
     logs.control("CUDA MPS Control binary version: 13000")
     multiuser = not {"-M", "--multiuser-server", "-multiuser-server"}.isdisjoint(args)
-    daemon = Daemon(pipe_dir, listeners, gpus, logs, multiuser, os.environ)
+    make = StaticDaemon if is_static(args) else Daemon
+    daemon = make(pipe_dir, listeners, gpus, logs, multiuser, os.environ)
     os.write(report, b"ready\n")
     os.close(report)
     goodbye = daemon.run(0 if os.environ.get("MPSTUI_SIM_LIFELINE") else None, wakeup)

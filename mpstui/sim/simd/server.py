@@ -355,7 +355,8 @@ class Server:
         """A client keeps the limits of the moment it connected; its environment can only lower them."""
         own = parse_percentage(client.limit("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"))
         client.percentage = min(self.percentage, own or 100.0)
-        client.sm_count = sm_share(client.percentage, self.gpus[client.devices[0] if client.devices else 0])
+        shared = sm_share(client.percentage, self.gpus[client.devices[0] if client.devices else 0])
+        client.sm_count = shared if client.own_sms is None else client.own_sms
 
     @staticmethod
     def _name(pid: int, context: int) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from mpstui.core.model import Daemon, Device
+from mpstui.core.model import Daemon, Device, no_test_clients
 from mpstui.core.partition import rounding_of, sms_of
 from mpstui.core.text import parse_size
 from mpstui.load.takes import CONTEXT_BASE, CONTEXT_PER_SM, Takes, takes
@@ -100,8 +100,8 @@ def problem(setup: Setup, daemon: Daemon | None, devices: Sequence[Device]) -> s
 def _not_for_us(daemon: Daemon) -> str | None:
     """Why no program is run on this daemon from here: it cannot be asked, or it is another user's, whose server would
     have all that the program has on the GPU."""
-    if daemon.unspoken is not None:
-        return daemon.unspoken
+    if (reason := no_test_clients(daemon.protocol, daemon.static_partitioning)) is not None:
+        return reason
     if daemon.simulated or daemon.speaker.uid in {0, os.geteuid()}:
         return None
     whose = daemon.speaker.why if daemon.speaker.uid is not None else "a daemon that speaks for nobody"

@@ -1,0 +1,179 @@
+"""Static SM partitions from the command line: read, added, removed, and refused, on a simulated daemon with ``-S``."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mpstui.sim import SimNode
+
+from .conftest import Mpstui, Run
+
+
+@pytest.fixture
+def static() -> Iterator[SimNode]:
+    directory = Path(tempfile.mkdtemp(prefix="mpstui-static-"))
+    node = SimNode.start(directory, options=("-S",))
+    try:
+        yield node
+    finally:
+        node.stop()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def listed(mpstui: Mpstui, node: SimNode) -> dict[str, list]:
+    told = mpstui("partition", "list", "--json", "--pipe-dir", node.pipe_dir)
+    assert told.status == 0, told
+    return told.json["sm_partitions"]
+
+
+def uuids(node: SimNode) -> list[str]:
+    return [device["uuid"] for device in json.loads((node.pipe_dir / "mpstui-simulated").read_text())["devices"]]
+
+
+def exported(told: Run) -> dict[str, str]:
+    lines = [line.strip().removeprefix("export ") for line in told.out.splitlines() if "export " in line]
+    return dict(line.split("=", 1) for line in lines)
+
+
+def test_a_partition_is_added_used_and_removed(static: SimNode, mpstui: Mpstui, tmp_path: Path) -> None:
+    at, device = ("--pipe-dir", static.pipe_dir), uuids(static)[1]
+    empty = listed(mpstui, static)
+    assert [d["chunks_free"] for d in empty["devices"]] == [15, 15]
+    assert [d["sms_per_chunk"] for d in empty["devices"]] == [None, None]
+    told = mpstui("partition", "add", "--device", device[:8], "--chunks", "7", *at)
+    assert told.status == 0, told
+    variables = exported(told)
+    assert variables["CUDA_MPS_PIPE_DIRECTORY"] == str(static.pipe_dir)
+    name = variables["CUDA_MPS_SM_PARTITION"]
+    assert name.startswith(f"{device}/")
+    client = static.spawn(env=variables)
+    assert (client.status(), client.sm_count) == ("connected", 56)
+    (partition,) = listed(mpstui, static)["partitions"]
+    assert partition == {
+        "name": name, "id": name.partition("/")[2], "device_uuid": device, "chunks": 7, "sm_count": 56, "in_use": True,
+        "clients": [client.pid],
+    }  # fmt: skip
+    refused = mpstui("partition", "rm", name, "--yes", *at)
+    assert refused.status == 6
+    assert str(client.pid) in refused.err
+    client.tell("exit")
+    client.wait()
+    asked = mpstui("partition", "rm", name, *at)
+    assert asked.status == 6, "nobody was there to say yes"
+    assert "error 915" in asked.err
+    told = mpstui("partition", "rm", name, "--yes", "--json", *at)
+    assert (told.status, told.json["done"]) == (0, True)
+    assert listed(mpstui, static)["partitions"] == []
+    entries = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
+    sent = [e["command"] for e in entries if e.get("sent")]
+    assert sent == [f"sm_partition add {device} 7", f"sm_partition rm {device} {name.partition('/')[2]}"]
+
+
+def test_sms_come_to_whole_chunks_that_were_read_before(static: SimNode, mpstui: Mpstui) -> None:
+    at, device = ("--pipe-dir", static.pipe_dir), uuids(static)[0]
+    for wrong in ("20", "12"):
+        told = mpstui("partition", "add", "--device", device, "--sms", wrong, *at)
+        assert told.status == 2
+        assert "whole chunks of 8" in told.err
+        assert listed(mpstui, static)["partitions"] == [], "the chunk that was added to be read is gone again"
+    told = mpstui("partition", "add", "--device", device, "--sms", "64", *at)
+    assert told.status == 0, told
+    (partition,) = listed(mpstui, static)["partitions"]
+    assert (partition["chunks"], partition["sm_count"]) == (8, 64)
+    told = mpstui("partition", "add", "--device", device, "--sms", "64", *at)
+    assert told.status == 1
+    assert "7 that are free" in told.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "word"),
+    [
+        (("add", "--device", "GPU-nope", "--chunks", "1"), 2, "no device"),
+        (("add", "--device", "0", "--chunks", "16"), 1, "more than the 15"),
+        (("add", "--device", "0", "--chunks", "0"), 2, "no size"),
+        (("add", "--device", "0", "--chunks", "1; quit"), 2, "no size"),
+        (("add", "--device", "0", "--chunks", "1", "--sms", "8"), 2, "not allowed"),
+        (("add", "--device", "0"), 2, "required"),
+        (("rm", "nope", "--yes"), 1, "no partition"),
+        (("rm", "a\nquit", "--yes"), 1, "no partition"),
+        (("rm", "\x1b[2J", "--yes"), 1, "no partition"),
+    ],
+)
+def test_what_cannot_be_is_refused_and_nothing_is_sent(
+    static: SimNode, mpstui: Mpstui, arguments: tuple[str, ...], status: int, word: str
+) -> None:
+    told = mpstui("partition", *arguments, "--pipe-dir", static.pipe_dir)
+    assert (told.status, word in told.err) == (status, True), told
+    assert "\x1b" not in told.err
+    assert "Cmd:sm_partition" not in (static.log_dir / "control.log").read_text()
+    assert static.daemon_pid is not None
+
+
+def test_one_id_on_two_devices_has_to_be_named_whole(static: SimNode, mpstui: Mpstui) -> None:
+    at = ("--pipe-dir", static.pipe_dir)
+    names = [
+        exported(mpstui("partition", "add", "--device", d, "--chunks", "1", *at))["CUDA_MPS_SM_PARTITION"]
+        for d in uuids(static)
+    ]
+    identity = names[0].partition("/")[2]
+    assert names[1].endswith(f"/{identity}")
+    told = mpstui("partition", "rm", identity, "--yes", *at)
+    assert told.status == 2
+    assert all(name in told.err for name in names)
+    assert mpstui("partition", "rm", names[1], "--yes", *at).status == 0
+    assert [p["name"] for p in listed(mpstui, static)["partitions"]] == names[:1]
+
+
+def test_a_client_without_a_partition_is_refused_and_percentages_have_no_effect(
+    static: SimNode, mpstui: Mpstui
+) -> None:
+    at = ("--pipe-dir", static.pipe_dir)
+    client = static.spawn()
+    assert (client.status(), client.error) == ("refused", 915)
+    told = mpstui("set", "active-thread-percentage", "50", "--default", *at)
+    assert told.status == 6
+    assert "no effect" in told.err
+    assert "Cmd:set_default" not in (static.log_dir / "control.log").read_text()
+    assert mpstui("set", "pinned-mem-limit", "2G", "--device", "0", "--default", *at).status == 0
+    assert mpstui("load", "fma", "--seconds", "1", *at).status == 6
+    told = mpstui("status", *at)
+    assert told.status == 0
+    assert "no effect" in next(line for line in told.out.splitlines() if line.startswith("default"))
+
+
+def test_the_partition_that_a_client_names_is_its_claim_and_printable(static: SimNode, mpstui: Mpstui) -> None:
+    at, device = ("--pipe-dir", static.pipe_dir), uuids(static)[0]
+    name = exported(mpstui("partition", "add", "--device", device, "--chunks", "2", *at))["CUDA_MPS_SM_PARTITION"]
+    client = static.spawn(env={"CUDA_MPS_SM_PARTITION": name})
+    (daemon,) = mpstui("status", "--json", *at).json["daemons"]
+    (found,) = daemon["servers"][0]["clients"]
+    assert (found["pid"], found["sm_partition"], found["sm_count"]) == (client.pid, name, 16)
+    assert found["active_thread_percentage"] is None
+    assert daemon["sm_partitions"]["partitions"][0]["clients"] == [client.pid]
+
+
+def test_a_daemon_without_them_says_how_one_gets_them(node: SimNode, mpstui: Mpstui) -> None:
+    for arguments in (("list",), ("add", "--device", "0", "--chunks", "1"), ("rm", "x", "--yes")):
+        told = mpstui("partition", *arguments, "--pipe-dir", node.pipe_dir)
+        assert told.status == 6
+        assert "mpstui daemon start --static" in told.err
+
+
+def test_a_daemon_is_started_with_them(tmp_path: Path, mpstui: Mpstui) -> None:
+    place = Path(tempfile.mkdtemp(prefix="mpstui-static-"))
+    node = SimNode.start(place / "n", daemon=False)
+    try:
+        told = mpstui("daemon", "start", "--static", "--pipe-dir", node.pipe_dir, "--log-dir", node.log_dir)
+        assert told.status == 0, told
+        assert len(listed(mpstui, node)["devices"]) == 2
+        unit = mpstui("daemon", "unit", "systemd", "--static", "--pipe-dir", node.pipe_dir)
+        assert "nvidia-cuda-mps-control -d -S" in unit.out
+    finally:
+        node.stop()
+        shutil.rmtree(place, ignore_errors=True)
