@@ -180,7 +180,7 @@ def test_a_daemon_s_own_word_comes_before_the_table() -> None:
     [
         (["-d"], "legacy", True),
         (["-f", "-M"], "legacy", True),
-        (["-d", "-S"], "legacy", False),
+        (["-d", "-S"], "legacy", True),
         (["-d", "--protocol=3"], "v3", False),
     ],
 )
