@@ -27,10 +27,10 @@ class DaemonSpec:
     """UUIDs; empty for all of the node."""
     multi_user: bool = False
     cpus: frozenset[int] | None = None
-    static: bool = False
-    """With static SM partitions (``-S``), which cannot be turned on later."""
     limits: Limits = field(default_factory=Limits)
     """To be set once it runs."""
+    static: bool = False
+    """With static SM partitions (``-S``), which cannot be turned on later."""
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -89,14 +89,16 @@ def specs_of(
         log_dir = log_dir_for(pipe_dir)
         if log_dir == DEFAULT_LOG_DIR and not root:  # nobody else may write there
             log_dir = pipe_dir.with_name("nvidia-mps-log")
-    return (DaemonSpec(_absolute(pipe_dir), _absolute(log_dir), chosen, wish.multi_user, wish.cpus, wish.static),)
+    return (
+        DaemonSpec(_absolute(pipe_dir), _absolute(log_dir), chosen, wish.multi_user, wish.cpus, static=wish.static),
+    )
 
 
 def spec_of_profile(profile: DaemonProfile, fallback: Path) -> DaemonSpec:
     """The daemon that a profile describes; ``fallback`` where it does not say which directory."""
     pipe_dir = profile.pipe_dir or fallback
     log_dir = profile.log_dir or log_dir_for(pipe_dir)
-    return DaemonSpec(pipe_dir, log_dir, profile.devices, profile.multi_user, profile.cpus, limits=profile.limits)
+    return DaemonSpec(pipe_dir, log_dir, profile.devices, profile.multi_user, profile.cpus, profile.limits)
 
 
 def _per_gpu(wish: Wish, chosen: Sequence[str], devices: Sequence[Device]) -> tuple[DaemonSpec, ...]:
@@ -113,7 +115,9 @@ def _per_gpu(wish: Wish, chosen: Sequence[str], devices: Sequence[Device]) -> tu
     for position, (device, cpu) in enumerate(zip(each, cpus, strict=False)):
         pipe_dir = _absolute(base.with_name(base.name + f"_{position if device.index is None else device.index}"))
         cpu_set = None if cpu is None else frozenset({cpu})
-        specs.append(DaemonSpec(pipe_dir, log_dir_for(pipe_dir), (device.uuid,), wish.multi_user, cpu_set, wish.static))
+        specs.append(
+            DaemonSpec(pipe_dir, log_dir_for(pipe_dir), (device.uuid,), wish.multi_user, cpu_set, static=wish.static)
+        )
     return tuple(specs)
 
 
