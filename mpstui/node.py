@@ -70,7 +70,7 @@ def demo_node(scenario: str) -> Iterator[Path]:
 
 
 def _simulated(pipe_dirs: Sequence[Path]) -> NodeSources:
-    from mpstui.sim import SimNvml, SimProcesses, SimXids, control_binary
+    from mpstui.sim import SimNvml, SimProcesses, SimXids, control_binary, driver_of_node
 
     dirs = tuple(pipe_dirs)
     nvml, processes = SimNvml(dirs), SimProcesses(dirs, ProcProcesses())
@@ -79,4 +79,6 @@ def _simulated(pipe_dirs: Sequence[Path]) -> NodeSources:
         nvml.add(pipe_dir)
         processes.add(pipe_dir)
 
-    return NodeSources(True, control_binary(), nvml, processes, add=add, xids=lambda: SimXids(dirs))
+    return NodeSources(
+        True, control_binary(driver_of_node(dirs[0])), nvml, processes, add=add, xids=lambda: SimXids(dirs)
+    )

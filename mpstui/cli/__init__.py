@@ -138,7 +138,7 @@ def _run(arguments: Sequence[str]) -> int:
     if options.command == "sim":
         from mpstui.sim import serve
 
-        return serve(options.directory, options.scenario or ("static" if options.static else "demo"))
+        return serve(options.directory, options.scenario or ("static" if options.static else "demo"), options.driver)
     if not options.read_only and _changes(options):
         options.read_only = _read_only_by_config()
     if options.command in planning.COMMANDS:

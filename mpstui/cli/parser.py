@@ -155,4 +155,9 @@ def build_parser() -> argparse.ArgumentParser:
     serve.add_argument(
         "--static", action="store_true", help="with static SM partitions, as documented (the scenario “static”)"
     )
+    serve.add_argument(
+        "--driver",
+        metavar="N",
+        help="be as this driver: 470, 535, 550, 555, 580 as recorded; 590, 615 as documented (default: 580)",
+    )
     return parser

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from typing import Final, Protocol
 
 from mpstui.control.answer import Outcome
+from mpstui.control.drivers import COMMANDS, absent_from, together
 from mpstui.control.grammar import LogKind, LogParser
 from mpstui.control.legacy import Legacy
 from mpstui.control.partitions import StaticPartitions
@@ -86,38 +87,6 @@ def protocol_of(name: str | None, static_partitioning: bool | None) -> ControlPr
     return _STATIC if static_partitioning else LEGACY
 
 
-_PRIORITY: Final = frozenset(("get_default_client_priority", "set_default_client_priority"))
-_MEMORY: Final = frozenset(
-    (
-        "get_default_device_pinned_mem_limit",
-        "set_default_device_pinned_mem_limit",
-        "get_device_pinned_mem_limit",
-        "set_device_pinned_mem_limit",
-    )
-)
-TOGETHER: Final = (_PRIORITY, _MEMORY)
-"""Commands that came with one and the same driver: a daemon that does not know how to read a limit cannot set it."""
-_ABSENT_555: Final = frozenset(("device_query",))
-_ABSENT_535: Final = _ABSENT_555 | {"get_server_status"}
-_ABSENT_470: Final = _ABSENT_535 | {"ps", "terminate_client"} | _PRIORITY | _MEMORY
-_ABSENT: Final[Mapping[int, frozenset[str]]] = {
-    470: _ABSENT_470,
-    535: _ABSENT_535,
-    550: _ABSENT_555,
-    555: _ABSENT_555,
-}
-"""By driver, each seen on the vendor's own binary of that driver (fact 46). Of drivers that are not here nothing is
-said: they are asked."""
-COMMANDS: Final = _ABSENT_470
-"""The commands that not every driver has."""
-
-
-def absent_from(driver: str | None) -> frozenset[str]:
-    """The commands that a daemon of this ``driver``, as NVML names it (``470.256.02``), is known not to have."""
-    major = (driver or "").partition(".")[0]
-    return _ABSENT.get(int(major), frozenset()) if major.isascii() and major.isdigit() else frozenset()
-
-
 class Capabilities:
     """Which commands one daemon knows: learnt from its own answers, each once, and kept for as long as it runs."""
 
@@ -143,8 +112,3 @@ class Capabilities:
     def lacking(self, driver: str | None) -> frozenset[str]:
         """What it does not know, and what its driver is known not to have; its own word comes first."""
         return self.unknown | (absent_from(driver) - self.known)
-
-
-def together(verbs: Collection[str]) -> frozenset[str]:
-    """These commands, and those that came with them."""
-    return frozenset(verbs).union(*(group for group in TOGETHER if not group.isdisjoint(verbs)))

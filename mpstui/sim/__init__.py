@@ -6,7 +6,7 @@ Only what tells a simulated node from a real one is imported at once: the start 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from mpstui.sim.marker import BrokenMarkerError, claim, control_binary, is_simulated
+from mpstui.sim.marker import BrokenMarkerError, claim, control_binary, driver_of_node, is_simulated
 
 if TYPE_CHECKING:
     from mpstui.sim.client import SimClient
@@ -27,6 +27,7 @@ __all__ = [
     "SimXids",
     "claim",
     "control_binary",
+    "driver_of_node",
     "is_simulated",
     "serve",
 ]

@@ -14,7 +14,7 @@ from mpstui.sim.client import SimClient
 from mpstui.sim.marker import control_binary
 from mpstui.sim.node import SimNode
 from mpstui.sim.scenario import GIB, Job, Place, Scenario, spawn_all
-from mpstui.sim.simd.config import CONTEXT_LIMIT, MIB, SERVER_START
+from mpstui.sim.simd.config import MIB, SERVER_START, context_limit, default_gpus
 
 _NEWCOMER_PAUSE: Final = 6.0
 _NEWCOMER_STAYS: Final = 10.0
@@ -133,7 +133,7 @@ class Full(_Drill):
             node,
             [
                 Job(*users[i % 3], f"python worker.py --rank {i}", behaviour="idle", memory=128 * MIB, linger=None)
-                for i in range(CONTEXT_LIMIT)
+                for i in range(context_limit(default_gpus(1)[0]))
             ],
         )
 

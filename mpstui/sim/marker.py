@@ -10,7 +10,7 @@ from pathlib import Path
 from mpstui.core.text import error_text, path_text
 from mpstui.observe.procfs import user_name
 from mpstui.observe.trusted import NotTrustedError, judge_directory, open_trusted
-from mpstui.sim.simd.config import MARKER, read_marker
+from mpstui.sim.simd.config import DRIVER_VERSION, MARKER, read_marker
 
 
 class BrokenMarkerError(Exception):
@@ -69,7 +69,17 @@ def untrusted_directory(pipe_dir: Path) -> str | None:
     return None
 
 
-def control_binary() -> tuple[str, ...]:
-    """The command that stands in for nvidia-cuda-mps-control."""
+def driver_of_node(pipe_dir: Path) -> str | None:
+    """The driver of a simulated node, as its NVML names it; None where its marker does not say it."""
+    try:
+        return read_marker(pipe_dir)[0].driver
+    except (OSError, ValueError):
+        return None
+
+
+def control_binary(driver: str | None = None) -> tuple[str, ...]:
+    """The command that stands in for nvidia-cuda-mps-control: that of this ``driver``, as NVML names it; else that of
+    the node whose pipe directory is in the environment."""
     script = Path(__file__).resolve().parent / "bin" / "nvidia-cuda-mps-control"
-    return (sys.executable, "-I", "-S", os.fspath(script))
+    named = () if driver is None or driver == DRIVER_VERSION else (f"--simulated-driver={driver}",)
+    return (sys.executable, "-I", "-S", os.fspath(script), *named)

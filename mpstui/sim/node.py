@@ -19,7 +19,7 @@ from mpstui.core.text import path_text
 from mpstui.observe.trusted import NotTrustedError, judge_way
 from mpstui.sim.client import Behaviour, SimClient
 from mpstui.sim.marker import control_binary, owners, untrusted_directory
-from mpstui.sim.simd.config import STATE, Gpu, default_gpus, read_json, write_marker
+from mpstui.sim.simd.config import STATE, Gpu, default_gpus, driver_here, read_json, write_marker
 from mpstui.sim.simd.process import start_ticks
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
@@ -41,6 +41,8 @@ class SimNode:
         self.pipe_dir = pipe_dir
         self.log_dir = log_dir
         self.clients: list[SimClient] = []
+        self.one_user = False
+        """A scenario's clients are all of one user: the driver has no multi-user mode."""
         self._processes: list[subprocess.Popen[bytes]] = []
 
     @classmethod
@@ -55,13 +57,15 @@ class SimNode:
         multiuser: bool = False,
         visible: str | None = None,
         options: Sequence[str] = (),
+        driver: str | None = None,
         env: Mapping[str, str] | None = None,
         timeout: float = 120.0,
     ) -> SimNode:
         """Makes ``pipe_dir`` a simulated node's and starts its daemon, or ``scenario`` with its clients.
 
         Logs go to ``pipe_dir/logs`` unless ``log_dir`` says otherwise. ``visible`` is CUDA_VISIBLE_DEVICES for the
-        daemon. Returns when the node is ready; raises SimError where it cannot be made.
+        daemon, ``driver`` that of devices that are given by their number. Returns when the node is ready; raises
+        SimError where it cannot be made.
         """
         pipe_dir = Path(os.path.abspath(pipe_dir))
         node = cls(pipe_dir, Path(os.path.abspath(log_dir)) if log_dir else pipe_dir / "logs")
@@ -75,13 +79,14 @@ class SimNode:
             if (problem := untrusted_directory(pipe_dir)) is not None:
                 raise SimError(f"{problem}: a simulated node needs a directory that nobody else can change")
             node.log_dir.mkdir(mode=0o755, parents=True, exist_ok=True)
-            write_marker(pipe_dir, default_gpus(gpus) if isinstance(gpus, int) else tuple(gpus))
+            write_marker(pipe_dir, default_gpus(gpus, driver=driver) if isinstance(gpus, int) else tuple(gpus))
         except NotTrustedError as error:
             raise SimError(f"{error}: a simulated node needs a directory that nobody else can change") from None
         except OSError as error:
             raise SimError(f"{path_text(error.filename or pipe_dir)}: {error.strerror}") from error
         if scenario is not None:
-            node._launch([sys.executable, "-c", _SERVE, os.fspath(_ROOT), os.fspath(pipe_dir), scenario], timeout, {})
+            serve = [sys.executable, "-c", _SERVE, os.fspath(_ROOT), os.fspath(pipe_dir), scenario]
+            node._launch(serve if driver is None else [*serve, driver], timeout, {})
         elif daemon:
             node.start_daemon(multiuser=multiuser, visible=visible, options=options, env=env, timeout=timeout)
         return node
@@ -97,7 +102,8 @@ class SimNode:
     ) -> None:
         """Starts the control daemon, with more ``options`` and variables; raises SimError where one runs already."""
         environment = {**(env or {}), **({} if visible is None else {"CUDA_VISIBLE_DEVICES": visible})}
-        self._launch([*control_binary(), "-f", *(["-M"] if multiuser else []), *options], timeout, environment)
+        mode = driver_here(self.pipe_dir).multi_user[:1] if multiuser else ()
+        self._launch([*control_binary(), "-d", *mode, *options], timeout, environment)
 
     def _launch(self, command: Sequence[str], timeout: float, more: Mapping[str, str]) -> None:
         environment = {

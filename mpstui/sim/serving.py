@@ -10,20 +10,25 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from mpstui.core.text import path_text
+from mpstui.control.drivers import DRIVERS, driver_of, nearest
+from mpstui.core.text import path_text, printable
 from mpstui.sim.drills import DRILLS
 from mpstui.sim.marker import is_simulated
 from mpstui.sim.modes import MODES
 from mpstui.sim.node import SimError, SimNode
 from mpstui.sim.scenario import SCENARIOS, Scenario
+from mpstui.sim.simd.config import DRIVER_VERSION, SIM_DRIVER
 
 ALL: Mapping[str, Callable[[], Scenario]] = {**SCENARIOS, **DRILLS, **MODES}
 _ENDING = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
 _OWN_FILES = frozenset({"control", "control_lock", "control_privileged", "log", "nvidia-cuda-mps-control.pid", "logs"})
 
 
-def serve(directory: Path, scenario: str | None) -> int:
+def serve(directory: Path, scenario: str | None, driver: str | None = None) -> int:
     """Runs a simulated node in ``directory`` until SIGINT, SIGTERM or SIGHUP; gives the exit status.
+
+    ``driver`` is one of the table by its number, or a version as NVML has it. What of it is documented and was never
+    seen is said.
 
     The pipe files come directly into the directory, the logs into ``logs`` below it. One line says when it is ready;
     where it cannot be, one line on stderr says why, and the status is 2.
@@ -36,7 +41,8 @@ def serve(directory: Path, scenario: str | None) -> int:
     for number in (*_ENDING, signal.SIGCHLD):
         signal.signal(number, lambda *_: None)
     try:
-        node, play = _start(directory, scenario)
+        version = None if driver is None else version_of(driver)
+        node, play = _start(directory, scenario, version)
     except SimError as error:
         if report:
             os.write(int(report), f"{error}\n".encode())
@@ -48,6 +54,8 @@ def serve(directory: Path, scenario: str | None) -> int:
             os.write(int(report), b"ready\n")
             os.close(int(report))
         else:
+            if version is not None:
+                sys.stdout.write(f"{_told(version)}\n")
             sys.stdout.write(f"simulated node ready: --pipe-dir {path_text(node.pipe_dir)}\n")
             sys.stdout.flush()
         sources = [wakeup, 0] if lifeline else [wakeup]
@@ -60,7 +68,23 @@ def serve(directory: Path, scenario: str | None) -> int:
     return 0
 
 
-def _start(directory: Path, scenario: str | None) -> tuple[SimNode, Scenario | None]:
+def version_of(driver: str) -> str:
+    """As NVML names the driver of that number, or that is so named. Raises SimError for one without a row."""
+    found = driver_of(driver)
+    if found is None or driver not in {str(found.number), found.version}:
+        known = ", ".join(str(one.number) for one in DRIVERS)
+        raise SimError(f"there is no simulated driver “{printable(driver, 40)}”; there are {known}")
+    return found.version
+
+
+def _told(version: str) -> str:
+    found = nearest(version)
+    if found.source == "recorded":
+        return f"driver {version}: answers, logs and starts as recorded"
+    return f"driver {version}: as its documents say; no recording of its control binary exists"
+
+
+def _start(directory: Path, scenario: str | None, driver: str | None) -> tuple[SimNode, Scenario | None]:
     if scenario is not None and scenario not in ALL:
         raise SimError(f"there is no scenario {scenario!r}; there are {', '.join(sorted(ALL))}")
     try:
@@ -70,11 +94,19 @@ def _start(directory: Path, scenario: str | None) -> tuple[SimNode, Scenario | N
     if others and not is_simulated(directory):
         raise SimError(f"{path_text(directory)} holds other files; give an empty or a new directory")
     if scenario is None:
-        return SimNode.start(directory), None
+        return SimNode.start(directory, driver=driver), None
     play = ALL[scenario]()
+    version = driver or os.environ.get(SIM_DRIVER) or DRIVER_VERSION
+    with_mode = bool(nearest(version).multi_user)
     node = SimNode.start(
-        directory, gpus=play.gpus, multiuser=play.multiuser, env=play.environment, options=play.options
+        directory,
+        gpus=play.gpus,
+        multiuser=play.multiuser and with_mode,
+        driver=driver,
+        env=play.environment,
+        options=play.options,
     )
+    node.one_user = play.multiuser and not with_mode
     try:
         play.begin(node, time.monotonic())
     except BaseException:
@@ -84,5 +116,5 @@ def _start(directory: Path, scenario: str | None) -> tuple[SimNode, Scenario | N
 
 
 def main(args: list[str]) -> None:
-    """What SimNode starts: a directory and a scenario."""
-    sys.exit(serve(Path(args[0]), args[1]))
+    """What SimNode starts: a directory, a scenario, and the version of a driver or none."""
+    sys.exit(serve(Path(args[0]), args[1], args[2] if len(args) > 2 else None))

@@ -11,9 +11,10 @@ import pytest
 from mpstui.control.answer import Outcome
 from mpstui.control.channel import PROOF, ControlChannel, RawReply
 from mpstui.control.commandline import parse_command_line
+from mpstui.control.drivers import COMMANDS, absent_from
 from mpstui.control.grammar import LogParser
 from mpstui.control.mps import MpsControl
-from mpstui.control.protocol import COMMANDS, LEGACY, Capabilities, absent_from, protocol_of
+from mpstui.control.protocol import LEGACY, Capabilities, protocol_of
 
 DRIVERS = Path(__file__).parent.parent / "data" / "drivers"
 NAMES = sorted(path.stem.removeprefix("daemon-") for path in DRIVERS.glob("daemon-*.txt"))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mpstui.control.protocol import COMMANDS, absent_from
+from mpstui.control.drivers import COMMANDS, absent_from
 from mpstui.operations.rescue import left_out, targets
 from mpstui.sim import SimNode
 from mpstui.sim.simd.config import SIM_DRIVER

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from mpstui.control.protocol import absent_from
+from mpstui.control.drivers import absent_from
 from mpstui.core import condition
 from mpstui.core.model import Condition, ProcessKey
 from mpstui.operations.check import Refused, parse_uid

@@ -68,10 +68,10 @@ class Replay:
                 "CUDA_MPS_PIPE_DIRECTORY": str(self.node.pipe_dir),
                 "CUDA_MPS_LOG_DIRECTORY": str(self.node.log_dir),
             },
-            stderr=subprocess.PIPE,
+            stdout=subprocess.PIPE,
         )
-        _, stderr = process.communicate(timeout=120)
-        assert (process.returncode, stderr) == (1, b"An instance of this daemon is already running\n")
+        stdout, _ = process.communicate(timeout=120)
+        assert (process.returncode, stdout) == (1, b"An instance of this daemon is already running\n")
 
     def short_lived(self, recorded: int, sms: int, free: int) -> None:
         if recorded == 632 and not self.node.daemon_pid:

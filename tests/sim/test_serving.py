@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 from mpstui.sim import SimError, SimNode, SimNvml, is_simulated
 from mpstui.sim.drills import Full
 from mpstui.sim.scenario import Demo
+from mpstui.sim.simd.config import STATE, read_marker
 from mpstui.sim.simd.process import start_ticks
 
 from .recorded import eventually
@@ -66,6 +68,37 @@ def test_killed_it_leaves_no_process(pipe_dir: Path) -> None:
     process.kill()
     process.communicate()
     eventually(lambda: processes(pipe_dir) == set())
+
+
+@pytest.mark.parametrize(
+    ("driver", "words", "others"),
+    [
+        ("470", "driver 470.256.02: answers, logs and starts as recorded\n", {2001}),
+        ("615", "driver 615.71: as its documents say; no recording of its control binary exists\n", {2001, 2002}),
+    ],
+)
+def test_a_driver_is_chosen_and_what_was_never_seen_is_said(
+    pipe_dir: Path, driver: str, words: str, others: set[int]
+) -> None:
+    process = serve(pipe_dir, f"'demo', '{driver}'")
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == words
+        assert "ready" in process.stdout.readline()
+        assert read_marker(pipe_dir)[0].driver == words.split()[1].rstrip(":")
+        users = {client["uid"] for client in json.loads((pipe_dir / STATE).read_text())["clients"]}
+        assert others <= users
+        assert driver != "470" or users == others  # without multi-user mode all are one user's
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=120)
+
+
+@pytest.mark.parametrize("driver", ["600", "47", "580.1", "", "../x", "9" * 400])
+def test_a_driver_that_is_not_simulated_is_one_line(pipe_dir: Path, driver: str) -> None:
+    process = serve(pipe_dir, f"None, {driver!r}")
+    assert process.communicate(timeout=120)[1].endswith("there are 470, 535, 550, 555, 580, 590, 615\n")
+    assert process.returncode == 2
 
 
 @pytest.mark.parametrize("bad", ["file", "other files", "too long", "no scenario", "not writable"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import re
 import socket
 from collections.abc import Callable, Sequence
@@ -19,21 +18,20 @@ if TYPE_CHECKING:
     from .daemon import Daemon
 
 _CHUNK = 32768
-_FIRST = {
-    "ps": 535,
-    "get_default_device_pinned_mem_limit": 535,
-    "set_default_device_pinned_mem_limit": 535,
-    "get_device_pinned_mem_limit": 535,
-    "set_device_pinned_mem_limit": 535,
-    "get_default_client_priority": 535,
-    "set_default_client_priority": 535,
-    "terminate_client": 535,
-    "get_server_status": 550,
-    "device_query": 580,
-}
-"""The first driver that was seen to have a command, of 470, 535, 550, 555 and 580 (fact 46)."""
+_MOST_ORDINALS = 64
+"""17 was taken for a device and 99 was not (drivers 535 to 580); where between them it ends is not known."""
 _DEVICE_TABLE = "%-16s%-15s%-42s%-34s%s"
 _PS_TABLE = b"%-10b%-10b%-15b%-26b%-15b%-15b"
+
+
+_OF_ANOTHER = {
+    "start_server": "start server for another user",
+    "shutdown_server": "shutdown another user's server",
+    "terminate_client": "terminate clients on another user's server",
+    "set_active_thread_percentage": "change settings for another user's server",
+    "set_device_pinned_mem_limit": "change settings for another user's server",
+}
+"""What a stranger may not do to another user's server, in the words of 550 and 555."""
 
 
 class Session:
@@ -46,7 +44,8 @@ class Session:
 
     def say(self, text: str | bytes) -> None:
         """A line of the answer."""
-        self._logs.control(text)
+        if text:  # an empty line is no line of the log
+            self._logs.control(text)
         data = (text.encode() if isinstance(text, str) else text) + b"\n"
         with contextlib.suppress(OSError):
             for start in range(0, len(data), _CHUNK):
@@ -71,6 +70,18 @@ def atoi(text: str) -> int:
     """The number that a text begins with, 0 where it begins with none."""
     match = re.match(r"\s*[+-]?[0-9]{1,18}", text, re.ASCII)
     return int(match[0]) if match else 0
+
+
+def _beyond(device: str) -> bool:
+    """Whether it is the ordinal of more devices than the daemon knows to count."""
+    return device.isascii() and device.isdigit() and int(device[:9]) >= _MOST_ORDINALS
+
+
+def _uid(args: Sequence[str]) -> int | None:
+    """Of ``-uid N``; None where it is not right."""
+    if args[:1] == ["-uid"] and len(args) > 1 and args[1].isascii() and args[1].isdigit():
+        return int(args[1])
+    return None
 
 
 class Commands:
@@ -101,8 +112,8 @@ class Commands:
             "shutdown_server": self._shutdown_server,
             "terminate_client": self._terminate_client,
         }
-        driver = int(daemon.gpus[0].driver.partition(".")[0]) if daemon.gpus else math.inf
-        for name in (name for name, first in _FIRST.items() if driver < first):
+        self._driver = daemon.driver
+        for name in self._driver.absent:
             self._table.pop(name, None)
             self._privileged.pop(name, None)
 
@@ -117,17 +128,29 @@ class Commands:
                 self._daemon.quit(session, atoi(args[1]) if args[:1] == ["-t"] and len(args) > 1 else None)
                 return
             session.say("Not enough privilege to execute quit command")
-        elif name in self._privileged and not allowed:
-            session.say(
-                f"Insufficient privileges for UID {session.uid}. Control deamon settings can only be modified by "
-                "the user who started it or by the root user."
-            )
+        elif name in self._privileged and not allowed and (no := self._refusal(session.uid, name, args)) is not None:
+            session.say(f"Insufficient privileges for UID {session.uid}{no}")
         elif name in self._table or name in self._privileged:
             if (self._table.get(name) or self._privileged[name])(session, args):
                 return
         else:
             session.say(b'Unknown command "%b"' % name.encode("latin-1"))
         session.end()
+
+    def _refusal(self, uid: int, name: str, args: Sequence[str]) -> str | None:
+        """Why a user who does not own the daemon may not do that, behind his number; None where he may: a server of his
+        own is his, up to 535 the defaults are everybody's, and of a server that is not there that is said (fact 48)."""
+        if self._driver.number >= 580:
+            return ". Control deamon settings can only be modified by the user who started it or by the root user."
+        if name.startswith("set_default_"):
+            if self._driver.strangers_set:
+                return None
+            return ". Control deamon settings can only be modified by the user started it or by the root user."
+        server = self._daemon.servers.get(atoi(args[0]) if args else 0)
+        whose = _uid(args) if name == "start_server" else None if server is None else server.uid
+        if whose in (uid, None):
+            return None
+        return "" if self._driver.strangers_set else f". Only the root user may {_OF_ANOTHER[name]}."
 
     def _server(self, session: Session, args: Sequence[str]) -> Server | None:
         pid = atoi(args[0]) if args else 0
@@ -149,7 +172,9 @@ class Commands:
             session.say(str(pid))
 
     def _get_server_status(self, session: Session, args: Sequence[str]) -> None:
-        if server := self._server(session, args):
+        if not args:
+            session.say("A server PID is required")
+        elif server := self._server(session, args):
             session.say(server.status)
 
     def _get_client_list(self, session: Session, args: Sequence[str]) -> None:
@@ -184,6 +209,8 @@ class Commands:
                 return
             if server is None:
                 self._server(session, args[1:])  # the real one says it twice
+                if self._driver.number < 580:
+                    session.say("")
                 return
             servers = [server]
         if not servers:
@@ -221,19 +248,26 @@ class Commands:
         return value
 
     def _get_default_limit(self, session: Session, args: Sequence[str]) -> None:
-        if not args:
+        if not args and self._driver.number >= 580:
             session.note("Invalid command format.")
-        elif value := self._daemon.pinned.get(self._daemon.device_key(args[0])):
+        elif args and _beyond(args[0]):
+            session.note("Invalid device ordinal!")
+        elif value := self._daemon.pinned.get(self._daemon.device_key(args[0])) if args else None:
             session.say(limit_text(value))
         else:
             session.note("No default pinned memory limit set for the device!")
 
     def _set_default_limit(self, session: Session, args: Sequence[str]) -> None:
         if len(args) < 2:
-            session.note("Invalid command format.")
+            if self._driver.number >= 580:
+                session.note("Invalid command format.")
             return
-        session.note(f"set_default_device_pinned_mem_limit {args[0]} {args[1]}.")
-        self._daemon.pinned[self._daemon.device_key(args[0])] = read_limit(args[1])
+        if self._driver.number >= 580:
+            session.note(f"set_default_device_pinned_mem_limit {args[0]} {args[1]}.")
+        if _beyond(args[0]):
+            session.note("Invalid device ordinal!")
+        elif (key := self._daemon.device_key(args[0])).isdigit() or self._driver.number >= 580:
+            self._daemon.pinned[key] = read_limit(args[1])  # of a UUID that is not here 555 keeps nothing
 
     def _get_limit(self, session: Session, args: Sequence[str]) -> None:
         if len(args) < 2:
@@ -252,13 +286,14 @@ class Commands:
         session.say(str(self._daemon.priority))
 
     def _set_priority(self, session: Session, args: Sequence[str]) -> None:
-        if args[:1] not in (["0"], ["1"]):
+        value = atoi(args[0]) if args else 0  # what is no number, and nothing at all, sets 0
+        if value not in (0, 1):
             session.say("Invalid priority value - must be 0 or 1!")
             return
-        self._daemon.priority = int(args[0])
+        self._daemon.priority = value
         for server in self._daemon.servers.values():
             if not server.starting:
-                server.log(f"Client Priority set to {args[0]}")
+                server.log(f"Client Priority set to {value}")
 
     def _device_query(self, session: Session, args: Sequence[str]) -> None:
         wanted = [a for a in args if a != "--csv"]
@@ -278,8 +313,8 @@ class Commands:
                 server.log(f"Received device query command. There are {len(self._daemon.gpus)} devices")
 
     def _start_server(self, session: Session, args: Sequence[str]) -> None:
-        if args[:1] == ["-uid"] and len(args) > 1 and args[1].isascii() and args[1].isdigit():
-            self._daemon.want_server(int(args[1]))
+        if (uid := _uid(args)) is not None:
+            self._daemon.want_server(uid)
         else:
             session.say("A user id (UID) is required to start a new server")
 

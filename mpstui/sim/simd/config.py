@@ -12,6 +12,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from mpstui.control.drivers import Driver, contexts_of, nearest
+
 MARKER: Final = "mpstui-simulated"
 """A file of this name makes a pipe directory that of a simulated node. It holds the devices as JSON."""
 STATE: Final = "mpstui-simulated.json"
@@ -26,10 +28,9 @@ _DIGITS: Final = 20
 _MOST_DEVICES: Final = 64
 DRIVER_VERSION: Final = "580.159.04"
 SIM_DRIVER: Final = "MPSTUI_SIM_DRIVER"
-"""A variable: the driver of a node that is made now, such as ``470.256.02``. Its daemon has that driver's commands."""
+"""A variable: the driver of a node that is made now, such as ``470.256.02``. Its binary and daemon are of that one."""
 SERVER_MEMORY: Final = 66 * MIB
 """What NVML counted for the MPS server itself on each device (fact 9)."""
-CONTEXT_LIMIT: Final = 48
 _NAMESPACE: Final = "6f0a1f7e-53a5-4cf7-9a2f-2f1d0c6f1a52"
 
 
@@ -46,13 +47,27 @@ class Gpu:
     driver: str = DRIVER_VERSION
 
 
-def default_gpus(count: int, name: str = "NVIDIA H100 80GB HBM3") -> tuple[Gpu, ...]:
+def default_gpus(count: int, name: str = "NVIDIA H100 80GB HBM3", driver: str | None = None) -> tuple[Gpu, ...]:
     """The first ``count`` devices of the simulated machine; the same ones in every directory."""
-    driver = os.environ.get(SIM_DRIVER) or DRIVER_VERSION
+    driver = driver or os.environ.get(SIM_DRIVER) or DRIVER_VERSION
     import uuid  # every start asks this package whether a node is simulated, and no real one has a use for it
 
     names = uuid.UUID(_NAMESPACE)
     return tuple(Gpu(i, f"GPU-{uuid.uuid5(names, f'gpu {i}')}", name, driver=driver) for i in range(count))
+
+
+def driver_here(pipe_dir: Path) -> Driver:
+    """The driver of the simulated node in ``pipe_dir``; where there is none, that of one to be made there."""
+    try:
+        version = read_marker(pipe_dir)[0].driver
+    except (OSError, ValueError):
+        version = os.environ.get(SIM_DRIVER) or DRIVER_VERSION
+    return nearest(version)
+
+
+def context_limit(gpu: Gpu) -> int:
+    """The most contexts that the device takes."""
+    return contexts_of(gpu.driver, gpu.compute_capability)[0]
 
 
 def ordinal(gpus: Sequence[Gpu], device: str) -> str:

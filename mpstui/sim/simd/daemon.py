@@ -13,9 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from mpstui.control.drivers import Driver, nearest
+
 from .clients import Client, client_from_hello, parse_percentage
 from .commands import Commands, Session
-from .config import SERVER_START, Gpu, ordinal
+from .config import DRIVER_VERSION, SERVER_START, Gpu, ordinal
 from .logs import Logs
 from .loop import Loop
 from .memlimit import environment_limits
@@ -43,13 +45,15 @@ def _server_start(text: str) -> float | str:
         return text
 
 
-def _defaults(environment: Mapping[str, str], logs: Logs) -> tuple[float, int]:
-    """The percentage and the priority that the daemon's environment gives; what is no value leaves the default."""
+def _defaults(environment: Mapping[str, str], logs: Logs, driver: Driver) -> tuple[float, int]:
+    """The percentage and the priority that the daemon's environment gives, where the driver knows of them; what is no
+    value leaves the default."""
     text = environment.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "")
     percentage = parse_percentage(text)
     if text and percentage is None:
         logs.control("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE should be between (0.0, 100.0]")
-    priority = environment.get("CUDA_MPS_CLIENT_PRIORITY", "")
+    known = "get_default_client_priority" not in driver.absent
+    priority = environment.get("CUDA_MPS_CLIENT_PRIORITY", "") if known else ""
     if priority not in {"", "0", "1"}:
         logs.control("CUDA_MPS_CLIENT_PRIORITY should be between [0,1]")
     return percentage or 100.0, int(priority == "1")
@@ -69,7 +73,8 @@ class Daemon:
     ) -> None:
         self.owner = os.getuid()
         self.gpus = gpus
-        self.percentage, self.priority = _defaults(environment, logs)
+        self.driver = nearest(gpus[0].driver if gpus else DRIVER_VERSION)
+        self.percentage, self.priority = _defaults(environment, logs, self.driver)
         self.pinned: dict[str, int] = {}
         self._inherited = environment_limits(environment.get("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", ""), gpus)
         self._server_start = _server_start(environment.get(SERVER_START, ""))
@@ -86,6 +91,9 @@ class Daemon:
         self._commands = Commands(self)
         self._deaf = False
         self._wanted_uid: int | None = None
+        self._next_uid: int | None = None
+        self._status = 0
+        """Of the last server that has exited; the daemon's own word at its end, as recorded."""
         self._quitting: Session | None = None
         self._xids: deque[Xid] = deque(maxlen=_XIDS)
         self._state = StateFile(pipe_dir)
@@ -172,10 +180,11 @@ class Daemon:
 
     def _new_session(self, connection: socket.socket, uid: int, lowered: bytes) -> None:
         if self._session is not None:
+            word = (b"", b"-", b"!")[self._refusals % 3]
             self._refusals += 1
-            if self._refusals % 2 == 0:  # the real one's binary says nothing in two of five cases (fact 30)
+            if word:  # often without a word about it, status 0 or 1 (fact 30)
                 with contextlib.suppress(OSError):
-                    connection.send(b"-")
+                    connection.send(word)
             connection.close()
             return
         if uid in (0, self.owner) and lowered.isdigit():
@@ -301,10 +310,17 @@ class Daemon:
         return next((s for s in self.servers.values() if not s.leaving), None)
 
     def want_server(self, uid: int) -> None:
-        """Starts a server as soon as no session is open, where there is none."""
-        if self._serving() is None and self._wanted_uid is None:
+        """Starts a server, from 550 on as soon as no session is open, where there is none; beside another user's that
+        is starting, when that one has gone."""
+        serving = self._serving()
+        if serving is None and self._wanted_uid is None:
             self._wanted_uid = uid
-            self._loop.after(_START_LATEST_S, self._start_wanted)
+            if self.driver.number < 550:  # within the session
+                self._start_wanted()
+            else:
+                self._loop.after(_START_LATEST_S, self._start_wanted)
+        elif serving is not None and serving.starting and serving.uid != uid:
+            self._next_uid = uid
 
     def _start_wanted(self) -> None:
         if self._wanted_uid is None:
@@ -312,7 +328,8 @@ class Daemon:
         uid, self._wanted_uid = self._wanted_uid, None
         start = self._server_start
         pipe_dir = os.fspath(self._pipe_dir)
-        pid, link = start_process(Begin(pipe_dir, uid, self.gpus, self._logs, self.percentage, self.priority, start))
+        begin = Begin(pipe_dir, uid, self.gpus, self._logs, self.percentage, self.priority, start, self.driver)
+        pid, link = start_process(begin)
         server = Server(pid, link, uid, self.gpus, self._logs, self._xids.append)
         server.percentage = self.percentage
         server.pinned, server.inherited = dict(self.pinned), self._inherited
@@ -350,12 +367,13 @@ class Daemon:
 
     def shut_down(self, server: Server, force: bool) -> None:
         """shutdown_server: when its clients have gone, or now."""
-        if self._try_shutdown(server, backoff=False, again=not force) or not force:
+        if not server.starting and (self._try_shutdown(server, backoff=False, again=not force) or not force):
             return
         self._force(server, lambda: self._exit_server(server))
 
     def _force(self, server: Server, then: Callable[[], None]) -> None:
-        self._logs.control(f"Force shutting down server {server.pid}")
+        if self.driver.number >= 550:
+            self._logs.control(f"Force shutting down server {server.pid}")
         server.leaving = True
         self._loop.after(_FORCED_EXIT_S, then)
 
@@ -400,12 +418,17 @@ class Daemon:
             client.lose(SERVER_DIED)
             self._loop.unwatch(client.connection)
             client.connection.close()
-        code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else status & 0x7F
-        self._logs.control(f"Server {server.pid} exited with status {code}")
+        self._status = os.WEXITSTATUS(status) if os.WIFEXITED(status) else status & 0x7F
+        self._logs.control(f"Server {server.pid} exited with status {self._status}")
+        if server.starting:
+            self._logs.control("Removed Shm file at ")
         if self._quitting is not None:
             self._finish_quit()
+        elif self._next_uid is not None:
+            uid, self._next_uid = self._next_uid, None
+            self.want_server(uid)
+            self._start_wanted()
         elif server.starting and not server.leaving:
-            self._logs.control("Removed Shm file at ")
             self._start_failed()
         elif self.pending:
             self.want_server(0 if self._multiuser else self.pending[0].uid)
@@ -430,7 +453,8 @@ class Daemon:
         self._quitting = session
         self._go_deaf()
         if timeout is not None:
-            session.note(f"quit command issued with timeout of {timeout}")
+            if self.driver.number >= 535:
+                session.note(f"quit command issued with timeout of {timeout}")
             self._loop.after(timeout, self._quit_now)
         for server in list(self.servers.values()):
             self._try_shutdown(server, backoff=False)
@@ -443,5 +467,5 @@ class Daemon:
 
     def _finish_quit(self) -> None:
         if not self.servers and self._loop.running:
-            self._logs.control("Exit with status 0")
+            self._logs.control(f"Exit with status {self._status}")
             self._loop.stop()

@@ -10,11 +10,24 @@ from pathlib import Path
 class Logs:
     """The two logs of a daemon, appended to line by line; bytes, since a client's name may be any (fact 10)."""
 
-    def __init__(self, directory: Path) -> None:
-        directory.mkdir(parents=True, exist_ok=True)
+    def __init__(self, directory: Path | None) -> None:
+        """In ``directory``; None for both on standard output, as of a daemon in the foreground (fact 47). Where the
+        directory cannot be written the daemon runs without logs; it says so unless a file is in the way."""
+        self._control = self._server = 1
+        if directory is None:
+            return
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        self._control = os.open(directory / "control.log", flags, 0o644)
-        self._server = os.open(directory / "server.log", flags, 0o644)
+        try:
+            self._control = os.open(directory / "control.log", flags, 0o644)
+            self._server = os.open(directory / "server.log", flags, 0o644)
+        except OSError as error:
+            self._control = self._server = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+            if not isinstance(error, NotADirectoryError):
+                where = os.fspath(directory)
+                self.warning = f"Warning: Failed writing log files to directory [{where}]. No logs will be available."
+
+    warning = ""
+    """What the daemon prints at its start."""
 
     def control(self, text: str | bytes, pid: int | None = None) -> None:
         self._write(self._control, "Control", pid or os.getpid(), text)

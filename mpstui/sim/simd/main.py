@@ -10,22 +10,27 @@ import socket
 import sys
 from pathlib import Path
 
-from .config import MARKER, default_gpus, read_marker, visible_gpus, write_marker
+from .config import MARKER, default_gpus, driver_here, read_marker, visible_gpus, write_marker
 from .daemon import Daemon
 from .logs import Logs
 from .partitions import StaticDaemon, is_static
 from .process import rename
 
 _DEFAULT_GPUS = 2
+_SOCKET_PATH_LIMIT = 107
+"""Bytes of a Unix socket's path; a longer one was refused without a word."""
 
 
 def start(program: str, args: list[str]) -> int:
-    """``-d`` and ``-f`` of the control executable ``program``; gives the exit status."""
+    """``-d`` and ``-f`` of the control executable ``program``; gives the exit status.
+
+    A daemon with a lifeline stays its starter's child, and has files for logs, whichever of the two it is started with.
+    """
     pipe_dir = Path(os.path.abspath(os.environ.get("CUDA_MPS_PIPE_DIRECTORY") or "/tmp/nvidia-mps"))  # noqa: S108
     log_dir = Path(os.path.abspath(os.environ.get("CUDA_MPS_LOG_DIRECTORY") or pipe_dir / "logs"))
     if args[0] == "--simulated-daemon":
         return _serve(pipe_dir, log_dir, int(args[1]), args[2:])
-    background = "-d" in args or "--daemon" in args
+    background = ("-d" in args or "--daemon" in args) and not os.environ.get("MPSTUI_SIM_LIFELINE")
     receiver, report = os.pipe()
     if not background and os.environ.get("MPSTUI_SIM_REPORT", "").isdigit():
         report = int(os.environ["MPSTUI_SIM_REPORT"])
@@ -48,24 +53,38 @@ def start(program: str, args: list[str]) -> int:
         os._exit(0)
     os.wait()
     os.close(report)
-    message = os.read(receiver, 4096).decode()
-    if message == "ready\n":
-        return 0
-    sys.stderr.write(message or "The simulated daemon did not start\n")
-    return 1
+    message = b""
+    while more := os.read(receiver, 4096):
+        message += more
+    done = message.endswith(b"ready\n")
+    sys.stdout.write(message.removesuffix(b"ready\n").decode())
+    return int(not done)
 
 
 def _serve(pipe_dir: Path, log_dir: Path, report: int, args: list[str]) -> int:
     def fail(message: str) -> int:
-        if "MPSTUI_SIM_REPORT" not in os.environ:
-            sys.stderr.write(message + "\n")
-        os.write(report, message.encode() + b"\n")
+        if message and foreground:
+            print(message, flush=True)
+        tell(message.encode() + b"\n" * bool(message))
         return 1
 
+    def tell(text: bytes) -> None:
+        with contextlib.suppress(BrokenPipeError):  # nobody waits for one in the foreground
+            os.write(report, text)
+
     os.umask(0o022)
+    foreground = "-d" not in args and "--daemon" not in args
+    if len(os.fsencode(pipe_dir / "control_privileged")) > _SOCKET_PATH_LIMIT:
+        return fail("")
     try:
-        pipe_dir.mkdir(parents=True, exist_ok=True)
-        logs = Logs(log_dir)
+        pipe_dir.mkdir(exist_ok=True)
+    except OSError:
+        return fail("Cannot access CUDA_MPS_PIPE_DIRECTORY=" + os.fspath(pipe_dir))
+    to_stdout = foreground and not os.environ.get("MPSTUI_SIM_LIFELINE")
+    with contextlib.suppress(OSError):
+        log_dir.mkdir(exist_ok=True)
+    try:
+        logs = Logs(None if to_stdout else log_dir)
         lock = os.open(pipe_dir / "control_lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
         try:
             fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -74,8 +93,9 @@ def _serve(pipe_dir: Path, log_dir: Path, report: int, args: list[str]) -> int:
             return fail("An instance of this daemon is already running")
         if not os.path.lexists(pipe_dir / MARKER):
             write_marker(pipe_dir, default_gpus(_DEFAULT_GPUS))
+        driver = driver_here(pipe_dir)
         gpus = visible_gpus(read_marker(pipe_dir), os.environ.get("CUDA_VISIBLE_DEVICES"))
-        listeners = _make_files(pipe_dir)
+        listeners = _make_files(pipe_dir, driver.pid_file)
     except (OSError, ValueError) as error:
         return fail(f"Cannot start the simulated daemon: {error.strerror if isinstance(error, OSError) else error}")
     wakeup, wake = os.pipe()
@@ -86,11 +106,13 @@ def _serve(pipe_dir: Path, log_dir: Path, report: int, args: list[str]) -> int:
     rename([b"nvidia-cuda-mps-control", *(arg.encode() for arg in args)])
     logs.control("Starting control daemon using socket " + os.fspath(pipe_dir / "control"))
     logs.control("To connect CUDA applications to this daemon, set env CUDA_MPS_PIPE_DIRECTORY=" + os.fspath(pipe_dir))
-    logs.control("CUDA MPS Control binary version: 13000")
+    if driver.binary_version is not None:
+        logs.control(f"CUDA MPS Control binary version: {driver.binary_version}")
     multiuser = not {"-M", "--multiuser-server", "-multiuser-server"}.isdisjoint(args)
     make = StaticDaemon if is_static(args) else Daemon
     daemon = make(pipe_dir, listeners, gpus, logs, multiuser, os.environ)
-    os.write(report, b"ready\n")
+    said = "" if os.environ.get("MPSTUI_SIM_LIFELINE") or not logs.warning else logs.warning + "\n"
+    tell(said.encode() + b"ready\n")
     os.close(report)
     goodbye = daemon.run(0 if os.environ.get("MPSTUI_SIM_LIFELINE") else None, wakeup)
     for name in ("log", "nvidia-cuda-mps-control.pid"):  # the sockets and the lock stay (fact 3)
@@ -103,8 +125,9 @@ def _serve(pipe_dir: Path, log_dir: Path, report: int, args: list[str]) -> int:
     return 0
 
 
-def _make_files(pipe_dir: Path) -> list[socket.socket]:
-    """The sockets, the FIFO and the PID file with the recorded modes; what a dead daemon left is replaced."""
+def _make_files(pipe_dir: Path, pid_file: bool) -> list[socket.socket]:
+    """The sockets, the FIFO and the PID file, which not every driver has, with the recorded modes; what a dead daemon
+    left is replaced."""
     listeners = []
     for name, mode in (("control_privileged", 0o755), ("control", 0o666)):
         path = pipe_dir / name
@@ -120,7 +143,10 @@ def _make_files(pipe_dir: Path) -> list[socket.socket]:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(pipe_dir / name)
     os.mkfifo(pipe_dir / "log")
-    (pipe_dir / "nvidia-cuda-mps-control.pid").write_text(str(os.getpid()))
-    for name, mode in (("control_lock", 0o666), ("log", 0o777), ("nvidia-cuda-mps-control.pid", 0o666)):
+    modes = {"control_lock": 0o666, "log": 0o777}
+    if pid_file:
+        (pipe_dir / "nvidia-cuda-mps-control.pid").write_text(str(os.getpid()))
+        modes["nvidia-cuda-mps-control.pid"] = 0o666
+    for name, mode in modes.items():
         os.chmod(pipe_dir / name, mode)
     return listeners

@@ -11,8 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from mpstui.control.drivers import Driver
+
 from .clients import Client, Context, context_memory, parse_percentage, sm_share
-from .config import CONTEXT_LIMIT, Gpu, ordinal
+from .config import Gpu, context_limit, ordinal
 from .logs import Logs
 from .memlimit import environment_limits
 from .process import die_with_parent, rename
@@ -38,6 +40,7 @@ class Begin:
     priority: int
     start: float | str
     """The seconds that it takes to be ready, or why it never is."""
+    driver: Driver
 
 
 def start_process(begin: Begin) -> tuple[int, socket.socket]:
@@ -54,6 +57,8 @@ def start_process(begin: Begin) -> tuple[int, socket.socket]:
         finally:
             os._exit(1)
     theirs.close()
+    if begin.driver.number < 550:
+        begin.logs.control(f"Starting new server {pid} for user {begin.uid}")
     if begin.start == 0:
         ours.settimeout(5)
         ours.recv(1)
@@ -67,8 +72,9 @@ def _server_process(daemon: socket.socket, parent: int, begin: Begin) -> None:
     signal.set_wakeup_fd(-1)
     die_with_parent(parent)
     rename([b"nvidia-cuda-mps-server"])
-    pid, logs, start = os.getpid(), begin.logs, begin.start
-    logs.control(f"Starting new server {pid} for user {begin.uid}")
+    pid, logs, start, driver = os.getpid(), begin.logs, begin.start, begin.driver
+    if driver.number >= 550:  # the line carries the PID of its writer
+        logs.control(f"Starting new server {pid} for user {begin.uid}")
     logs.server(pid, "Startup", "Other")
     logs.server(pid, f"Connecting to control daemon on socket: {begin.pipe_dir}/control", "Other")
     logs.server(pid, "Initializing server process", "Other")
@@ -80,8 +86,9 @@ def _server_process(daemon: socket.socket, parent: int, begin: Begin) -> None:
     for device, gpu in enumerate(begin.gpus):
         logs.server(pid, f"Creating server context on device {device} ({gpu.name})")
     logs.server(pid, f"Created anonymous shared memory region mps.shm.{begin.uid}.{pid}")
-    logs.server(pid, "CUDA MPS Server for Linux/Unix. Binary version: 13000")
-    logs.server(pid, "Display Driver version: 580")
+    if driver.binary_version is not None:
+        logs.server(pid, f"CUDA MPS Server for Linux/Unix. Binary version: {driver.binary_version}")
+    logs.server(pid, f"Display Driver version: {driver.number}")
     logs.server(pid, f"Active Threads Percentage set to {begin.percentage:.1f}")
     logs.server(pid, f"Server Priority set to {begin.priority}")
     logs.server(pid, "Server has started")
@@ -201,8 +208,8 @@ class Server:
     def add_context(self, client: Client, device: int) -> int:
         """Gives a client a context; otherwise the CUDA error that refuses it (fact 13)."""
         self.log(f"Received new client request for {self._name(*self._previous)}")
-        if self.count(device) >= CONTEXT_LIMIT:
-            self.log(f"Failed to accept new client. Maximum number of clients ({CONTEXT_LIMIT}) reached.")
+        if self.count(device) >= (most := context_limit(self.gpus[device])):
+            self.log(f"Failed to accept new client. Maximum number of clients ({most}) reached.")
             return DEVICES_UNAVAILABLE
         if not client.number:
             self._numbers += 1
