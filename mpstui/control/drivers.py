@@ -45,6 +45,8 @@ class Driver(NamedTuple):
     lists nothing, status 1; ``listed``, and ``-h`` lists the options."""
     multi_user: tuple[str, ...] = ()
     """The options that start multi-user mode; none where there is no such mode."""
+    static_partitions: bool = False
+    """Whether it starts with ``-S``, static SM partitions."""
     strangers_set: bool = False
     """Whether any local user may change the daemon's defaults (fact 48)."""
     pid_file: bool = True
@@ -63,8 +65,8 @@ DRIVERS: Final[tuple[Driver, ...]] = (
     Driver(550, "550.163.01", "recorded", _ABSENT_555, None, "none"),
     Driver(555, "555.58.02", "recorded", _ABSENT_555, None, "usage", ("-multiuser-server",)),
     Driver(580, "580.159.04", "recorded", _NONE, "13000", "listed", _M, contexts_said="measured with 580"),
-    Driver(590, "590.44.01", "documented", _NONE, "13010", "listed", _M, contexts=60, contexts_said=_CLAIMED),
-    Driver(615, "615.71", "documented", _NONE, "13040", "listed", _M, contexts=60, contexts_said=_CLAIMED),
+    Driver(590, "590.44.01", "documented", _NONE, "13010", "listed", _M, True, contexts=60, contexts_said=_CLAIMED),
+    Driver(615, "615.71", "documented", _NONE, "13040", "listed", _M, True, contexts=60, contexts_said=_CLAIMED),
 )
 """In the order of their numbers. 470 to 555 as the vendor's own binary did (facts 45 to 48), 580 as on a GPU."""
 _BY_NUMBER: Final = {driver.number: driver for driver in DRIVERS}

@@ -15,11 +15,21 @@ from types import TracebackType
 from typing import Any, BinaryIO, Final
 
 from mpstui.control.channel import PROOF
+from mpstui.control.drivers import DRIVERS, nearest
 from mpstui.core.text import path_text
 from mpstui.observe.trusted import NotTrustedError, judge_way
 from mpstui.sim.client import Behaviour, SimClient
 from mpstui.sim.marker import control_binary, owners, untrusted_directory
-from mpstui.sim.simd.config import STATE, Gpu, default_gpus, driver_here, read_json, write_marker
+from mpstui.sim.simd.config import (
+    DRIVER_VERSION,
+    SIM_DRIVER,
+    STATE,
+    Gpu,
+    default_gpus,
+    driver_here,
+    read_json,
+    write_marker,
+)
 from mpstui.sim.simd.process import start_ticks
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
@@ -32,6 +42,14 @@ _SERVE: Final = "import sys; sys.path.insert(0, sys.argv[1]); from mpstui.sim.se
 
 class SimError(Exception):
     """A simulated node that cannot be; its text is one line for a person."""
+
+
+def driver_with(options: Sequence[str]) -> str:
+    """The driver of a node whose daemon has these options, where nobody has named one: the oldest that knows them."""
+    usual = os.environ.get(SIM_DRIVER) or DRIVER_VERSION
+    if {"-S", "--static-partitioning"}.isdisjoint(options) or nearest(usual).static_partitions:
+        return usual
+    return next(driver.version for driver in DRIVERS if driver.static_partitions)
 
 
 class SimNode:
@@ -79,7 +97,10 @@ class SimNode:
             if (problem := untrusted_directory(pipe_dir)) is not None:
                 raise SimError(f"{problem}: a simulated node needs a directory that nobody else can change")
             node.log_dir.mkdir(mode=0o755, parents=True, exist_ok=True)
-            write_marker(pipe_dir, default_gpus(gpus, driver=driver) if isinstance(gpus, int) else tuple(gpus))
+            write_marker(
+                pipe_dir,
+                default_gpus(gpus, driver=driver or driver_with(options)) if isinstance(gpus, int) else tuple(gpus),
+            )
         except NotTrustedError as error:
             raise SimError(f"{error}: a simulated node needs a directory that nobody else can change") from None
         except OSError as error:

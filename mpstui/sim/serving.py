@@ -15,9 +15,8 @@ from mpstui.core.text import path_text, printable
 from mpstui.sim.drills import DRILLS
 from mpstui.sim.marker import is_simulated
 from mpstui.sim.modes import MODES
-from mpstui.sim.node import SimError, SimNode
+from mpstui.sim.node import SimError, SimNode, driver_with
 from mpstui.sim.scenario import SCENARIOS, Scenario
-from mpstui.sim.simd.config import DRIVER_VERSION, SIM_DRIVER
 
 ALL: Mapping[str, Callable[[], Scenario]] = {**SCENARIOS, **DRILLS, **MODES}
 _ENDING = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
@@ -96,8 +95,10 @@ def _start(directory: Path, scenario: str | None, driver: str | None) -> tuple[S
     if scenario is None:
         return SimNode.start(directory, driver=driver), None
     play = ALL[scenario]()
-    version = driver or os.environ.get(SIM_DRIVER) or DRIVER_VERSION
-    with_mode = bool(nearest(version).multi_user)
+    here = nearest(driver or driver_with(play.options))
+    if {"-S", "--static-partitioning"}.intersection(play.options) and not here.static_partitions:
+        raise SimError(f"driver {here.number} has no static SM partitions")
+    with_mode = bool(here.multi_user)
     node = SimNode.start(
         directory,
         gpus=play.gpus,

@@ -167,7 +167,7 @@ def test_a_daemon_without_them_says_how_one_gets_them(node: SimNode, mpstui: Mps
 
 def test_a_daemon_is_started_with_them(tmp_path: Path, mpstui: Mpstui) -> None:
     place = Path(tempfile.mkdtemp(prefix="mpstui-static-"))
-    node = SimNode.start(place / "n", daemon=False)
+    node = SimNode.start(place / "n", daemon=False, driver="590.44.01")
     try:
         told = mpstui("daemon", "start", "--static", "--pipe-dir", node.pipe_dir, "--log-dir", node.log_dir)
         assert told.status == 0, told

@@ -101,6 +101,12 @@ def test_a_driver_that_is_not_simulated_is_one_line(pipe_dir: Path, driver: str)
     assert process.returncode == 2
 
 
+def test_a_driver_without_static_partitions_has_no_such_node(pipe_dir: Path) -> None:
+    process = serve(pipe_dir, "'static', '580'")
+    assert process.communicate(timeout=120)[1] == "mpstui: driver 580 has no static SM partitions\n"
+    assert process.returncode == 2
+
+
 @pytest.mark.parametrize("bad", ["file", "other files", "too long", "no scenario", "not writable"])
 def test_a_bad_directory_is_one_line(tmp_path: Path, pipe_dir: Path, bad: str) -> None:
     directory, scenario = pipe_dir, "None"

@@ -94,7 +94,7 @@ def usage(driver: Driver) -> str:
 
 def help_text(driver: Driver) -> str:
     """What ``-h`` prints."""
-    more = _FROM_590 * (driver.number >= 590) + _FROM_615 * (driver.number >= 615)
+    more = _FROM_590 * driver.static_partitions + _FROM_615 * (driver.number >= 615)
     return usage(driver) + _OPTIONS % more + _COMMANDS
 
 
@@ -115,7 +115,7 @@ def order(driver: Driver, args: Sequence[str]) -> Literal["start", "help", "vers
     if "-v" in args or (driver.number >= 615 and "--version" in args):
         return "version"
     if not {*_START}.isdisjoint(args):
-        known = {*_MORE, *driver.multi_user, *(_STATIC if driver.number >= 590 else ())}
+        known = {*_MORE, *driver.multi_user, *(_STATIC if driver.static_partitions else ())}
         return "start" if known.issuperset(args) or driver.number >= 615 else "usage"
     return "run" if driver.number >= 590 else "session"
 
