@@ -63,8 +63,11 @@ def sent(node: SimNode, pid: int) -> int:
 def test_of_many_at_once_one_sends_it(node: SimNode, tmp_path: Path) -> None:
     client = node.spawn("busy")
     ends = at_once(lambda number: terminate(client.pid, node.pipe_dir, tmp_path / str(number)))
-    assert sent(node, client.pid) == 1, ends
-    assert sorted(status for status, _ in ends) == [0, *[6] * (AT_ONCE - 1)], ends
+    told = "\n".join(f"{status} {words}" for status, words in ends)
+    assert sent(node, client.pid) == 1, told
+    done, *others = sorted(status for status, _ in ends)
+    # On a machine with more work than processors one may find the daemon held by another's session: not answered, 4.
+    assert (done, set(others) - {4}) == (0, {6}), told
 
 
 SEND = """
