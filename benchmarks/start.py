@@ -53,6 +53,7 @@ def main() -> None:
         at = ["--pipe-dir", os.fspath(pipe_dir)]
         commands = {
             "python -c pass": [sys.executable, "-c", "pass"],
+            "mpstui status --health": [*mpstui, "status", "--health", *at],
             "mpstui status --json": [*mpstui, "status", "--json", *at],
             "mpstui set … --default": [*mpstui, "set", "active-thread-percentage", "100", "--default", *at],
         }

@@ -26,7 +26,7 @@ from mpstui.core.model import Client, Daemon, Device, Event, Problem, ProcessKey
 from mpstui.core.text import path_text
 from mpstui.fields import EVENT, SNAPSHOT, View, as_json
 from mpstui.node import UnusableNode, demo_node, named_dirs, open_node
-from mpstui.observe.logs import UnreadableNodeError
+from mpstui.observe.trusted import UnreadableNodeError
 from mpstui.operations.types import ExitStatus, Preview, Request, Result
 
 # Imported when they are used: a command that does something else pays for none of them.

@@ -144,6 +144,8 @@ def _run(arguments: Sequence[str]) -> int:
     if options.command in planning.COMMANDS:
         return planning.dispatch(options, _node)
     with _node(options) as pipe_dirs:
+        if getattr(options, "health", False):
+            return _health(options, pipe_dirs)
         if options.command is None:
             from mpstui.cli.screen import run_screen
 
@@ -177,6 +179,15 @@ def _partitions(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
     from mpstui.cli.partition import print_partitions
 
     return print_partitions(options, pipe_dirs)
+
+
+def _health(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
+    """``status --health`` where the short way of ``__main__`` did not take it."""
+    from mpstui.doctor.health import probe, tell
+
+    if options.json or options.fields or wants_past(options):
+        return complain("--health prints nothing, and tells of now: leave out what goes with it", 2)
+    return tell(probe(pipe_dirs, getattr(options, "log_dir", None) or ()))
 
 
 def _changes(options: argparse.Namespace) -> bool:

@@ -17,8 +17,8 @@ from mpstui.fields import OBJECTS, SCHEMA, TEXT, TIME, Field, Thing, Type, View,
 from mpstui.history.postmortem import state_at
 from mpstui.history.reader import LogHistory
 from mpstui.observe.discovery import discover
-from mpstui.observe.logs import UnreadableLogError
 from mpstui.observe.sources import NodeSources
+from mpstui.observe.trusted import UnreadableLogError
 from mpstui.operations.types import ExitStatus
 
 _MARK: Final[dict[Verdict, str]] = {"ok": "ok", "unknown": "?", "warning": "warning", "error": "ERROR"}

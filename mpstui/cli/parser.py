@@ -133,6 +133,12 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="A,B,C",
         help="show these, in this order: pid,user,gpu_memory or server.pid,device.name; “mpstui schema status” has all",
     )
+    status.add_argument(
+        "--health",
+        action="store_true",
+        help="a liveness probe, which sends no command: exit status 0 where each daemon runs, 3 where one does not, 4 "
+        "where one is stopped or busy with one session for 10 s",
+    )
     add_past(status)
     add_events(commands, node)
     add_suspects(commands, node)

@@ -16,8 +16,8 @@ from mpstui.ui.trouble.contract import TroubleUnavailable
 if TYPE_CHECKING:
     from mpstui.core.model import Daemon, Event, Snapshot
     from mpstui.doctor.types import Finding
-    from mpstui.observe.logs import Owners
     from mpstui.observe.sources import NodeSources
+    from mpstui.observe.trusted import Owners
 
 _FIRST_SPAN: Final = 600.0
 """Seconds of log that are read first; four times as many, again and again, until there are events enough."""
@@ -53,7 +53,7 @@ class NodeTrouble:
 
     async def _read(self, daemon: Daemon, read: Callable[[Path, threading.Event], list[Event]]) -> Sequence[Event]:
         """``read`` is given the log directory, and what is set when nobody waits for it any more."""
-        from mpstui.observe.logs import UnreadableLogError
+        from mpstui.observe.trusted import UnreadableLogError
 
         if daemon.log_dir is None:
             raise TroubleUnavailable("the daemon's log directory is not known; name it with --log-dir")
@@ -75,7 +75,7 @@ class NodeTrouble:
     def _owners(self, pipe_dir: Path) -> Owners:
         """Whose logs are believed there, by who runs the daemon now."""
         from mpstui.observe.discovery import discover
-        from mpstui.observe.logs import owners_of
+        from mpstui.observe.trusted import owners_of
 
         return next((place.log_owners for place in discover((pipe_dir,), env={})), owners_of(None))
 

@@ -65,6 +65,14 @@ EventKind = Literal[
 CONTEXT_LIMIT: Final = 48
 """Contexts a device takes on Volta and later: the 49th client gets error 46 (fact 13)."""
 
+PERCENTAGE_VARIABLE: Final = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
+MEMORY_VARIABLE: Final = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
+PRIORITY_VARIABLE: Final = "CUDA_MPS_CLIENT_PRIORITY"
+PARTITION_VARIABLE: Final = "CUDA_MPS_SM_PARTITION"
+DEVICES_VARIABLE: Final = "CUDA_VISIBLE_DEVICES"
+LIMIT_VARIABLES: Final = (PERCENTAGE_VARIABLE, MEMORY_VARIABLE, PRIORITY_VARIABLE)
+"""Of a daemon's environment, those that set limits."""
+
 EMPTY: Final[Mapping[Any, Any]] = MappingProxyType({})
 
 

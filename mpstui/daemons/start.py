@@ -26,7 +26,7 @@ from mpstui.core.text import path_text, printable
 from mpstui.daemons.directories import DaemonError, check, check_length, prepare
 from mpstui.daemons.spec import DaemonSpec
 from mpstui.observe.discovery import Place, discover
-from mpstui.observe.logs import UnreadableLogError, open_log, owners_of
+from mpstui.observe.trusted import UnreadableLogError, open_log, owners_of
 from mpstui.plan.cpus import cpu_text
 
 READY_WITHIN: Final = 10.0

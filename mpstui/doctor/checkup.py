@@ -30,7 +30,6 @@ from mpstui.doctor.types import (
     Verdict,
 )
 from mpstui.observe.discovery import Place, running_daemons
-from mpstui.observe.logs import Owners, UnreadableLogError, is_there, open_log
 from mpstui.observe.procfs import (
     HiddenProcessError,
     read_arguments,
@@ -39,6 +38,7 @@ from mpstui.observe.procfs import (
     read_proc,
     read_stat,
 )
+from mpstui.observe.trusted import Owners, UnreadableLogError, is_there, open_log
 from mpstui.plan.chain import environment_of_client
 
 CHECKS: Final[tuple[Callable[[Facts], Iterator[Finding]], ...]] = (

@@ -8,7 +8,7 @@ from typing import Final
 from mpstui.core.text import format_size, path_text
 from mpstui.doctor.types import SHM, DirectoryFacts, Facts, Finding, subject_of
 from mpstui.observe.discovery import PATH_LIMIT
-from mpstui.observe.logs import REMEDY
+from mpstui.observe.trusted import REMEDY
 
 OPEN_FILES: Final = 16384
 """Recommended: each client takes several descriptors of daemon and server."""

@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from mpstui.core.model import Daemon, Device, Problem, Snapshot
+from mpstui.core.model import DEVICES_VARIABLE, Daemon, Device, Problem, Snapshot
 from mpstui.core.text import client_pids, format_size, printable
 from mpstui.core.trust import is_lying
 from mpstui.doctor.types import Facts, Finding, Verdict, subject_of
 from mpstui.history.when import local_text
-from mpstui.observe.merge import DEVICES_VARIABLE, own_numbers
+from mpstui.observe.merge import own_numbers
 from mpstui.observe.problems import shared_devices
 from mpstui.plan.variables import Variable, variables_of
 

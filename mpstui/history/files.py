@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from mpstui.control.grammar import LINE_BYTES, Clock
-from mpstui.observe.logs import Owners, UnreadableLogError, open_log
+from mpstui.observe.trusted import Owners, UnreadableLogError, open_log
 
 BLOCK: Final = 1 << 18
 _ROTATED: Final = re.compile(r"\.([0-9]{1,4})")

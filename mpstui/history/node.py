@@ -15,9 +15,9 @@ from mpstui.history.bywhom import KINDS, AuditTrail
 from mpstui.history.postmortem import state_at
 from mpstui.history.reader import LogHistory, People
 from mpstui.observe.discovery import discover
-from mpstui.observe.logs import Owners, UnreadableLogError, UnreadableNodeError
 from mpstui.observe.sources import NodeSources, ProcessSource
 from mpstui.observe.state import with_xids
+from mpstui.observe.trusted import Owners, UnreadableLogError, UnreadableNodeError
 from mpstui.operations.audit import default_path
 
 _LOOK: Final = 0.2

@@ -11,8 +11,8 @@ from mpstui.core.model import Daemon, Event, ProcessKey, Snapshot
 from mpstui.core.text import path_text
 from mpstui.history.reader import LogHistory
 from mpstui.observe.discovery import Place
-from mpstui.observe.logs import Owners
 from mpstui.observe.reducer import NodeState
+from mpstui.observe.trusted import Owners
 
 _EVENTS = 500
 

@@ -15,9 +15,10 @@ from mpstui.control.grammar import LogKind, LogParser
 from mpstui.core.model import Event
 from mpstui.history.ahead import parsed
 from mpstui.history.files import LogFile
-from mpstui.observe.logs import CONTROL_MARKER, LogTail, Owners, UnreadableLogError
+from mpstui.observe.logs import CONTROL_MARKER, LogTail
 from mpstui.observe.sources import ProcessFacts
 from mpstui.observe.state import TWICE, DaemonState, EventLog, told_by
+from mpstui.observe.trusted import Owners, UnreadableLogError
 
 _LEAD: Final = 256 << 10
 """Bytes read before the time asked for: what is told of a client there explains what follows."""

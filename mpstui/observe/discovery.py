@@ -18,11 +18,9 @@ from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 from mpstui.control.commandline import PROGRAM, Protocol, parse_command_line
-from mpstui.core.model import EMPTY, ProcessKey
+from mpstui.core.model import EMPTY, LIMIT_VARIABLES, ProcessKey
 from mpstui.core.text import path_text, printable, unprintable
 from mpstui.core.trust import Speaker, may_signal
-from mpstui.observe.logs import Owners, UnreadableLogError, is_believed, is_there, open_log, owners_of
-from mpstui.observe.merge import LIMIT_VARIABLES
 from mpstui.observe.procfs import (
     HiddenProcessError,
     effective_uid,
@@ -36,7 +34,18 @@ from mpstui.observe.procfs import (
     start_time,
     user_name,
 )
-from mpstui.observe.trusted import NotTrustedError, _judge, _judge_mounts, _walk
+from mpstui.observe.trusted import (
+    NotTrustedError,
+    Owners,
+    UnreadableLogError,
+    _judge,
+    _judge_mounts,
+    _walk,
+    is_believed,
+    is_there,
+    open_log,
+    owners_of,
+)
 
 # Finds the control daemons that run on this machine: one pass over /proc, without a word to any of them.
 

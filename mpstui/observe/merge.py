@@ -7,7 +7,19 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from mpstui.control.wire import DeviceClients, DeviceQuery, PsRow
-from mpstui.core.model import EMPTY, Client, Context, Device, Event, PartitionTable
+from mpstui.core.model import (
+    DEVICES_VARIABLE,
+    EMPTY,
+    MEMORY_VARIABLE,
+    PARTITION_VARIABLE,
+    PERCENTAGE_VARIABLE,
+    PRIORITY_VARIABLE,
+    Client,
+    Context,
+    Device,
+    Event,
+    PartitionTable,
+)
 from mpstui.core.text import lower_sizes, printable, same_limit, taken_limit
 from mpstui.observe.state import ClientRecord, DaemonState, LimitsInForce, ServerRecord
 
@@ -246,14 +258,8 @@ def by_ordinal(memory: Mapping[str, int], ordinals: Mapping[str, str]) -> dict[s
 # Which limits hold for one client: those of its server when it connected, and its own environment's.
 
 
-PERCENTAGE_VARIABLE = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
-MEMORY_VARIABLE = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
-PRIORITY_VARIABLE = "CUDA_MPS_CLIENT_PRIORITY"
-PARTITION_VARIABLE = "CUDA_MPS_SM_PARTITION"
-DEVICES_VARIABLE = "CUDA_VISIBLE_DEVICES"
 INHERITED = "daemon's environment"
 """Where a limit came from that the server has inherited."""
-LIMIT_VARIABLES = (PERCENTAGE_VARIABLE, MEMORY_VARIABLE, PRIORITY_VARIABLE)
 
 
 class Effective(NamedTuple):

@@ -13,6 +13,9 @@ from mpstui.core import condition
 from mpstui.core.blast import bridges
 from mpstui.core.faults import NOT_SAID, caveat_text
 from mpstui.core.model import (
+    MEMORY_VARIABLE,
+    PERCENTAGE_VARIABLE,
+    PRIORITY_VARIABLE,
     Client,
     Condition,
     Daemon,
@@ -33,14 +36,7 @@ from mpstui.core.model import (
 from mpstui.core.text import client_pids, path_text, printable
 from mpstui.core.trust import is_lying
 from mpstui.observe.discovery import Place, how_to_start
-from mpstui.observe.merge import (
-    MEMORY_VARIABLE,
-    PERCENTAGE_VARIABLE,
-    PRIORITY_VARIABLE,
-    inherited_memory,
-    own_percentage,
-    own_priority,
-)
+from mpstui.observe.merge import inherited_memory, own_percentage, own_priority
 from mpstui.observe.sources import NvmlSample, ProcessFacts
 from mpstui.observe.state import DaemonState, ServerRecord
 

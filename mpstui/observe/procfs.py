@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import functools
 import os
@@ -520,6 +519,8 @@ class PidFd:
 
     async def wait(self, timeout: float) -> bool:
         """Whether the process ended within ``timeout`` seconds; all its threads, reaped or not."""
+        import asyncio  # the liveness probe has no use for it, and it is slow to load
+
         loop = asyncio.get_running_loop()
         ended = asyncio.Event()
         # A descriptor of its own: a loop knows one reader for each, and two may wait.

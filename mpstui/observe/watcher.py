@@ -17,16 +17,17 @@ from mpstui.control.channel import ControlChannel
 from mpstui.control.holder import HELD_AFTER
 from mpstui.control.mps import MpsControl
 from mpstui.control.protocol import LEGACY, ControlProtocol, protocol_of
-from mpstui.core.model import EventKind, Snapshot
+from mpstui.core.model import MEMORY_VARIABLE, EventKind, Snapshot
 from mpstui.observe.discovery import Place, discover
-from mpstui.observe.logs import REMEDY, LogWatch, owners_of
-from mpstui.observe.merge import MEMORY_VARIABLE, Membership, fold_devices, fold_partitions
+from mpstui.observe.logs import LogWatch
+from mpstui.observe.merge import Membership, fold_devices, fold_partitions
 from mpstui.observe.nvml import GPM_SECONDS
 from mpstui.observe.poll import Asked, Need, Reconciler, Schedule, ask_for, ask_limits, ask_membership
 from mpstui.observe.problems import clients_left, is_silent
 from mpstui.observe.reducer import NodeState
 from mpstui.observe.sources import NodeSources, NvmlSample
 from mpstui.observe.state import DaemonState
+from mpstui.observe.trusted import REMEDY, owners_of
 from mpstui.observe.wakeups import Exits, Wakeups, Watcher, Worker, open_watcher
 from mpstui.observe.xid import Xid, XidWatch
 

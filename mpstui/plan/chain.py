@@ -6,18 +6,20 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from mpstui.core.model import Client, Daemon, Device, Event, ProcessKey
-from mpstui.core.partition import sm_share
-from mpstui.core.text import PRIORITIES, UNKNOWN, format_percentage, format_size, printable
-from mpstui.observe.merge import (
+from mpstui.core.model import (
     DEVICES_VARIABLE,
     MEMORY_VARIABLE,
     PERCENTAGE_VARIABLE,
     PRIORITY_VARIABLE,
-    own_memory,
-    own_numbers,
-    own_percentage,
+    Client,
+    Daemon,
+    Device,
+    Event,
+    ProcessKey,
 )
+from mpstui.core.partition import sm_share
+from mpstui.core.text import PRIORITIES, UNKNOWN, format_percentage, format_size, printable
+from mpstui.observe.merge import own_memory, own_numbers, own_percentage
 from mpstui.observe.procfs import process_key, read_environment
 
 Limit = Literal["active_thread_percentage", "sm_count", "pinned_mem_limit", "client_priority"]

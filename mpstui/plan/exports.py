@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from mpstui.observe.merge import MEMORY_VARIABLE, PERCENTAGE_VARIABLE, PRIORITY_VARIABLE
+from mpstui.core.model import MEMORY_VARIABLE, PERCENTAGE_VARIABLE, PRIORITY_VARIABLE
 from mpstui.plan.amounts import PlanError, limit_text
 
 ExportKind = Literal["shell", "wrapper", "systemd", "slurm", "kubernetes"]

@@ -11,17 +11,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from mpstui.core.model import DEVICES_VARIABLE, MEMORY_VARIABLE, PERCENTAGE_VARIABLE, PRIORITY_VARIABLE
 from mpstui.core.text import printable
-from mpstui.observe.merge import (
-    DEVICES_VARIABLE,
-    MEMORY_VARIABLE,
-    PERCENTAGE_VARIABLE,
-    PRIORITY_VARIABLE,
-    own_memory,
-    own_numbers,
-    own_percentage,
-    own_priority,
-)
+from mpstui.observe.merge import own_memory, own_numbers, own_percentage, own_priority
 
 CONNECTIONS_VARIABLE: Final = "CUDA_DEVICE_MAX_CONNECTIONS"
 PER_CONTEXT_VARIABLE: Final = "CUDA_MPS_ENABLE_PER_CTX_DEVICE_MULTIPROCESSOR_PARTITIONING"

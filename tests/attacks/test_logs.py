@@ -29,7 +29,8 @@ from mpstui.history.reader import LogHistory
 from mpstui.node import open_node
 from mpstui.observe import trusted
 from mpstui.observe.discovery import binary_version, discover, find_log_dir, last_written
-from mpstui.observe.logs import LogTail, LogWatch, UnreadableLogError, is_believed, open_log, owners_of
+from mpstui.observe.logs import LogTail, LogWatch
+from mpstui.observe.trusted import UnreadableLogError, is_believed, open_log, owners_of
 from mpstui.observe.watcher import Collector
 from mpstui.operations.audit import AuditLog
 from mpstui.sim import control_binary

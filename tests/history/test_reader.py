@@ -15,7 +15,7 @@ from mpstui.history.files import BLOCK, LogFile
 from mpstui.history.postmortem import state_at
 from mpstui.history.reader import LogHistory
 from mpstui.history.when import local_text, parse_time
-from mpstui.observe.logs import UnreadableLogError
+from mpstui.observe.trusted import UnreadableLogError
 from tests.observe.replay import DATA, at, events, lines
 
 RUNS = ("commands", "faults", "users")

@@ -17,8 +17,8 @@ import pytest
 
 from mpstui.observe import discovery
 from mpstui.observe.discovery import Place, binary_version, daemon_process, discover, how_to_start, running_daemons
-from mpstui.observe.logs import owners_of
 from mpstui.observe.procfs import process_key
+from mpstui.observe.trusted import owners_of
 from tests.observe_sources.places import control_log
 
 DATA = Path(__file__).parents[1] / "data"

@@ -1,0 +1,139 @@
+"""``status --health``: whether each daemon is there and takes commands, told by the exit status alone.
+
+Made to be asked often, as by a liveness probe: no command is sent, and nothing is loaded that this does not need.
+What is looked at is the daemon's process and the end of its control.log, where that is to be believed.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from mpstui.core.text import path_text, unprintable
+from mpstui.observe.discovery import Place, discover
+from mpstui.observe.procfs import HiddenProcessError, read_stat
+from mpstui.observe.trusted import UnreadableLogError, open_log
+
+WELL, USAGE, ABSENT, NO_ANSWER, NOT_PERMITTED = 0, 2, 3, 4, 5
+"""As in ``operations.types.ExitStatus``, which is slow to load."""
+UNANSWERED: Final = 10.0
+"""Seconds from which on a session that stays open, or a command without an answer, is no usual one (facts 1 and 2)."""
+_TAIL: Final = 1 << 16
+_OPEN: Final = (b"NEW UI", b"Cmd:")
+_CLOSED: Final = (b"UI closed", b"Starting control daemon", b"Exit with status")
+
+
+class Health(NamedTuple):
+    """What is known of one daemon without asking it."""
+
+    status: int
+    reason: str = ""
+    """One sentence; empty where it is well."""
+
+
+def probe(pipe_dirs: Sequence[Path] = (), log_dirs: Sequence[Path] = ()) -> Health:
+    """The worst of the daemons that were named, or of all that run where none was. May block on a slow file system."""
+    named = bool(pipe_dirs or os.environ.get("CUDA_MPS_PIPE_DIRECTORY"))
+    places = discover(pipe_dirs, log_dirs)
+    if not named:
+        # What a daemon that is gone has left behind is nobody's death.
+        places = tuple(place for place in places if place.state == "running") or places[:1]
+    found = [_of_place(place) for place in places]
+    return max(found, key=lambda health: health.status) if found else Health(ABSENT, "no daemon runs here")
+
+
+def _of_place(place: Place) -> Health:
+    shown = path_text(place.pipe_dir)
+    if place.state != "running":
+        closed = place.state == "unusable" and not os.access(place.pipe_dir, os.R_OK | os.X_OK)
+        reason = place.detail or f"{shown}: no daemon runs there"
+        return Health(NOT_PERMITTED if closed else ABSENT, reason)
+    if place.daemon is None:
+        return Health(WELL)  # it runs where no more of it is to be seen, as in another container
+    pid = place.daemon.pid
+    try:
+        stat = read_stat(pid)
+    except HiddenProcessError:
+        stat = None
+    if stat is not None and stat.state in "Tt":
+        return Health(NO_ANSWER, f"{shown}: daemon {pid} is stopped, by a signal or by a debugger")
+    since = _unanswered(place)
+    if since is not None:
+        text = f"a control session, or a command without an answer, is open since {since:.0f} s"
+        return Health(NO_ANSWER, f"{shown}: daemon {pid} does not answer: {text}")
+    return Health(WELL)
+
+
+def _unanswered(place: Place) -> float | None:
+    """For how many seconds the daemon has been busy with one session; None where it is not, or its log does not tell.
+
+    A ``ps`` copies text of clients into the log (fact 10), but the end of its session follows at once.
+    """
+    if place.log_dir is None or place.daemon is None:
+        return None
+    try:
+        fd = open_log(place.log_dir / "control.log", place.log_owners)
+    except UnreadableLogError:
+        return None
+    try:
+        tail = os.pread(fd, _TAIL, max(0, os.fstat(fd).st_size - _TAIL))
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+    begun = _open_since(tail, place.daemon.pid)
+    if begun is None:
+        return None
+    from mpstui.control.grammar import Clock  # seldom needed
+
+    try:
+        since = time.time() - Clock().read(begun)
+    except (ValueError, OverflowError):
+        return None
+    return since if since >= UNANSWERED else None
+
+
+def _open_since(tail: bytes, pid: int) -> bytes | None:
+    """When the session began that no line of ``tail`` closes, as the log has it; None where there is none."""
+    tag, begun = b" Control %5d] " % pid, None
+    for line in reversed(tail.split(b"\n")):
+        begin, _, text = line.partition(tag)
+        if not line.startswith(b"[") or not text.startswith((*_OPEN, *_CLOSED)):
+            continue
+        if text.startswith(_CLOSED):
+            return begun
+        begun = begin[1:24]
+        if text.startswith(b"NEW UI"):
+            return begun
+    return begun
+
+
+def tell(health: Health) -> int:
+    """Says on standard error why it is not well; the exit status."""
+    if health.status:
+        print(f"mpstui: {health.reason} (exit status {health.status})", file=sys.stderr)
+    return health.status
+
+
+def directories(arguments: Sequence[str]) -> tuple[list[Path], list[Path]] | None:
+    """The directories of ``status --health …`` as whole words; None for anything else, which the whole parser reads."""
+    places: dict[str, list[Path]] = {"--pipe-dir": [], "--log-dir": []}
+    words = iter(arguments)
+    seen = []
+    for word in words:
+        option, equals, value = word.partition("=")
+        if option in places:
+            value = value if equals else next(words, "")
+            if not value or value.startswith("-") or unprintable(value) is not None:
+                return None
+            places[option].append(Path(value).absolute())
+        else:
+            seen.append(word)
+    variables = ("CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY", "MPSTUI_AUDIT_LOG", "MPSTUI_CONTROL_BINARY")
+    if seen != ["status", "--health"] or any(unprintable(os.environ.get(name, "")) is not None for name in variables):
+        return None
+    return places["--pipe-dir"], places["--log-dir"]
