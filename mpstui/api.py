@@ -186,6 +186,7 @@ class AsyncNode:
         self._read_only = read_only
         self._alone = bool(log_dirs) and not pipe_dirs and not demo
         self._collector: Collector | None = None
+        self._watching: Collector | None = None
         self._runner: Runner | None = None
         self._closing: list[Callable[[], Coroutine[Any, Any, object]]] = []
 
@@ -213,7 +214,7 @@ class AsyncNode:
     async def watch(self) -> AsyncGenerator[Snapshot, None]:
         """A snapshot once it was looked for daemons, and another one whenever the node has changed; only the latest to
         who is slow. A node on which nothing changes is sent no command. Raises UnusableNode."""
-        collector = self._make()
+        collector = self._watching = self._make()
         changed = asyncio.Event()
         latest: list[Snapshot] = []
 
@@ -234,6 +235,17 @@ class AsyncNode:
             if collector.stop in self._closing:
                 self._closing.remove(collector.stop)
             await collector.stop()
+
+    @property
+    def read_at(self) -> float | None:
+        """When :meth:`watch` last had an answer of NVML, in seconds since the epoch: a snapshot comes only where
+        something has changed. None: not yet."""
+        return None if self._watching is None else self._watching.read_at
+
+    @property
+    def control_sessions(self) -> int:
+        """How often :meth:`watch` has asked a daemon: sessions, each with one control command or more."""
+        return 0 if self._watching is None else self._watching.sessions
 
     async def past(self, at: float | None = None) -> list[Snapshot]:
         """The state that each daemon's logs come to at that time, in seconds since the epoch; None: where they end."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from functools import lru_cache, partial
+from operator import add
 from time import localtime, strftime
 from typing import Any, Final, Generic, NamedTuple, TypeVar, get_args
 
@@ -40,6 +41,7 @@ from mpstui.core.model import (
     EventKind,
     Health,
     PartitionTable,
+    PendingClient,
     Problem,
     ProcessKey,
     Server,
@@ -284,6 +286,23 @@ class Detail(NamedTuple):
     style: str = ""
 
 
+class Metric(NamedTuple):
+    """How the exporter tells a field: in bytes, ratios and seconds; percent are divided by 100. What is not known is
+    left out. Of an enumeration each word is a sample with 0 or 1, of sizes each device is one; samples with the same
+    labels are folded into one."""
+
+    name: str
+    """Behind ``mps_``."""
+    help: str
+    value: Callable[[Any, View], Any] | None = None
+    """Otherwise the field's."""
+    words: tuple[str, ...] = ()
+    """The states of a text; any other word is ``other``."""
+    fold: Callable[[float, float], float] = add
+    info: bool = False
+    """The value is a label, named as the field, of one sample that is 1."""
+
+
 @dataclass(frozen=True, slots=True)
 class Field(Generic[T]):
     """One thing that is known of something."""
@@ -302,6 +321,7 @@ class Field(Generic[T]):
     column: Column[T] | None = None
     row: Text | None = None
     detail: Detail | None = None
+    metric: Metric | None = None
     word: str = ""
     """Its short name in a filter; its id is one too."""
     matches: Callable[[T, View, str], bool] | None = None
@@ -525,6 +545,10 @@ def _state_row(client: Client, view: View) -> str:
     return ("LOST" if client.key in view.lost else client.state) + (f" {OUTDATED}" if client.outdated_limits else "")
 
 
+def _client_word(client: Client, view: View) -> str:
+    return "LOST" if client.key in view.lost else client.state
+
+
 def _state_facts(client: Client, view: View) -> Iterable[Fact]:
     return (Fact("state", client.state, "warn" if client.state == "TERMINATED" else ""),)
 
@@ -660,6 +684,10 @@ CLIENT: Final[Thing[Client]] = Thing(
             about="INACTIVE: connected without a context. TERMINATED: its contexts were ended, its process lives.",
             column=Column(50, 13, 95, cell=_state_cell, gap=0), row=Text(50, "STATE", _state_row),
             detail=Detail("mps", 10, facts=_state_facts), matches=_state_hit, searched=True,
+            metric=Metric(
+                "clients", "Clients by state; LOST: a fault took the contexts.", _client_word,
+                (*get_args(ClientState), "LOST"),
+            ),
         ),
         Field(
             "contexts", "contexts", OBJECTS, lambda c, v: c.contexts, of=CONTEXT,
@@ -677,6 +705,7 @@ CLIENT: Final[Thing[Client]] = Thing(
                 facts=lambda c, v: _memory_facts(v, c.pinned_mem_limits, c.gpu_memory, _unlimited(c)),
             ),
             word="mem",
+            metric=Metric("client_memory_used_bytes", "Device memory of clients, as NVML counts it."),
         ),
         Field(
             "active_thread_percentage", "threads", SHARE, lambda c, v: c.active_thread_percentage, null=True,
@@ -687,6 +716,7 @@ CLIENT: Final[Thing[Client]] = Thing(
                 gap=2, mark=lambda c: OUTDATED if c.outdated_limits else "",
             ),
             row=Text(70, "THREADS", _threads_row), detail=Detail("mps", 40, facts=_threads_facts), word="threads",
+            metric=Metric("client_active_thread_ratio", "Shares of the SMs, added up: over 1 they share SMs."),
         ),
         Field(
             "sm_partition", "SM partition", TEXT, lambda c, v: c.sm_partition, null=True,
@@ -700,6 +730,7 @@ CLIENT: Final[Thing[Client]] = Thing(
         Field(
             "sm_count", "SMs", INTEGER, lambda c, v: c.sm_count, null=True,
             about="What that share comes to, or its static partition has.",
+            metric=Metric("client_sms", "SMs that clients may use, added up."),
         ),
         Field(
             "sm_count_estimated", "SMs estimated", FLAG, lambda c, v: c.sm_count_estimated,
@@ -709,6 +740,7 @@ CLIENT: Final[Thing[Client]] = Thing(
             "pinned_mem_limits", "memory limits", SIZES, lambda c, v: c.pinned_mem_limits,
             about="By the server's device ordinal.", detail=Detail("mps", 60, facts=_memory_limit_facts),
             command=_MEMORY_LIMIT,
+            metric=Metric("client_memory_limit_bytes", "Limits of device memory, added up."),
         ),
         Field(
             "client_priority", "priority", INTEGER, lambda c, v: c.client_priority, null=True,
@@ -725,6 +757,7 @@ CLIENT: Final[Thing[Client]] = Thing(
             "outdated_limits", "outdated limits", FLAG, lambda c, v: c.outdated_limits,
             about="Whether it connected before the server's present limits were set, and so keeps the old ones.",
             detail=Detail("mps", 70, facts=_outdated_facts),
+            metric=Metric("clients_outdated", "Clients that connected before the present limits and keep older ones."),
         ),
         Field(
             "server_pid", "server", INTEGER, lambda c, v: c.server_pid, null=True,
@@ -741,6 +774,7 @@ CLIENT: Final[Thing[Client]] = Thing(
         Field(
             "cpu_percent", "CPU", LOAD, lambda c, v: c.cpu_percent, null=True, about="Of one core.",
             column=Column(90, 7, 40, align=">", falling=True), detail=Detail("process", 70), word="cpu",
+            metric=Metric("client_cpu_ratio", "CPU use of clients; 1 is one core. Who launches kernels uses some."),
         ),
         Field(
             "terminate_requested", "terminate requested", FLAG, lambda c, v: c.terminate_requested,
@@ -820,18 +854,24 @@ SERVER: Final[Thing[Server]] = Thing(
             about="The daemon's own word: ACTIVE, FAULT, INITIALIZING, …",
             column=Column(30, 16, 95, cell=_status_cell), row=Text(30, "STATUS"),
             detail=Detail("server", 30, facts=_status_facts), command="get_server_status",
+            metric=Metric("servers", "MPS servers by status.", words=("ACTIVE", "INITIALIZING", "FAULT")),
         ),
         Field(
             "active_thread_percentage", "threads", SHARE, lambda s, v: s.active_thread_percentage, null=True,
             about="The share of the SMs that new clients may use.",
             column=Column(50, 9, 60, when=lambda v: v.with_limits), row=Text(50, "THREADS", _server_threads_row),
             detail=Detail("limits", 10),
+            metric=Metric(
+                "server_active_thread_ratio", "Share of the SMs that new clients may use; the least of several.",
+                fold=min,
+            ),
         ),
         Field(
             "pinned_mem_limits", "memory limits", SIZES, lambda s, v: s.pinned_mem_limits,
             about="Of new clients, by the server's device ordinal.",
             column=Column(60, 13, 50, "MEM/DEVICE", _server_memory, when=lambda v: v.with_limits, gap=0),
             row=Text(60, "MEMORY"), detail=Detail("limits", 20, facts=_server_limit_facts), command=_MEMORY_LIMIT,
+            metric=Metric("server_memory_limit_bytes", "Device memory that a new client may use.", fold=min),
         ),
         Field(
             "clients", "clients", OBJECTS, lambda s, v: s.clients, of=CLIENT,
@@ -842,12 +882,18 @@ SERVER: Final[Thing[Server]] = Thing(
         Field(
             "clients_elsewhere", "clients elsewhere", INTEGER, lambda s, v: s.clients_elsewhere,
             about="Clients in PID namespaces that the daemon does not see: they have no PID, and are not listed here.",
+            metric=Metric(
+                "clients_elsewhere", "Clients in PID namespaces that the daemon does not see; not among mps_clients."
+            ),
         ),
         Field(
             "start_time", "started", TIME, lambda s, v: s.start_time, null=True,
             column=Column(80, 6, 40, "UP", _age_cell, gap=0),
             row=Text(80, "UP", lambda s, v: v.age(s.start_time)),
             detail=Detail("server", 40, facts=partial(_started, "started")),
+            metric=Metric(
+                "server_start_time_seconds", "When the server was started; of several servers the first.", fold=min
+            ),
         ),
         Field(
             "device_uuids", "GPUs", TEXTS, lambda s, v: _server_uuids(s), about="The devices that its clients are on.",
@@ -1128,25 +1174,65 @@ def _partition_facts(daemon: Daemon, view: View) -> Iterable[Fact]:
     yield Fact("static partitions", f"{len(daemon.partitions.partitions)}  {used} chunks used, {free} free")
 
 
+PENDING: Final[Thing[PendingClient]] = Thing(
+    "pending",
+    "A process that waits for a server.",
+    (
+        Field(
+            "pid", "PID", INTEGER, lambda p, v: p.pid, null=True,
+            about="null: it is in a PID namespace that the daemon does not see.",
+            metric=Metric("clients_pending", "Processes that wait for a server.", lambda p, v: 1),
+        ),
+        Field("uid", "UID", INTEGER, lambda p, v: p.uid, null=True),
+        Field("user", "user", TEXT, lambda p, v: p.user, null=True),
+        Field("command", "command", TEXT, lambda p, v: p.command, null=True),
+        Field(
+            "since", "since", TIME, lambda p, v: p.since, null=True,
+            metric=Metric(
+                "clients_pending_since_timestamp_seconds", "Since when the one that has waited longest waits.", fold=min
+            ),
+        ),
+        Field(
+            "server_pid", "server", INTEGER, lambda p, v: p.server_pid, null=True,
+            about="The server that has to end first; null: one is being started.",
+        ),
+    ),
+)  # fmt: skip
+
+_DAEMON_INFO: Final = Metric("daemon_info", "What the control daemon is.", info=True)
+
 DAEMON: Final[Thing[Daemon]] = Thing(
     "daemon",
     "A control daemon, or the place where one is expected.",
     (
-        Field("pid", "PID", INTEGER, lambda d, v: d.pid, null=True, detail=Detail("daemon", 60)),
+        Field(
+            "pid", "PID", INTEGER, lambda d, v: d.pid, null=True, detail=Detail("daemon", 60),
+            metric=Metric(
+                "daemon_up", "Whether a control daemon runs there; mps_daemon_state tells whether it answers.",
+                lambda d, v: d.pid is not None,
+            ),
+        ),
         Field("uid", "UID", INTEGER, lambda d, v: d.uid, null=True),
         Field("pipe_dir", "pipe directory", PATH, lambda d, v: d.pipe_dir, detail=Detail("daemon", 40)),
         Field("log_dir", "log directory", PATH, lambda d, v: d.log_dir, null=True, detail=Detail("daemon", 50)),
         Field(
             "protocol", "protocol", TEXT, lambda d, v: d.protocol, null=True,
             about="legacy (commands on standard input) or v3.", detail=Detail("daemon", 100),
+            metric=_DAEMON_INFO,
         ),
-        Field("version", "version", TEXT, lambda d, v: d.version, null=True, detail=Detail("daemon", 90)),
+        Field(
+            "version", "version", TEXT, lambda d, v: d.version, null=True, detail=Detail("daemon", 90),
+            metric=_DAEMON_INFO,
+        ),
         Field(
             "lacks", "does not know", TEXTS, lambda d, v: sorted(d.lacks),
             about="Commands that it does not know, because its driver is older than they are.",
             detail=Detail("daemon", 95, facts=_lacks_facts),
         ),
-        Field("multiuser", "several users", FLAG, lambda d, v: d.multiuser, null=True, detail=Detail("daemon", 120)),
+        Field(
+            "multiuser", "several users", FLAG, lambda d, v: d.multiuser, null=True, detail=Detail("daemon", 120),
+            metric=_DAEMON_INFO,
+        ),
         Field(
             "speaks_for", "speaks for", TEXT, lambda d, v: speaks_for(d), null=True,
             about="Whose processes may be ended on this daemon's word: a user, or everybody; null: nobody's.",
@@ -1173,6 +1259,7 @@ DAEMON: Final[Thing[Daemon]] = Thing(
             about="held: somebody keeps a control session open. blocked: the daemon answers nobody. stale: files of a "
             "daemon that is gone. absent: nothing there.",
             detail=Detail("daemon", 10, facts=_health_facts),
+            metric=Metric("daemon_state", "The state of the control daemon is 1, the others are 0."),
         ),
         Field(
             "cause", "cause", enum(Cause), lambda d, v: d.condition.cause,
@@ -1181,6 +1268,7 @@ DAEMON: Final[Thing[Daemon]] = Thing(
         Field(
             "since", "since", TIME, lambda d, v: d.condition.since, null=True,
             about="Since when it is held or blocked, as far as its logs tell.",
+            metric=Metric("daemon_state_since_timestamp_seconds", "Since when it is held or blocked."),
         ),
         Field(
             "freed_by", "freed by", TEXT, lambda d, v: d.condition.frees or None, null=True,
@@ -1200,6 +1288,7 @@ DAEMON: Final[Thing[Daemon]] = Thing(
             "default_active_thread_percentage", "default threads", SHARE,
             lambda d, v: d.default_active_thread_percentage, null=True,
             detail=Detail("defaults", 10, facts=default_facts),
+            metric=Metric("daemon_default_active_thread_ratio", "Share of the SMs for clients of servers to come."),
         ),
         Field(
             "default_client_priority", "default priority", INTEGER, lambda d, v: d.default_client_priority, null=True,
@@ -1208,6 +1297,7 @@ DAEMON: Final[Thing[Daemon]] = Thing(
         Field(
             "default_pinned_mem_limits", "default memory limits", SIZES, lambda d, v: d.default_pinned_mem_limits,
             about="By the daemon's device ordinal.", command=_MEMORY_LIMIT,
+            metric=Metric("daemon_default_memory_limit_bytes", "Memory limit for clients of servers to come."),
         ),
         Field(
             "inherited_pinned_mem_limits", "inherited memory limits", SIZES, lambda d, v: d.inherited_mem_limits,
@@ -1217,15 +1307,23 @@ DAEMON: Final[Thing[Daemon]] = Thing(
             "start_failures", "start failures", OBJECT, lambda d, v: d.start_failures, null=True, of=START_FAILURES,
             row=Text(20, "START FAILURES", lambda d, v: str(d.start_failures.count if d.start_failures else 0)),
             about="null: the latest server became ready, or none was started.",
+            metric=Metric(
+                "server_consecutive_start_failures", "Servers that ended before they were ready, one after the other.",
+                lambda d, v: d.start_failures.count if d.start_failures else 0,
+            ),
         ),
         Field(
             "servers", "servers", OBJECTS, lambda d, v: d.servers, of=SERVER,
             detail=Detail("daemon", 140, facts=_servers_facts),
         ),
-        Field("user", "user", TEXT, lambda d, v: d.user, null=True, detail=Detail("daemon", 70, facts=_who)),
+        Field(
+            "user", "user", TEXT, lambda d, v: d.user, null=True, detail=Detail("daemon", 70, facts=_who),
+            metric=_DAEMON_INFO,
+        ),
         Field(
             "start_time", "started", TIME, lambda d, v: d.start_time, null=True,
             detail=Detail("daemon", 80, facts=partial(_started, "started")),
+            metric=Metric("daemon_start_time_seconds", "When the control daemon was started."),
         ),
         Field(
             "remedy", "remedy", TEXT, lambda d, v: d.remedy, null=True, about="What to do where its health is not ok.",
@@ -1243,6 +1341,10 @@ DAEMON: Final[Thing[Daemon]] = Thing(
         Field(
             "limits", "limits", OBJECTS, lambda d, v: limits_of(d), of=LIMIT,
             about="The default first, then each server's.",
+        ),
+        Field(
+            "pending", "pending", OBJECTS, lambda d, v: d.pending, of=PENDING,
+            about="Who waits for a server, in the order in which they came.",
         ),
     ),
     {
@@ -1287,6 +1389,14 @@ def _capability(device: Device) -> str | None:
     return None if device.compute_capability is None else ".".join(map(str, device.compute_capability))
 
 
+def _outside(device: Device, view: View) -> int | None:
+    if view.snapshot.nvml_detail is not None:
+        return None
+    return sum(device.uuid in each.device_uuids for each in view.snapshot.outside)
+
+
+_GPU_INFO: Final = Metric("gpu_info", "What the device is.", info=True)
+
 DEVICE: Final[Thing[Device]] = Thing(
     "device",
     "A GPU as NVML sees it. Utilisations are percent of the whole device.",
@@ -1299,28 +1409,37 @@ DEVICE: Final[Thing[Device]] = Thing(
         Field(
             "name", "name", TEXT, lambda d, v: d.name, null=True,
             row=Text(20, "NAME", lambda d, v: d.name or d.uuid), detail=Detail("device", 10, style="bold"),
+            metric=_GPU_INFO,
         ),
         Field(
             "sm_count", "SMs", INTEGER, lambda d, v: d.sm_count, null=True,
             row=Text(30, "SM"), detail=Detail("device", 50),
+            metric=Metric("gpu_sms", "SMs of the device."),
         ),
-        Field("memory_total", "memory", SIZE, lambda d, v: d.memory_total, null=True),
+        Field(
+            "memory_total", "memory", SIZE, lambda d, v: d.memory_total, null=True,
+            metric=Metric("gpu_memory_total_bytes", "Memory of the device."),
+        ),
         Field(
             "memory_used", "memory used", SIZE, lambda d, v: d.memory_used, null=True,
             row=Text(50, "MEMORY", _used_row), detail=Detail("now", 20, facts=_used_facts),
+            metric=Metric("gpu_memory_used_bytes", "Memory of the device in use, by whomever."),
         ),
         Field(
             "compute_mode", "compute mode", TEXT, lambda d, v: d.compute_mode, null=True,
             row=Text(110, "MODE"), detail=Detail("device", 60),
+            metric=_GPU_INFO,
         ),
         Field("mig", "MIG", FLAG, lambda d, v: d.mig, null=True, detail=Detail("device", 70)),
         Field(
             "contexts", "contexts", INTEGER, lambda d, v: d.contexts, null=True, about="In use.",
             row=Text(40, "CONTEXTS", _contexts_row), detail=Detail("now", 10, facts=_contexts_facts),
+            metric=Metric("gpu_contexts", "Contexts in use."),
         ),
         Field(
             "context_limit", "context limit", INTEGER, lambda d, v: d.context_limit, null=True,
             about="The client after the last one gets an error.",
+            metric=Metric("gpu_contexts_limit", "Contexts that the device takes."),
         ),
         Field(
             "sm_utilization", "SM utilisation", LOAD, lambda d, v: d.sm_utilization, null=True,
@@ -1350,6 +1469,11 @@ DEVICE: Final[Thing[Device]] = Thing(
             "compute_capability", "compute capability", TEXT, lambda d, v: _capability(d), null=True, about="9.0",
             detail=Detail("device", 40),
         ),
+        Field(
+            "outside_processes", "processes outside MPS", INTEGER, _outside, null=True,
+            about="That compute on it beside the clients of MPS; null: NVML does not tell.",
+            metric=Metric("gpu_outside_processes", "Processes that compute on the device without MPS."),
+        ),
     ),
     {"device": _heading("Device"), "now": _heading("Now")},
 )  # fmt: skip
@@ -1362,12 +1486,15 @@ PROBLEM: Final[Thing[Problem]] = Thing(
     "Something an admin should know, and what to do about it.",
     (
         Field("severity", "severity", enum(Severity), lambda p, v: p.severity),
-        Field("code", "code", TEXT, lambda p, v: p.code, about="What kind of problem it is; stable."),
+        Field(
+            "code", "code", TEXT, lambda p, v: p.code, about="What kind of problem it is; stable.",
+            metric=Metric("problems", "Problems that mpstui shows, by severity and code.", lambda p, v: 1),
+        ),
         Field("subject", "subject", TEXT, lambda p, v: p.subject),
         Field("text", "text", TEXT, lambda p, v: p.text),
         Field("remedy", "remedy", TEXT, lambda p, v: p.remedy),
     ),
-)
+)  # fmt: skip
 
 SUSPECT: Final[Thing[Suspect]] = Thing(
     "suspect",
@@ -1474,18 +1601,28 @@ EVENT: Final[Thing[Event]] = Thing(
     },
 )  # fmt: skip
 
+_NODE_INFO: Final = Metric("node_info", "The node: whether it is real or simulated, and its driver.", info=True)
+
 SNAPSHOT: Final[Thing[Snapshot]] = Thing(
     "status",
     "mpstui status --json: one snapshot of the node.",
     (
         Field("schema", "schema", Type({"const": SCHEMA}), lambda s, v: SCHEMA),
         Field("time", "time", TIME, lambda s, v: s.time),
-        Field("source", "source", enum(Source), lambda s, v: s.source),
+        Field(
+            "source", "source", enum(Source), lambda s, v: s.source,
+            metric=_NODE_INFO,
+        ),
+        Field("host", "host", TEXT, lambda s, v: s.host, about="The node's name."),
+        Field(
+            "driver_version", "driver", TEXT, lambda s, v: s.driver_version, null=True, about="As NVML names it.",
+            metric=_NODE_INFO,
+        ),
         Field("daemons", "daemons", OBJECTS, lambda s, v: s.daemons, of=DAEMON),
         Field("devices", "devices", OBJECTS, lambda s, v: s.devices, of=DEVICE),
         Field("problems", "problems", OBJECTS, lambda s, v: s.problems, of=PROBLEM),
     ),
-)
+)  # fmt: skip
 
 
 # What is made of the table.

@@ -132,7 +132,7 @@ def test_the_fields_that_were_asked_for_in_their_order() -> None:
     assert head.split() == ["STATE", "PID", "USER"]
     assert first.split() == ["ACTIVE", str(client(0).pid), "alice"]
     told = to_json(snapshot, choose("user,pid"))
-    assert list(told) == ["schema", "time", "source", "daemons"]
+    assert list(told) == ["schema", "time", "source", "host", "driver_version", "daemons"]
     (shown,) = told["daemons"]
     assert list(shown) == ["servers"]
     assert list(shown["servers"][0]) == ["clients"]

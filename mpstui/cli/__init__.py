@@ -150,10 +150,8 @@ def _run(arguments: Sequence[str]) -> int:
             from mpstui.cli.screen import run_screen
 
             return run_screen(options, pipe_dirs)
-        if options.command in {"events", "suspects"}:
-            from mpstui.cli.events import print_events, print_suspects
-
-            return (print_events if options.command == "events" else print_suspects)(options, pipe_dirs)
+        if options.command in _FOLLOWING:
+            return _following(options, pipe_dirs)
         if wants_past(options):
             from mpstui.cli.status import print_past
 
@@ -188,6 +186,20 @@ def _health(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
     if options.json or options.fields or wants_past(options):
         return complain("--health prints nothing, and tells of now: leave out what goes with it", 2)
     return tell(probe(pipe_dirs, getattr(options, "log_dir", None) or ()))
+
+
+_FOLLOWING = frozenset({"events", "suspects", "exporter"})
+
+
+def _following(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
+    """What reads or follows the node and changes nothing."""
+    if options.command == "exporter":
+        from mpstui.cli.exporter import exporter
+
+        return exporter(options, pipe_dirs)
+    from mpstui.cli import events
+
+    return (events.print_events if options.command == "events" else events.print_suspects)(options, pipe_dirs)
 
 
 def _changes(options: argparse.Namespace) -> bool:

@@ -110,6 +110,12 @@ def _fill_experiment(parser: argparse.ArgumentParser) -> None:
     add_arguments(parser)
 
 
+def _fill_exporter(parser: argparse.ArgumentParser) -> None:
+    from mpstui.cli.exporter import add_arguments
+
+    add_arguments(parser)
+
+
 def build_parser() -> argparse.ArgumentParser:
     """The whole command line."""
     node = _node_options()
@@ -148,6 +154,14 @@ def build_parser() -> argparse.ArgumentParser:
 
     commands.add_parser(
         "experiment", parents=[node], fill=_fill_experiment, help="compare: does MPS help, and how much"
+    )
+
+    commands.add_parser(
+        "exporter",
+        parents=[node],
+        fill=_fill_exporter,
+        help="metrics for Prometheus, by HTTP or as a file",
+        epilog="example: mpstui exporter --listen 127.0.0.1:9936",
     )
 
     schema = commands.add_parser("schema", help="the JSON Schema of what a command prints with --json")

@@ -483,6 +483,14 @@ class Collector:
         self._shown: Path | None = None
         self._all_due = -math.inf
         self._unidentified_since: float | None = None
+        self._sessions_before = 0
+        self.read_at: float | None = None
+        """When NVML last answered, be it that it has no device; seconds since the epoch."""
+
+    @property
+    def sessions(self) -> int:
+        """Control sessions with daemons so far, each with one command or more."""
+        return self._sessions_before + sum(control.channel.sent for control in self._controls.values())
 
     @property
     def snapshot(self) -> Snapshot | None:
@@ -678,7 +686,8 @@ class Collector:
         left = [path for path in self._watchers if path not in self._node.watched]
         gone = [self._watchers.pop(path) for path in left]
         for path in left:
-            self._controls.pop(path, None)
+            dropped = self._controls.pop(path, None)
+            self._sessions_before += dropped.channel.sent if dropped is not None else 0
         await asyncio.gather(*(watcher.close() for watcher in gone))
         for place in places:
             watcher = self._watchers.get(place.pipe_dir)
@@ -734,12 +743,14 @@ class Collector:
         try:
             sample = await asyncio.wait_for(asyncio.shield(reading), self._patience)
             self._node.set_sample(sample)
+            self.read_at = self._clock()
             self._explain(sample.mps_clients)
         except asyncio.TimeoutError:
             text = f"NVML has not answered for {self._patience:g} s; the driver may be hung."
             self._node.set_sample(NvmlSample(self._clock(), error=text))
             self._touch()
             self._node.set_sample(await reading)
+            self.read_at = self._clock()
         except Exception as error:  # any driver trouble is a message, never a traceback
             self._node.set_sample(NvmlSample(self._clock(), error=f"{type(error).__name__}: {error}"))
         self._dirty = True

@@ -48,7 +48,8 @@ def test_the_file_is_that_of_today(name: str) -> None:
 
 
 def test_a_schema_that_is_not_held_is_seen() -> None:
-    told = {"schema": 1, "time": "2026-11-20T21:29:12.195+00:00", "source": "real", "daemons": [], "devices": []}
+    told = {"schema": 1, "time": "2026-11-20T21:29:12.195+00:00", "source": "real", "host": "",
+            "driver_version": None, "daemons": [], "devices": []}  # fmt: skip
     check("status", told | {"problems": []})
     for wrong in (told, told | {"problems": [], "more": 1}, told | {"problems": [{}]}, told | {"problems": None}):
         with pytest.raises(AssertionError):

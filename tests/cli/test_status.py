@@ -27,7 +27,7 @@ DAEMON = {
     "static_partitioning", "read_only", "start_failures",
     "inherited_pinned_mem_limits",
     "watch", "watch_detail", "user", "start_time", "remedy", "holder", "ordinals", "limits", "lacks",
-    "cause", "since", "freed_by", "ends",
+    "cause", "since", "freed_by", "ends", "pending", "sm_partitions", "sm_partitions_detail",
     "default_active_thread_percentage", "default_client_priority", "default_pinned_mem_limits", "servers",
 }  # fmt: skip
 SERVER = {
@@ -39,11 +39,12 @@ CLIENT = {
     "contexts",
     "gpu_memory", "active_thread_percentage", "sm_count", "sm_count_estimated", "pinned_mem_limits", "client_priority",
     "limit_source", "outdated_limits", "server_pid", "device_uuids", "cpu_percent", "terminate_requested",
+    "sm_partition",
 }  # fmt: skip
 DEVICE = {
     "index", "uuid", "name", "sm_count", "memory_total", "memory_used", "compute_mode", "mig", "contexts",
     "context_limit", "sm_utilization", "sm_occupancy", "dram_utilization", "gpu_utilization", "power_watts",
-    "temperature", "compute_capability",
+    "temperature", "compute_capability", "outside_processes",
 }  # fmt: skip
 
 
@@ -53,7 +54,7 @@ def test_json_has_the_keys_that_others_build_on(node: SimNode, mpstui: Mpstui) -
     told = mpstui("status", "--json", "--pipe-dir", node.pipe_dir)
     assert told.status == 0, told
     status = told.json
-    assert set(status) == {"schema", "time", "source", "daemons", "devices", "problems"}
+    assert set(status) == {"schema", "time", "source", "host", "driver_version", "daemons", "devices", "problems"}
     assert (status["schema"], status["source"]) == (1, "simulated")
     (daemon,) = status["daemons"]
     assert set(daemon) == DAEMON
@@ -84,7 +85,7 @@ def test_what_is_not_known_is_null() -> None:
     (daemon,) = status["daemons"]
     unknown = DAEMON - {
         "pipe_dir", "health", "cause", "default_pinned_mem_limits", "inherited_pinned_mem_limits", "servers", "watch",
-        "ordinals", "limits", "lacks", "ends",
+        "ordinals", "limits", "lacks", "ends", "pending",
     }  # fmt: skip
     assert {key for key, value in daemon.items() if value is None} == unknown
 

@@ -1,0 +1,226 @@
+"""``mpstui exporter`` on simulated nodes: what is scraped, what is written, and what each mistake says."""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families as parsed
+
+from mpstui.sim import SimNode
+
+PATIENCE = 120.0
+Exporter = Callable[..., "Started"]
+
+
+class Started:
+    def __init__(self, *arguments: object) -> None:
+        self.child = subprocess.Popen(
+            [sys.executable, "-m", "mpstui", "--refresh", "0.2", "exporter", *map(str, arguments)],
+            stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        self.url = ""
+
+    def ready(self) -> Started:
+        assert self.child.stderr is not None
+        found = re.search(r"metrics at (\S+)", line := self.child.stderr.readline())
+        assert found, line + self.child.stderr.read()
+        self.url = found[1]
+        return self
+
+    def scrape(self) -> dict[str, float]:
+        """By name and by the label ``state``; samples that differ in other labels are added up."""
+        with urllib.request.urlopen(self.url, timeout=PATIENCE) as answer:
+            return added_up(answer.read().decode())
+
+    def until(self, condition: Callable[[dict[str, float]], object]) -> dict[str, float]:
+        deadline = time.monotonic() + PATIENCE
+        while not condition(found := self.scrape()):
+            assert time.monotonic() < deadline, found
+        return found
+
+
+def added_up(text: str) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for family in parsed(text):
+        for sample in family.samples:
+            name = f"{sample.name}:{sample.labels['state']}" if "state" in sample.labels else sample.name
+            found[name] = found.get(name, 0) + sample.value
+    return found
+
+
+@pytest.fixture
+def exporter() -> Iterator[Exporter]:
+    started: list[Started] = []
+
+    def run(*arguments: object) -> Started:
+        started.append(Started(*arguments))
+        return started[-1]
+
+    yield run
+    for each in started:
+        each.child.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            each.child.wait(PATIENCE)
+        each.child.kill()
+        each.child.communicate()
+
+
+@pytest.fixture
+def node() -> Iterator[SimNode]:
+    with SimNode.start(Path(tempfile.mkdtemp(prefix="mpstui-exp-"))) as running:
+        yield running
+
+
+def run(*arguments: object, **how: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "mpstui", "exporter", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, **how)  # type: ignore[call-overload,no-any-return]
+
+
+def test_a_node_is_scraped_and_left_alone(node: SimNode, exporter: Exporter) -> None:
+    """Once all is known a daemon is asked nothing, however often it is scraped."""
+    node.spawn()
+    started = exporter("--listen", "127.0.0.1:0", "--pipe-dir", node.pipe_dir).ready()
+    started.until(lambda found: found.get("mps_clients:ACTIVE") == 1)
+    log = node.log_dir / "control.log"
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        assert time.monotonic() < deadline
+        before = started.until(lambda found: "mps_last_reading_timestamp_seconds" in found)
+        size = log.stat().st_size
+        later = before["mps_last_reading_timestamp_seconds"] + 3
+        after = started.until(lambda found, later=later: found["mps_last_reading_timestamp_seconds"] > later)
+        if after["mps_control_sessions_total"] == before["mps_control_sessions_total"] and log.stat().st_size == size:
+            break
+    assert after["mps_daemon_state:ok"] == 1
+    assert after["mps_nvml_up"] == 1
+    started.child.send_signal(signal.SIGTERM)
+    assert started.child.wait(PATIENCE) == 0
+
+
+@pytest.mark.usefixtures("usual_deadline")
+def test_a_daemon_that_hangs_keeps_no_scrape_waiting(node: SimNode, exporter: Exporter) -> None:
+    started = exporter("--listen", "127.0.0.1:0", "--pipe-dir", node.pipe_dir).ready()
+    started.until(lambda found: found.get("mps_daemon_state:ok") == 1)
+    pid = node.daemon_pid
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        with open(node.log_dir / "control.log", "a") as log:  # something that makes the exporter ask
+            log.write("[2026-11-21 21:29:12.195 Control     1] User did not send valid credentials\n")
+        slow = max(_seconds(started.scrape) for _ in range(20))
+        assert slow < PATIENCE / 4  # a scrape that waited for the daemon would wait for its deadline
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    begun = time.monotonic()
+    work()
+    return time.monotonic() - begun
+
+
+def test_a_fault_is_a_counter_and_a_state(exporter: Exporter) -> None:
+    started = exporter("--demo=fault", "--listen", "127.0.0.1:0").ready()
+    found = started.until(lambda found: found.get("mps_servers:FAULT") == 1)
+    assert found["mps_clients:LOST"] > 0
+    assert found["mps_problems"] >= 1
+
+
+def test_a_port_that_is_taken_says_so(node: SimNode) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        ended = run("--pipe-dir", node.pipe_dir, "--listen", f"127.0.0.1:{taken.getsockname()[1]}")
+    assert ended.returncode == 1
+    assert "Address already in use" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (("--listen", "nowhere"), 2, "HOST:PORT"),
+        (("--once",), 2, "--textfile"),
+        (("--textfile", "-"), 2, "--once"),
+        (("--textfile", "x", "--listen", ":1"), 2, "leave out --listen"),
+        (("--max-groups", "0"), 2, "1 to 100000"),
+        (("--every", "0"), 2, "1 to 3600"),
+        (("--web-config", "/nonexistent/web.yml"), 2, "No such file"),
+        (("--textfile", "/nonexistent/x.prom", "--once", "--demo"), 1, "cannot be written"),
+    ],
+)
+def test_a_mistake_is_a_sentence(arguments: tuple[str, ...], status: int, said: str) -> None:
+    ended = run(*arguments)
+    assert (ended.returncode, said in ended.stderr, "Traceback" in ended.stderr) == (status, True, False), ended.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become somebody else")
+def test_who_may_not_write_is_told_so() -> None:
+    command = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", sys.executable, "-m", "mpstui"]
+    nowhere = {**os.environ, "HOME": "/nonexistent", "CUDA_MPS_PIPE_DIRECTORY": "/nonexistent"}
+    arguments = ["exporter", "--once", "--textfile", "/mps.prom"]
+    ended = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=PATIENCE, env=nowhere)
+    assert ended.returncode == 5, ended.stderr
+    assert "Permission denied" in ended.stderr
+
+
+def test_a_file_is_written_as_a_whole(tmp_path: Path, node: SimNode) -> None:
+    file = tmp_path / "mps.prom"
+    file.write_text("old")
+    assert run("--pipe-dir", node.pipe_dir, "--textfile", file, "--once").returncode == 0
+    found = added_up(file.read_text())
+    assert found["mps_daemon_up"] == 1
+    assert "mps_control_sessions_total" not in found
+    assert os.listdir(tmp_path) == ["mps.prom"]
+    assert file.stat().st_mode & 0o777 == 0o644
+    printed = run("--pipe-dir", node.pipe_dir, "--textfile", "-", "--once")
+    assert added_up(printed.stdout)["mps_daemon_up"] == 1
+
+
+def full() -> None:
+    """No file may have more than 100 bytes, as on a disk that is full."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+
+
+def test_a_full_disk_leaves_the_file_as_it_was(tmp_path: Path, node: SimNode) -> None:
+    file = tmp_path / "mps.prom"
+    file.write_text("old")
+    ended = run("--pipe-dir", node.pipe_dir, "--textfile", file, "--once", preexec_fn=full)
+    assert ended.returncode == 1
+    assert "as it was before" in ended.stderr
+    assert (file.read_text(), os.listdir(tmp_path)) == ("old", ["mps.prom"])
+
+
+def test_a_file_is_written_again_and_again_and_a_full_disk_is_told_once(
+    tmp_path: Path, node: SimNode, exporter: Exporter
+) -> None:
+    folder = tmp_path / "metrics"
+    started = exporter("--pipe-dir", node.pipe_dir, "--textfile", folder / "mps.prom", "--every", "1")
+    assert started.child.stderr is not None
+    assert "cannot be written" in started.child.stderr.readline()
+    folder.mkdir()
+    assert "written again" in started.child.stderr.readline()
+    first = (folder / "mps.prom").stat().st_ino
+    deadline = time.monotonic() + PATIENCE
+    while (folder / "mps.prom").stat().st_ino == first:
+        assert time.monotonic() < deadline
+
+
+def test_without_its_packages_it_names_them(tmp_path: Path) -> None:
+    program = (
+        "import sys; sys.modules['prometheus_client'] = None; from mpstui.cli import main; sys.exit(main(['exporter']))"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE)
+    assert ended.returncode == 2
+    assert "pip install 'mpstui[exporter]'" in ended.stderr
