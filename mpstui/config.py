@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import stat
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -91,6 +94,52 @@ class _BadFileError(Exception):
 def config_dir() -> Path:
     """``$XDG_CONFIG_HOME/mpstui``, usually ``~/.config/mpstui``; it need not exist."""
     return Path(platformdirs.user_config_dir("mpstui"))
+
+
+class Memory:
+    """What the screen keeps from one start to the next: a small JSON file, written in one step at each change.
+
+    A file that cannot be read or written is no reason for a word: it is a convenience. Where another user could have
+    written it, it is not read.
+    """
+
+    def __init__(self, path: Path, *, fresh: bool = False) -> None:
+        """``fresh``: begin with nothing."""
+        self._path = path
+        self._values: dict[str, Any] = {} if fresh else _kept(path)
+
+    def get(self, name: str) -> object:
+        """None where nothing is kept under that name."""
+        return self._values.get(name)
+
+    def put(self, name: str, value: object) -> None:
+        """Keep a value that JSON has."""
+        if self._values.get(name) == value:
+            return
+        self._values[name] = value
+        text = json.dumps(self._values)
+        with suppress(OSError):
+            self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            descriptor, temporary = tempfile.mkstemp(prefix=".screen.", dir=self._path.parent)
+            try:
+                with open(descriptor, "w", encoding="utf-8") as file:
+                    file.write(text)
+                os.replace(temporary, self._path)
+            except OSError:
+                os.unlink(temporary)
+
+
+def _kept(path: Path) -> dict[str, Any]:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
+        with open(descriptor, "rb") as file:
+            found = os.fstat(descriptor)
+            ours = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o022
+            raw = file.read(FILE_LIMIT + 1) if ours else b""
+        data = json.loads(raw) if 0 < len(raw) <= FILE_LIMIT else {}
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return data if isinstance(data, dict) else {}
 
 
 def shipped_themes_dir() -> Path:

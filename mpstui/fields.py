@@ -65,6 +65,7 @@ from mpstui.core.text import (
     lower_sizes,
     path_text,
     printable,
+    short_size,
 )
 from mpstui.observe.procfs import user_name
 
@@ -73,12 +74,17 @@ SCHEMA: Final = 1
 NEAR_LIMIT: Final = 90
 """Percent of its memory limit at which a client is marked."""
 _MEMORY_LIMIT: Final = "get_device_pinned_mem_limit"
+_FULL_MEMORY: Final = 20
+_FULL_THREADS: Final = 16
+"""Cells from which memory and threads are written with their units apart."""
 _DEFAULT_PRIORITY: Final = "get_default_client_priority"
 _NO_EFFECT: Final = "no effect"
 """In the place of a percentage, on a daemon with static partitions."""
 _NOTHING: Final = frozenset((UNKNOWN, "none", "none known"))
 _WIDE: Final = 72
 """Cells of a list from which its columns get their wide form."""
+_NARROW: Final = 96
+"""Cells of a list below which its columns get their narrow form."""
 _SHORT_UUID: Final = len("GPU-130f1685")
 """As much of a UUID as ``ps`` and people use; logs alone tell no index."""
 
@@ -247,6 +253,8 @@ class Column(Generic[T]):
     """The higher, the longer it stays on a screen that is too narrow for all: columns of the lowest go first."""
     name: str = ""
     """Its heading; otherwise the field's title."""
+    short: str = ""
+    """The heading where that one has no room."""
     cell: Callable[[T, View, int], Line] | None = None
     """What it shows in so many cells; otherwise the field's text. A style ``plain`` is the row's own."""
     style: str = "plain"
@@ -256,11 +264,19 @@ class Column(Generic[T]):
     """Cells at its end that stay free, so that a text that is cut does not touch the next one."""
     wide: int = 0
     """Its width where the list has 72 cells or more."""
+    narrow: int = 0
+    """Its width where the list has fewer than 96 cells: its cell is told how many it has, and says it shorter."""
     when: Callable[[View], bool] | None = None
     mark: Callable[[T], str] | None = None
     """One character, behind the text, that says something more, and is never cut."""
     falling: bool = False
     """Whether the largest comes first."""
+
+    def width_in(self, cells: int) -> int:
+        """Its width in a list of so many cells."""
+        if self.narrow and cells < _NARROW:
+            return self.narrow
+        return self.wide if self.wide and cells >= _WIDE else self.width
 
 
 class Text(NamedTuple):
@@ -349,9 +365,10 @@ class Field(Generic[T]):
             text = UNKNOWN if value is None else self.type.text(value)
         return self.lacking(text, view) or text
 
-    def heading(self) -> str:
-        """Over its column of the screen."""
-        return (self.column.name if self.column else "") or self.title.upper()
+    def heading(self, cells: int = 100) -> str:
+        """Over its column of the screen, in so many cells."""
+        name = (self.column.name if self.column else "") or self.title.upper()
+        return self.column.short if self.column and self.column.short and len(name) > cells - 2 else name
 
     def cell(self, thing: T, view: View, cells: int) -> Line:
         """What its column shows."""
@@ -568,6 +585,8 @@ def _gpus_row(client: Client, view: View) -> str:
 def _memory_cell(client: Client, view: View, cells: int) -> Line:
     """What it uses in all, and of what; on several devices how full the fullest is, because a limit is a device's."""
     total, limit, percent, device = memory_of(client, view.daemon.ordinals if view.daemon is not None else EMPTY)
+    if cells < _FULL_MEMORY:
+        return _short_memory(total, limit, percent, device and gpu_label(device, view.indices))
     text = f"{format_size(total):>9}"
     if limit is None:
         none = client.memory_limit_known or (view.daemon is not None and view.daemon.lacking(_MEMORY_LIMIT))
@@ -577,6 +596,25 @@ def _memory_cell(client: Client, view: View, cells: int) -> Line:
     if device is not None and percent is not None:
         return ((f"{text} GPU{gpu_label(device, view.indices)} {percent:.0f} %{mark}", style),)
     return ((f"{text} / {format_size(limit)}{mark}", style),)
+
+
+def _short_memory(total: int | None, limit: int | None, percent: float | None, gpu: str | None) -> Line:
+    """``500M/2.0G``; on several devices ``4.3G 0:13%``."""
+    text = f"{short_size(total):>5}"
+    if limit is None:
+        return ((text, "plain"),)
+    style, mark = ("warn", "▲") if percent is not None and percent >= NEAR_LIMIT else ("plain", "")
+    if gpu is not None and percent is not None:
+        return ((f"{text} {gpu}:{percent:.0f}%{mark}", style),)
+    return ((f"{text}/{short_size(limit)}{mark}", style),)
+
+
+def _threads_cell(client: Client, view: View, cells: int) -> Line:
+    share, sms = client.active_thread_percentage, _sms(client, " ")
+    if cells < _FULL_THREADS:
+        text = UNKNOWN if share is None else f"{share:g}%"
+        return ((f"{text:>4} {_sms(client, '').replace(' ', '')}", "plain"),)
+    return ((threads_text(share, sms), "plain"),)
 
 
 def _memory_row(client: Client, view: View) -> str:
@@ -649,13 +687,13 @@ CLIENT: Final[Thing[Client]] = Thing(
         Field(
             "start_time", "started", TIME, lambda c, v: c.start_time, null=True,
             about="When its process was started.",
-            column=Column(100, 6, 30, "AGE", _age_cell, align=">", falling=True),
+            column=Column(100, 6, 30, "AGE", cell=_age_cell, align=">", falling=True),
             row=Text(80, "AGE", lambda c, v: v.age(c.start_time)),
             detail=Detail("process", 40, facts=partial(_started, "started")),
         ),
         Field(
             "user", "user", TEXT, lambda c, v: c.user, null=True,
-            column=Column(20, 11, 90, cell=_user_cell), row=Text(20, "USER"),
+            column=Column(20, 11, 90, cell=_user_cell, narrow=9), row=Text(20, "USER"),
             detail=Detail("process", 30, facts=_who),
             matches=lambda c, v, t: t in (c.user or "").lower() or t == str(c.uid), searched=True,
         ),
@@ -698,7 +736,7 @@ CLIENT: Final[Thing[Client]] = Thing(
         ),
         Field(
             "gpu_memory", "GPU memory", SIZES, lambda c, v: c.gpu_memory, about="Used, by the UUID of the device.",
-            column=Column(60, 22, 80, "GPU MEM / LIMIT", _memory_cell, falling=True),
+            column=Column(60, 22, 80, "GPU MEM / LIMIT", "MEM/LIMIT", _memory_cell, narrow=13, falling=True),
             row=Text(60, "GPU MEM", _memory_row),
             detail=Detail(
                 "memory", 10,
@@ -712,8 +750,7 @@ CLIENT: Final[Thing[Client]] = Thing(
             about="The share of the SMs that it may use.",
             column=Column(
                 70, 18, 60,
-                cell=lambda c, v, n: ((threads_text(c.active_thread_percentage, _sms(c, " ")), "plain"),),
-                gap=2, mark=lambda c: OUTDATED if c.outdated_limits else "",
+                cell=_threads_cell, narrow=13, gap=2, mark=lambda c: OUTDATED if c.outdated_limits else "",
             ),
             row=Text(70, "THREADS", _threads_row), detail=Detail("mps", 40, facts=_threads_facts), word="threads",
             metric=Metric("client_active_thread_ratio", "Shares of the SMs, added up: over 1 they share SMs."),
@@ -767,7 +804,7 @@ CLIENT: Final[Thing[Client]] = Thing(
         Field(
             "device_uuids", "GPU", TEXTS, lambda c, v: sorted(c.device_uuids),
             about="Every device that it is known to be on, by context or by memory.",
-            column=Column(40, 5, 70, cell=lambda c, v, n: ((gpus_text(c, v.indices), "plain"),)),
+            column=Column(40, 5, 70, narrow=4, cell=lambda c, v, n: ((gpus_text(c, v.indices), "plain"),)),
             row=Text(40, "GPU", _gpus_row), word="gpu",
             matches=lambda c, v, t: t in gpus_text(c, v.indices).split(","),
         ),
@@ -869,7 +906,7 @@ SERVER: Final[Thing[Server]] = Thing(
         Field(
             "pinned_mem_limits", "memory limits", SIZES, lambda s, v: s.pinned_mem_limits,
             about="Of new clients, by the server's device ordinal.",
-            column=Column(60, 13, 50, "MEM/DEVICE", _server_memory, when=lambda v: v.with_limits, gap=0),
+            column=Column(60, 13, 50, "MEM/DEVICE", cell=_server_memory, when=lambda v: v.with_limits, gap=0),
             row=Text(60, "MEMORY"), detail=Detail("limits", 20, facts=_server_limit_facts), command=_MEMORY_LIMIT,
             metric=Metric("server_memory_limit_bytes", "Device memory that a new client may use.", fold=min),
         ),
@@ -888,7 +925,7 @@ SERVER: Final[Thing[Server]] = Thing(
         ),
         Field(
             "start_time", "started", TIME, lambda s, v: s.start_time, null=True,
-            column=Column(80, 6, 40, "UP", _age_cell, gap=0),
+            column=Column(80, 6, 40, "UP", cell=_age_cell, gap=0),
             row=Text(80, "UP", lambda s, v: v.age(s.start_time)),
             detail=Detail("server", 40, facts=partial(_started, "started")),
             metric=Metric(
@@ -978,7 +1015,7 @@ LIMIT: Final[Thing[Limit]] = Thing(
         Field(
             "server_pid", "server", INTEGER, lambda x, v: x.server.pid if x.server else None, null=True,
             about="null: the daemon's default, for servers that start from now on.",
-            column=Column(10, 15, 99, " ", _limit_name, gap=0), row=Text(10, "LIMITS", _limit_row),
+            column=Column(10, 15, 99, " ", cell=_limit_name, gap=0), row=Text(10, "LIMITS", _limit_row),
         ),
         Field(
             "active_thread_percentage", "threads", SHARE, lambda x, v: x.percentage, null=True,
@@ -986,7 +1023,7 @@ LIMIT: Final[Thing[Limit]] = Thing(
         ),
         Field(
             "pinned_mem_limits", "memory limits", SIZES, lambda x, v: x.memory, about="By the daemon's device ordinal.",
-            column=Column(30, 16, 80, "MEMORY/DEVICE", _limit_memory, wide=26),
+            column=Column(30, 16, 80, "MEMORY/DEVICE", cell=_limit_memory, wide=26),
             row=Text(40, "MEMORY", _limit_memory_row), command=_MEMORY_LIMIT,
         ),
         Field(
@@ -1719,7 +1756,7 @@ def table(
 def lay_out(thing: Thing[T], view: View, width: int, gutter: int, *, stretch: bool) -> list[tuple[Field[T], int]]:
     """The columns that there is room for, with their cells; ``stretch``: the last one takes what is left."""
     cells = [
-        (each, column.wide if column.wide and width >= _WIDE else column.width)
+        (each, column.width_in(width))
         for each in thing.columns()
         if (column := each.column) is not None and (column.when is None or column.when(view))
     ]

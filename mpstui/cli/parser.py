@@ -128,6 +128,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"mpstui {__version__}")
     parser.add_argument("--read-only", action="store_true", help="show everything, change nothing")
     parser.add_argument("--refresh", type=_seconds, metavar="S", help="seconds between readings (default 1)")
+    parser.add_argument("--fresh", action="store_true", help="the screen as it comes, not as you left it")
     parser.add_argument("--theme", metavar="NAME", help="a theme of the package or of the config folder")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=LateParser)
 

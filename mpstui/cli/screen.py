@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mpstui.cli.say import complain
-from mpstui.config import config_dir, load_config, load_themes, terminal_problem
+from mpstui.config import Memory, config_dir, load_config, load_themes, terminal_problem
 from mpstui.core.model import Snapshot
 from mpstui.core.text import path_text
 from mpstui.operations.types import ExitStatus
@@ -49,7 +49,7 @@ def run_screen(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
         from mpstui.cli.backend import NodeLoad
         from mpstui.cli.settings import NodeDaemons, NodePlans
         from mpstui.cli.trouble import NodeTrouble
-        from mpstui.operations.audit import AuditLog, default_path
+        from mpstui.operations.audit import AuditLog, default_path, state_folder
         from mpstui.operations.runner import Runner
         from mpstui.ui.app import MpsTuiApp
         from mpstui.ui.theme import build_themes, choose_theme
@@ -87,6 +87,7 @@ def run_screen(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
                 watch=collector.watch,
             ),
             trouble=NodeTrouble(sources, dirs, log_dirs),
+            memory=Memory(state_folder() / "screen.json", fresh=options.fresh),
             taking_over=take_over,
         )
         return app.run() or 0

@@ -122,6 +122,11 @@ def format_size(size: int | None) -> str:
     return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.1f} {unit}"
 
 
+def short_size(size: int | None) -> str:
+    """The same in few cells: ``2.0G``, ``500M``."""
+    return format_size(size).replace("iB", "").replace(" ", "")
+
+
 def format_percentage(value: float | None) -> str:
     """``25 %``, ``33.3 %``; ``—`` where not known."""
     return UNKNOWN if value is None else f"{value:g} %"

@@ -22,7 +22,7 @@ from textual.theme import Theme
 
 from mpstui.core.model import ProcessKey, Server, Snapshot
 from mpstui.operations.operation import Operation
-from mpstui.ui.contract import Collector, Runner
+from mpstui.ui.contract import Collector, Memory, Runner
 from mpstui.ui.diff import ScreenDiff
 from mpstui.ui.overview import Overview
 from mpstui.ui.private import Update, WritingApp, leaving
@@ -90,12 +90,14 @@ class MpsTuiApp(WritingApp[int]):
         plans: PlanBackend | None = None,
         daemons: DaemonBackend | None = None,
         trouble: TroubleBackend | None = None,
+        memory: Memory | None = None,
         taking_over: Callable[[], None] = lambda: None,
     ) -> None:
         """``messages`` are told at the start, e.g. about a broken
         theme. ``keys`` maps ids of bindings to the user's keys, settled by ``mpstui.ui.keymap.resolve``. ``load``
         starts test clients, ``plans`` keeps profiles, ``daemons`` starts and stops control daemons,
-        ``trouble`` reads older events and checks the set-up. ``taking_over`` is called when signals are heeded and the
+        ``trouble`` reads older events and checks the set-up, ``memory`` keeps the layout.
+        ``taking_over`` is called when signals are heeded and the
         terminal is about to be taken.
         """
         # Textual chooses at construction how NO_COLOR is obeyed: without any colour only where the theme is ``ansi``.
@@ -111,6 +113,7 @@ class MpsTuiApp(WritingApp[int]):
         self._daemon_backend = daemons
         self._trouble_backend = trouble
         self._taking_over = taking_over
+        self._memory = memory
         self.load: LoadSession | None = None
         self._diff = ScreenDiff()
         self.typeahead = Typeahead(self, lambda: self.overview.knows)
@@ -280,6 +283,13 @@ class MpsTuiApp(WritingApp[int]):
 
     def refresh_now(self, pipe_dir: Path | None) -> None:
         self.collector.request_refresh(pipe_dir)
+
+    def remembered(self, name: str) -> object:
+        return None if self._memory is None else self._memory.get(name)
+
+    def remember(self, name: str, value: object) -> None:
+        if self._memory is not None:
+            self._memory.put(name, value)
 
     # Dialogs; imported when they are asked for.
 

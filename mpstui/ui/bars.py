@@ -73,14 +73,17 @@ def _shorten(path: str, width: int) -> str:
 
 
 def _arrange(left: Line, facts: list[Line], right: dict[str, Line], width: int) -> Line:
-    """The longest of ``facts`` that there is room for; then clock, directory and counts give way. Badges never do."""
+    """The longest of ``facts`` that there is room for, the host at least; then directory, clock and counts give way,
+    then the host. Badges never do."""
     facts, right = list(facts), dict(right)
-    give_way = ["clock", "directory", "counts", "health"]
-    while width_of(left) + width_of(facts[0]) + sum(map(width_of, right.values())) > width and (facts[1:] or give_way):
-        if len(facts) > 1:
+    give_way = ["directory", "clock", "counts", "host", "health"]
+    while width_of(left) + width_of(facts[0]) + sum(map(width_of, right.values())) > width and (
+        len(facts) > 2 or give_way
+    ):
+        if len(facts) > 2 or (spare := give_way.pop(0)) == "host":
             facts.pop(0)
         else:
-            right.pop(give_way.pop(0), None)
+            right.pop(spare, None)
     return justify((*left, *facts[0]), tuple(span for line in right.values() for span in line), width)
 
 
@@ -124,7 +127,8 @@ class DaemonTabs(Painted):
 
 
 class ProblemBar(Painted):
-    """The worst problem and what to do about it, and how many more there are."""
+    """The worst problem and what to do about it, and how many more there are: in one line where both have room in it,
+    otherwise the remedy in one of its own."""
 
     DEFAULT_CSS = "ProblemBar { height: 1; }"
 
@@ -137,20 +141,41 @@ class ProblemBar(Painted):
         self._problems = sorted(problems, key=lambda p: order.index(p.severity))
         self.repaint()
 
+    def take(self, problems: Sequence[Problem], width: int, most: int) -> int:
+        """How many lines these take, at most ``most``."""
+        if not problems:
+            return 0
+        self.show(problems)
+        lines = 1 if most < 2 or self._fits(width) else 2
+        self.styles.height = lines
+        return lines
+
+    @property
+    def _worst(self) -> tuple[str, str]:
+        """What is wrong, and the remedy."""
+        worst = self._problems[0]
+        return about(worst.subject, worst.text), f"→ {worst.remedy}" if worst.remedy else ""
+
+    @property
+    def _more(self) -> str:
+        return f" (and {len(self._problems) - 1} more) " if len(self._problems) > 1 else " "
+
+    def _fits(self, width: int) -> bool:
+        text, remedy = self._worst
+        return not remedy or width_of(((f"    {text}  {remedy}{self._more}", ""),)) <= width
+
     def lines(self, width: int, height: int) -> list[Line]:
         if not self._problems:
             return []
-        worst = self._problems[0]
-        symbol, style = SEVERITY[worst.severity]
-        more = f" (and {len(self._problems) - 1} more) " if len(self._problems) > 1 else " "
-        text = about(worst.subject, worst.text)
-        room = width - len(more) - 4
+        symbol, style = SEVERITY[self._problems[0].severity]
+        text, remedy = self._worst
+        mark, more = (f"  {symbol} ", style), (self._more, "dim")
+        if height < 2 or self._fits(width):
+            room = width - len(self._more) - 4
+            return [(mark, (fit(f"{text}  {remedy}" if remedy else text, room), style), more)]
         return [
-            (
-                (f"  {symbol} ", style),
-                (fit(f"{text}  → {worst.remedy}" if worst.remedy else text, room), style),
-                (more, "dim"),
-            )
+            (mark, (fit(text, width - 4), style)),
+            (("    ", style), (fit(remedy, width - 4 - len(self._more)), style), more),
         ]
 
 

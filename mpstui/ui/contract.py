@@ -50,10 +50,24 @@ class Runner(Protocol):
     async def execute(self, request: Request, snapshot: Snapshot, progress: Progress = ..., /) -> Result: ...
 
 
+class Memory(Protocol):
+    """What is kept from one start of the screen to the next."""
+
+    def get(self, name: str, /) -> object: ...
+
+    def put(self, name: str, value: object, /) -> None: ...
+
+
 class Host(Protocol):
     """What the overview asks of the application."""
 
     def catch_up(self) -> None: ...
+
+    def remembered(self, name: str) -> object:
+        """What was kept under that name, also by an earlier start: any value that JSON has, None where nothing was."""
+
+    def remember(self, name: str, value: object) -> None:
+        """Keep it for the next start too."""
 
     def refresh_now(self, pipe_dir: Path | None) -> None: ...
 

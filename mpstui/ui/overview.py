@@ -34,6 +34,10 @@ if TYPE_CHECKING:
     from textual.widgets import Input
 
 PANELS = ("devices", "limits", "servers", "clients", "events")
+_RIGHT = ("limits", "servers")
+"""Beside the devices, where there is room."""
+_TWO_OF_PROBLEM = 20
+"""Lines of the screen from which a problem's remedy may have one of its own."""
 
 
 class Overview(WithTrouble):
@@ -45,6 +49,7 @@ class Overview(WithTrouble):
             Binding(str(n), f"jump('{name}')", name.title(), show=False, id=f"jump.{name}")
             for n, name in enumerate(PANELS, 1)
         ),
+        Binding("z", "zoom", "Zoom: this panel alone, and back", show=False, id="zoom"),
         Binding("slash", "filter", "Filter", id="filter"),
         Binding("escape", "back", "Back", show=False, id="back"),
         Binding("space", "app.pause", "Pause", id="pause"),
@@ -65,7 +70,9 @@ class Overview(WithTrouble):
         layout: vertical; overflow: hidden; background: $background;
         & #top { height: auto; layout: vertical; }
         & #top.-wide { layout: horizontal; }
+        & #right { height: auto; layout: vertical; }
         & #top.-wide > Panel { width: 1fr; }
+        & #top.-wide > #right { width: 1fr; }
         & #filter { height: 1; border: none; padding: 0 1; background: $surface; display: none; }
         & Panel { display: none; width: 100%; }
         & #card { display: none; }
@@ -83,6 +90,9 @@ class Overview(WithTrouble):
         self._plan: Plan | None = None
         self._filter: Input | None = None
         self._rescues: tuple[str, ...] = ()
+        self._shown: dict[str, bool] = {}
+        """Panels that the user has asked for, or hidden."""
+        self._zoomed = False
         self._left: str | None = None
         """The panel that the focus had to leave because it went; it gets the focus back."""
         self.header = Header(read_only=runner.read_only)
@@ -104,8 +114,9 @@ class Overview(WithTrouble):
         yield self.alert
         with Container(id="top"):
             yield self.devices
-            yield self.limits
-        yield self.servers
+            with Container(id="right"):
+                yield self.limits
+                yield self.servers
         yield self.clients
         yield self.card
         yield self.log_panel
@@ -144,6 +155,13 @@ class Overview(WithTrouble):
         if daemon is None or (self._filter is not None and self.focused is self._filter):
             return ()
         return daemon.pipe_dir, daemon.health == "ok", self._rescues
+
+    def on_mount(self) -> None:
+        """As it was left."""
+        panels, zoomed = self._host.remembered("panels"), self._host.remembered("zoomed")
+        if isinstance(panels, dict):
+            self._shown = {name: shown for name, shown in panels.items() if name in PANELS and isinstance(shown, bool)}
+        self._zoomed = zoomed is True
 
     def apply(self, snapshot: Snapshot | None, paused: float | None) -> None:
         """Show this snapshot; ``paused`` is the time at which the screen was stopped."""
@@ -192,10 +210,10 @@ class Overview(WithTrouble):
     def _arrange(self) -> None:
         snapshot, daemon = self._snapshot, self.daemon
         tabs = snapshot is not None and len(snapshot.daemons) > 1
-        problems = bool(self._problems())
+        width, height = self.app.size
+        problems = self.problems.take(self._problems(), width, 2 if height >= _TWO_OF_PROBLEM else 1)
         filtering = self._filter is not None and bool(self._filter.display)
         focused = self.focused.id if self.focused is not None and self.focused.id in PANELS else "clients"
-        width, height = self.app.size
         alert = self.arrange_alert(snapshot, daemon)
         fresh = plan(
             width,
@@ -207,22 +225,27 @@ class Overview(WithTrouble):
                 explained=daemon is None or daemon.health != "ok",
                 bars=tabs + problems + filtering + alert,
                 focus=str(focused),
+                shown=self._shown,
+                zoomed=self._zoomed,
             ),
         )
         if fresh.too_small:
             tabs = problems = self.alert.display = False
         self.tabs.display = tabs
-        self.problems.display = problems
+        self.problems.display = bool(problems)
         if fresh == self._plan:
             return
         self._plan = fresh
         self.query_one("#top").set_class(fresh.wide, "-wide")
-        self.query_one("#top").display = bool(fresh.heights.keys() & {"devices", "limits"})
+        self.query_one("#top").display = bool(fresh.heights.keys() & {"devices", *_RIGHT})
+        self.query_one("#right").display = any(name in fresh.heights for name in _RIGHT)
         self.query_one("#too-small").display = fresh.too_small
         self.header.display = self.keys.display = not fresh.too_small
         for name in (*PANELS, "card"):
             widget = self.query_one(f"#{name}")
             widget.display = name in fresh.heights
+            if isinstance(widget, Panel):
+                widget.frame(fresh.framed)
             if name in fresh.heights:
                 widget.styles.height = fresh.heights[name]
         self._keep_focus()
@@ -303,15 +326,35 @@ class Overview(WithTrouble):
         self._host.open_action(action, daemon.pipe_dir, snapshot, clients, server, device)
 
     def action_jump(self, name: str) -> None:
+        """To a panel, which comes if it is not there; from it, the panel goes."""
         panel = self.query_one(f"#{name}", Panel)
         if self._plan is None or self._plan.too_small:
             return
-        if name not in self._plan.heights:
-            if self.daemon is None or self.daemon.health != "ok":
-                return
+        explained = self.daemon is None or self.daemon.health != "ok"
+        if explained and name not in {"devices", "events"}:
+            return
+        if self.focused is panel and name != "clients" and not self._zoomed:
+            self._shown[name] = False
+            self._left = None
+            target = self.query_one("#clients", Panel)
+            self.set_focus(None if explained else target, scroll_visible=False)
+        else:
+            if self._shown.get(name, name in self._plan.heights) is False or name not in self._plan.heights:
+                self._shown[name] = True
             panel.display = True
-        self.set_focus(panel, scroll_visible=False)
+            self.set_focus(panel, scroll_visible=False)
+        self._remember()
         self.apply(self._snapshot, self._paused)
+
+    def action_zoom(self) -> None:
+        """The panel that the user is in has the whole screen, or its place again."""
+        self._zoomed = not self._zoomed
+        self._remember()
+        self.apply(self._snapshot, self._paused)
+
+    def _remember(self) -> None:
+        self._host.remember("panels", dict(self._shown))
+        self._host.remember("zoomed", self._zoomed)
 
     def action_daemon(self, step: int) -> None:
         if self._snapshot is None or len(self._snapshot.daemons) < 2:

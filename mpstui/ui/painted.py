@@ -75,6 +75,7 @@ InkScreen {
     & > .ui--border-focus { color: $primary; }
     & > .ui--title { text-style: bold; }
     & > .ui--head { color: $mps-muted; }
+    & > .ui--bar { background: $surface; }
     & > .ui--track { color: $foreground 25%; }
     & > .ui--meter { color: $mps-bar; }
     & > .ui--meter-memory { color: $mps-bar-memory; }
@@ -96,6 +97,7 @@ InkScreen {
         & > .ui--cursor { background: ansi_default; color: ansi_default; text-style: reverse; }
         & > .ui--cursor-blur { background: ansi_default; text-style: bold; }
         & > .ui--marked { background: ansi_default; text-style: underline; }
+        & > .ui--bar { background: ansi_default; color: ansi_default; text-style: underline; }
         & > .ui--badge-loud { background: ansi_default; color: $mps-warn; text-style: bold reverse; }
         & > .ui--badge { background: ansi_default; color: ansi_default; text-style: bold reverse; }
         & > .ui--tab { background: ansi_default; text-style: bold reverse; }

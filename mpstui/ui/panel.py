@@ -12,11 +12,11 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 
 from mpstui.ui.box import lower_border, scroll_bar, upper_border
-from mpstui.ui.painted import Line, Painted, fit_line
+from mpstui.ui.painted import Line, Painted, fit_line, width_of
 from mpstui.ui.typeahead import opens
 
 Row = TypeVar("Row")
-_SUPERSCRIPT = "⁰¹²³⁴⁵⁶⁷⁸⁹"
+SUPERSCRIPT = "⁰¹²³⁴⁵⁶⁷⁸⁹"
 
 
 @lru_cache(maxsize=16)
@@ -64,9 +64,10 @@ class Panel(Painted, Generic[Row], can_focus=True):
         self._index = 0
         self._top = 0
         self._lines_per_row = 1
+        self._framed = True
         self._drawn_with: object = None
         self._drawn: dict[Hashable, tuple[Row, Hashable, list[Line]]] = {}
-        self._framed: list[tuple[Line, str, str, Line]] = []
+        self._edged: list[tuple[Line, str, str, Line]] = []
 
     # What a subclass gives.
 
@@ -95,6 +96,35 @@ class Panel(Painted, Generic[Row], can_focus=True):
     def corner(self) -> Line:
         """What stands at the right of the upper border."""
         return ()
+
+    def bar(self, width: int) -> Line | None:
+        """Where there is no frame: the one line over the rows that says which panel this is, if there is one."""
+        number: Line = ((SUPERSCRIPT[self.NUMBER], "key"),) if self.NUMBER else ()
+        edge = "border-focus" if self.has_focus_within else "border"
+        left: Line = (("─", edge), *number, *self.title(), (" ", edge))
+        right: Line = ((" ", edge), *corner, (" ", edge)) if (corner := self.corner()) else ()
+        gap = width - width_of(left) - width_of(right)
+        return fit_line((*left, ("─" * max(0, gap), edge), *right), width, edge)
+
+    def frame(self, framed: bool) -> None:
+        """With or without a frame."""
+        if framed != self._framed:
+            self._framed = framed
+            self._drawn.clear()
+            self._edged.clear()
+            self.repaint()
+
+    @property
+    def above(self) -> int:
+        """Lines over the first row."""
+        if self._framed:
+            return 1 + (self.head(self.inner) is not None)
+        return int(self.bar(self.inner) is not None)
+
+    @property
+    def inner(self) -> int:
+        """Cells that a row has: without a frame the scroll bar alone stands beside it."""
+        return self.size.width - (2 if self._framed else 1)
 
     def empty(self) -> str:
         """What to say where there are no rows."""
@@ -160,17 +190,16 @@ class Panel(Painted, Generic[Row], can_focus=True):
 
     def _body(self) -> int:
         """Lines between the borders and under the head."""
-        return max(0, self.size.height - 2 - (self.head(self.size.width - 2) is not None))
+        return max(0, self.size.height - self.above - self._framed)
 
     def _visible_rows(self) -> int:
         return max(1, self._body() // self._lines_per_row)
 
     def lines(self, width: int, height: int) -> list[Line]:
-        inner = width - 2
-        if inner < 4 or height < 3:
+        inner = self.inner
+        if inner < 4 or height < (3 if self._framed else 1):
             return []
-        edge = "border-focus" if self.has_focus_within else "border"
-        head = self.head(inner)
+        head = self.head(inner) if self._framed else self.bar(inner)
         visible = self._visible_rows()
         self._top = max(0, min(self._top, len(self.rows) - visible, self._index))
         self._top = max(self._top, self._index - visible + 1)
@@ -178,16 +207,35 @@ class Panel(Painted, Generic[Row], can_focus=True):
         body += self._visible(range(self._top, min(self._top + visible, len(self.rows))), inner)
         if not self.rows and self.empty():
             body.append(fit_line((("  " + self.empty(), "dim"),), inner))
-        body += [_blank(inner)] * (height - 2 - len(body))
-        track = scroll_bar(height - 2, len(self.rows), visible, self._top, head=head is not None)
-        number: Line = ((_SUPERSCRIPT[self.NUMBER], "key"),) if self.NUMBER else ()
+        room = height - 2 if self._framed else height
+        body += [_blank(inner)] * (room - len(body))
+        track = scroll_bar(room, len(self.rows), visible, self._top, head=head is not None)
+        return self._in_frame(body, track, width, height) if self._framed else self._beside_track(body[:room], track)
+
+    def _beside_track(self, body: list[Line], track: list[str]) -> list[Line]:
+        """Without a frame: nothing but the mark of the visible part at the right edge."""
+        style = "border-focus" if self.has_focus_within else "border"
+        before, self._edged = self._edged, []
+        out: list[Line] = []
+        for y, line in enumerate(body):
+            mark = track[y] if track[y] != "│" else " "
+            known = before[y] if y < len(before) else None
+            if known is None or known[0] is not line or known[1:3] != (style, mark):
+                known = line, style, mark, (*line, (mark, style))
+            self._edged.append(known)
+            out.append(known[3])
+        return out
+
+    def _in_frame(self, body: list[Line], track: list[str], width: int, height: int) -> list[Line]:
+        edge = "border-focus" if self.has_focus_within else "border"
+        number: Line = ((SUPERSCRIPT[self.NUMBER], "key"),) if self.NUMBER else ()
         out = [upper_border((*number, *self.title()), self.corner(), width, edge)]
-        before, self._framed = self._framed, []
+        before, self._edged = self._edged, []
         for y, line in enumerate(body[: height - 2]):
             frame = before[y] if y < len(before) else None
             if frame is None or frame[0] is not line or frame[1:3] != (edge, track[y]):
                 frame = line, edge, track[y], (("│", edge), *line, (track[y], edge))
-            self._framed.append(frame)
+            self._edged.append(frame)
             out.append(frame[3])
         out.append(lower_border(width, edge))
         return out
@@ -233,9 +281,9 @@ class Panel(Painted, Generic[Row], can_focus=True):
 
     def row_at(self, y: int) -> int | None:
         """The index of the row at a line of the widget."""
-        line = y - 1 - (self.head(self.size.width - 2) is not None)
+        line = y - self.above
         index = self._top + line // self._lines_per_row
-        return index if line >= 0 and index < len(self.rows) and y < self.size.height - 1 else None
+        return index if line >= 0 and index < len(self.rows) and y < self.size.height - self._framed else None
 
     def on_click(self, event: events.Click) -> None:
         index = self.row_at(event.y)

@@ -9,7 +9,7 @@ import pytest
 from textual.events import Resize
 from textual.geometry import Size
 
-from mpstui.core.model import Condition, Event, ProcessKey, StartFailures
+from mpstui.core.model import Condition, Event, Problem, ProcessKey, StartFailures
 from mpstui.ui.app import NewSnapshot
 
 from .screen import make_app, text_of
@@ -187,24 +187,107 @@ async def test_a_terminal_that_shrinks_and_grows() -> None:
         assert "COMMAND" in text_of(app)
 
 
-async def test_on_a_small_screen_a_digit_brings_the_panel() -> None:
+async def test_a_digit_brings_a_panel_and_hides_the_one_that_the_user_is_in() -> None:
     app = make_app(one_daemon())
     async with app.run_test(size=(80, 24)) as pilot:
-        assert "² Limits" not in text_of(app).replace("²", "² ")
+        assert "Limits" not in text_of(app)
         await pilot.press("2")
         await pilot.pause()
         assert "Limits" in text_of(app)
         assert "100 %  132 SM" in text_of(app)
         await pilot.press("4")
         await pilot.pause()
+        assert "Limits" in text_of(app), "it was asked for, and stays"
+        await pilot.press("2", "2")
+        await pilot.pause()
         assert "Limits" not in text_of(app)
+        assert app.focused.id == "clients"
+        await pilot.press("1", "1")
+        await pilot.pause()
+        assert "H100" not in text_of(app)
+        await pilot.press("4", "4")
+        await pilot.pause()
+        assert "COMMAND" in text_of(app), "the clients are what the screen is for"
+
+
+@pytest.mark.parametrize("size", [(60, 15), (80, 24), (120, 40), (160, 48), (200, 60)])
+@pytest.mark.parametrize("digit", "12345")
+async def test_z_gives_the_panel_that_the_user_is_in_the_whole_screen_and_back(size, digit) -> None:
+    app = make_app(one_daemon())
+    async with app.run_test(size=size) as pilot:
+        await pilot.press(digit)
+        await pilot.pause()
+        panel, before = app.focused, text_of(app)
+        await pilot.press("z")
+        await pilot.pause()
+        assert app.focused is panel
+        assert panel.size == (size[0], size[1] - 2)
+        assert [each.id for each in app.screen.query("Panel") if each.display] == [panel.id]
+        await pilot.press("z")
+        await pilot.pause()
+        assert text_of(app) == before
+
+
+class Memory(dict):
+    put = dict.__setitem__
+
+
+async def test_the_layout_is_there_again_at_the_next_start() -> None:
+    memory = Memory()
+    for start in range(2):
+        app = make_app(one_daemon(), memory=memory)
+        async with app.run_test(size=(80, 24)) as pilot:
+            await pilot.pause()
+            assert ("Limits" in text_of(app)) is (start == 1)
+            assert ("H100" in text_of(app)) is (start == 0)
+            if not start:
+                await pilot.press("2", "1", "1")
+    assert memory == {"panels": {"limits": True, "devices": False}, "zoomed": False}
+    for nonsense in ({"panels": [1], "zoomed": 3}, {"panels": {"limits": "yes", "x": True}, "zoomed": "z"}):
+        app = make_app(one_daemon(), memory=Memory(nonsense))
+        async with app.run_test(size=(80, 24)) as pilot:
+            await pilot.pause()
+            assert "COMMAND" in text_of(app)
+
+
+async def test_eighty_by_twenty_four_shows_twelve_clients_with_what_mps_is_about() -> None:
+    problem = Problem("warning", "x", "server 1402", "something is wrong " * 8, "do this about it")
+    app = make_app(replace(one_daemon(), problems=(problem,)))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.pause()
+        lines = text_of(app).splitlines()
+    rows = [line for line in lines if re.match(r"[ ▸] {2}2\d\d\d ", line)]
+    assert len(rows) >= 12
+    assert rows[0].split() == [
+        "▸",
+        "2000",
+        "alice",
+        "0",
+        "●",
+        "ACTIVE",
+        "500M/2.0G",
+        "25%",
+        "32SM",
+        "python",
+        "train.py…",
+        "┃",
+    ]
+    assert "66SM ⟳" in rows[1]
+    assert "1.9G/2.0G▲" in rows[3]
+    assert sum("H100" in line for line in lines) == 2
+    assert "gpu-07" in lines[0], "which host it is"
+    assert lines[-2].strip() == "→ do this about it"
 
 
 async def test_cells_of_a_small_screen_are_whole_or_marked_as_cut() -> None:
     text = await screen_of(rich(), (80, 24))
-    assert "2000    alice      0    ● ACTIVE       500 MiB / 2.0 GiB" in text
+    assert re.search(r"2000 +alice +0 +● ACTIVE +500M/2.0G +25% 32SM +python", text)
     assert "ctx 46/48▲" in text
-    assert "by device" in text, "limits that do not fit are not cut"
+    app = make_app(one_daemon())
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("3")
+        await pilot.pause()
+        assert "by device" in text_of(app), "limits that do not fit are not cut"
 
 
 async def test_events_follow_the_end_until_the_user_looks_back() -> None:

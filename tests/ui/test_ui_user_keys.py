@@ -63,11 +63,11 @@ def test_how_a_key_is_written(key: str, shown: str) -> None:
 
 
 async def test_the_key_bar_shows_the_users_keys_and_they_work() -> None:
-    keymap, _ = resolve({"quit": "Q", "pause": "z", "terminate_client": "x"}, places())
+    keymap, _ = resolve({"quit": "Q", "pause": "f8", "terminate_client": "x"}, places())
     app = make_app(one_daemon(), keys=keymap)
     async with app.run_test(size=(240, 48)) as pilot:
         bar = text_of(app).splitlines()[-1]
-        for shown in ("x Terminate", "z Pause", "Q Quit"):
+        for shown in ("x Terminate", "f8 Pause", "Q Quit"):
             assert shown in bar
         await pilot.press("t")
         assert app.screen is app.overview

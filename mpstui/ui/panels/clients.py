@@ -111,7 +111,7 @@ class ClientsPanel(TablePanel[Client]):
         self._choose(self.chosen - shown if shown <= self.chosen else self.chosen | shown)
 
     def action_sort(self) -> None:
-        visible = self.columns(self.size.width - 2)
+        visible = self.columns(self.inner)
         following = [c for c, _ in visible]
         at = following.index(self._sort) if self._sort in following else -1
         self._sort, self._reverse = following[(at + 1) % len(following)], False
@@ -122,9 +122,9 @@ class ClientsPanel(TablePanel[Client]):
         self._arrange()
 
     def on_click(self, event: events.Click) -> None:
-        if event.y == 1:
-            x = self.GUTTER + 1
-            for column, width in self.columns(self.size.width - 2):
+        if event.y == self.above - 1:
+            x = self.GUTTER + self._framed
+            for column, width in self.columns(self.inner):
                 if x <= event.x < x + width:
                     self._reverse = not self._reverse if column is self._sort else False
                     self._sort = column
@@ -150,6 +150,14 @@ class ClientsPanel(TablePanel[Client]):
         if self.filter:
             return (("/ ", "key"), (fit(self.filter.text, min(40, len(self.filter.text))), "accent"))
         return (("/ ", "key"), ("filter", "dim"))
+
+    def named(self) -> Line:
+        """The main list: how many there are is enough."""
+        return self.title()[1:]
+
+    @property
+    def tells(self) -> bool:
+        return bool(self.filter)
 
     def empty(self) -> str:
         if not self._all and not self._known:

@@ -34,6 +34,9 @@ class DevicesPanel(Panel[Device]):
     def key(self, row: Device) -> str:
         return row.uuid
 
+    def bar(self, width: int) -> None:
+        """A device's line says by itself what it is."""
+
     def empty(self) -> str:
         return f"{UNKNOWN} no readings: {no_readings(self._detail)}" if self._detail else f"{UNKNOWN} no device found"
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeVar
 from mpstui.core.text import Line
 from mpstui.fields import Field, NotingView, Thing, View, lay_out
 from mpstui.ui.painted import fit, fit_line, justify, width_of
-from mpstui.ui.panel import Panel
+from mpstui.ui.panel import SUPERSCRIPT, Panel
 
 T = TypeVar("T")
 _SPARE = 16
@@ -73,7 +73,7 @@ class TablePanel(Panel[T]):
     # Painting.
 
     def stamp(self, row: T) -> Hashable:
-        width = self.size.width - 2
+        width = self.inner
         view, columns = self._lay(width)
         key = self.key(row)
         known = self._changing.get(key)
@@ -94,7 +94,7 @@ class TablePanel(Panel[T]):
     def head(self, width: int) -> Line:
         line: list[tuple[str, str]] = [(" " * self.GUTTER, "head")]
         for each, room in self.columns(width):
-            name, mark = each.heading(), self.sorted_by(each)
+            name, mark = each.heading(room), self.sorted_by(each)
             if mark:
                 gap = " " if len(name) + 2 < room else ""  # one stays free before the next heading
                 name = f"{name}{gap}{mark}"
@@ -102,6 +102,25 @@ class TablePanel(Panel[T]):
             text = fit(name, room - 2, ">") + "  " if right else fit(name, room)
             line.append((text, "accent" if mark else "head"))
         return tuple(line)
+
+    def bar(self, width: int) -> Line:
+        """The headings are enough: the number in the gutter, and whose list it is at the right."""
+        style = "title" if self.has_focus_within else "head"
+        number = SUPERSCRIPT[self.NUMBER] if self.GUTTER < 3 else f" {SUPERSCRIPT[self.NUMBER]} "
+        corner: Line = (("  ", "text"), *self.corner()) if self.tells else ()
+        named: Line = ((" ", style), *self.named(), *corner, (" ", style))
+        *head, (last, name) = self.head(width)[1:]
+        left = fit_line(((number, "key"), *head, (last.rstrip(), name)), width)
+        return tuple((text, f"{name}+bar") for text, name in justify(left, named, width))
+
+    def named(self) -> Line:
+        """Whose list it is, beside the headings."""
+        return self.title()
+
+    @property
+    def tells(self) -> bool:
+        """Whether what stands at the right of its border is of now, and not how to use it."""
+        return False
 
     def row_lines(self, row: T, width: int) -> list[Line]:
         view, columns = self._lay(width)
