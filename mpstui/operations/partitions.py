@@ -121,7 +121,7 @@ class AddPartition(_PartitionOperation):
 
     id = "add_partition"
     title = "Add partition"
-    key = ""
+    key = "a"
     key_id = "partition.add"
     help = "Set SMs of a device aside for the programs that name the partition"
     verb = Verb(
@@ -233,7 +233,7 @@ class RemovePartition(_PartitionOperation):
 
     id = "remove_partition"
     title = "Remove partition"
-    key = ""
+    key = "x"
     key_id = "partition.remove"
     help = "Give the SMs of a partition without clients back to its device"
     danger = Danger.HARM

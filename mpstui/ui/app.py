@@ -31,6 +31,7 @@ from mpstui.ui.theme import variable_defaults
 from mpstui.ui.typeahead import Typeahead, opens
 
 if TYPE_CHECKING:
+    from mpstui.operations.types import Request
     from mpstui.ui.daemons.contract import DaemonBackend
     from mpstui.ui.load.contract import LoadBackend
     from mpstui.ui.load.session import LoadSession
@@ -345,6 +346,19 @@ class MpsTuiApp(WritingApp[int]):
         from mpstui.ui.daemons.screen import DaemonScreen
 
         self.push_screen(DaemonScreen(self._daemon_backend, self.plans, self.runner, self.snapshot, pipe_dir))
+
+    def open_partitions(self, pipe_dir: Path | None) -> None:
+        from mpstui.ui.partitions.screen import PartitionsScreen
+
+        self.push_screen(PartitionsScreen(self.runner, self.snapshot, pipe_dir))
+
+    def open_request(self, action: Operation, request: Request) -> None:
+        from mpstui.ui.dialogs import open_action
+
+        if self.snapshot is not None:
+            self.push_screen(
+                open_action(self.runner, action, request.pipe_dir, self.snapshot, asked=request, device=request.device)
+            )
 
     def open_trouble(self, name: str, pipe_dir: Path | None, identity: object) -> None:
         from mpstui.ui.trouble.opening import open_screen

@@ -85,6 +85,12 @@ class Host(Protocol):
     def open_daemons(self, pipe_dir: Path | None) -> None:
         """The screen of the control daemons."""
 
+    def open_partitions(self, pipe_dir: Path | None) -> None:
+        """The static partitions of the daemon in ``pipe_dir``."""
+
+    def open_request(self, action: Operation, request: Request) -> None:
+        """The dialog of an operation that begins with this request."""
+
     def open_trouble(self, name: str, pipe_dir: Path | None, identity: object) -> None:
         """One of the screens of ``mpstui.ui.trouble.opening``."""
 

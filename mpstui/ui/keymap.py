@@ -20,6 +20,7 @@ from mpstui.ui.load.screen import LoadScreen
 from mpstui.ui.overview import Overview
 from mpstui.ui.panel import Panel
 from mpstui.ui.panels import ClientsPanel
+from mpstui.ui.partitions.screen import PartitionsScreen, PartsPanel
 from mpstui.ui.plan.bars import SharesPanel
 from mpstui.ui.plan.fields import PlanFields
 from mpstui.ui.plan.screen import PlanScreen
@@ -43,6 +44,7 @@ def places() -> Places:
         "plan: fields": _keys(PlanScreen, PlanFields),
         "plan: bars": _keys(PlanScreen, SharesPanel),
         "daemons": _keys(DaemonScreen, Panel),
+        "partitions": _keys(PartitionsScreen, PartsPanel),
         "load: fields": _keys(LoadScreen, FieldsPanel),
         "load: clients": _keys(LoadScreen, BarsPanel),
         "events": _keys(EventsScreen, EventList),

@@ -58,6 +58,7 @@ class Overview(WithTrouble):
         Binding("right_square_bracket,ctrl+right", "daemon(1)", "Next daemon", show=False, id="daemon.next"),
         Binding("y", "copy", "Copy the row", show=False, id="copy"),
         Binding("d", "daemons", "Daemons: start and stop", show=False, id="daemons"),
+        Binding("P", "partitions", "Static SM partitions", show=False, id="partitions"),
         Binding("p", "plan", "Plan: divide a GPU", show=False, id="plan"),
         Binding("L", "load", "Load: test clients", show=False, id="load"),
         Binding("question_mark,f1", "app.show_help", "Help", id="help"),
@@ -384,6 +385,10 @@ class Overview(WithTrouble):
     @opens
     def action_plan(self) -> None:
         self._host.open_plan(self.daemon.pipe_dir if self.daemon else None)
+
+    @opens
+    def action_partitions(self) -> None:
+        self._host.open_partitions(self.daemon.pipe_dir if self.daemon else None)
 
     @opens
     def action_daemons(self) -> None:

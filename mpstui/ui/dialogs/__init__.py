@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mpstui.core.model import ProcessKey, Snapshot
 from mpstui.operations.operation import Operation
-from mpstui.operations.types import Danger
+from mpstui.operations.types import Danger, Request
 from mpstui.ui.contract import Runner
 from mpstui.ui.dialogs.base import Dialog
 from mpstui.ui.dialogs.confirm import HarmConfirm
@@ -28,11 +28,13 @@ def open_action(
     clients: Sequence[ProcessKey] = (),
     server: ProcessKey | None = None,
     device: str | None = None,
+    asked: Request | None = None,
 ) -> ActionDialog:
     """The dialog of an action: a form for a change, a question for one that ends somebody's work.
 
     ``clients`` are those to end; ``server`` and ``device`` (a UUID) are what a form begins with.
+    ``asked``: what is asked for, where neither clients nor a server say it.
     """
     if action.danger is Danger.HARM:
-        return HarmConfirm(runner, action, pipe_dir, snapshot, clients, server)
+        return HarmConfirm(runner, action, pipe_dir, snapshot, clients, server, asked)
     return ChangeForm(runner, action, pipe_dir, snapshot, server=server, device=device)

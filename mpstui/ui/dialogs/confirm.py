@@ -59,13 +59,16 @@ class HarmConfirm(ActionDialog):
         snapshot: Snapshot,
         clients: Sequence[ProcessKey],
         server: ProcessKey | None = None,
+        asked: Request | None = None,
     ) -> None:
-        """``server`` is chosen at the start, where the operation is for one."""
+        """``server`` is chosen at the start, where the operation is for one; ``asked``: for one that is neither for
+        clients nor for a server, the whole request."""
         super().__init__(runner, action, pipe_dir, snapshot)
         self._kinds = {argument.kind for argument in action.arguments}
         # Those of a server follow from it, whoever the cursor is on.
         self.clients = tuple(dict.fromkeys(clients)) if "clients" in self._kinds else ()
         self._server = server
+        self._asked = asked
         self._seen: dict[ProcessKey, Client] = {}
         self._preview: Preview | None = None
         self._problem: str | None = None
@@ -132,6 +135,8 @@ class HarmConfirm(ActionDialog):
         return tuple(key for key in self.clients if key in there)
 
     def request(self) -> Request:
+        if self._asked is not None:
+            return self._asked
         if "server" in self._kinds:
             return self._server_request()
         request = Request(self.action.id, self.pipe_dir, clients=self.present())
@@ -146,10 +151,10 @@ class HarmConfirm(ActionDialog):
         if "server" in self._kinds:
             self.query_one("#server", Chooser).show(self._servers())
         request = self.request()
-        if "server" not in self._kinds:
+        if "server" not in self._kinds and self._asked is None:
             self._show_targets(request.clients)
         preview = self.runner.preview(request, self.snapshot)
-        if not request.clients and "server" not in self._kinds:
+        if not request.clients and "server" not in self._kinds and self._asked is None:
             self._problem = "none of the chosen clients is there any more; nothing will be done"
         else:
             self._problem = self.unavailable(request.clients) or preview.error

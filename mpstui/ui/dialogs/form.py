@@ -81,7 +81,7 @@ class ChangeForm(ActionDialog):
 
     def _field(self, argument: Argument) -> Widget:
         label = argument.label
-        if argument.kind == "value":
+        if argument.kind in {"value", "size"}:
             hint = Static(Content(plain(argument.hint)), classes="hint", markup=False)
             return labelled(label, TypedLine(id="value", max_length=64), hint)
         if argument.kind == "scope":
@@ -161,7 +161,9 @@ class ChangeForm(ActionDialog):
     def _show_problem(self, request: Request, preview: Preview) -> None:
         lines = self.query_one("#problem", Lines)
         untouched = not request.value and preview.error_status is ExitStatus.USAGE and self._problem == preview.error
-        if untouched:
+        if self.settled:
+            lines.show()
+        elif untouched:
             lines.show(Content.styled("Nothing is sent before Apply.", "$text-muted"))
         elif self._problem is not None:
             lines.show(marked("✗", self._problem, "$text-error"))

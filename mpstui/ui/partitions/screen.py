@@ -1,0 +1,250 @@
+"""The static SM partitions of a daemon: each device in chunks, who is in which; adding one, removing one."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final, NamedTuple
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+
+from mpstui.core.cells import client_line, count
+from mpstui.core.model import Chunks, Daemon, PartitionTable, SmPartition, Snapshot
+from mpstui.core.text import UNKNOWN, printable
+from mpstui.operations.partitions import clients_of, export_lines
+from mpstui.operations.registry import operation
+from mpstui.operations.types import Request
+from mpstui.ui.bars import KeyHint, unless
+from mpstui.ui.box import Box, wrapped
+from mpstui.ui.keys import own_binding
+from mpstui.ui.painted import Line, fit
+from mpstui.ui.panel import Panel
+from mpstui.ui.side import SideScreen
+from mpstui.ui.typeahead import opens
+
+_ADD: Final = operation("add_partition")
+_REMOVE: Final = operation("remove_partition")
+_MARKS: Final = "123456789abcdefghijklmnopqrstuvwxyz"
+_INDENT: Final = 5
+AS_DOCUMENTED: Final = "as documented; not recorded on a real daemon"
+
+
+class Part(NamedTuple):
+    """A device, or one of its partitions."""
+
+    device: Chunks
+    partition: SmPartition | None = None
+    mark: str = ""
+    """Of the partition, in the device's bar."""
+
+
+def parts_of(table: PartitionTable) -> tuple[Part, ...]:
+    """Each device with its partitions under it."""
+    found: list[Part] = []
+    for device in table.devices:
+        found.append(Part(device))
+        of = table.of(device.device)
+        found += [Part(device, partition, _MARKS[n % len(_MARKS)]) for n, partition in enumerate(of)]
+    return tuple(found)
+
+
+class PartsPanel(Panel[Part]):
+    """A line for a device, with a cell for each chunk, and one for each partition."""
+
+    KIND: ClassVar[str] = "partition"
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._snapshot: Snapshot | None = None
+        self._daemon: Daemon | None = None
+
+    def show(self, snapshot: Snapshot | None, daemon: Daemon | None) -> None:
+        self._snapshot, self._daemon = snapshot, daemon
+        table = daemon.partitions if daemon is not None else None
+        self.set_rows(parts_of(table) if table is not None else (), context=(daemon, table))
+
+    def key(self, row: Part) -> tuple[str, str]:
+        return row.device.device, "" if row.partition is None else row.partition.id
+
+    def title(self) -> Line:
+        return (("Static SM partitions", "title"), (f"  {AS_DOCUMENTED}", "dim"))
+
+    def empty(self) -> str:
+        daemon = self._daemon
+        if daemon is None:
+            return "there is no daemon here"
+        if not daemon.static_partitioning:
+            return "this daemon has none: it was not started with -S (mpstui daemon start --static)"
+        return f"not known: {daemon.partitions_detail or 'they have not been read yet'}"
+
+    def row_lines(self, row: Part, width: int) -> list[Line]:
+        return [self._device(row.device, width) if row.partition is None else self._partition(row, width)]
+
+    def _device(self, device: Chunks, width: int) -> Line:
+        known = self._snapshot.device(device.device) if self._snapshot is not None else None
+        index = "?" if known is None or known.index is None else str(known.index)
+        sms = "" if device.free_sms is None else f", {device.free_sms} SMs"
+        text = f"  {device.free} of {count(device.total, 'chunk')} free{sms}"
+        return ((f" GPU {index}  ", "bold"), *self._bar(device, max(8, width - len(text) - 12)), (text, "text"))
+
+    def _bar(self, device: Chunks, room: int) -> list[tuple[str, str]]:
+        """A cell for a chunk, with the mark of the partition that has it; a device of more chunks than cells has a
+        number in the place of each run."""
+        table = self._daemon.partitions if self._daemon is not None else None
+        of = table.of(device.device) if table is not None else ()
+        marks = [(_MARKS[n % len(_MARKS)], p.chunks or 0) for n, p in enumerate(of)]
+        whole = sum(size for _, size in marks) + device.free <= room
+        cells = [(mark * size if whole else f"{mark}:{size} ", "meter") for mark, size in marks]
+        return [*cells, ("·" * device.free if whole else f"free:{device.free}", "track")]
+
+    def _partition(self, row: Part, width: int) -> Line:
+        partition, daemon = row.partition, self._daemon
+        assert partition is not None  # noqa: S101
+        users = clients_of(daemon, partition) if daemon is not None else ()
+        use, style = {True: ("in use", "good"), False: ("free", "dim"), None: (UNKNOWN, "dim")}[partition.in_use]
+        who = ", ".join(f"{c.pid} {c.user or UNKNOWN}" for c in users)
+        if partition.in_use and not users:
+            who = "by clients that name it in no environment that can be read"
+        chunks = UNKNOWN if partition.chunks is None else count(partition.chunks, "chunk")
+        sms = UNKNOWN if partition.sm_count is None else count(partition.sm_count, "SM")
+        size = f"{chunks:>9} {sms:>8}  "
+        return (
+            (f"{' ' * _INDENT}{row.mark}  ", "meter"),
+            (size, "bold"),
+            (fit(use, 8), style),
+            (fit(partition.id.rstrip("A") + ("…" if partition.id.endswith("A") else ""), 16), "dim"),
+            (f" {who}", "user"),
+        )
+
+
+class AboutPart(Box):
+    """All of what the cursor is on: whom a partition has, and what a program exports to compute in it."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._daemon: Daemon | None = None
+        self._part: Part | None = None
+
+    def show(self, daemon: Daemon | None, part: Part | None) -> None:
+        self._daemon, self._part = daemon, part
+        self.repaint()
+
+    def title(self) -> Line:
+        part = self._part
+        if part is None:
+            return (("Nothing", "title"),)
+        return (("Partition" if part.partition is not None else "Device", "title"),)
+
+    def body(self, width: int, height: int) -> list[Line]:
+        part, daemon = self._part, self._daemon
+        if part is None or daemon is None:
+            return []
+        lines: list[Line] = []
+        if part.partition is None:
+            lines += wrapped(part.device.device, width, "bold", indent=" ")
+            table = daemon.partitions
+            per = table.sms_per_chunk(part.device.device) if table is not None else None
+            says = "not known before the first partition is there" if per is None else f"{per} SMs, as read"
+            lines += wrapped(f"A chunk: {says}.", width, "text", indent=" ")
+            lines += wrapped(
+                "Partitions share the memory, its bandwidth and every fault. SMs in no chunk can be in no partition.",
+                width, "dim", indent=" ",
+            )  # fmt: skip
+        else:
+            users = clients_of(daemon, part.partition)
+            lines += [((f" {line}", "accent"),) for line in export_lines(daemon, part.partition.name)]
+            lines += wrapped("Its name is good until the daemon ends.", width, "dim", indent=" ")
+            lines += [((f" {printable(client_line(client), 300)}", "text"),) for client in users]
+            if users:
+                lines += wrapped("Who names it is told by the clients' own environments.", width, "dim", indent=" ")
+        odd = daemon.partitions.not_understood if daemon.partitions is not None else ()
+        for line in odd:
+            lines += wrapped(f"not understood: {line}", width, "warn", indent=" ")
+        return lines
+
+
+class PartitionsScreen(SideScreen):
+    """a adds a partition to the device under the cursor, x removes the one under it; both ask."""
+
+    AUTO_FOCUS = "#parts"
+    NAME = "Partitions"
+    BACK = "partition.back"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        own_binding(_ADD, "add"),
+        own_binding(_REMOVE, "remove"),
+        Binding("y", "copy", "Copy what a program exports", show=False, id="copy"),
+        Binding("r", "read_again", "Read again", show=False, id="refresh"),
+        Binding("escape", "back", "Back", show=False, id="partition.back"),
+    ]
+    DEFAULT_CSS = """
+    PartitionsScreen {
+        & #parts { height: 1fr; }
+        & #about { height: 9; }
+    }
+    """
+
+    def parts(self) -> ComposeResult:
+        self.panel = PartsPanel(id="parts")
+        self.about = AboutPart(id="about")
+        yield self.panel
+        yield self.about
+
+    def on_mount(self) -> None:
+        self.show()
+
+    @property
+    def part(self) -> Part | None:
+        """What the cursor is on."""
+        return self.panel.cursor_row
+
+    def show(self) -> None:
+        if not self.is_mounted:
+            return
+        with self.app.batch_update():
+            self.panel.show(self.snapshot, self.daemon)
+            self.header.show(self.snapshot, self.daemon, None)
+            self.about.show(self.daemon, self.part)
+            self._arrange()
+            self.show_keys()
+
+    def hints(self) -> list[KeyHint]:
+        partition = self.part.partition if self.part is not None else None
+        no_part = unless(partition, "the cursor is on no partition")
+        return [
+            KeyHint(self.k("partition.add", "a"), "Add", "add", 9, self._why_not(_ADD.id)),
+            KeyHint(self.k("partition.remove", "x"), "Remove", "remove", 9, no_part or self._why_not(_REMOVE.id)),
+            KeyHint(self.k("copy", "y"), "Copy exports", "copy", 6, no_part),
+            KeyHint(self.k("refresh", "r"), "Read again", "read_again", 3),
+        ]
+
+    def _why_not(self, action: str) -> str | None:
+        if self.daemon is None or self.snapshot is None:
+            return "there is no daemon here"
+        return self.runner.unavailable(operation(action), self.snapshot, self.daemon.pipe_dir, ())
+
+    def _arrange(self) -> None:
+        self.about.display = not self.too_small and self.app.size.height >= 18
+        self._hide_where_too_small("#parts")
+
+    @opens
+    def action_add(self) -> None:
+        if self.daemon is not None:
+            device = self.part.device.device if self.part is not None else None
+            self.host.open_request(_ADD, Request(_ADD.id, self.daemon.pipe_dir, device=device))
+
+    @opens
+    def action_remove(self) -> None:
+        if self.daemon is not None and self.part is not None and self.part.partition is not None:
+            self.host.open_request(_REMOVE, Request(_REMOVE.id, self.daemon.pipe_dir, self.part.partition.name))
+
+    def action_copy(self) -> None:
+        if self.daemon is not None and self.part is not None and self.part.partition is not None:
+            name = self.part.partition.name
+            self.copy("\n".join(export_lines(self.daemon, name)), name)
+
+    def action_read_again(self) -> None:
+        self.host.refresh_now(self.daemon.pipe_dir if self.daemon is not None else None)
+
+    @on(Panel.Moved)
+    def _moved(self) -> None:
+        self.show()
