@@ -22,6 +22,8 @@ COMMANDS = {
     "a server's percentage": ("set", "active-thread-percentage", "50", "--server", "{server}"),
     "a memory limit": ("set", "pinned-mem-limit", "1G", "--device", "0", "--default"),
     "a profile": ("profile", "apply", "half"),
+    "a server started": ("start-server", "root"),
+    "a server shut down": ("shutdown-server", "{server}", "-f", "--yes"),
     "stop": ("daemon", "stop", "--yes"),
     "stop by force": ("daemon", "stop", "--force", "--yes"),
     "load": ("load", "nbody", "--seconds", "1", "--yes"),
