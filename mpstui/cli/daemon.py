@@ -61,9 +61,10 @@ def _wanted(
     usual = Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY") or DEFAULT_PIPE_DIR).absolute()
     sources, _ = open_node(pipe_dirs or (usual,))
     try:
-        devices = sources.nvml.sample().devices
+        sample = sources.nvml.sample()
     finally:
         sources.nvml.close()
+    devices = sample.devices
     log_dirs = tuple(getattr(options, "log_dir", None) or ())
     wish = Wish(
         tuple(options.device),
@@ -75,13 +76,16 @@ def _wanted(
         static=options.static,
     )
     if options.profile is None:
-        return None, specs_of(wish, devices, os.environ, root=os.geteuid() == 0), devices, sources
+        specs = specs_of(wish, devices, os.environ, root=os.geteuid() == 0)
+        return None, tuple(replace(spec, driver=sample.driver_version) for spec in specs), devices, sources
     if wish.devices or wish.per_gpu or wish.multi_user or wish.cpus or wish.static or wish.log_dir:
         raise PlanError("--profile says everything itself; leave the other options out")
     profile, _ = store.read(options.profile)
     if pipe_dirs and len(profile.daemons) > 1:
         raise PlanError("the profile has several daemons with their own directories; leave out --pipe-dir")
-    specs = tuple(spec_of_profile(_at(one, pipe_dirs), usual) for one in profile.daemons)
+    specs = tuple(
+        replace(spec_of_profile(_at(one, pipe_dirs), usual), driver=sample.driver_version) for one in profile.daemons
+    )
     return profile, specs, devices, sources
 
 

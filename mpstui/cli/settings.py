@@ -116,6 +116,7 @@ class NodeDaemons:
         """As one would type it."""
         import shlex
 
+        from mpstui.control.commandline import shown_program
         from mpstui.plan.cpus import cpu_text
 
         words = [
@@ -126,7 +127,7 @@ class NodeDaemons:
             words.append(f"CUDA_VISIBLE_DEVICES={','.join(spec.devices)}")
         if spec.cpus is not None:
             words += ["taskset", "-c", cpu_text(spec.cpus)]
-        words += [*(os.path.basename(word) for word in self._binary[-1:]), "-d", *spec.options]
+        words += [os.path.basename(shown_program(self._binary)), "-d", *spec.options]
         return " ".join(shlex.quote(word) for word in words)
 
     async def start(self, spec: DaemonSpec, progress: Progress) -> Result:

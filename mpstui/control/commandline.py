@@ -61,6 +61,11 @@ def control_arguments(argv: Sequence[str], binary: Sequence[str] = ()) -> list[s
     return words[1:]
 
 
+def shown_program(binary: Sequence[str]) -> str:
+    """The word of a command that names the control program, as it is shown: no interpreter and no option."""
+    return next((word for word in reversed(binary) if not word.startswith("-")), PROGRAM)
+
+
 def parse_command_line(
     argv: Sequence[str], environment: Mapping[str, str] | None = None, binary: Sequence[str] = ()
 ) -> Options | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import re
 import time
 from collections.abc import Callable, Sequence
@@ -12,8 +11,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from mpstui.control.answer import Answer, Outcome
-from mpstui.control.channel import ControlChannel, RawReply, exchange
-from mpstui.control.legacy import parse_version
+from mpstui.control.channel import ControlChannel, RawReply
 from mpstui.control.partitions import ID, Created, StaticPartitions
 from mpstui.control.protocol import LEGACY, Capabilities, ControlProtocol
 from mpstui.control.wire import STARTING, DeviceClients, DeviceQuery, PsRow, Question, Unreadable
@@ -311,9 +309,3 @@ def to_answer(reply: RawReply, parser: Parser[T], protocol: ControlProtocol = LE
         reply.seconds,
         reply.holder,
     )
-
-
-async def binary_version(binary: tuple[str, ...], deadline: float = 5.0) -> Answer[str]:
-    """The version that ``nvidia-cuda-mps-control -v`` prints, such as ``13000``; needs no daemon."""
-    reply = await exchange((*binary, "-v"), b"", {**os.environ, "LC_ALL": "C"}, deadline, "-v")
-    return to_answer(reply, parse_version)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from mpstui.control.drivers import driver_of, number_of
 from mpstui.core.model import Device
 from mpstui.core.text import printable, unprintable
 from mpstui.observe.discovery import DEFAULT_LOG_DIR, DEFAULT_PIPE_DIR
@@ -31,11 +32,28 @@ class DaemonSpec:
     """To be set once it runs."""
     static: bool = False
     """With static SM partitions (``-S``), which cannot be turned on later."""
+    driver: str | None = None
+    """That it is for, as NVML names it; None where that is not known."""
 
     @property
     def options(self) -> tuple[str, ...]:
-        """Of the daemon's command line, beside ``-d``."""
-        return (*(("-M",) if self.multi_user else ()), *(("-S",) if self.static else ()))
+        """Of the daemon's command line, beside ``-d``: as its driver spells them. Raises PlanError for what the driver
+        does not have."""
+        known = driver_of(self.driver)
+        if known is not None and (lacks := self.lacking(bool(known.multi_user), known.static_partitions)) is not None:
+            raise PlanError(lacks)
+        mode = known.multi_user[0] if known is not None and known.multi_user else "-M"
+        return (*((mode,) if self.multi_user else ()), *(("-S",) if self.static else ()))
+
+    def lacking(self, multi_user: bool, static: bool) -> str | None:
+        """What it asks for and is not to be had, in words; the arguments say what is."""
+        number = number_of(self.driver)
+        who = "this control binary" if number is None else f"driver {number}"
+        if self.multi_user and not multi_user:
+            return f"{who} has no multi-user mode: start one daemon for each user"
+        if self.static and not static:
+            return f"{who} has no static partitions: they need CUDA 13.1, driver 590 or later"
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +110,16 @@ def specs_of(
     return (
         DaemonSpec(_absolute(pipe_dir), _absolute(log_dir), chosen, wish.multi_user, wish.cpus, static=wish.static),
     )
+
+
+def for_driver(specs: Sequence[DaemonSpec], driver: str | None) -> tuple[DaemonSpec, ...]:
+    """The same, on a node of this ``driver``. Raises PlanError for what the driver is known not to have."""
+    here = tuple(replace(spec, driver=driver) for spec in specs)
+    known = driver_of(driver)
+    for spec in here if known is not None else ():
+        if known is not None and (why := spec.lacking(bool(known.multi_user), known.static_partitions)) is not None:
+            raise PlanError(why)
+    return here
 
 
 def spec_of_profile(profile: DaemonProfile, fallback: Path) -> DaemonSpec:

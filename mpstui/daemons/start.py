@@ -19,7 +19,9 @@ from pathlib import Path
 from typing import Final
 
 from mpstui.control.answer import STATUS
+from mpstui.control.binary import look
 from mpstui.control.channel import ControlChannel, patience
+from mpstui.control.commandline import shown_program
 from mpstui.control.mps import MpsControl
 from mpstui.core.requests import ExitStatus, Progress
 from mpstui.core.text import path_text, printable
@@ -31,6 +33,7 @@ from mpstui.plan.cpus import cpu_text
 
 READY_WITHIN: Final = 10.0
 """Seconds; a daemon took 13 ms on an H100 node."""
+_ASK_SECONDS: Final = 5.0
 _POLL: Final = 0.02
 _OUTPUT: Final = 4096
 _RUNNING: Final = "An instance of this daemon is already running"
@@ -92,6 +95,7 @@ async def _start(spec: DaemonSpec, binary: tuple[str, ...], deadline: float, pro
     if place.state == "running":
         raise _already(place)
     program = _program(binary[0])
+    options = await _options(spec, binary)
     # Others than the daemon's user must reach its socket where they may be its clients.
     mode = 0o755 if spec.multi_user or os.geteuid() == 0 else 0o700
     for directory in (spec.pipe_dir, spec.log_dir):
@@ -101,7 +105,7 @@ async def _start(spec: DaemonSpec, binary: tuple[str, ...], deadline: float, pro
         details.append("files of a daemon that is gone were taken over")
     log = spec.log_dir / "control.log"
     before = _length(log)
-    argv = (program, *binary[1:], "-d", *spec.options)
+    argv = (program, *binary[1:], "-d", *options)
     progress(f"starting in {path_text(spec.pipe_dir)}")
     ends = time.monotonic() + deadline
     status, said = await asyncio.to_thread(_launch, argv, environment_of(spec, os.environ), spec.cpus, deadline)
@@ -110,8 +114,7 @@ async def _start(spec: DaemonSpec, binary: tuple[str, ...], deadline: float, pro
             raise _already(await asyncio.to_thread(place_of, spec.pipe_dir))
         why = "it did not return in time" if status is None else said or _tail(log, before) or f"exit status {status}"
         raise DaemonError(
-            f"the daemon in {path_text(spec.pipe_dir)} did not start{_too_old(spec)}: {why}",
-            ExitStatus.REFUSED_BY_DAEMON,
+            f"the daemon in {path_text(spec.pipe_dir)} did not start: {why}", ExitStatus.REFUSED_BY_DAEMON
         )
     progress("waiting until it answers")
     return await _ready(spec, binary, ends, tuple(details), before)
@@ -152,9 +155,18 @@ def _program(name: str) -> str:
     return os.path.abspath(found)
 
 
-def _too_old(spec: DaemonSpec) -> str:
-    """A driver that does not know ``-S`` takes it for a mistake, or for a session of somebody's."""
-    return " (static partitions need CUDA 13.1, driver 590 or later)" if spec.static else ""
+async def _options(spec: DaemonSpec, binary: tuple[str, ...]) -> tuple[str, ...]:
+    """Of the command line beside ``-d``, as this binary spells them. Raises DaemonError for what it does not have: an
+    old one would take a second word for a control session (fact 46)."""
+    if not (spec.multi_user or spec.static):
+        return ()
+    knows = await look(binary, patience(_ASK_SECONDS))
+    if knows.missing or knows.options == "unknown":
+        text = f"whether {printable(shown_program(binary))} can do that is not known: {knows.trouble.rstrip('.')}"
+        raise DaemonError(text, ExitStatus.REFUSED_BY_DAEMON)
+    if (lacks := spec.lacking(knows.multi_user is not None, knows.static_partitions)) is not None:
+        raise DaemonError(f"{lacks}; nothing was started", ExitStatus.REFUSED_BY_DAEMON)
+    return (*((knows.multi_user or "",) if spec.multi_user else ()), *(("-S",) if spec.static else ()))
 
 
 def _already(place: Place) -> DaemonError:

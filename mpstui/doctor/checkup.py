@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import shutil
 import stat
-import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from mpstui.control.binary import look
 from mpstui.control.channel import patience
-from mpstui.control.commandline import PROGRAM
+from mpstui.control.commandline import PROGRAM, shown_program
 from mpstui.control.grammar import Clock
 from mpstui.core.model import Snapshot
 from mpstui.core.text import path_text, printable, unprintable
@@ -44,6 +45,7 @@ from mpstui.plan.chain import environment_of_client
 CHECKS: Final[tuple[Callable[[Facts], Iterator[Finding]], ...]] = (
     setup.driver,
     setup.binary,
+    setup.strangers,
     setup.pipe_directory,
     setup.logs,
     sharing.from_status,
@@ -65,7 +67,6 @@ CHECKS: Final[tuple[Callable[[Facts], Iterator[Finding]], ...]] = (
 _RANK: Final[Mapping[Verdict, int]] = {"ok": 0, "unknown": 1, "warning": 2, "error": 3}
 _LOGS: Final = ("control.log", "server.log")
 _TAIL: Final = 1 << 16
-_VERSION: Final = re.compile(rb"Binary version: (\d{1,9})")
 _VERSION_SECONDS: Final = 5.0
 _SERVER: Final = "nvidia-cuda-mps-server"
 _COMM: Final = b"nvidia-cuda-mps"
@@ -100,7 +101,8 @@ def worst(findings: Sequence[Finding]) -> Verdict:
 def gather(snapshot: Snapshot, places: Sequence[Place], binary: Sequence[str]) -> Facts:
     """Reads /proc, the directories and the logs of ``snapshot``'s daemons; sets nothing, sends no command.
 
-    Runs ``binary -v`` under a deadline of 5 s. Takes some milliseconds otherwise; it may block on a slow file system.
+    Asks the binary what it knows, under a deadline of 5 s for each question. Takes some milliseconds otherwise; it may
+    block on a slow file system. Not to be called where an event loop runs.
     """
     clients = [client for daemon in snapshot.daemons for client in daemon.clients() if client.local]
     return Facts(
@@ -127,21 +129,11 @@ def _binary(command: Sequence[str]) -> BinaryFacts:
     path = shutil.which(command[0]) if command else None
     if path is None:
         return BinaryFacts(None, trouble=f"{command[0] if command else PROGRAM} is not on PATH")
-    shown = printable(command[-1] if len(command) > 1 else path)
-    try:
-        done = subprocess.run(
-            [*command, "-v"],
-            capture_output=True,
-            timeout=patience(_VERSION_SECONDS),
-            stdin=subprocess.DEVNULL,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return BinaryFacts(shown, trouble=f"it has not said its version in {_VERSION_SECONDS:g} s")
-    except OSError as error:
-        return BinaryFacts(None, trouble=f"{shown}: {error.strerror}")
-    found = _VERSION.search(done.stdout[:_TAIL])
-    return BinaryFacts(shown, found[1].decode() if found else None)
+    shown = printable(shown_program(command) if len(command) > 1 else path)
+    found = asyncio.run(look(command, patience(_VERSION_SECONDS)))
+    if found.missing:
+        return BinaryFacts(None, trouble=found.trouble.rstrip("."))
+    return BinaryFacts(shown, found.version, found.trouble.rstrip("."), found.options)
 
 
 def _directory(place: Place) -> DirectoryFacts:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from mpstui.control.drivers import driver_of, number_of
 from mpstui.core.text import format_size, path_text
 from mpstui.doctor.types import SHM, DirectoryFacts, Facts, Finding, subject_of
 from mpstui.observe.discovery import PATH_LIMIT
@@ -55,6 +56,10 @@ def binary(facts: Facts) -> Iterator[Finding]:
         remedy = "Install the MPS binaries, put them on PATH, or set MPSTUI_CONTROL_BINARY."
         yield Finding("binary", "error", "nvidia-cuda-mps-control", found.trouble or "it is not on PATH", remedy)
         return
+    if found.version is None and found.options in {"none", "usage"}:
+        text = f"{found.path}; {found.trouble}, as those up to driver 555"
+        yield Finding("binary", "ok", "nvidia-cuda-mps-control", text)
+        return
     if found.version is None:
         text = f"{found.path}: {found.trouble or 'it does not say its version'}"
         yield Finding("binary", "unknown", "nvidia-cuda-mps-control", text)
@@ -71,6 +76,30 @@ def binary(facts: Facts) -> Iterator[Finding]:
             yield Finding(
                 "binary", "warning", f"daemon {daemon.pid}", text, "Restart the daemon when its clients have ended."
             )
+
+
+def strangers(facts: Facts) -> Iterator[Finding]:
+    """What the driver lets users do who do not own the daemon (fact 48)."""
+    modes = {place.pipe_dir: place.mode for place in facts.directories}
+    for daemon in facts.snapshot.daemons:
+        if daemon.pid is None:
+            continue
+        subject, driver, mode = f"daemon {daemon.pid}", driver_of(daemon.driver), modes.get(daemon.pipe_dir)
+        if mode is not None and not mode & 0o011:
+            yield Finding("strangers", "ok", subject, "no other user may enter its directory")
+        elif driver is None:
+            named = "a driver that is not known" if daemon.driver is None else f"driver {number_of(daemon.driver)}"
+            yield Finding("strangers", "unknown", subject, f"what {named} lets other users do is not known")
+        elif driver.strangers_set:
+            text = f"with driver {driver.number} every local user may change the defaults for new servers"
+            remedy = (
+                "Driver 550 and later refuse that. Until then look at “events --kind command” for who changes what."
+            )
+            yield Finding("strangers", "warning", subject, text, remedy)
+        else:
+            text = f"with driver {driver.number} other users may ask, and change nothing of others'"
+            said = " (as its documents say)" if driver.source == "documented" else ""
+            yield Finding("strangers", "ok", subject, text + said)
 
 
 def pipe_directory(facts: Facts) -> Iterator[Finding]:

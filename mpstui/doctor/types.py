@@ -40,6 +40,8 @@ class BinaryFacts:
     version: str | None = None
     """``13000``."""
     trouble: str = ""
+    options: str = "listed"
+    """What becomes of options, as in ``control.drivers.Driver``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from mpstui.sim import SimNode
+from mpstui.sim.serving import version_of
 from mpstui.sim.simd.config import SIM_DRIVER
 
 from .conftest import Mpstui
@@ -46,3 +47,60 @@ def test_the_json_names_the_commands_and_keeps_its_nulls(mpstui: Mpstui, old: Pa
 def test_fields_say_it_too(mpstui: Mpstui, old: Path) -> None:
     out = mpstui("status", "--pipe-dir", old, "--fields", "pid,id,client_priority,pinned_mem_limits").out
     assert out.splitlines()[-1].count("not in driver 470") == 3
+
+
+@pytest.mark.parametrize(
+    ("driver", "option"),
+    [("470", None), ("535", None), ("550", None), ("555", "-multiuser-server"), ("580", "-M"), ("615", "-M")],
+)
+def test_multi_user_mode_is_started_as_the_binary_spells_it(
+    mpstui: Mpstui, tmp_path: Path, driver: str, option: str | None
+) -> None:
+    node = SimNode.start(tmp_path / "n", driver=version_of(driver), daemon=False)
+    at = ("--pipe-dir", node.pipe_dir, "--log-dir", node.log_dir)
+    try:
+        told = mpstui("daemon", "start", "--multi-user", *at)
+        unit = mpstui("daemon", "unit", "systemd", "--multi-user", *at)
+        if option is None:
+            assert told.status == 1
+            assert f"driver {driver} has no multi-user mode: start one daemon for each user" in told.err
+            assert "nothing was started" in told.err
+            assert not (node.pipe_dir / "control").exists()
+            assert (unit.status, unit.out) == (2, "")
+            assert f"driver {driver} has no multi-user mode" in unit.err
+            return
+        assert told.status == 0, told
+        argv = Path(f"/proc/{node.daemon_pid}/cmdline").read_bytes().split(b"\0")
+        assert argv[:3] == [b"nvidia-cuda-mps-control", b"-d", option.encode()]
+        assert mpstui("status", *at, "--json").json["daemons"][0]["multiuser"] is True
+        assert f"nvidia-cuda-mps-control -d {option}\n" in unit.out
+    finally:
+        node.stop()
+
+
+@pytest.mark.parametrize(
+    ("driver", "verdict", "words"),
+    [
+        ("470", "warning", "every local user may change the defaults"),
+        ("550", "ok", "change nothing of others'"),
+        ("615", "ok", "(as its documents say)"),
+    ],
+)
+def test_doctor_says_what_strangers_may_do(
+    mpstui: Mpstui, tmp_path: Path, driver: str, verdict: str, words: str
+) -> None:
+    node = SimNode.start(tmp_path / "n", driver=version_of(driver))
+    try:
+        findings = mpstui("doctor", "--json", "--pipe-dir", node.pipe_dir).json["findings"]
+        (found,) = [finding for finding in findings if finding["check"] == "strangers"]
+        assert (found["verdict"], words in found["evidence"]) == (verdict, True)
+        assert f"driver {driver}" in found["evidence"]
+        (binary,) = [f for f in findings if f["check"] == "binary" and f["subject"] == "nvidia-cuda-mps-control"]
+        assert binary["verdict"] == "ok"
+        assert ("no option that says its version" in binary["evidence"]) == (driver in {"470", "550"})
+        node.pipe_dir.chmod(0o700)
+        findings = mpstui("doctor", "--json", "--pipe-dir", node.pipe_dir).json["findings"]
+        (found,) = [finding for finding in findings if finding["check"] == "strangers"]
+        assert (found["verdict"], found["evidence"]) == ("ok", "no other user may enter its directory")
+    finally:
+        node.stop()

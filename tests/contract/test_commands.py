@@ -13,8 +13,9 @@ import pytest
 from contract.harness import Node, control_of, eventually, logged, one_shots, only_server, raw_session
 from mpstui.control import legacy
 from mpstui.control.answer import Answer, Outcome
+from mpstui.control.binary import look
 from mpstui.control.holder import HELD_AFTER
-from mpstui.control.mps import MpsControl, binary_version
+from mpstui.control.mps import MpsControl
 from mpstui.control.protocol import LEGACY
 
 GIB = 1 << 30
@@ -188,9 +189,9 @@ async def test_start_server_wants_a_uid(node: Node, control: MpsControl) -> None
 
 
 async def test_the_version(node: Node) -> None:
-    version = await binary_version(node.binary)
-    assert version.ok
-    assert re.fullmatch(r"[0-9]{5}", version.value or "")
+    knows = await look(node.binary, 120.0)
+    assert (knows.options, knows.multi_user) == ("listed", "-M")
+    assert re.fullmatch(r"[0-9]{5}", knows.version or "")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root: another user may ask and not set")

@@ -13,9 +13,11 @@ import psutil
 import pytest
 
 from mpstui.control.answer import Outcome
+from mpstui.control.binary import look
 from mpstui.control.channel import OUTPUT_LIMIT, PROOF, ControlChannel
-from mpstui.control.mps import MpsControl, binary_version
+from mpstui.control.mps import MpsControl
 from mpstui.core.model import SessionHolder
+from mpstui.sim import SimNode, control_binary
 
 Script = Callable[[str], tuple[str, ...]]
 
@@ -170,7 +172,7 @@ async def test_a_binary_that_cannot_be_run(tmp_path: Path, name: str) -> None:
     assert answer.outcome is Outcome.NO_BINARY
     assert answer.message.startswith(str(tmp_path))
     assert answer.message.isprintable()
-    assert (await binary_version(binary)).outcome is Outcome.NO_BINARY
+    assert (await look(binary, 120.0)).missing
 
 
 async def test_no_binary_at_all(tmp_path: Path) -> None:
@@ -390,12 +392,40 @@ async def test_what_each_method_sends(tmp_path: Path, script: Script) -> None:
 
 
 async def test_the_version_needs_no_daemon(script: Script) -> None:
-    binary = script(
-        'test "$*" = -v && echo "CUDA MPS Control for Linux/Unix/QNX. Binary version: 13000"; echo; echo "(C)"'
-    )
-    assert (await binary_version(binary)).value == "13000"
-    assert (await binary_version(script("exec sleep 300"), deadline=0.2)).outcome is Outcome.BLOCKED
-    assert (await binary_version(script("echo hello"))).outcome is Outcome.UNREADABLE
+    lists = 'test "$*" = -h && printf "OPTIONS:\\n  -h,--help   Print this\\n  -M,--multiuser-server  mode\\n" && exit;'
+    says = 'test "$*" = -v && echo "CUDA MPS Control for Linux/Unix/QNX. Binary version: 13000"; echo; echo "(C)"'
+    found = await look(script(f"{lists} {says}"), 120.0)
+    assert (found.options, found.version, found.multi_user, found.static_partitions) == ("listed", "13000", "-M", False)
+    assert "not answered in" in (await look(script("exec sleep 300"), 0.2)).trouble
+    assert (await look(script("echo hello"), 120.0)).options == "unknown"
+    assert (await look(script("yes"), 120.0)).options == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("driver", "options", "version", "multi_user", "static"),
+    [
+        ("470.256.02", "none", None, None, False),
+        ("550.163.01", "none", None, None, False),
+        ("555.58.02", "usage", None, "-multiuser-server", False),
+        ("580.159.04", "listed", "13000", "-M", False),
+        ("590.44.01", "listed", "13010", "-M", True),
+        ("615.71", "listed", "13040", "-M", True),
+    ],
+)
+async def test_what_a_binary_knows_is_asked_without_a_session(
+    driver: str, options: str, version: str | None, multi_user: str | None, static: bool, tmp_path: Path
+) -> None:
+    """Also beside a daemon: an old binary would open a session with it, which is in its log."""
+    node = await asyncio.to_thread(lambda: SimNode.start(tmp_path / "n", driver=driver))
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(node.pipe_dir))
+            found = await look(control_binary(driver), 120.0)
+        assert (found.options, found.version) == (options, version)
+        assert (found.multi_user, found.static_partitions) == (multi_user, static)
+        assert "NEW UI" not in (node.log_dir / "control.log").read_text()
+    finally:
+        await asyncio.to_thread(node.stop)
 
 
 async def test_a_command_cancelled_while_it_starts_is_reaped_once(

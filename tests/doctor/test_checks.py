@@ -49,6 +49,7 @@ def daemon(*clients, **fields):
         "uid": 0,
         "condition": condition.ok(),
         "version": "13000",
+        "driver": "580.1",
         "multiuser": False,
         "ordinals": {"0": GPU, "1": OTHER},
         "servers": (server,),

@@ -15,7 +15,7 @@ from textual.widgets import Input
 from mpstui.core.cells import count
 from mpstui.core.model import Daemon, Snapshot
 from mpstui.core.text import UNKNOWN, path_text
-from mpstui.daemons.spec import DaemonSpec, Wish
+from mpstui.daemons.spec import DaemonSpec, Wish, for_driver
 from mpstui.operations.types import Progress
 from mpstui.plan.amounts import PlanError
 from mpstui.plan.cpus import cpu_list
@@ -108,7 +108,10 @@ class StartDialog(WorkDialog):
         return entry.profile if entry else None
 
     def specs(self) -> tuple[DaemonSpec, ...]:
-        """The daemons as the fields stand. Raises PlanError."""
+        """The daemons as the fields stand, and as this driver has them. Raises PlanError."""
+        return for_driver(self._wanted(), self.snapshot.driver_version)
+
+    def _wanted(self) -> tuple[DaemonSpec, ...]:
         if (profile := self.profile) is not None:
             return self._backend.specs_of_profile(profile)
         modes = self.query_one("#modes", Toggles).on
