@@ -242,6 +242,8 @@ def _confirmed(one: Daemon, shown: Preview) -> bool:
     _tell(f"Stop the daemon in {path_text(one.pipe_dir)} (PID {one.pid}): {dict(shown.facts)['effect']}")
     for hit in shown.hits:
         _tell(f"  hits: {hit}")
+    if limits := dict(shown.facts).get("limits"):
+        _tell(f"  {limits}")
     if not sys.stdin.isatty():
         _tell("this stops a daemon: add --yes, or answer at a terminal")
         return False

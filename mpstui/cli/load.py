@@ -19,7 +19,7 @@ from rich.table import Table
 
 from mpstui.cli.say import output
 from mpstui.control.mps import MpsControl
-from mpstui.core.model import Device, Snapshot, no_test_clients
+from mpstui.core.model import Device, Snapshot, device_named, no_test_clients
 from mpstui.core.text import error_text, format_size, path_text, printable
 from mpstui.core.trust import NotNamedError, meant
 from mpstui.fields import (
@@ -271,15 +271,15 @@ async def _answer() -> str:
 
 
 async def find_device(name: str | None, sources: NodeSources) -> Device | None:
-    """The device of a UUID or index; None where none was named. Raises LoadRefused."""
+    """The device of a UUID, the first characters of one, or an index; None where none was named. Raises LoadRefused."""
     if name is None:
         return None
     sample = await asyncio.to_thread(sources.nvml.sample)
-    for device in sample.devices:
-        if name in (device.uuid, str(device.index)):
-            return device
-    known = ", ".join(f"{d.index} {d.uuid}" for d in sample.devices) or sample.error or "none"
-    raise LoadRefused(f"no device {printable(name, 60)} here", f"there are: {known}", ExitStatus.USAGE)
+    try:
+        return device_named(name, sample.devices)
+    except LookupError as error:
+        remedy = sample.error or "name it by its index, its UUID, or the first characters of that"
+        raise LoadRefused(str(error), remedy, ExitStatus.USAGE) from None
 
 
 def make_supervisor(sources: NodeSources, pipe_dir: Path | None, pipe_dirs: Sequence[Path]) -> Supervisor:

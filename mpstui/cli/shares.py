@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from mpstui.core.model import Device
+from mpstui.core.model import Device, device_named
 from mpstui.core.text import printable
 from mpstui.plan import amounts
 from mpstui.plan.amounts import PlanError
@@ -72,10 +72,10 @@ def choose_device(devices: Sequence[Device], wanted: str | None, binding: bool =
     """
     known = ", ".join(f"{device.index} ({device.uuid})" for device in devices)
     if wanted is not None:
-        found = next((d for d in devices if wanted.strip() in {d.uuid, str(d.index)}), None)
-        if found is None:
-            raise PlanError(f"there is no GPU “{printable(wanted, 60)}”; there are: {known or 'none'}")
-        return found
+        try:
+            return device_named(wanted, devices)
+        except LookupError as error:
+            raise PlanError(str(error)) from None
     if not devices:
         raise PlanError("no GPU is known here; give its size: --sm-count-total 132 --memory-total 80GiB")
     if binding and len(devices) > 1:

@@ -6,12 +6,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
 
+from mpstui.core.text import device_keys, printable
 from mpstui.core.trust import NOBODY, Speaker, may_signal
 
 Health = Literal["ok", "held", "blocked", "stale", "absent"]
@@ -658,3 +659,16 @@ class Snapshot:
 
     def device(self, uuid: str) -> Device | None:
         return next((d for d in self.devices if d.uuid == uuid), None)
+
+
+def device_named(text: str, devices: Sequence[Device]) -> Device:
+    """The device of an index, a UUID or the first characters of one; raises LookupError with a sentence."""
+    by_key = {str(position if d.index is None else d.index): d for position, d in enumerate(devices)}
+    found = device_keys(text, {key: device.uuid for key, device in by_key.items()})
+    if len(found) == 1:
+        return by_key[found[0]]
+    known = ", ".join(f"{device.index} ({device.uuid})" for device in devices) or "none that is known"
+    shown = printable(text, 60)
+    if found:
+        raise LookupError(f"{len(found)} GPUs begin with “{shown}”; there are: {known}")
+    raise LookupError(f"there is no GPU “{shown}”; there are: {known}")

@@ -154,6 +154,18 @@ def client_pids(pids: Sequence[int], most: int = 8) -> str:
     return f"client{'s' if len(pids) != 1 else ''} {', '.join(map(str, pids[:most]))}{more}"
 
 
+def device_keys(text: str, uuids: Mapping[str, str]) -> list[str]:
+    """The keys of the devices that ``text`` means: by key (an ordinal, an index), by UUID, or by the first characters
+    of one, as CUDA takes them: ``GPU-bd23``. More than one where several UUIDs begin so."""
+    text = text.strip()
+    if text in uuids:
+        return [text]
+    exact = [key for key, uuid in uuids.items() if uuid == text]
+    if exact or not text.startswith(("GPU-", "MIG-")) or len(text) < len("GPU-") + 1:
+        return exact[:1]
+    return [key for key, uuid in uuids.items() if uuid.startswith(text)]
+
+
 def by_device(limits: Mapping[str, int]) -> list[tuple[str, int]]:
     """In the order of the ordinals, UUIDs after them."""
     return sorted(limits.items(), key=lambda item: (not item[0].isdecimal(), len(item[0]), item[0]))

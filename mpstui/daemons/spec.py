@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from mpstui.control.drivers import driver_of, number_of
-from mpstui.core.model import Device
+from mpstui.core.model import Device, device_named
 from mpstui.core.text import printable, unprintable
 from mpstui.observe.discovery import DEFAULT_LOG_DIR, DEFAULT_PIPE_DIR
 from mpstui.plan.amounts import PlanError
@@ -150,15 +150,14 @@ def _per_gpu(wish: Wish, chosen: Sequence[str], devices: Sequence[Device]) -> tu
 
 
 def _device(text: str, devices: Sequence[Device]) -> str:
-    """The UUID of a device given by UUID or NVML's index."""
+    """The UUID of a device given by UUID, by the first characters of one, or by NVML's index."""
     text = text.strip()
-    for device in devices:
-        if text in {device.uuid, str(device.index)}:
-            return device.uuid
     if not devices and _UUID.fullmatch(text):
         return text
-    known = ", ".join(f"{device.index} ({device.uuid})" for device in devices) or "not known, so give its UUID"
-    raise PlanError(f"there is no GPU “{printable(text, 60)}”; there are: {known}")
+    try:
+        return device_named(text, devices).uuid
+    except LookupError as error:
+        raise PlanError(str(error) if devices else f"{error}, so give its UUID") from None
 
 
 def _absolute(path: Path) -> Path:

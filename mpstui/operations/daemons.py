@@ -13,7 +13,7 @@ from mpstui.control.answer import Answer, Outcome
 from mpstui.control.mps import MpsControl
 from mpstui.core.cells import client_line
 from mpstui.core.model import Daemon, ProcessKey, Snapshot
-from mpstui.core.text import path_text
+from mpstui.core.text import PRIORITIES, by_device, format_percentage, format_size, path_text
 from mpstui.observe.discovery import not_its_daemon
 from mpstui.observe.procfs import PidFd, open_pidfd, process_key
 from mpstui.operations.check import Refused, reachable_daemon
@@ -46,6 +46,8 @@ class StopPreview:
     """One sentence."""
     error: str | None = None
     error_status: ExitStatus = ExitStatus.DONE
+    limits: str = ""
+    """Which limits go with the daemon, and how to keep them, one sentence; empty where it has none."""
 
 
 def preview_stop(snapshot: Snapshot, pipe_dir: Path, timeout: int | None, force: bool) -> StopPreview:
@@ -70,7 +72,27 @@ def preview_stop(snapshot: Snapshot, pipe_dir: Path, timeout: int | None, force:
         effect = f"it waits until {_clients(len(hits))} ended, and serves nobody else meanwhile"
     else:
         effect = f"{_clients(len(hits))} at most {limit} s to end; then their GPU work is ended with error 806"
-    return StopPreview(hits, effect, error, status)
+    return StopPreview(hits, effect, error, status, "" if daemon is None else limits_lost(daemon))
+
+
+def limits_lost(daemon: Daemon) -> str:
+    """The limits that the daemon alone keeps: they go when it ends, and a new one begins without them."""
+    default = _limits(daemon.default_active_thread_percentage, daemon.default_pinned_mem_limits)
+    if daemon.default_client_priority:
+        default.append(
+            f"priority {PRIORITIES.get(daemon.default_client_priority, str(daemon.default_client_priority))}"
+        )
+    of = [("the default", default)]
+    for server in daemon.servers:
+        own = _limits(server.active_thread_percentage, server.pinned_mem_limits)
+        of.append((f"server {server.pid}", [limit for limit in own if limit not in default]))
+    said = "; ".join(f"{whose}: {', '.join(limits)}" for whose, limits in of if limits)
+    return f"its limits go with it ({said}); mpstui profile save NAME keeps them for the next one" if said else ""
+
+
+def _limits(percentage: float | None, memory: Mapping[str, int]) -> list[str]:
+    shown = [] if percentage in {None, 100.0} else [format_percentage(percentage)]
+    return shown + [f"{format_size(size)} on device {device}" for device, size in by_device(memory)]
 
 
 def _spec_of(request: Request) -> DaemonSpec | None:
@@ -186,7 +208,8 @@ class StopDaemon(Operation):
         if error is None and not (isinstance(named, Daemon) and there is not None and there.key == named.key):
             error = f"the daemon in {path_text(request.pipe_dir)} has ended, or another one is there now"
             status = ExitStatus.REFUSED_BY_SAFETY_RULE
-        return Preview(self.title, (("effect", shown.effect),), hits=shown.hits, error=error, error_status=status)
+        facts = (("effect", shown.effect), *((("limits", shown.limits),) if shown.limits else ()))
+        return Preview(self.title, facts, hits=shown.hits, error=error, error_status=status)
 
     def command(self, request: Request) -> str:
         limit = str(FORCE_AFTER) if request.force else request.value

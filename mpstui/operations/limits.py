@@ -16,6 +16,7 @@ from mpstui.core.partition import sm_share
 from mpstui.core.text import (
     PRIORITIES,
     UNKNOWN,
+    device_keys,
     format_percentage,
     format_size,
     parse_size,
@@ -409,19 +410,19 @@ def parse_priority(text: str) -> int:
 
 
 def device_ordinal(daemon: Daemon, device: str | None) -> str:
-    """The daemon's ordinal of a device given by ordinal or UUID; MPS itself would accept an unknown one (fact 5)."""
+    """The daemon's ordinal of a device given by ordinal, by UUID or by the first characters of one; MPS itself would
+    accept an unknown one (fact 5)."""
     known = ", ".join(f"{ordinal} ({uuid})" for ordinal, uuid in daemon.ordinals.items()) or "none known"
     if not daemon.ordinals and (why := daemon.lacking("device_query")) is not None:
         known = f"which it has cannot be asked: device_query is {why}"
     if device is None or not device.strip():
         raise Refused(f"a device is needed: {known}", ExitStatus.USAGE)
-    device = device.strip()
-    if device in daemon.ordinals:
-        return device
-    for ordinal, uuid in daemon.ordinals.items():
-        if uuid == device:
-            return ordinal
-    raise Refused(f"the daemon has no device {device!r}; it has: {known}", ExitStatus.USAGE)
+    found = device_keys(device, daemon.ordinals)
+    if len(found) > 1:
+        raise Refused(f"{len(found)} devices of the daemon begin with {device.strip()!r}: {known}", ExitStatus.USAGE)
+    if not found:
+        raise Refused(f"the daemon has no device {device.strip()!r}; it has: {known}", ExitStatus.USAGE)
+    return found[0]
 
 
 def limit_words(limit: int | None, of: Server | Daemon) -> str:

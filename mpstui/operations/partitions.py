@@ -17,7 +17,7 @@ from mpstui.control.mps import MpsControl
 from mpstui.control.partitions import Created, whole_uuids
 from mpstui.core.cells import client_line, count
 from mpstui.core.model import Chunks, Client, Daemon, PartitionTable, ProcessKey, SmPartition, Snapshot
-from mpstui.core.text import UNKNOWN, path_text, printable
+from mpstui.core.text import UNKNOWN, device_keys, path_text, printable
 from mpstui.observe.poll import Need
 from mpstui.operations.check import Refused
 from mpstui.operations.operation import Operation, Work, refused_result
@@ -63,9 +63,8 @@ def device_of(table: PartitionTable, daemon: Daemon, text: str | None) -> Chunks
     known = ", ".join(device.device for device in table.devices) or "none"
     wanted = (text or "").strip()
     wanted = daemon.ordinals.get(wanted, wanted)
-    found = [device for device in table.devices if device.device == wanted] or [
-        device for device in table.devices if wanted.startswith(("GPU-", "MIG-")) and device.device.startswith(wanted)
-    ]
+    by_uuid = {device.device: device for device in table.devices}
+    found = [by_uuid[key] for key in device_keys(wanted, {uuid: uuid for uuid in by_uuid})]
     if len(found) != 1:
         what = "is meant by" if len(found) > 1 else "of the daemon is"
         number = f"{len(found)} devices are" if len(found) > 1 else "no device"

@@ -10,7 +10,16 @@ from dataclasses import dataclass, replace
 
 from mpstui.core.model import Daemon, Server
 from mpstui.core.requests import Request
-from mpstui.core.text import PRIORITIES, UNKNOWN, format_percentage, format_size, path_text, same_limit, same_percentage
+from mpstui.core.text import (
+    PRIORITIES,
+    UNKNOWN,
+    device_keys,
+    format_percentage,
+    format_size,
+    path_text,
+    same_limit,
+    same_percentage,
+)
 from mpstui.plan.amounts import PlanError, limit_text
 from mpstui.plan.profile import DaemonProfile, Limits
 from mpstui.plan.types import Plan
@@ -150,14 +159,13 @@ def _with_ordinals(daemon: Daemon, limits: Limits) -> Limits:
 
 
 def ordinal_of(daemon: Daemon, device: str) -> str:
-    """The daemon's ordinal of a device given by ordinal or UUID. Raises PlanError."""
-    if device in daemon.ordinals:
-        return device
-    ordinal = next((o for o, uuid in daemon.ordinals.items() if uuid == device), None)
-    if ordinal is None:
+    """The daemon's ordinal of a device given by ordinal, UUID or the first characters of one. Raises PlanError."""
+    found = device_keys(device, daemon.ordinals)
+    if len(found) != 1:
         known = ", ".join(f"{o} ({uuid})" for o, uuid in daemon.ordinals.items()) or "none known"
-        raise PlanError(f"the daemon at {path_text(daemon.pipe_dir)} has no device {device}; it has: {known}")
-    return ordinal
+        what = f"{len(found)} devices that begin with {device}" if found else f"no device {device}"
+        raise PlanError(f"the daemon at {path_text(daemon.pipe_dir)} has {what}; it has: {known}")
+    return found[0]
 
 
 def _by_uuid(daemon: Daemon, limits: Mapping[str, int]) -> dict[str, int]:

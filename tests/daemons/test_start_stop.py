@@ -395,3 +395,24 @@ def test_only_what_a_daemon_leaves_is_cleaned(place: Path) -> None:
     assert clean(pipe_dir) == ("stale files were removed: control_privileged",)
     assert files(pipe_dir) == {"control", "nvidia-cuda-mps-control.pid", "notes.txt"}
     assert clean(place / "none") == ()
+
+
+def test_the_question_names_the_limits_that_go_with_the_daemon() -> None:
+    from mpstui.core.model import Daemon, ProcessKey, Server
+    from mpstui.operations.daemons import limits_lost
+
+    plain = Daemon(Path("/tmp/mps_0"), ProcessKey(480, 1), default_active_thread_percentage=100.0)
+    assert limits_lost(plain) == ""
+    server = Server(ProcessKey(7, 1), active_thread_percentage=25.0, pinned_mem_limits={"0": 2 << 30, "1": 1 << 30})
+    limited = replace(
+        plain,
+        default_active_thread_percentage=50.0,
+        default_pinned_mem_limits={"0": 2 << 30},
+        default_client_priority=1,
+        servers=(server,),
+    )
+    assert limits_lost(limited) == (
+        "its limits go with it (the default: 50 %, 2.0 GiB on device 0, priority below normal; "
+        "server 7: 25 %, 1.0 GiB on device 1); mpstui profile save NAME keeps them for the next one"
+    )
+    assert limits_lost(replace(limited, servers=(), default_client_priority=None)).count(";") == 1

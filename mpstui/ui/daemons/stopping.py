@@ -95,9 +95,9 @@ class StopDialog(WorkDialog):
         if self.daemon is None:
             problem = "the daemon has ended, or another one is there now; nothing will be done"
         waits = shown.hits or (self.daemon is not None and not self.daemon.servers_known)
-        self.query_one("#effect", Lines).show(
-            marked("▲" if waits else "·", shown.effect, "$text-warning" if waits else "")
-        )
+        lines = [marked("▲" if waits else "·", shown.effect, "$text-warning" if waits else "")]
+        lines += [marked("▲", shown.limits, "$text-warning")] if shown.limits else []
+        self.query_one("#effect", Lines).show(*lines)
         self.show_problem(problem)
         self.show_foot("Force …" if self.forcing else "Stop", ready=problem is None)
 
