@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mpstui.control.drivers import driver_of, number_of
 from mpstui.core.model import Device, device_named
-from mpstui.core.text import printable, unprintable
+from mpstui.core.text import unprintable
 from mpstui.observe.discovery import DEFAULT_LOG_DIR, DEFAULT_PIPE_DIR
 from mpstui.plan.amounts import PlanError
 from mpstui.plan.profile import DaemonProfile, Limits
