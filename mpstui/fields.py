@@ -67,6 +67,7 @@ from mpstui.core.text import (
     printable,
     short_size,
 )
+from mpstui.core.where import KINDS, Kind
 from mpstui.observe.procfs import user_name
 
 SCHEMA: Final = 1
@@ -271,6 +272,8 @@ class Column(Generic[T]):
     """One character, behind the text, that says something more, and is never cut."""
     falling: bool = False
     """Whether the largest comes first."""
+    hidden: bool = False
+    """Whether it is only shown where it was asked for."""
 
     def width_in(self, cells: int) -> int:
         """Its width in a list of so many cells."""
@@ -655,6 +658,39 @@ def _terminate_facts(client: Client, view: View) -> Iterable[Fact]:
     return (Fact("terminate", "✕ asked for; a second one would block the daemon", "bad"),)
 
 
+def _where_facts(thing: Client | Daemon, view: View) -> Iterable[Fact]:
+    """One line for each thing that it is in."""
+    where = thing.where
+    if where is None:
+        return
+    if where.pod_uid is not None:
+        pod = where.name("pod") or UNKNOWN
+        yield Fact("pod", pod if where.pod is None else f"{pod}  (UID {where.pod_uid})")
+        if where.container_name is not None:
+            yield Fact("container's name", where.container_name)
+    if where.job is not None:
+        yield Fact("job", (where.name("job") or UNKNOWN) + (f"  step {where.step}" if where.step else ""))
+    if where.unit is not None:
+        yield Fact("unit", where.name("unit") or UNKNOWN)
+    if where.claimed:
+        claimed = ", ".join(kind for kind in KINDS if kind in where.claimed)
+        yield Fact("", f"{claimed}: a claim, which its user or its container may have made up", "warn")
+
+
+def _here_facts(client: Client, view: View) -> Iterable[Fact]:
+    if client.pid_here is not None:
+        yield Fact("PID here", f"{client.pid_here}, by the kernel's word; the daemon calls it {client.pid}")
+
+
+def _in(kind: Kind) -> Callable[[Client, View], str | None]:
+    """The name of what the client is in."""
+    return lambda client, view: None if client.where is None else client.where.name(kind)
+
+
+def _is_in(kind: Kind) -> Callable[[Client, View, str], bool]:
+    return lambda client, view, text: client.where is not None and client.where.matches(kind, text)
+
+
 def _command_cell(client: Client, view: View, cells: int) -> Line:
     box, own = client.container, view.own.get(client.key)
     where: Line = ((f"[{box if len(box) <= 20 else box[:19].rstrip() + '…'}] ", "label"),) if box else ()
@@ -714,8 +750,42 @@ CLIENT: Final[Thing[Client]] = Thing(
             "signalled for it.",
         ),
         Field(
+            "pid_here", "PID here", INTEGER, lambda c, v: c.pid_here, null=True,
+            about="Of one whose pid is no process here: the PID that the kernel joins with the daemon's number and "
+            "namespace. Nothing is signalled for it.",
+            detail=Detail("process", 25, facts=_here_facts),
+        ),
+        Field(
             "container", "container", TEXT, lambda c, v: c.container, null=True, detail=Detail("process", 50),
-            searched=True,
+            matches=lambda c, v, t: t in (c.container or "").lower() or _is_in("container")(c, v, t), searched=True,
+        ),
+        Field(
+            "where", "where", TEXT, lambda c, v: (c.where.text() or None) if c.where else None, null=True,
+            about="Its batch job, pod, container or systemd unit, by its cgroups. Where its user or a container may "
+            "have made the name up, it begins with “claims”.",
+            column=Column(105, 22, 5, "WHERE", hidden=True),
+            detail=Detail("process", 55, facts=_where_facts), searched=True,
+        ),
+        Field(
+            "pod", "pod", TEXT, _in("pod"), null=True, about="NAMESPACE/NAME, or “pod UID”.", matches=_is_in("pod"),
+        ),
+        Field("pod_uid", "pod UID", TEXT, lambda c, v: c.where and c.where.pod_uid, null=True),
+        Field("pod_namespace", "pod's namespace", TEXT, lambda c, v: c.where and c.where.namespace, null=True),
+        Field("pod_name", "pod's name", TEXT, lambda c, v: c.where and c.where.pod, null=True),
+        Field(
+            "container_name", "container's name", TEXT, lambda c, v: c.where and c.where.container_name, null=True,
+            about="Within its pod.",
+        ),
+        Field("container_id", "container's id", TEXT, lambda c, v: c.where and c.where.container_id, null=True),
+        Field(
+            "job", "job", TEXT, _in("job"), null=True, about="slurm:123, pbs:4711.server, torque:4711.server.",
+            matches=_is_in("job"),
+        ),
+        Field("job_step", "job step", TEXT, lambda c, v: c.where and c.where.step, null=True),
+        Field("unit", "systemd unit", TEXT, _in("unit"), null=True, matches=_is_in("unit")),
+        Field(
+            "claimed", "claimed", TEXTS, lambda c, v: sorted(c.where.claimed) if c.where else [],
+            about="Which of pod, container, job, unit its user or a container may have made up.",
         ),
         Field(
             "state", "state", enum(ClientState), lambda c, v: c.state,
@@ -825,6 +895,176 @@ CLIENT: Final[Thing[Client]] = Thing(
         "memory": _heading("GPU memory, used of the limit"),
         "contexts": lambda c, v: f"Contexts: {len(c.contexts)}",
     },
+)  # fmt: skip
+
+
+# Clients that belong together: to a job, a pod, a unit, a user.
+
+
+class Group(NamedTuple):
+    """The clients of one daemon that belong to the same job, pod, container, unit or user."""
+
+    name: str | None
+    """None: those that belong to none."""
+    clients: tuple[Client, ...]
+    ordinals: Mapping[str, str]
+    """The daemon's device ordinal to UUID."""
+
+    @property
+    def memory(self) -> Mapping[str, int]:
+        """Bytes used, by device."""
+        found: dict[str, int] = {}
+        for client in self.clients:
+            for uuid, size in client.gpu_memory.items():
+                found[uuid] = found.get(uuid, 0) + size
+        return found
+
+    @property
+    def limits(self) -> Mapping[str, int] | None:
+        """Bytes that they may use together, by device, of every device that one of them is on and on which each of
+        those has a limit; None where the limits of one of them are not known."""
+        devices = self.ordinals
+        sums: dict[str, int] = {}
+        endless: set[str] = set()
+        for client in self.clients:
+            limits = {devices.get(ordinal, ordinal): size for ordinal, size in client.pinned_mem_limits.items()}
+            for uuid in client.device_uuids:
+                if uuid in limits:
+                    sums[uuid] = sums.get(uuid, 0) + limits[uuid]
+                elif not client.memory_limit_known:
+                    return None
+                else:
+                    endless.add(uuid)
+        return {uuid: size for uuid, size in sums.items() if uuid not in endless}
+
+    @property
+    def unlimited(self) -> int:
+        """Clients that have no limit on some device of theirs, as far as that is known."""
+        devices = {uuid: ordinal for ordinal, uuid in self.ordinals.items()}
+        return sum(
+            client.memory_limit_known
+            and any(devices.get(uuid) not in client.pinned_mem_limits for uuid in client.device_uuids)
+            for client in self.clients
+        )
+
+    @property
+    def threads(self) -> float | None:
+        """The sum of their percentages; None where one is not known."""
+        shares = [client.active_thread_percentage for client in self.clients]
+        return None if None in shares else sum(share for share in shares if share is not None)
+
+
+GROUPS: Final[Mapping[str, Callable[[Client, View], str | None]]] = {
+    "pod": _in("pod"),
+    "job": _in("job"),
+    "unit": _in("unit"),
+    "container": _in("container"),
+    "user": lambda client, view: client.user or (None if client.uid is None else str(client.uid)),
+}
+"""What clients are grouped by, and the name of a client's group."""
+
+
+def grouped(daemon: Daemon, by: str) -> list[Group]:
+    """The clients of a daemon, by ``GROUPS``: the group that uses most memory first, and last those in none."""
+    found: dict[str | None, list[Client]] = {}
+    name, view = GROUPS[by], View()
+    for client in daemon.clients():
+        found.setdefault(name(client, view), []).append(client)
+    groups = [Group(name, tuple(clients), daemon.ordinals) for name, clients in found.items()]
+    return sorted(groups, key=lambda each: (each.name is None, -sum(each.memory.values()), each.name or ""))
+
+
+def _by_gpu(sizes: Mapping[str, int], view: View) -> str:
+    return "  ".join(f"GPU{gpu_label(uuid, view.indices)} {format_size(size)}" for uuid, size in sorted(sizes.items()))
+
+
+def _group_limits(group: Group, view: View) -> str:
+    limits = group.limits
+    if limits is None:
+        return UNKNOWN
+    parts = [_by_gpu(limits, view)] if limits else []
+    if group.unlimited:
+        parts.append("none" if group.unlimited == len(group.clients) else f"{group.unlimited} without a limit")
+    return ", ".join(parts) or UNKNOWN
+
+
+GROUP: Final[Thing[Group]] = Thing(
+    "group",
+    "Clients of one daemon that belong together.",
+    (
+        Field(
+            "name", "name", TEXT, lambda g, v: g.name, null=True,
+            about="Of the job, pod, unit, container or user. null: of clients that belong to none. With “claims” before"
+            " it, it is a name that its user or a container may have made up: never the same group as the real one.",
+            row=Text(10, "GROUP"),
+        ),
+        Field(
+            "pids", "clients", INTEGERS, lambda g, v: sorted(client.pid for client in g.clients),
+            row=Text(20, "CLIENTS", lambda g, v: str(len(g.clients))),
+        ),
+        Field(
+            "users", "users", TEXTS,
+            lambda g, v: sorted({client.user for client in g.clients if client.user}), row=Text(30, "USERS"),
+        ),
+        Field(
+            "gpu_memory", "GPU memory", SIZES, lambda g, v: g.memory, about="Used, by the UUID of the device.",
+            row=Text(40, "GPU MEM", lambda g, v: _by_gpu(g.memory, v) or UNKNOWN),
+        ),
+        Field(
+            "pinned_mem_limits", "memory limits", SIZES, lambda g, v: g.limits, null=True,
+            about="The sum of their limits, by the UUID of each device on which every one of them has a limit. null: "
+            "the limits of one of them are not known.",
+            row=Text(50, "LIMITS", _group_limits),
+        ),
+        Field(
+            "without_limit", "without a limit", INTEGER, lambda g, v: g.unlimited,
+            about="Clients that have no limit on some device of theirs.",
+        ),
+        Field(
+            "active_thread_percentage", "threads", SHARE, lambda g, v: g.threads, null=True,
+            about="The sum of their shares of the SMs, which may be more than 100.", row=Text(60, "THREADS"),
+        ),
+    ),
+)  # fmt: skip
+
+
+class GroupedDaemon(NamedTuple):
+    """A daemon, and what its clients are grouped by."""
+
+    daemon: Daemon
+    by: str
+
+
+GROUPED: Final[Thing[GroupedDaemon]] = Thing(
+    "grouped",
+    "A daemon's clients in groups.",
+    (
+        Field("pipe_dir", "pipe directory", PATH, lambda d, v: d.daemon.pipe_dir),
+        Field("groups", "groups", OBJECTS, lambda d, v: grouped(d.daemon, d.by), of=GROUP),
+    ),
+)
+
+
+class GroupedNode(NamedTuple):
+    """A snapshot, and what its clients are grouped by."""
+
+    snapshot: Snapshot
+    by: str
+
+
+GROUPED_NODE: Final[Thing[GroupedNode]] = Thing(
+    "groups",
+    "mpstui status --group-by NAME --json: the clients of each daemon in groups, with what they use and may use.",
+    (
+        Field("schema", "schema", Type({"const": SCHEMA}), lambda n, v: SCHEMA),
+        Field("time", "time", TIME, lambda n, v: n.snapshot.time),
+        Field("source", "source", enum(Source), lambda n, v: n.snapshot.source),
+        Field("by", "by", Type({"enum": list(GROUPS)}), lambda n, v: n.by),
+        Field(
+            "daemons", "daemons", OBJECTS, lambda n, v: [GroupedDaemon(d, n.by) for d in n.snapshot.daemons],
+            of=GROUPED,
+        ),
+    ),
 )  # fmt: skip
 
 
@@ -1073,6 +1313,11 @@ def _holder_facts(daemon: Daemon, view: View) -> Iterable[Fact]:
     holder = daemon.holder
     held = UNKNOWN if holder is None else f"{holder.pid}, {holder.user or UNKNOWN}, {holder.terminal or UNKNOWN}"
     yield Fact("session held by", held if holder is None or holder.certain else f"{held}  (likely)")
+
+
+def _there_facts(daemon: Daemon, view: View) -> Iterable[Fact]:
+    if daemon.pid_there is not None:
+        yield Fact("PID there", f"{daemon.pid_there}, in its own PID namespace")
 
 
 def _servers_facts(daemon: Daemon, view: View) -> Iterable[Fact]:
@@ -1356,6 +1601,14 @@ DAEMON: Final[Thing[Daemon]] = Thing(
         Field(
             "user", "user", TEXT, lambda d, v: d.user, null=True, detail=Detail("daemon", 70, facts=_who),
             metric=_DAEMON_INFO,
+        ),
+        Field(
+            "pid_there", "PID in its namespace", INTEGER, lambda d, v: d.pid_there, null=True,
+            about="null: it is in this PID namespace.", detail=Detail("daemon", 65, facts=_there_facts),
+        ),
+        Field(
+            "where", "where", TEXT, lambda d, v: (d.where.text() or None) if d.where else None, null=True,
+            about="As of a client.", detail=Detail("daemon", 75, facts=_where_facts),
         ),
         Field(
             "start_time", "started", TIME, lambda d, v: d.start_time, null=True,
@@ -1758,7 +2011,7 @@ def lay_out(thing: Thing[T], view: View, width: int, gutter: int, *, stretch: bo
     cells = [
         (each, column.width_in(width))
         for each in thing.columns()
-        if (column := each.column) is not None and (column.when is None or column.when(view))
+        if (column := each.column) is not None and not column.hidden and (column.when is None or column.when(view))
     ]
     while len(cells) > 2 and sum(room for _, room in cells) + gutter > width:
         cells.remove(min(cells, key=lambda each: each[0].column.keep if each[0].column else 0))

@@ -8,8 +8,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from mpstui.core.text import error_text, path_text
+from mpstui.observe.cgroups import Cgroups
 from mpstui.observe.nvml import RealNvml
-from mpstui.observe.procfs import ProcProcesses
+from mpstui.observe.procfs import ProcProcesses, find_elsewhere
 from mpstui.observe.sources import NodeSources
 from mpstui.observe.xid import NodeXids
 from mpstui.sim import BrokenMarkerError, claim, is_simulated
@@ -49,7 +50,11 @@ def open_node(
             f"{path_text(simulated[0])} is a simulated node; it cannot be shown together with a real one"
         )
     binary = environment.get("MPSTUI_CONTROL_BINARY", CONTROL_BINARY)
-    return NodeSources(False, (binary,), RealNvml(), ProcProcesses(), is_simulated, claim=claim, xids=NodeXids), dirs
+    processes = ProcProcesses(Cgroups().where)
+    sources = NodeSources(
+        False, (binary,), RealNvml(), processes, is_simulated, claim=claim, elsewhere=find_elsewhere, xids=NodeXids
+    )
+    return sources, dirs
 
 
 @contextmanager
@@ -73,12 +78,18 @@ def _simulated(pipe_dirs: Sequence[Path]) -> NodeSources:
     from mpstui.sim import SimNvml, SimProcesses, SimXids, control_binary, driver_of_node
 
     dirs = tuple(pipe_dirs)
-    nvml, processes = SimNvml(dirs), SimProcesses(dirs, ProcProcesses())
+    nvml, processes = SimNvml(dirs), SimProcesses(dirs, ProcProcesses(Cgroups().where))
 
     def add(pipe_dir: Path) -> None:
         nvml.add(pipe_dir)
         processes.add(pipe_dir)
 
     return NodeSources(
-        True, control_binary(driver_of_node(dirs[0])), nvml, processes, add=add, xids=lambda: SimXids(dirs)
+        True,
+        control_binary(driver_of_node(dirs[0])),
+        nvml,
+        processes,
+        add=add,
+        elsewhere=find_elsewhere,
+        xids=lambda: SimXids(dirs),
     )

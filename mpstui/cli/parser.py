@@ -134,7 +134,8 @@ def build_parser() -> argparse.ArgumentParser:
 
     status = commands.add_parser("status", parents=[node], help="one snapshot of the node")
     status.add_argument("--json", action="store_true", help="print JSON, schema 1")
-    status.add_argument(
+    shown = status.add_mutually_exclusive_group()
+    shown.add_argument(
         "--fields",
         type=_fields,
         metavar="A,B,C",
@@ -145,6 +146,12 @@ def build_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="a liveness probe, which sends no command: exit status 0 where each daemon runs, 3 where one does not, 4 "
         "where one is stopped or busy with one session for 10 s",
+    )
+    shown.add_argument(
+        "--group-by",
+        choices=("pod", "job", "unit", "container", "user"),
+        metavar="NAME",
+        help="the clients in groups, with their memory and limits in sum: pod, job, unit, container, user",
     )
     add_past(status)
     add_events(commands, node)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from mpstui.cli.say import complain
-from mpstui.fields import EVENT, OBJECT, SNAPSHOT, Field, Thing
+from mpstui.fields import EVENT, GROUPED_NODE, OBJECT, SNAPSHOT, Field, Thing
 from mpstui.operations.types import ExitStatus
 
 DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
@@ -52,6 +52,7 @@ def _partitions() -> Thing[Any]:
 
 SCHEMAS: Final[Mapping[str, tuple[str, Callable[[], Thing[Any]]]]] = {
     "status": ("mpstui status --json: one snapshot of the node.", lambda: SNAPSHOT),
+    "groups": ("mpstui status --group-by NAME --json.", lambda: GROUPED_NODE),
     "events": ("mpstui events --json: each line.", lambda: EVENT),
     "suspects": ("mpstui suspects --json.", _suspects),
     "doctor": ("mpstui doctor --json.", _doctor),

@@ -16,14 +16,18 @@ from mpstui.fields import (
     CLIENT,
     DAEMON,
     DEVICE,
+    GROUP,
+    GROUPED_NODE,
     LIMIT,
     PROBLEM,
     SERVER,
     SNAPSHOT,
     Chosen,
+    GroupedNode,
     Thing,
     View,
     as_json,
+    grouped,
     limits_of,
     table,
 )
@@ -41,10 +45,7 @@ def print_status(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
             snapshot = node.snapshot()
     except api.UnusableNode as error:
         return complain(str(error), ExitStatus.USAGE)
-    if options.json:
-        print(json.dumps(to_json(snapshot, options.fields), ensure_ascii=False))
-    else:
-        print_text(snapshot, output(), options.fields)
+    _print(snapshot, options)
     status = exit_status(snapshot)
     if status is not ExitStatus.DONE:
         for daemon in (d for d in snapshot.daemons if d.health != "ok" or d.unread):
@@ -52,6 +53,17 @@ def print_status(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
         if not snapshot.daemons:
             complain(NO_DAEMON, status)
     return status
+
+
+def _print(snapshot: Snapshot, options: argparse.Namespace) -> None:
+    if options.json:
+        node = GroupedNode(snapshot, options.group_by)
+        told = as_json(GROUPED_NODE, node, View.of(snapshot)) if options.group_by else to_json(snapshot, options.fields)
+        print(json.dumps(told, ensure_ascii=False))
+    elif options.group_by:
+        _print_groups(snapshot, output(), options.group_by)
+    else:
+        print_text(snapshot, output(), options.fields)
 
 
 def print_past(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
@@ -62,11 +74,9 @@ def print_past(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
     except api.UnreadableNodeError as error:
         return unreadable(error)
     for snapshot in snapshots:
-        if options.json:
-            print(json.dumps(to_json(snapshot, options.fields), ensure_ascii=False))
-            continue
-        print(f"{local_text(snapshot.time)}, from the logs alone")
-        print_text(snapshot, output(), options.fields)
+        if not options.json:
+            print(f"{local_text(snapshot.time)}, from the logs alone")
+        _print(snapshot, options)
     return max(exit_status(snapshot) for snapshot in snapshots)
 
 
@@ -123,6 +133,18 @@ def print_text(snapshot: Snapshot, console: Console, chosen: Chosen | None = Non
             print_table(console, table(CLIENT, daemon.clients(), view))
     for problem in snapshot.problems:
         console.print(Text(f"{problem.severity}: {problem.text}  → {problem.remedy}"))
+
+
+def _print_groups(snapshot: Snapshot, console: Console, by: str) -> None:
+    """The clients of each daemon in groups; those in none come last, under “—”."""
+    from rich.text import Text
+
+    if snapshot.source == "simulated":
+        console.print(Text("SIMULATED — no GPU, no real daemon", style="bold reverse"))
+    for daemon in snapshot.daemons:
+        console.print(Text(_headline(daemon), style="bold"))
+        rows = table(GROUP, grouped(daemon, by), View.of(snapshot, daemon))
+        _print_table(console, [(by.upper(), *rows[0][1:]), *rows[1:]])
 
 
 def _print_chosen(snapshot: Snapshot, console: Console, chosen: Chosen) -> None:

@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from mpstui.core.text import device_keys, printable
 from mpstui.core.trust import NOBODY, Speaker, may_signal
+from mpstui.core.where import Where
 
 Health = Literal["ok", "held", "blocked", "stale", "absent"]
 """``held``: somebody keeps a control session open (fact 2). ``blocked``: the daemon answers nobody (fact 16).
@@ -113,6 +114,11 @@ class Client:
     """Printable: control characters were made visible before they got here."""
     pid_namespace: int | None = None
     container: str | None = None
+    where: Where | None = None
+    """Where its process belongs: pod, container, job, unit; None where nothing tells."""
+    pid_here: int | None = None
+    """Of one that is not ``local``: the PID in this namespace of the process that the kernel joins with what the daemon
+    says, its number and its namespace's inode. It is to be looked at, and nothing is signalled for it."""
     state: ClientState = "ACTIVE"
     contexts: tuple[Context, ...] = ()
     gpu_memory: Mapping[str, int] = field(default_factory=empty)
@@ -426,6 +432,10 @@ class Daemon:
     watch_detail: str | None = None
     watch_remedy: str | None = None
     simulated: bool = False
+    where: Where | None = None
+    """Where its process belongs."""
+    pid_there: int | None = None
+    """Its PID in its own PID namespace, where that is another one than this."""
     environment: Mapping[str, str] | None = field(default_factory=empty)
     """The limits that its own environment sets, by variable, as written; None where that may not be read."""
     inherited_mem_limits: Mapping[str, int] = field(default_factory=empty)

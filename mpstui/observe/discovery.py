@@ -24,6 +24,7 @@ from mpstui.core.trust import Speaker, may_signal
 from mpstui.observe.procfs import (
     HiddenProcessError,
     effective_uid,
+    namespace_pids,
     pid_namespace,
     process_key,
     process_uids,
@@ -78,6 +79,8 @@ class DaemonProcess(NamedTuple):
     static_partitioning: bool = False
     limits: Mapping[str, str] | None = EMPTY
     """The variables of its environment that set limits; None where that may not be read."""
+    pid_there: int | None = None
+    """Its PID in its own PID namespace, where that is another one than this."""
 
 
 def running_daemons() -> list[DaemonProcess]:
@@ -120,6 +123,7 @@ def daemon_process(pid: int) -> DaemonProcess | None:
         log_id=seen_by(pid, log_dir),
         static_partitioning=options.static_partitioning,
         limits=None if environment is None else {k: v for k, v in environment.items() if k in LIMIT_VARIABLES},
+        pid_there=pids[-1] if len(pids := namespace_pids(pid)) > 1 else None,
     )
 
 
@@ -482,6 +486,8 @@ class Place(NamedTuple):
     """Whose word it is what the daemon says."""
     pids_are_ours: bool | None = None
     """Whether the PIDs that it names are of this PID namespace; None where that is not known."""
+    pid_there: int | None = None
+    """The daemon's PID in its own PID namespace, where that is another one than this."""
 
 
 def discover(
@@ -526,8 +532,10 @@ def _discovered(daemons: Sequence[DaemonProcess], well_known: Iterable[str]) -> 
         if daemon.pipe_dir is None:
             continue
         if daemon.pipe_id is not None and file_id(daemon.pipe_dir) != daemon.pipe_id:
-            # In a container: its name there is not its name here.
-            paths.append(here.get(daemon.pipe_id, daemon.pipe_dir))
+            # In a container: its name there is not its name here, and it may have none here but by way of the process.
+            within = Path(f"/proc/{daemon.key.pid}/root{os.fspath(daemon.pipe_dir)}")
+            within = within if file_id(within) == daemon.pipe_id else daemon.pipe_dir
+            paths.append(here.get(daemon.pipe_id, within))
         else:
             paths.append(daemon.pipe_dir)
     paths = [path for path in paths if unprintable(path) is None]  # doctor tells of such a daemon
@@ -586,6 +594,7 @@ def _found(pipe_dir: Path, wanted_log_dir: Path | None, daemons: Sequence[Daemon
         detail=detail,
         remedy=remedy,
         log_owners=owners_of(daemon.uid),
+        pid_there=daemon.pid_there,
     )
 
 

@@ -6,15 +6,16 @@ import errno
 import functools
 import os
 import pwd
-import re
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
 from types import TracebackType
 from typing import Final, NamedTuple
 
 from mpstui.core.model import ProcessKey
 from mpstui.core.text import printable
+from mpstui.core.where import Where, cgroup_path, container_of
 from mpstui.observe.sources import ProcessFacts
 
 # Reads /proc: one process's stat, arguments, environment, user; what may not be read is None.
@@ -185,6 +186,35 @@ def _is_at_the_top(pid: int | str) -> bool:
     return any(line.startswith(b"NSpid:") and len(line.split()) == 2 for line in lines)
 
 
+def namespace_pids(pid: int) -> tuple[int, ...]:
+    """The process's PIDs, from the PID namespace that /proc shows down to its own; empty where it is gone."""
+    for line in (read_proc(f"/proc/{pid}/status", 1 << 14) or b"").splitlines():
+        if line.startswith(b"NSpid:"):
+            return tuple(map(int, line.split()[1:]))
+    return ()
+
+
+def find_elsewhere(claims: Collection[tuple[int, int]]) -> dict[tuple[int, int], ProcessKey]:
+    """The processes that are in other PID namespaces, by the inode of the namespace and a PID that they have in one of
+    the namespaces below this one: what a daemon there says of a client (fact 14). One that two processes could be is
+    left out. Costs a look at each process of the machine.
+    """
+    inodes = {inode for inode, _ in claims}
+    found: dict[tuple[int, int], list[int]] = {}
+    for name in os.listdir("/proc") if inodes else ():
+        if not name.isdigit():
+            continue
+        try:
+            inode = os.stat(f"/proc/{name}/ns/pid").st_ino
+        except OSError:
+            continue
+        if inode in inodes:
+            for number in set(namespace_pids(int(name))[1:]):
+                found.setdefault((inode, number), []).append(int(name))
+    keys = {claim: process_key(pids[0]) for claim, pids in found.items() if len(pids) == 1 and claim in claims}
+    return {claim: key for claim, key in keys.items() if key is not None}
+
+
 def terminal_name(tty: int) -> str | None:
     """The name of a terminal's device number as ``ps`` writes it: ``pts/3``, ``tty1``, ``ttyS0``."""
     major, minor = (tty >> 8) & 0xFFF, (tty & 0xFF) | ((tty >> 12) & 0xFFF00)
@@ -233,44 +263,7 @@ def boot_time() -> float:
     return _boot
 
 
-# The container, batch job or systemd unit that a cgroup path stands for; pure text in, text out.
-
-
-_NAME_LIMIT: Final = 64
-_ID: Final = re.compile(r"(?:(?P<runtime>[a-z][a-z-]*)[-:])?(?P<id>[0-9a-f]{64})(?:\.scope)?")
-"""``<id>``, ``docker-<id>.scope``, ``cri-containerd-<id>.scope``, ``libpod-<id>``."""
-_COLON_ID: Final = re.compile(r".*:(?P<runtime>[a-z-]+):(?P<id>[0-9a-f]{64})")
-"""``kubepods-besteffort-pod….slice:cri-containerd:<id>``."""
-_RUNTIMES: Final = {
-    "docker": "docker",
-    "libpod": "podman",
-    "crio": "cri-o",
-    "cri-containerd": "containerd",
-    "nerdctl": "containerd",
-    "containerd": "containerd",
-}
-_PARENTS: Final = {"docker": "docker", "libpod": "podman", "libpod_parent": "podman", "default": "containerd"}
-_LXC: Final = re.compile(r"lxc\.payload\.(?P<name>.+)", re.DOTALL)
-_APPTAINER: Final = re.compile(r"(?:apptainer|singularity)-(?P<name>\d+)\.scope")
-_SLURM: Final = re.compile(r"job_(?P<name>\d+)")
-_UNIT: Final = re.compile(r"(?P<name>.+)\.(?:service|scope)", re.DOTALL)
-_NO_UNIT: Final = re.compile(r"(?:user@\d+|session-\w+|init|user-runtime-dir@\d+)\.(?:service|scope)")
-"""Every login has one of these: they tell no more than the user does."""
-
-
-def cgroup_path(text: str) -> str | None:
-    """The telling path of /proc/PID/cgroup: the unified hierarchy, else systemd's, else the longest one (v1)."""
-    paths: dict[str, str] = {}
-    for line in text.splitlines():
-        hierarchy, controllers, path = (*line.split(":", 2), "", "")[:3]
-        if path.startswith("/"):
-            paths.setdefault("" if hierarchy == "0" else controllers, path)
-    if not paths:
-        return None
-    for controllers in ("", "name=systemd"):
-        if paths.get(controllers, "/") != "/":
-            return paths[controllers]
-    return max(paths.values(), key=len)
+# Device memory by cgroup.
 
 
 class CgroupMemory(NamedTuple):
@@ -319,43 +312,6 @@ def _dmem(path: str) -> dict[str, int | None]:
     return found
 
 
-def container_of(cgroup: str) -> str | None:
-    """``docker:0123456789ab``, ``kubernetes:…``, ``podman:…``, ``containerd:…``, ``lxc:name``, ``apptainer:4711``,
-    ``slurm:1234``, or the short name of the systemd unit; None for a login session and the root.
-
-    The innermost one counts. Names are printable: a user may choose some of them.
-    """
-    parts = [part for part in cgroup.split("/") if part]
-    for index in range(len(parts) - 1, -1, -1):
-        found = _of_part(parts[index], parts[:index])
-        if found is not None:
-            return printable(found, _NAME_LIMIT)
-    return None
-
-
-def _of_part(part: str, parents: list[str]) -> str | None:
-    parent = parents[-1] if parents else ""
-    match = _ID.fullmatch(part) or _COLON_ID.fullmatch(part)
-    if match is not None and not part.startswith("libpod-conmon-"):
-        if part.startswith("kubepods") or any(p.startswith("kubepods") for p in parents):
-            kind = "kubernetes"
-        else:
-            kind = _RUNTIMES.get(match["runtime"] or "", _PARENTS.get(parent, "container"))
-        return f"{kind}:{match['id'][:12]}"
-    for kind, pattern in (("lxc", _LXC), ("apptainer", _APPTAINER)):
-        if match := pattern.fullmatch(part):
-            return f"{kind}:{match['name']}"
-    if parent in {"lxc", "lxc.payload"}:
-        return f"lxc:{part}"
-    if parent in {"apptainer", "singularity"}:
-        return f"apptainer:{part}"
-    if (match := _SLURM.fullmatch(part)) and any("slurm" in p for p in parents):
-        return f"slurm:{match['name']}"
-    if _NO_UNIT.fullmatch(part) is None and (match := _UNIT.fullmatch(part)):
-        return re.sub(r"\\x([0-9a-f]{2})", lambda m: chr(int(m[1], 16)), match["name"])
-    return None
-
-
 # Facts of processes at a cost that does not matter once a second, and a handle for killing one safely.
 
 
@@ -380,7 +336,9 @@ class ProcProcesses:
     process: 48 processes take 0.7 ms, and 9 ms the first time.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, belongs: Callable[[str], Where | None] = lambda text: None) -> None:
+        """``belongs``: where a process belongs, by the text of its /proc/PID/cgroup."""
+        self._belongs = belongs
         self._known: dict[ProcessKey, tuple[Stat, ProcessFacts]] = {}
         self._boot = boot_time()
         self._most = 0
@@ -419,7 +377,7 @@ class ProcProcesses:
             if process_key(pid) != stat.key:
                 return None  # It ended meanwhile: what was read may be its successor's.
         elif known[0].cpu_ticks != stat.cpu_ticks:
-            facts = _with_cpu(known[1], stat.cpu_ticks / TICKS_PER_SECOND)
+            facts = replace(known[1], cpu_seconds=stat.cpu_ticks / TICKS_PER_SECOND)
         else:
             stat, facts = known
         self._known.pop(stat.key, None)  # the last of them is the latest that was asked for
@@ -429,7 +387,8 @@ class ProcProcesses:
     def _read_all(self, stat: Stat) -> ProcessFacts:
         pid = stat.pid
         uid = effective_uid(pid)
-        cgroup = cgroup_path((read_proc(f"/proc/{pid}/cgroup") or b"").decode("utf-8", "replace"))
+        cgroups = (read_proc(f"/proc/{pid}/cgroup", 1 << 16) or b"").decode("utf-8", "replace")
+        cgroup = cgroup_path(cgroups)
         return ProcessFacts(
             key=stat.key,
             start_time=self._boot + stat.start_ticks / TICKS_PER_SECOND,
@@ -439,6 +398,7 @@ class ProcProcesses:
             cpu_seconds=stat.cpu_ticks / TICKS_PER_SECOND,
             cgroup=None if cgroup is None else printable(cgroup, _COMMAND_LIMIT),
             container=None if cgroup is None else container_of(cgroup),
+            where=self._belongs(cgroups),
             terminal=terminal_name(stat.tty),
             pid_namespace=pid_namespace(pid),
             environment=read_environment(pid),
@@ -448,22 +408,6 @@ class ProcProcesses:
 def _identity(stat: Stat) -> tuple[bytes, int]:
     """What an exec or a new process title alters: PID and start ticks stay as they are."""
     return stat.comm, stat.stack
-
-
-def _with_cpu(facts: ProcessFacts, cpu_seconds: float) -> ProcessFacts:
-    return ProcessFacts(
-        facts.key,
-        facts.start_time,
-        facts.uid,
-        facts.user,
-        facts.command,
-        cpu_seconds,
-        facts.cgroup,
-        facts.container,
-        facts.terminal,
-        facts.pid_namespace,
-        facts.environment,
-    )
 
 
 def _command(pid: int, comm: bytes) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Generic, Literal, TypeVar, cast
@@ -129,6 +129,8 @@ class Watched:
     daemon: _Kept[Daemon] = field(default_factory=_Kept)
     problems: _Kept[tuple[Problem, ...]] = field(default_factory=_Kept)
     steady: _Kept[frozenset[int]] = field(default_factory=_Kept)
+    elsewhere: Mapping[tuple[int, int], ProcessKey] = field(default_factory=lambda: EMPTY)
+    """The processes here of clients in other PID namespaces, by the inode of the namespace and the number there."""
 
     @property
     def known(self) -> tuple[object, ...]:
@@ -137,7 +139,7 @@ class Watched:
 
     def pids(self) -> frozenset[int]:
         """The daemon, its servers and their clients, and who waits for a server or has lost it."""
-        return self.named.get((self.place, self.state.changes), self._pids)
+        return self.named.get((self.place, self.state.changes, self.elsewhere), self._pids)
 
     def told_of(self) -> frozenset[int]:
         """Clients whose end the logs tell: of a server in order, of a daemon that answers."""
@@ -155,7 +157,8 @@ class Watched:
         state, daemon = self.state, self.place.daemon if self.place is not None else None
         clients = (pid for server in state.servers.values() for pid in server.clients)
         own = () if daemon is None else (daemon.pid,)
-        return frozenset((*own, *state.servers, *clients, *state.pending, *state.lost)) - {0}
+        joined = (key.pid for key in self.elsewhere.values())
+        return frozenset((*own, *state.servers, *clients, *state.pending, *state.lost, *joined)) - {0}
 
 
 class NodeState:
@@ -369,6 +372,27 @@ class NodeState:
         watched.ours.add(facts.key)
         return facts
 
+    def elsewhere(self) -> frozenset[tuple[int, int]]:
+        """Clients that are in other PID namespaces: the inode of each one's, and the daemon's number for it."""
+        return frozenset(claim for watched in self.watched.values() for claim in self._elsewhere(watched))
+
+    def _elsewhere(self, watched: Watched) -> Iterator[tuple[int, int]]:
+        for server in watched.state.servers.values():
+            for pid, record in server.clients.items():
+                if record.namespace is not None and pid > 0 and self._joined(watched, pid) is None:
+                    yield record.namespace, pid
+
+    def set_elsewhere(self, found: Mapping[tuple[int, int], ProcessKey]) -> frozenset[int]:
+        """Which processes here they are, by the kernel's word; answers the PIDs here."""
+        pids: set[int] = set()
+        for watched in self.watched.values():
+            mine = {claim: found[claim] for claim in self._elsewhere(watched) if claim in found}
+            pids.update(key.pid for key in mine.values())
+            if mine != watched.elsewhere:
+                watched.elsewhere = mine or EMPTY
+                watched.learnt += 1
+        return frozenset(pids)
+
     def _facts_of(self, watched: Watched) -> dict[int, ProcessFacts]:
         """What /proc tells of the processes that the daemon names, of those that are proved to be the ones."""
         state, found = watched.state, dict[int, ProcessFacts]()
@@ -554,6 +578,8 @@ class NodeState:
             key=key,
             uid=place.uid if place else None,
             user=facts.user if facts else None,
+            where=facts.where if facts else None,
+            pid_there=place.pid_there if place else None,
             start_time=place.start_time if place else None,
             protocol=place.protocol if place else None,
             version=(place.version if place else None) or watched.version,
@@ -632,7 +658,8 @@ class NodeState:
         ours = facts is not None or (
             client.pid not in self._facts and (place is None or place.pids_are_ours is not False)
         )
-        memory = self._memory(client.pid) if ours else {}
+        there = None if facts is not None or client.namespace is None else self._there(client, watched)
+        memory = self._memory(client.pid) if ours else {} if there is None else self._memory(there.key.pid)
         listed = self._is_listed(client.pid) if ours else None
         counted = self._cpu.get(key)
         cpu = counted[2] if counted is not None else None
@@ -640,11 +667,11 @@ class NodeState:
         told = (client.id, client.namespace, client.command, client.ended, client.asked, tuple(client.contexts.items()))
         given = (limits.percentage, limits.priority, tuple(limits.memory.items()), limits.memory_known)
         said = None if facts is not None and facts.command else self._said(client, watched)
-        of = (facts, memory, listed, said, *told, *given, of_server)
+        of = (facts, there, memory, listed, said, *told, *given, of_server)
         made = watched.clients.get(key)
         if made is None or made.of != of:
             built = self._build(
-                client, key, server, watched.state, devices, facts, memory, listed, cpu, inherited, said
+                client, key, server, watched.state, devices, facts, memory, listed, cpu, inherited, said, there
             )
             if place is not None and place.static_partitioning:
                 built = partitioned(built, facts.environment if facts else None, watched.partitions)
@@ -674,6 +701,7 @@ class NodeState:
         cpu: float | None,
         inherited: Mapping[str, int] | None,
         said: str | None,
+        there: ProcessFacts | None,
     ) -> Client:
         limits = effective(
             client.limits, server.limits, state.ordinals, facts.environment if facts else None, inherited
@@ -691,7 +719,9 @@ class NodeState:
             pid_namespace=facts.pid_namespace if facts and facts.pid_namespace is not None else client.namespace,
             local=facts is not None,
             listed=listed,
-            container=facts.container if facts else None,
+            container=facts.container if facts else there.container if there else None,
+            where=facts.where if facts else there.where if there else None,
+            pid_here=there.key.pid if there else None,
             state="TERMINATED" if client.ended else "ACTIVE" if contexts or memory else "INACTIVE",
             contexts=contexts,
             gpu_memory=memory or EMPTY,
@@ -706,6 +736,12 @@ class NodeState:
             outdated_limits=limits.outdated,
             terminate_requested=client.asked or client.ended,
         )
+
+    def _there(self, client: ClientRecord, watched: Watched) -> ProcessFacts | None:
+        """/proc's word on the process of a client in another PID namespace, whom the kernel joins with it."""
+        key = watched.elsewhere.get((client.namespace or 0, client.pid))
+        facts = self._facts.get(key.pid) if key is not None else None
+        return facts if facts is not None and facts.key == key else None
 
     def _said(self, client: ClientRecord, watched: Watched) -> str | None:
         """The command that the daemon tells, behind the reason why nothing here is taken for the process."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 from mpstui.core.model import Device, ProcessKey, empty
+from mpstui.core.where import Where
 from mpstui.observe.xid import XidSource
 
 
@@ -60,6 +61,8 @@ class ProcessFacts:
     pid_namespace: int | None = None
     environment: Mapping[str, str] | None = None
     """Only the CUDA_* variables; None where /proc does not permit."""
+    where: Where | None = None
+    """Where it belongs: pod, container, job, unit."""
     vouched: bool = False
     """Whether the source knows by PID and start time that it is the client that the daemon means. Only the simulated
     node's does, which has started it."""
@@ -69,7 +72,7 @@ class ProcessFacts:
         return self._lasting() == other._lasting()
 
     def _lasting(self) -> tuple[object, ...]:
-        where = self.cgroup, self.container, self.terminal, self.pid_namespace
+        where = self.cgroup, self.container, self.where, self.terminal, self.pid_namespace
         return self.key, self.start_time, self.uid, self.user, self.command, where, self.environment, self.vouched
 
 
@@ -94,5 +97,7 @@ class NodeSources:
     """What a pipe directory says of itself and cannot prove, in words to show; None where it says nothing."""
     add: Callable[[Path], None] = lambda pipe_dir: None
     """Tells of one more pipe directory; real sources read the whole machine."""
+    elsewhere: Callable[[Collection[tuple[int, int]]], Mapping[tuple[int, int], ProcessKey]] = lambda claims: {}
+    """The processes that the kernel joins with the inode of a PID namespace and a number in it. May block."""
     xids: Callable[[], XidSource] | None = None
     """Opens what the driver says of faults; whoever does closes it."""

@@ -418,6 +418,9 @@ IDENTITY_PATIENCE = 0.5
 """Seconds that a snapshot waits for /proc's word on processes that are new; a user directory may be slow."""
 UNSEEN = 10.0
 """Seconds between two looks in /proc at clients that are not shown and of whom the logs tell whatever else matters."""
+CLAIMS = 10.0
+"""Seconds between two looks through /proc for the processes of clients in other PID namespaces, while they stay the
+same."""
 BETWEEN_SAMPLES = 2 * GPM_SECONDS
 """Seconds between two readings of NVML that tell what is counted between them."""
 TOGETHER = 0.05
@@ -482,6 +485,8 @@ class Collector:
         self._identified: frozenset[int] = frozenset()
         self._shown: Path | None = None
         self._all_due = -math.inf
+        self._claims: frozenset[tuple[int, int]] = frozenset()
+        self._claims_due = -math.inf
         self._unidentified_since: float | None = None
         self._sessions_before = 0
         self.read_at: float | None = None
@@ -786,9 +791,22 @@ class Collector:
         if self._node.set_facts(pids, facts, self._clock()):
             self._next["discovery"] = self._monotonic()
             self._wakeups.stir()
+        await self._find_elsewhere(now)
         self._identified = (self._identified & there) | frozenset(pids)
         self._watch_exits()
         self._touch()
+
+    async def _find_elsewhere(self, now: float) -> None:
+        """Which processes here are the clients in other PID namespaces; a look at the whole of /proc, and so not often
+        where nothing has changed."""
+        claims = self._node.elsewhere()
+        if claims == self._claims and (not claims or now < self._claims_due):
+            return
+        self._claims, self._claims_due = claims, now + CLAIMS
+        found = await self._files.call(lambda: self._sources.elsewhere(claims))
+        pids = self._node.set_elsewhere(found)
+        facts = await self._files.call(lambda: self._sources.processes.facts(pids))
+        self._node.set_facts(pids, facts, self._clock())
 
     def _watch_exits(self) -> None:
         if self._loop_task is not None:

@@ -26,7 +26,10 @@ _LIMITS: Final = (
 
 
 class SimClient:
-    """One simulated client process. It ends when this handle is closed, or with the process that holds it."""
+    """One simulated client process. It ends when this handle is closed, or with the process that holds it.
+
+    ``container``: its short name, and behind a space its cgroup as ``mpstui.sim.sources.simulated_where`` takes it.
+    """
 
     def __init__(
         self,
@@ -45,6 +48,7 @@ class SimClient:
         namespace: int | None = None,
         linger: float | None = None,
     ) -> None:
+        container, _, cgroup = (container or "").partition(" ")
         limits = {key: value for key, value in (env or {}).items() if key in _LIMITS}
         busy = behaviour != "idle"
         text = argv0.decode("utf-8", "backslashreplace")
@@ -59,7 +63,8 @@ class SimClient:
             "env": limits,
             "busy": busy,
             "endless": behaviour == "endless",
-            "container": container,
+            "container": container or None,
+            "cgroup": cgroup or None,
             "namespace": namespace,
         }
         if behaviour == "faulting" and linger is None:

@@ -28,6 +28,8 @@ class Job:
     behaviour: Behaviour = "busy"
     memory: int = GIB
     container: str | None = None
+    cgroup: str | None = None
+    """As ``mpstui.sim.sources.simulated_where`` takes it."""
     env: Mapping[str, str] = field(default_factory=dict)
     linger: float | None = 4.0
     """Seconds that its process lives on when its contexts are lost; None: until somebody ends it."""
@@ -43,7 +45,7 @@ class Job:
             uid=2001 if node.one_user else self.uid,
             devices=self.devices,
             memory=self.memory,
-            container=self.container,
+            container=None if self.container is self.cgroup is None else f"{self.container or ''} {self.cgroup or ''}",
             namespace=None if self.container is None else 4026532000 + self.uid % 100,
             env=self.env,
             linger=self.linger,
@@ -68,9 +70,19 @@ class Scenario(Protocol):
         """Does what is due and gives the seconds until it wants to be called again."""
 
 
+_VLLM: Final = (
+    "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod5d3c0f6e_7a1b_4c52_9b7e_2f8f0c1d6a34.slice/"
+    f"cri-containerd-{'1f3a9c5e7b2d4860' * 4}.scope#serving/vllm-8b-0/server"
+)
+
+
+def _slurm(job: int) -> str:
+    return f"/system.slice/slurmstepd.scope/job_{job}/step_0/user/task_0"
+
+
 _RESIDENTS: Final = (
-    Job("alice", 2001, "python train.py --model resnet50 --batch 256", memory=6 * GIB),
-    Job("alice", 2001, "python train.py --model vit-b16 --ddp", devices=(0, 1), memory=8 * GIB),
+    Job("alice", 2001, "python train.py --model resnet50 --batch 256", memory=6 * GIB, cgroup=_slurm(73201)),
+    Job("alice", 2001, "python train.py --model vit-b16 --ddp", devices=(0, 1), memory=8 * GIB, cgroup=_slurm(73201)),
     Job(
         "bob",
         2002,
@@ -78,10 +90,18 @@ _RESIDENTS: Final = (
         devices=(1,),
         memory=17 * GIB,
         container="vllm-8b",
+        cgroup=_VLLM,
     ),
-    Job("carol", 2003, "gmx mdrun -deffnm md_0_1 -nb gpu -ntomp 8", memory=GIB),
-    Job("carol", 2003, "gmx mdrun -deffnm md_0_2 -nb gpu -ntomp 8", devices=(1,), memory=GIB),
-    Job("dave", 2004, "python -m ipykernel_launcher -f kernel-7f3a.json", behaviour="idle", memory=2 * GIB),
+    Job("carol", 2003, "gmx mdrun -deffnm md_0_1 -nb gpu -ntomp 8", memory=GIB, cgroup=_slurm(73188)),
+    Job("carol", 2003, "gmx mdrun -deffnm md_0_2 -nb gpu -ntomp 8", devices=(1,), memory=GIB, cgroup=_slurm(73188)),
+    Job(
+        "dave",
+        2004,
+        "python -m ipykernel_launcher -f kernel-7f3a.json",
+        behaviour="idle",
+        memory=2 * GIB,
+        cgroup="/system.slice/jupyter-dave.service",
+    ),
 )
 _LATER: Final = (
     Job("erin", 2005, "tritonserver --model-repository=/models", devices=(1,), memory=4 * GIB, container="triton"),

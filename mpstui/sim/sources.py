@@ -7,12 +7,14 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from operator import is_
 from pathlib import Path
 from typing import Any, Final
 
 from mpstui.core.model import Device
 from mpstui.core.text import error_text, path_text, printable
+from mpstui.core.where import Cgroup, PodName, Where, find_where
 from mpstui.observe.sources import NvmlSample, ProcessFacts, ProcessSource
 from mpstui.observe.xid import Xid, parse_line
 from mpstui.sim.marker import is_simulated, owners
@@ -51,6 +53,7 @@ class _Process:
     user: str | None
     command: str
     container: str | None
+    cgroup: str | None
     namespace: int | None
     busy: bool
     sm_count: int
@@ -134,6 +137,7 @@ def _parse(raw: Any) -> tuple[_State, tuple[int, int | None]]:
 
 def _process(entry: Mapping[str, Any]) -> _Process:
     container, namespace, ticks, user = (entry[key] for key in ("container", "namespace", "start_ticks", "user"))
+    cgroup = entry.get("cgroup")
     return _Process(
         pid=int(entry["pid"]),
         start_ticks=None if ticks is None else int(ticks),
@@ -141,6 +145,7 @@ def _process(entry: Mapping[str, Any]) -> _Process:
         user=None if user is None else printable(str(user), 64),
         command=printable(str(entry["command"]), 1000),
         container=None if container is None else printable(str(container), 64),
+        cgroup=None if cgroup is None else str(cgroup)[:1000],
         namespace=None if namespace is None else int(namespace),
         busy=entry["busy"] is True,
         sm_count=int(entry["sm"]),
@@ -293,7 +298,7 @@ def _outside(pipe_dir: Path, gpus: Sequence[Gpu]) -> list[_Process]:
             used, dram = int(entry["used_sms"]), int(entry["dram"])
         except (OSError, ValueError, TypeError, KeyError, OverflowError):
             continue
-        found.append(_Process(pid, ticks, os.getuid(), None, "", None, None, True, used, used, dram, 0.0, memory))
+        found.append(_Process(pid, ticks, os.getuid(), None, "", None, None, None, True, used, used, dram, 0.0, memory))
     return found
 
 
@@ -389,10 +394,21 @@ class SimProcesses:
             user=client.user or facts.user,
             command=client.command,
             container=client.container,
+            where=None if client.cgroup is None else simulated_where(client.cgroup),
             pid_namespace=client.namespace,
             cpu_seconds=max(0.0, now - client.since) * _cpu_share(client),
             vouched=True,
         )
+
+
+@lru_cache(maxsize=256)
+def simulated_where(cgroup: str) -> Where | None:
+    """Where a simulated client belongs, as if its cgroup were root's: the part behind a ``#`` is what the kubelet
+    would call it, ``/kubepods/pod<uid>/<id>#ml/train-0/trainer``."""
+    path, _, told = cgroup.partition("#")
+    names = [printable(part, 64) for part in told.split("/")] if told.count("/") == 2 else []
+    name = PodName(*names) if names else None
+    return find_where((Cgroup("", path),), lambda above: True, lambda uid, container: name)
 
 
 def _cpu_share(client: _Process) -> float:

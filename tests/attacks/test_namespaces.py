@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from mpstui.observe.procfs import process_key
+from mpstui.sim import SimNode
 from mpstui.sim.simd.config import default_gpus, write_marker
 
 from .conftest import Stranger
@@ -68,6 +69,9 @@ def test_clients_elsewhere_are_not_joined_with_processes_here(elsewhere: tuple[P
         assert not client["pid_proved"]
         assert (client["user"], client["start_time"]) == (None, None)
         assert client["command"] == "(in another PID namespace) ./train"
+        assert client["pid_here"] not in {None, client["pid"]}
+        status = Path(f"/proc/{client['pid_here']}/status").read_text()
+        assert f"NSpid:\t{client['pid_here']}\t{client['pid']}\n" in status
     (server,) = daemon["servers"]
     assert server["user"] is None
 
@@ -91,6 +95,57 @@ def test_they_are_terminated_by_the_daemons_number_and_nothing_is_signalled(
     again = mpstui("terminate", str(pid), "--yes", "--pipe-dir", pipe_dir)
     assert again.returncode == 6, again.stderr
     assert log.read_bytes().count(b"Cmd:terminate_client") == 1
+
+
+APART = """
+import os, subprocess, sys
+sys.path.insert(0, sys.argv[1])
+from pathlib import Path
+subprocess.run(["mount", "-t", "tmpfs", "none", sys.argv[2]], check=True)
+from mpstui.sim import SimNode
+with SimNode.start(Path(sys.argv[2]) / "p") as node:
+    clients = [node.spawn("busy", argv0=b"./train", linger=None) for _ in range(2)]
+    (node.pipe_dir / "mpstui-simulated").unlink()
+    print("ready", node.daemon_pid, *(client.pid for client in clients), flush=True)
+    sys.stdin.read()
+"""
+
+
+@needs_namespaces
+def test_a_daemon_behind_another_mount_is_found_beside_the_one_of_that_name_here(tmp_path: Path) -> None:
+    """Its directory has the name of another daemon's here, as /tmp/nvidia-mps has in each container."""
+    command = ["unshare", "--pid", "--mount", "--ipc", "--fork", "--mount-proc", "--kill-child", sys.executable]
+    with (
+        SimNode.start(tmp_path / "p") as here,
+        subprocess.Popen(
+            [*command, "-c", APART, ROOT, tmp_path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as process,
+    ):
+        (here.pipe_dir / "mpstui-simulated").unlink()
+        try:
+            assert process.stdout is not None
+            word, there, *pids = process.stdout.readline().split()
+            assert word == "ready"
+            said = json.loads(mpstui("status", "--json").stdout)
+            name = f"{tmp_path}/p"
+            mine = {d["pipe_dir"]: d for d in said["daemons"] if d["pipe_dir"].endswith(name)}
+            assert name in mine
+            assert len(mine) == 2, list(mine)
+            (found,) = [daemon for path, daemon in mine.items() if path != name]
+            assert found["pid_there"] == int(there)
+            assert found["pid"] != found["pid_there"]
+            assert found["pipe_dir"] == f"/proc/{found['pid']}/root{name}"
+            clients = [client for server in found["servers"] for client in server["clients"]]
+            assert {client["pid"] for client in clients} == set(map(int, pids))
+            assert not any(client["pid_proved"] for client in clients)
+            done = mpstui("terminate", pids[0], "--kill", "--yes", "--pipe-dir", found["pipe_dir"])
+            assert done.returncode == 6, done.stderr
+            done = mpstui("terminate", pids[0], "--yes", "--pipe-dir", found["pipe_dir"])
+            assert done.returncode == 0, done.stderr
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGTERM)
+            process.stdin.close()  # type: ignore[union-attr]
 
 
 @needs_namespaces

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mpstui.observe.procfs import cgroup_path, container_of
+from mpstui.core.where import cgroup_path, container_of
 
 ID = "3f5c8a0d9b7e41c2a6f0d8e1b2c3a4958677665544332211ffeeddccbbaa9988"
 SHORT = ID[:12]

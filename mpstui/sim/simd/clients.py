@@ -70,6 +70,8 @@ class Client:
     argv0: bytes
     command: str
     container: str | None
+    cgroup: str | None
+    """The path of the cgroup that it is shown in."""
     namespace: int
     devices: tuple[int, ...]
     contexts_per_device: int
@@ -139,6 +141,7 @@ def client_from_hello(connection: socket.socket, hello: dict[str, Any], peer: tu
             argv0=base64.b64decode(hello["argv0"]),
             command=str(hello["command"]),
             container=hello.get("container"),
+            cgroup=hello.get("cgroup"),
             namespace=pid_namespace(pid) if namespace is None else int(namespace),
             devices=devices,
             contexts_per_device=int(hello["contexts"]),

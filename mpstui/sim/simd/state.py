@@ -50,6 +50,7 @@ def _client(client: Client, server: Server | None) -> dict[str, Any]:
         "user": client.user and client.user[:64],
         "command": client.command[:_COMMAND_LIMIT],
         "container": client.container,
+        "cgroup": client.cgroup and client.cgroup[:_COMMAND_LIMIT],
         "namespace": client.namespace,
         "busy": client.busy,
         "sm": client.sm_count,
