@@ -533,7 +533,7 @@ def _discovered(daemons: Sequence[DaemonProcess], well_known: Iterable[str]) -> 
             continue
         if daemon.pipe_id is not None and file_id(daemon.pipe_dir) != daemon.pipe_id:
             # In a container: its name there is not its name here, and it may have none here but by way of the process.
-            within = Path(f"/proc/{daemon.key.pid}/root{os.fspath(daemon.pipe_dir)}")
+            within = Path(f"/proc/{daemon.key.pid}/root" + os.fspath(daemon.pipe_dir))
             within = within if file_id(within) == daemon.pipe_id else daemon.pipe_dir
             paths.append(here.get(daemon.pipe_id, within))
         else:

@@ -33,10 +33,11 @@ POD = {
     "cgroupfs, v1": f"11:memory:/kubepods/besteffort/pod{UID}/{ID}\n1:name=systemd:/kubepods/besteffort/pod{UID}/{ID}",
     "systemd": f"0::{BURSTABLE}",
     "systemd, guaranteed": f"0::/kubepods.slice/kubepods-pod{UID_}.slice/crio-{ID}.scope",
-    "systemd, docker": f"0::/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod{UID_}.slice/docker-{ID}.scope",
+    "systemd, docker": f"0::{BURSTABLE.replace('cri-containerd', 'docker').replace('burstable', 'besteffort')}",
     "systemd, crun": f"0::/kubepods.slice/kubepods-pod{UID_}.slice/crio-{ID}.scope/container",
     "colons": f"0::/system.slice/containerd.service/kubepods-besteffort-pod{UID_}.slice:cri-containerd:{ID}",
-    "a kubelet with its own root": f"0::/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-pod{UID_}.slice/cri-containerd-{ID}.scope",
+    "a kubelet with its own root": "0::/kubelet.slice/kubelet-kubepods.slice/"
+    f"kubelet-kubepods-pod{UID_}.slice/cri-containerd-{ID}.scope",
 }
 
 
