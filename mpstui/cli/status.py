@@ -144,7 +144,7 @@ def _print_groups(snapshot: Snapshot, console: Console, by: str) -> None:
     for daemon in snapshot.daemons:
         console.print(Text(_headline(daemon), style="bold"))
         rows = table(GROUP, grouped(daemon, by), View.of(snapshot, daemon))
-        _print_table(console, [(by.upper(), *rows[0][1:]), *rows[1:]])
+        print_table(console, [(by.upper(), *rows[0][1:]), *rows[1:]])
 
 
 def _print_chosen(snapshot: Snapshot, console: Console, chosen: Chosen) -> None:

@@ -568,8 +568,9 @@ def _found(pipe_dir: Path, wanted_log_dir: Path | None, daemons: Sequence[Daemon
     log_dir = find_log_dir(pipe_dir, daemon, wanted_log_dir)
     if log_dir is not None and unprintable(log_dir) is not None:
         log_dir = None
-    # A daemon that runs proves its path short enough.
-    trouble = (None if daemon else _too_long(pipe_dir)) or _trouble(pipe_dir, start)
+    # A daemon that runs proves its path short enough; the way to it through the process is longer.
+    proved = daemon is not None and daemon.pipe_dir == pipe_dir
+    trouble = (None if proved else _too_long(pipe_dir)) or _trouble(pipe_dir, start)
     if trouble is None and daemon is None:
         return _without_daemon(pipe_dir, log_dir, start)
     state, detail, remedy = trouble or ("running", "", "")

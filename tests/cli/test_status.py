@@ -28,6 +28,7 @@ DAEMON = {
     "inherited_pinned_mem_limits",
     "watch", "watch_detail", "user", "start_time", "remedy", "holder", "ordinals", "limits", "lacks",
     "cause", "since", "freed_by", "ends", "pending", "sm_partitions", "sm_partitions_detail",
+    "pid_there", "where",
     "default_active_thread_percentage", "default_client_priority", "default_pinned_mem_limits", "servers",
 }  # fmt: skip
 SERVER = {
@@ -36,7 +37,8 @@ SERVER = {
 }  # fmt: skip
 CLIENT = {
     "pid", "id", "start_time", "user", "uid", "command", "pid_namespace", "pid_proved", "container", "state",
-    "contexts",
+    "contexts", "pid_here", "where", "pod", "pod_uid", "pod_namespace", "pod_name", "container_name", "container_id",
+    "job", "job_step", "unit", "claimed",
     "gpu_memory", "active_thread_percentage", "sm_count", "sm_count_estimated", "pinned_mem_limits", "client_priority",
     "limit_source", "outdated_limits", "server_pid", "device_uuids", "cpu_percent", "terminate_requested",
     "sm_partition",
