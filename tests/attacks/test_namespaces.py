@@ -118,7 +118,7 @@ def test_a_daemon_behind_another_mount_is_found_beside_the_one_of_that_name_here
     """Its directory has the name of another daemon's here, as /tmp/nvidia-mps has in each container."""
     command = ["unshare", "--pid", "--mount", "--ipc", "--fork", "--mount-proc", "--kill-child", sys.executable]
     with (
-        tempfile.TemporaryDirectory(dir="/tmp") as folder,  # noqa: S108 - a short name, as a socket's has to be
+        tempfile.TemporaryDirectory(dir="/tmp") as folder,
         SimNode.start((tmp_path := Path(folder)) / "p") as here,
         subprocess.Popen(
             [*command, "-c", APART, ROOT, tmp_path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
