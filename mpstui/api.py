@@ -22,9 +22,10 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from mpstui.core.activity import ActivityLook, Launcher
 from mpstui.core.model import Client, Daemon, Device, Event, Problem, ProcessKey, Server, Snapshot
 from mpstui.core.text import path_text
-from mpstui.fields import EVENT, SNAPSHOT, View, as_json
+from mpstui.fields import ACTIVITY, EVENT, SNAPSHOT, View, as_json
 from mpstui.node import UnusableNode, demo_node, named_dirs, open_node
 from mpstui.observe.trusted import UnreadableNodeError
 from mpstui.operations.types import ExitStatus, Preview, Request, Result
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from mpstui.operations.runner import Runner
 
 __all__ = [
+    "ActivityLook",
     "AsyncNode",
     "Client",
     "Daemon",
@@ -45,6 +47,7 @@ __all__ = [
     "Event",
     "Events",
     "ExitStatus",
+    "Launcher",
     "Node",
     "Preview",
     "Problem",
@@ -66,8 +69,11 @@ _BATCH = 500
 """Events that are read at a time for a reader that awaits them."""
 
 
-def to_json(thing: Snapshot | Event) -> dict[str, Any]:
-    """What ``mpstui status --json`` prints of a snapshot, or ``mpstui events --json`` of an event; see docs/schema."""
+def to_json(thing: Snapshot | Event | ActivityLook) -> dict[str, Any]:
+    """What ``mpstui status --json`` prints of a snapshot, ``mpstui events --json`` of an event, ``mpstui activity
+    --json`` of a look; see docs/schema."""
+    if isinstance(thing, ActivityLook):
+        return as_json(ACTIVITY, thing, View())
     if isinstance(thing, Snapshot):
         return as_json(SNAPSHOT, thing, View.of(thing))
     return as_json(EVENT, thing, View(place=None if thing.pipe_dir is None else path_text(thing.pipe_dir)))
@@ -246,6 +252,16 @@ class AsyncNode:
     def control_sessions(self) -> int:
         """How often :meth:`watch` has asked a daemon: sessions, each with one control command or more."""
         return 0 if self._watching is None else self._watching.sessions
+
+    async def activity(self, seconds: float = 2.0) -> ActivityLook:
+        """Who launches how many kernels: all clients of all daemons, and who computes without MPS, counted for so long
+        from outside (facts 41, 49). Needs root, or CAP_BPF and CAP_PERFMON; of whom it cannot be told, ``why`` says
+        why. Raises UnusableNode."""
+        from mpstui.observe.poll import Need
+
+        reader = self._reader()
+        await reader.once(need=Need(clients=True))
+        return await reader.activity(seconds)
 
     async def past(self, at: float | None = None) -> list[Snapshot]:
         """The state that each daemon's logs come to at that time, in seconds since the epoch; None: where they end."""
@@ -477,6 +493,10 @@ class Node:
         finally:
             if not self._loop.is_closed():
                 self._run(stream.aclose())
+
+    def activity(self, seconds: float = 2.0) -> ActivityLook:
+        """See :meth:`AsyncNode.activity`."""
+        return self._run(self._node.activity(seconds))
 
     def past(self, at: float | None = None) -> list[Snapshot]:
         """See :meth:`AsyncNode.past`."""

@@ -85,6 +85,10 @@ class Config:
     read_only: bool = False
     keys: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
     """Id of an action or binding to the key that starts it."""
+    activity: bool = False
+    """Whether the clients' kernel launches are counted while the screen is open."""
+    idle_minutes: float = 0.0
+    """Minutes without a launch after which a client is a problem, where launches are counted; 0: never."""
 
 
 class _BadFileError(Exception):
@@ -171,6 +175,10 @@ def load_config(path: Path | None = None) -> tuple[Config, list[str]]:
         "read_only": lambda value: (
             (value, None) if isinstance(value, bool) else (True, "must be true or false; taken as true")
         ),
+        "activity": lambda value: (
+            (value, None) if isinstance(value, bool) else (False, "must be true or false; taken as false")
+        ),
+        "idle_minutes": _minutes,
         "keys": _keys,
     }
     for key, value in data.items():
@@ -279,6 +287,12 @@ def _reconcile(value: object) -> tuple[float, str | None]:
         return 0.0, None
     seconds, problem = _seconds(value, 5, 86400, RECONCILE)
     return seconds, problem and f"{problem}, or 0 for never"
+
+
+def _minutes(value: object) -> tuple[float, str | None]:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not (value == 0 or 1 <= value <= 100_000):
+        return 0.0, "must be a number of minutes from 1 to 100000, or 0 for never"
+    return float(value), None
 
 
 def _keys(value: object) -> tuple[Mapping[str, str], str | None]:

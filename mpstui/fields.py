@@ -15,6 +15,7 @@ from operator import add
 from time import localtime, strftime
 from typing import Any, Final, Generic, NamedTuple, TypeVar, get_args
 
+from mpstui.core.activity import ELSEWHERE, FULLY_WATCHED, ActivityLook, Launcher, rate_text, sparkline
 from mpstui.core.cells import (
     OUTDATED,
     devices_of,
@@ -698,6 +699,35 @@ def _command_cell(client: Client, view: View, cells: int) -> Line:
     return (*mine, *where, (client.command or UNKNOWN, "plain"))
 
 
+def _launches(client: Client) -> float | None:
+    return client.activity.launches_per_second if client.activity is not None else None
+
+
+def _launch_cell(client: Client, view: View, cells: int) -> Line:
+    rate = _launches(client)
+    bars = sparkline(client.activity.rates, cells - 10) if client.activity is not None else ""
+    return ((f"{rate_text(rate):>8} ", "plain" if rate else "dim"), (bars, "meter"))
+
+
+def _activity_facts(client: Client, view: View) -> Iterable[Fact]:
+    found = client.activity
+    if found is None:
+        if view.snapshot.watches_activity:
+            yield Fact("launches/s", f"{UNKNOWN}  {'not looked at yet' if client.local else ELSEWHERE}", "dim")
+        return
+    if found.launches_per_second is None:
+        yield Fact("launches/s", f"{UNKNOWN}  {found.why}", "dim")
+        return
+    bars = sparkline(found.rates, len(found.rates))
+    yield Fact("launches/s", f"{rate_text(found.launches_per_second)}  {bars}".rstrip())
+    if found.idle_since is not None:
+        text = _when(found.idle_since, view)
+        text += "" if found.seen_launching else ", when it was first watched"
+        if found.watched is not None and found.watched < FULLY_WATCHED:
+            text += f"; watched for {found.watched:.0%} of that time"
+        yield Fact("idle since", text)
+
+
 CONTEXT: Final[Thing[Context]] = Thing(
     "context",
     "A CUDA context of a client.",
@@ -888,11 +918,31 @@ CLIENT: Final[Thing[Client]] = Thing(
             about="Whether anybody has sent terminate_client for this process: a second one would block the daemon.",
             detail=Detail("mps", 80, facts=_terminate_facts),
         ),
+        Field(
+            "launches_per_second", "launches/s", NUMBER, lambda c, v: _launches(c), null=True,
+            about="Kernel launches a second, counted from outside where activity is watched; a graph counts once. "
+            "Launches are not SM time. null: not counted.",
+            column=Column(
+                95, 18, 82, "LAUNCH/s", cell=_launch_cell, narrow=10, falling=True,
+                when=lambda v: v.snapshot.watches_activity,
+            ),
+            detail=Detail("activity", 10, facts=_activity_facts), word="launch",
+        ),
+        Field(
+            "idle_since", "idle since", TIME, lambda c, v: c.activity.idle_since if c.activity else None, null=True,
+            about="The end of the last window in which it was seen to launch, or when watching it began. null: it "
+            "launches, or is not counted.",
+        ),
+        Field(
+            "not_counted", "not counted", TEXT, lambda c, v: (c.activity.why or None) if c.activity else None,
+            null=True, about="Why its launches are not counted.",
+        ),
     ),
     {
         "process": _heading("Process"),
         "mps": _heading("MPS"),
         "memory": _heading("GPU memory, used of the limit"),
+        "activity": _heading("Activity: kernel launches, which are not SM time"),
         "contexts": lambda c, v: f"Contexts: {len(c.contexts)}",
     },
 )  # fmt: skip
@@ -1767,6 +1817,51 @@ DEVICE: Final[Thing[Device]] = Thing(
     ),
     {"device": _heading("Device"), "now": _heading("Now")},
 )  # fmt: skip
+
+
+# A look at who launches kernels.
+
+LAUNCHER: Final[Thing[Launcher]] = Thing(
+    "launcher",
+    "A client, or a process that computes without MPS, and the kernels that it launched during a look.",
+    (
+        Field("pid", "PID", INTEGER, lambda a, v: a.pid, row=Text(10, "PID")),
+        Field("uid", "UID", INTEGER, lambda a, v: a.uid, null=True),
+        Field("user", "user", TEXT, lambda a, v: a.user, null=True, row=Text(20, "USER")),
+        Field("mps", "MPS", FLAG, lambda a, v: a.pipe_dir is not None, about="Whether it is a client of MPS.",
+              row=Text(30, "MPS")),
+        Field("daemon", "daemon", PATH, lambda a, v: a.pipe_dir, null=True, about="Its pipe directory."),
+        Field("server_pid", "server", INTEGER, lambda a, v: a.server_pid, null=True),
+        Field(
+            "launches_per_second", "launches/s", NUMBER, lambda a, v: a.per_second, null=True,
+            about="A graph counts once. Launches are not SM time. null: not counted.",
+            row=Text(40, "LAUNCH/s", lambda a, v: rate_text(a.per_second)),
+        ),
+        Field("launches", "launches", INTEGER, lambda a, v: a.launches, null=True, about="During the look."),
+        Field(
+            "share", "share", LOAD, lambda a, v: a.share, null=True, about="Of all launches that were counted.",
+            row=Text(50, "OF ALL"),
+        ),
+        Field("gpu_memory", "GPU memory", SIZE, lambda a, v: a.gpu_memory, null=True, row=Text(60, "GPU MEM")),
+        Field("container", "container", TEXT, lambda a, v: a.container, null=True),
+        Field("not_counted", "not counted", TEXT, lambda a, v: a.why or None, null=True, about="Why not."),
+        Field("command", "command", TEXT, lambda a, v: a.command, null=True, row=Text(70, "COMMAND")),
+    ),
+)  # fmt: skip
+
+ACTIVITY: Final[Thing[ActivityLook]] = Thing(
+    "activity",
+    "One look at who launches kernels; who launched most comes first.",
+    (
+        Field("schema", "schema", Type({"const": SCHEMA}), lambda a, v: SCHEMA),
+        Field("time", "time", TIME, lambda a, v: a.time),
+        Field("source", "source", enum(Source), lambda a, v: a.source),
+        Field("seconds", "seconds", SECONDS, lambda a, v: round(a.seconds, 3), about="How long was counted."),
+        Field("how", "how", TEXT, lambda a, v: a.how or None, null=True, about="What counted, in words."),
+        Field("processes", "processes", OBJECTS, lambda a, v: a.launchers, of=LAUNCHER),
+        Field("text", "text", TEXT, lambda a, v: a.sentence),
+    ),
+)
 
 
 # A problem, an event, and the whole.

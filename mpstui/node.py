@@ -11,7 +11,7 @@ from mpstui.core.text import error_text, path_text
 from mpstui.observe.cgroups import Cgroups
 from mpstui.observe.nvml import RealNvml
 from mpstui.observe.procfs import ProcProcesses, find_elsewhere
-from mpstui.observe.sources import NodeSources
+from mpstui.observe.sources import LaunchSource, NodeSources
 from mpstui.observe.xid import NodeXids
 from mpstui.sim import BrokenMarkerError, claim, is_simulated
 
@@ -52,9 +52,23 @@ def open_node(
     binary = environment.get("MPSTUI_CONTROL_BINARY", CONTROL_BINARY)
     processes = ProcProcesses(Cgroups().where)
     sources = NodeSources(
-        False, (binary,), RealNvml(), processes, is_simulated, claim=claim, elsewhere=find_elsewhere, xids=NodeXids
+        False,
+        (binary,),
+        RealNvml(),
+        processes,
+        is_simulated,
+        claim=claim,
+        elsewhere=find_elsewhere,
+        xids=NodeXids,
+        launches=_launches,
     )
     return sources, dirs
+
+
+def _launches() -> LaunchSource:
+    from mpstui.observe.launches import LaunchCounter  # only who counts pays for it
+
+    return LaunchCounter()
 
 
 @contextmanager
@@ -75,7 +89,7 @@ def demo_node(scenario: str) -> Iterator[Path]:
 
 
 def _simulated(pipe_dirs: Sequence[Path]) -> NodeSources:
-    from mpstui.sim import SimNvml, SimProcesses, SimXids, control_binary, driver_of_node
+    from mpstui.sim import SimLaunches, SimNvml, SimProcesses, SimXids, control_binary, driver_of_node
 
     dirs = tuple(pipe_dirs)
     nvml, processes = SimNvml(dirs), SimProcesses(dirs, ProcProcesses(Cgroups().where))
@@ -92,4 +106,5 @@ def _simulated(pipe_dirs: Sequence[Path]) -> NodeSources:
         add=add,
         elsewhere=find_elsewhere,
         xids=lambda: SimXids(dirs),
+        launches=lambda: SimLaunches(dirs),
     )

@@ -188,7 +188,7 @@ def _health(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
     return tell(probe(pipe_dirs, getattr(options, "log_dir", None) or ()))
 
 
-_FOLLOWING = frozenset({"events", "suspects", "exporter"})
+_FOLLOWING = frozenset({"events", "suspects", "activity", "exporter"})
 
 
 def _following(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
@@ -197,6 +197,10 @@ def _following(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
         from mpstui.cli.exporter import exporter
 
         return exporter(options, pipe_dirs)
+    if options.command == "activity":
+        from mpstui.cli.activity import print_activity
+
+        return print_activity(options, pipe_dirs)
     from mpstui.cli import events
 
     return (events.print_events if options.command == "events" else events.print_suspects)(options, pipe_dirs)

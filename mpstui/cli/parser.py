@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from mpstui import __version__
-from mpstui.cli.past import NODES, add_demo, add_doctor, add_events, add_past, add_suspects
+from mpstui.cli.past import NODES, add_activity, add_demo, add_doctor, add_events, add_past, add_suspects
 from mpstui.cli.planning import add_commands
 from mpstui.cli.verbs import add_verbs
 from mpstui.core.text import printable, unprintable
@@ -130,6 +130,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--refresh", type=_seconds, metavar="S", help="seconds between readings (default 1)")
     parser.add_argument("--fresh", action="store_true", help="the screen as it comes, not as you left it")
     parser.add_argument("--theme", metavar="NAME", help="a theme of the package or of the config folder")
+    parser.add_argument(
+        "--activity", action="store_true", help="watch how often each client launches kernels (a column of the screen)"
+    )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=LateParser)
 
     status = commands.add_parser("status", parents=[node], help="one snapshot of the node")
@@ -156,6 +159,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_past(status)
     add_events(commands, node)
     add_suspects(commands, node)
+    add_activity(commands, node)
     add_doctor(commands, node)
 
     add_commands(commands, node, add_verbs(commands, node))

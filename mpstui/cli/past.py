@@ -1,4 +1,4 @@
-"""The options of ``events``, ``doctor`` and ``status --at``, and whether logs alone are to be read."""
+"""The options of ``events``, ``activity``, ``doctor`` and ``status --at``, and whether logs alone are to be read."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any, Final, get_args
 
+from mpstui.core.activity import CAVEAT
 from mpstui.core.model import EventKind
 from mpstui.history.when import parse_time
 
@@ -16,6 +17,8 @@ MODES: Final = ("static",)
 """Scenarios of daemons in other modes."""
 NODES: Final = ("demo", "crowd", *DRILLS, *MODES)
 """What ``--demo=`` takes."""
+LONGEST_LOOK: Final = 600.0
+"""Seconds of ``activity``."""
 
 
 def add_events(commands: Any, node: argparse.ArgumentParser) -> None:
@@ -57,6 +60,32 @@ def add_suspects(commands: Any, node: argparse.ArgumentParser) -> None:
     )
     suspects.add_argument("--json", action="store_true", help="print JSON")
     suspects.add_argument("--since", type=_time, metavar="T", help="7d, 21:29:12, 2026-11-20T21:29:12; default: all")
+
+
+def add_activity(commands: Any, node: argparse.ArgumentParser) -> None:
+    """The options of ``activity``."""
+    parser = commands.add_parser(
+        "activity",
+        parents=[node],
+        help="who launches kernels: all clients at once, counted from outside",
+        description="Counts the kernel launches of all clients, and of who computes without MPS, for a moment; no "
+        f"client is changed or needs to be. {CAVEAT} Needs root, or CAP_BPF and CAP_PERFMON.",
+        epilog="example: mpstui activity --seconds 5",
+    )
+    parser.add_argument(
+        "--seconds", type=_look_seconds, default=2.0, metavar="S", help="how long is counted (default 2)"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _look_seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0.1 <= value <= LONGEST_LOOK:
+        raise argparse.ArgumentTypeError(f"{text!r} is not 0.1 to {LONGEST_LOOK:g} seconds")
+    return value
 
 
 def add_past(status: argparse.ArgumentParser) -> None:

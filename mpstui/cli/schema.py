@@ -32,6 +32,12 @@ def _suspects() -> Thing[Any]:
     return SUSPECTS
 
 
+def _activity() -> Thing[Any]:
+    from mpstui.fields import ACTIVITY
+
+    return ACTIVITY
+
+
 def _load() -> Thing[Any]:
     from mpstui.cli.load import LOAD
 
@@ -55,6 +61,7 @@ SCHEMAS: Final[Mapping[str, tuple[str, Callable[[], Thing[Any]]]]] = {
     "groups": ("mpstui status --group-by NAME --json.", lambda: GROUPED_NODE),
     "events": ("mpstui events --json: each line.", lambda: EVENT),
     "suspects": ("mpstui suspects --json.", _suspects),
+    "activity": ("mpstui activity --json.", _activity),
     "doctor": ("mpstui doctor --json.", _doctor),
     "partitions": ("mpstui partition list --json.", _partitions),
     "plan": ("mpstui plan --json.", _plan),

@@ -45,6 +45,8 @@ def run_screen(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
     collector, seen = first_look(
         lambda: Collector(dirs, sources, log_dirs=log_dirs, refresh=refresh, reconcile=config.reconcile)
     )
+    if options.activity or config.activity:
+        collector.watch_activity(60 * config.idle_minutes or None)
     with shown(seen) as take_over:
         from mpstui.cli.backend import NodeLoad
         from mpstui.cli.settings import NodeDaemons, NodePlans

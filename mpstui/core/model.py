@@ -100,6 +100,26 @@ class Context:
 
 
 @dataclass(frozen=True, slots=True)
+class Activity:
+    """How often a process launches kernels, counted from outside (facts 41, 49). Launches are not SM time: NVML has no
+    SM activity of single MPS clients (fact 40)."""
+
+    launches_per_second: float | None = None
+    """In the last window; None where it is not counted."""
+    rates: tuple[float, ...] = ()
+    """Of the last windows, oldest first."""
+    idle_since: float | None = None
+    """The end of the last window in which it launched, or the begin of the first one; None while it launches, and where
+    it is not counted."""
+    seen_launching: bool = False
+    """Whether it has launched since it was watched first."""
+    watched: float | None = None
+    """The part of the time since ``idle_since`` that was looked at, up to 1."""
+    why: str = ""
+    """Why it is not counted."""
+
+
+@dataclass(frozen=True, slots=True)
 class Client:
     """One client process of a server."""
 
@@ -146,6 +166,8 @@ class Client:
     listed: bool | None = None
     """Whether NVML lists it among the clients of MPS, as it also does once its contexts are lost; None where
     NVML does not say."""
+    activity: Activity | None = None
+    """None where launches are not watched."""
 
     @property
     def pid(self) -> int:
@@ -663,6 +685,8 @@ class Snapshot:
     outside: tuple[OutsideClient, ...] = ()
     looked: bool = True
     """Whether it has been looked for daemons yet; where not, no daemons means nothing."""
+    watches_activity: bool = False
+    """Whether launches are counted, window after window."""
 
     def daemon(self, pipe_dir: Path) -> Daemon | None:
         return next((d for d in self.daemons if d.pipe_dir == pipe_dir), None)

@@ -63,6 +63,7 @@ CHECKS: Final[tuple[Callable[[Facts], Iterator[Finding]], ...]] = (
     sharing.cgroup_memory,
     sharing.parts_of_devices,
     setup.stray_processes,
+    setup.activity,
 )
 _RANK: Final[Mapping[Verdict, int]] = {"ok": 0, "unknown": 1, "warning": 2, "error": 3}
 _LOGS: Final = ("control.log", "server.log")
@@ -122,7 +123,17 @@ def gather(snapshot: Snapshot, places: Sequence[Place], binary: Sequence[str]) -
         cgroup_memory={client.pid: found for client in clients if (found := read_cgroup_memory(client.pid))},
         strays=tuple(_strays()),
         shm=_shm(),
+        counting=_counting(snapshot),
     )
+
+
+def _counting(snapshot: Snapshot) -> tuple[str, str | None]:
+    """How launches are counted, and why not."""
+    if snapshot.source == "simulated":
+        return "counters of the simulated node, SIMULATED", None
+    from mpstui.observe.launches import trouble
+
+    return trouble()
 
 
 def _binary(command: Sequence[str]) -> BinaryFacts:

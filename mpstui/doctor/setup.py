@@ -226,6 +226,21 @@ def compute_mode(facts: Facts) -> Iterator[Finding]:
             yield Finding("compute_mode", "ok", subject, "its compute mode is Exclusive_Process")
 
 
+def activity(facts: Facts) -> Iterator[Finding]:
+    """Whether the launches of single clients can be counted: nothing else tells who uses a GPU (facts 40, 41)."""
+    if facts.counting is None:
+        return
+    how, why = facts.counting
+    if why is None:
+        yield Finding("activity", "ok", "launches", f"those of single clients can be counted, by {how}")
+    elif how:
+        text = f"those of few clients can be counted, by {how}; for more, BPF has to be permitted: {why}"
+        yield Finding("activity", "ok", "launches", text)
+    else:
+        text = f"those of single clients cannot be counted: {why}"
+        yield Finding("activity", "unknown", "launches", text, "On a kernel from 4.17 on, run mpstui as root.")
+
+
 def persistence(facts: Facts) -> Iterator[Finding]:
     """Without it the driver unloads when the last process ends, and the next start takes seconds."""
     for device in facts.snapshot.devices:

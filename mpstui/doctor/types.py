@@ -127,3 +127,5 @@ class Facts:
     """By client, where a cgroup limits its device memory."""
     strays: tuple[Stray, ...] = ()
     shm: ShmFacts = field(default_factory=lambda: ShmFacts(False))
+    counting: tuple[str, str | None] | None = None
+    """How launches are counted, and why not otherwise, or at all; None where nobody has looked."""

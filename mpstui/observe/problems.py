@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 from mpstui.control.answer import Outcome
 from mpstui.control.grammar import ELSEWHERE
 from mpstui.core import condition
+from mpstui.core.activity import FULLY_WATCHED
 from mpstui.core.blast import bridges
 from mpstui.core.faults import NOT_SAID, caveat_text
 from mpstui.core.model import (
@@ -33,7 +34,7 @@ from mpstui.core.model import (
     StartFailures,
     unspoken,
 )
-from mpstui.core.text import client_pids, path_text, printable
+from mpstui.core.text import client_pids, format_size, path_text, printable
 from mpstui.core.trust import is_lying
 from mpstui.observe.discovery import Place, how_to_start
 from mpstui.observe.merge import inherited_memory, own_percentage, own_priority
@@ -327,9 +328,10 @@ def find_problems(
     nvml_detail: str | None,
     outside: Sequence[OutsideClient] = (),
     of_daemon: Callable[[Daemon], Iterable[Problem]] | None = None,
+    more: Iterable[Problem] = (),
 ) -> tuple[Problem, ...]:
     """All problems, the worst first. ``of_daemon`` stands in for :func:`problems_of`, for whoever keeps its answers."""
-    found: list[Problem] = []
+    found: list[Problem] = [*more]
     for daemon in daemons:
         found += (of_daemon or problems_of)(daemon)
     found += _of_devices(devices)
@@ -340,6 +342,21 @@ def find_problems(
         found.append(Problem("warning", "nvml", "NVML", nvml_detail[0].upper() + nvml_detail[1:], remedy))
     order = {"error": 0, "warning": 1, "info": 2}
     return tuple(sorted(found, key=lambda problem: order[problem.severity]))
+
+
+def idle_clients(daemons: Sequence[Daemon], after: float, now: float) -> Iterable[Problem]:
+    """Clients that hold memory and have launched no kernel for ``after`` seconds, as far as they were watched."""
+    for client in (client for daemon in daemons for client in daemon.clients()):
+        held, activity = sum(client.gpu_memory.values()), client.activity
+        if activity is None or activity.idle_since is None or not held or now - activity.idle_since < after:
+            continue
+        who = f"Client {client.pid}" + (f" ({client.user})" if client.user else "")
+        text = f"{who} holds {format_size(held)} and has launched no kernel since {_clock(activity.idle_since)}"
+        text += "." if activity.seen_launching else ", when it was first watched."
+        if activity.watched is not None and activity.watched < FULLY_WATCHED:
+            text += f" It was watched for {activity.watched:.0%} of that time; launches between are not seen."
+        remedy = "Ask its owner whether it is still needed."
+        yield Problem("info", "idle", f"client {client.pid}", text, remedy)
 
 
 def problems_of(daemon: Daemon) -> Iterable[Problem]:

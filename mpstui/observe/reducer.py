@@ -15,11 +15,13 @@ from mpstui.control.protocol import Capabilities
 from mpstui.core.condition import as_claimed
 from mpstui.core.model import (
     EMPTY,
+    Activity,
     Client,
     Context,
     Daemon,
     Device,
     Event,
+    OutsideClient,
     PartitionTable,
     Problem,
     ProcessKey,
@@ -46,6 +48,7 @@ from mpstui.observe.problems import (
     condition_of,
     ended_unseen,
     find_problems,
+    idle_clients,
     lost_clients,
     outside_clients,
     outside_pids,
@@ -185,6 +188,8 @@ class NodeState:
         self._shares: dict[tuple[object, ...], SmShare | None] = {}
         self._listed: frozenset[int] = frozenset()
         self._computing: frozenset[int] = frozenset()
+        self._activity: Mapping[ProcessKey, Activity] | None = None
+        self._idle_after: float | None = None
 
     def watch(self, pipe_dir: Path) -> Watched:
         """The entry of a pipe directory, made when it is first asked for."""
@@ -435,6 +440,21 @@ class NodeState:
         places = (watched.place for watched in self.watched.values())
         return {place.daemon.pid for place in places if place is not None and place.daemon is not None}
 
+    def countable(self) -> frozenset[ProcessKey]:
+        """Who may launch kernels and is proved to be a process of this PID namespace: the clients of all daemons, and
+        who computes past them."""
+        shown = self._last
+        if shown is None:
+            return frozenset()
+        clients = (client.key for daemon in shown.daemons for client in daemon.clients() if client.local)
+        return frozenset((*clients, *(process.key for process in shown.outside)))
+
+    def set_activity(self, activity: Mapping[ProcessKey, Activity], idle_after: float | None = None) -> None:
+        """How often each of them launches. ``idle_after``: seconds without a launch that are a problem."""
+        before = self._activity or {}
+        self._learn({key.pid for key in {*before, *activity} if before.get(key) != activity.get(key)})
+        self._activity, self._idle_after = activity, idle_after
+
     def fold_membership(self, pipe_dir: Path, reading: Membership, now: float) -> None:
         for event in fold_membership(self.watch(pipe_dir).state, reading, now):
             self._tell(pipe_dir, event, "derived", now)
@@ -473,13 +493,25 @@ class NodeState:
             nvml,
             _kept(last.daemons if last else (), daemons),
             _kept(last.devices if last else (), devices),
-            _kept(last.problems if last else (), find_problems(daemons, devices, nvml, outside, self._problems)),
+            _kept(last.problems if last else (), self._find_problems(daemons, devices, nvml, outside, time)),
             self._events.events,
             outside,
             self._looked,
+            self._activity is not None,
         )
         self._last = shown
         return shown
+
+    def _find_problems(
+        self,
+        daemons: Sequence[Daemon],
+        devices: Sequence[Device],
+        nvml: str | None,
+        outside: Sequence[OutsideClient],
+        time: float,
+    ) -> tuple[Problem, ...]:
+        idle = () if self._idle_after is None else idle_clients(daemons, self._idle_after, time)
+        return find_problems(daemons, devices, nvml, outside, self._problems, idle)
 
     def _problems(self, daemon: Daemon) -> tuple[Problem, ...]:
         return self.watched[daemon.pipe_dir].problems.get((daemon,), lambda: tuple(problems_of(daemon)))
@@ -675,9 +707,10 @@ class NodeState:
             )
             if place is not None and place.static_partitioning:
                 built = partitioned(built, facts.environment if facts else None, watched.partitions)
-            return _Made(of, made.client if made is not None and made.client == built else built)
-        if made.client.cpu_percent != cpu:
-            return _Made(made.of, replace(made.client, cpu_percent=cpu))
+            made = _Made(of, made.client if made is not None and made.client == built else built)
+        activity = self._activity.get(key) if self._activity is not None and ours else None
+        if made.client.cpu_percent != cpu or made.client.activity != activity:
+            return _Made(made.of, replace(made.client, cpu_percent=cpu, activity=activity))
         return made
 
     def _is_listed(self, pid: int) -> bool | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from mpstui.core.model import Device, ProcessKey, empty
 from mpstui.core.where import Where
@@ -82,6 +82,36 @@ class ProcessSource(Protocol):
     def facts(self, pids: Iterable[int]) -> dict[int, ProcessFacts]: ...
 
 
+class LaunchReading(NamedTuple):
+    """Launches so far, since each was counted first; a process that is not counted is missing."""
+
+    time: float
+    """Monotonic seconds."""
+    counts: Mapping[ProcessKey, int]
+
+
+class LaunchSource(Protocol):
+    """Counters of launches. The calls may block for some tenths of a second; nobody calls two at a time."""
+
+    @property
+    def how(self) -> str:
+        """In words, for a person; empty before the first :meth:`attach`."""
+
+    @property
+    def launch_seconds(self) -> float:
+        """What one launch costs its process while it is counted."""
+
+    def attach(self, keys: Collection[ProcessKey]) -> Mapping[ProcessKey, str]:
+        """Count these from now on, and nobody else; answers of whom that cannot be done, and why."""
+
+    def read(self) -> LaunchReading: ...
+
+    def detach(self) -> None:
+        """Costs nobody anything until the next :meth:`attach`."""
+
+    def close(self) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class NodeSources:
     """All that differs between a real and a simulated node."""
@@ -101,3 +131,5 @@ class NodeSources:
     """The processes that the kernel joins with the inode of a PID namespace and a number in it. May block."""
     xids: Callable[[], XidSource] | None = None
     """Opens what the driver says of faults; whoever does closes it."""
+    launches: Callable[[], LaunchSource] | None = None
+    """Opens counters of kernel launches; whoever does closes them."""

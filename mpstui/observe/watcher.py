@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import math
 import socket
 import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mpstui.control.answer import Answer, Outcome
 from mpstui.control.channel import ControlChannel
@@ -18,6 +19,7 @@ from mpstui.control.holder import HELD_AFTER
 from mpstui.control.mps import MpsControl
 from mpstui.control.protocol import LEGACY, ControlProtocol, protocol_of
 from mpstui.core.model import MEMORY_VARIABLE, EventKind, Snapshot
+from mpstui.core.text import error_text
 from mpstui.observe.discovery import Place, discover
 from mpstui.observe.logs import LogWatch
 from mpstui.observe.merge import Membership, fold_devices, fold_partitions
@@ -25,11 +27,15 @@ from mpstui.observe.nvml import GPM_SECONDS
 from mpstui.observe.poll import Asked, Need, Reconciler, Schedule, ask_for, ask_limits, ask_membership
 from mpstui.observe.problems import clients_left, is_silent
 from mpstui.observe.reducer import NodeState
-from mpstui.observe.sources import NodeSources, NvmlSample
+from mpstui.observe.sources import LaunchSource, NodeSources, NvmlSample
 from mpstui.observe.state import DaemonState
 from mpstui.observe.trusted import REMEDY, owners_of
 from mpstui.observe.wakeups import Exits, Wakeups, Watcher, Worker, open_watcher
 from mpstui.observe.xid import Xid, XidWatch
+
+if TYPE_CHECKING:
+    from mpstui.core.activity import ActivityLook
+    from mpstui.observe.activity import ActivityWatch
 
 # Keeps one daemon's part of the state up to date: follows its logs, asks it when the schedule says so.
 
@@ -466,6 +472,9 @@ class Collector:
         self._monotonic = monotonic
         self._sleep = sleep
         self._patience = patience
+        self._watches_activity = False
+        self._idle_after: float | None = None
+        self._activity: ActivityWatch | None = None
         self._node = NodeState(socket.gethostname(), "simulated" if sources.simulated else "real")
         self._watchers: dict[Path, DaemonWatcher] = {}
         self._controls: dict[Path, MpsControl] = {}
@@ -552,6 +561,8 @@ class Collector:
             if self._sources.xids is not None:
                 self._xids = XidWatch(self._sources.xids, self._hear(asyncio.get_running_loop()))
                 self._xids.start()
+            if self._watches_activity:
+                self._job("activity", self._watch_activity)
 
     async def stop(self) -> None:
         """Ends everything, a command under way included; does not wait for a hung driver."""
@@ -567,6 +578,9 @@ class Collector:
         if self._xids is not None:
             self._xids.close()
             self._xids = None
+        if self._activity is not None:
+            self._activity.close()
+            self._activity = None
         self._gpu.close(self._sources.nvml.close)
         self._files.close()
 
@@ -583,6 +597,60 @@ class Collector:
                 loop.call_soon_threadsafe(take, xids)
 
         return told
+
+    def watch_activity(self, idle_after: float | None = None) -> None:
+        """Count everybody's launches from now on, or once it is started. ``idle_after``: seconds without a launch that
+        are a problem; None: they are none."""
+        self._watches_activity, self._idle_after = True, idle_after
+        if self._loop_task is not None:
+            self._job("activity", self._watch_activity)
+
+    async def activity(self, seconds: float, /) -> ActivityLook:
+        """Counts the launches of everybody in the latest snapshot for so long (fact 41)."""
+        from mpstui.core.activity import activity_look
+
+        shown, window = self._snapshot, await self._counter().look(seconds)
+        shown = self._snapshot or shown or Snapshot(self._clock())
+        return activity_look(shown, window.seconds, window.how, window.launches, window.refused)
+
+    def _counter(self) -> ActivityWatch:
+        if self._activity is None:
+            from mpstui.observe.activity import ActivityWatch
+
+            self._activity = ActivityWatch(
+                self._open_launches,
+                self._node.countable,
+                clock=self._clock,
+                monotonic=self._monotonic,
+                sleep=self._sleep,
+            )
+        return self._activity
+
+    def _open_launches(self) -> LaunchSource:
+        if self._sources.launches is None:
+            raise OSError(errno.ENOTSUP, "launches are not counted on this node")
+        return self._sources.launches()
+
+    async def _watch_activity(self) -> None:
+        """Until the end, whatever goes wrong with the kernel meanwhile."""
+        from mpstui.observe.activity import LONGEST, ActivityLog, Window
+
+        log = ActivityLog()
+
+        def told(window: Window) -> None:
+            self._node.set_activity(log.add(window), self._idle_after)
+            self._dirty = True
+            self._wakeups.stir()
+
+        while not self._node.countable():  # nobody is known yet
+            await self._sleep(self._refresh)
+        while True:
+            try:
+                await self._counter().watch(told)
+            except OSError as error:
+                why = dict.fromkeys(self._node.countable(), error_text(error))
+                told(Window(self._clock(), 0.0, {}, why))
+                await self._sleep(LONGEST)
 
     async def prime(self) -> Snapshot:
         """A first look at places, logs and /proc, in whatever event loop; no daemon is asked. NVML, which takes longest

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from mpstui.sim.node import SimError, SimNode
     from mpstui.sim.serving import serve
     from mpstui.sim.simd.config import MARKER, Gpu
-    from mpstui.sim.sources import SimNvml, SimProcesses, SimXids
+    from mpstui.sim.sources import SimLaunches, SimNvml, SimProcesses, SimXids
 
 __all__ = [
     "MARKER",
@@ -21,6 +21,7 @@ __all__ = [
     "Gpu",
     "SimClient",
     "SimError",
+    "SimLaunches",
     "SimNode",
     "SimNvml",
     "SimProcesses",
@@ -37,6 +38,7 @@ _LATE = {
     "Gpu": "simd.config",
     "SimClient": "client",
     "SimError": "node",
+    "SimLaunches": "sources",
     "SimNode": "node",
     "SimNvml": "sources",
     "SimProcesses": "sources",

@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from operator import is_
 from pathlib import Path
 from typing import Any, Final
 
-from mpstui.core.model import Device
+from mpstui.core.model import Device, ProcessKey
 from mpstui.core.text import error_text, path_text, printable
 from mpstui.core.where import Cgroup, PodName, Where, find_where
-from mpstui.observe.sources import NvmlSample, ProcessFacts, ProcessSource
+from mpstui.observe.sources import LaunchReading, NvmlSample, ProcessFacts, ProcessSource
 from mpstui.observe.xid import Xid, parse_line
 from mpstui.sim.marker import is_simulated, owners
 from mpstui.sim.simd.config import (
@@ -283,6 +283,51 @@ class SimXids:
             except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError):
                 continue
         return found
+
+
+class SimLaunches:
+    """Launches of the clients of a simulated node: a steady number a second for each that is busy."""
+
+    how = "counters of the simulated node, SIMULATED"
+    launch_seconds = 0.0
+
+    def __init__(self, pipe_dirs: Path | Sequence[Path], clock: Callable[[], float] = time.monotonic) -> None:
+        self._state = _States(pipe_dirs)
+        self._clock = clock
+        self._counts: dict[ProcessKey, float] = {}
+        self._read_at = clock()
+
+    def attach(self, keys: Collection[ProcessKey]) -> dict[ProcessKey, str]:
+        """See ``mpstui.observe.launches.LaunchSource``."""
+        self._count()
+        known = self._known()
+        self._counts = {key: self._counts.get(key, 0.0) for key in keys if key in known}
+        return {key: "it is no process of the simulated node" for key in keys if key not in known}
+
+    def read(self) -> LaunchReading:
+        """See LaunchSource."""
+        self._count()
+        return LaunchReading(self._read_at, {key: int(count) for key, count in self._counts.items()})
+
+    def detach(self) -> None:
+        """Nothing is attached."""
+
+    close = detach
+
+    def _known(self) -> dict[ProcessKey, _Process]:
+        outside = (found for directory in self._state.dirs for found in _outside(directory, ()))
+        return {ProcessKey(c.pid, c.start_ticks): c for c in (*self._state.read().clients.values(), *outside)}
+
+    def _count(self) -> None:
+        before, self._read_at = self._read_at, self._clock()
+        for key, process in self._known().items():
+            if key in self._counts and process.busy:
+                self._counts[key] += (self._read_at - before) * _launch_rate(process)
+
+
+def _launch_rate(process: _Process) -> float:
+    """A second, steady for each client: a training has some thousands (fact 41)."""
+    return 900.0 + process.pid * 7919 % 9000
 
 
 def _outside(pipe_dir: Path, gpus: Sequence[Gpu]) -> list[_Process]:

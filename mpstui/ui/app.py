@@ -20,6 +20,7 @@ from textual.message import Message
 from textual.screen import Screen
 from textual.theme import Theme
 
+from mpstui.core.activity import ActivityLook
 from mpstui.core.model import ProcessKey, Server, Snapshot
 from mpstui.operations.operation import Operation
 from mpstui.ui.contract import Collector, Memory, Runner
@@ -281,6 +282,9 @@ class MpsTuiApp(WritingApp[int]):
 
     def look_at(self, pipe_dir: Path | None) -> None:
         self.collector.look_at(pipe_dir)
+
+    async def activity(self, seconds: float) -> ActivityLook:
+        return await self.collector.activity(seconds)
 
     def refresh_now(self, pipe_dir: Path | None) -> None:
         self.collector.request_refresh(pipe_dir)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from mpstui.core.activity import ActivityLook
 from mpstui.core.model import ProcessKey, Server, Snapshot
 from mpstui.operations.operation import Operation
 from mpstui.operations.types import Preview, Progress, Request, Result
@@ -29,6 +30,9 @@ class Collector(Protocol):
 
     def look_at(self, pipe_dir: Path | None, /) -> None:
         """Whose clients are shown: what nobody sees is read more rarely. None: any may be."""
+
+    async def activity(self, seconds: float, /) -> ActivityLook:
+        """Count the kernel launches of everybody for so long."""
 
 
 class Runner(Protocol):
@@ -90,6 +94,9 @@ class Host(Protocol):
 
     def open_request(self, action: Operation, request: Request) -> None:
         """The dialog of an operation that begins with this request."""
+
+    async def activity(self, seconds: float) -> ActivityLook:
+        """Count the kernel launches of everybody for so long."""
 
     def open_trouble(self, name: str, pipe_dir: Path | None, identity: object) -> None:
         """One of the screens of ``mpstui.ui.trouble.opening``."""

@@ -24,6 +24,7 @@ from mpstui.ui.partitions.screen import PartitionsScreen, PartsPanel
 from mpstui.ui.plan.bars import SharesPanel
 from mpstui.ui.plan.fields import PlanFields
 from mpstui.ui.plan.screen import PlanScreen
+from mpstui.ui.trouble.activity import ActivityScreen
 from mpstui.ui.trouble.base import TroubleScreen
 from mpstui.ui.trouble.blast import BlastScreen
 from mpstui.ui.trouble.eventlist import EventList, KindsPanel
@@ -49,6 +50,7 @@ def places() -> Places:
         "load: clients": _keys(LoadScreen, BarsPanel),
         "events": _keys(EventsScreen, EventList),
         "events: kinds": _keys(EventsScreen, KindsPanel),
+        "activity": _keys(ActivityScreen, Panel),
         "blast radius": _keys(BlastScreen, Panel),
         "fault": _keys(FaultScreen, Panel),
         "suspects": _keys(SuspectsScreen, Panel),

@@ -43,7 +43,7 @@ def test_all_that_it_can_say(file):
         ('[keys]\nquit = ""', "“quit” must name one key"),
         ('[keys]\nquit = ["q"]', "“quit” must name one key"),
         ('[keys]\na = "x"\nb = "x"', "“b”: the key “x” is given twice"),
-        ("colour = 1", "“colour” is not known; known: keys, read_only, reconcile, refresh, theme"),
+        ("colour = 1", "“colour” is not known; known: activity, idle_minutes, keys, read_only, reconcile, refresh,"),
     ],
 )
 def test_a_wrong_value_keeps_the_default(file, text, said):

@@ -99,6 +99,10 @@ def test_a_node_in_order_gives_no_cause_for_complaint():
 
 
 SETUP = [
+    (setup.activity, {"counting": ("one BPF program", None)}, ["ok"]),
+    (setup.activity, {"counting": ("a counter for each thread", "not permitted")}, ["ok"]),
+    (setup.activity, {"counting": ("", "it needs root")}, ["unknown"]),
+    (setup.activity, {"counting": None}, []),
     (setup.driver, {"nvml": "no device readings: the driver is not loaded"}, ["error"]),
     (setup.binary, {"binary": BinaryFacts(None)}, ["error"]),
     (setup.binary, {"binary": BinaryFacts("/bin/x", None, "it hung")}, ["unknown"]),

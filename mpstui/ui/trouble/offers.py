@@ -33,6 +33,7 @@ class WithTrouble(InkScreen):
             id="users",
         ),
         Binding("exclamation_mark", "trouble('fault')", "Fault: what to do", show=False, id="fault"),
+        Binding("a", "trouble('activity')", "Activity: who launches kernels", show=False, id="activity"),
         Binding("B", "trouble('suspects')", "Suspects: who was there at each fault", show=False, id="suspects"),
     ]
 

@@ -18,8 +18,8 @@ def open_screen(
     pipe_dir: Path | None,
     identity: object,
 ) -> TroubleScreen:
-    """``name`` is ``events``, ``blast``, ``fault``, ``suspects``, ``users`` or ``problems``; ``identity`` is where its
-    cursor begins: an event's key for the events, a client's for the radius.
+    """``name`` is ``events``, ``blast``, ``fault``, ``suspects``, ``activity``, ``users`` or ``problems``;
+    ``identity`` is where its cursor begins: an event's key for the events, a client's for the radius.
     """
     if name == "events":
         from mpstui.ui.trouble.events import EventsScreen
@@ -37,6 +37,10 @@ def open_screen(
         from mpstui.ui.trouble.suspects import SuspectsScreen
 
         return SuspectsScreen(runner, backend, snapshot, pipe_dir)
+    if name == "activity":
+        from mpstui.ui.trouble.activity import ActivityScreen
+
+        return ActivityScreen(runner, snapshot, pipe_dir)
     if name == "users":
         from mpstui.ui.trouble.users import UsersScreen
 

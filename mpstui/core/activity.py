@@ -1,0 +1,112 @@
+"""Who launches how many kernels: the processes of a node, after a look at all of them at once; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from mpstui.core.model import ProcessKey, Snapshot, Source
+from mpstui.core.text import UNKNOWN
+
+CAVEAT = "Launches are not SM time: one long kernel keeps a GPU as busy as a thousand short ones."
+ELSEWHERE = "it is in another PID namespace, and which process it is here is not proved"
+FULLY_WATCHED = 0.95
+"""The part of a time that was watched from which on nothing more is said of it."""
+_BARS = "▁▂▃▄▅▆▇█"
+
+
+class Launcher(NamedTuple):
+    """A process, and how many kernels it launched while it was looked at."""
+
+    key: ProcessKey
+    pipe_dir: Path | None
+    """Of its daemon; None for one that computes past MPS."""
+    server_pid: int | None
+    uid: int | None
+    user: str | None
+    command: str | None
+    container: str | None
+    gpu_memory: int | None
+    launches: int | None
+    """None where it was not counted."""
+    per_second: float | None
+    share: float | None
+    """Percent of all launches that were counted."""
+    why: str
+    """Why it was not counted."""
+
+    @property
+    def pid(self) -> int:
+        return self.key.pid
+
+
+class ActivityLook(NamedTuple):
+    """One look; who launched most comes first, who was not counted last."""
+
+    time: float
+    source: Source
+    seconds: float
+    """How long was counted."""
+    how: str
+    """In words; empty where nobody could be counted."""
+    launchers: tuple[Launcher, ...]
+    daemons: int
+    """That run."""
+
+    @property
+    def counted(self) -> list[Launcher]:
+        """Who could be counted."""
+        return [each for each in self.launchers if each.launches is not None]
+
+    @property
+    def sentence(self) -> str:
+        """What it comes to."""
+        counted = self.counted
+        if not self.launchers:
+            return "There is no client, and nobody computes without MPS."
+        if not counted:
+            return f"Nobody could be counted: {self.launchers[0].why}."
+        busy = [each for each in counted if each.launches]
+        missing = len(self.launchers) - len(counted)
+        text = f"{len(busy)} of {len(counted)} launched kernels in {self.seconds:.1f} s"
+        return f"{text}; {missing} could not be counted." if missing else f"{text}."
+
+
+def activity_look(
+    snapshot: Snapshot, seconds: float, how: str, launches: Mapping[ProcessKey, int], refused: Mapping[ProcessKey, str]
+) -> ActivityLook:
+    """``launches`` of the snapshot's processes within ``seconds``; ``refused``: of whom they are not known, and why."""
+    total = sum(launches.values())
+    found: list[Launcher] = []
+
+    def add(key: ProcessKey, local: bool, *rest: object) -> None:
+        count = launches.get(key) if local else None
+        why = "" if count is not None else refused.get(key, "it came or went meanwhile") if local else ELSEWHERE
+        rate = round(count / seconds, 1) if count is not None and seconds > 0 else None
+        share = round(100 * count / total, 1) if count is not None and total else None
+        found.append(Launcher(key, *rest, count, rate, share, why))  # type: ignore[call-arg, arg-type]
+
+    for daemon in snapshot.daemons:
+        for c in daemon.clients():
+            memory = sum(c.gpu_memory.values()) if c.gpu_memory else None
+            add(c.key, c.local, daemon.pipe_dir, c.server_pid, c.uid, c.user, c.command, c.container, memory)
+    for o in snapshot.outside:
+        add(o.key, True, None, None, o.uid, o.user, o.command, None, o.gpu_memory)
+    found.sort(key=lambda each: (each.launches is None, -(each.launches or 0), each.pid))
+    running = sum(daemon.health not in {"absent", "stale"} for daemon in snapshot.daemons)
+    return ActivityLook(snapshot.time, snapshot.source, seconds, how, tuple(found), running)
+
+
+def rate_text(rate: float | None) -> str:
+    """``12,830``; below 10 with one decimal, so that one launch in some seconds is not 0."""
+    if rate is None:
+        return UNKNOWN
+    return f"{rate:,.0f}" if rate >= 10 or rate == 0 else f"{rate:.1f}"
+
+
+def sparkline(rates: tuple[float, ...], width: int) -> str:
+    """The last of them as bars, the highest one full; what is above 0 is never an empty bar."""
+    shown = rates[-width:] if width > 0 else ()
+    top = max(shown, default=0.0)
+    return "".join(_BARS[min(7, int(7 * rate / top + 0.999))] if rate else _BARS[0] for rate in shown) if top else ""

@@ -1,0 +1,146 @@
+"""Who launches kernels: one look at all clients of the node at once, and another one at a key."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from pathlib import Path
+from typing import ClassVar, Final
+
+from textual.binding import Binding, BindingType
+
+from mpstui.core.activity import CAVEAT, ActivityLook, Launcher, rate_text
+from mpstui.core.cells import meter
+from mpstui.core.model import Snapshot
+from mpstui.core.text import UNKNOWN, format_size, path_text
+from mpstui.ui.bars import KeyHint, unless
+from mpstui.ui.box import Para
+from mpstui.ui.contract import Runner
+from mpstui.ui.painted import Line, fit
+from mpstui.ui.panel import Panel
+from mpstui.ui.trouble.base import TroubleScreen, owner
+
+SECONDS: Final = 2.0
+_BAR: Final = 8
+
+
+class LaunchersPanel(Panel[Launcher]):
+    """Who launched most comes first."""
+
+    KIND: ClassVar[str] = "client"
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.note: Line = ()
+
+    def key(self, row: Launcher) -> Hashable:
+        return row.key
+
+    def title(self) -> Line:
+        return (("Launches", "title"), (f" {len(self.rows)}" if self.rows else "", "dim"), *self.note)
+
+    def empty(self) -> str:
+        return "" if self.note else "there is no client"
+
+    def head(self, width: int) -> Line | None:
+        return (("   PID      USER       LAUNCH/s  OF ALL        COMMAND", "head"),)
+
+    def row_lines(self, row: Launcher, width: int) -> list[Line]:
+        share = UNKNOWN if row.share is None else f"{row.share:.0f} %"
+        mark = "" if row.pipe_dir is not None else "▲ past MPS  "
+        return [
+            (
+                ("   ", "text"),
+                (fit(str(row.pid), 9), "bold"),
+                (fit(owner(row.user, row.uid), 10) + " ", "user"),
+                (f"{rate_text(row.per_second):>8}  ", "text" if row.launches else "dim"),
+                (f"{share:>5} ", "text" if row.launches else "dim"),
+                *meter(row.share, _BAR - 1),
+                (" ", "text"),
+                (mark, "bad"),
+                (row.command or UNKNOWN, "text" if row.command else "dim"),
+            )
+        ]
+
+
+class ActivityScreen(TroubleScreen):
+    """Counts for two seconds when it is opened; nothing is counted after that."""
+
+    NAME = "Activity"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("a,r", "again", "Look again", show=False, id="activity.again"),
+    ]
+
+    def __init__(self, runner: Runner, snapshot: Snapshot | None, pipe_dir: Path | None) -> None:
+        super().__init__(runner, snapshot, pipe_dir)
+        self._look: ActivityLook | None = None
+        self._counting = False
+
+    def make_list(self) -> Panel[Launcher]:
+        return LaunchersPanel(id="list")
+
+    @property
+    def launchers(self) -> LaunchersPanel:
+        if not isinstance(self.list, LaunchersPanel):
+            raise TypeError(self.list)
+        return self.list
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        self.action_again()
+
+    def action_again(self) -> None:
+        """Count once more; what was counted before stays in sight until then."""
+        if self._counting:
+            return
+        self._counting = True
+        self.launchers.note = ((f"  counting for {SECONDS:g} s …", "warn"),)
+        self.run_worker(self._count(), exit_on_error=False)
+        self.show()
+
+    async def _count(self) -> None:
+        try:
+            self._look = await self.host.activity(SECONDS)
+        finally:
+            self._counting = False
+            self.launchers.note = ()
+            if self.is_attached:
+                self.show()
+
+    def fill(self, snapshot: Snapshot) -> None:
+        self.launchers.set_rows(self._look.launchers if self._look else (), context=(self._look, self._counting))
+
+    def describe(self, snapshot: Snapshot) -> tuple[str, list[Para]]:
+        look, said = self._look, []
+        if look is not None:
+            simulated = "SIMULATED: " if look.source == "simulated" else ""
+            said.append(Para(simulated + look.sentence, "bold"))
+        said += [Para(CAVEAT, "dim", "·"), Para("A graph counts as one launch, whatever it holds.", "dim", "·")]
+        if look is not None and look.how:
+            said.append(Para(f"Counted from outside, by {look.how}; nothing is attached now.", "dim", "·"))
+        row = self.launchers.cursor_row
+        if row is not None and look is not None:
+            said += [Para(), *_about(row)]
+        return "What it says", said
+
+    def own_hints(self) -> list[KeyHint]:
+        why = unless(not self._counting, "it is counting; the result comes in a moment")
+        return [KeyHint(self.k("activity.again", "a"), "Look again", "again", 8, why)]
+
+
+def _about(row: Launcher) -> list[Para]:
+    """The process under the cursor."""
+    said = [Para(f"{row.pid}: {owner(row.user, row.uid)}", "accent", "▸")]
+    if row.launches is None:
+        said.append(Para(f"not counted: {row.why}", "warn", "▲"))
+    else:
+        of_all = "" if row.share is None else f", {row.share:.1f} % of all that were counted"
+        said.append(Para(f"{row.launches:,} launches{of_all}", "text", "·"))
+    if row.gpu_memory is not None:
+        said.append(Para(f"holds {format_size(row.gpu_memory)}", "text", "·"))
+    if row.pipe_dir is None:
+        said.append(Para("computes without MPS", "bad", "▲"))
+    else:
+        said.append(Para(f"client of {path_text(row.pipe_dir)}", "dim", "·"))
+    if row.container:
+        said.append(Para(f"in {row.container}", "dim", "·"))
+    return [*said, Para(row.command or UNKNOWN, "text", "·")]

@@ -1,0 +1,74 @@
+"""The screen that says who launches kernels: one look when it opens, one at each key, and the reasons where not."""
+
+from __future__ import annotations
+
+import asyncio
+
+from mpstui.core.activity import ActivityLook, Launcher, activity_look
+from mpstui.core.model import ProcessKey
+from mpstui.ui.trouble.activity import SECONDS, ActivityScreen
+from tests.ui.screen import text_of
+
+from .nodes import A, B, C, member, node, said, trouble_app
+
+
+class Counting:
+    """The collector of the app, with looks that end when the test says so."""
+
+    def __init__(self, collector: object) -> None:
+        self.looks: list[float] = []
+        self.over = asyncio.Event()
+        self.per_second = 100
+        self.collector = collector
+
+    async def __call__(self, seconds: float) -> ActivityLook:
+        self.looks.append(seconds)
+        await self.over.wait()
+        self.over.clear()
+        snapshot = self.collector.snapshot
+        counts = {A: int(self.per_second * seconds), B: 0}
+        return activity_look(snapshot, seconds, "a counter of the test", counts, {C: "it has no libcuda.so mapped"})
+
+
+async def test_it_looks_once_and_again_at_the_key() -> None:
+    app = trouble_app(node((member(A, 0), member(B, 0), member(C, 1))))
+    async with app.run_test(size=(120, 40)) as pilot:
+        app.collector.activity = counting = Counting(app.collector)
+        await pilot.press("a")
+        assert isinstance(app.screen, ActivityScreen)
+        assert counting.looks == [SECONDS]
+        assert "counting for 2 s" in text_of(app)
+        await pilot.press("a")
+        assert counting.looks == [SECONDS], "it is counting already"
+        counting.over.set()
+        await pilot.pause()
+        text = text_of(app)
+        assert "counting for" not in text
+        assert [launcher.pid for launcher in app.screen.launchers.rows] == [A.pid, B.pid, C.pid]
+        assert "1 of 2 launched kernels in 2.0 s; 1 could not be counted." in said(app)
+        assert "Launches are not SM time" in said(app)
+        await pilot.press("j", "j")
+        assert "not counted: it has no libcuda.so mapped" in said(app)
+        counting.per_second = 7
+        await pilot.press("r")
+        counting.over.set()
+        await pilot.pause()
+        await pilot.press("g")
+        assert "14 launches, 100.0 % of all that were counted" in said(app)
+        await pilot.press("escape")
+        assert not isinstance(app.screen, ActivityScreen)
+
+
+async def test_what_a_stranger_is_called_is_text() -> None:
+    app = trouble_app(node((member(A, 0),)))
+    async with app.run_test(size=(80, 24)) as pilot:
+        evil = Launcher(ProcessKey(5), None, None, 1, None, "[red]\\x1b[2J", None, None, 5, 2.5, 100.0, "")
+
+        async def look(seconds: float) -> ActivityLook:
+            return ActivityLook(1.0, "real", seconds, "x", (evil,), 1)
+
+        app.collector.activity = look
+        await pilot.press("a")
+        await pilot.pause()
+        assert "[red]" in text_of(app)
+        assert "computes without MPS" in said(app)
