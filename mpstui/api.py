@@ -344,7 +344,8 @@ class AsyncNode:
             from mpstui.operations.audit import AuditLog, default_path
             from mpstui.operations.runner import Runner
 
-            read_only = load_config()[0].read_only if self._read_only is None else self._read_only
+            config = load_config()[0]
+            read_only = config.read_only if self._read_only is None else self._read_only or config.policy.read_only
             self._runner = Runner(self._reader(), AuditLog(default_path()), read_only=read_only)
         return self._runner
 

@@ -1,4 +1,5 @@
-"""The user's configuration: config.toml and theme files, checked, with a message for whatever is wrong in them."""
+"""The configuration: root's config.toml for the machine, the user's above it, and theme files; checked, with a message
+for whatever is wrong in them."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
@@ -24,6 +25,8 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+SYSTEM: Final = Path("/etc/mpstui/config.toml")
+"""Root's, for every user of the machine. No variable names another one: it may hold a policy."""
 FILE_LIMIT: Final = 64 * 1024
 """Bytes of a configuration or theme file that are read at most; a larger one is refused."""
 RECONCILE: Final = 60.0
@@ -74,6 +77,19 @@ class ThemeSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class Policy:
+    """What root has laid down for everybody else: no option, variable or file of a user's takes it back. It is about
+    this program; what the system permits is the system's to say."""
+
+    read_only: bool = False
+    """Nobody but root changes anything."""
+    see_commands: tuple[str, ...] | None = None
+    """Users and ``@groups`` that see other users' command lines, beside root; None: everybody."""
+    idle_minutes: float | None = None
+    """A user may set fewer, and neither more nor never; None: as the user likes."""
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
     """What config.toml can say."""
 
@@ -89,6 +105,10 @@ class Config:
     """Whether the clients' kernel launches are counted while the screen is open."""
     idle_minutes: float = 0.0
     """Minutes without a launch after which a client is a problem, where launches are counted; 0: never."""
+    policy: Policy = Policy()
+    """As it binds the user who runs this: root is bound by nothing."""
+    origins: Mapping[str, str] = field(default_factory=lambda: _NOTHING, compare=False)
+    """Name of a value to the file that it is from; what is not here is the default."""
 
 
 class _BadFileError(Exception):
@@ -153,25 +173,60 @@ def shipped_themes_dir() -> Path:
     return installed if installed.is_dir() else package.parent / "themes"
 
 
-def load_config(path: Path | None = None) -> tuple[Config, list[str]]:
-    """The configuration from ``path`` (``config_dir()/config.toml``) and a message for each thing wrong in it.
+def load_config(path: Path | None = None, system: Path | None = None) -> tuple[Config, list[str]]:
+    """The configuration, and a message for each thing wrong in it: root's file ``SYSTEM``, and above it the user's,
+    ``config_dir()/config.toml``. ``path``: this file alone, or above ``system``.
 
-    A key that is wrong keeps its default. Only ``read_only`` is different: where it, or the whole file, cannot be
-    understood, the program is read-only, because that may have been the wish.
+    A key that is wrong keeps its value from below. Only ``read_only`` is different: where it, or a whole file, cannot
+    be understood, the program is read-only, because that may have been the wish.
     """
-    path = config_dir() / "config.toml" if path is None else path
+    if path is None:
+        path, system = config_dir() / "config.toml", SYSTEM if system is None else system
+    below, messages = Config(), list[str]()
+    if system is not None:
+        below, messages = _load(system, Config(), system=True)
+    config, more = _load(path, below, system=False)
+    if config.policy.read_only:
+        config = replace(config, read_only=True, origins={**config.origins, "read_only": path_text(system or path)})
+    if (most := config.policy.idle_minutes) is not None and not 0 < config.idle_minutes <= most:
+        origins = {**config.origins, "idle_minutes": path_text(system or path)}
+        config = replace(config, idle_minutes=most, origins=origins)
+    return config, messages + more
+
+
+def may_see_commands(policy: Policy) -> bool:
+    """Whether the user who runs this may see the command lines of other users' processes."""
+    if policy.see_commands is None or os.geteuid() == 0:
+        return True
+    import grp
+    import pwd
+
+    with suppress(KeyError):
+        if pwd.getpwuid(os.geteuid()).pw_name in policy.see_commands:
+            return True
+    for number in {os.getegid(), *os.getgroups()}:
+        with suppress(KeyError):
+            if f"@{grp.getgrgid(number).gr_name}" in policy.see_commands:
+                return True
+    return False
+
+
+def _load(path: Path, below: Config, *, system: bool) -> tuple[Config, list[str]]:
+    """One file above what is known so far."""
     where = path_text(path)
     try:
-        data = _read_toml(path)
+        data = _read_toml(path, of_root=system)
     except FileNotFoundError:
-        return Config(), []
+        return below, []
     except _BadFileError as error:
-        return Config(read_only=True), [f"{where}: {error}; read-only until it is mended"]
-    config, messages = Config(), []
+        policy = Policy(True, ()) if system and os.geteuid() != 0 else below.policy
+        closed = replace(below, read_only=True, policy=policy, origins={**below.origins, "read_only": where})
+        return closed, [f"{where}: {error}; read-only until it is mended"]
+    config, messages = below, list[str]()
     checks: dict[str, Callable[[Any], tuple[Any, str | None]]] = {
         "refresh": lambda value: _seconds(value, 0.1, 3600, config.refresh),
-        "reconcile": _reconcile,
-        "theme": lambda value: (value, None) if _matches(_NAME, value) else (None, "is not the name of a theme"),
+        "reconcile": lambda value: _reconcile(value, config.reconcile),
+        "theme": lambda value: (value, None) if _matches(_NAME, value) else (below.theme, "is not the name of a theme"),
         "read_only": lambda value: (
             (value, None) if isinstance(value, bool) else (True, "must be true or false; taken as true")
         ),
@@ -179,18 +234,49 @@ def load_config(path: Path | None = None) -> tuple[Config, list[str]]:
             (value, None) if isinstance(value, bool) else (False, "must be true or false; taken as false")
         ),
         "idle_minutes": _minutes,
-        "keys": _keys,
+        "keys": lambda value: _keys(value, below.keys),
     }
+    if system:
+        checks["policy"] = _policy
     for key, value in data.items():
         check = checks.get(key)
         if check is None:
-            messages.append(f"{where}: {_quoted(key)} is not known; known: {', '.join(sorted(checks))}")
+            known = f"is not known; known: {', '.join(sorted(checks))}"
+            text = f"is root's: only {path_text(SYSTEM)} may have it" if key == "policy" else known
+            messages.append(f"{where}: {_quoted(key)} {text}")
             continue
         checked, problem = check(value)
-        config = replace(config, **{key: checked})
+        config = replace(config, **{key: checked}, origins={**config.origins, key: where})
         if problem is not None:
             messages.append(f"{where}: {key} {problem}")
     return config, messages
+
+
+_POLICY: Final = frozenset(each.name for each in fields(Policy))
+
+
+def _policy(value: object) -> tuple[Policy, str | None]:
+    """A policy that is not understood is the strictest one."""
+    if not isinstance(value, dict):
+        return _bound(Policy(True, ())), "must be a table, [policy]; everything is forbidden until it is"
+    wrong = [f"{_quoted(name)} is not known" for name in value if name not in _POLICY]
+    idle, problem = _minutes(value.get("idle_minutes", 1))
+    if problem is not None or idle == 0:
+        wrong.append("idle_minutes must be a number of minutes from 1 to 100000")
+    read_only, seen = value.get("read_only", False), value.get("see_commands")
+    if not isinstance(read_only, bool):
+        wrong.append("read_only must be true or false")
+    if seen is not None and not (isinstance(seen, list) and all(isinstance(name, str) and name for name in seen)):
+        wrong.append('see_commands must be a list of users and groups, as ["alice", "@admins"]')
+    if wrong:
+        return _bound(Policy(True, ())), f"{'; '.join(wrong[:5])}; everything is forbidden until that is mended"
+    seers = None if seen is None else tuple(seen)
+    return _bound(Policy(bool(read_only), seers, idle if "idle_minutes" in value else None)), None
+
+
+def _bound(policy: Policy) -> Policy:
+    """As it binds the user who runs this."""
+    return Policy() if os.geteuid() == 0 else policy
 
 
 def load_themes(user_dir: Path | None = None) -> tuple[list[ThemeSpec], list[str]]:
@@ -282,10 +368,10 @@ def _seconds(value: object, least: float, most: float, default: float) -> tuple[
     return float(value), None
 
 
-def _reconcile(value: object) -> tuple[float, str | None]:
+def _reconcile(value: object, default: float) -> tuple[float, str | None]:
     if value == 0 and not isinstance(value, bool):
         return 0.0, None
-    seconds, problem = _seconds(value, 5, 86400, RECONCILE)
+    seconds, problem = _seconds(value, 5, 86400, default)
     return seconds, problem and f"{problem}, or 0 for never"
 
 
@@ -295,9 +381,10 @@ def _minutes(value: object) -> tuple[float, str | None]:
     return float(value), None
 
 
-def _keys(value: object) -> tuple[Mapping[str, str], str | None]:
+def _keys(value: object, below: Mapping[str, str]) -> tuple[Mapping[str, str], str | None]:
+    """Above those of the file below: an id has one key, and a key one id."""
     if not isinstance(value, dict):
-        return _NOTHING, "must be a table, [keys]"
+        return below, "must be a table, [keys]"
     keys: dict[str, str] = {}
     wrong: list[str] = []
     for name, key in _flat(value):
@@ -307,7 +394,8 @@ def _keys(value: object) -> tuple[Mapping[str, str], str | None]:
             wrong.append(f"{_quoted(name)}: the key {_quoted(key)} is given twice")
         else:
             keys[name] = key
-    return MappingProxyType(keys), "; ".join(wrong[:5]) or None
+    kept = {name: key for name, key in below.items() if name not in keys and key not in keys.values()}
+    return MappingProxyType({**kept, **keys}), "; ".join(wrong[:5]) or None
 
 
 def _flat(table: Mapping[str, object]) -> Iterator[tuple[str, object]]:
@@ -319,13 +407,17 @@ def _flat(table: Mapping[str, object]) -> Iterator[tuple[str, object]]:
             yield name, value
 
 
-def _read_toml(path: Path) -> dict[str, Any]:
-    """The data of a TOML file. Raises ``_BadFileError`` in words, or ``FileNotFoundError``; never blocks on a FIFO."""
+def _read_toml(path: Path, *, of_root: bool = False) -> dict[str, Any]:
+    """The data of a TOML file. Raises ``_BadFileError`` in words, or ``FileNotFoundError``; never blocks on a FIFO.
+    ``of_root``: nobody else may have written it."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(descriptor, "rb") as file:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            found = os.fstat(descriptor)
+            if not stat.S_ISREG(found.st_mode):
                 raise _BadFileError("is not a file")
+            if of_root and (found.st_uid != 0 or found.st_mode & 0o022):
+                raise _BadFileError("must be root's, and nobody else may write it")
             raw = file.read(FILE_LIMIT + 1)
     except FileNotFoundError:
         raise

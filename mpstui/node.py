@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 from mpstui.core.text import error_text, path_text
 from mpstui.observe.cgroups import Cgroups
 from mpstui.observe.nvml import RealNvml
 from mpstui.observe.procfs import ProcProcesses, find_elsewhere
-from mpstui.observe.sources import LaunchSource, NodeSources
+from mpstui.observe.sources import LaunchSource, NodeSources, ProcessFacts, ProcessSource
 from mpstui.observe.xid import NodeXids
 from mpstui.sim import BrokenMarkerError, claim, is_simulated
 
@@ -50,12 +52,11 @@ def open_node(
             f"{path_text(simulated[0])} is a simulated node; it cannot be shown together with a real one"
         )
     binary = environment.get("MPSTUI_CONTROL_BINARY", CONTROL_BINARY)
-    processes = ProcProcesses(Cgroups().where)
     sources = NodeSources(
         False,
         (binary,),
         RealNvml(),
-        processes,
+        _processes(),
         is_simulated,
         claim=claim,
         elsewhere=find_elsewhere,
@@ -69,6 +70,38 @@ def _launches() -> LaunchSource:
     from mpstui.observe.launches import LaunchCounter  # only who counts pays for it
 
     return LaunchCounter()
+
+
+def _processes() -> ProcessSource:
+    """/proc, as far as root's policy lets this user see it."""
+    processes = ProcProcesses(Cgroups().where)
+    if os.geteuid() != 0:
+        from mpstui.config import load_config, may_see_commands
+
+        if not may_see_commands(load_config()[0].policy):
+            return OwnCommands(processes)
+    return processes
+
+
+class OwnCommands:
+    """A ProcessSource that tells the command lines of one's own processes, and of MPS' programs, alone."""
+
+    HIDDEN: Final = "(hidden by policy)"
+
+    def __init__(self, processes: ProcessSource) -> None:
+        self._processes = processes
+
+    def facts(self, pids: Iterable[int]) -> dict[int, ProcessFacts]:
+        found, own = self._processes.facts(pids), os.geteuid()
+        return {
+            pid: each if each.uid == own or not _is_private(each.command) else replace(each, command=self.HIDDEN)
+            for pid, each in found.items()
+        }
+
+
+def _is_private(command: str | None) -> bool:
+    """Whether it is another one than a program of MPS."""
+    return bool(command) and not os.path.basename(str(command).split()[0]).startswith("nvidia-cuda-")
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from mpstui.cli.parser import build_parser
 from mpstui.cli.past import logs_alone, wants_past
 from mpstui.cli.say import complain, complaints
 from mpstui.cli.verbs import chosen, names_one
-from mpstui.core.text import path_text, unprintable
+from mpstui.core.text import unprintable
 
 _DIRECTORIES = ("CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY", "MPSTUI_AUDIT_LOG", "MPSTUI_CONTROL_BINARY")
 """Variables that name a place as an option does."""
@@ -131,14 +131,8 @@ def _run(arguments: Sequence[str]) -> int:
     for name in _DIRECTORIES:
         if (problem := unprintable(os.environ.get(name, ""))) is not None:
             return complain(f"{name}: {problem}", 2)
-    if options.command == "schema":
-        from mpstui.cli.schema import schema
-
-        return schema(options)
-    if options.command == "sim":
-        from mpstui.sim import serve
-
-        return serve(options.directory, options.scenario or ("static" if options.static else "demo"), options.driver)
+    if options.command in _WITHOUT_NODE:
+        return _without_node(options)
     if not options.read_only and _changes(options):
         options.read_only = _read_only_by_config()
     if options.command in planning.COMMANDS:
@@ -188,6 +182,24 @@ def _health(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
     return tell(probe(pipe_dirs, getattr(options, "log_dir", None) or ()))
 
 
+_WITHOUT_NODE = frozenset({"schema", "config", "sim"})
+
+
+def _without_node(options: argparse.Namespace) -> int:
+    """What looks at no node."""
+    if options.command == "schema":
+        from mpstui.cli.schema import schema
+
+        return schema(options)
+    if options.command == "config":
+        from mpstui.cli.config import config
+
+        return config(options)
+    from mpstui.sim import serve
+
+    return serve(options.directory, options.scenario or ("static" if options.static else "demo"), options.driver)
+
+
 _FOLLOWING = frozenset({"events", "suspects", "activity", "exporter"})
 
 
@@ -213,11 +225,12 @@ def _changes(options: argparse.Namespace) -> bool:
 
 def _read_only_by_config() -> bool:
     """As the screen takes it: a configuration that cannot be understood may have said so."""
-    from mpstui.config import config_dir, load_config
+    from mpstui.config import load_config
 
     config, messages = load_config()
     if config.read_only:
-        for message in messages or (f"{path_text(config_dir() / 'config.toml')} says read_only",):
+        told = "the policy of {} says read_only" if config.policy.read_only else "{} says read_only"
+        for message in messages or (told.format(config.origins["read_only"]),):
             complain(message, 0)
     return config.read_only
 

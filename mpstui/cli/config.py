@@ -1,0 +1,86 @@
+"""``config show`` and ``config check``: what is in force and from where, and what is wrong in the files."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, Final
+
+from mpstui.cli.say import complain, print_json
+from mpstui.config import SYSTEM, Config, config_dir, load_config, load_themes, may_see_commands
+from mpstui.core.text import path_text, printable
+from mpstui.operations.types import ExitStatus
+
+DEFAULT: Final = "default"
+_VARIABLES: Final = (
+    "CUDA_MPS_PIPE_DIRECTORY",
+    "CUDA_MPS_LOG_DIRECTORY",
+    "MPSTUI_AUDIT_LOG",
+    "MPSTUI_CONTROL_BINARY",
+    "MPSTUI_CONTROL_DEADLINE",
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of ``config``."""
+    parser.description = (
+        f"The configuration: {path_text(SYSTEM)}, which is root's, above it config.toml of the user's "
+        "config folder, then variables, then options. A policy in root's file is taken back by nothing."
+    )
+    parser.epilog = "example: mpstui config check"
+    actions = parser.add_subparsers(dest="config_action", metavar="COMMAND", required=True)
+    show = actions.add_parser("show", help="each value, and the file that it is from")
+    show.add_argument("--json", action="store_true", help="print JSON")
+    actions.add_parser("check", help="what is wrong in the files; exit status 1 if anything")
+
+
+def config(options: argparse.Namespace) -> int:
+    """Prints it; the exit status."""
+    found, messages = load_config()
+    if options.config_action == "check":
+        messages += load_themes()[1]
+        for message in messages:
+            complain(message, 1)
+        return 1 if messages else ExitStatus.DONE
+    values, variables = told(found), {name: os.environ[name] for name in _VARIABLES if name in os.environ}
+    if options.json:
+        print_json(
+            files=[path_text(SYSTEM), path_text(config_dir() / "config.toml")],
+            values=[{"name": name, "value": value, "from": origin} for name, value, origin in values],
+            variables={name: printable(value) for name, value in variables.items()},
+        )
+    else:
+        width = max(len(name) for name, _, _ in values)
+        for name, value, origin in values:
+            print(f"{name:<{width}}  {_text(value):<20}  {origin}")
+        for name, value in variables.items():
+            print(f"{name}={printable(value)}  the environment")
+    for message in messages:
+        complain(message, 0)
+    return ExitStatus.DONE
+
+
+def told(found: Config) -> list[tuple[str, Any, str]]:
+    """Name, value and the file that it is from; ``default`` where it is from none."""
+    values: list[tuple[str, Any, str]] = []
+    for each in fields(Config):
+        if each.name in {"origins", "policy"}:
+            continue
+        value, origin = getattr(found, each.name), found.origins.get(each.name, DEFAULT)
+        if isinstance(value, Mapping):
+            values += [(f"{each.name}.{name}", inner, origin) for name, inner in value.items()]
+        else:
+            values.append((each.name, value, origin))
+    policy = found.origins.get("policy", DEFAULT)
+    values.append(("policy.read_only", found.policy.read_only, policy))
+    values.append(("policy.idle_minutes", found.policy.idle_minutes, policy))
+    values.append(("policy.sees_commands", may_see_commands(found.policy), policy))
+    return values
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "—" if value is None else f"{value:g}" if isinstance(value, float) else printable(str(value))

@@ -1,0 +1,197 @@
+"""Root's config.toml below the user's, and the policy in it that a user cannot take back."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import mpstui.config
+from mpstui.config import Config, Policy, load_config, may_see_commands
+from mpstui.core.model import ProcessKey
+from mpstui.node import OwnCommands
+from mpstui.observe.sources import ProcessFacts
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: only root's file counts")
+NOBODY = 65534
+
+
+@pytest.fixture
+def system(tmp_path: Path) -> Path:
+    return tmp_path / "system.toml"
+
+
+@pytest.fixture
+def user(tmp_path: Path) -> Path:
+    return tmp_path / "config.toml"
+
+
+@pytest.fixture
+def public() -> Iterator[Path]:
+    """A folder that everybody may read, as /etc."""
+    with tempfile.TemporaryDirectory(prefix="mpstui-etc-") as folder:
+        os.chmod(folder, 0o755)
+        yield Path(folder)
+
+
+@pytest.fixture
+def nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who runs this is not root, as far as the configuration goes."""
+    monkeypatch.setattr(os, "geteuid", lambda: NOBODY)
+
+
+@as_root
+def test_the_user_s_file_is_above_root_s(system: Path, user: Path) -> None:
+    system.write_text('refresh = 5\nreconcile = 30\nread_only = true\n[keys]\nquit = "Q"\ncopy = "c"\nhelp = "h"\n')
+    user.write_text('refresh = 2\nread_only = false\n[keys]\ncopy = "C"\nfilter = "h"\n')
+    config, messages = load_config(user, system)
+    assert messages == []
+    assert (config.refresh, config.reconcile, config.read_only) == (2.0, 30.0, False)
+    assert dict(config.keys) == {"quit": "Q", "copy": "C", "filter": "h"}
+    assert config.origins["reconcile"] == str(system)
+    assert config.origins["refresh"] == str(user)
+    user.write_text('refresh = "x"\ntheme = 3\nreconcile = 1\n')
+    config, messages = load_config(user, system)
+    assert (config.refresh, config.reconcile, len(messages)) == (5.0, 30.0, 3)
+
+
+@as_root
+@pytest.mark.usefixtures("nobody")
+def test_a_policy_is_not_taken_back(system: Path, user: Path) -> None:
+    system.write_text("[policy]\nread_only = true\nsee_commands = []\n")
+    user.write_text("read_only = false\n[policy]\nread_only = false\n")
+    config, (message,) = load_config(user, system)
+    assert config.read_only
+    assert not may_see_commands(config.policy)
+    assert "is root's" in message
+
+
+@as_root
+@pytest.mark.usefixtures("nobody")
+@pytest.mark.parametrize(
+    ("asked", "is_"), [("", 60), ("idle_minutes = 0", 60), ("idle_minutes = 90", 60), ("idle_minutes = 5", 5)]
+)
+def test_an_idle_threshold_is_lowered_alone(system: Path, user: Path, asked: str, is_: int) -> None:
+    system.write_text("[policy]\nidle_minutes = 60\n")
+    user.write_text(asked)
+    config, messages = load_config(user, system)
+    assert (config.idle_minutes, messages) == (is_, [])
+
+
+@as_root
+def test_root_is_not_bound(system: Path, user: Path) -> None:
+    system.write_text("[policy]\nread_only = true\nsee_commands = []\n")
+    config, messages = load_config(user, system)
+    assert (config, messages) == (Config(), [])
+    assert may_see_commands(config.policy)
+
+
+@as_root
+@pytest.mark.usefixtures("nobody")
+@pytest.mark.parametrize(
+    "text",
+    ["[policy]\nread_only = 1", "[policy]\nsee_commands = 'alice'", "[policy]\nsee_commands = ['']", "policy = true",
+     "[policy]\nreadonly = false", "[policy]\nidle_minutes = 0", "[policy", "\x00"],
+)  # fmt: skip
+def test_a_policy_that_is_not_understood_is_the_strictest(system: Path, user: Path, text: str) -> None:
+    system.write_text(text)
+    user.write_text("read_only = false")
+    config, (message,) = load_config(user, system)
+    assert config.read_only
+    assert not may_see_commands(config.policy)
+    assert message.startswith(str(system))
+
+
+@as_root
+@pytest.mark.usefixtures("nobody")
+@pytest.mark.parametrize(("mode", "owner"), [(0o666, 0), (0o664, 0), (0o644, NOBODY)])
+def test_a_file_that_another_may_write_is_no_root_s(system: Path, user: Path, mode: int, owner: int) -> None:
+    system.write_text("refresh = 5\n")
+    system.chmod(mode)
+    os.chown(system, owner, 0)
+    config, (message,) = load_config(user, system)
+    assert config.read_only
+    assert config.refresh == 1.0
+    assert "must be root's" in message
+
+
+@pytest.mark.usefixtures("nobody")
+def test_who_sees_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "getgroups", lambda: [0])
+    monkeypatch.setattr(os, "getegid", lambda: NOBODY)
+    assert may_see_commands(Policy())
+    assert may_see_commands(Policy(see_commands=("nobody",)))
+    assert may_see_commands(Policy(see_commands=("@root",)))
+    assert not may_see_commands(Policy(see_commands=("root", "@adm", "nobod")))
+
+
+class Facts:
+    def facts(self, pids: object) -> dict[int, ProcessFacts]:
+        own, names = os.geteuid(), {1: "mine --x", 2: "theirs --secret", 3: "/usr/bin/nvidia-cuda-mps-server", 4: ""}
+        return {pid: ProcessFacts(ProcessKey(pid), uid=own if pid == 1 else 7, command=c) for pid, c in names.items()}
+
+
+def test_the_commands_of_others_are_not_shown() -> None:
+    shown = {pid: each.command for pid, each in OwnCommands(Facts()).facts(()).items()}
+    assert shown == {1: "mine --x", 2: OwnCommands.HIDDEN, 3: "/usr/bin/nvidia-cuda-mps-server", 4: ""}
+
+
+def as_nobody(system: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """mpstui as another user, with ``system`` in the place of root's file."""
+    program = (
+        "import sys; from pathlib import Path; import mpstui.config as c; c.SYSTEM = Path(sys.argv[1]); "
+        "from mpstui.cli import main; sys.exit(main(sys.argv[2:]))"
+    )
+    environment = {**os.environ, "MPSTUI_AUDIT_LOG": "/dev/null", **variables}
+    become = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
+    command = [*become, sys.executable, "-c", program, str(system), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
+
+
+@as_root
+def test_no_option_variable_or_file_of_a_user_s_takes_a_policy_back(public: Path) -> None:
+    system = public / "system.toml"
+    system.write_text("[policy]\nread_only = true\n")
+    (public / "mpstui").mkdir()
+    (public / "mpstui" / "config.toml").write_text("read_only = false\n")
+    given = {"XDG_CONFIG_HOME": str(public), "MPSTUI_SYSTEM": "/nonexistent", "MPSTUI_CONFIG": "/nonexistent"}
+    ended = as_nobody(system, "set", "client-priority", "1", "--pipe-dir", "/nonexistent", **given)
+    assert ended.returncode == 6, ended.stderr
+    assert "policy" in ended.stderr
+    told = as_nobody(system, "config", "show", "--json", **given)
+    values = {each["name"]: (each["value"], each["from"]) for each in json.loads(told.stdout)["values"]}
+    assert values["read_only"] == (True, str(system))
+    assert values["policy.read_only"] == (True, str(system))
+
+
+def test_the_python_interface_does_not_take_it_back(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    import mpstui.api
+
+    monkeypatch.setenv("MPSTUI_AUDIT_LOG", str(tmp_path / "audit"))
+    bound = Config(read_only=True, policy=Policy(read_only=True))
+    monkeypatch.setattr(mpstui.config, "load_config", lambda: (bound, []))
+    with mpstui.api.open([tmp_path], read_only=False) as node:
+        request = mpstui.api.Request("set_client_priority", tmp_path, "1")
+        assert node.do(request).status == 6
+
+
+def test_show_and_check(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from mpstui.cli import main
+
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setattr(mpstui.config, "SYSTEM", tmp_path / "none.toml")
+    assert main(["config", "check"]) == 0
+    (tmp_path / "mpstui").mkdir()
+    (tmp_path / "mpstui" / "config.toml").write_text('refresh = 3\ntheme = "a b"\n[keys]\nquit = "Q"\n')
+    assert main(["config", "check"]) == 1
+    assert "theme is not the name of a theme" in capsys.readouterr().err
+    assert main(["config", "show"]) == 0
+    shown = capsys.readouterr().out
+    assert [line.split()[1] for line in shown.splitlines() if line.startswith(("refresh ", "keys.quit "))] == ["3", "Q"]
+    assert str(tmp_path / "mpstui" / "config.toml") in shown
