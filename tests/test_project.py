@@ -1,0 +1,50 @@
+"""The files around the program: they name what is there."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ROOT = Path(__file__).parents[1]
+PAGES = [
+    "README.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    "SECURITY.md",
+    *(f"docs/{p.name}" for p in (ROOT / "docs").glob("*.md")),
+]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_what_a_page_links_to_is_there(page: str) -> None:
+    file = ROOT / page
+    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", file.read_text()):
+        if "://" not in target and not target.startswith("mailto:"):
+            assert (file.parent / target).exists(), target
+
+
+def test_the_tests_that_security_names_are_there() -> None:
+    named = re.findall(r"`(tests/[\w/.]+)`", (ROOT / "SECURITY.md").read_text())
+    assert len(named) >= 3
+    for name in named:
+        assert (ROOT / name).exists(), name
+
+
+def test_the_forge_runs_what_a_developer_runs() -> None:
+    flow = yaml.safe_load((ROOT / ".github/workflows/test.yml").read_text())
+    job = flow["jobs"]["test"]
+    assert {"run": "make test"} in job["steps"]
+    assert flow["permissions"] == {"contents": "read"}
+    assert all(re.fullmatch(r"actions/[\w-]+@v\d+", step["uses"]) for step in job["steps"] if "uses" in step)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert f">={job['strategy']['matrix']['python'][0]}" == project["requires-python"]
+    assert set(flow) == {"name", True, "permissions", "concurrency", "jobs"}, "YAML reads the key on as true"
