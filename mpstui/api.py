@@ -217,10 +217,13 @@ class AsyncNode:
             return await self._reader().once(need=_operation(request).needs(request))
         return await self._reader().once(rates=True, need=STATUS)
 
-    async def watch(self) -> AsyncGenerator[Snapshot, None]:
+    async def watch(self, *, activity: bool = False) -> AsyncGenerator[Snapshot, None]:
         """A snapshot once it was looked for daemons, and another one whenever the node has changed; only the latest to
-        who is slow. A node on which nothing changes is sent no command. Raises UnusableNode."""
+        who is slow. A node on which nothing changes is sent no command. ``activity``: the clients' kernel launches are
+        counted, window after window (see :meth:`activity`). Raises UnusableNode."""
         collector = self._watching = self._make()
+        if activity:
+            collector.watch_activity()
         changed = asyncio.Event()
         latest: list[Snapshot] = []
 
@@ -481,9 +484,9 @@ class Node:
         """See :meth:`AsyncNode.snapshot`."""
         return self._run(self._node.snapshot(complete=complete, request=request))
 
-    def watch(self) -> Iterator[Snapshot]:
+    def watch(self, *, activity: bool = False) -> Iterator[Snapshot]:
         """See :meth:`AsyncNode.watch`. It watches while it is asked for the next one."""
-        stream = self._node.watch()
+        stream = self._node.watch(activity=activity)
 
         async def following() -> Snapshot:
             return await anext(stream)

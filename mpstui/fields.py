@@ -73,6 +73,8 @@ from mpstui.observe.procfs import user_name
 
 SCHEMA: Final = 1
 """Of everything that is printed as JSON: keys may come, none goes or changes its meaning."""
+_IDLE: Final = 600
+"""Seconds without a launch from which the exporter counts a client's memory as idle."""
 NEAR_LIMIT: Final = 90
 """Percent of its memory limit at which a client is marked."""
 _MEMORY_LIMIT: Final = "get_device_pinned_mem_limit"
@@ -703,6 +705,14 @@ def _launches(client: Client) -> float | None:
     return client.activity.launches_per_second if client.activity is not None else None
 
 
+def _idle_memory(client: Client, view: View) -> int | None:
+    found = client.activity
+    if found is None or found.launches_per_second is None:
+        return None
+    idle = found.idle_since is not None and view.snapshot.time - found.idle_since >= _IDLE
+    return sum(client.gpu_memory.values()) if idle else 0
+
+
 def _launch_cell(client: Client, view: View, cells: int) -> Line:
     rate = _launches(client)
     bars = sparkline(client.activity.rates, cells - 10) if client.activity is not None else ""
@@ -927,9 +937,15 @@ CLIENT: Final[Thing[Client]] = Thing(
                 when=lambda v: v.snapshot.watches_activity,
             ),
             detail=Detail("activity", 10, facts=_activity_facts), word="launch",
+            metric=Metric("client_launches_per_second", "Kernel launches a second, where watched; no SM time."),
         ),
         Field(
             "idle_since", "idle since", TIME, lambda c, v: c.activity.idle_since if c.activity else None, null=True,
+            metric=Metric(
+                "client_idle_memory_used_bytes",
+                "Device memory of clients that have launched nothing for 10 minutes, where launches are watched.",
+                _idle_memory,
+            ),
             about="The end of the last window in which it was seen to launch, or when watching it began. null: it "
             "launches, or is not counted.",
         ),

@@ -151,7 +151,7 @@ async def _watch(options: argparse.Namespace, pipe_dirs: Sequence[Path], metrics
             metrics.watched(snapshot.time if snapshot.nvml_detail is None else None, None, _log_bytes(snapshot))
             return _write(options.textfile, metrics)
         tasks = [
-            asyncio.create_task(_follow(node, metrics, seen)),
+            asyncio.create_task(_follow(node, metrics, seen, options.activity)),
             asyncio.create_task(_beat(node, metrics, seen)),
             asyncio.create_task(ended.wait()),
         ]
@@ -166,9 +166,9 @@ async def _watch(options: argparse.Namespace, pipe_dirs: Sequence[Path], metrics
     return ExitStatus.DONE
 
 
-async def _follow(node: api.AsyncNode, metrics: Metrics, seen: list[Snapshot]) -> None:
+async def _follow(node: api.AsyncNode, metrics: Metrics, seen: list[Snapshot], activity: bool) -> None:
     since = time.time()
-    async for snapshot in node.watch():
+    async for snapshot in node.watch(activity=activity):
         metrics.take(snapshot, since)
         seen[:] = [snapshot]
 

@@ -21,6 +21,7 @@ from prometheus_client.registry import Collector
 from mpstui import __version__
 from mpstui.core.model import Client, Daemon, Device, EventKind, PendingClient, Problem, Server, Snapshot
 from mpstui.core.text import path_text, printable
+from mpstui.core.where import Where
 from mpstui.fields import DAEMON, SNAPSHOT, Field, Thing, View
 
 GROUPS: Final = 100
@@ -32,6 +33,7 @@ DAEMONS: Final = 64
 OTHER: Final = "(other)"
 """No name of a user can be written so."""
 _COMMAND: Final = 80
+_WHO: Final = ("user", "container", "pod", "namespace", "pod_uid", "hpc_job", "pid", "command")
 _PERCENT: Final = "percent"
 
 Labels = dict[str, str]
@@ -257,12 +259,17 @@ class Metrics(Collector):
     # Whose clients they are.
 
     def _who(self, client: Client | PendingClient) -> tuple[str, ...]:
+        """The values of ``_WHO``. What the user may have made up, by a cgroup of that name, is no label: others pay for
+        what they are labelled with."""
         user = client.user or ("" if client.uid is None else str(client.uid))
-        box = (client.container or "") if isinstance(client, Client) else ""
-        kind, _, name = box.partition(":")
-        job = name if kind == "slurm" else ""
+        place: tuple[str | None, ...] = ("", "", "", "", "")
+        if isinstance(client, Client):
+            where = client.where or Where()
+            box = "" if "container" in where.claimed else where.container_name or client.container
+            pod = ("", "", "") if "pod" in where.claimed else (where.pod, where.namespace, where.pod_uid)
+            place = (box, *pod, "" if "job" in where.claimed else where.job)
         process = (str(client.pid), printable(client.command or "", _COMMAND)) if self._per_process else ("", "")
-        return (user, "" if job else box, job, *process)
+        return (user, *(each or "" for each in place), *process)
 
     def _named(self, shown: Snapshot, daemons: Sequence[Daemon]) -> dict[tuple[str, ...], Labels]:
         """The labels of each group that has series of its own. Who has them keeps them, and the next who comes gets
@@ -273,9 +280,8 @@ class Metrics(Collector):
             if len(self._groups) >= self._most:
                 break
             self._groups[who] = None
-        names = ("user", "container", "hpc_job", "pid", "command")
         return {
-            who: {name: value for name, value in zip(names, who, strict=True) if value or name == "user"}
+            who: {name: value for name, value in zip(_WHO, who, strict=True) if value or name == "user"}
             for who in self._groups
         }
 

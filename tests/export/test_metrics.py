@@ -17,7 +17,17 @@ from prometheus_client.samples import Sample
 from ui.snapshots import GIB, GPU0, GPU1, NOW, client, daemon, device, rich, server
 
 from mpstui.core import condition
-from mpstui.core.model import Event, OutsideClient, PendingClient, ProcessKey, ServerFault, Snapshot, StartFailures
+from mpstui.core.model import (
+    Activity,
+    Event,
+    OutsideClient,
+    PendingClient,
+    ProcessKey,
+    ServerFault,
+    Snapshot,
+    StartFailures,
+)
+from mpstui.core.where import Where
 from mpstui.export.metrics import COUNTED, DAEMONS, OTHER, Metrics
 from mpstui.fields import SNAPSHOT, Thing
 
@@ -129,10 +139,36 @@ def test_who_waits_and_who_computes_outside() -> None:
 
 
 def test_a_job_and_a_container_are_labels() -> None:
-    mine = (client(0, container="slurm:4711"), client(5, container="docker:0123456789ab"))
+    in_pod = Where(pod_uid="0a1b", pod="train-0", namespace="ml", container_name="main")
+    mine = (
+        client(0, where=Where(batch="slurm", job="4711")),
+        client(5, container="docker:0123456789ab"),
+        client(10, where=in_pod, container="containerd:77"),
+    )
     found = told(one_daemon(servers=(server(clients=mine),)))
     assert value(found, "mps_client_sms", hpc_job="4711") == 32
     assert value(found, "mps_client_sms", container="docker:0123456789ab") == 132
+    (labels,) = [each for each in names(found, "mps_client_sms") if "pod" in each]
+    assert labels == {
+        "pipe_dir": "/tmp/mps_0", "user": "alice", "pod": "train-0", "namespace": "ml", "pod_uid": "0a1b",
+        "container": "main",
+    }  # fmt: skip
+
+
+def test_what_a_user_may_have_made_up_is_no_label() -> None:
+    forged = Where(
+        pod_uid="0a1b", pod="train-0", namespace="ml", container_name="main", batch="slurm", job="1",
+        claimed=frozenset(("pod", "job", "container")),
+    )  # fmt: skip
+    found = told(one_daemon(servers=(server(clients=(client(0, where=forged, container="docker:1"),)),)))
+    assert names(found, "mps_client_sms") == [{"pipe_dir": "/tmp/mps_0", "user": "alice"}]
+
+
+def test_launches_are_told_where_they_are_counted() -> None:
+    counted = client(0, activity=Activity(launches_per_second=12.0)), client(5), client(6)
+    found = told(one_daemon(servers=(server(clients=counted),)))
+    assert names(found, "mps_client_launches_per_second") == [{"pipe_dir": "/tmp/mps_0", "user": "alice"}]
+    assert value(found, "mps_client_launches_per_second") == 12
 
 
 def test_neither_pid_nor_command_unless_asked_for() -> None:
