@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 WORKERS ?= 7
 
-.PHONY: demo test lint unit newest setup screenshots clean
+.PHONY: demo test test-real lint unit newest setup screenshots clean
 
 demo: $(VENV)/.ready
 	$(BIN)/mpstui --demo
@@ -23,6 +23,12 @@ lint: $(VENV)/.ready-dev
 unit: export PYTHONDONTWRITEBYTECODE =
 unit: $(VENV)/.ready-dev
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal
+
+# The part of the contract suite that needs no GPU, on a vendor's binary: MPSTUI_REAL_CONTROL=/path/to/nvidia-cuda-mps-control make test-real
+# A binary that is like no row of mpstui/control/drivers.py is recorded into tests/data/drivers; MPSTUI_REAL_DRIVER=570.133.20 names it.
+test-real: $(VENV)/.ready-dev
+	@test -x "$(MPSTUI_REAL_CONTROL)" || { echo "MPSTUI_REAL_CONTROL has to name a control binary, and names: $(MPSTUI_REAL_CONTROL)"; exit 2; }
+	MPSTUI_CONTRACT=control $(BIN)/pytest -p no:xdist -s tests/contract
 
 # The screen on the newest Textual and Rich there are, whatever pyproject.toml allows; needs the network. Pictures are left out:
 # each release draws some of Textual's own widgets otherwise.

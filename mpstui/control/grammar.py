@@ -181,6 +181,7 @@ _REFUSALS: Final = (
     b"Not enough privilege",
     b"Unknown command",
     b"A user id",
+    b"A server PID",
     b"Failed",
 )
 _PROOF: Final = PROOF.encode()

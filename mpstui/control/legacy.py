@@ -31,7 +31,10 @@ _CANNOT_FIND = b"Cannot find MPS control daemon process"
 _NOT_PERMITTED = (b"Insufficient privileges", b"Not enough privilege")
 # Patterns that re compiles, once, when they are first needed: all at once they would be a fiftieth of the start.
 _NOT_TERMINATED = rb"[1-9][0-9]{0,9}"
-_REFUSED = rb"(?s)Server(?: -?[0-9]{1,10})? not found!?|Unknown command \".*|Invalid .*|A user id \(UID\) is required.*"
+_REFUSED = (
+    rb"(?s)Server(?: -?[0-9]{1,10})? not found!?|Unknown command \".*|Invalid .*"
+    rb"|A (?:user id \(UID\)|server PID) is required.*"
+)
 _UNKNOWN_COMMAND = re.compile(rb'Unknown command "([a-z_]{1,64})"')
 _NUMBER = rb"[0-9]{1,10}"
 _PERCENTAGE = rb"[0-9]{1,3}(?:\.[0-9]{1,10})?"

@@ -15,8 +15,23 @@ from mpstui.control.mps import MpsControl
 
 
 @pytest.fixture
-async def node() -> AsyncIterator[Node]:
+def driver(request: pytest.FixtureRequest) -> str | None:
+    """The simulated driver; None for the usual one, and where the node is not simulated."""
+    return getattr(request, "param", None)
+
+
+@pytest.fixture
+async def node(driver: str | None, request: pytest.FixtureRequest) -> AsyncIterator[Node]:
     """A daemon of its own for each test, in a directory that other users may enter and whose path is short."""
+    if chosen() == "control":
+        from contract.control_node import binary_there
+
+        if binary_there() is None:
+            pytest.skip("needs MPSTUI_REAL_CONTROL, the path of a control binary")
+        if request.node.get_closest_marker("every_driver") is None:
+            pytest.skip("of one driver, or needs clients")
+        if request.node.get_closest_marker("ready_server") is not None:
+            pytest.skip("needs a GPU")
     if chosen() == "real":
         from contract.real_node import missing
 
@@ -26,7 +41,7 @@ async def node() -> AsyncIterator[Node]:
     directory = tempfile.mkdtemp(prefix="mpstui-", dir="/tmp")
     os.chmod(directory, 0o755)
     try:
-        node = await open_node(Path(directory))
+        node = await open_node(Path(directory), driver=driver)
         try:
             yield node
         finally:

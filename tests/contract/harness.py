@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Literal, Protocol, TypeVar
 
 from mpstui.control.channel import ControlChannel
+from mpstui.control.drivers import Driver
 from mpstui.control.mps import MpsControl
 
 T = TypeVar("T")
@@ -82,6 +83,11 @@ class Node(Protocol):
     device_count: int
     binary: tuple[str, ...]
     daemon_pid: int
+    driver: Driver | None
+    """The row of the table that it is of; None for one without a row."""
+
+    def knows(self, command: str) -> bool:
+        """Whether its daemon has this command: what it has not is not asked."""
 
     def binary_as(self, uid: int) -> tuple[str, ...]:
         """The control binary as another user runs it."""
@@ -101,20 +107,25 @@ class Node(Protocol):
         """End everything that was started."""
 
 
-def chosen() -> Literal["real", "sim"]:
-    """Which node the suite runs on: ``MPSTUI_CONTRACT=real`` or ``sim``."""
-    return "real" if os.environ.get("MPSTUI_CONTRACT") == "real" else "sim"
+def chosen() -> Literal["real", "control", "sim"]:
+    """Which node the suite runs on: ``MPSTUI_CONTRACT=real``, ``control`` (a binary without a GPU) or ``sim``."""
+    wanted = os.environ.get("MPSTUI_CONTRACT")
+    return "real" if wanted == "real" else "control" if wanted == "control" else "sim"
 
 
-async def open_node(directory: Path, devices: int = 2) -> Node:
-    """Start a node below ``directory``, which must be short. ``devices``: of a simulated one."""
+async def open_node(directory: Path, devices: int = 2, driver: str | None = None) -> Node:
+    """Start a node below ``directory``, which must be short. ``devices`` and ``driver``: of a simulated one."""
+    if chosen() == "control":
+        from contract.control_node import ControlNode
+
+        return await ControlNode.start(directory)
     if chosen() == "real":
         from contract.real_node import RealNode
 
         return await RealNode.start(directory)
     from contract.simulated_node import SimulatedNode
 
-    return await SimulatedNode.start(directory, devices)
+    return await SimulatedNode.start(directory, devices, driver)
 
 
 def control_of(node: Node, *, uid: int | None = None, deadline: float = 120.0) -> MpsControl:
@@ -181,4 +192,9 @@ async def only_server(control: MpsControl) -> int:
 
 
 async def status_becomes(control: MpsControl, server: int, status: str) -> None:
+    """A driver without ``get_server_status`` shows by the percentage that a server is ready (fact 45)."""
+    if (await control.get_server_status(server)).message.startswith(("Unknown command", "This daemon does not know")):
+        assert status == "ACTIVE", "there is no other way to see it"
+        await eventually(lambda: control.get_active_thread_percentage(server), lambda answer: answer.ok)
+        return
     await eventually(lambda: control.get_server_status(server), lambda answer: answer.value == status)

@@ -16,6 +16,7 @@ from pathlib import Path
 import psutil
 
 from contract.harness import WAIT, ClientRefused, End, Mode, eventually
+from mpstui.control.drivers import driver_of
 
 CONTROL = "nvidia-cuda-mps-control"
 SOURCE = Path(__file__).parent.parent / "gpu" / "client.cu"
@@ -91,6 +92,7 @@ class RealNode:
         self.log_dir = directory / "log"
         self.daemon_pid = 0
         listing = subprocess.run(["nvidia-smi", "-L"], check=True, capture_output=True, text=True, timeout=120)
+        self.driver = driver_of(_driver_version())
         self.device_count = sum(line.startswith("GPU ") for line in listing.stdout.splitlines())
         self._clients: list[RealClient] = []
 
@@ -102,6 +104,9 @@ class RealNode:
         status, text = await node.start_daemon()
         assert status == 0, text
         return node
+
+    def knows(self, command: str) -> bool:
+        return self.driver is None or command not in self.driver.absent
 
     def binary_as(self, uid: int) -> tuple[str, ...]:
         return ("setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", CONTROL)
@@ -180,6 +185,11 @@ class RealNode:
             return _alive(pid)
 
         await eventually(alive, operator.not_)
+
+
+def _driver_version() -> str:
+    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    return subprocess.run(query, check=True, capture_output=True, text=True, timeout=120).stdout.partition("\n")[0]
 
 
 def _alive(pid: int) -> bool:

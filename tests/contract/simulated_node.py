@@ -11,8 +11,10 @@ from pathlib import Path
 import psutil
 
 from contract.harness import WAIT, ClientRefused, End, Mode, eventually
+from mpstui.control.drivers import driver_of
 from mpstui.sim import SimNode, control_binary
 from mpstui.sim.client import Behaviour, SimClient
+from mpstui.sim.simd.config import DRIVER_VERSION
 
 BEHAVIOURS: dict[Mode, Behaviour] = {"idle": "idle", "busy": "busy", "endless": "endless", "fault": "busy"}
 
@@ -60,18 +62,23 @@ class SimulatedNode:
 
     real = False
 
-    def __init__(self, node: SimNode, device_count: int) -> None:
+    def __init__(self, node: SimNode, device_count: int, driver: str | None) -> None:
         self._node = node
+        self.driver = driver_of(driver or DRIVER_VERSION)
         self.pipe_dir = node.pipe_dir
         self.log_dir = node.log_dir
         self.device_count = device_count
-        self.binary = control_binary()
+        self.binary = control_binary(driver)
         self.daemon_pid = self._read_pid()
 
     @classmethod
-    async def start(cls, directory: Path, devices: int) -> SimulatedNode:
-        node = await asyncio.to_thread(SimNode.start, directory / "pipe", log_dir=directory / "log", gpus=devices)
-        return cls(node, devices)
+    async def start(cls, directory: Path, devices: int, driver: str | None = None) -> SimulatedNode:
+        pipe, log = directory / "pipe", directory / "log"
+        node = await asyncio.to_thread(SimNode.start, pipe, log_dir=log, gpus=devices, driver=driver)
+        return cls(node, devices, driver)
+
+    def knows(self, command: str) -> bool:
+        return self.driver is None or command not in self.driver.absent
 
     def binary_as(self, uid: int) -> tuple[str, ...]:
         return ("env", f"MPSTUI_SIM_UID={uid}", *self.binary)
@@ -135,4 +142,4 @@ class SimulatedNode:
         await eventually(exists, lambda answer: not answer)
 
     def _read_pid(self) -> int:
-        return int((self.pipe_dir / "nvidia-cuda-mps-control.pid").read_text())
+        return self._node.daemon_pid or 0  # not every driver keeps a PID file
