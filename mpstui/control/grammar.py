@@ -633,11 +633,23 @@ def _whom(pids: list[int]) -> str:
 class ServerLines:
     """The state that reading server.log takes: the fault being told, the device of the next context, whom to end."""
 
-    __slots__ = ("_destroyed", "_device", "_ending", "_fault", "_handlers", "_listing", "_refused", "_waiting")
+    __slots__ = (
+        "_destroyed",
+        "_device",
+        "_ending",
+        "_fault",
+        "_handlers",
+        "_listing",
+        "_refused",
+        "_terminating",
+        "_waiting",
+    )
 
     def __init__(self) -> None:
         self._device: dict[int, str] = {}
         self._ending: dict[int, tuple[int, int]] = {}
+        self._terminating: set[int] = set()
+        """Servers in which a terminate_client is under way."""
         self._destroyed: set[tuple[int, str]] = set()
         """Servers and their devices whose context was destroyed, as after a fault, and is made again when needed."""
         self._fault: _Fault | None = None
@@ -772,6 +784,7 @@ class ServerLines:
         elif found := _PROCESS_GONE.match(text):
             return [self._gone(line, int(found[1]))]
         elif text.startswith(b"Client termination succeeded"):
+            self._terminating.discard(server)
             pid, context = self._ending.get(server, (0, 0))
             if not pid:
                 return unknown(line, server)
@@ -865,6 +878,7 @@ class ServerLines:
             return unknown(line, line.pid)
         pid, context = int(found[1]), int(found[2])
         self._ending[line.pid] = pid, context
+        self._terminating.add(line.pid)
         detail = f"client {pid} is asked to end"
         return [make_event(line, "terminate_requested", detail, server=line.pid, pid=pid, context=context)]
 
@@ -916,6 +930,8 @@ class ServerLines:
             return []
         code = status[1].decode() if status else ""
         reason = {"807": "fault", "808": "limit", "809": "limit"}.get(code, "unknown")
+        if code == "807" and server in self._terminating:
+            reason = "terminate"  # a terminate_client under way lets nobody in either
         values = {"reason": reason, "status": code}
         detail = f"client {pid} was refused with CUDA error {code}" if code else f"client {pid} was refused"
         return [make_event(line, "client_refused", detail, server=server, pid=pid, values=values)]
@@ -927,6 +943,7 @@ class ServerLines:
         self._destroyed = {(server, device) for server, device in self._destroyed if server != line.pid}
         self._device.pop(line.pid, None)
         self._ending.pop(line.pid, None)
+        self._terminating.discard(line.pid)
         return [make_event(line, "server_starting", f"server {line.pid} is starting", server=line.pid)]
 
     def _exiting(self, line: Line, text: bytes) -> list[Event]:

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import stat
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -17,14 +18,16 @@ from mpstui.control.commandline import PROGRAM, shown_program
 from mpstui.control.grammar import Clock
 from mpstui.core.model import Snapshot
 from mpstui.core.text import path_text, printable, unprintable
-from mpstui.doctor import setup, sharing
+from mpstui.doctor import advice, setup, sharing
 from mpstui.doctor.types import (
     SHM,
     BinaryFacts,
+    Debugged,
     DirectoryFacts,
     Facts,
     Finding,
     LogFacts,
+    PlatformFacts,
     ProcessLimits,
     ShmFacts,
     Stray,
@@ -60,6 +63,12 @@ CHECKS: Final[tuple[Callable[[Facts], Iterator[Finding]], ...]] = (
     sharing.percentages,
     sharing.one_daemon_a_device,
     sharing.variables,
+    advice.platform,
+    advice.architecture,
+    advice.cpus,
+    advice.debuggers,
+    advice.repeated_faults,
+    setup.server_binary,
     sharing.cgroup_memory,
     sharing.parts_of_devices,
     setup.stray_processes,
@@ -70,6 +79,7 @@ _LOGS: Final = ("control.log", "server.log")
 _TAIL: Final = 1 << 16
 _VERSION_SECONDS: Final = 5.0
 _SERVER: Final = "nvidia-cuda-mps-server"
+_DEBUGGERS: Final = (b"cuda-gdb", b"ddt", b"forge-backend", b"totalview", b"tvdsvr")
 _COMM: Final = b"nvidia-cuda-mps"
 """The kernel cuts names at 15 bytes, so it is both the server's and the daemon's."""
 
@@ -106,6 +116,8 @@ def gather(snapshot: Snapshot, places: Sequence[Place], binary: Sequence[str]) -
     block on a slow file system. Not to be called where an event loop runs.
     """
     clients = [client for daemon in snapshot.daemons for client in daemon.clients() if client.local]
+    # A simulated server is a small program, and its CPUs are this machine's.
+    servers = [server for daemon in snapshot.daemons for server in daemon.servers if snapshot.source == "real"]
     return Facts(
         snapshot=snapshot,
         binary=_binary(binary),
@@ -121,6 +133,10 @@ def gather(snapshot: Snapshot, places: Sequence[Place], binary: Sequence[str]) -
         processes=tuple(_processes(snapshot)),
         client_environments={client.pid: environment_of_client(client.key) for client in clients},
         cgroup_memory={client.pid: found for client in clients if (found := read_cgroup_memory(client.pid))},
+        platform=_platform(),
+        server_cpus={server.pid: _cpus_of(server.pid) for server in servers},
+        debugged=tuple(_debugged()),
+        server_binary=None if snapshot.source == "simulated" else _server_binary(binary),
         strays=tuple(_strays()),
         shm=_shm(),
         counting=_counting(snapshot),
@@ -145,6 +161,39 @@ def _binary(command: Sequence[str]) -> BinaryFacts:
     if found.missing:
         return BinaryFacts(None, trouble=found.trouble.rstrip("."))
     return BinaryFacts(shown, found.version, found.trouble.rstrip("."), found.options)
+
+
+def _server_binary(command: Sequence[str]) -> str | None:
+    """Where the daemon finds it: beside the control binary, or on PATH. It is never run."""
+    path = shutil.which(command[0]) if command else None
+    if path is None:
+        return None
+    beside = os.path.join(os.path.dirname(os.path.realpath(path)), _SERVER)
+    return (beside if os.access(beside, os.X_OK) else shutil.which(_SERVER)) or ""
+
+
+def _platform() -> PlatformFacts:
+    tree = read_proc("/proc/device-tree/compatible", 1 << 12) or b""
+    tegra = b"nvidia,tegra" in tree or os.path.exists("/etc/nv_tegra_release")
+    return PlatformFacts(os.uname().sysname, 64 if sys.maxsize > 1 << 32 else 32, tegra)
+
+
+def _cpus_of(pid: int) -> int | None:
+    try:
+        return len(os.sched_getaffinity(pid))
+    except OSError:
+        return None
+
+
+def _debugged() -> Iterator[Debugged]:
+    """Processes under a debugger for CUDA. Costs a read for each process, another where there is such a debugger."""
+    pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    names = {pid: (read_proc(f"/proc/{pid}/comm", 16) or b"").rstrip(b"\n") for pid in pids}
+    tracers = {pid: name for pid, name in names.items() if name.startswith(_DEBUGGERS)}
+    for pid in pids if tracers else ():
+        for line in (read_proc(f"/proc/{pid}/status", 1 << 14) or b"").splitlines():
+            if line.startswith(b"TracerPid:") and (by := int(line.split()[1])) in tracers:
+                yield Debugged(pid, printable(tracers[by]), by)
 
 
 def _directory(place: Place) -> DirectoryFacts:

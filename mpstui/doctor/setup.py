@@ -78,6 +78,17 @@ def binary(facts: Facts) -> Iterator[Finding]:
             )
 
 
+def server_binary(facts: Facts) -> Iterator[Finding]:
+    """The daemon starts the server's binary itself; nobody else should."""
+    if facts.server_binary:
+        text = f"{facts.server_binary}: the daemon starts it, never start it yourself"
+        yield Finding("server_binary", "ok", "nvidia-cuda-mps-server", text)
+    elif facts.server_binary is not None:
+        text = "it is neither beside the control binary nor on PATH: the daemon can start no server"
+        remedy = "Install the driver's compute package whole; in a container, let its utility and compute parts in."
+        yield Finding("server_binary", "warning", "nvidia-cuda-mps-server", text, remedy)
+
+
 def strangers(facts: Facts) -> Iterator[Finding]:
     """What the driver lets users do who do not own the daemon (fact 48)."""
     modes = {place.pipe_dir: place.mode for place in facts.directories}
@@ -223,7 +234,8 @@ def compute_mode(facts: Facts) -> Iterator[Finding]:
             remedy = f"With one daemon for it: nvidia-smi -i {device.index} -c EXCLUSIVE_PROCESS (holds for all users)"
             yield Finding("compute_mode", "warning", subject, text, remedy)
         else:
-            yield Finding("compute_mode", "ok", subject, "its compute mode is Exclusive_Process")
+            text = "its compute mode is Exclusive_Process: it lets in one process, the MPS server, and all its clients"
+            yield Finding("compute_mode", "ok", subject, text)
 
 
 def activity(facts: Facts) -> Iterator[Finding]:

@@ -79,7 +79,8 @@ def users(facts: Facts) -> Iterator[Finding]:
         waiting = {pending.uid for pending in daemon.pending if pending.uid is not None}
         served = {client.uid for client in daemon.clients() if client.uid is not None}
         if daemon.multiuser:
-            yield Finding("users", "ok", subject, "multi-user mode is on: one server for the clients of all users")
+            text = "multi-user mode is on: one server for the clients of all users, who share its faults too"
+            yield Finding("users", "ok", subject, f"{text}: for users who trust each other")
         elif lied := [client for client in daemon.clients() if is_lying(daemon.speaker, client.uid, daemon.multiuser)]:
             text = f"it runs as UID {daemon.uid} and names clients of UID {_list({client.uid for client in lied})}"
             text += ", which it cannot have: that is not true"

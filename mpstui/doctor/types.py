@@ -114,6 +114,26 @@ class ShmFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class PlatformFacts:
+    """What the programs of this machine run on."""
+
+    system: str
+    """``Linux``."""
+    bits: int
+    tegra: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Debugged:
+    """A process under a debugger for CUDA, by the name that the debugger has: a claim."""
+
+    pid: int
+    debugger: str
+    by: int
+    """The debugger's PID."""
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
     """Everything that the checks look at."""
 
@@ -125,6 +145,12 @@ class Facts:
     client_environments: Mapping[int, Mapping[str, str] | None] = field(default_factory=dict)
     cgroup_memory: Mapping[int, tuple[CgroupMemory, ...]] = field(default_factory=dict)
     """By client, where a cgroup limits its device memory."""
+    platform: PlatformFacts | None = None
+    server_cpus: Mapping[int, int | None] = field(default_factory=dict)
+    """How many CPUs each server may use."""
+    debugged: tuple[Debugged, ...] = ()
+    server_binary: str | None = None
+    """Where the server's binary is that the daemon starts; None where it was not looked for, empty where it is not."""
     strays: tuple[Stray, ...] = ()
     shm: ShmFacts = field(default_factory=lambda: ShmFacts(False))
     counting: tuple[str, str | None] | None = None

@@ -51,7 +51,9 @@ class _Count(NamedTuple):
 
 COUNTED: Final[Mapping[EventKind, _Count]] = {
     "fatal_fault": _Count("faults", "Fatal faults that a server's log told of."),
-    "client_refused": _Count("clients_refused", "Clients refused.", "reason", ("fault", "limit", "unknown")),
+    "client_refused": _Count(
+        "clients_refused", "Clients refused.", "reason", ("fault", "limit", "terminate", "unknown")
+    ),
     "server_failed": _Count("server_start_failures", "Servers that ended before they were ready."),
     "client_connected": _Count("clients_connected", "Clients that have connected."),
     "client_disconnected": _Count("clients_disconnected", "Clients that have gone."),

@@ -92,7 +92,8 @@ def verdicts(check, given):
 
 
 def test_a_node_in_order_gives_no_cause_for_complaint():
-    found = examine(facts(devices=(device(), device(OTHER, 1)), client_environments={643: {}}))
+    devices = (device(compute_capability=(9, 0)), device(OTHER, 1, compute_capability=(9, 0)))
+    found = examine(facts(devices=devices, client_environments={643: {}}, server_cpus={634: 8}))
     assert {finding.verdict for finding in found} == {"ok"}, [f for f in found if f.verdict != "ok"]
     assert worst(found) == "ok"
     assert {finding.check for finding in found} >= {"driver", "binary", "pipe_dir", "logs", "users", "shm", "mig"}

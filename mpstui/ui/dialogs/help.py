@@ -29,6 +29,24 @@ SAFETY = (
     Row("4", "Values are checked before they are sent, and read back after."),
     Row("5", "A client is its PID and start time: a reused PID is never hit. Every change is in the audit log."),
 )
+ABOUT_MPS = (
+    Row("utilisation", "NVML counts the clients' work for the server: no client has a figure of its own."),
+    Row("compute mode", "Exclusive_Process lets in one process, the server: all its clients come with it."),
+    Row("limits", "A limit keeps nothing free for anybody; clients may share an SM."),
+    Row("priority", "A hint: no order is promised."),
+    Row(
+        "ending", "A client that still computes waits for its GPU work first (cudaDeviceSynchronize), or is terminated"
+    ),
+    Row("", "here. Ctrl-C, a signal or a crash in the middle of a kernel can take its neighbours with it."),
+    Row("trust", "Clients of one server share its faults: MPS is for programs that belong together."),
+    Row("not under MPS", "Dynamic parallelism: loading such a module fails. Programs of 32 bits."),
+    Row("CUDA IPC", "Works between clients and programs outside MPS; not on Tegra."),
+    Row("debuggers", "A program under cuda-gdb waits in cuInit until all clients have ended, and runs without MPS."),
+    Row("", "Core dumps, memcheck, Nsight Systems and CUPTI work in clients."),
+    Row("no memory", "At a client's first context, though some is free: call cuInit first; build it as PIC and PIE."),
+    Row("before Volta", "16 contexts, no limits, one address space for all clients: doctor names such GPUs."),
+)
+"""What the vendor's guide says that no column shows."""
 NOT_HERE = frozenset({"screen.copy_text"})
 """Textual's own keys that do nothing in this program."""
 KEY = "$text-accent bold"
@@ -65,7 +83,7 @@ class HelpScreen(Reader):
                 yield Row()
             yield Heading(title)
             yield from rows
-        for title, fixed in (("Marks", MARKS), ("Safety", SAFETY)):
+        for title, fixed in (("Marks", MARKS), ("Safety", SAFETY), ("About MPS", ABOUT_MPS)):
             yield Row()
             yield Heading(title)
             yield from fixed
