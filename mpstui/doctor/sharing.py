@@ -130,9 +130,18 @@ def _confused(facts: Facts, daemon: Daemon, set_to: str | None) -> Iterator[Find
         if count and any(number >= count for number in numbers):
             text = f"its CUDA_VISIBLE_DEVICES is {shown}, and the daemon has {count} device{'' if count == 1 else 's'}"
             yield Finding("visible_devices", "error", subject, text, by_uuid)
-        elif set_to is not None and set_to != wanted:
+        elif set_to is not None and not _same_on_the_machine(numbers, set_to):
             text = f"its CUDA_VISIBLE_DEVICES is {shown}, counted among the daemon's {printable(set_to, 60)}"
             yield Finding("visible_devices", "warning", subject, text, by_uuid)
+
+
+def _same_on_the_machine(numbers: Sequence[int], set_to: str) -> bool:
+    """Whether a client's numbers mean the same devices counted among the daemon's as counted on the machine: "1,0" in
+    both is remapped twice, and comes to 0,1."""
+    if not _ORDINALS.fullmatch(set_to):
+        return False
+    daemons = [int(word) for word in set_to.split(",") if word.strip()]
+    return all(number < len(daemons) and daemons[number] == number for number in numbers)
 
 
 def memory_limits(facts: Facts) -> Iterator[Finding]:

@@ -297,6 +297,7 @@ async def test_a_program_that_ignores_sigterm_is_stopped_with_its_children(tmp_p
 
 def test_the_environment_of_a_client_has_its_limits_and_none_of_ours() -> None:
     base = {"PATH": "/bin", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "5", "CUDA_MPS_PIPE_DIRECTORY": "/other"}
+    base["CUDA_DEVICE_MAX_CONNECTIONS"] = "32"  # it would leave room for fewer clients
     limits = client_environment(
         base, pipe_dir="/tmp/x", percentage=33.33, memory_limit="2G", priority=1, device_uuid="GPU-1"
     )
