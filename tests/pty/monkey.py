@@ -39,6 +39,8 @@ SHELL = (
 LEAVING = ("q", "ctrl+c", "ctrl+q")
 BETWEEN = " · "
 STOPS = ("ctrl+z", "SIGSTOP")
+HEALS = 3.0
+"""Seconds in which the screen, which looks once a second, has put a wrong cell right."""
 WIPED = "wiped, ctrl+l"
 TEXTS = ("user:bob", "日本語 ", "\x1b[31m", "e\u0301", "[/bad]", "-1e9", "\n", "GPU", "\x00\x07", "x" * 300)
 
@@ -85,8 +87,11 @@ class Figures:
 class Monkey:
     """One seed gives one sequence; what the program makes of it depends on the machine's speed."""
 
-    def __init__(self, seed: int, again: str = "") -> None:
-        """``again``: what a defect's story has behind ``after:``, done over and over with other pauses."""
+    def __init__(self, seed: int, again: str = "", heals: bool = False) -> None:
+        """``again``: what a defect's story has behind ``after:``, done over and over with other pauses. ``heals``: a
+        cell that the screen puts right by itself is no defect, but one of ``healed``."""
+        self.heals = heals
+        self.healed: list[str] = []
         self.seed = seed
         self.again = again.split(BETWEEN) if again else []
         self.rng = random.Random(seed)
@@ -216,6 +221,16 @@ class Monkey:
         """Hold what is shown against what should be."""
         if not self.again and self.rng.random() < 0.25:
             self._do(terminal, pid, WIPED)
+        wrong = self._wrong(terminal, pid, directory)
+        if wrong and self.heals:
+            self.healed.append(self._story(wrong))
+            terminal.read_for(HEALS)
+            wrong = self._wrong(terminal, pid, directory)
+        if wrong:
+            raise Defect(self._story(wrong))
+
+    def _wrong(self, terminal: Terminal, pid: int, directory: Path) -> str:
+        """Which cells are not what they should be, and both pictures; empty where all are."""
         frame = directory / "frame"
         terminal.bytes.clear()
         with contextlib.suppress(ProcessLookupError):
@@ -224,7 +239,7 @@ class Monkey:
         asked = time.monotonic()
         while mark not in terminal.bytes:
             if terminal.process.poll() is not None or process_state(pid) in {"Z", None}:
-                return
+                return ""
             if time.monotonic() - asked > 3 * PATIENCE:
                 raise Defect(self._story(f"no frame was told; the program is {process_state(pid)}\n{terminal.text}"))
             terminal.read(0.05)
@@ -248,13 +263,17 @@ class Monkey:
         shown = terminal.screen
         if (shown.columns, shown.lines) != (columns, lines):
             raise Defect(self._story(f"drawn at {columns}x{lines} in a terminal of {shown.columns}x{shown.lines}"))
-        for y in range(lines):
-            for x in range(columns):
-                if shown.buffer[y][x] != expected.buffer[y][x]:
-                    here = f"line {y + 1}, column {x + 1}: {shown.buffer[y][x]} instead of {expected.buffer[y][x]}"
-                    pictures = "\n".join(("is:", *shown.display, "should be:", *expected.display))
-                    raise Defect(self._story(f"{told['screens']}: {here}\n{pictures}"))
+        cells = [(y, x) for y in range(lines) for x in range(columns)]
+        wrong = [(y, x) for y, x in cells if shown.buffer[y][x] != expected.buffer[y][x]]
         frame.unlink()
+        if not wrong:
+            return ""
+        (y, x), (last, _) = wrong[0], wrong[-1]
+        columns_of = [column for _, column in wrong]
+        here = f"line {y + 1}, column {x + 1}: {shown.buffer[y][x]} instead of {expected.buffer[y][x]}"
+        span = f"lines {y + 1} to {last + 1}, columns {min(columns_of) + 1} to {max(columns_of) + 1}"
+        pictures = "\n".join(("is:", *shown.display, "should be:", *expected.display))
+        return f"{told['screens']}: {len(wrong)} cells in {span}; {here}\n{pictures}"
 
     def _story(self, what: str) -> str:
         return f"seed {self.seed}, {self.figures}\n{what}\nafter: {BETWEEN.join(self.done)}"
