@@ -738,7 +738,7 @@ class ServerLines:
             except (ValueError, OverflowError):
                 yield from feed(raw)
                 continue
-            server = int(by)
+            server, self._listing = int(by), False
             if device:
                 self._device[server] = device.decode()
                 continue

@@ -205,3 +205,16 @@ def test_a_block_tells_what_its_lines_tell() -> None:
             data = path.read_bytes()
             alone = [e for line in data.splitlines() for e in one.feed(line)] + one.flush()
             assert [*all_.feed_all(data), *all_.flush()] == alone
+
+
+def test_a_usual_line_ends_a_list_in_a_block_too() -> None:
+    lines = server(
+        "The following clients have a sticky error set:",
+        "11641",
+        "Client {PID: 5, Context ID: 0} connected",
+        "7",
+    )
+    one, all_ = LogParser("server"), LogParser("server")
+    alone = [e for line in lines for e in one.feed(line)]
+    assert [e.kind for e in alone] == ["client_connected", "unknown"]
+    assert list(all_.feed_all(b"\n".join(lines) + b"\n")) == alone
