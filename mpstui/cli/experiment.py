@@ -67,7 +67,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--clients", type=group_sizes, metavar="N,N…", help="sizes of the groups (nbody, command)")
     parser.add_argument("--repeats", type=repeats, default=3, metavar="N", help="default 3")
     parser.add_argument("--seconds", type=seconds, default=1.0, metavar="S", help="of one window (default 1)")
-    parser.add_argument("--device", metavar="DEV", help="a UUID or NVML's index (default: the first)")
+    parser.add_argument(
+        "--device", metavar="DEV", help="a UUID, its first characters, or NVML's index (default: the first)"
+    )
     parser.add_argument(
         "--shared", action="store_true", help="in the daemon that runs, not in one of its own (not for `stop`)"
     )

@@ -82,7 +82,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("kernel", nargs="?", choices=KERNELS, metavar="KERNEL", help=names)
     parser.add_argument("--command", dest="program", type=words, metavar="CMD", help="run this program instead")
     parser.add_argument("--clients", type=clients, default=1, metavar="N", help="how many, together (default 1)")
-    parser.add_argument("--device", metavar="DEV", help="a UUID or NVML's index (default: the first)")
+    parser.add_argument(
+        "--device", metavar="DEV", help="a UUID, its first characters, or NVML's index (default: the first)"
+    )
     share = parser.add_mutually_exclusive_group()
     share.add_argument("--active-thread-percentage", type=numbers, default=(), metavar="P[,P…]")
     share.add_argument("--sm-count", type=counts, default=(), metavar="N[,N…]", help="SMs by execution affinity")

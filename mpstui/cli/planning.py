@@ -67,7 +67,9 @@ def _add_plan(plan: argparse.ArgumentParser) -> None:
     plan.add_argument("--contexts", metavar="N", default="1", help="contexts of each client on the device (default 1)")
     plan.add_argument("--names", metavar="A,B…", help="names of the clients' shares")
     device = plan.add_argument_group("device")
-    device.add_argument("--device", metavar="DEV", help="an index or a UUID; default: the only one")
+    device.add_argument(
+        "--device", metavar="DEV", help="an index, a UUID or its first characters; default: the only one"
+    )
     device.add_argument("--sm-count-total", metavar="N", help="its SMs, for a plan that needs no GPU")
     device.add_argument("--memory-total", metavar="SIZE", help="its memory, 80GiB")
     measured = plan.add_argument_group("measured advice: throughput over SMs, and shares that come of it")

@@ -36,14 +36,19 @@ class Health(NamedTuple):
 
 
 def probe(pipe_dirs: Sequence[Path] = (), log_dirs: Sequence[Path] = ()) -> Health:
-    """The worst of the daemons that were named, or of all that run where none was. May block on a slow file system."""
+    """The worst of the daemons that were named, or of root's and one's own that run where none was. May block on a slow
+    file system."""
     named = bool(pipe_dirs or os.environ.get("CUDA_MPS_PIPE_DIRECTORY"))
     places = discover(pipe_dirs, log_dirs)
     if not named:
-        # What a daemon that is gone has left behind is nobody's death.
-        places = tuple(place for place in places if place.state == "running") or places[:1]
+        # What a daemon that is gone has left behind is nobody's death, and anybody may run a daemon and write its log.
+        places = tuple(p for p in places if p.state == "running" and p.uid in {0, os.geteuid()})
     found = [_of_place(place) for place in places]
-    return max(found, key=lambda health: health.status) if found else Health(ABSENT, "no daemon runs here")
+    return (
+        max(found, key=lambda health: health.status)
+        if found
+        else Health(ABSENT, "no daemon of root's, or of your own, runs here")
+    )
 
 
 def _of_place(place: Place) -> Health:

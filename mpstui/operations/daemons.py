@@ -112,7 +112,13 @@ class StartDaemon(Operation):
     place = "daemons"
     help = "Start a new daemon"
     arguments = (
-        Argument("list", "Devices", help="a UUID or an index; repeatable", metavar="DEV", option="--device"),
+        Argument(
+            "list",
+            "Devices",
+            help="a UUID, its first characters, or an index; repeatable",
+            metavar="DEV",
+            option="--device",
+        ),
         Argument("flag", "", help="one daemon a GPU, each with its own directories", option="--per-gpu"),
         Argument("flag", "", help="serve several users at the same time", option="--multi-user"),
         Argument("flag", "", help="with static SM partitions (-S; driver 590 or later)", option="--static"),

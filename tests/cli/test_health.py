@@ -149,3 +149,24 @@ def test_little_is_loaded(node: SimNode) -> None:
         [sys.executable, "-c", program, str(node.pipe_dir)], capture_output=True, text=True, timeout=120, check=True
     )
     assert done.stdout.split() == ["0"]
+
+
+def test_a_strangers_daemon_is_nobodys_death_and_nobodys_life(
+    node: SimNode, log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Anybody may run a daemon and write into its log what he likes: it counts only where it is named."""
+    log.write_bytes(log.read_bytes() + stamped(daemon_of(node), "NEW UI", 60))
+    (place,) = health.discover((node.pipe_dir,))
+    mine, strangers = place, place._replace(uid=4242)
+    for places, status in (
+        ((strangers,), health.ABSENT),
+        ((mine,), health.NO_ANSWER),
+        ((mine._replace(log_dir=None), strangers), health.WELL),
+        ((mine._replace(state="stale"),), health.ABSENT),
+        ((), health.ABSENT),
+    ):
+        monkeypatch.setattr(health, "discover", lambda *_, places=places: places)
+        monkeypatch.delenv("CUDA_MPS_PIPE_DIRECTORY", raising=False)
+        assert health.probe().status == status
+    monkeypatch.setattr(health, "discover", lambda *_: (strangers,))
+    assert health.probe((node.pipe_dir,)).status == health.NO_ANSWER
