@@ -164,13 +164,19 @@ def _run(arguments: Sequence[str]) -> int:
             from mpstui.cli.change import change
 
             return change(operation, options, pipe_dirs)
-        return (_partitions if options.command == "partition" else _doctor)(options, pipe_dirs)
+        return _LOOKS.get(options.command, _doctor)(options, pipe_dirs)
 
 
 def _partitions(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
     from mpstui.cli.partition import print_partitions
 
     return print_partitions(options, pipe_dirs)
+
+
+def _why(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
+    from mpstui.cli.why import why
+
+    return why(options, pipe_dirs)
 
 
 def _health(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
@@ -182,7 +188,7 @@ def _health(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
     return tell(probe(pipe_dirs, getattr(options, "log_dir", None) or ()))
 
 
-_WITHOUT_NODE = frozenset({"schema", "config", "sim"})
+_WITHOUT_NODE = frozenset({"schema", "config", "explain", "sim"})
 
 
 def _without_node(options: argparse.Namespace) -> int:
@@ -195,6 +201,10 @@ def _without_node(options: argparse.Namespace) -> int:
         from mpstui.cli.config import config
 
         return config(options)
+    if options.command == "explain":
+        from mpstui.cli.why import explain
+
+        return explain(options)
     from mpstui.sim import serve
 
     return serve(options.directory, options.scenario or ("static" if options.static else "demo"), options.driver)
@@ -299,3 +309,7 @@ def _doctor(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
     except UnusableNode as error:
         return complain(str(error), ExitStatus.USAGE)
     return doctor(options, snapshot, sources, dirs)
+
+
+_LOOKS = {"partition": _partitions, "why": _why}
+"""Commands that look at the node, beside ``doctor``."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from mpstui import __version__
-from mpstui.cli.past import NODES, add_activity, add_demo, add_doctor, add_events, add_past, add_suspects
+from mpstui.cli.past import NODES, add_activity, add_demo, add_doctor, add_events, add_past, add_suspects, add_why
 from mpstui.cli.planning import add_commands
 from mpstui.cli.verbs import add_verbs
 from mpstui.core.text import printable, unprintable
@@ -167,6 +167,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_suspects(commands, node)
     add_activity(commands, node)
     add_doctor(commands, node)
+    add_why(commands, node)
 
     add_commands(commands, node, add_verbs(commands, node))
 

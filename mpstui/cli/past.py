@@ -88,6 +88,33 @@ def _look_seconds(text: str) -> float:
     return value
 
 
+def add_why(commands: Any, node: argparse.ArgumentParser) -> None:
+    """The options of ``why`` and ``explain``."""
+    why = commands.add_parser(
+        "why",
+        parents=[node],
+        help="why a process is no client of MPS, or cannot become one",
+        description="Looks at a process from where it stands: its environment, its root, its namespaces, its user and "
+        "its devices, beside the daemons that run. Nothing is run, and nothing is changed.",
+        epilog="example: mpstui why 4711 · exit status: 0 told · 2 no such process · 5 its environment may not be read",
+    )
+    why.add_argument("pid", type=_pid, metavar="PID", help="its process id, as it is here")
+    why.add_argument("--json", action="store_true", help="print JSON")
+    explain = commands.add_parser(
+        "explain",
+        help="what an error of CUDA means under MPS",
+        epilog="example: mpstui explain 807, mpstui explain cudaErrorMpsClientTerminated",
+    )
+    explain.add_argument("code", nargs="?", metavar="CODE", help="its number or name; without it: all that are known")
+    explain.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _pid(text: str) -> int:
+    from mpstui.cli.verbs import pid
+
+    return pid(text)
+
+
 def add_past(status: argparse.ArgumentParser) -> None:
     """The option of ``status`` that asks for a past state."""
     status.add_argument(

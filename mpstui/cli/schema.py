@@ -44,6 +44,18 @@ def _load() -> Thing[Any]:
     return LOAD
 
 
+def _why() -> Thing[Any]:
+    from mpstui.cli.why import WHY
+
+    return WHY
+
+
+def _error() -> Thing[Any]:
+    from mpstui.cli.why import ERROR
+
+    return ERROR
+
+
 def _result() -> Thing[Any]:
     from mpstui.cli.change import RESULT
 
@@ -62,6 +74,8 @@ SCHEMAS: Final[Mapping[str, tuple[str, Callable[[], Thing[Any]]]]] = {
     "events": ("mpstui events --json: each line.", lambda: EVENT),
     "suspects": ("mpstui suspects --json.", _suspects),
     "activity": ("mpstui activity --json.", _activity),
+    "why": ("mpstui why PID --json.", _why),
+    "error": ("mpstui explain CODE --json.", _error),
     "doctor": ("mpstui doctor --json.", _doctor),
     "partitions": ("mpstui partition list --json.", _partitions),
     "plan": ("mpstui plan --json.", _plan),

@@ -16,6 +16,7 @@ from mpstui.ui.trouble.contract import TroubleUnavailable
 if TYPE_CHECKING:
     from mpstui.core.model import Daemon, Event, Snapshot
     from mpstui.doctor.types import Finding
+    from mpstui.doctor.why import Answer
     from mpstui.observe.sources import NodeSources
     from mpstui.observe.trusted import Owners
 
@@ -64,6 +65,15 @@ class NodeTrouble:
             raise TroubleUnavailable(error_text(error)) from None
         finally:
             over.set()
+
+    async def why(self, pid: int, snapshot: Snapshot) -> Answer | None:
+        """See the contract."""
+        from mpstui.doctor.why import gather
+
+        try:
+            return await self._doctor.call(lambda: gather(pid, snapshot))
+        except OSError as error:
+            raise TroubleUnavailable(f"the look at it stopped: {error_text(error)}") from None
 
     async def findings(self, snapshot: Snapshot) -> Sequence[Finding]:
         """See the contract."""

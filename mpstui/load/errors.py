@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from mpstui.load.types import WorkerError
 
@@ -41,8 +41,101 @@ _WORDS: Final[dict[int, tuple[str, str]]] = {
         "the client was terminated through MPS: by terminate_client, or evicted by a memory limit of its cgroup",
         "control.log has the command where somebody asked for it (mpstui events --kind terminate_requested)",
     ),
+    915: (
+        "the resource configuration is not valid: a client of a daemon with static partitions needs one",
+        "start it with CUDA_MPS_SM_PARTITION set to a partition that is there: mpstui partition list",
+    ),
     999: ("an error that the driver cannot name", "see dmesg and server.log"),
 }
+
+
+class Explanation(NamedTuple):
+    """What an error means under MPS."""
+
+    code: int
+    names: tuple[str, ...]
+    """The driver's and the runtime's; empty where they are none of MPS' own."""
+    text: str
+    causes: tuple[str, ...]
+    """The most frequent first."""
+    remedy: str
+
+
+_MPS: Final[dict[int, tuple[tuple[str, str], tuple[str, ...]]]] = {
+    46: (
+        ("CUDA_ERROR_DEVICE_UNAVAILABLE", "cudaErrorDevicesUnavailable"),
+        (
+            "the device has as many contexts as it takes: 48 from Volta on, on driver 580",
+            "the compute mode is EXCLUSIVE_PROCESS and the process is no client of MPS: mpstui why PID",
+            "the compute mode is PROHIBITED",
+        ),
+    ),
+    800: (
+        ("CUDA_ERROR_NOT_PERMITTED", "cudaErrorNotPermitted"),
+        ("the server is another user's, and the daemon is none for several users",),
+    ),
+    805: (
+        ("CUDA_ERROR_MPS_CONNECTION_FAILED", "cudaErrorMpsConnectionFailed"),
+        (
+            "the daemon runs and starts no server for it: server.log says why",
+            "its user may not write to the socket in the pipe directory: mpstui why PID",
+            "the daemon was ended while it connected",
+        ),
+    ),
+    806: (
+        ("CUDA_ERROR_MPS_RPC_FAILURE", "cudaErrorMpsRpcFailure"),
+        ("its server, or the daemon, was ended or has crashed while it was connected",),
+    ),
+    807: (
+        ("CUDA_ERROR_MPS_SERVER_NOT_READY", "cudaErrorMpsServerNotReady"),
+        (
+            "a fault: until every client that was hit has ended, on whatever GPU, nobody is let in",
+            "the server of another user still has clients",
+            "the server is starting, or is told to end",
+        ),
+    ),
+    808: (
+        ("CUDA_ERROR_MPS_MAX_CLIENTS_REACHED", "cudaErrorMpsMaxClientsReached"),
+        ("the server has as many clients as the hardware takes: 16 before Volta",),
+    ),
+    809: (
+        ("CUDA_ERROR_MPS_MAX_CONNECTIONS_REACHED", "cudaErrorMpsMaxConnectionsReached"),
+        ("the device has as many connections as it takes; CUDA_DEVICE_MAX_CONNECTIONS of the clients counts too",),
+    ),
+    810: (
+        ("CUDA_ERROR_MPS_CLIENT_TERMINATED", "cudaErrorMpsClientTerminated"),
+        (
+            "somebody sent terminate_client for it; its process lives on, and has to be ended",
+            "a limit of device memory of its cgroup has evicted it (driver 615 and later)",
+        ),
+    ),
+    915: (
+        ("CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION", "cudaErrorInvalidResourceConfiguration"),
+        (
+            "the daemon was started with -S, and the client names no partition",
+            "the partition that it names is not there any more: their ids change with each start of the daemon",
+        ),
+    ),
+}
+"""Of the errors that MPS gives: the names, and why."""
+
+
+def explanations() -> list[Explanation]:
+    """All errors that are known, by their codes."""
+    return [found for code in sorted(_WORDS) if (found := explanation(str(code))) is not None]
+
+
+def explanation(text: str) -> Explanation | None:
+    """The error of that code, or that name of CUDA's, however it is written; None where it is not known."""
+    wanted = text.strip().lower()
+    code = int(wanted) if wanted.isascii() and wanted.isdecimal() and len(wanted) < 6 else None
+    if code is None:
+        named = (code for code, (names, _) in _MPS.items() if wanted in {name.lower() for name in names})
+        code = next(named, None)
+    if code is None or code not in _WORDS:
+        return None
+    names, causes = _MPS.get(code, ((), ()))
+    return Explanation(code, names, _WORDS[code][0], causes, _WORDS[code][1])
 
 
 def words(code: int) -> str:

@@ -20,6 +20,7 @@ from mpstui.core.model import (
     Snapshot,
 )
 from mpstui.doctor.types import Finding
+from mpstui.doctor.why import Answer
 from mpstui.ui.app import MpsTuiApp
 from mpstui.ui.trouble.contract import TroubleUnavailable
 from tests.ui.screen import make_app
@@ -140,8 +141,15 @@ class FakeTrouble:
         self.older, self.found, self.broken = older, findings, broken
         self.asked: list[float] = []
         self.checks = 0
+        self.answers: dict[int, Answer] = {}
         self.gate = asyncio.Event()
         self.gate.set()
+
+    async def why(self, pid: int, snapshot: Snapshot) -> Answer | None:
+        await self.gate.wait()
+        if self.broken:
+            raise TroubleUnavailable(self.broken)
+        return self.answers.get(pid)
 
     async def older_events(self, daemon: Daemon, before: float, most: int) -> Sequence[Event]:
         self.asked.append(before)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from mpstui.core import condition
 from mpstui.core.model import LostClient, ProcessKey
+from mpstui.doctor.why import Answer, Reason
+from mpstui.observe.program import Program
 from mpstui.ui.dialogs import HarmConfirm
 from mpstui.ui.trouble.users import UsersScreen
 from tests.ui.screen import text_of
 from tests.ui.snapshots import NOW
 
-from .nodes import A, C, node, said, trouble_app, waiting
+from .nodes import A, C, FakeTrouble, node, said, trouble_app, waiting
 
 SIZE = (160, 48)
 
@@ -35,6 +37,31 @@ async def test_each_process_is_explained() -> None:
         assert "Likely reason: its CUDA_MPS_PIPE_DIRECTORY is /tmp/other[/bad]." in said(app)
         assert "On GPU 3, 5.0 GiB, for 1h." in said(app)
         assert "/tmp/other[/bad]" in text_of(app)
+
+
+async def test_a_closer_look_at_one_past_mps() -> None:
+    backend = FakeTrouble()
+    app = trouble_app(waiting(), backend)
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("W", "G")
+        process = app.screen.case.process
+        reason = Reason("no_daemon", "sure", "no daemon runs in /x[/b]", ("its variable is /x[/b]",), "Start it again.")
+        backend.answers[process.pid] = Answer(Program(process.key, user="eve"), (reason,))
+        backend.gate.clear()
+        await pilot.press("enter")
+        assert "It is being looked at" in said(app)
+        backend.gate.set()
+        await pilot.pause()
+        assert f"Process {process.pid} (eve) is no client of MPS: no daemon runs in /x[/b]." in said(app)
+        assert "/x[/b]" in text_of(app)
+        del backend.answers[process.pid]
+        await pilot.press("enter")
+        await pilot.pause()
+        assert "It has ended." in said(app)
+        backend.broken = "no"
+        await pilot.press("enter")
+        await pilot.pause()
+        assert "Not known: no." in said(app)
 
 
 async def test_those_ahead_are_ended_by_identity_after_a_question() -> None:

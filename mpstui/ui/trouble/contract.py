@@ -9,6 +9,7 @@ from mpstui.core.model import Daemon, Event, Snapshot
 
 if TYPE_CHECKING:  # the overview is painted without
     from mpstui.doctor.types import Finding
+    from mpstui.doctor.why import Answer
 
 
 class TroubleUnavailable(Exception):
@@ -25,6 +26,10 @@ class TroubleBackend(Protocol):
 
     async def faults(self, daemon: Daemon, /) -> Sequence[Event]:
         """Every fatal fault in the daemon's logs, oldest first. Raises TroubleUnavailable."""
+
+    async def why(self, pid: int, snapshot: Snapshot, /) -> Answer | None:
+        """Why a process is no client of MPS, by what it sees itself; None where it is gone. Raises
+        TroubleUnavailable."""
 
     async def findings(self, snapshot: Snapshot, /) -> Sequence[Finding]:
         """The check-up of the set-up, the worst finding first. Raises TroubleUnavailable."""

@@ -44,7 +44,7 @@ def open_screen(
     if name == "users":
         from mpstui.ui.trouble.users import UsersScreen
 
-        return UsersScreen(runner, snapshot, pipe_dir)
+        return UsersScreen(runner, backend, snapshot, pipe_dir)
     from mpstui.ui.trouble.problems import ProblemsScreen
 
     return ProblemsScreen(runner, backend, snapshot, pipe_dir)

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar, Final, cast
 
+from textual import on
 from textual.binding import Binding, BindingType
 
 from mpstui.core.cells import gpu_label
 from mpstui.core.model import Daemon, LostClient, OutsideClient, PendingClient, ProcessKey, Snapshot
 from mpstui.core.text import UNKNOWN, format_age, format_size
+from mpstui.doctor.why import Answer
 from mpstui.ui.bars import KeyHint, unless
 from mpstui.ui.box import Para
+from mpstui.ui.contract import Runner
 from mpstui.ui.painted import Line, fit
 from mpstui.ui.panel import Panel
 from mpstui.ui.trouble.base import TroubleScreen, owner
+from mpstui.ui.trouble.contract import TroubleBackend, TroubleUnavailable
 from mpstui.ui.typeahead import opens
 
 _KILL: Final = "terminate_and_kill"
@@ -95,6 +100,14 @@ class UsersScreen(TroubleScreen):
         Binding("y", "copy", "Copy what is said of it", show=False, id="copy"),
     ]
 
+    def __init__(
+        self, runner: Runner, backend: TroubleBackend | None, snapshot: Snapshot | None, pipe_dir: Path | None
+    ) -> None:
+        super().__init__(runner, snapshot, pipe_dir)
+        self._backend = backend
+        self._answers: dict[ProcessKey, list[Para]] = {}
+        """What a closer look has told of a process."""
+
     def make_list(self) -> Panel[Case]:
         return CasesPanel(id="list")
 
@@ -124,12 +137,15 @@ class UsersScreen(TroubleScreen):
         head = [Para(who, "bold"), Para()]
         if isinstance(process, PendingClient):
             which = "A client in another PID namespace" if process.pid is None else f"Client {process.pid}"
-            return f"{which} waits", [*head, *self._waits(process, case.daemon, snapshot)]
+            looked = self._answers.get(process.key, []) if process.key is not None else []
+            return f"{which} waits", [*head, *self._waits(process, case.daemon, snapshot), *looked]
         if isinstance(process, OutsideClient):
-            return f"Process {process.pid} computes past MPS", [*head, *_outside(process, snapshot)]
+            looked = self._answers.get(process.key) or _likely(process, self.k("open", "Enter"))
+            return f"Process {process.pid} computes past MPS", [*head, *_outside(process, snapshot), *looked]
         return f"Process {process.pid} has lost its server", [
             *head,
             *_lost(process, case.daemon, snapshot, self.k("daemons", "d")),
+            *self._answers.get(process.key, []),
         ]
 
     def _waits(self, process: PendingClient, daemon: Daemon | None, snapshot: Snapshot) -> list[Para]:
@@ -171,8 +187,45 @@ class UsersScreen(TroubleScreen):
                 if ahead
                 else []
             ),
+            KeyHint(self.k("open", "Enter"), "Why", "why", 7, self._no_why()),
             KeyHint(self.k("copy", "y"), "Copy", "copy", 6, unless(self.case, "nobody waits")),
         ]
+
+    def _no_why(self) -> str | None:
+        """Why no closer look can be had at the process under the cursor; None where it can."""
+        if self._backend is None:
+            return "nothing can be looked at here"
+        if self.case is None or self.case.process.key is None:
+            return "there is no process of this PID namespace under the cursor"
+        return None
+
+    @on(Panel.Opened)
+    def _open(self, event: Panel.Opened) -> None:
+        event.stop()
+        self.action_why()
+
+    @opens
+    def action_why(self) -> None:
+        """Look at the process from where it stands; that may take seconds."""
+        case, snapshot = self.case, self.snapshot
+        if (why := self._no_why()) is not None or case is None or case.process.key is None or snapshot is None:
+            self.notify(why or "nobody waits", markup=False)
+            return
+        if self._backend is not None:
+            self._answers[case.process.key] = [Para(), Para("It is being looked at …", "dim")]
+            self.run_worker(self._look(self._backend, case.process.key, snapshot), exit_on_error=False)
+            self.show_text()
+
+    async def _look(self, backend: TroubleBackend, key: ProcessKey, snapshot: Snapshot) -> None:
+        try:
+            found = await backend.why(key.pid, snapshot)
+            gone = found is None or (key.start_ticks is not None and found.program.key != key)
+            said = [Para("It has ended.", "text", "·")] if found is None or gone else _answer(found)
+        except TroubleUnavailable as error:
+            said = [Para(f"Not known: {error}.", "warn", "▲")]
+        self._answers[key] = [Para(), *said]
+        if self.is_attached:
+            self.show_text()
 
     @opens
     def action_let_in(self) -> None:
@@ -207,11 +260,33 @@ def _outside(process: OutsideClient, snapshot: Snapshot) -> list[Para]:
     started = "" if process.start_time is None else f", for {format_age(snapshot.time - process.start_time)}"
     return [
         Para(f"On GPU {gpus or UNKNOWN}, {format_size(process.gpu_memory)}{started}.", "text", "·"),
-        Para(f"Likely reason: {process.detail or process.reason}.", "warn", "▲"),
         Para("It takes turns with the clients on the GPU: while it computes, they stand still.", "text", "·"),
+    ]
+
+
+def _likely(process: OutsideClient, key: str) -> list[Para]:
+    return [
+        Para(f"Likely reason: {process.detail or process.reason}.", "warn", "▲"),
         Para(),
         Para("Start it again with the daemon's CUDA_MPS_PIPE_DIRECTORY in its environment.", "accent", "→"),
+        Para(f"{key} looks closer: its root, namespaces, user and devices.", "dim"),
     ]
+
+
+_MARKS: Final = {"sure": ("✕", "bad"), "likely": ("▲", "warn"), "possible": ("·", "text")}
+
+
+def _answer(found: Answer) -> list[Para]:
+    """What ``mpstui why`` prints."""
+    out = [Para(found.sentence, "bold")]
+    for reason in found.reasons:
+        mark, style = _MARKS[reason.certainty]
+        out += [Para(), Para(f"{reason.text[0].upper()}{reason.text[1:]}.", style, mark)]
+        out += [Para(text, "dim", "  ") for text in reason.evidence]
+        out.append(Para(reason.remedy, "accent", "→"))
+    if found.program.trouble:
+        out.append(Para(found.program.trouble, "warn", "?"))
+    return out
 
 
 def _lost(process: LostClient, daemon: Daemon | None, snapshot: Snapshot, key: str) -> list[Para]:

@@ -1,0 +1,442 @@
+"""Why a process is no client of MPS, or cannot become one; values in, sentences out, no I/O but :func:`gather`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Literal, NamedTuple
+
+from mpstui.core.cells import gpu_label
+from mpstui.core.model import Daemon, Device, Server, Snapshot
+from mpstui.core.text import UNKNOWN, format_size, path_text, printable
+from mpstui.observe.discovery import FileId, file_id
+from mpstui.observe.procfs import read_environment
+from mpstui.observe.program import Program, Shm, read_namespaces, read_program, shm_of
+
+Certainty = Literal["sure", "likely", "possible"]
+_ORDER: Final[Mapping[Certainty, int]] = {"sure": 0, "likely": 1, "possible": 2}
+_SHM: Final = 64 << 20
+"""Bytes of /dev/shm below which a container's is too small: Docker's own default."""
+_NO_DEVICES: Final = frozenset({"", "-1", "NoDevFiles", "void", "none"})
+_DEBUGGERS: Final = ("cuda-gdb", "cuda-gdbserver", "compute-sanitizer", "cuda-memcheck")
+_VARIABLE: Final = "CUDA_MPS_PIPE_DIRECTORY"
+
+
+class Reason(NamedTuple):
+    """One thing that keeps it from being a client."""
+
+    code: str
+    """Stable."""
+    certainty: Certainty
+    text: str
+    """A clause: ``no daemon runs in /tmp/x, where it looks``."""
+    evidence: tuple[str, ...]
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """A daemon, as far as it matters to who wants to be its client."""
+
+    daemon: Daemon
+    id: FileId | None = None
+    """Its pipe directory."""
+    namespaces: Mapping[str, int] | None = None
+    visible: str | None = None
+    """Its own CUDA_VISIBLE_DEVICES; None where that is not set, or not known."""
+    shm: Shm | None = None
+
+
+class Answer(NamedTuple):
+    """What there is to say of one process."""
+
+    program: Program
+    reasons: tuple[Reason, ...]
+    """The most certain first."""
+    server: Server | None = None
+    """Whose client it is."""
+    daemon: Daemon | None = None
+    """The daemon that it is a client of, or looks for; None where none is there."""
+
+    @property
+    def is_client(self) -> bool:
+        return self.server is not None
+
+    @property
+    def sentence(self) -> str:
+        """The whole in one sentence."""
+        who = _who(self.program)
+        if self.server is not None and self.daemon is not None:
+            text = f"{who} is a client of server {self.server.pid} of the daemon in {path_text(self.daemon.pipe_dir)}"
+            return f"{text}, but {self.reasons[0].text}." if self.reasons else f"{text}."
+        if not self.reasons:
+            return f"{who} is no client of MPS, and nothing that can be seen keeps it from becoming one."
+        first = self.reasons[0]
+        hedge = {"sure": "", "likely": "most likely ", "possible": "possibly "}[first.certainty]
+        return f"{who} is no client of MPS: {hedge}{first.text}."
+
+    @property
+    def remedy(self) -> str | None:
+        return self.reasons[0].remedy if self.reasons else None
+
+
+def gather(pid: int, snapshot: Snapshot) -> Answer | None:
+    """Reads what the process sees and what the daemons are, and says why; None where there is no such process."""
+    program = read_program(pid)
+    if program is None:
+        return None
+    if snapshot.source == "simulated":  # its programs are stand-ins: they have no GPU, and no driver's library
+        program = replace(program, devices=None, cuda=None)
+    neighbours = [_neighbour(daemon) for daemon in snapshot.daemons]
+    return answer(program, neighbours, snapshot)
+
+
+def _neighbour(daemon: Daemon) -> Neighbour:
+    pid = daemon.pid
+    if pid is None:
+        return Neighbour(daemon, file_id(daemon.pipe_dir))
+    environment = read_environment(pid) or {}
+    return Neighbour(
+        daemon,
+        file_id(daemon.pipe_dir),
+        read_namespaces(pid),
+        environment.get("CUDA_VISIBLE_DEVICES"),
+        shm_of(pid),
+    )
+
+
+def answer(program: Program, neighbours: Sequence[Neighbour], snapshot: Snapshot) -> Answer:
+    """Pure."""
+    for each in neighbours:
+        for server in each.daemon.servers:
+            for client in server.clients:
+                mine = client.key == program.key and client.local
+                if mine and snapshot.source == "simulated":  # it stands for somebody else's program
+                    program = replace(program, user=client.user, command=client.command)
+                if mine or (client.pid_here == program.pid and client.pid_here is not None):
+                    return Answer(program, tuple(_as_client(server, client.state, each.daemon)), server, each.daemon)
+    mine_too = _looked_for(program, neighbours)
+    reasons = sorted(_reasons(program, mine_too, neighbours, snapshot), key=lambda each: _ORDER[each.certainty])
+    return Answer(program, tuple(reasons), None, mine_too.daemon if mine_too is not None else None)
+
+
+def _looked_for(program: Program, neighbours: Iterable[Neighbour]) -> Neighbour | None:
+    """The daemon whose directory it looks in, by what that is and not by what it is called."""
+    seen = program.pipe
+    if seen is None or seen.id is None:
+        return None
+    found = [each for each in neighbours if each.id == seen.id]
+    return found[0] if found else None
+
+
+def _as_client(server: Server, state: str, daemon: Daemon) -> Iterator[Reason]:
+    if state == "TERMINATED":
+        yield Reason(
+            "terminated", "sure", "its contexts were ended by terminate_client",
+            ("each CUDA call of it gives error 810",), "End its process, and start it again.",
+        )  # fmt: skip
+    if server.status == "FAULT" or server.fault is not None:
+        yield Reason(
+            "fault", "sure", f"server {server.pid} is in FAULT",
+            ("a fault of one client takes the contexts of every client that shares a GPU with it",),
+            "See “mpstui suspects” and the screen Fault; every affected client has to end.",
+        )  # fmt: skip
+
+
+def _who(program: Program) -> str:
+    about = [part for part in (program.user, program.command and printable(program.command, 60)) if part]
+    return f"Process {program.pid} ({', '.join(about)})" if about else f"Process {program.pid}"
+
+
+def _reasons(
+    program: Program, looked_for: Neighbour | None, neighbours: Sequence[Neighbour], snapshot: Snapshot
+) -> Iterator[Reason]:
+    running = [each for each in neighbours if each.daemon.health in {"ok", "held", "blocked"}]
+    yield from _of_waiting(program, neighbours)
+    yield from _of_itself(program)
+    yield from _of_place(program, looked_for, running)
+    near = looked_for if looked_for in running else running[0] if len(running) == 1 else None
+    if near is not None:
+        yield from _of_daemon(program, near, snapshot)
+        yield from _of_namespaces(program, near)
+        yield from _of_numbers(program, near)
+    yield from _of_devices(program, near, snapshot)
+
+
+def _of_waiting(program: Program, neighbours: Sequence[Neighbour]) -> Iterator[Reason]:
+    for each in neighbours:
+        where = path_text(each.daemon.pipe_dir)
+        for pending in each.daemon.pending:
+            if pending.key == program.key:
+                after = f" behind server {pending.server_pid}" if pending.server_pid else ""
+                ahead = ", ".join(map(str, pending.waits_for))
+                yield Reason(
+                    "pending", "sure", f"it waits in the daemon in {where}{after}",
+                    (f"control.log: a server of another user runs; its clients: {ahead or 'none known'}",),
+                    "It goes on when those have ended; a daemon started with -multiuser-server serves all users.",
+                )  # fmt: skip
+        for lost in each.daemon.lost:
+            if lost.key == program.key:
+                yield Reason(
+                    "lost", "sure", f"its server {lost.server_pid} of {where} is gone",
+                    ("each CUDA call of it gives error 806",), "End its process, and start it again.",
+                )  # fmt: skip
+
+
+def _of_itself(program: Program) -> Iterator[Reason]:
+    if program.bits == 32:
+        yield Reason(
+            "32_bit", "sure", "it is a 32-bit program", ("its program file is ELF32",), "MPS serves 64-bit programs."
+        )
+    if program.tracer:
+        cuda = program.tracer.startswith(_DEBUGGERS)
+        yield Reason(
+            "debugger", "likely" if cuda else "possible",
+            f"a debugger holds it: {program.tracer}",
+            ("TracerPid in /proc; the name is what that program calls itself",),
+            "A program under cuda-gdb waits in cuInit until all clients of the server are gone: end them, or debug it "
+            "without MPS.",
+        )  # fmt: skip
+    if program.cuda is False:
+        yield Reason(
+            "no_cuda", "likely", "it has not loaded CUDA's driver library",
+            ("no libcuda.so among what it has mapped",),
+            "Nothing has to be done where it uses no GPU; else look again once it does.",
+        )  # fmt: skip
+
+
+def _of_place(program: Program, looked_for: Neighbour | None, running: Sequence[Neighbour]) -> Iterator[Reason]:
+    """Where it looks for a daemon, and what is there."""
+    seen = program.pipe
+    if seen is None:
+        if program.environment is None:
+            yield Reason(
+                "unreadable", "possible", "where it looks for a daemon may not be read",
+                ("its environment is its user's and root's alone",), "Run mpstui as root.",
+            )  # fmt: skip
+        return
+    shown = path_text(seen.path, 160)
+    how = f"its {_VARIABLE} is {shown}" if seen.set else f"it has no {_VARIABLE}, so it looks in {shown}"
+    evidence = [f"{how} (as it was started; it may have set another one since)"]
+    if seen.detail:
+        evidence.append(seen.detail)
+    places = ", ".join(path_text(each.daemon.pipe_dir) for each in running)
+    evidence.append(f"daemons run in: {places}" if places else "no daemon runs on this node, as far as can be seen")
+    if looked_for is not None and looked_for in running:
+        if seen.state == "closed" or seen.socket is False:
+            yield Reason(
+                "closed", "sure", f"its user does not get through to the daemon in {shown}", tuple(evidence),
+                "Open the way to the directory and its socket for that user (0755, and 0666 for control).",
+            )  # fmt: skip
+        if (
+            program.start_time is not None
+            and looked_for.daemon.start_time is not None
+            and program.start_time < looked_for.daemon.start_time
+        ):
+            yield Reason(
+                "before_daemon", "likely", "it was started before the daemon",
+                ("a program that does not find the daemon runs without MPS, and no error says so",),
+                "Start it again.",
+            )  # fmt: skip
+        return
+    sure: Certainty = "sure" if seen.state in {"there", "absent", "closed"} else "possible"
+    same_name = [each for each in running if os.fspath(each.daemon.pipe_dir).rstrip("/") == seen.path.rstrip("/")]
+    if same_name:
+        yield Reason(
+            "mount", sure,
+            f"{shown} is another directory in its mount namespace than the daemon's here",
+            (*evidence, _inodes("mnt", program, same_name[0])),
+            f"Mount the daemon's directory into its container as {shown}, with its socket.",
+        )  # fmt: skip
+        return
+    if not running:
+        text, remedy = "no daemon runs", "Start one: mpstui daemon start."
+    elif seen.state == "closed":
+        text, remedy = f"its user may not enter {shown}, where it looks", "Open the way, or name another directory."
+    else:
+        text = f"no daemon runs in {shown}, where it looks"
+        remedy = f"Start it again with {_VARIABLE}={path_text(running[0].daemon.pipe_dir)}, as it is called there."
+    yield Reason("no_daemon" if not running or seen.set else "no_variable", sure, text, tuple(evidence), remedy)
+
+
+def _of_daemon(program: Program, near: Neighbour, snapshot: Snapshot) -> Iterator[Reason]:
+    daemon, where = near.daemon, path_text(near.daemon.pipe_dir)
+    if daemon.uid not in {None, 0, program.uid} and program.uid is not None and not daemon.multiuser:
+        yield Reason(
+            "user", "sure", f"the daemon serves {daemon.user or daemon.uid} alone",
+            (f"it belongs to {program.user or program.uid}, the daemon in {where} to {daemon.user or daemon.uid}",),
+            "Start it as that user, or run the daemon as root.",
+        )  # fmt: skip
+    others = [s for s in daemon.servers if s.clients and s.uid is not None and s.uid != program.uid]
+    if others and not daemon.multiuser and program.uid is not None:
+        server = others[0]
+        count = len(server.clients)
+        yield Reason(
+            "server_user", "likely", f"server {server.pid} is of {server.user or server.uid}, and has clients",
+            (f"one server runs at a time; it has {count} client{'' if count == 1 else 's'}",),
+            "It is let in when those have ended (error 807, or it waits); with -multiuser-server users share a server.",
+        )  # fmt: skip
+    if daemon.health in {"held", "blocked"} and daemon.condition.cause in {"terminated_twice", "quitting"}:
+        yield Reason(
+            "daemon", "likely", f"the daemon takes no new clients: {daemon.health_detail or daemon.health}",
+            (f"health: {daemon.health}",), daemon.remedy or "See “mpstui status”.",
+        )  # fmt: skip
+    if any(server.status == "FAULT" or server.fault is not None for server in daemon.servers):
+        yield Reason(
+            "fault", "likely", "a server is in FAULT, and refuses new clients",
+            ("error 807, until the last client that was hit has ended",), "mpstui end-lost",
+        )  # fmt: skip
+    if daemon.start_failures is not None:
+        yield Reason(
+            "no_server", "likely", "no server of the daemon starts",
+            (daemon.start_failures.reason or "server.log does not say why",), "See “mpstui doctor”.",
+        )  # fmt: skip
+    told = program.environment
+    if daemon.static_partitioning and told is not None and "CUDA_MPS_SM_PARTITION" not in told:
+        yield Reason(
+            "partition", "sure", "the daemon has static partitions, and it names none",
+            ("no CUDA_MPS_SM_PARTITION in its environment: CUDA error 915",),
+            "Start it with CUDA_MPS_SM_PARTITION; “mpstui partition list” has them.",
+        )  # fmt: skip
+    yield from _of_capacity(daemon, snapshot)
+
+
+def _of_capacity(daemon: Daemon, snapshot: Snapshot) -> Iterator[Reason]:
+    for device in _devices_of(daemon, snapshot):
+        if device.contexts is not None and device.context_limit is not None and device.contexts >= device.context_limit:
+            yield Reason(
+                "full", "likely", f"{_gpu(device, snapshot)} takes no more clients",
+                (f"{device.contexts} of {device.context_limit} contexts are in use: error 46",), "End some clients.",
+            )  # fmt: skip
+
+
+def _of_namespaces(program: Program, near: Neighbour) -> Iterator[Reason]:
+    daemon = near.namespaces or {}
+    ours, theirs = program.namespaces, near
+    if _differ("ipc", ours, daemon):
+        same_shm = program.shm is not None and near.shm is not None and program.shm.id == near.shm.id
+        if not same_shm:
+            yield Reason(
+                "ipc", "likely", "it is in another IPC namespace than the daemon, with a /dev/shm of its own",
+                (_inodes("ipc", program, theirs),),
+                "Run its container with the host's IPC (--ipc=host, hostIPC: true), or mount the daemon's /dev/shm.",
+            )  # fmt: skip
+    if _differ("pid", ours, daemon) and program.pids and near.daemon.pid_there is not None:
+        yield Reason(
+            "pid", "possible", "it is in another PID namespace than the daemon, which is in one of its own",
+            (_inodes("pid", program, theirs), f"its PIDs: {' → '.join(map(str, program.pids))}"),
+            "The daemon calls such a client 0, and nobody can terminate it; share the PID namespace (hostPID: true).",
+        )  # fmt: skip
+    if _differ("user", ours, daemon):
+        yield Reason(
+            "user_namespace", "possible", "it is in another user namespace than the daemon",
+            (_inodes("user", program, theirs),), "Run the container without user namespaces, or as the daemon's user.",
+        )  # fmt: skip
+    shm = program.shm
+    if shm is not None and (shm.id is None or (shm.free is not None and shm.free < _SHM)):
+        text = "it has no /dev/shm" if shm.id is None else f"its /dev/shm has {format_size(shm.free)} left"
+        yield Reason(
+            "shm", "likely", text, ("client and server share memory there",),
+            "Give the container a larger one: --shm-size, or an emptyDir with medium: Memory.",
+        )  # fmt: skip
+
+
+def _of_numbers(program: Program, near: Neighbour) -> Iterator[Reason]:
+    """What it sees is numbered twice: by the daemon's variable, and by its own."""
+    own = (program.environment or {}).get("CUDA_VISIBLE_DEVICES")
+    if own is None or near.visible is None:
+        return
+    numbers, theirs = _ordinals(own), near.visible.split(",")
+    if numbers is None:
+        return
+    beyond = [number for number in numbers if number >= len(theirs)]
+    evidence = (
+        f"its CUDA_VISIBLE_DEVICES is {printable(own, 80)}, the daemon's {printable(near.visible, 80)}",
+        "a client's numbers are the daemon's, counted after the daemon's own variable",
+    )
+    if beyond:
+        yield Reason(
+            "remap", "sure", f"it asks for device {beyond[0]} of a daemon that has {len(theirs)}", evidence,
+            f"Give it 0 to {len(theirs) - 1}, or UUIDs.",
+        )  # fmt: skip
+    elif [theirs[number].strip() for number in numbers] != [str(number) for number in numbers]:
+        gets = ", ".join(theirs[number].strip() for number in numbers)
+        yield Reason(
+            "remap", "possible", "its devices are numbered twice", (*evidence, f"so it gets: {printable(gets, 80)}"),
+            "Leave the variable out of one of the two, or name UUIDs in its.",
+        )  # fmt: skip
+
+
+def _of_devices(program: Program, near: Neighbour | None, snapshot: Snapshot) -> Iterator[Reason]:
+    if program.devices is not None and "nvidiactl" not in program.devices:
+        yield Reason(
+            "no_device", "sure", "it sees no GPU",
+            (f"device files in its /dev: {', '.join(program.devices) or 'none of the driver'}",),
+            "Give its container the GPUs (--gpus all, or a resource of the device plugin).",
+        )  # fmt: skip
+    visible = (program.environment or {}).get("CUDA_VISIBLE_DEVICES")
+    if visible is not None and visible.split(",")[0].strip() in _NO_DEVICES:
+        yield Reason(
+            "no_visible", "sure", "its CUDA_VISIBLE_DEVICES hides every GPU",
+            (f"CUDA_VISIBLE_DEVICES={printable(visible, 80)}",), "Unset it, or name a device.",
+        )  # fmt: skip
+    mine = _devices_of(near.daemon, snapshot) if near is not None else snapshot.devices
+    for device in mine:
+        name, capability = _gpu(device, snapshot), device.compute_capability
+        if device.compute_mode == "Prohibited":
+            yield Reason(
+                "compute_mode", "sure", f"the compute mode of {name} is Prohibited", ("nobody may compute on it",),
+                f"nvidia-smi -i {device.uuid} -c EXCLUSIVE_PROCESS",
+            )  # fmt: skip
+        elif device.compute_mode == "Exclusive_Process":
+            yield Reason(
+                "exclusive", "possible", f"{name} is in EXCLUSIVE mode, so that nobody gets on it but by MPS",
+                ("compute mode Exclusive_Process: without MPS it gets error 46",),
+                "Have it find the daemon; the mode is right for MPS.",
+            )  # fmt: skip
+        if capability is not None and capability < (3, 5):
+            yield Reason(
+                "architecture", "sure", f"{name} is too old for MPS",
+                (f"compute capability {capability[0]}.{capability[1]}; 3.5 is needed",), "Use another GPU.",
+            )  # fmt: skip
+        elif capability is not None and capability < (7, 0):
+            yield Reason(
+                "pre_volta", "possible", f"{name} is older than Volta, where a server takes 16 clients and no limits",
+                (f"compute capability {capability[0]}.{capability[1]}",), "Count its clients.",
+            )  # fmt: skip
+        if device.mig and "MIG-" not in (visible or ""):
+            yield Reason(
+                "mig", "possible", f"{name} is cut into MIG instances, and it names none",
+                (f"CUDA_VISIBLE_DEVICES={UNKNOWN if visible is None else printable(visible, 80)}",),
+                "Start daemon and client with the UUID of one instance (MIG-…) in CUDA_VISIBLE_DEVICES.",
+            )  # fmt: skip
+
+
+def _devices_of(daemon: Daemon, snapshot: Snapshot) -> list[Device]:
+    uuids = set(daemon.ordinals.values())
+    return [device for device in snapshot.devices if not uuids or device.uuid in uuids]
+
+
+def _gpu(device: Device, snapshot: Snapshot) -> str:
+    return f"GPU {gpu_label(device.uuid, {each.uuid: each.index for each in snapshot.devices})}"
+
+
+def _ordinals(visible: str) -> list[int] | None:
+    """The numbers of a CUDA_VISIBLE_DEVICES, up to the first that is none; None where it names UUIDs, or nothing."""
+    found: list[int] = []
+    for part in visible.split(","):
+        text = part.strip()
+        if not (text.isascii() and text.isdecimal() and len(text) < 5):
+            break
+        found.append(int(text))
+    return found or None
+
+
+def _differ(name: str, ours: Mapping[str, int], theirs: Mapping[str, int]) -> bool:
+    return name in ours and name in theirs and ours[name] != theirs[name]
+
+
+def _inodes(name: str, program: Program, near: Neighbour) -> str:
+    mine, theirs = program.namespaces.get(name), (near.namespaces or {}).get(name)
+    return f"{name} namespace: its {mine or UNKNOWN}, the daemon's {theirs or UNKNOWN}"

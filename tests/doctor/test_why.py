@@ -1,0 +1,337 @@
+"""Why a process is no client of MPS: reasons by what is known, and processes with roots and users of their own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mpstui.core.model import Client, Condition, Daemon, Device, PendingClient, ProcessKey, Server, Snapshot
+from mpstui.doctor.why import Answer, Neighbour, answer
+from mpstui.observe import program
+from mpstui.observe.program import Inside, Program, Shm, read_program, within
+
+OK = Condition("ok", "none")
+HERE = (1, 2)
+DAEMON = Daemon(
+    Path("/tmp/mps"),
+    key=ProcessKey(50, 50),
+    uid=0,
+    user="root",
+    start_time=100.0,
+    condition=OK,
+    ordinals={"0": "GPU-0"},
+)
+GPU = Device("GPU-0", 0, compute_capability=(9, 0), compute_mode="Default", contexts=3)
+PIPE = Inside("/tmp/mps", True, "there", HERE, True)
+FIT = Program(
+    ProcessKey(70, 70), 200.0, 2001, "alice", "./train", {"CUDA_MPS_PIPE_DIRECTORY": "/tmp/mps"},
+    {"pid": 1, "ipc": 1, "mnt": 1, "user": 1}, (70,), None, "", 64, True, ("nvidia0", "nvidiactl"),
+    Shm((5, 5), 1 << 30), PIPE,
+)  # fmt: skip
+NAMES = {"pid": 1, "ipc": 1, "mnt": 1, "user": 1}
+
+
+def told(
+    changed: dict[str, Any] | None = None,
+    daemon: dict[str, Any] | None = None,
+    gpu: dict[str, Any] | None = None,
+    near: dict[str, Any] | None = None,
+) -> Answer:
+    """Of a process that could be a client, and a daemon that would take it, but for what is changed."""
+    from dataclasses import replace
+
+    one = replace(DAEMON, **(daemon or {}))
+    beside = Neighbour(one, **{"id": HERE, "namespaces": NAMES, "shm": Shm((5, 5)), **(near or {})})
+    snapshot = Snapshot(300.0, daemons=(one,), devices=(replace(GPU, **(gpu or {})),))
+    return answer(replace(FIT, **(changed or {})), [beside], snapshot)
+
+
+def test_nothing_keeps_it_from_becoming_one() -> None:
+    found = told()
+    assert (found.reasons, found.is_client) == ((), False)
+    assert found.sentence == (
+        "Process 70 (alice, ./train) is no client of MPS, and nothing that can be seen keeps it from becoming one."
+    )
+
+
+SERVER = Server(ProcessKey(60), uid=2002, user="bob", clients=(Client(ProcessKey(61, 61)),))
+CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "another directory": (
+        "no_daemon", "sure", {"changed": {"pipe": Inside("/x", True, "absent", detail="there is no /x")}},
+    ),
+    "no variable": (
+        "no_variable", "sure", {"changed": {"pipe": Inside("/tmp/nvidia-mps", False, "absent")}},
+    ),
+    "no daemon runs": ("no_daemon", "sure", {"daemon": {"condition": Condition("stale", "gone")}}),
+    "the same name in another mount": (
+        "mount", "sure", {"changed": {"pipe": Inside("/tmp/mps/", True, "there", (9, 9), False)}},
+    ),
+    "closed": ("closed", "sure", {"changed": {"pipe": PIPE._replace(socket=False, detail="may not write")}}),
+    "before the daemon": ("before_daemon", "likely", {"changed": {"start_time": 99.0}}),
+    "a daemon of bob's": ("user", "sure", {"daemon": {"uid": 2002, "user": "bob"}}),
+    "a server of bob's": ("server_user", "likely", {"daemon": {"servers": (SERVER,)}}),
+    "a fault": (
+        "fault", "likely", {"daemon": {"servers": (Server(ProcessKey(60), uid=2001, status="FAULT"),)}},
+    ),
+    "static partitions": ("partition", "sure", {"daemon": {"static_partitioning": True}}),
+    "full": ("full", "likely", {"gpu": {"contexts": 48}}),
+    "exclusive": ("exclusive", "possible", {"gpu": {"compute_mode": "Exclusive_Process"}}),
+    "prohibited": ("compute_mode", "sure", {"gpu": {"compute_mode": "Prohibited"}}),
+    "pre-Volta": ("pre_volta", "possible", {"gpu": {"compute_capability": (6, 0)}}),
+    "too old": ("architecture", "sure", {"gpu": {"compute_capability": (3, 0)}}),
+    "MIG": ("mig", "possible", {"gpu": {"mig": True}}),
+    "IPC": ("ipc", "likely", {"changed": {"namespaces": NAMES | {"ipc": 2}, "shm": Shm((6, 6), 1 << 30)}}),
+    "no /dev/shm": ("shm", "likely", {"changed": {"shm": Shm(None)}}),
+    "little /dev/shm": ("shm", "likely", {"changed": {"shm": Shm((5, 5), 1 << 20)}}),
+    "no GPU": ("no_device", "sure", {"changed": {"devices": ()}}),
+    "hidden GPUs": ("no_visible", "sure", {"changed": {"environment": {"CUDA_VISIBLE_DEVICES": "-1"}}}),
+    "32 bits": ("32_bit", "sure", {"changed": {"bits": 32}}),
+    "no CUDA": ("no_cuda", "likely", {"changed": {"cuda": False}}),
+    "a debugger": ("debugger", "likely", {"changed": {"tracer": "cuda-gdb (12)"}}),
+    "strace": ("debugger", "possible", {"changed": {"tracer": "strace (12)"}}),
+    "numbered twice": (
+        "remap", "possible",
+        {"changed": {"environment": {"CUDA_VISIBLE_DEVICES": "1,0"}}, "near": {"visible": "1,0"}},
+    ),
+    "beyond the daemon's": (
+        "remap", "sure", {"changed": {"environment": {"CUDA_VISIBLE_DEVICES": "2"}}, "near": {"visible": "3,4"}},
+    ),
+    "waits": (
+        "pending", "sure", {"daemon": {"pending": (PendingClient(ProcessKey(70, 70), server_pid=60),)}},
+    ),
+    "not to be read": ("unreadable", "possible", {"changed": {"environment": None, "pipe": None}}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("code", "certainty", "change"), CASES.values(), ids=CASES)
+def test_one_reason(code: str, certainty: str, change: dict[str, Any]) -> None:
+    found = told(**change)
+    assert [(reason.code, reason.certainty) for reason in found.reasons] == [(code, certainty)]
+    (reason,) = found.reasons
+    assert reason.text in found.sentence
+    assert all(reason.evidence)
+    assert reason.remedy
+
+
+def test_what_is_numbered_twice_and_comes_out_the_same_is_no_reason() -> None:
+    for own, theirs in (("0,1", "0,1"), ("0", "0,1"), ("GPU-3,0", "1,0")):
+        found = told(changed={"environment": {"CUDA_VISIBLE_DEVICES": own}}, near={"visible": theirs})
+        assert found.reasons == (), own
+    (reason,) = told(changed={"environment": {"CUDA_VISIBLE_DEVICES": "1,0"}}, near={"visible": "1,0"}).reasons
+    assert "so it gets: 0, 1" in reason.evidence
+
+
+def test_the_host_s_ipc_through_its_shm_is_no_reason() -> None:
+    assert told(changed={"namespaces": NAMES | {"ipc": 2}}).reasons == ()
+
+
+def test_the_surest_comes_first() -> None:
+    found = told(changed={"cuda": False, "bits": 32}, gpu={"mig": True})
+    assert [reason.certainty for reason in found.reasons] == ["sure", "likely", "possible"]
+
+
+def test_a_client_is_one() -> None:
+    client = Client(ProcessKey(70, 70), server_pid=60)
+    found = told(daemon={"servers": (Server(ProcessKey(60), status="ACTIVE", clients=(client,)),)})
+    assert (found.is_client, found.sentence) == (
+        True, "Process 70 (alice, ./train) is a client of server 60 of the daemon in /tmp/mps.",
+    )  # fmt: skip
+    ended = Client(ProcessKey(70, 70), server_pid=60, state="TERMINATED")
+    found = told(daemon={"servers": (Server(ProcessKey(60), status="ACTIVE", clients=(ended,)),)})
+    assert found.sentence.endswith(", but its contexts were ended by terminate_client.")
+    successor = Client(ProcessKey(70, 69), server_pid=60)
+    assert not told(daemon={"servers": (Server(ProcessKey(60), uid=2001, clients=(successor,)),)}).is_client
+
+
+# Real processes.
+
+needs_namespaces = pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("unshare") is None, reason="root alone may make namespaces"
+)
+
+
+@contextmanager
+def running(*argv: str | Path, env: dict[str, str] | None = None, **more: Any) -> Iterator[int]:
+    """The PID of a process that waits; ``argv`` runs a Python that says its PID here."""
+    code = "import sys; print('ready', flush=True); sys.stdin.read()"
+    with subprocess.Popen(
+        [*argv, sys.executable, "-S", "-c", code],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **(env or {})},
+        **more,
+    ) as process:
+        assert process.stdout is not None
+        try:
+            assert process.stdout.readline() == "ready\n"
+            yield process.pid
+        finally:
+            process.stdin.close()  # type: ignore[union-attr]
+
+
+def read(pid: int) -> Program:
+    found = read_program(pid, 120.0)
+    assert found is not None
+    return found
+
+
+def pipe_of(folder: Path) -> dict[str, str]:
+    return {"CUDA_MPS_PIPE_DIRECTORY": os.fspath(folder)}
+
+
+@pytest.fixture
+def listening(tmp_path: Path) -> Iterator[Path]:
+    """A directory with a socket ``control``."""
+    import socket
+
+    (folder := tmp_path / "mps").mkdir()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(os.path.relpath(folder / "control"))
+        os.chmod(folder / "control", 0o666)
+        yield folder
+
+
+def test_what_a_process_here_sees(listening: Path) -> None:
+    with running(env=pipe_of(listening)) as pid:
+        found = read(pid)
+    assert found.pipe is not None
+    here = os.stat(listening)
+    assert (found.pipe.state, found.pipe.id, found.pipe.socket) == ("there", (here.st_dev, here.st_ino), True)
+    assert (found.uid, found.bits, found.cuda, found.tracer, found.pids) == (os.geteuid(), 64, False, "", (pid,))
+    assert found.namespaces["ipc"] == os.stat("/proc/self/ns/ipc").st_ino
+    assert found.shm is not None
+
+
+def test_links_are_followed_within_its_root_and_not_out_of_bounds(tmp_path: Path, listening: Path) -> None:
+    (tmp_path / "link").symlink_to(listening)
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    with running(env=pipe_of(tmp_path / "link")) as pid:
+        found = read(pid)
+    assert found.pipe is not None
+    assert found.pipe.state == "there"
+    with running(env=pipe_of(tmp_path / "loop")) as pid:
+        found = read(pid)
+    assert found.pipe is not None
+    assert (found.pipe.state, found.pipe.detail.endswith("too many links")) == ("unknown", True)
+
+
+@pytest.mark.parametrize("what", ["fifo", "file", "nothing", "relative"])
+def test_a_trap_in_its_way_is_no_directory(tmp_path: Path, what: str) -> None:
+    """A FIFO would hold up whoever opens it."""
+    place = tmp_path / "place"
+    if what == "fifo":
+        os.mkfifo(place)
+    elif what == "file":
+        place.touch()
+    with running(env={"CUDA_MPS_PIPE_DIRECTORY": "place" if what == "relative" else str(place)}) as pid:
+        found = read(pid)
+    assert found.pipe is not None
+    assert found.pipe.state == "absent"
+    assert found.pipe.detail
+
+
+def test_a_fifo_in_the_place_of_the_socket_is_none(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "control")
+    with running(env=pipe_of(tmp_path)) as pid:
+        found = read(pid)
+    assert found.pipe is not None
+    assert (found.pipe.state, found.pipe.socket) == ("there", False)
+
+
+def test_a_root_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    import threading
+
+    held = threading.Event()
+
+    def hang(*_: Any) -> Any:
+        held.wait(120)
+
+    monkeypatch.setattr(program, "_look", hang)
+    with running() as pid:
+        found = read_program(pid, 0.01) or read_program(pid, 0.01)
+    held.set()
+    assert found is not None
+    assert "does not answer within 0.01 s" in found.trouble
+
+
+def test_who_is_gone_is_none_and_who_ends_meanwhile_too() -> None:
+    with running() as pid:
+        pass
+    assert read_program(pid) is None
+    assert read_program(0) is None
+
+
+def test_within_gives_what_raises_up() -> None:
+    def fail() -> int:
+        raise OSError
+
+    assert within(fail, 120) is None
+    assert within(lambda: 3, 120) == 3
+
+
+@needs_namespaces
+def test_another_user_and_a_way_that_is_closed_to_him(listening: Path) -> None:
+    for folder in (listening, *listening.parents):
+        if folder.stat().st_mode & 0o005 != 0o005 and os.fspath(folder).startswith("/tmp/"):
+            folder.chmod(0o755)
+    as_him = ["setpriv", "--reuid=64101", "--regid=64101", "--clear-groups"]
+    with running(*as_him, env=pipe_of(listening)) as pid:
+        opened = read(pid)
+        listening.chmod(0o700)
+        closed = read(pid)
+    assert opened.pipe is not None
+    assert closed.pipe is not None
+    assert (opened.uid, opened.pipe.state, opened.pipe.socket) == (64101, "there", True)
+    assert closed.pipe.state == "closed"
+
+
+@needs_namespaces
+def test_its_own_root_counts_and_not_ours(tmp_path: Path, listening: Path) -> None:
+    """In its mount namespace another file system is over the directory; here a daemon would listen there."""
+    inside = f'mount -t tmpfs none {listening} && exec "$@"'
+    apart = ["unshare", "--mount", "--ipc", "--pid", "--fork", "--kill-child", "sh", "-c", inside, "-"]
+    with running(*apart, env=pipe_of(listening)) as outer:
+        children = Path(f"/proc/{outer}/task/{outer}/children").read_text().split()
+        found = read(int(children[0]))
+    assert found.pipe is not None
+    assert (found.pipe.state, found.pipe.socket) == ("there", False)
+    here = os.stat(listening)
+    assert found.pipe.id != (here.st_dev, here.st_ino)
+    assert found.namespaces["ipc"] != os.stat("/proc/self/ns/ipc").st_ino
+    assert len(found.pids) == 2
+    near = Neighbour(DAEMON.__class__(listening, key=ProcessKey(1, 1), condition=OK), (here.st_dev, here.st_ino))
+    told = answer(found, [near], Snapshot(time.time(), source="simulated", daemons=(near.daemon,)))
+    assert "mount" in [reason.code for reason in told.reasons]
+
+
+@needs_namespaces
+@pytest.mark.parametrize("target", ["{}", "../../../../../../../..{}"])
+def test_a_link_in_its_root_does_not_lead_into_ours(tmp_path: Path, listening: Path, target: str) -> None:
+    """It means a directory of its own root, where there is none of that name."""
+    (root := tmp_path / "root").mkdir()
+    (root / "trap").symlink_to(target.format(listening))
+    code = "import os, sys; os.chroot(sys.argv[1]); os.chdir('/'); print('ready', flush=True); sys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-S", "-c", code, root],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **pipe_of(Path("/trap"))},
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        found = read(process.pid)
+        process.stdin.close()  # type: ignore[union-attr]
+    assert found.pipe is not None
+    assert (found.pipe.state, found.pipe.id) == ("absent", None)
+    assert found.shm == Shm(None)
