@@ -7,6 +7,7 @@ import asyncio
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from mpstui.cli.load import (
     complain,
     find_device,
     make_supervisor,
+    print_uses,
     shared_daemon,
 )
 from mpstui.cli.loadoptions import seconds, whole, words
@@ -31,6 +33,7 @@ from mpstui.load.experiments import Outcome, command, interference, nbody, sweep
 from mpstui.load.measure import ExperimentError, Lab
 from mpstui.load.private import PrivateDaemon, PrivateDaemonError
 from mpstui.load.stopping import stop
+from mpstui.load.utilisation import Meter
 from mpstui.observe.sources import NodeSources, NvmlSample
 from mpstui.operations.types import ExitStatus
 
@@ -126,16 +129,22 @@ async def _run(
             device.uuid if device else None,
             options.repeats,
             options.seconds,
+            meter,
         )
+
+    meter = Meter(sources.nvml, device.uuid if device else None)
 
     if options.name == "stop":
         return await stop(
             lab_in(Path()), lambda: PrivateDaemon(sources.control_binary), lambda daemon: lab_in(daemon.pipe_dir)
         )
     if options.shared:
-        return await _compare(options, lab_in(await shared_daemon(sources, pipe_dirs)))
-    async with PrivateDaemon(sources.control_binary) as daemon:
-        return await _compare(options, lab_in(daemon.pipe_dir))
+        outcome = await _compare(options, lab_in(await shared_daemon(sources, pipe_dirs)))
+    else:
+        async with PrivateDaemon(sources.control_binary) as daemon:
+            sources.add(daemon.pipe_dir)
+            outcome = await _compare(options, lab_in(daemon.pipe_dir))
+    return replace(outcome, uses=tuple(meter.uses.values()))
 
 
 async def _compare(options: argparse.Namespace, lab: Lab) -> Outcome:
@@ -168,6 +177,7 @@ def print_table(outcome: Outcome, about: dict[str, Any], console: Console) -> No
     for row in outcome.rows:
         table.add_row(*row)
     console.print(table)
+    print_uses(outcome.uses, word, console)
     console.print(f"{word}{outcome.verdict}")
     facts = [about["gpu"] or "GPU unknown", f"driver {about['driver'] or 'unknown'}", about["time"]]
     if about["other_clients"]:
@@ -189,6 +199,7 @@ def to_json(outcome: Outcome, about: dict[str, Any]) -> dict[str, Any]:
         "columns": list(outcome.columns),
         "rows": [list(row) for row in outcome.rows],
         "data": list(outcome.data),
+        "utilisation": [use.data() for use in outcome.uses],
         "verdict": f"{word}{outcome.verdict}",
         "notes": list(outcome.notes),
     }

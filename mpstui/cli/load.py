@@ -9,12 +9,12 @@ import json
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
 from mpstui.cli.say import output
@@ -42,10 +42,13 @@ from mpstui.fields import (
     as_json,
     enum,
 )
+from mpstui.load import utilisation
 from mpstui.load.private import PrivateDaemon, PrivateDaemonError, ask_daemon
+from mpstui.load.spread import Spread
 from mpstui.load.supervisor import Supervisor
 from mpstui.load.takes import others, takes, whose
 from mpstui.load.types import COMMAND, INFO, KERNELS, LoadSpec, WorkerError, WorkerReport, WorkerState, plural
+from mpstui.load.utilisation import METERS, Meter, Use
 from mpstui.observe.discovery import discover
 from mpstui.observe.sources import NodeSources
 from mpstui.operations.audit import AuditLog, default_path
@@ -77,7 +80,7 @@ async def run(options: argparse.Namespace, sources: NodeSources, pipe_dirs: Sequ
                 await ask_beside(spec, sources, Path(pipe_dir or ""))
             runner = Runner(_Bystander(), AuditLog(default_path()), read_only=getattr(options, "read_only", False))
             supervisor = OperatedLoad(make_supervisor(sources, pipe_dir, pipe_dirs), runner, pipe_dir)
-            return await _run(options, spec, supervisor)
+            return await _run(options, spec, supervisor, Meter(sources.nvml, spec.device_uuid))
     except NotStarted as refused:
         return complain(str(refused), "", refused.status)
     except LoadRefused as refused:
@@ -165,6 +168,7 @@ async def daemon_for(
     elif options.private:
         try:
             async with PrivateDaemon(sources.control_binary) as daemon:
+                sources.add(daemon.pipe_dir)
                 yield daemon.pipe_dir
         except PrivateDaemonError as error:
             raise LoadRefused(
@@ -292,12 +296,14 @@ def make_supervisor(sources: NodeSources, pipe_dir: Path | None, pipe_dirs: Sequ
     return Supervisor(worker_command=worker_command(node), simulated=True, nvml=sources.nvml)
 
 
-async def _run(options: argparse.Namespace, spec: LoadSpec, supervisor: OperatedLoad) -> int:
+async def _run(options: argparse.Namespace, spec: LoadSpec, supervisor: OperatedLoad, meter: Meter) -> int:
     started = time.monotonic()
-    bar = _progress(spec, options.json)
+    bar, at_work = _progress(spec, options.json), asyncio.Event()
+    supervisor.subscribe(lambda report: at_work.set() if report.state == "running" else None)
     stopped: asyncio.CancelledError | None = None
     try:
-        with bar:
+        async with meter.during(spec.kernel, at_work):
+            bar.start()
             task = bar.add_task("starting", total=spec.seconds)
             numbers_ = await supervisor.start(spec)
             if supervisor.trouble:
@@ -313,12 +319,16 @@ async def _run(options: argparse.Namespace, spec: LoadSpec, supervisor: Operated
     except asyncio.CancelledError as interrupted:
         stopped = interrupted  # Ctrl-C: what was measured until then is told all the same
     finally:
+        bar.stop()
         await supervisor.stop()
     reports = supervisor.workers
     if options.json:
-        print(json.dumps(to_json(spec, reports, final=True), ensure_ascii=False), flush=True)
+        told = to_json(spec, reports, final=True, use=meter.uses.get(spec.kernel))
+        print(json.dumps(told, ensure_ascii=False), flush=True)
     else:
-        print_table(spec, reports, output(FILE_WIDTH), time.monotonic() - started)
+        console = output(FILE_WIDTH)
+        print_table(spec, reports, console, time.monotonic() - started)
+        print_uses(meter.uses.values(), "SIMULATED · " if any(report.simulated for report in reports) else "", console)
     sys.stdout.flush()
     if stopped is not None:
         raise stopped
@@ -330,9 +340,8 @@ async def _run(options: argparse.Namespace, spec: LoadSpec, supervisor: Operated
 
 def _progress(spec: LoadSpec, quiet: bool) -> Progress:
     console = Console(stderr=True)
-    columns = [TextColumn("{task.description}", markup=False), TimeElapsedColumn()]
-    if spec.seconds is not None:
-        columns.insert(1, BarColumn())
+    columns: list[ProgressColumn] = [TextColumn("{task.description}", markup=False)]
+    columns += [TimeElapsedColumn()] if spec.seconds is None else [BarColumn(), TimeRemainingColumn()]
     return Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal)
 
 
@@ -415,12 +424,39 @@ WORKER: Final[Thing[WorkerReport]] = Thing(
 )
 
 
+SPREAD: Final[Thing[Spread]] = Thing(
+    "spread",
+    "Readings: the middle one, the smallest, the largest.",
+    (
+        Field("median", "median", NUMBER, lambda s, v: s.median),
+        Field("low", "low", NUMBER, lambda s, v: s.low),
+        Field("high", "high", NUMBER, lambda s, v: s.high),
+    ),
+)
+
+
+def _meter(name: str) -> Field[Use]:
+    title, unit = METERS[name]
+    return Field(
+        name, title, OBJECT, lambda u, v: u.spread(name), null=True, of=SPREAD,
+        about=f"In{unit.replace('%', 'percent').replace('W', 'watts')}; null: the device does not tell it.",
+    )  # fmt: skip
+
+
+USE: Final[Thing[Use]] = Thing(
+    "use",
+    "How busy the device was while the clients were at work, others' work included.",
+    tuple(_meter(name) for name in METERS),
+)
+
+
 class Line(NamedTuple):
     """What is printed once a second."""
 
     spec: LoadSpec
     reports: Sequence[WorkerReport]
     final: bool
+    use: Use | None = None
 
 
 LOAD: Final[Thing[Line]] = Thing(
@@ -439,6 +475,10 @@ LOAD: Final[Thing[Line]] = Thing(
         ),
         Field("workers", "workers", OBJECTS, lambda n, v: n.reports, of=WORKER),
         Field(
+            "device", "device", OBJECT, lambda n, v: n.use, null=True, of=USE,
+            about="How busy it was meanwhile: at the end alone.", only=lambda n: n.final,
+        ),
+        Field(
             "simulated", "simulated", FLAG, lambda n, v: True, about="Only on a simulated node.",
             only=lambda n: any(report.simulated for report in n.reports),
         ),
@@ -446,9 +486,21 @@ LOAD: Final[Thing[Line]] = Thing(
 )  # fmt: skip
 
 
-def to_json(spec: LoadSpec, reports: Sequence[WorkerReport], final: bool) -> dict[str, Any]:
+def to_json(spec: LoadSpec, reports: Sequence[WorkerReport], final: bool, use: Use | None = None) -> dict[str, Any]:
     """One line of ``--json``; bytes and numbers, null where not known."""
-    return as_json(LOAD, Line(spec, reports, final), View())
+    return as_json(LOAD, Line(spec, reports, final, use), View())
+
+
+def print_uses(uses: Iterable[Use], word: str, console: Console) -> None:
+    """How busy the device was meanwhile; nothing where nothing was read. ``word``: what stands before the title."""
+    heads, rows = utilisation.table(uses)
+    if rows:
+        table = Table(title=f"{word}{heads[0]}")
+        for index, head in enumerate(("situation", *heads[1:])):
+            table.add_column(head, justify="right" if index else "left")
+        for row in rows:
+            table.add_row(*row)
+        console.print(table)
 
 
 def worker_json(report: WorkerReport) -> dict[str, Any]:

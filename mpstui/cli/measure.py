@@ -15,8 +15,9 @@ from mpstui.cli.loadoptions import words
 from mpstui.cli.shares import choose_device, plan_of
 from mpstui.core.text import format_change, format_percentage, printable
 from mpstui.load.advising import Cost, Measured, advise_on, name_of, unit
-from mpstui.load.measure import ExperimentError, Lab, Spread
+from mpstui.load.measure import ExperimentError, Lab
 from mpstui.load.private import PrivateDaemon, PrivateDaemonError
+from mpstui.load.spread import Spread
 from mpstui.load.types import COMMAND, LoadSpec
 from mpstui.node import UnusableNode, open_node
 from mpstui.observe.sources import NodeSources, NvmlSample

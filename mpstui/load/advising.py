@@ -9,7 +9,8 @@ from typing import Final
 
 from mpstui.core.partition import rounding_from, smallest_percentage, sms_of
 from mpstui.core.text import printable
-from mpstui.load.measure import ExperimentError, Lab, Spread, cut, running, times, windows
+from mpstui.load.measure import ExperimentError, Lab, cut, running, times, windows
+from mpstui.load.spread import Spread
 from mpstui.load.types import COMMAND, INFO, LoadSpec, WorkerReport
 from mpstui.plan.advice import Advice, Point, advise, divide, first_guess
 from mpstui.plan.types import Target

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from mpstui.core.text import format_change
-from mpstui.load.measure import ExperimentError, Lab, Spread, running, times, windows
+from mpstui.load.measure import ExperimentError, Lab, running, times, windows
+from mpstui.load.spread import Spread, interval
 from mpstui.load.types import COMMAND, INFO, KernelName, LoadSpec, plural
+from mpstui.load.utilisation import Use, apart, busier
 
 PERCENTAGES: Final = (6, 12, 25, 37, 50, 62, 75, 87, 100)
 NEIGHBOURS: Final[tuple[KernelName, ...]] = ("fma", "triad", "nbody", "small")
@@ -32,6 +36,8 @@ class Outcome:
     data: tuple[dict[str, Any], ...]
     verdict: str
     notes: tuple[str, ...] = ()
+    uses: tuple[Use, ...] = ()
+    """How busy the device was in each situation."""
 
 
 async def nbody(lab: Lab, clients: Sequence[int] = (1, 2, 4)) -> Outcome:
@@ -53,45 +59,51 @@ async def command(lab: Lab, program: tuple[str, ...], clients: Sequence[int] = (
 
 
 async def _with_and_without(lab: Lab, name: str, spec: LoadSpec, clients: Sequence[int], what: str) -> Outcome:
-    taken: dict[tuple[int, bool], list[float]] = {(count, mps): [] for count in clients for mps in (False, True)}
+    taken: dict[tuple[int, bool], list[list[float]]] = {(count, mps): [] for count in clients for mps in (False, True)}
+    lab.begin(2 + lab.repeats * len(taken))
     for mps in (False, True):
         # Files are read and caches filled by whoever comes first, and the first client of all starts the MPS server.
-        lab.progress(f"warming up, MPS {_on(mps)}")
+        lab.step(f"warming up, MPS {_on(mps)}")
         await times(lab, _replace(spec, clients=min(clients), mps=mps))
     for repeat in range(lab.repeats):
         for count, mps in taken:
-            lab.progress(f"repeat {repeat + 1} of {lab.repeats}: {plural(count)}, MPS {_on(mps)}")
-            taken[count, mps] += await times(lab, _replace(spec, clients=count, mps=mps))
+            label = _situation(count, mps)
+            lab.step(f"repeat {repeat + 1} of {lab.repeats}: {label}")
+            taken[count, mps].append(await times(lab, _replace(spec, clients=count, mps=mps), label))
     rows, data = [], []
-    spreads: dict[int, tuple[Spread, Spread]] = {}
+    intervals: dict[int, tuple[Spread, Spread]] = {}
     for count in clients:
-        off, on = (Spread.of(taken[count, mps]).scaled(1000) for mps in (False, True))
-        spreads[count] = off, on
+        off, on = (Spread.of(itertools.chain(*taken[count, mps])).scaled(1000) for mps in (False, True))
+        without, with_ = ([statistics.fmean(group) for group in taken[count, mps]] for mps in (False, True))
+        intervals[count] = interval(without), interval(with_)
         rows.append((str(count), off.text(), on.text(), format_change(_saved(off, on))))
         for mps, spread in ((False, off), (True, on)):
-            values = [1000 * value for value in taken[count, mps]]
+            values = [1000 * value for group in taken[count, mps] for value in group]
             data.append({"clients": count, "mps": mps, "milliseconds": values, "median": spread.median})
     columns = ("clients", "without MPS (ms)", "with MPS (ms)", "time saved")
     notes: tuple[str, ...] = (
         f"one run of {plural(min(clients))} without and one with MPS came first and are not counted",
     )
     if lab.repeats == 1:
-        notes += ("one repeat has no spread but that among its clients: more --repeats tell chance from difference",)
-    verdict = with_or_without(spreads)
+        notes += ("one repeat tells nothing of chance: no difference can be told from it; give more --repeats",)
+    verdict = with_or_without(intervals)
+    most = max(clients)
+    used = busier(*(lab.meter.uses.get(_situation(most, mps)) for mps in (False, True)))
+    verdict += f" With MPS {used} ({plural(most)})." if used else ""
     return Outcome(name, f"Time of each client {what}", columns, tuple(rows), tuple(data), verdict, notes)
 
 
 def with_or_without(spreads: Mapping[int, tuple[Spread, Spread]]) -> str:
-    """One sentence on the times without and with MPS, by the number of clients.
+    """One sentence on the times without and with MPS, by the number of clients: the 95 % intervals of both.
 
-    A difference counts where no time without MPS lies among those with it, and where it is 2 % at least.
+    A difference counts where they do not overlap, and where it is 2 % at least.
     """
     apart = {count: _saved(off, on) for count, (off, on) in spreads.items() if not off.overlaps(on)}
     best, worst = max(apart, key=lambda n: apart[n], default=0), min(apart, key=lambda n: apart[n], default=0)
     helped = f"{_take(best)} {apart[best]:.0%} less time with it than without" if best else ""
     slowed = f"{_take(worst)} {-apart[worst]:.0%} more time with it" if worst else ""
     if not apart:
-        return "MPS makes no difference beyond the spread of the repeats."
+        return "No difference seen: the 95 % intervals of the repeats overlap."
     if apart[best] >= DIFFERENCE and apart[worst] <= -DIFFERENCE:
         return f"It depends: {helped}, but {slowed}."
     if apart[best] >= DIFFERENCE:
@@ -115,6 +127,10 @@ def _take(count: int) -> str:
     return f"{plural(count)} {'takes' if count == 1 else 'take'}"
 
 
+def _situation(count: int, mps: bool) -> str:
+    return f"{plural(count)}, MPS {_on(mps)}"
+
+
 def _on(mps: bool) -> str:
     return "on" if mps else "off"
 
@@ -123,13 +139,15 @@ async def sweep(
     lab: Lab, kernels: Sequence[KernelName] = ("fma", "triad"), percentages: Sequence[float] = PERCENTAGES
 ) -> Outcome:
     """One client's throughput over its thread percentage."""
+    lab.begin(len(kernels) * len(percentages))
     figures: dict[tuple[KernelName, float], Spread] = {}
     sms: dict[float, int | None] = {}
     for kernel in kernels:
         for percentage in percentages:
-            lab.progress(f"{kernel} at {percentage:g} %")
+            label = f"{kernel} at {percentage:g} %"
+            lab.step(label)
             async with running(lab, LoadSpec(kernel, percentages=(percentage,))) as (supervisor, workers):
-                figures[kernel, percentage] = Spread.of((await windows(lab, supervisor, workers))[0])
+                figures[kernel, percentage] = Spread.of((await windows(lab, supervisor, workers, label))[0])
                 sms[percentage] = supervisor.report(workers[0]).sms
     best = {kernel: max(figures[kernel, p].median for p in percentages) for kernel in kernels}
     knees = {k: min(p for p in percentages if figures[k, p].median >= KNEE * best[k]) for k in kernels}
@@ -168,20 +186,24 @@ async def sweep(
 
 async def interference(lab: Lab, kernels: Sequence[KernelName] = NEIGHBOURS) -> Outcome:
     """What each kernel keeps of its throughput beside each other one, without limits."""
+    lab.begin(len(kernels) + len(kernels) * (len(kernels) + 1) // 2)
     alone: dict[KernelName, Spread] = {}
     beside: dict[tuple[KernelName, KernelName], Spread] = {}
+    kept: dict[tuple[KernelName, KernelName], list[float]] = {}
     for kernel in kernels:
-        lab.progress(f"{kernel} alone")
+        lab.step(f"{kernel} alone")
         async with running(lab, LoadSpec(kernel)) as (supervisor, workers):
-            alone[kernel] = Spread.of((await windows(lab, supervisor, workers))[0])
+            alone[kernel] = Spread.of((await windows(lab, supervisor, workers, f"{kernel} alone"))[0])
     for i, first in enumerate(kernels):
         for second in kernels[i:]:
-            lab.progress(f"{first} beside {second}")
+            label = f"{first} beside {second}"
+            lab.step(label)
             async with running(lab, LoadSpec(first), LoadSpec(second)) as (supervisor, workers):
-                seen = await windows(lab, supervisor, workers)
+                seen = await windows(lab, supervisor, workers, label)
             for (me, other), values in zip(((first, second), (second, first)), seen, strict=True):
                 if (me, other) not in beside:
-                    beside[me, other] = Spread.of(value / alone[me].median for value in values)
+                    kept[me, other] = [value / alone[me].median for value in values]
+                    beside[me, other] = Spread.of(kept[me, other])
     rows = tuple(
         (me, f"{alone[me].text(',.1f')} {INFO[me].unit}", *(beside[me, other].text(".0%") for other in kernels))
         for me in kernels
@@ -196,8 +218,8 @@ async def interference(lab: Lab, kernels: Sequence[KernelName] = NEIGHBOURS) -> 
         f"The dearest neighbour: {worst[0]} beside {worst[1]} keeps {beside[worst].median:.0%} of what it does alone; "
         f"the cheapest: {best[0]} beside {best[1]} keeps {beside[best].median:.0%}."
     )
-    if beside[worst].overlaps(beside[best]):
-        verdict = "No neighbour costs more than another beyond the spread of the windows."
+    if not apart(kept[worst], kept[best]):
+        verdict = "No difference seen between neighbours: the 95 % intervals of the windows overlap."
     columns = ("kernel", "alone", *(f"beside {kernel}" for kernel in kernels))
     return Outcome("interference", "What is left of a kernel's throughput beside another", columns, rows, data, verdict)
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import statistics
+import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from mpstui.load.supervisor import Supervisor
 from mpstui.load.types import INFO, LoadSpec, WorkerReport
+from mpstui.load.utilisation import Meter
 
 SETTLE_SECONDS = 0.5
 """Left out at the start: clocks rise and caches fill."""
@@ -25,33 +26,35 @@ class ExperimentError(Exception):
         self.remedy = remedy
 
 
-@dataclass(frozen=True, slots=True)
-class Spread:
-    """Repeated values: the middle one, the smallest, the largest."""
+class Pace:
+    """How far an experiment has come, and how long the rest will take if it goes on like this."""
 
-    median: float
-    low: float
-    high: float
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._begun = clock()
+        self.total = 0
+        self.done = 0
 
-    @classmethod
-    def of(cls, values: Iterable[float]) -> Spread:
-        """Raises ValueError without a value."""
-        known = sorted(values)
-        if not known:
-            raise ValueError("no values")
-        return cls(statistics.median(known), known[0], known[-1])
+    def begin(self, total: int) -> None:
+        """So many steps are to come."""
+        self.total += total
 
-    def text(self, form: str = ",.0f") -> str:
-        """``9,137 (9,122–9,151)``; the middle alone where all are shown alike."""
-        low, middle, high = (format(value, form) for value in (self.low, self.median, self.high))
-        return middle if low == high else f"{middle} ({low}–{high})"
+    def step(self, text: str) -> str:
+        """One more begins: ``3 of 14, about 40 s left: …``."""
+        if not self.done:
+            self._begun = self._clock()
+        self.done += 1
+        if not self.total:
+            return text
+        over = self.done - 1
+        left = "" if not over else f", {_about((self._clock() - self._begun) / over * (self.total - over))} left"
+        return f"{self.done} of {max(self.total, self.done)}{left}: {text}"
 
-    def overlaps(self, other: Spread) -> bool:
-        """Whether some value could be of either, so that their middles may differ by chance alone."""
-        return self.low <= other.high and other.low <= self.high
 
-    def scaled(self, factor: float) -> Spread:
-        return Spread(self.median * factor, self.low * factor, self.high * factor)
+def _about(seconds: float) -> str:
+    """``about 40 s``, ``about 3 min``."""
+    seconds = max(1.0, seconds)
+    return f"about {seconds:.0f} s" if seconds < 90 else f"about {seconds / 60:.0f} min"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,17 @@ class Lab:
     repeats: int = 3
     seconds: float = 1.0
     """Of one window."""
+    meter: Meter = field(default_factory=Meter)
+    """Reads the device in the meantime."""
+    pace: Pace = field(default_factory=Pace)
+
+    def begin(self, steps: int) -> None:
+        """So many steps are to come."""
+        self.pace.begin(steps)
+
+    def step(self, text: str) -> None:
+        """Say what is done now, and how long the rest will take."""
+        self.progress(self.pace.step(text))
 
     def spec(self, spec: LoadSpec) -> LoadSpec:
         """The spec in this lab's place."""
@@ -100,8 +114,9 @@ def raise_failed(reports: Iterable[WorkerReport]) -> None:
             raise ExperimentError(report.error.text, report.error.remedy)
 
 
-async def windows(lab: Lab, supervisor: Supervisor, workers: Sequence[int]) -> list[list[float]]:
-    """Each worker's throughput, in its unit, in ``repeats`` windows after one another."""
+async def windows(lab: Lab, supervisor: Supervisor, workers: Sequence[int], label: str = "") -> list[list[float]]:
+    """Each worker's throughput, in its unit, in ``repeats`` windows after one another. ``label``: what the device's
+    readings of that time are called."""
     points: dict[int, list[tuple[float, float]]] = {worker: [] for worker in workers}
 
     def note(report: WorkerReport) -> None:
@@ -111,7 +126,8 @@ async def windows(lab: Lab, supervisor: Supervisor, workers: Sequence[int]) -> l
     await asyncio.sleep(SETTLE_SECONDS)
     unsubscribe = supervisor.subscribe(note)
     try:
-        await asyncio.sleep(lab.seconds * lab.repeats + 0.3)
+        async with lab.meter.during(label):
+            await asyncio.sleep(lab.seconds * lab.repeats + 0.3)
     finally:
         unsubscribe()
     raise_failed(supervisor.report(worker) for worker in workers)
@@ -133,12 +149,15 @@ def cut(points: Sequence[tuple[float, float]], count: int, scale: float) -> list
     return figures
 
 
-async def times(lab: Lab, spec: LoadSpec) -> list[float]:
-    """Seconds that each client of the group took for its amount of work, or its program."""
-    supervisor = lab.make_supervisor()
+async def times(lab: Lab, spec: LoadSpec, label: str = "") -> list[float]:
+    """Seconds that each client of the group took for its amount of work, or its program. ``label``: what the device's
+    readings meanwhile are called."""
+    supervisor, at_work = lab.make_supervisor(), asyncio.Event()
+    supervisor.subscribe(lambda report: at_work.set() if report.state == "running" else None)
     try:
         workers = await supervisor.start(lab.spec(spec))
-        await supervisor.wait(workers)
+        async with lab.meter.during(label, at_work):
+            await supervisor.wait(workers)
     finally:
         await supervisor.stop()
     reports = [supervisor.report(worker) for worker in workers]

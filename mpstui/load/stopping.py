@@ -35,10 +35,11 @@ async def stop(lab: Lab, make_daemon: Callable[[], PrivateDaemon], make_lab: Cal
 
     ``make_lab`` gives the lab in such a daemon.
     """
+    lab.begin(len(WAYS) * lab.repeats)
     data: list[dict[str, Any]] = []
     for way in WAYS:
         for repeat in range(lab.repeats):
-            lab.progress(f"{way}, {repeat + 1} of {lab.repeats}")
+            lab.step(f"{way}, {repeat + 1} of {lab.repeats}")
             async with make_daemon() as daemon:
                 data.append(await _one(way, daemon, make_lab(daemon)))
     rows = []

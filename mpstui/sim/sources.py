@@ -83,6 +83,7 @@ class _States:
         self._merged: tuple[list[_State], _State] = ([], _NOTHING)
 
     def add(self, pipe_dir: Path) -> None:
+        self.dirs += (pipe_dir,)
         self._readers.append(_StateReader(pipe_dir))
 
     def read(self, orphans: bool = False) -> _State:

@@ -124,7 +124,7 @@ async def test_times_of_programs_are_not_added_up(
         (("fma", "--clients", "3", "--active-thread-percentage", "30,70"), 2, "2 values for 3 clients"),
         (("fma", "--mps", "off", "--active-thread-percentage", "30"), 2, "limits are MPS's"),
         (("fma", "--mps", "off", "--client-priority", "0"), 2, "limits are MPS's"),
-        (("fma", "--device", "7"), 2, "no device 7"),
+        (("fma", "--device", "7"), 2, "there is no GPU “7”"),
         (("illegal",), 6, "takes down every client"),
         (("memory",), 6, "takes all memory"),
         (("--command", "sleep 1", "--sm-count", "8"), 2, "does not reach it"),
@@ -215,8 +215,11 @@ async def test_nbody_times_a_fixed_amount_of_work_with_and_without_mps(
     result = json.loads(capsys.readouterr().out)
     assert result["simulated"] is True
     assert result["verdict"].startswith("SIMULATED: ")
-    assert "MPS" in result["verdict"]
+    assert "No difference seen" in result["verdict"]
     assert re.search(r" for \d\.\d\d×10[¹²]+ interactions: ", result["title"]), result["title"]
+    used = {entry["situation"]: entry for entry in result["utilisation"]}
+    assert used.keys() == {"1 client, MPS off", "1 client, MPS on", "2 clients, MPS off", "2 clients, MPS on"}
+    assert all(entry["sm_utilization"]["median"] > 10 for entry in used.values()), used
     median = {(entry["clients"], entry["mps"]): entry["median"] for entry in result["data"]}
     alone = 600
     """Milliseconds at the simulated rate. A busy machine takes longer, or lets two work one after the other."""
@@ -254,7 +257,7 @@ async def test_command_compares_start_to_end(
     words = ("command", "--command", "sleep 0.2", "--clients", "1", "--repeats", "1")
     assert await run(experiment, sources, node, *words) == 0
     out = capsys.readouterr().out
-    assert "SIMULATED · MPS" in out
+    assert "SIMULATED · No difference seen" in out
     assert "one run of 1 client without and one with MPS came first and are not counted" in out
 
 

@@ -7,8 +7,9 @@ import itertools
 import pytest
 
 from mpstui.load.errors import cuda_error
-from mpstui.load.measure import ExperimentError, Spread, cut
+from mpstui.load.measure import ExperimentError, cut
 from mpstui.load.protocol import Order, decode, encode, fold
+from mpstui.load.spread import Spread
 from mpstui.load.types import LoadSpec, WorkerReport, value_for
 from mpstui.sim.load import Peer, event, rate, round_affinity
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from mpstui.load.experiments import with_or_without
-from mpstui.load.measure import Spread
+from mpstui.load.spread import Spread
 
-NONE = "MPS makes no difference beyond the spread of the repeats."
+NONE = "No difference seen: the 95 % intervals of the repeats overlap."
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,134 @@
+"""How busy the device is while something runs on it: readings of NVML, again and again, and what they come to."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import statistics
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from mpstui.core.model import Device
+from mpstui.core.text import UNKNOWN
+from mpstui.load.spread import Spread, interval
+from mpstui.observe.sources import NvmlSource
+
+INTERVAL: Final = 0.2
+"""Seconds between two readings: GPM counts between two of them, and needs 0.1."""
+METERS: Final = {
+    "sm_utilization": ("SM activity", " %"),
+    "sm_occupancy": ("occupancy", " %"),
+    "dram_utilization": ("DRAM", " %"),
+    "gpu_utilization": ("GPU-Util", " %"),
+    "power_watts": ("power", " W"),
+}
+"""What is read of a device: its name and unit."""
+
+
+@dataclass
+class Use:
+    """The readings of one situation: a block of them for each of its repeats."""
+
+    label: str
+    blocks: list[dict[str, list[float]]] = field(default_factory=list)
+
+    def add(self, device: Device) -> None:
+        """One more reading of the latest block."""
+        for meter in METERS:
+            if (value := getattr(device, meter)) is not None:
+                self.blocks[-1].setdefault(meter, []).append(value)
+
+    def values(self, meter: str) -> list[float]:
+        """All readings; empty where the device does not tell it: what is not known is never 0."""
+        return [value for block in self.blocks for value in block.get(meter, ())]
+
+    def spread(self, meter: str) -> Spread | None:
+        values = self.values(meter)
+        return Spread.of(values) if values else None
+
+    def repeats(self, meter: str) -> list[float]:
+        """The middle of each repeat."""
+        return [statistics.median(block[meter]) for block in self.blocks if block.get(meter)]
+
+    def data(self) -> dict[str, Any]:
+        """For JSON: null where nothing was read."""
+        found: dict[str, Any] = {"situation": self.label, "readings": max(len(self.values(m)) for m in METERS)}
+        for meter in METERS:
+            spread = self.spread(meter)
+            found[meter] = None if spread is None else {"median": spread.median, "low": spread.low, "high": spread.high}
+        return found
+
+
+class Meter:
+    """Reads one device while its blocks last."""
+
+    def __init__(
+        self,
+        nvml: NvmlSource | None = None,
+        device_uuid: str | None = None,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    ) -> None:
+        """``device_uuid``: None for the first one. ``nvml``: None where nothing is to be read."""
+        self._nvml = nvml
+        self._uuid = device_uuid
+        self._sleep = sleep
+        self.uses: dict[str, Use] = {}
+
+    @contextlib.asynccontextmanager
+    async def during(self, label: str, since: asyncio.Event | None = None) -> AsyncIterator[None]:
+        """One more repeat of the situation of that label; nothing is read before ``since``. A label of nothing is not
+        read."""
+        if self._nvml is None or not label:
+            yield
+            return
+        use = self.uses.setdefault(label, Use(label))
+        use.blocks.append({})
+        task = asyncio.create_task(self._read(self._nvml, use, since))
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _read(self, nvml: NvmlSource, use: Use, since: asyncio.Event | None) -> None:
+        if since is not None:
+            await since.wait()
+        first = True  # what it tells was before
+        while True:
+            sample = await asyncio.to_thread(nvml.sample)
+            device = next((d for d in sample.devices if self._uuid in (None, d.uuid)), None)
+            if device is not None and not first:
+                use.add(device)
+            first = False
+            await self._sleep(INTERVAL)
+
+
+def table(uses: Iterable[Use]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Headings and rows; without what the device does not tell, and without situations in which nothing was read."""
+    read = [use for use in uses if any(use.values(meter) for meter in METERS)]
+    kept = [meter for meter in METERS if any(use.values(meter) for use in read)]
+    rows = [(use.label, *(_cell(use.spread(meter), METERS[meter][1]) for meter in kept)) for use in read]
+    return ("on the device meanwhile", *(METERS[meter][0] for meter in kept)), rows
+
+
+def _cell(spread: Spread | None, unit: str) -> str:
+    if spread is None:
+        return UNKNOWN
+    form = ".1f" if spread.high < 10 else ".0f"
+    return f"{spread.text(form)}{unit}"
+
+
+def busier(before: Use | None, after: Use | None) -> str:
+    """``SM activity was 82 % instead of 43 %``, of the first meter that tells them apart; nothing where none does."""
+    for meter in ("sm_utilization", "sm_occupancy", "dram_utilization") if before and after else ():
+        one, other = (use.repeats(meter) if use else [] for use in (before, after))
+        if one and other and apart(one, other):
+            was, is_ = statistics.fmean(one), statistics.fmean(other)
+            return f"{METERS[meter][0]} was {is_:.0f} % instead of {was:.0f} %"
+    return ""
+
+
+def apart(one: Sequence[float], other: Sequence[float]) -> bool:
+    """Whether two groups of repeats differ by more than chance: their 95 % intervals do not overlap."""
+    return not interval(one).overlaps(interval(other))
