@@ -68,6 +68,7 @@ from mpstui.core.text import (
     printable,
     short_size,
 )
+from mpstui.core.v3 import Namespace, V3Device, V3Node, V3Partition, V3Server
 from mpstui.core.where import KINDS, Kind
 from mpstui.observe.procfs import user_name
 
@@ -866,6 +867,14 @@ CLIENT: Final[Thing[Client]] = Thing(
             metric=Metric("client_active_thread_ratio", "Shares of the SMs, added up: over 1 they share SMs."),
         ),
         Field(
+            "namespace", "namespace", TEXT, lambda c, v: c.namespace, null=True,
+            about="The namespace of its server that it connected to, of a daemon of MPS protocol 3.",
+            detail=Detail(
+                "mps", 44, facts=lambda c, v: (Fact("namespace", c.namespace),) if c.namespace is not None else ()
+            ),
+            searched=True,
+        ),
+        Field(
             "sm_partition", "SM partition", TEXT, lambda c, v: c.sm_partition, null=True,
             about="The static partition that its own environment names, of a daemon that has such: a claim.",
             detail=Detail(
@@ -1173,6 +1182,13 @@ def _server_gpus(server: Server, view: View, cells: int) -> Line:
     return ((",".join(sorted({gpu_label(uuid, view.indices) for uuid in _server_uuids(server)})) or UNKNOWN, "plain"),)
 
 
+def _v3_facts(server: Server, view: View) -> Iterable[Fact]:
+    if server.v3 is not None:
+        yield Fact("name", server.v3.name)
+        yield Fact("pipe directory", server.v3.pipe_dir or UNKNOWN)
+        yield Fact("allowed devices", server.v3.allowed_devices or UNKNOWN)
+
+
 def _server_threads_row(server: Server, view: View) -> str:
     static = view.daemon is not None and view.daemon.static_partitioning
     return _NO_EFFECT if static else format_percentage(server.active_thread_percentage)
@@ -1187,6 +1203,10 @@ SERVER: Final[Thing[Server]] = Thing(
             column=Column(10, 9, 99, style="bold"), row=Text(10, "SERVER"), detail=Detail("server", 10),
         ),
         Field("uid", "UID", INTEGER, lambda s, v: s.uid, null=True),
+        Field(
+            "name", "name", TEXT, lambda s, v: s.v3.name if s.v3 else None, null=True,
+            about="Of a daemon of MPS protocol 3.", detail=Detail("server", 12, facts=_v3_facts),
+        ),
         Field(
             "user", "user", TEXT, lambda s, v: s.user, null=True,
             column=Column(20, 11, 90, cell=_user_cell), row=Text(20, "USER"),
@@ -1512,6 +1532,136 @@ PARTITIONS: Final[Thing[PartitionTable]] = Thing(
 )
 
 
+def _owner_name(thing: V3Server | Namespace, view: View) -> str:
+    node = view.daemon.v3 if view.daemon is not None else None
+    if isinstance(thing, Namespace):
+        return str(len(node.clients_of(thing.server, thing.name))) if node is not None else UNKNOWN
+    return str(len(node.clients_of(thing.name))) if node is not None else UNKNOWN
+
+
+def _space_limit(space: Namespace, text: str | None) -> str:
+    return text if text is not None else "none"
+
+
+def _space_threads(space: Namespace, view: View) -> str:
+    value = space.active_thread_percentage
+    return _space_limit(space, None if value is None else format_percentage(value))
+
+
+NAMESPACE: Final[Thing[Namespace]] = Thing(
+    "namespace",
+    "A part of a server of a daemon of MPS protocol 3, with limits of its own and nothing of the server's.",
+    (
+        Field("server", "server", TEXT, lambda n, v: n.server, row=Text(10, "SERVER")),
+        Field("name", "namespace", TEXT, lambda n, v: n.name, row=Text(20, "NAMESPACE")),
+        Field("server_status", "server's status", TEXT, lambda n, v: n.server_status, null=True),
+        Field(
+            "active_thread_percentage", "threads", SHARE, lambda n, v: n.active_thread_percentage, null=True,
+            about="Comes before the client's own variable, higher or lower. null: none is set.",
+            row=Text(
+                30, "THREADS",
+                _space_threads,
+            ),
+        ),
+        Field(
+            "pinned_mem_limit", "memory limit", TEXT, lambda n, v: n.pinned_mem_limit, null=True,
+            about="As the daemon prints it; a client's own variable lowers it. null: none is set.",
+            row=Text(40, "MEMORY", lambda n, v: _space_limit(n, n.pinned_mem_limit)),
+        ),
+        Field(
+            "client_priority", "priority", INTEGER, lambda n, v: n.client_priority, null=True,
+            row=Text(50, "PRIORITY", lambda n, v: "" if n.client_priority is None else _priority(n.client_priority)),
+        ),
+        Field(
+            "clients", "clients", INTEGER,
+            lambda n, v: len(v.daemon.v3.clients_of(n.server, n.name)) if v.daemon and v.daemon.v3 else None, null=True,
+            row=Text(60, "CLIENTS", _owner_name),
+        ),
+        Field(
+            "pipe_dir", "pipe directory", TEXT, lambda n, v: n.pipe_dir, null=True, row=Text(70, "PIPE DIRECTORY"),
+            about="What its clients have in CUDA_MPS_PIPE_DIRECTORY.",
+        ),
+        Field("more", "more", WORDS, lambda n, v: n.more, about="Columns that this mpstui does not know."),
+    ),
+)  # fmt: skip
+
+V3_SERVER: Final[Thing[V3Server]] = Thing(
+    "v3_server",
+    "A server of a daemon of MPS protocol 3, by its name; it may be without a process.",
+    (
+        Field("name", "name", TEXT, lambda s, v: s.name, row=Text(10, "SERVER")),
+        Field("uid", "UID", INTEGER, lambda s, v: s.uid, null=True, row=Text(20, "UID")),
+        Field("pid", "PID", INTEGER, lambda s, v: s.pid, null=True, row=Text(30, "PID")),
+        Field("status", "status", TEXT, lambda s, v: s.status, null=True, row=Text(40, "STATUS")),
+        Field(
+            "allowed_devices", "allowed devices", TEXT, lambda s, v: s.allowed_devices, null=True,
+            row=Text(50, "DEVICES"),
+        ),
+        Field("pipe_dir", "pipe directory", TEXT, lambda s, v: s.pipe_dir, null=True, row=Text(60, "PIPE DIRECTORY")),
+        Field("more", "more", WORDS, lambda s, v: s.more, about="Columns that this mpstui does not know."),
+    ),
+)  # fmt: skip
+
+V3_DEVICE: Final[Thing[V3Device]] = Thing(
+    "v3_device",
+    "A device of a server of a daemon of MPS protocol 3.",
+    (
+        Field("ordinal", "ordinal", TEXT, lambda d, v: d.ordinal, null=True, row=Text(10, "ORDINAL")),
+        Field("server", "server", TEXT, lambda d, v: d.server, null=True, row=Text(20, "SERVER")),
+        Field("uuid", "UUID", TEXT, lambda d, v: d.uuid, null=True, row=Text(30, "DEVICE")),
+        Field("name", "name", TEXT, lambda d, v: d.name, null=True, row=Text(40, "NAME")),
+        Field("sm_count", "SMs", INTEGER, lambda d, v: d.sm_count, null=True, row=Text(50, "SMS")),
+        Field("chunks", "chunks", INTEGER, lambda d, v: d.chunks, null=True, row=Text(60, "CHUNKS")),
+        Field("attributes", "attributes", TEXT, lambda d, v: d.attributes, null=True),
+        Field("more", "more", WORDS, lambda d, v: d.more, about="Columns that this mpstui does not know."),
+    ),
+)  # fmt: skip
+
+V3_PARTITION: Final[Thing[V3Partition]] = Thing(
+    "v3_partition",
+    "SMs of a device that are set aside, of a daemon of MPS protocol 3.",
+    (
+        Field("server", "server", TEXT, lambda p, v: p.server, null=True, row=Text(10, "SERVER")),
+        Field("name", "name", TEXT, lambda p, v: p.name, null=True, row=Text(20, "PARTITION")),
+        Field("device", "device", TEXT, lambda p, v: p.device, null=True, row=Text(30, "DEVICE")),
+        Field("chunks", "chunks", INTEGER, lambda p, v: p.chunks, null=True, row=Text(40, "CHUNKS")),
+        Field("sm_count", "SMs", INTEGER, lambda p, v: p.sm_count, null=True, row=Text(50, "SMS")),
+        Field("include_remainder", "with the remainder", FLAG, lambda p, v: p.include_remainder, null=True),
+        Field("status", "status", TEXT, lambda p, v: p.status, null=True, row=Text(60, "STATUS")),
+        Field(
+            "visible_uuid", "visible UUID", TEXT, lambda p, v: p.visible_uuid, null=True,
+            about="What a client has in CUDA_MPS_SM_PARTITION.", row=Text(70, "CUDA_MPS_SM_PARTITION"),
+        ),
+        Field("more", "more", WORDS, lambda p, v: p.more, about="Columns that this mpstui does not know."),
+    ),
+)  # fmt: skip
+
+V3: Final[Thing[V3Node]] = Thing(
+    "v3",
+    "What a daemon of MPS protocol 3 tells, as documented.",
+    (
+        Field("servers", "servers", OBJECTS, lambda n, v: n.servers, of=V3_SERVER),
+        Field("namespaces", "namespaces", OBJECTS, lambda n, v: n.namespaces, of=NAMESPACE),
+        Field("devices", "devices", OBJECTS, lambda n, v: n.devices, of=V3_DEVICE),
+        Field("sm_partitions", "SM partitions", OBJECTS, lambda n, v: n.partitions, of=V3_PARTITION),
+        Field("features", "features", TEXTS, lambda n, v: list(n.features), about="As the daemon prints them."),
+        Field("not_read", "not read", WORDS, lambda n, v: n.not_read, about="Lists that could not be read, and why."),
+        Field(
+            "not_understood",
+            "not understood",
+            TEXTS,
+            lambda n, v: list(n.not_understood),
+            about="Rows that are none of the known forms.",
+        ),
+    ),
+)
+
+
+def _v3_daemon_facts(daemon: Daemon, view: View) -> Iterable[Fact]:
+    if daemon.v3 is not None:
+        yield Fact("namespaces", ", ".join(f"{n.server}/{n.name}" for n in daemon.v3.namespaces) or "none")
+
+
 def _partition_facts(daemon: Daemon, view: View) -> Iterable[Fact]:
     if not daemon.static_partitioning:
         return
@@ -1589,6 +1739,11 @@ DAEMON: Final[Thing[Daemon]] = Thing(
             "static_partitioning", "static partitions", FLAG, lambda d, v: d.static_partitioning, null=True,
             about="Whether it was started with -S; then percentages have no effect, and each client names a partition.",
             detail=Detail("daemon", 110),
+        ),
+        Field(
+            "v3", "protocol 3", OBJECT, lambda d, v: d.v3, null=True, of=V3,
+            about="Servers, namespaces, devices and partitions by their names; null: it runs another protocol.",
+            detail=Detail("daemon", 115, facts=_v3_daemon_facts),
         ),
         Field(
             "sm_partitions", "SM partitions", OBJECT, lambda d, v: d.partitions, null=True, of=PARTITIONS,

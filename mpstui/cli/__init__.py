@@ -207,7 +207,8 @@ def _without_node(options: argparse.Namespace) -> int:
         return explain(options)
     from mpstui.sim import serve
 
-    return serve(options.directory, options.scenario or ("static" if options.static else "demo"), options.driver)
+    mode = "v3" if options.protocol == "3" else "static" if options.static else "demo"
+    return serve(options.directory, options.scenario or mode, options.driver)
 
 
 _FOLLOWING = frozenset({"events", "suspects", "activity", "exporter"})

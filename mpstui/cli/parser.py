@@ -196,6 +196,9 @@ def build_parser() -> argparse.ArgumentParser:
         "--static", action="store_true", help="with static SM partitions, as documented (the scenario “static”)"
     )
     serve.add_argument(
+        "--protocol", choices=("2", "3"), default="2", help="3: MPS protocol 3, as documented (the scenario “v3”)"
+    )
+    serve.add_argument(
         "--driver",
         metavar="N",
         help="be as this driver: 470, 535, 550, 555, 580 as recorded; 590, 615 as documented (default: 580)",

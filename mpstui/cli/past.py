@@ -13,7 +13,7 @@ from mpstui.history.when import parse_time
 
 DRILLS: Final = ("fault", "blocked", "held", "pending", "full", "stale", "nostart")
 """Scenarios of the simulated node in which something is wrong."""
-MODES: Final = ("static",)
+MODES: Final = ("static", "v3")
 """Scenarios of daemons in other modes."""
 NODES: Final = ("demo", "crowd", *DRILLS, *MODES)
 """What ``--demo=`` takes."""

@@ -12,6 +12,7 @@ from mpstui import api
 from mpstui.cli.say import NO_DAEMON, complain, output, state_text
 from mpstui.core.model import Daemon, Snapshot
 from mpstui.core.text import UNKNOWN, path_text
+from mpstui.core.v3 import V3Node
 from mpstui.fields import (
     CLIENT,
     DAEMON,
@@ -19,9 +20,12 @@ from mpstui.fields import (
     GROUP,
     GROUPED_NODE,
     LIMIT,
+    NAMESPACE,
     PROBLEM,
     SERVER,
     SNAPSHOT,
+    V3_PARTITION,
+    V3_SERVER,
     Chosen,
     GroupedNode,
     Thing,
@@ -127,8 +131,10 @@ def print_text(snapshot: Snapshot, console: Console, chosen: Chosen | None = Non
         console.print(Text(snapshot.nvml_detail))
     for daemon in snapshot.daemons:
         view = View.of(snapshot, daemon)
-        if daemon.health in {"ok", "held", "blocked"}:
+        if daemon.health in {"ok", "held", "blocked"} and daemon.v3 is None:
             print_table(console, table(LIMIT, limits_of(daemon), view))
+        if daemon.v3 is not None:
+            _print_v3(daemon.v3, console, view)
         if daemon.servers:
             print_table(console, table(CLIENT, daemon.clients(), view))
     for problem in snapshot.problems:
@@ -145,6 +151,21 @@ def _print_groups(snapshot: Snapshot, console: Console, by: str) -> None:
         console.print(Text(_headline(daemon), style="bold"))
         rows = table(GROUP, grouped(daemon, by), View.of(snapshot, daemon))
         print_table(console, [(by.upper(), *rows[0][1:]), *rows[1:]])
+
+
+def _print_v3(node: V3Node, console: Console, view: View) -> None:
+    """Servers and their namespaces with limits, and what is odd about them."""
+    from rich.text import Text
+
+    print_table(console, table(V3_SERVER, node.servers, view))
+    if node.namespaces:
+        print_table(console, table(NAMESPACE, node.namespaces, view))
+    if node.partitions:
+        print_table(console, table(V3_PARTITION, node.partitions, view))
+    for line in node.not_understood:
+        console.print(Text(f"not understood: {line}"))
+    for what, why in node.not_read.items():
+        console.print(Text(f"{what} list not read: {why}"))
 
 
 def _print_chosen(snapshot: Snapshot, console: Console, chosen: Chosen) -> None:

@@ -7,6 +7,7 @@ import contextlib
 import os
 import random
 import re
+import shlex
 import signal
 import time
 from collections.abc import Mapping, Sequence
@@ -29,6 +30,8 @@ PROOF = "get_default_active_thread_percentage"
 """Asked in the same session before a command whose answer may be empty. Its own never is: without it nothing has
 reached the daemon, which the binary does not always say (fact 30); with it an empty answer to the command is one. Only
 ``quit`` takes the answer along: the daemon ends under the binary."""
+MODULES = frozenset(("server", "namespace", "client", "device", "sm-partition", "feature"))
+"""Of protocol 3, whose commands are sent as the binary's arguments."""
 _PROVEN = re.compile(rb"[0-9]{1,3}\.[0-9]{1,10}\n")
 _FIRST_PAUSE = 0.03
 _LONGEST_PAUSE = 0.4
@@ -285,6 +288,21 @@ class ControlChannel:
         reply = await self._converse(together, "".join(f"{command}\n" for command in commands), None, False)
         return _told_nothing(reply) if reply.undelivered else reply
 
+    async def call(self, words: Sequence[str], deadline: float | None = None) -> RawReply:
+        """Run the binary with these words as its arguments, as protocol 3 has it; nothing is sent again. The first one
+        is a module's name: no option of the binary's own is ever given, ``-q`` least of all."""
+        command = shlex.join(words)
+        if not words or words[0] not in MODULES or any(word.startswith("-") for word in words[:2]):
+            message = f"“{printable(command, 80)}” is no command of a module; it was not sent."
+            return RawReply(command, failure=Outcome.REFUSED, message=message)
+        refusal = self._refusal(command, spoken=True)
+        if refusal is not None:
+            return refusal
+        async with _lock(self.pipe_dir):
+            self.sent += 1
+            limit = self.deadline if deadline is None else deadline
+            return await exchange((*self.binary, *words), b"", self._environment(), limit, command)
+
     async def _converse(self, command: str, lines: str, deadline: float | None, once: bool) -> RawReply:
         """One session of these ``lines``, tried again while others' are in the way; ``command`` names it."""
         limit = self.deadline if deadline is None else deadline
@@ -318,9 +336,10 @@ class ControlChannel:
             environment["CUDA_MPS_LOG_DIRECTORY"] = os.fspath(self.log_dir)
         return environment
 
-    def _refusal(self, command: str) -> RawReply | None:
-        """Why the command cannot be sent at all: a second line would be a second command."""
-        if self.silent is not None:
+    def _refusal(self, command: str, *, spoken: bool = False) -> RawReply | None:
+        """Why the command cannot be sent at all: a second line would be a second command. ``spoken``: it is of the
+        daemon's own protocol."""
+        if self.silent is not None and not spoken:
             message = f"Nothing was sent to the daemon: {self.silent}."
             return RawReply(command, failure=Outcome.REFUSED, message=message)
         if not command.isprintable():

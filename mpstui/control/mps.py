@@ -14,13 +14,16 @@ from mpstui.control.answer import Answer, Outcome
 from mpstui.control.channel import ControlChannel, RawReply
 from mpstui.control.partitions import ID, Created, StaticPartitions
 from mpstui.control.protocol import LEGACY, Capabilities, ControlProtocol
+from mpstui.control.v3 import AS_CSV, LISTS, judge_call, parse_clients, parse_done, parse_servers
 from mpstui.control.wire import STARTING, DeviceClients, DeviceQuery, PsRow, Question, Unreadable
 from mpstui.core.model import PartitionTable
 from mpstui.core.text import printable
+from mpstui.core.v3 import V3Node
 
 T = TypeVar("T")
 U = TypeVar("U")
 Parser = Callable[[bytes], T | Unreadable]
+Judge = Callable[[str, bytes, bytes, "int | None"], tuple[Outcome, str]]
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9./-]{0,79}")
 NOT_STATIC: Answer[Any] = Answer(
     "lspart",
@@ -55,12 +58,45 @@ class MpsControl:
         return await self._ask(self.protocol.server_status(server))
 
     async def get_client_list(self, server: int) -> Answer[tuple[int, ...]]:
-        """PIDs; cannot be forged (fact 10)."""
+        """PIDs; cannot be forged (fact 10), but for those that a daemon of protocol 3 lists."""
+        if self.protocol.name == "v3":
+            return await self._v3_clients(server)
         return await self._ask(self.protocol.client_list(server))
 
     async def get_device_client_list(self, server: int | None = None) -> Answer[tuple[DeviceClients, ...]]:
         """Contexts by device ordinal (facts 9, 11)."""
         return await self._ask(self.protocol.contexts(server))
+
+    async def _v3_clients(self, server: int) -> Answer[tuple[int, ...]]:
+        """Those of the server that runs as this process: one named by a row, which a client can forge, is asked for by
+        its number."""
+        name = await self._v3_name(server)
+        if isinstance(name, Answer):
+            return name
+        answer = await self._call(("client", "list", f"--server={name}", AS_CSV), parse_clients)
+        pids = None if answer.value is None else tuple(row.pid for row in answer.value[0])
+        return replace(answer, value=pids)  # type: ignore[return-value,arg-type]
+
+    async def _v3_name(self, server: int) -> str | Answer[Any]:
+        """The name of the server that runs as this process, or why there is none."""
+        listed = await self._call(("server", "list", AS_CSV), parse_servers)
+        name = next((s.name for s in listed.value[0] if s.pid == server), None) if listed.value else None
+        if name is not None:
+            return name
+        outcome = Outcome.REFUSED if listed.ok else listed.outcome
+        return Answer(listed.command, outcome, message=listed.message or f"No server runs as process {server}.")
+
+    async def _not_its_client(self, server: int, client: int) -> Answer[None] | None:
+        """Why this process is no client of that server, by the daemon's word for its number alone: a row of the list
+        may be of a client's making."""
+        name = await self._v3_name(server)
+        if isinstance(name, Answer):
+            return name
+        found = await self._call(("client", "get", str(client), "server"), parse_done)
+        if found.value is not None and found.value.split()[-1:] == [name]:
+            return None
+        why = found.message or f"The daemon does not say that process {client} is a client of server {name}."
+        return Answer(found.command, Outcome.REFUSED if found.ok else found.outcome, message=f"{why} Nothing was sent.")
 
     async def ps(self, server: int | None = None) -> Answer[tuple[PsRow, ...]]:
         """Rows as printed, which a client can forge (fact 10); empty where no server runs."""
@@ -145,7 +181,55 @@ class MpsControl:
         question = self.protocol.terminate_client(server, client)
         if client < 1:
             return Answer(question.command, Outcome.REFUSED, message=f"{client} is no process; nothing was sent.")
+        if self.protocol.name == "v3":
+            if (refused := await self._not_its_client(server, client)) is not None:
+                return refused
+            answer = await self.call("client", "terminate", str(client), deadline=self.channel.terminate_deadline)
+            return replace(answer, value=None)  # type: ignore[return-value]
         return await self._ask(question, self.channel.terminate_deadline, once=True)
+
+    async def call(self, *words: str, deadline: float | None = None) -> Answer[str]:
+        """A command of protocol 3 that changes something; the value is what it printed, for a person."""
+        return await self._call(words, parse_done, deadline)
+
+    async def _call(
+        self, words: Sequence[str], parser: Callable[[bytes], T | Unreadable], deadline: float | None = None
+    ) -> Answer[T]:
+        reply = await self.channel.call(words, deadline)
+        return to_answer(reply, parser, judge=lambda _, *told: judge_call(*told))
+
+    async def read_v3(self) -> tuple[Answer[object], V3Node | None]:
+        """Everything that a daemon of protocol 3 tells; None where its servers could not be read. The answer is the one
+        that ended the reading, else that of the servers."""
+        found: dict[str, tuple[Any, ...]] = {}
+        not_read: dict[str, str] = {}
+        odd: list[str] = []
+        first: Answer[object] | None = None
+        for module, words, parser in LISTS:
+            answer: Answer[Any] = await self._call(words, parser)
+            first = first or answer
+            if answer.value is None:
+                if first is answer or answer.outcome not in {
+                    Outcome.REFUSED,
+                    Outcome.UNREADABLE,
+                    Outcome.NOT_PERMITTED,
+                }:
+                    return answer, None
+                not_read[module] = answer.message
+                continue
+            found[module], told = answer.value
+            odd += [f"{module} list: {line}" for line in told]
+        node = V3Node(
+            found.get("server", ()),
+            found.get("namespace", ()),
+            found.get("client", ()),
+            found.get("device", ()),
+            found.get("sm-partition", ()),
+            found.get("feature", ()),
+            not_read,
+            tuple(odd),
+        )
+        return first or NOT_STATIC, node
 
     async def partitions(self) -> Answer[PartitionTable]:
         """The static partitions, with UUIDs as they are printed; REFUSED where the daemon was not started for them."""
@@ -285,13 +369,16 @@ def _wrong_command(command: str) -> Answer[Any] | None:
     return _wrong_word(command, *command.split(" ")[1:])
 
 
-def to_answer(reply: RawReply, parser: Parser[T], protocol: ControlProtocol = LEGACY) -> Answer[T]:
-    """A judged and typed answer that keeps the raw bytes."""
+def to_answer(
+    reply: RawReply, parser: Parser[T], protocol: ControlProtocol = LEGACY, judge: Judge | None = None
+) -> Answer[T]:
+    """A judged and typed answer that keeps the raw bytes. ``judge``: where it is not the protocol's."""
     value: T | None = None
     if reply.failure is not None:
         outcome, message = reply.failure, reply.message
     else:
-        outcome, message = protocol.judge(reply.command, reply.stdout, reply.stderr, reply.exit_status)
+        judged = (judge or protocol.judge)(reply.command, reply.stdout, reply.stderr, reply.exit_status)
+        outcome, message = judged
     if outcome is Outcome.OK:
         parsed = parser(reply.stdout)
         if isinstance(parsed, Unreadable):

@@ -10,8 +10,9 @@ from mpstui.control.drivers import COMMANDS, absent_from, together
 from mpstui.control.grammar import LogKind, LogParser
 from mpstui.control.legacy import Legacy
 from mpstui.control.partitions import StaticPartitions
+from mpstui.control.v3 import V3
 from mpstui.control.wire import DeviceClients, DeviceQuery, PsRow, Question
-from mpstui.core.model import PartitionTable, unspoken
+from mpstui.core.model import PartitionTable
 
 
 class ControlProtocol(Protocol):
@@ -65,14 +66,6 @@ class ControlProtocol(Protocol):
     def partitions(self) -> Question[PartitionTable] | None:
         """None where the daemon has no static partitions."""
         ...
-
-
-class V3(Legacy):
-    """MPS v3. Recognised, and not spoken: of what it inherits nothing is ever sent. Its logs are read as the others',
-    for what of them is alike."""
-
-    name = "v3"
-    silent = unspoken("v3")
 
 
 LEGACY: Final[ControlProtocol] = Legacy()

@@ -173,11 +173,9 @@ def not_asked(message: str, moment: Moment, *, unreadable: bool = False) -> Cond
     return _condition("not_asked", message.rstrip(".") + moment.age, remedy)
 
 
-def not_spoken(reason: str, protocol: str | None) -> Condition:
-    """It runs in a mode whose commands this program does not speak, for this ``reason``."""
-    remedy = "Use the daemon's own commands, such as lspart and sm_partition in nvidia-cuda-mps-control."
-    if protocol == "v3":
-        remedy = "Use the daemon's own commands, such as nvidia-cuda-mps-control server list and … client list."
+def not_spoken(reason: str) -> Condition:
+    """It runs in a mode whose answers this program does not understand, for this ``reason``."""
+    remedy = "Use the daemon's own commands, such as nvidia-cuda-mps-control server list and … client list."
     return _condition("not_spoken", reason, remedy)
 
 

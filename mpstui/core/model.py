@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from mpstui.core.text import device_keys, printable
 from mpstui.core.trust import NOBODY, Speaker, may_signal
+from mpstui.core.v3 import V3Node, V3Server
 from mpstui.core.where import Where
 
 Health = Literal["ok", "held", "blocked", "stale", "absent"]
@@ -163,6 +164,8 @@ class Client:
     alone: there is no start time, no user, no command, and nothing here may be signalled for it."""
     sm_partition: str | None = None
     """The static partition that its own environment names, of a daemon that has such: a claim, printable."""
+    namespace: str | None = None
+    """The namespace of its server that it connected to, of a daemon of protocol 3."""
     listed: bool | None = None
     """Whether NVML lists it among the clients of MPS, as it also does once its contexts are lost; None where
     NVML does not say."""
@@ -301,6 +304,8 @@ class Server:
     ending: bool = False
     """It was told to end and waits for its clients."""
     fault: ServerFault | None = None
+    v3: V3Server | None = None
+    """Its name and directories, of a daemon of protocol 3."""
     clients_elsewhere: int = 0
     """Clients in PID namespaces that the daemon does not see, which have no PID here and are not among ``clients``."""
 
@@ -466,6 +471,10 @@ class Daemon:
     """None where the latest server became ready, or none was started."""
     static_partitioning: bool | None = None
     """Whether it was started with ``-S``: its clients get static SM partitions, and percentages have no effect."""
+    v3: V3Node | None = None
+    """What a daemon of protocol 3 has told; None for others, and where it has told nothing yet."""
+    not_understood: str | None = None
+    """Why nothing is believed of what a daemon of protocol 3 answers; None where it is understood."""
     partitions: PartitionTable | None = None
     """None where it has none, or they have not been read."""
     partitions_detail: str | None = None
@@ -521,8 +530,8 @@ class Daemon:
 
     @property
     def unspoken(self) -> str | None:
-        """Why it is shown read-only: see :func:`unspoken`."""
-        return unspoken(self.protocol)
+        """Why it is shown read-only and sent nothing that changes it: its answers are not understood."""
+        return self.not_understood
 
     @property
     def state_word(self) -> str:
@@ -556,24 +565,19 @@ class Daemon:
         return next((s for s in self.servers if s.pid == pid), None)
 
 
-def unspoken(protocol: str | None) -> str | None:
-    """Why a daemon is shown read-only: it was started in a mode whose commands this program does not speak. None where
-    it speaks them."""
-    if protocol == "v3":
-        return (
-            "it runs with MPS protocol 3, which this mpstui does not speak: it is shown read-only and sent no command"
-        )
-    return None
-
-
 def no_test_clients(protocol: str | None, static_partitioning: bool | None) -> str | None:
     """Why this program's own test clients cannot compute through a daemon; None where they can."""
+    if protocol == "v3":
+        return (
+            "it runs with MPS protocol 3: a client needs the pipe directory of a server or a namespace, "
+            "and the test clients of mpstui know none"
+        )
     if static_partitioning:
         return (
             "it runs with static SM partitioning (-S): a client needs a partition of its own, "
             "and the test clients of mpstui name none"
         )
-    return unspoken(protocol)
+    return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from mpstui.core.model import (
     PartitionTable,
 )
 from mpstui.core.text import lower_sizes, printable, same_limit, taken_limit
+from mpstui.core.v3 import V3Node
 from mpstui.observe.state import ClientRecord, DaemonState, LimitsInForce, ServerRecord
 
 # Answers of the daemon, folded into what its logs told; pure. Answers know what is, logs know since when.
@@ -97,6 +98,61 @@ def fold_partitions(state: DaemonState, found: PartitionTable | None, detail: st
     if (state.partitions, state.partitions_detail) != (found, detail):
         state.partitions, state.partitions_detail = found, detail
         state.changes += 1
+
+
+def fold_v3(state: DaemonState, node: V3Node | None, detail: str | None, started: float, now: float) -> list[Event]:
+    """Takes over what a daemon of protocol 3 has told, as answered to questions from ``started`` on. None: ``detail``
+    says why nothing of it is understood, and what was known stays."""
+    if (node, detail) != (state.v3, state.not_understood):
+        state.v3, state.not_understood = node or state.v3, detail
+        state.changes += 1
+    if node is None:
+        return []
+    state.ordinals = {d.ordinal: d.uuid for d in node.devices if d.ordinal and d.uuid} or state.ordinals
+    running = [server for server in node.servers if server.pid]
+    reading = Membership(
+        started,
+        tuple(server.pid or 0 for server in running),
+        {server.pid or 0: _status_word(server.status) for server in running},
+        {server.pid or 0: tuple(c.pid for c in node.clients_of(server.name)) for server in running},
+    )
+    events = fold_membership(state, reading, now)
+    for server in running:
+        record = state.servers[server.pid or 0]
+        record.uid = server.uid
+        for client in record.clients.values():
+            row = node.client(client.pid)
+            client.command = row.command if row is not None else None
+            device = None if row is None or row.device is None else state.ordinals.get(row.device, row.device)
+            client.contexts = {1: device} if device is not None and device.startswith(("GPU-", "MIG-")) else {}
+    return events
+
+
+def _status_word(status: str | None) -> str:
+    """A server that takes clients is ACTIVE, whatever the protocol calls it."""
+    word = (status or "").upper()
+    return "ACTIVE" if word in {"READY", "RUNNING"} else word or "UNKNOWN"
+
+
+def in_namespace(client: Client, environment: Mapping[str, str] | None, node: V3Node) -> Client:
+    """The client of a daemon of protocol 3. A namespace's percentage comes before the client's own variable, its
+    memory limit is lowered by that; a namespace with a name has nothing of its server."""
+    row = node.client(client.pid)
+    space = node.namespace(row.server, row.namespace) if row is not None else None
+    own = own_percentage((environment or {}).get(PERCENTAGE_VARIABLE))
+    percentage = own if space is None or space.active_thread_percentage is None else space.active_thread_percentage
+    source = {}
+    if percentage is not None:
+        source["active_thread_percentage"] = "client" if percentage is own else "namespace"
+    if space is not None and space.client_priority is not None:
+        source["client_priority"] = "namespace"
+    return replace(
+        client,
+        namespace=row.namespace if row is not None else None,
+        active_thread_percentage=percentage,
+        client_priority=space.client_priority if space is not None else None,
+        limit_source=source or EMPTY,
+    )
 
 
 def partitioned(client: Client, environment: Mapping[str, str] | None, table: PartitionTable | None) -> Client:

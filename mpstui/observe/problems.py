@@ -32,10 +32,10 @@ from mpstui.core.model import (
     SessionHolder,
     Severity,
     StartFailures,
-    unspoken,
 )
 from mpstui.core.text import client_pids, format_size, path_text, printable
 from mpstui.core.trust import is_lying
+from mpstui.core.v3 import DEFAULT
 from mpstui.observe.discovery import Place, how_to_start
 from mpstui.observe.merge import inherited_memory, own_percentage, own_priority
 from mpstui.observe.sources import NvmlSample, ProcessFacts
@@ -278,8 +278,8 @@ def condition_of(
         if not answered:
             left = [_key(pid, facts) for pid in clients_left(state)]
             return condition.quitting(left, state.quitting_since, moment)
-    if (reason := unspoken(place.protocol)) is not None:
-        return condition.not_spoken(reason, place.protocol)
+    if state.not_understood is not None:
+        return condition.not_spoken(state.not_understood)
     return _answer_condition(place, probe, state, start, moment) if probe is not None else condition.ok(place.detail)
 
 
@@ -380,6 +380,7 @@ def problems_of(daemon: Daemon) -> Iterable[Problem]:
             "Let this user read control.log and server.log, or name their directory with --log-dir."
         )
         yield Problem("info", "polling", subject, daemon.watch_detail or "The daemon is asked again and again.", remedy)
+    yield from _of_namespaces(daemon)
     yield from _of_environment(daemon)
     yield from _of_start(daemon)
     yield from _of_pending(daemon)
@@ -390,6 +391,25 @@ def problems_of(daemon: Daemon) -> Iterable[Problem]:
     yield from _of_lies(daemon)
     for server in daemon.servers:
         yield from _of_server(server, daemon)
+
+
+def _of_namespaces(daemon: Daemon) -> Iterable[Problem]:
+    """Namespaces whose clients may have more than their server's limits say: they have nothing of those."""
+    node = daemon.v3
+    for space in node.namespaces if node is not None else ():
+        default = node.namespace(space.server, DEFAULT) if node is not None else None
+        if space.name != DEFAULT and space.unlimited and default is not None and not default.unlimited:
+            text = (
+                f"Namespace {space.name} of server {space.server} has no limits: the server's hold for its default "
+                "namespace alone, and a client of this one may have the whole GPU."
+            )
+            remedy = (
+                f"Set its own: mpstui namespace set {space.name} --server {space.server} --active-thread-percentage N."
+            )
+            yield Problem("warning", "namespace_unlimited", f"{space.server}/{space.name}", text, remedy)
+    for line in node.not_understood if node is not None else ():
+        text = f"A line of the daemon's answer is not understood, and is left out: {line}"
+        yield Problem("warning", "not_understood", path_text(daemon.pipe_dir), text, "See its own commands' output.")
 
 
 def _of_lies(daemon: Daemon) -> Iterable[Problem]:

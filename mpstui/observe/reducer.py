@@ -31,6 +31,7 @@ from mpstui.core.model import (
 )
 from mpstui.core.partition import SmShare, sm_share
 from mpstui.core.trust import ANOTHER_NAMESPACE, NOT_PROVED, Speaker, same_namespace
+from mpstui.core.v3 import V3Node
 from mpstui.observe.discovery import Place
 from mpstui.observe.merge import (
     LimitReading,
@@ -40,6 +41,8 @@ from mpstui.observe.merge import (
     first_device,
     fold_limits,
     fold_membership,
+    fold_v3,
+    in_namespace,
     inherited_memory,
     partitioned,
 )
@@ -459,6 +462,11 @@ class NodeState:
         for event in fold_membership(self.watch(pipe_dir).state, reading, now):
             self._tell(pipe_dir, event, "derived", now)
 
+    def fold_v3(self, pipe_dir: Path, node: V3Node | None, detail: str | None, started: float, now: float) -> None:
+        """What a daemon of protocol 3 has told, or why that is not understood."""
+        for event in fold_v3(self.watch(pipe_dir).state, node, detail, started, now):
+            self._tell(pipe_dir, event, "derived", now)
+
     def fold_limits(self, pipe_dir: Path, reading: LimitReading) -> None:
         watched = self.watch(pipe_dir)
         fold_limits(watched.state, reading, watched.watch == "logs")
@@ -617,6 +625,8 @@ class NodeState:
             version=(place.version if place else None) or watched.version,
             multiuser=place.multiuser if place else None,
             static_partitioning=place.static_partitioning if place else None,
+            v3=state.v3,
+            not_understood=state.not_understood,
             partitions=watched.partitions,
             partitions_detail=state.partitions_detail,
             condition=found,
@@ -654,7 +664,16 @@ class NodeState:
         limits = server.limits
         given = (limits.percentage, tuple(limits.memory.items()), limits.memory_known)
         static = watched.place is not None and watched.place.static_partitioning
-        of = (server.pid, *given, static, watched.partitions, tuple(state.ordinals.items()), inherited, self._kinds)
+        of = (
+            server.pid,
+            *given,
+            static,
+            watched.partitions,
+            state.v3,
+            tuple(state.ordinals.items()),
+            inherited,
+            self._kinds,
+        )
         clients = [
             self._client(client, server, watched, devices, known.get(client.pid), inherited, of)
             for client in server.clients.values()
@@ -671,6 +690,7 @@ class NodeState:
             clients=tuple(sorted((made.client for made in clients), key=lambda client: client.key.pid)),
             ending=server.ending,
             fault=server_fault(server, known),
+            v3=state.v3.server_of(server.pid) if state.v3 is not None else None,
             clients_elsewhere=server.elsewhere,
         )
 
@@ -707,6 +727,16 @@ class NodeState:
             )
             if place is not None and place.static_partitioning:
                 built = partitioned(built, facts.environment if facts else None, watched.partitions)
+            elif watched.state.v3 is not None:
+                built = in_namespace(built, facts.environment if facts else None, watched.state.v3)
+                share = self._share(
+                    built.active_thread_percentage, first_device(built.contexts, built.gpu_memory, devices)
+                )
+                built = replace(
+                    built,
+                    sm_count=share.count if share else None,
+                    sm_count_estimated=share.estimated if share else False,
+                )
             made = _Made(of, made.client if made is not None and made.client == built else built)
         activity = self._activity.get(key) if self._activity is not None and ours else None
         if made.client.cpu_percent != cpu or made.client.activity != activity:

@@ -12,6 +12,7 @@ from typing import Final, Literal
 from mpstui.control.wire import MOST_CLIENTS
 from mpstui.core.faults import MOMENT, xids_of
 from mpstui.core.model import Event, PartitionTable, Suspect
+from mpstui.core.v3 import V3Node
 from mpstui.observe.sources import ProcessFacts
 
 # What is known of one daemon, folded from the events of its logs; pure, times come with the events.
@@ -165,6 +166,10 @@ class DaemonState:
         """Since when it has been told to quit and waits for its clients (fact 19)."""
         self.uids: dict[int, int] = {}
         """Whose clients are and were, by PID, as control.log tells it; the latest ones."""
+        self.v3: V3Node | None = None
+        """What a daemon of protocol 3 told last."""
+        self.not_understood: str | None = None
+        """Why nothing of what it answers is believed."""
         self.partitions: PartitionTable | None = None
         """Static SM partitions as it told them last, with the UUIDs as printed."""
         self.partitions_detail: str | None = None
@@ -238,6 +243,7 @@ class DaemonState:
         self.failures = None
         self.defaults, self.blocked_by = LimitsInForce(), None
         self.partitions = self.partitions_detail = None
+        self.v3 = self.not_understood = None
         self.daemon_pid = self.quitting_since = self.session_since = None
 
     def start_failed(self, pid: int | None, time: float | None, uid: int | None, reason: str | None) -> None:

@@ -271,6 +271,8 @@ class DaemonWatcher:
             self._notify()
 
     async def _read(self, membership: bool, limits: bool) -> Outcome:
+        if self.control.protocol.name == "v3":
+            return await self._read_v3()
         state, begun = self._node.watch(self.pipe_dir).state, self._clock()
         devices = bool(state.ordinals) or self._lacks("device_query")
         if not membership and not limits and self.told and devices:
@@ -297,6 +299,20 @@ class DaemonWatcher:
             if asked.limits is None:
                 return asked.answer.outcome
             self._node.fold_limits(self.pipe_dir, asked.limits)
+        return Outcome.OK
+
+    async def _read_v3(self) -> Outcome:
+        """Everything that a daemon of protocol 3 tells. What is not understood of its servers makes it read-only."""
+        begun = self._clock()
+        answer, found = await self.control.read_v3()
+        unclear = found is None and answer.outcome in {Outcome.UNREADABLE, Outcome.REFUSED, Outcome.NOT_PERMITTED}
+        self._probed(Asked(answer if not unclear else replace(answer, outcome=Outcome.OK, message="")), begun)
+        if found is None and not unclear:
+            return answer.outcome
+        detail = None
+        if unclear:
+            detail = f"it runs with MPS protocol 3, and what it answers is not understood: {answer.message.rstrip('.')}"
+        self._node.fold_v3(self.pipe_dir, found, detail, begun, self._clock())
         return Outcome.OK
 
     async def _read_partitions(self) -> None:
@@ -370,10 +386,17 @@ class DaemonWatcher:
         silent = protocol.silent
         self.control.speak(protocol)
         self._know(place)
-        self.schedule.asleep = not self.running or blocked or silent is not None
+        v3 = protocol.name == "v3"
+        self.schedule.asleep = not self.running or blocked or (silent is not None and not v3)
+        self.schedule.asleep = self.schedule.asleep or watched.state.not_understood is not None
         trouble = self._logs.trouble if self._logs else "it is not known where its logs are"
-        if not self.running or (place is not None and place.protocol == "v3"):
-            watched.watch, watched.watch_detail = "none", None  # v3 writes other logs
+        if not self.running:
+            watched.watch, watched.watch_detail = "none", None
+        elif v3:
+            watched.watch = "polling"
+            watched.watch_detail = (
+                "What a daemon of MPS protocol 3 writes into its logs is not known: it is asked every few seconds"
+            )
         elif trouble is None:
             watched.watch, watched.watch_detail = "logs", None
         elif silent is not None:
@@ -384,6 +407,8 @@ class DaemonWatcher:
             believed = self._logs is None or self._logs.believed
             watched.watch_detail = f"{asked}: {trouble}" if believed else f"{trouble[:1].upper()}{trouble[1:]}. {asked}"
         watched.watch_remedy = REMEDY if self._logs and not self._logs.believed else None
+        if v3:
+            watched.watch_remedy = "Nothing is to be done; r asks at once."
         self.schedule.polling = watched.watch == "polling"
         self.schedule.told = self.told
         watched.version = self._logs.version if self._logs else None

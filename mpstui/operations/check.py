@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import os
 import pwd
+from typing import Final
 
 from mpstui.core.model import Client, Daemon, Server, Snapshot
 from mpstui.core.text import UNKNOWN, path_text
 from mpstui.core.trust import ANOTHER_NAMESPACE, NOT_PROVED
 from mpstui.operations.types import ExitStatus, Preview, Request
+
+NOT_IN_V3: Final = (
+    "it runs with MPS protocol 3, where limits belong to servers and namespaces and this command does not exist"
+)
+_IN_V3: Final = frozenset(("terminate_client", "terminate_and_kill"))
+"""What a daemon of protocol 3 has under another name."""
 
 
 class Refused(Exception):
@@ -52,6 +59,8 @@ def reachable_daemon(request: Request, snapshot: Snapshot, command: str = "") ->
         raise Refused(f"the daemon is {daemon.health}: {daemon.health_detail or UNKNOWN}", ExitStatus.NO_ANSWER)
     if daemon.unspoken is not None:
         raise Refused(daemon.unspoken, ExitStatus.REFUSED_BY_SAFETY_RULE)
+    if daemon.protocol == "v3" and not (request.action.startswith("v3_") or request.action in _IN_V3):
+        raise Refused(NOT_IN_V3, ExitStatus.REFUSED_BY_SAFETY_RULE)
     if daemon.uid is not None and os.geteuid() not in {0, daemon.uid}:
         raise Refused(
             f"the daemon belongs to {daemon.user or daemon.uid}; only that user and root may change it",

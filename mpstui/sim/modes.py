@@ -44,4 +44,59 @@ class Static:
         return 3600.0
 
 
-MODES: Final[Mapping[str, Callable[[], Scenario]]] = {"static": Static}
+_SPACES: Final[tuple[tuple[str, str, str, tuple[tuple[str, int, Behaviour, Mapping[str, str]], ...]], ...]] = (
+    ("training", "default", "", (("python train.py --model resnet50, --epochs 90", 0, "busy", EMPTY),)),
+    (
+        "training",
+        "small",
+        "--active-thread-percentage=25 --pinned-memory-limit=8G",
+        (("python eval.py --checkpoint last", 0, "idle", {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "50"}),),
+    ),
+    ("training", "open", "", (("python sweep.py --trials 40", 1, "busy", EMPTY),)),
+    ("serving", "default", "", (("vllm serve meta-llama/Llama-3.1-8B", 1, "busy", EMPTY),)),
+)
+"""Server, namespace, its options, and who is in it: command, device, what it does, its own variables."""
+
+
+class V3:
+    """A daemon of MPS protocol 3: two servers, one with namespaces, one of which has no limits."""
+
+    gpus = 2
+    multiuser = True
+    environment: Mapping[str, str] = EMPTY
+    options: Sequence[str] = ("--protocol=3",)
+
+    def begin(self, node: SimNode, now: float) -> None:
+        """Servers and namespaces, their limits, then the clients."""
+        for server in ("training", "serving"):
+            node.call("server", "create", server, "--uid=0")
+        node.call("server", "set", "training", "--active-thread-percentage=50")
+        clients = []
+        for server, space, options, jobs in _SPACES:
+            if space != "default":
+                node.call("namespace", "create", space, f"--server={server}", *options.split())
+            place = node.pipe_dir / server / ("" if space == "default" else space)
+            for command, device, behaviour, env in jobs:
+                clients.append(
+                    node.spawn(
+                        behaviour,
+                        at=place,
+                        wait=False,
+                        argv0=command.split()[0].encode(),
+                        command=command,
+                        user="root",
+                        uid=0,
+                        devices=(device,),
+                        memory=2 * GIB,
+                        env=env,
+                    )
+                )
+        for client in clients:
+            client.wait_settled()
+
+    def step(self, node: SimNode, now: float) -> float:
+        """Only those leave that somebody ends."""
+        return 3600.0
+
+
+MODES: Final[Mapping[str, Callable[[], Scenario]]] = {"static": Static, "v3": V3}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import select
 import signal
 import subprocess
@@ -16,7 +17,7 @@ from typing import Any, BinaryIO, Final
 
 from mpstui.control.channel import PROOF
 from mpstui.control.drivers import DRIVERS, nearest
-from mpstui.core.text import path_text
+from mpstui.core.text import path_text, printable
 from mpstui.observe.trusted import NotTrustedError, judge_way
 from mpstui.sim.client import Behaviour, SimClient
 from mpstui.sim.marker import control_binary, owners, untrusted_directory
@@ -47,6 +48,8 @@ class SimError(Exception):
 def driver_with(options: Sequence[str]) -> str:
     """The driver of a node whose daemon has these options, where nobody has named one: the oldest that knows them."""
     usual = os.environ.get(SIM_DRIVER) or DRIVER_VERSION
+    if any(re.fullmatch(r"(-p|--protocol)=?3", option) for option in options):
+        return DRIVERS[-1].version
     if {"-S", "--static-partitioning"}.isdisjoint(options) or nearest(usual).static_partitions:
         return usual
     return next(driver.version for driver in DRIVERS if driver.static_partitions)
@@ -196,14 +199,31 @@ class SimNode:
                 return done.stdout.partition(b"\n")[2].decode("utf-8", "surrogateescape")
             time.sleep(0.02)
 
+    def call(self, *words: str, timeout: float = 120.0) -> str:
+        """Standard output of the control executable with these words as its arguments, as protocol 3 has it. Raises
+        SimError where it refuses."""
+        environment = {**os.environ, "CUDA_MPS_PIPE_DIRECTORY": os.fspath(self.pipe_dir)}
+        done = subprocess.run(
+            [*control_binary(), *words], capture_output=True, env=environment, timeout=timeout, check=False
+        )
+        if done.returncode:
+            raise SimError(printable(done.stderr or done.stdout, 300))
+        return done.stdout.decode("utf-8", "surrogateescape")
+
     def spawn(
-        self, behaviour: Behaviour = "idle", *, wait: bool = True, timeout: float = 120.0, **options: Any
+        self,
+        behaviour: Behaviour = "idle",
+        *,
+        at: Path | None = None,
+        wait: bool = True,
+        timeout: float = 120.0,
+        **options: Any,
     ) -> SimClient:
         """Starts a client (``options`` as SimClient's) and waits until it is connected, refused or pending.
 
         At a daemon that answers nobody it is still ``starting`` after ``timeout`` seconds.
         """
-        client = SimClient(self.pipe_dir, behaviour, **options)
+        client = SimClient(at or self.pipe_dir, behaviour, **options)
         self.clients.append(client)
         if wait:
             client.wait_settled(timeout)

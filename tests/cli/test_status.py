@@ -27,13 +27,13 @@ DAEMON = {
     "static_partitioning", "read_only", "start_failures",
     "inherited_pinned_mem_limits",
     "watch", "watch_detail", "user", "start_time", "remedy", "holder", "ordinals", "limits", "lacks",
-    "cause", "since", "freed_by", "ends", "pending", "sm_partitions", "sm_partitions_detail",
+    "cause", "since", "freed_by", "ends", "pending", "sm_partitions", "sm_partitions_detail", "v3",
     "pid_there", "where",
     "default_active_thread_percentage", "default_client_priority", "default_pinned_mem_limits", "servers",
 }  # fmt: skip
 SERVER = {
     "pid", "uid", "user", "status", "active_thread_percentage", "pinned_mem_limits", "clients", "clients_elsewhere",
-    "start_time", "device_uuids",
+    "start_time", "device_uuids", "name",
 }  # fmt: skip
 CLIENT = {
     "pid", "id", "start_time", "user", "uid", "command", "pid_namespace", "pid_proved", "container", "state",
@@ -41,7 +41,7 @@ CLIENT = {
     "job", "job_step", "unit", "claimed",
     "gpu_memory", "active_thread_percentage", "sm_count", "sm_count_estimated", "pinned_mem_limits", "client_priority",
     "limit_source", "outdated_limits", "server_pid", "device_uuids", "cpu_percent", "terminate_requested",
-    "sm_partition",
+    "sm_partition", "namespace",
 }  # fmt: skip
 DEVICE = {
     "index", "uuid", "name", "sm_count", "memory_total", "memory_used", "compute_mode", "mig", "contexts",

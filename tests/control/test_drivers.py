@@ -204,7 +204,7 @@ async def test_the_protocol_is_what_the_daemon_was_started_with(argv: list[str],
     channel = Recorded(NAMES[0])
     control = MpsControl(channel)
     control.speak(protocol)
-    answer = await control.terminate_client(7, 8)
+    answer = await control.shutdown_server(7)
     assert answer.outcome is Outcome.REFUSED
     assert bool(channel.asked) == spoken
     if not spoken:

@@ -266,7 +266,7 @@ def test_the_audit_log_has_its_place() -> None:
 
 
 def test_keys_are_unique_and_ids_resolve() -> None:
-    keys = [a.key for a in OPERATIONS if a.key]
+    keys = [(a.place, a.key) for a in OPERATIONS if a.key]
     assert len(set(keys)) == len(keys)
     assert all(operation(a.id) is a for a in OPERATIONS)
 

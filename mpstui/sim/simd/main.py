@@ -15,6 +15,7 @@ from .daemon import Daemon
 from .logs import Logs
 from .partitions import StaticDaemon, is_static
 from .process import rename
+from .v3 import V3Daemon, is_v3
 
 _DEFAULT_GPUS = 2
 _SOCKET_PATH_LIMIT = 107
@@ -109,7 +110,7 @@ def _serve(pipe_dir: Path, log_dir: Path, report: int, args: list[str]) -> int:
     if driver.binary_version is not None:
         logs.control(f"CUDA MPS Control binary version: {driver.binary_version}")
     multiuser = not {"-M", "--multiuser-server", "-multiuser-server"}.isdisjoint(args)
-    make = StaticDaemon if is_static(args) else Daemon
+    make = V3Daemon if is_v3(args, os.environ) else StaticDaemon if is_static(args) else Daemon
     daemon = make(pipe_dir, listeners, gpus, logs, multiuser, os.environ)
     said = "" if os.environ.get("MPSTUI_SIM_LIFELINE") or not logs.warning else logs.warning + "\n"
     tell(said.encode() + b"ready\n")

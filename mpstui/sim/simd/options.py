@@ -10,6 +10,7 @@ from typing import Final, Literal
 
 from mpstui.control.drivers import Driver
 
+from .calls import MODULES, call
 from .config import driver_here
 
 _START: Final = ("-d", "--daemon", "-f", "--forground")
@@ -126,6 +127,8 @@ def ordered(program: str, args: list[str]) -> int | bytes | None:
     if args[0] == "--simulated-daemon" or "MPSTUI_SIM_LIFELINE" in os.environ:
         return _start(program, args)
     driver = driver_here(Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY") or "/tmp/nvidia-mps"))  # noqa: S108
+    if driver.number >= 615 and args[0] in MODULES:
+        return call(args)
     wanted = order(driver, args)
     if wanted == "start":
         return _start(program, args)
