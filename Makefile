@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 WORKERS ?= 7
 
-.PHONY: demo test test-real lint unit newest setup screenshots clean
+.PHONY: demo test test-real lint unit newest setup screenshots manual packages test-pythons clean
 
 demo: $(VENV)/.ready
 	$(BIN)/mpstui --demo
@@ -58,6 +58,19 @@ $(VENV)/.ready-dev: $(VENV)/bin/python pyproject.toml constraints.txt
 screenshots: $(VENV)/.ready-dev
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev,screenshots]'
 	$(BIN)/python scripts/screenshots.py
+
+# The man page and the completions, from the parser.
+manual: $(VENV)/.ready-dev
+	COLUMNS=100 $(BIN)/python scripts/manual
+
+# What is released, into dist/; the deb is installed and run in a clean root (as root, with debootstrap and a Debian mirror).
+packages: $(VENV)/.ready-dev
+	$(BIN)/python scripts/packages build
+	$(BIN)/python scripts/packages check
+
+# The tests that need no screen, with every Python that is here, each in an environment of its own.
+test-pythons:
+	scripts/test-pythons
 
 clean:
 	rm -rf $(VENV) $(VENV)-newest .mypy_cache .pytest_cache .ruff_cache

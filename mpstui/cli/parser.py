@@ -75,10 +75,14 @@ class LateParser(argparse.ArgumentParser):
         if message:
             (file or sys.stderr).write(message)
 
-    def parse_known_args(self, *arguments: Any, **rest: Any) -> Any:
+    def complete(self) -> None:
+        """Get its own arguments now."""
         fill, self._fill = self._fill, None
         if fill is not None:
             fill(self)
+
+    def parse_known_args(self, *arguments: Any, **rest: Any) -> Any:
+        self.complete()
         return super().parse_known_args(*arguments, **rest)
 
 

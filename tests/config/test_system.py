@@ -162,6 +162,8 @@ def test_no_option_variable_or_file_of_a_user_s_takes_a_policy_back(public: Path
     (public / "mpstui" / "config.toml").write_text("read_only = false\n")
     given = {"XDG_CONFIG_HOME": str(public), "MPSTUI_SYSTEM": "/nonexistent", "MPSTUI_CONFIG": "/nonexistent"}
     ended = as_nobody(system, "set", "client-priority", "1", "--pipe-dir", "/nonexistent", **given)
+    if ended.returncode in {126, 127}:
+        pytest.skip(f"another user may not run this Python: {ended.stderr.strip()}")
     assert ended.returncode == 6, ended.stderr
     assert "policy" in ended.stderr
     told = as_nobody(system, "config", "show", "--json", **given)

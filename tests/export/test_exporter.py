@@ -171,6 +171,8 @@ def test_who_may_not_write_is_told_so() -> None:
     nowhere = {**os.environ, "HOME": "/nonexistent", "CUDA_MPS_PIPE_DIRECTORY": "/nonexistent"}
     arguments = ["exporter", "--once", "--textfile", "/mps.prom"]
     ended = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=PATIENCE, env=nowhere)
+    if ended.returncode in {126, 127}:
+        pytest.skip(f"another user may not run this Python: {ended.stderr.strip()}")
     assert ended.returncode == 5, ended.stderr
     assert "Permission denied" in ended.stderr
 

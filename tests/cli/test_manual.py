@@ -1,0 +1,82 @@
+"""The man page and the completions that are installed: they tell every command and option that there is."""
+
+from __future__ import annotations
+
+import argparse
+import runpy
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SHARE = ROOT / "share"
+made: dict[str, Any] = runpy.run_path(str(ROOT / "scripts" / "manual"))
+GENERATED = (3, 11)
+"""argparse words its help a little differently in each version."""
+FILES = [*made["COMPLETIONS"].values(), made["MAN"]]
+
+
+def words(parser: argparse.ArgumentParser) -> Iterator[str]:
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name, inner in action.choices.items():
+                yield name
+                yield from words(inner)
+        elif action.help is not argparse.SUPPRESS:
+            yield from (option for option in action.option_strings if option.startswith("--"))
+
+
+@pytest.mark.parametrize("place", FILES)
+def test_each_word_of_the_command_line_is_there(place: str) -> None:
+    text = (SHARE / place).read_text().replace("\\-", "-")
+    known = {word for word in words(made["whole_parser"]()) if word not in {"--demo", "--help"}}
+    assert len(known) > 100
+    plain = text.replace("-l ", "--") if place.endswith(".fish") else text
+    assert sorted(word for word in known if word not in plain) == [], "run: make manual"
+
+
+@pytest.mark.skipif(sys.version_info[:2] != GENERATED, reason="the files are made with Python 3.11")
+@pytest.mark.parametrize("place", FILES)
+def test_they_are_those_of_this_command_line(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    assert (SHARE / place).read_text() == made["texts"]()[place], "run: make manual"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_shell_understands_its_completions(shell: str) -> None:
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not installed")
+    told = subprocess.run([shell, "-n", SHARE / made["COMPLETIONS"][shell]], capture_output=True, text=True, timeout=60)
+    assert (told.returncode, told.stderr) == (0, "")
+
+
+def test_bash_completes() -> None:
+    file = SHARE / made["COMPLETIONS"]["bash"]
+    script = (
+        f"source {file}; COMP_WORDS=(mpstui exporter --tex); COMP_CWORD=2; COMP_LINE='mpstui exporter --tex'; "
+        "COMP_POINT=${#COMP_LINE}; $(complete -p mpstui | sed 's/.*-F \\([^ ]*\\).*/\\1/') mpstui --tex exporter; "
+        "printf '%s\\n' \"${COMPREPLY[@]}\""
+    )
+    told = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60)
+    assert "--textfile" in told.stdout.split(), told
+
+
+@pytest.mark.skipif(shutil.which("man") is None, reason="there is no man")
+def test_the_man_page_is_one() -> None:
+    told = subprocess.run(
+        ["man", "--warnings", "-l", SHARE / made["MAN"]],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={"MANWIDTH": "80"},
+    )
+    if "minimized" in told.stdout or "minimized" in told.stderr:
+        pytest.skip("this machine has no manual pages")
+    assert told.returncode == 0
+    assert told.stderr == ""
+    assert "mpstui exporter" in told.stdout
