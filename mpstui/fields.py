@@ -1878,12 +1878,15 @@ def _index_facts(device: Device, view: View) -> Iterable[Fact]:
 
 
 def _contexts_row(device: Device, view: View) -> str:
-    return f"{UNKNOWN if device.contexts is None else device.contexts}/{device.context_limit or UNKNOWN}"
+    claim = "?" if device.limit_is_claim else ""
+    return f"{UNKNOWN if device.contexts is None else device.contexts}/{device.context_limit or UNKNOWN}{claim}"
 
 
 def _contexts_facts(device: Device, view: View) -> Iterable[Fact]:
     used, most = ("" if n is None else str(n) for n in (device.contexts, device.context_limit))
     yield Fact("contexts", f"{used or UNKNOWN} of {most or UNKNOWN}")
+    if device.context_limit_source is not None:
+        yield Fact("the most", f"{most}, {device.context_limit_source}")
     here = sum(device.uuid in c.device_uuids for daemon in view.snapshot.daemons for c in daemon.clients())
     yield Fact("clients", str(here))
 
@@ -1949,8 +1952,12 @@ DEVICE: Final[Thing[Device]] = Thing(
         ),
         Field(
             "context_limit", "context limit", INTEGER, lambda d, v: d.context_limit, null=True,
-            about="The client after the last one gets an error.",
+            about="The client after the last one gets an error. Whose number it is: context_limit_source.",
             metric=Metric("gpu_contexts_limit", "Contexts that the device takes."),
+        ),
+        Field(
+            "context_limit_source", "context limit by", TEXT, lambda d, v: d.context_limit_source, null=True,
+            about="Whose number the limit is: said by the daemon, measured with a driver, documented, or claimed.",
         ),
         Field(
             "sm_utilization", "SM utilisation", LOAD, lambda d, v: d.sm_utilization, null=True,

@@ -603,6 +603,13 @@ class Device:
     gpu_utilization: float | None = None
     power_watts: float | None = None
     temperature: float | None = None
+    context_limit_source: str | None = None
+    """Whose number the limit is, in words: ``said by the daemon``, ``measured with 580``."""
+
+    @property
+    def limit_is_claim(self) -> bool:
+        """Whether nobody has measured that it takes so many contexts."""
+        return (self.context_limit_source or "").startswith("claimed")
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Generic, Literal, TypeVar, cast
 
 from mpstui.control.answer import Answer, Outcome
+from mpstui.control.drivers import contexts_of
 from mpstui.control.partitions import whole_uuids
 from mpstui.control.protocol import Capabilities
 from mpstui.core.condition import as_claimed
@@ -576,14 +577,30 @@ class NodeState:
     def _devices(self) -> tuple[Device, ...]:
         if self._sample is None:
             return ()
+        devices = tuple(self._with_limit(device) for device in self._sample.devices)
         running = [w for w in self.watched.values() if w.place and w.place.state == "running"]
         # One has told of its clients once it has answered, or by a log that reaches back to its start.
         if not running or any(w.answered_at is None and w.state.daemon_pid is None for w in running):
-            return self._sample.devices
+            return devices
         counts = [w.contexts.get((w.state.changes,), lambda w=w: contexts_by_device(w.state)) for w in running]  # type: ignore[misc]
-        return tuple(
-            replace(device, contexts=sum(count[device.uuid] for count in counts)) for device in self._sample.devices
-        )
+        return tuple(replace(device, contexts=sum(count[device.uuid] for count in counts)) for device in devices)
+
+    def _with_limit(self, device: Device) -> Device:
+        """With the most contexts that it takes: as a daemon of root's or of this user's has said, when it refused a
+        client; else as the table of drivers has it."""
+        said = [
+            w.state.context_limit
+            for w in self.watched.values()
+            if w.state.context_limit is not None
+            and w.place is not None
+            and w.place.uid in {0, os.geteuid()}
+            and (not w.state.ordinals or device.uuid in w.state.ordinals.values())
+        ]
+        if said:
+            return replace(device, context_limit=min(said), context_limit_source="said by the daemon")
+        driver = self._sample.driver_version if self._sample is not None else None
+        limit, source = contexts_of(driver, device.compute_capability)
+        return replace(device, context_limit=limit, context_limit_source=source)
 
     def _daemon(self, pipe_dir: Path, watched: Watched, devices: Mapping[str, Device], time: float) -> Daemon:
         """The same object as before where nothing has changed that it is made of."""

@@ -50,6 +50,8 @@ _LOST_LIMIT: Final = 256
 _ELSEWHERE_LIMIT: Final = 1024
 _FAILED_LIMIT: Final = 64
 _UID_LIMIT: Final = 4096
+_MOST_CONTEXTS: Final = 1024
+"""More than any device takes: what a log says beyond that is not believed."""
 
 
 @dataclass(slots=True)
@@ -164,6 +166,8 @@ class DaemonState:
         """When the control session that is open was opened; it may stay so (fact 2)."""
         self.quitting_since: float | None = None
         """Since when it has been told to quit and waits for its clients (fact 19)."""
+        self.context_limit: int | None = None
+        """The most contexts that a device takes, as it has said to a client that it refused (fact 13)."""
         self.uids: dict[int, int] = {}
         """Whose clients are and were, by PID, as control.log tells it; the latest ones."""
         self.v3: V3Node | None = None
@@ -244,6 +248,7 @@ class DaemonState:
         self.defaults, self.blocked_by = LimitsInForce(), None
         self.partitions = self.partitions_detail = None
         self.v3 = self.not_understood = None
+        self.context_limit = None
         self.daemon_pid = self.quitting_since = self.session_since = None
 
     def start_failed(self, pid: int | None, time: float | None, uid: int | None, reason: str | None) -> None:
@@ -460,6 +465,8 @@ def _client_admitted(state: DaemonState, event: Event, now: float) -> list[Event
 
 def _client_refused(state: DaemonState, event: Event, now: float) -> list[Event]:
     server = state.servers.get(event.server_pid or 0)
+    if event.values.get("reason") == "limit" and 0 < int(event.values["limit"]) <= _MOST_CONTEXTS:
+        state.context_limit = int(event.values["limit"])
     if server is not None and server.fault is not None and event.values.get("reason") == "fault":
         server.fault.refused += 1
     return []

@@ -104,3 +104,20 @@ def test_doctor_says_what_strangers_may_do(
         assert (found["verdict"], found["evidence"]) == ("ok", "no other user may enter its directory")
     finally:
         node.stop()
+
+
+def test_how_many_contexts_a_device_takes_is_a_claim_until_the_daemon_has_said_it(
+    mpstui: Mpstui, tmp_path: Path
+) -> None:
+    node = SimNode.start(tmp_path / "n", driver="590.44.01", gpus=1)
+    try:
+        node.spawn("idle", contexts=60)
+        (device,) = mpstui("status", "--json", "--pipe-dir", node.pipe_dir).json["devices"]
+        assert (device["context_limit"], device["context_limit_source"]) == (60, "claimed by the vendor, not measured")
+        assert "60/60? " in mpstui("status", "--pipe-dir", node.pipe_dir).out
+        assert node.spawn("idle").error == 46
+        (device,) = mpstui("status", "--json", "--pipe-dir", node.pipe_dir).json["devices"]
+        assert (device["context_limit"], device["context_limit_source"]) == (60, "said by the daemon")
+        assert "60/60 " in mpstui("status", "--pipe-dir", node.pipe_dir).out
+    finally:
+        node.stop()

@@ -91,17 +91,19 @@ class DevicesPanel(Panel[Device]):
 
 
 def contexts(device: Device, *, wide: bool) -> Line:
-    """``46/48 contexts  2 left ▲``: used, the most there can be, and what is left; ▲ when near full, ✕ when full."""
+    """``46/48 contexts  2 left ▲``: used, the most there can be, and what is left; ▲ when near full, ✕ when full, ?
+    where the most is a claim that nobody has measured."""
     if device.contexts is None or device.context_limit is None:
         used = f"{UNKNOWN}/{number(device.context_limit)}"
         return ((f"{used} contexts " if wide else f"{used:>5} ", "dim"),)
     left = max(0, device.context_limit - device.contexts)
     style, mark = ("bad", "✕") if left == 0 else ("warn", "▲") if left <= NEAR_FULL else ("text", " ")
     used = f"{device.contexts}/{device.context_limit}"
+    claim = "?" if device.limit_is_claim else " "
     if not wide:
-        return ((f"{used:>5}{mark}", style),)
+        return ((f"{used:>5}{mark if mark.strip() else claim}", style),)
     rest = "full" if left == 0 else f"{left} left"
-    return ((used, style), (" contexts  ", "dim"), (f"{rest:>7} {mark} ", style))
+    return ((used, style), (f" contexts{claim} ", "dim"), (f"{rest:>7} {mark} ", style))
 
 
 def _one_line(device: Device, width: int) -> Line:

@@ -1,0 +1,64 @@
+"""How many contexts a device takes: the daemon's own word, else the table's, with whose number it is (fact 13)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mpstui.core.model import Device, Event
+from mpstui.observe.discovery import Place
+from mpstui.observe.reducer import NodeState
+from mpstui.observe.sources import NvmlSample
+from tests.observe.replay import PIPE
+
+CLAIMED = "claimed by the vendor, not measured"
+
+
+def refusal(limit: str) -> Event:
+    return Event("client_refused", 1.0, server_pid=1, values={"reason": "limit", "limit": limit})
+
+
+def device_of(driver: str | None, capability: tuple[int, int], *, uid: int = 0, said: str | None = None) -> Device:
+    node = NodeState()
+    device = Device("GPU-0", 0, sm_count=132, compute_capability=capability)
+    node.set_sample(NvmlSample(1.0, driver, devices=(device,)))
+    if said is not None:
+        node.set_places((Place(PIPE, "running", Path("/l"), uid=uid),))
+        node.watched[PIPE].state.apply(refusal(said), 1.0)
+    return node.snapshot(2.0).devices[0]
+
+
+@pytest.mark.parametrize(
+    ("driver", "capability", "limit", "source"),
+    [
+        ("470.256.02", (9, 0), 48, "documented, and measured with 580"),
+        ("575.57.08", (9, 0), 48, "documented, and measured with 580"),
+        ("580.159.04", (9, 0), 48, "measured with 580"),
+        (None, (9, 0), 48, "measured with 580"),
+        ("590.44.01", (10, 0), 60, CLAIMED),
+        ("700.1", (10, 0), 60, CLAIMED),
+        ("590.44.01", (6, 1), 16, "documented for GPUs before Volta"),
+    ],
+)
+def test_the_table_says_it_with_its_mark(
+    driver: str | None, capability: tuple[int, int], limit: int, source: str
+) -> None:
+    device = device_of(driver, capability)
+    assert (device.context_limit, device.context_limit_source) == (limit, source)
+    assert device.limit_is_claim == (limit == 60)
+
+
+@pytest.mark.parametrize(
+    ("uid", "said", "limit", "source"),
+    [
+        (0, "48", 48, "said by the daemon"),
+        (0, "7", 7, "said by the daemon"),
+        (0, "0", 60, CLAIMED),
+        (0, "999999", 60, CLAIMED),
+        (2001, "7", 60, CLAIMED),  # a stranger's daemon does not say what others' devices take
+    ],
+)
+def test_what_the_daemon_said_comes_first(uid: int, said: str, limit: int, source: str) -> None:
+    device = device_of("615.71", (9, 0), uid=uid, said=said)
+    assert (device.context_limit, device.context_limit_source) == (limit, source)
