@@ -235,6 +235,11 @@ class ControlLines:
         self._starting: int | None = None
         self._waiting: int | None = None
 
+    @property
+    def untrusted(self) -> bool:
+        """Whether the answer to a ``ps`` is being read, in which clients may have written what they like."""
+        return self._command is not None and self._command.untrusted
+
     def part_of(self, text: bytes) -> EventKind | None:
         """The kind of the event that a line belongs to which gave none; asked behind that line."""
         if self._command is not None:
@@ -1027,7 +1032,8 @@ LogKind = Literal["control", "server"]
 
 
 class LogParser:
-    """Turns the lines of one log file into events.
+    """Turns the lines of one log file into events. A control.log may hold the servers' lines too: a daemon in the
+    foreground writes all of them to its standard output (fact 47).
 
     Lines known to say nothing new give no event; lines never seen before give one of kind ``unknown``. Groups of lines
     (a fatal fault) give their event when the group is over: call :meth:`flush` when no more lines are there.
@@ -1073,23 +1079,32 @@ class LogParser:
             return []  # four lines of five: not worth taking apart
         line = self._split(raw)
         if self._control is not None:
+            if line is not None and line.tag != b"Control" and not self._control.untrusted:
+                return self._servers().feed(line)
             return self._control.feed(line) if line else self._control.bare(raw)
-        assert self._server is not None  # noqa: S101 - one of the two is there, by construction
-        return self._server.feed(line) if line else self._server.bare(raw)
+        return self._servers().feed(line) if line else self._servers().bare(raw)
+
+    def _servers(self) -> ServerLines:
+        """The state of the servers' lines. A daemon in the foreground, as in a container, writes them among its own."""
+        if self._server is None:
+            self._server = ServerLines()
+        return self._server
 
     def part_of(self, raw: bytes) -> EventKind | None:
         """The kind of the event that ``raw``, just fed without completing one, belongs to: it is of the answer to a
         command, of a fault, or a sentence that tells nothing of its own. None where nothing is known of it."""
-        text = raw[raw.find(b"] ", 30, 64) + 2 :]
-        return (self._control or self._server).part_of(text)  # type: ignore[union-attr]
+        line = self._split(raw)
+        text = line.text if line else raw
+        if self._control is not None and not (line and line.tag != b"Control" and not self._control.untrusted):
+            return self._control.part_of(text)
+        return self._servers().part_of(text)
 
     def feed_all(self, block: bytes) -> Iterator[Event]:
         """Events of a block of whole lines, each with its line break: what :meth:`feed` tells of one after the other,
         but lines that tell nothing are passed over before they are cut apart."""
-        if self._server is not None:
-            yield from self._server.feed_all(block, self._clock, self.feed)
+        if self._control is None:
+            yield from self._servers().feed_all(block, self._clock, self.feed)
             return
-        assert self._control is not None  # noqa: S101 - one of the two is there, by construction
         at, control = 0, self._control
         while (at := control.next_line(block, at)) < len(block):
             end = block.index(b"\n", at)

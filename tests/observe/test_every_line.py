@@ -218,3 +218,42 @@ def test_a_usual_line_ends_a_list_in_a_block_too() -> None:
     alone = [e for line in lines for e in one.feed(line)]
     assert [e.kind for e in alone] == ["client_connected", "unknown"]
     assert list(all_.feed_all(b"\n".join(lines) + b"\n")) == alone
+
+
+def test_a_container_has_both_logs_in_one() -> None:
+    """A daemon in the foreground, as Kubernetes runs it: what each of the two tells alone, in the order of time."""
+    paths = DATA / "older/460-control.log", DATA / "older/460-server.log"
+    lines = sorted((line for path in paths for line in path.read_bytes().splitlines()), key=lambda line: line[1:24])
+    parser = LogParser("control")
+    told, lost = [], []
+    for line in lines:
+        found = parser.feed(line)
+        told += found
+        if not found and parser.part_of(line) is None:
+            lost.append(line)
+    told += parser.flush()
+    apart = Counter(event.raw for path in paths for event in read(path)[1])
+    assert Counter(event.raw for event in told) == apart
+    assert lost == []
+    assert list(LogParser("control").feed_all(b"\n".join(lines) + b"\n")) == told
+
+
+def test_a_fault_among_the_daemons_lines_is_one() -> None:
+    raw = [
+        *server("Server is handling a fatal GPU error.", "The following devices will be reset:", "0"),
+        *control("Accepting connection...", "NEW CLIENT 5 from user 0: Server already exists"),
+        *server("The following client process have a sticky error set:", "643", "Client process 643 disconnected"),
+    ]
+    parser = LogParser("control")
+    told = [event for line in raw for event in parser.feed(line)]
+    assert [event.kind for event in told] == ["client_admitted", "fatal_fault", "client_disconnected"]
+    assert (told[1].devices, told[1].values["clients"]) == (("0",), "643")
+
+
+def test_a_server_line_in_the_answer_to_ps_is_no_line_of_a_server() -> None:
+    forged = server("Client {PID: 999, Context ID: 0} connected", "Server is handling a fatal GPU error.")
+    parser = LogParser("control")
+    raw = [*control("NEW UI", "Cmd:ps", "PID ID SERVER DEVICE NAMESPACE COMMAND"), *forged, *control("UI closed")]
+    kinds = [event.kind for line in raw for event in parser.feed(line)]
+    assert kinds == ["session_opened", "command", "session_closed"]
+    assert not parser.gathers
