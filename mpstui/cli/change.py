@@ -16,6 +16,7 @@ from mpstui.core.model import Daemon, ProcessKey, Snapshot
 from mpstui.core.text import path_text
 from mpstui.core.trust import NotNamedError
 from mpstui.fields import FLAG, INTEGER, PATH, SCHEMA, TEXT, TEXTS, Field, Thing, Type, View, as_json
+from mpstui.operations.belonging import OPTIONS, checked, members, named, pids_in
 from mpstui.operations.check import Refused, owner_typed
 from mpstui.operations.operation import Operation
 from mpstui.operations.rescue import targets
@@ -53,6 +54,12 @@ def change(operation: Operation, options: argparse.Namespace, pipe_dirs: Sequenc
             asked = draft(operation, options, node.named)
             if not read_only and operation.wrong_value(asked) is not None:
                 return _told(options, node.do(asked))  # wrong on whatever node: said before anything is asked
+            named_by = [name for name in OPTIONS if getattr(options, name, None) is not None]
+            if named_by:
+                return end_each(operation, options, node, named_by)
+            if hasattr(options, "client_pid") and options.client_pid is None:
+                ways = ", ".join(f"--{name.replace('_', '-')}" for name in OPTIONS)
+                return complain(f"nobody is named: give a client's PID, or one of {ways}", ExitStatus.USAGE)
             return carry_out(operation, options, node)
     except api.UnusableNode as error:
         return complain(str(error), ExitStatus.USAGE)
@@ -88,6 +95,80 @@ def carry_out(operation: Operation, options: argparse.Namespace, node: api.Node)
             print(json.dumps(as_json(RESULT, error, View()), ensure_ascii=False))
         return complain(str(error), error.status)
     return _told(options, node.do(request, lambda text: print(text, file=sys.stderr), snapshot=snapshot))
+
+
+def end_each(operation: Operation, options: argparse.Namespace, node: api.Node, named_by: Sequence[str]) -> int:
+    """The clients of a job, a pod, a unit, a cgroup or a file of PIDs, one after the other, on all daemons that are
+    meant; the exit status of the first that could not be ended, 0 where there is none."""
+    try:
+        result = _end_each(operation, options, node, named_by)
+    except Refused as error:
+        if options.json:
+            print(json.dumps(as_json(RESULT, error, View()), ensure_ascii=False))
+        return complain(str(error), error.status)
+    return _told(options, result)
+
+
+def _end_each(operation: Operation, options: argparse.Namespace, node: api.Node, named_by: Sequence[str]) -> Result:
+    if len(named_by) > 1 or options.client_pid is not None or options.owner:
+        raise Refused("name either one client, or one job, pod, unit, cgroup or file of PIDs", ExitStatus.USAGE)
+    (option,) = named_by
+    value = getattr(options, option)
+    within = checked(option, value)
+    pids = pids_in(Path(value)) if option == "pid_file" else frozenset[int]()
+    snapshot = node.snapshot(complete=True)
+    if not snapshot.daemons:
+        raise Refused(NO_DAEMON, ExitStatus.NO_DAEMON)
+    try:
+        daemons = meant(snapshot.daemons, node.named)
+    except NotNamedError as error:
+        raise Refused(str(error), ExitStatus.REFUSED_BY_SAFETY_RULE) from None
+    draft_of = draft(operation, options, ())._replace(within=within)
+    requests = [
+        draft_of._replace(pipe_dir=daemon.pipe_dir, clients=(client.key,))
+        for daemon in daemons
+        for client in members(daemon, within, pids)
+    ]
+    silent = [d for d in daemons if d.health in {"held", "blocked"} or d.unread]
+    if not requests:
+        if silent or all(daemon.health in {"absent", "stale"} for daemon in daemons):
+            status = ExitStatus.NO_ANSWER if silent else ExitStatus.NO_DAEMON
+            raise Refused(state_text((silent or daemons)[0]), status)
+        asked = draft_of._replace(pipe_dir=daemons[0].pipe_dir)
+        return Result(asked, ExitStatus.DONE, f"no client is in {named(within)}: nothing was sent")
+    if not options.yes:
+        _ask_for_all(operation, requests, node, snapshot)
+    details: list[str] = []
+    worst, left_over = None, len(requests)
+    for request in requests:
+        left_over -= 1
+        result = node.do(request, lambda text: print(text, file=sys.stderr))
+        details += result.details if result.done else (result.message, *result.details)
+        worst = worst if worst is not None or result.done else result
+        if result.status is ExitStatus.NO_ANSWER:
+            break  # a daemon that does not answer is not asked to end one more
+    count = len(requests)
+    ended = "ended" if options.kill else "terminated"
+    if worst is not None:
+        text = f"not all clients in {named(within)} were {ended}: {worst.message}"
+        more = (f"{left_over} more not touched",) if left_over > 0 else ()
+        return Result(worst.request, worst.status, text, (*details, *more), worst.remedy)
+    text = f"{count} client{'' if count == 1 else 's'} in {named(within)} {ended}"
+    return Result(requests[0], ExitStatus.DONE, text, tuple(details))
+
+
+def _ask_for_all(operation: Operation, requests: Sequence[Request], node: api.Node, snapshot: Snapshot) -> None:
+    """Raises Refused where the answer is no."""
+    for request in requests:
+        shown = node.preview(request, snapshot)
+        for line in shown.hits or (f"client {request.clients[0].pid}",):
+            print(f"  ends: {line}" + (f"  ▲ {shown.error}" if shown.error else ""), file=sys.stderr)
+    if not sys.stdin.isatty():
+        print(f"{operation.harms}: add --yes, or answer at a terminal", file=sys.stderr)
+        raise Refused("nothing was sent", ExitStatus.REFUSED_BY_SAFETY_RULE)
+    print(f"end {len(requests)} of them? [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
+        raise Refused("nothing was sent", ExitStatus.REFUSED_BY_SAFETY_RULE)
 
 
 def _request(operation: Operation, options: argparse.Namespace, snapshot: Snapshot, named: Sequence[Path]) -> Request:

@@ -101,7 +101,7 @@ def _clients(parser: argparse.ArgumentParser, each: Operation, argument: Argumen
     if each.finds_clients:
         parser.add_argument("pids", nargs="*", type=pid, metavar=argument.metavar, help=argument.help)
     else:
-        parser.add_argument("client_pid", type=pid, metavar=argument.metavar, help=argument.help)
+        parser.add_argument("client_pid", type=pid, nargs="?", metavar=argument.metavar, help=argument.help)
 
 
 def _owner(parser: argparse.ArgumentParser, each: Operation, argument: Argument) -> None:

@@ -43,5 +43,8 @@ class Request(NamedTuple):
     or number, as the admin has typed it."""
     force: bool = False
     """Without waiting for the clients."""
+    within: str = ""
+    """What its clients have to belong to at the moment they are ended: ``job:slurm:123``, ``cgroup:/a/b``. Empty: they
+    were named one by one."""
     subject: object = None
     """What it is about, where that is no value: the daemon to be started or stopped, a profile, a load."""

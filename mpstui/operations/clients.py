@@ -16,6 +16,7 @@ from mpstui.core.text import UNKNOWN
 from mpstui.core.trust import is_lying, why_not
 from mpstui.observe.poll import Need
 from mpstui.observe.procfs import PidFd, open_pidfd
+from mpstui.operations.belonging import left
 from mpstui.operations.check import Refused, namespace_words, parse_uid, reachable_daemon
 from mpstui.operations.guard import Guard
 from mpstui.operations.killing import end_process
@@ -51,6 +52,31 @@ class TerminateClient(Operation):
     )
     arguments = (
         Argument("clients", "Clients", help="its process id", metavar="CLIENT_PID"),
+        Argument(
+            "text",
+            "Job",
+            help="all clients of this batch job: 123, slurm:123, 4711.server",
+            metavar="ID",
+            option="--job",
+        ),
+        Argument(
+            "text", "Pod", help="all clients of this pod: NAMESPACE/NAME, or its UID", metavar="POD", option="--pod"
+        ),
+        Argument("text", "Unit", help="all clients of this systemd unit", metavar="NAME", option="--unit"),
+        Argument(
+            "text",
+            "Cgroup",
+            help="all clients in this cgroup and below: /a/b, as /proc/PID/cgroup has it",
+            metavar="PATH",
+            option="--cgroup",
+        ),
+        Argument(
+            "text",
+            "PID file",
+            help="the clients whose process ids are in this file, which nobody else may write to",
+            metavar="FILE",
+            option="--pid-file",
+        ),
         Argument(
             "owner",
             "Owner",
@@ -236,6 +262,9 @@ class _Ending:
             text = f"nothing was sent: {opened.message}"
             return self._done(client, "", None, ExitStatus.REFUSED_BY_SAFETY_RULE, text)
         with opened as process:
+            if (reason := left(self._request.within, client, self._work.daemon.simulated)) is not None:
+                text = f"nothing was sent: {reason}"
+                return self._done(client, "", None, ExitStatus.REFUSED_BY_SAFETY_RULE, text)
             guard = await self._guard() if self._kill_too else None
             if guard is not None and (reason := guard(process)) is not None:
                 text = f"nothing was sent: {reason}"

@@ -1,0 +1,153 @@
+"""``terminate --job``, ``--pod``, ``--unit``, ``--cgroup``, ``--pid-file``: whom kernel and daemon both name."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mpstui.core.where import Where
+from mpstui.operations.belonging import checked, is_named, pids_in
+from mpstui.operations.check import Refused
+from mpstui.sim import SimNode
+from mpstui.sim.client import SimClient
+
+from .conftest import Mpstui
+
+SLURM = " /system.slice/slurmstepd.scope/job_{}/step_0/user/task_0"
+POD = f" /kubepods/pod7a6a3c5e-9d5b-4a43-8f5c-2a1b3c4d5e6f/{'ab' * 32}#ml/train-0/trainer"
+
+
+@pytest.fixture
+def batch(own_node: SimNode) -> tuple[SimNode, list[SimClient]]:
+    """Two clients of job 7, one of job 77, one of a pod, one of nothing."""
+    boxes = (SLURM.format(7), SLURM.format(7), SLURM.format(77), POD, None)
+    return own_node, [own_node.spawn("busy", container=box, linger=None) for box in boxes]
+
+
+def ended(clients: list[SimClient]) -> list[bool]:
+    return [client.status() == "exited" for client in clients]
+
+
+def test_the_clients_of_a_job_end_and_nobody_else(batch: tuple[SimNode, list[SimClient]], mpstui: Mpstui) -> None:
+    node, clients = batch
+    told = mpstui("terminate", "--job", "7", "--kill", "--yes", "--pipe-dir", node.pipe_dir)
+    assert told.status == 0, told
+    assert "2 clients in job 7 ended" in told.out
+    for client in clients[:2]:
+        client.wait_status("exited")
+    assert ended(clients) == [True, True, False, False, False]
+    again = mpstui("terminate", "--job", "slurm:7", "--kill", "--yes", "--json", "--pipe-dir", node.pipe_dir)
+    assert again.status == 0, "an epilogue has nothing to do then, which is no mistake"
+    assert again.json["message"] == "no client is in job slurm:7: nothing was sent"
+
+
+def test_a_pod_and_a_unit(batch: tuple[SimNode, list[SimClient]], mpstui: Mpstui) -> None:
+    node, clients = batch
+    told = mpstui("terminate", "--pod", "ml/train-0", "--yes", "--pipe-dir", node.pipe_dir)
+    assert told.status == 0, told
+    assert clients[3].wait_status("lost")
+    assert clients[3].error == 810
+    told = mpstui("terminate", "--unit", "slurmstepd.scope", "--yes", "--pipe-dir", node.pipe_dir)
+    assert "3 clients in unit slurmstepd.scope terminated" in told.out
+
+
+def test_it_needs_a_yes_and_one_way_to_name_them(batch: tuple[SimNode, list[SimClient]], mpstui: Mpstui) -> None:
+    node, clients = batch
+    told = mpstui("terminate", "--job", "7", "--pipe-dir", node.pipe_dir)
+    assert told.status == 6
+    assert told.err.count("ends: ") == 2
+    for wrong in (("--job", "7", "--pod", "x"), ("--job", "7", str(clients[0].pid)), ("--cgroup", "/"), ()):
+        told = mpstui("terminate", *wrong, "--yes", "--pipe-dir", node.pipe_dir)
+        assert told.status == 2, told
+    assert not any(ended(clients))
+
+
+def test_a_file_of_pids(batch: tuple[SimNode, list[SimClient]], mpstui: Mpstui, tmp_path: Path) -> None:
+    node, clients = batch
+    file = tmp_path / "pids"
+    file.write_text(f"{clients[4].pid}\n{os.getpid()}\n")
+    told = mpstui("terminate", "--pid-file", file, "--kill", "--yes", "--pipe-dir", node.pipe_dir)
+    assert told.status == 0, told
+    assert "1 client in the file" in told.out, "the other one is no client"
+    clients[4].wait_status("exited")
+
+
+@pytest.mark.parametrize("content", ["../../etc", "4711 x", "-1", "0", "9" * 400, "\x1b[2J"])
+def test_a_file_with_something_else_in_it_names_nobody(tmp_path: Path, content: str) -> None:
+    (file := tmp_path / "pids").write_text(content)
+    with pytest.raises(Refused) as refused:
+        pids_in(file)
+    assert refused.value.status == 2
+    assert str(refused.value).isprintable()
+
+
+def test_a_file_that_others_can_write_to_names_nobody(tmp_path: Path) -> None:
+    (file := tmp_path / "pids").write_text("4711")
+    assert pids_in(file) == {4711}
+    file.chmod(0o666)
+    with pytest.raises(Refused) as refused:
+        pids_in(file)
+    assert refused.value.status == 6
+    file.chmod(0o600)
+    (tmp_path / "link").symlink_to(file)
+    with pytest.raises(Refused):
+        pids_in(tmp_path / "link")
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(Refused):
+        pids_in(tmp_path / "fifo")
+    if os.geteuid() == 0:
+        os.chown(file, 64_101, 64_101)
+        with pytest.raises(Refused):
+            pids_in(file)
+
+
+def test_a_claim_is_not_what_it_claims() -> None:
+    true, false = Where(batch="slurm", job="7"), Where(batch="slurm", job="7", claimed=frozenset({"job"}))
+    assert [is_named(each, "job", "7") for each in (true, false)] == [True, False]
+    assert not is_named(true, "job", "77")
+    assert not is_named(true, "job", "pbs:7")
+    assert is_named(Where(batch="pbs", job="4711[3].server"), "job", "4711[3]")
+
+
+def test_what_can_name_nothing_is_refused() -> None:
+    for option, text in (("job", ""), ("job", "a b"), ("unit", "x\n"), ("cgroup", "a/b"), ("cgroup", "/a/../b")):
+        with pytest.raises(Refused):
+            checked(option, text)
+    assert checked("cgroup", "//a/b/") == "cgroup:/a/b"
+
+
+@pytest.fixture
+def cgroup() -> Iterator[Path]:
+    """A real one of root's."""
+    places = ("/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/systemd")
+    root = next((Path(p) for p in places if os.path.exists(f"{p}/cgroup.procs")), None)
+    if root is None or os.geteuid() != 0:
+        pytest.skip("no cgroups to make, or not root")
+    top = root / f"mpstui-many-{os.getpid()}"
+    try:
+        (top / "in").mkdir(parents=True)
+    except OSError as error:
+        pytest.skip(f"cgroups cannot be made here: {error.strerror}")
+    try:
+        yield top
+    finally:
+        (root / "cgroup.procs").write_text("0")
+        for folder in (top / "in", top):
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+
+
+def test_a_cgroup_and_what_is_below_it(batch: tuple[SimNode, list[SimClient]], mpstui: Mpstui, cgroup: Path) -> None:
+    node, clients = batch
+    (cgroup / "in" / "cgroup.procs").write_text(str(clients[4].pid))
+    told = mpstui("terminate", "--cgroup", f"/{cgroup.name}", "--kill", "--yes", "--pipe-dir", node.pipe_dir)
+    assert told.status == 0, told
+    assert f"1 client in cgroup /{cgroup.name} ended" in told.out
+    clients[4].wait_status("exited")
+    assert ended(clients) == [False] * 4 + [True]
+    beside = mpstui("terminate", "--cgroup", f"/{cgroup.name}x", "--kill", "--yes", "--pipe-dir", node.pipe_dir)
+    assert "no client is in" in beside.out
