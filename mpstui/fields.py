@@ -1899,6 +1899,25 @@ def _used_facts(device: Device, view: View) -> Iterable[Fact]:
     yield Fact("memory", f"{format_size(device.memory_used)} of {format_size(device.memory_total)}")
 
 
+def _sm_row(device: Device, view: View) -> str:
+    """Of a GPU of which NVML does not tell it, what NVML does tell, by its name."""
+    if device.sm_utilization is not None or device.tells_sm or device.gpu_utilization is None:
+        return UNKNOWN if device.sm_utilization is None else LOAD.text(device.sm_utilization)
+    return f"GPU-Util {LOAD.text(device.gpu_utilization)}"
+
+
+def _memory_utilization_facts(device: Device, view: View) -> Iterable[Fact]:
+    if not device.tells_sm:
+        value = device.memory_utilization
+        yield Fact("memory utilisation", UNKNOWN if value is None else LOAD.text(value))
+        yield Fact(
+            "",
+            "NVML tells no SM activity of this GPU (Hopper and later have it): GPU-Util is the part of the "
+            "time in which some kernel ran, however small",
+            "dim",
+        )
+
+
 def _capability(device: Device) -> str | None:
     return None if device.compute_capability is None else ".".join(map(str, device.compute_capability))
 
@@ -1961,7 +1980,7 @@ DEVICE: Final[Thing[Device]] = Thing(
         ),
         Field(
             "sm_utilization", "SM utilisation", LOAD, lambda d, v: d.sm_utilization, null=True,
-            row=Text(60, "SM UTIL"), detail=Detail("now", 30),
+            row=Text(60, "SM UTIL", _sm_row), detail=Detail("now", 30),
         ),
         Field(
             "sm_occupancy", "SM occupancy", LOAD, lambda d, v: d.sm_occupancy, null=True,
@@ -1973,7 +1992,13 @@ DEVICE: Final[Thing[Device]] = Thing(
         ),
         Field(
             "gpu_utilization", "GPU utilisation", LOAD, lambda d, v: d.gpu_utilization, null=True,
-            detail=Detail("now", 60),
+            about="Percent of the time in which some kernel ran, however small: no measure of how busy the SMs are.",
+            detail=Detail("now", 60, "GPU-Util"),
+        ),
+        Field(
+            "memory_utilization", "memory utilisation", LOAD, lambda d, v: d.memory_utilization, null=True,
+            about="Percent of the time in which its memory was read or written, however little: no bandwidth.",
+            detail=Detail("now", 65, facts=_memory_utilization_facts),
         ),
         Field(
             "power_watts", "power", WATTS, lambda d, v: d.power_watts, null=True,

@@ -600,7 +600,12 @@ class Device:
     sm_utilization: float | None = None
     sm_occupancy: float | None = None
     dram_utilization: float | None = None
+    tells_sm: bool = True
+    """Whether NVML tells the two above and the next one of it: from Hopper on."""
     gpu_utilization: float | None = None
+    """Percent of the time in which some kernel ran, however small."""
+    memory_utilization: float | None = None
+    """Percent of the time in which its memory was read or written, however little; no bandwidth."""
     power_watts: float | None = None
     temperature: float | None = None
     context_limit_source: str | None = None

@@ -215,7 +215,9 @@ class RealNvml:
             sm_utilization=sm,
             sm_occupancy=occupancy,
             dram_utilization=dram,
+            tells_sm=gpu.gpm.tells,
             gpu_utilization=None if rates is None else float(rates.gpu),
+            memory_utilization=None if rates is None else float(rates.memory),
             power_watts=None if milliwatts is None else milliwatts / 1000,
             temperature=None if celsius is None else float(celsius),
         )
@@ -286,6 +288,8 @@ class _Gpm:
             self._supported = bool(lib.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice)
         except self._errors:
             self._supported = False
+        self.tells = self._supported
+        """Whether the device takes part; not where it has failed."""
 
     def read(self) -> tuple[float | None, float | None, float | None]:
         """Means since the last sample; those of before where that was less than 0.1 s ago; None where not supported."""
@@ -301,6 +305,7 @@ class _Gpm:
             self._values = (None, None, None)
             self._free(sample)
             sample = None
+        self.tells = sample is not None
         self._free(self._last)
         self._last, self._taken = sample, now
         return self._values

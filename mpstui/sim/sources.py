@@ -372,6 +372,7 @@ def _device(gpu: Gpu, running: Sequence[_Process], used: int, now: float) -> Dev
         dram_utilization=round(dram, 1),
         # The part of the time in which some kernel runs: one that launches again and again is enough for all of it.
         gpu_utilization=100.0 if busy else 0.0,
+        memory_utilization=round(min(100.0, 1.6 * dram)) if busy else 0.0,
         power_watts=round(_IDLE_WATTS + warm * (_FULL_WATTS - _IDLE_WATTS) + wave, 1),
         temperature=round(_IDLE_CELSIUS + 34 * warm + 2 * _wave(now / 8, gpu.index)),
     )

@@ -26,6 +26,7 @@ RECORDED = Device(
     compute_mode="Default",
     mig=False,
     gpu_utilization=3.0,
+    memory_utilization=0.0,
     power_watts=71.24,
     temperature=31.0,
 )
@@ -76,7 +77,7 @@ def test_membership_asks_for_the_list_alone() -> None:
         ("nvmlDeviceGetMemoryInfo", {"memory_total": None, "memory_used": None}),
         ("nvmlDeviceGetComputeMode", {"compute_mode": None}),
         ("nvmlDeviceGetMigMode", {"mig": None}),
-        ("nvmlDeviceGetUtilizationRates", {"gpu_utilization": None}),
+        ("nvmlDeviceGetUtilizationRates", {"gpu_utilization": None, "memory_utilization": None}),
         ("nvmlDeviceGetPowerUsage", {"power_watts": None}),
         ("nvmlDeviceGetTemperature", {"temperature": None}),
         ("nvmlDeviceGetName", {"name": None}),
@@ -186,7 +187,7 @@ def test_gpm_is_left_alone_where_the_device_has_none() -> None:
     nvml = RealNvml(lib, clock)
     nvml.sample()
     clock.now += 1
-    assert nvml.sample().devices == (RECORDED,)
+    assert nvml.sample().devices == (replace(RECORDED, tells_sm=False),)
     assert lib.calls["nvmlGpmSampleGet"] == 0
 
 
@@ -308,3 +309,13 @@ def test_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_importing_it_does_not_import_pynvml() -> None:
     code = "import sys, mpstui.observe.nvml; sys.exit('pynvml' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=120, check=False).returncode == 0
+
+
+def test_before_hopper_it_says_that_no_sm_activity_is_told_and_what_is_told_instead() -> None:
+    old = RealNvml(FakeNvml(gpm_supported=False, capability=(8, 0))).sample().devices[0]
+    assert (old.tells_sm, old.sm_utilization) == (False, None)
+    assert old.gpu_utilization is not None
+    assert old.memory_utilization is not None
+    assert RealNvml(FakeNvml()).sample().devices[0].tells_sm
+    broken = RealNvml(FakeNvml(failing={"nvmlGpmSampleGet": 3})).sample().devices[0]
+    assert not broken.tells_sm, "it takes part, and gives none, as one that is divided (MIG)"

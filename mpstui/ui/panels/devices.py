@@ -63,10 +63,11 @@ class DevicesPanel(Panel[Device]):
         lines = [justify(first, used, room)]
         if self._lines_per_row == 2:
             bar = max(4, (width - 58) // 2)
+            name, value = load(row)
             text = (
-                ("    SM ", "dim"),
-                *meter(row.sm_utilization, bar),
-                (f"{whole(row.sm_utilization):>6}", "text"),
+                (f"    {name} "[-9:], "dim"),
+                *meter(value, bar),
+                (f"{whole(value):>6}", "text"),
                 ("  mem ", "dim"),
                 *meter(_memory_percent(row), bar, _fill(_memory_percent(row))),
                 (f" {_memory(row)}", "text"),
@@ -75,11 +76,14 @@ class DevicesPanel(Panel[Device]):
             return [*lines, fit_line(text, width)]
         tail: Line = (("  occupancy", "dim"), (f"{whole(row.sm_occupancy):>6}", "text"))
         dram: Line = (("  DRAM", "dim"), (f"{whole(row.dram_utilization):>6} ", "text"))
+        name, value = load(row)
+        if name != "SM":
+            tail, dram = (("  memory utilisation", "dim"), (f"{whole(row.memory_utilization):>6}", "text")), ()
         lines.append(
             (
-                ("    SM   ", "dim"),
-                *meter(row.sm_utilization, bar),
-                (f"{whole(row.sm_utilization):>6}", "text"),
+                (f"{'    SM' if name == 'SM' else name:<9}", "dim"),
+                *meter(value, bar),
+                (f"{whole(value):>6}", "text"),
                 *tail,
                 *dram,
             )
@@ -88,6 +92,13 @@ class DevicesPanel(Panel[Device]):
         watts = f"{number(row.power_watts, ' W'):>8}  {number(row.temperature, ' °C'):>6} "
         lines.append(justify((*memory, (" " + _memory(row), "text")), ((watts, "text"),), bar + 46))
         return lines
+
+
+def load(device: Device) -> tuple[str, float | None]:
+    """``SM`` and its activity, or what NVML tells of a GPU without it, by its name."""
+    if device.tells_sm or device.sm_utilization is not None:
+        return "SM", device.sm_utilization
+    return "GPU-Util", device.gpu_utilization
 
 
 def contexts(device: Device, *, wide: bool) -> Line:
@@ -109,9 +120,10 @@ def contexts(device: Device, *, wide: bool) -> Line:
 def _one_line(device: Device, width: int) -> Line:
     """Contexts, utilisation and memory always; then what fits of the name, power and heat, a bar, the SMs."""
     memory = ("mem ", "dim"), (f"{_memory(device)} ", "text")
-    used: Line = ((" ctx ", "dim"), *contexts(device, wide=False), (" SM ", "dim"))
-    load: Line = ((f"{whole(device.sm_utilization):>5} ", "text"),)
-    room = width - 3 - width_of((*used, *load, *memory))
+    what, value = load(device)
+    used: Line = ((" ctx ", "dim"), *contexts(device, wide=False), (f" {what} ", "dim"))
+    busy: Line = ((f"{whole(value):>5} ", "text"),)
+    room = width - 3 - width_of((*used, *busy, *memory))
     name = _short_name(device)
     cells = min(len(name), max(0, room))
     room -= cells
@@ -123,11 +135,11 @@ def _one_line(device: Device, width: int) -> Line:
     bar: Line = ()
     if room >= 6:
         cells_of_bar = min(24, room)
-        bar = meter(device.sm_utilization, cells_of_bar)
+        bar = meter(value, cells_of_bar)
         room -= cells_of_bar
     count = f" {number(device.sm_count)} SM"
     label = fit(name, cells) + (count if room >= len(count) else "")
-    return ((f"{number(device.index):>2} ", "text"), (label, "bold"), *used, *bar, *load, *memory, *heat)
+    return ((f"{number(device.index):>2} ", "text"), (label, "bold"), *used, *bar, *busy, *memory, *heat)
 
 
 def _short_name(device: Device) -> str:
