@@ -30,11 +30,19 @@ def doctor(options: argparse.Namespace, snapshot: Snapshot, sources: NodeSources
     """Check and print; 0 where nothing is worse than unknown, 1 where a warning or an error is among the findings."""
     log_dirs = tuple(getattr(options, "log_dir", None) or ())
     findings = examine(gather(snapshot, discover(pipe_dirs, log_dirs), sources.control_binary))
-    return _told(options, snapshot, findings)
+    status = _told(options, snapshot, findings)
+    if options.bundle is None:
+        return status
+    from mpstui.cli.bundle import bundle
+
+    told = to_json(snapshot, findings)
+    return bundle(options.bundle, snapshot, told, pipe_dirs, masked=not options.unmasked) or status
 
 
 def doctor_of_logs(options: argparse.Namespace, log_dirs: Sequence[Path]) -> int:
     """The same for logs without a daemon: what they tell, and nothing of this machine."""
+    if options.bundle is not None:
+        return complain("--bundle is of this machine: leave out --log-dir", ExitStatus.USAGE)
     try:
         snapshots = [state_at(log_dir) for log_dir in log_dirs]
         faults = [_faults(log_dir) for log_dir in log_dirs]

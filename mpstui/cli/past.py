@@ -133,6 +133,12 @@ def add_doctor(commands: Any, node: argparse.ArgumentParser) -> None:
         epilog="exit status: 0 every check is ok or could not be made \u00b7 1 a warning or an error \u00b7 2 usage",
     )
     doctor.add_argument("--json", action="store_true", help="print JSON")
+    doctor.add_argument(
+        "--bundle",
+        metavar="FILE",
+        help="write a support archive (.tar.gz) too: findings, versions, the logs' ends; users and commands masked",
+    )
+    doctor.add_argument("--unmasked", action="store_true", help="with --bundle: leave users and commands readable")
 
 
 def add_demo(group: Any) -> None:

@@ -51,7 +51,7 @@ function _shtab_mpstui_using
 end
 
 set -g _shtab_mpstui_commands status events suspects activity doctor why explain terminate end-lost unblock set 'set active-thread-percentage' 'set pinned-mem-limit' 'set client-priority' start-server shutdown-server daemon 'daemon start' 'daemon stop' 'daemon unit' profile 'profile apply' 'profile list' 'profile show' 'profile save' 'profile diff' partition 'partition add' 'partition rm' 'partition list' load plan run experiment exporter config 'config show' 'config check' schema sim 'sim serve'
-set -g _shtab_mpstui_opts_with_value --active-thread-percentage --at --chunks --client --client-priority --clients --command --contexts --cpu --description --device --driver --every --export --fields --group-by --host-label --kind --listen --log-dir --max-groups --measure --mem --memory-total --mps --names --owner --pinned-mem-limit --pipe-dir --profile --protocol --refresh --repeats --save --scenario --seconds --server --share --since --sm-count --sm-count-total --sms --strategy --textfile --theme --timeout --web-config --weights
+set -g _shtab_mpstui_opts_with_value --active-thread-percentage --at --bundle --chunks --client --client-priority --clients --command --contexts --cpu --description --device --driver --every --export --fields --group-by --host-label --kind --listen --log-dir --max-groups --measure --mem --memory-total --mps --names --owner --pinned-mem-limit --pipe-dir --profile --protocol --refresh --repeats --save --scenario --seconds --server --share --since --sm-count --sm-count-total --sms --strategy --textfile --theme --timeout --web-config --weights
 
 complete -c mpstui -e
 complete -c mpstui -f
@@ -107,6 +107,8 @@ complete -c mpstui -n '_shtab_mpstui_using doctor' -l pipe-dir -xka "(__fish_com
 complete -c mpstui -n '_shtab_mpstui_using doctor' -l log-dir -xka "(__fish_complete_directories)" -d 'its log directory, where it cannot be found out'
 complete -c mpstui -n '_shtab_mpstui_using doctor' -l demo -d 'work on a simulated node, started for this and ended with it; --demo=NAME for one on which something is wrong: fault, blocked, held, pending, full, stale, nostart; or of a daemon in another mode: static, v3'
 complete -c mpstui -n '_shtab_mpstui_using doctor' -l json -d 'print JSON'
+complete -c mpstui -n '_shtab_mpstui_using doctor' -l bundle -xka "(__fish_complete_path (commandline -ct))" -d 'write a support archive (.tar.gz) too: findings, versions, the logs'"'"' ends; users and commands masked'
+complete -c mpstui -n '_shtab_mpstui_using doctor' -l unmasked -d 'with --bundle: leave users and commands readable'
 complete -c mpstui -n '_shtab_mpstui_using; and test $_shtab_mpstui_npos -eq 0' -a why -d 'Looks at a process from where it stands: its environment, its root, its namespaces, its user and its devices, beside the daemons that run. Nothing is run, and nothing is changed.'
 complete -c mpstui -n '_shtab_mpstui_using why' -s h -l help -d 'show this help message and exit'
 complete -c mpstui -n '_shtab_mpstui_using why' -l pipe-dir -xka "(__fish_complete_directories)" -d 'the daemon'"'"'s pipe directory; may be repeated. Default: CUDA_MPS_PIPE_DIRECTORY, then discovery'

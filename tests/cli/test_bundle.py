@@ -1,0 +1,116 @@
+"""The support archive: what is in it, and that nobody's name or command is."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import tarfile
+from pathlib import Path
+
+import pytest
+from ui.snapshots import NOW, client, daemon, server
+
+from cli.conftest import Mpstui
+from mpstui.cli.bundle import Mask
+from mpstui.core.model import Event, Snapshot
+from mpstui.sim import SimNode
+
+SECRETS = ("alice", "hunter2", "secretproject", "train_secret")
+
+
+def contents(path: Path) -> dict[str, str]:
+    with tarfile.open(path) as archive:
+        return {
+            each.name.partition("/")[2]: archive.extractfile(each).read().decode()  # type: ignore[union-attr]
+            for each in archive.getmembers()
+        }
+
+
+def test_it_has_everything_and_names_nobody(own_node: SimNode, mpstui: Mpstui, tmp_path: Path) -> None:
+    own_node.spawn("busy", user="alice", argv0=b"train_secret --password hunter2 --name secretproject")
+    mpstui("status", "--pipe-dir", own_node.pipe_dir)  # the rows of ps are in control.log now
+    own_node.control("ps")
+    file = tmp_path / "b.tar.gz"
+    told = mpstui("doctor", "--bundle", file, "--pipe-dir", own_node.pipe_dir)
+    assert told.status in {0, 1}, told.err
+    assert file.stat().st_mode & 0o777 == 0o600
+    found = contents(file)
+    logs = {"logs/0-control.log", "logs/0-server.log"}
+    assert (
+        set(found) == {"README.txt", "status.json", "doctor.json", "versions.json", "config.json", "events.json"} | logs
+    )
+    everything = "".join(found.values())
+    assert [secret for secret in SECRETS if secret in everything] == []
+    status = json.loads(found["status.json"])
+    (shown,) = status["daemons"][0]["servers"][0]["clients"]
+    assert (shown["user"][:4], shown["command"], status["host"]) == ("user", "(masked)", "host")
+    assert "NEW CLIENT" in found["logs/0-control.log"] or "client" in found["logs/0-control.log"].lower()
+    assert all(json.loads(line) for line in found["events.json"].splitlines())
+    assert json.loads(found["versions.json"])["mpstui"]
+
+
+def test_unmasked_it_has_the_names(own_node: SimNode, mpstui: Mpstui, tmp_path: Path) -> None:
+    own_node.spawn("busy", user="alice", argv0=b"train_secret --password hunter2")
+    file = tmp_path / "b.tar.gz"
+    mpstui("doctor", "--bundle", file, "--unmasked", "--pipe-dir", own_node.pipe_dir)
+    assert "hunter2" in contents(file)["status.json"]
+
+
+def test_what_is_there_is_not_replaced(node: SimNode, mpstui: Mpstui, tmp_path: Path) -> None:
+    file, link = tmp_path / "b", tmp_path / "link"
+    file.write_text("mine")
+    link.symlink_to(tmp_path / "elsewhere")
+    for name in (file, link):
+        told = mpstui("doctor", "--bundle", name, "--pipe-dir", node.pipe_dir)
+        assert told.status == 1
+        assert "cannot be written" in told.err
+    assert file.read_text() == "mine"
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_full_disk_leaves_no_part_of_it(node: SimNode, tmp_path: Path) -> None:
+    import subprocess
+    import sys
+
+    told = subprocess.run(
+        [sys.executable, "-m", "mpstui", "doctor", "--bundle", tmp_path / "b", "--pipe-dir", node.pipe_dir],
+        capture_output=True, text=True, timeout=120,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000)),
+        env={**os.environ, "MPSTUI_AUDIT_LOG": "/dev/null"},
+    )  # fmt: skip
+    assert told.returncode == 1, told.stderr
+    assert "cannot be written" in told.stderr
+    assert os.listdir(tmp_path) == []
+
+
+def mask(**changes: object) -> Mask:
+    one = client(0, user="bob", uid=1007, command="/home/bob/run.sh --key k9", **changes)
+    shown = Snapshot(NOW, host="gpu-7.site", daemons=(daemon(servers=(server(clients=(one,)),)),))
+    return Mask(shown, [Event("client_connected", NOW, uid=1008, user="o'brien")], "gpu-7.site")
+
+
+@pytest.mark.parametrize(
+    ("text", "masked"),
+    [
+        ("client of bob waits", "client of user1 waits"),
+        ("bobby and notbob stay", "bobby and notbob stay"),
+        ("NEW CLIENT 643 from user 1007: Server", "NEW CLIENT 643 from user user1: Server"),
+        ("User 1009 did", "User user3 did"),
+        ("o'brien on gpu-7.site and gpu-7", "user2 on host and host"),
+        ("/home/carol/x y", "(masked) y"),
+        ("root's daemon", "root's daemon"),
+        ("runs /home/bob/run.sh --key k9", "runs (masked)"),
+    ],
+)
+def test_a_text_is_masked(text: str, masked: str) -> None:
+    assert mask().text(text) == masked
+
+
+def test_a_row_of_an_answer_keeps_numbers_alone() -> None:
+    sentence = "[2026-11-20 21:29:12.195 Control  1] Received new client from bob"
+    row = "2000 1 1402 GPU-11 4026531836 run.sh --key ACTIVE"
+    assert mask().log(f"{sentence}\n{row}\n").splitlines() == [
+        "[2026-11-20 21:29:12.195 Control  1] Received new client from user1",
+        "2000 1 1402 GPU-11 4026531836 (masked) (masked) ACTIVE",
+    ]
