@@ -923,7 +923,7 @@ CLIENT: Final[Thing[Client]] = Thing(
         Field(
             "device_uuids", "GPU", TEXTS, lambda c, v: sorted(c.device_uuids),
             about="Every device that it is known to be on, by context or by memory.",
-            column=Column(40, 5, 70, narrow=4, cell=lambda c, v, n: ((gpus_text(c, v.indices), "plain"),)),
+            column=Column(40, 5, 70, cell=lambda c, v, n: ((gpus_text(c, v.indices), "plain"),)),
             row=Text(40, "GPU", _gpus_row), word="gpu",
             matches=lambda c, v, t: t in gpus_text(c, v.indices).split(","),
         ),

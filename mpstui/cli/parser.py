@@ -139,6 +139,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--read-only", action="store_true", help="show everything, change nothing")
     parser.add_argument("--refresh", type=_seconds, metavar="S", help="seconds between readings (default 1)")
     parser.add_argument("--fresh", action="store_true", help="the screen as it comes, not as you left it")
+    parser.add_argument("--no-mouse", action="store_true", help="leave the mouse to the terminal, to select text")
     parser.add_argument("--theme", metavar="NAME", help="a theme of the package or of the config folder")
     parser.add_argument(
         "--activity", action="store_true", help="watch how often each client launches kernels (a column of the screen)"

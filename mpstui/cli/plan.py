@@ -205,7 +205,10 @@ def _target_here(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> tu
     if sample.error is not None and not sample.devices:
         raise PlanError(f"{sample.error}; without it give the size: --sm-count-total 132 --memory-total 80GiB")
     binding = options.apply or options.save is not None
-    target = target_of(choose_device(sample.devices, options.device, binding))
+    chosen = choose_device(sample.devices, options.device, binding)
+    if options.device is None and len(sample.devices) > 1:
+        print(f"for GPU {chosen.index}, one of {len(sample.devices)} alike; --device chooses another", file=sys.stderr)
+    target = target_of(chosen)
     if target is None:
         raise PlanError("how many SMs the GPU has is not known; give --sm-count-total")
     return target, sources.simulated

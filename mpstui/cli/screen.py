@@ -92,7 +92,8 @@ def run_screen(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
             memory=Memory(state_folder() / "screen.json", fresh=options.fresh),
             taking_over=take_over,
         )
-        return app.run() or 0
+        app.mouse = not options.no_mouse
+        return app.run(mouse=app.mouse) or 0
 
 
 def nobody_runs(snapshot: Snapshot | None) -> bool:

@@ -173,6 +173,7 @@ def by_device(limits: Mapping[str, int]) -> list[tuple[str, int]]:
 
 def about(subject: str | None, text: str) -> str:
     """``server 7: 2 clients wait``; the subject once only, where the text begins with it."""
-    if not subject or text.casefold().startswith(f"{subject.casefold()} "):
+    begins = text.casefold().startswith(subject.casefold()) if subject else True
+    if not subject or (begins and not text[len(subject) : len(subject) + 1].isalnum()):
         return text
     return f"{subject}: {text}"

@@ -75,6 +75,7 @@ class MpsTuiApp(WritingApp[int]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+c,ctrl+q", "quit_app", "Quit", show=False, id="interrupt", priority=True),
         Binding("ctrl+z", "suspend_process", "Stop; the shell's fg goes on", show=False, id="suspend", priority=True),
+        Binding("M", "mouse", "Mouse: leave it to the terminal, to select text; and back", show=False, id="mouse"),
         Binding("ctrl+l", "redraw", "Redraw", show=False, id="redraw", priority=True),
     ]
 
@@ -116,6 +117,8 @@ class MpsTuiApp(WritingApp[int]):
         self._trouble_backend = trouble
         self._taking_over = taking_over
         self._memory = memory
+        self.mouse = True
+        """Whether clicks are wanted. Before the start: as the user has said."""
         self.load: LoadSession | None = None
         self._diff = ScreenDiff()
         self.typeahead = Typeahead(self, lambda: self.overview.knows)
@@ -175,6 +178,8 @@ class MpsTuiApp(WritingApp[int]):
         self.typeahead.close()
         if self._unsubscribe is not None:
             self._unsubscribe()
+        if self.mouse and isinstance(self.terminal_driver, TerminalDriver):
+            self.terminal_driver.report_mouse(False)
         for number in self._signals:
             asyncio.get_running_loop().remove_signal_handler(number)
         if self._starting is not None and not self._starting.done():
@@ -223,6 +228,15 @@ class MpsTuiApp(WritingApp[int]):
             driver.stop_job()
         else:
             self.notify("No shell with job control is here to come back from; q quits.", severity="warning")
+
+    def action_mouse(self) -> None:
+        driver = self.terminal_driver
+        if not isinstance(driver, TerminalDriver):
+            return
+        self.mouse = not self.mouse
+        driver.report_mouse(self.mouse)
+        text = "clicks go to mpstui" if self.mouse else "the mouse is the terminal's: select text; M takes it back"
+        self.notify(text, title="Mouse", timeout=4)
 
     # Keys.
 
@@ -383,7 +397,8 @@ class MpsTuiApp(WritingApp[int]):
     def action_show_help(self) -> None:
         from mpstui.ui.dialogs import HelpScreen
 
-        self.push_screen(HelpScreen())
+        if not isinstance(self.screen, HelpScreen):
+            self.push_screen(HelpScreen())
 
     # Output.
 

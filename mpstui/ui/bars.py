@@ -212,6 +212,12 @@ class KeyBar(Painted):
     def __init__(self) -> None:
         super().__init__(id="keys")
         self._hints: Sequence[KeyHint] = ()
+        self._hushed = False
+
+    def hush(self, hushed: bool) -> None:
+        """Show nothing while another screen is in front: its keys are other ones."""
+        self._hushed = hushed
+        self.repaint()
 
     def show(self, hints: Sequence[KeyHint]) -> None:
         if hints != self._hints:
@@ -220,7 +226,7 @@ class KeyBar(Painted):
 
     def _shown(self, width: int) -> list[KeyHint]:
         """What fits whole: keys that do nothing now go first, then those that matter least."""
-        hints = list(self._hints)
+        hints = [] if self._hushed else list(self._hints)
 
         def length() -> int:
             return 1 + sum(len(h.key) + len(h.text) + 3 for h in hints)

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import lru_cache
+from typing import Final
 
 from mpstui.core.model import Client
+from mpstui.core.text import printable
 from mpstui.fields import CLIENT, Field, View, searched
+
+_USUAL: Final = frozenset({"user", "gpu", "state", "cmd", "mem", "threads", "server", "pid", "container"})
+"""Fields that are named where none like the one asked for exists."""
 
 
 @lru_cache(maxsize=1)
@@ -23,6 +29,20 @@ class ClientFilter:
 
     def __bool__(self) -> bool:
         return bool(self.text.strip())
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """Names before a colon that no field of a client has: the term is looked for as text."""
+        names = (term.removeprefix("!").partition(":") for term in self.text.lower().split())
+        return tuple(name for name, colon, _ in names if colon and name.isidentifier() and name not in _words())
+
+    def complaint(self) -> str:
+        """What is wrong with it, and what may stand there; empty where nothing is."""
+        if not self.unknown:
+            return ""
+        near = get_close_matches(self.unknown[0], _words(), 1)
+        hint = f"did you mean {near[0]}:?" if near else f"fields: {', '.join(sorted(set(_words()) & _USUAL))} …"
+        return f"no field “{printable(self.unknown[0], 20)}”; {hint}"
 
     def matches(self, client: Client, view: View) -> bool:
         """Whether the client is shown."""

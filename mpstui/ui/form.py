@@ -33,6 +33,8 @@ class TypedLine(Input):
 
     def accepted(self, text: str) -> str | None:
         """The text as it would go in; None where something of it cannot."""
+        if text == "?":
+            return None  # help, as everywhere; a paste may have it
         if not self.takes:
             return text
         out = "".join(char if char in self.takes else char.upper() for char in text)

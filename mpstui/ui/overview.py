@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -11,7 +12,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
 
-from mpstui.core.cells import no_daemon
+from mpstui.core.cells import no_daemon, with_indices
 from mpstui.core.model import Daemon, Device, Problem, Server, Snapshot
 from mpstui.core.text import path_text
 from mpstui.fields import Limit
@@ -133,7 +134,11 @@ class Overview(WithTrouble):
 
     def on_screen_resume(self) -> None:
         """Back in front: what happened under the dialog is shown now."""
+        self.keys.hush(False)
         self._host.catch_up()
+
+    def on_screen_suspend(self) -> None:
+        self.keys.hush(True)
 
     @property
     def daemon(self) -> Daemon | None:
@@ -198,7 +203,16 @@ class Overview(WithTrouble):
         """The node's problems, and how this daemon is watched where that is slower than it could be."""
         if self._snapshot is None:
             return []
-        problems = list(self._snapshot.problems)
+        indices = {device.uuid: device.index for device in self._snapshot.devices}
+        problems = [
+            replace(
+                each,
+                subject=with_indices(each.subject, indices).replace("device GPU ", "GPU "),
+                text=with_indices(each.text, indices),
+                remedy=with_indices(each.remedy, indices),
+            )
+            for each in self._snapshot.problems
+        ]
         daemon = self.daemon
         if daemon and daemon.health == "ok" and daemon.watch != "logs" and not problems:
             how = "watched by asking it again and again" if daemon.watch == "polling" else "not watched"

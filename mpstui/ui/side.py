@@ -162,9 +162,13 @@ class SideScreen(InkScreen):
 
     def on_screen_resume(self) -> None:
         """In front: what happened under another screen is shown now."""
+        self.keys.hush(False)
         self.host.catch_up()
         self._arrange()
         self.show()
+
+    def on_screen_suspend(self) -> None:
+        self.keys.hush(True)
 
     def on_resize(self, event: events.Resize) -> None:
         self._arrange()

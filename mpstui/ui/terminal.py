@@ -21,6 +21,8 @@ from textual.geometry import Size
 from mpstui.ui.private import PrivateDriver, reader
 from mpstui.ui.rawinput import RawInput
 
+_MOUSE = (1000, 1003, 1015, 1006)
+"""The terminal's modes for clicks, movement, and numbers that are large enough."""
 _POLL_S = 0.1
 """Longest wait for the rest of a sequence: an Escape key is told from the beginning of one by it."""
 
@@ -121,6 +123,11 @@ class TerminalDriver(PrivateDriver):
     def size_now(self) -> Size | None:
         """What the kernel says; COLUMNS and LINES, which do not follow the terminal, only where it says nothing."""
         return self.terminal_size()
+
+    def report_mouse(self, on: bool) -> None:
+        """Have the terminal report clicks, or leave the mouse to it: then it selects text as everywhere else."""
+        self.write("".join(f"\x1b[?{mode}{'h' if on else 'l'}" for mode in _MOUSE))
+        self.flush()
 
     def stop_job(self) -> None:
         """Give the terminal back and stop the whole job: a shell would not see it while a ``make`` above runs on."""

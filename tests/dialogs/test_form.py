@@ -58,9 +58,9 @@ async def test_a_percentage_is_shown_as_it_is_typed_and_sent_with_the_second_ent
         assert "Apply" in text_of(host)
         await pilot.press("enter")
         assert runner.requests == []
-        assert host.focused is host.screen.query_one("#apply")
+        assert host.focused is host.screen.query_one("#cancel"), "Enter alone changes nothing"
         runner.steps = ("set the value", "read it back")
-        await pilot.press("enter")
+        await pilot.press("tab", "enter")
         await until(pilot, lambda: runner.requests)
         assert "read it back" in text(host, "progress")
         assert "working" in text(host, "outcome")
@@ -92,6 +92,27 @@ async def test_a_wrong_value_is_said_in_place_and_never_sent(action_id, values, 
     assert runner.requests == []
 
 
+@pytest.mark.parametrize("action_id", [PERCENTAGE, MEMORY, PRIORITY])
+async def test_enter_alone_changes_nothing_however_often(action_id):
+    runner, host = opened(action_id)
+    async with host.run_test(size=(80, 24)) as pilot:
+        if action_id != PRIORITY:
+            await pilot.press(*("42" if action_id == PERCENTAGE else "4G"))
+        await pilot.press("enter", "enter", "enter", "enter")
+        assert not isinstance(host.screen, ChangeForm), "Cancel was pressed"
+    assert runner.requests == []
+
+
+async def test_the_keys_at_the_foot_are_the_dialogs_and_can_be_clicked():
+    _runner, host = opened(PERCENTAGE)
+    async with host.run_test(size=(80, 24)) as pilot:
+        last = text_of(host).splitlines()[-1]
+        assert "Esc close" in last
+        assert "Terminate" not in last
+        await pilot.click(host.screen.keys, offset=(last.index("Esc"), 0))
+        assert not isinstance(host.screen, ChangeForm)
+
+
 async def test_nothing_typed_yet_is_no_error():
     _runner, host = opened(PERCENTAGE)
     async with host.run_test(size=(80, 24)):
@@ -104,7 +125,7 @@ async def test_a_server_and_a_device_are_chosen_by_keys():
     async with host.run_test(size=(80, 24)) as pilot:
         await pilot.press("2", "G", "shift+tab", "shift+tab")
         assert host.focused is host.screen.query_one("#scope")
-        await pilot.press("down", "enter", "down", "enter", "enter", "enter")
+        await pilot.press("down", "enter", "down", "enter", "enter", "tab", "enter")
         await until(pilot, lambda: runner.requests)
     (request,) = runner.requests
     assert (request.server_pid, request.device, request.value) == (1402, UUIDS[1], "2G")
@@ -125,7 +146,7 @@ async def test_a_click_chooses():
 async def test_the_row_under_the_cursor_is_where_the_form_begins():
     runner, host = opened(MEMORY, server=ProcessKey(1402, 9000), device=UUIDS[1])
     async with host.run_test(size=(80, 24)) as pilot:
-        await pilot.press("1", "G", "enter", "enter")
+        await pilot.press("1", "G", "enter", "tab", "enter")
         await until(pilot, lambda: runner.requests)
     assert (runner.requests[0].server_pid, runner.requests[0].device) == (1402, UUIDS[1])
 
@@ -134,8 +155,8 @@ async def test_a_priority_is_chosen_not_typed():
     runner, host = opened(PRIORITY)
     async with host.run_test(size=(80, 24)) as pilot:
         await pilot.press("down", "enter")
-        assert host.focused is host.screen.query_one("#apply")
-        await pilot.press("enter")
+        assert host.focused is host.screen.query_one("#cancel"), "Enter alone changes nothing"
+        await pilot.press("tab", "enter")
         await until(pilot, lambda: runner.requests or not isinstance(host.screen, ChangeForm))
     assert [request.value for request in runner.requests] == ["1"]
 
@@ -147,7 +168,7 @@ async def test_the_choice_begins_where_today_is_and_enter_passes_the_list_of_cli
     async with host.run_test(size=(160, 48)) as pilot:
         assert host.screen.query_one("#choice", Chooser).chosen.value == "1"
         assert host.screen.query_one("#kept", Listing).can_focus
-        await pilot.press("up", "enter", "enter")
+        await pilot.press("up", "enter", "tab", "enter")
         await until(pilot, lambda: runner.requests)
     assert [request.value for request in runner.requests] == ["0"]
 
@@ -155,7 +176,7 @@ async def test_the_choice_begins_where_today_is_and_enter_passes_the_list_of_cli
 async def test_a_server_is_started_for_a_user():
     runner, host = opened(START, without_server(node()))
     async with host.run_test(size=(80, 24)) as pilot:
-        await pilot.press("4", "2", "enter", "enter")
+        await pilot.press("4", "2", "enter", "tab", "enter")
         await until(pilot, lambda: runner.requests)
     assert runner.requests[0].value == "42"
 
@@ -198,7 +219,7 @@ async def test_another_server_with_the_number_of_the_chosen_one_is_not_taken_for
     async with host.run_test(size=(80, 24)) as pilot:
         await pilot.press("2", "5")
         host.screen.update_snapshot(other)
-        await pilot.press("enter", "enter")
+        await pilot.press("enter")
         assert "is gone" in text(host, "problem")
     assert runner.requests == []
 
@@ -211,14 +232,14 @@ async def test_a_daemon_that_does_not_answer_or_is_gone_is_said(snapshot):
         host.screen.update_snapshot(snapshot)
         await pilot.pause()
         assert "✗" in text(host, "problem")
-        await pilot.press("enter", "enter")
+        await pilot.press("enter", "tab", "enter")
     assert runner.requests == []
 
 
 async def test_read_only_is_said_and_nothing_is_sent():
     runner, host = opened(PERCENTAGE, runner=FakeRunner(read_only=True))
     async with host.run_test(size=(80, 24)) as pilot:
-        await pilot.press("2", "5", "enter", "enter")
+        await pilot.press("2", "5", "enter")
         assert "--read-only" in text(host, "problem")
         assert disabled(host)
     assert runner.requests == []
@@ -227,7 +248,7 @@ async def test_read_only_is_said_and_nothing_is_sent():
 async def test_a_refusal_shows_the_remedy_and_the_value_can_be_changed():
     runner, host = opened(PERCENTAGE)
     async with host.run_test(size=(80, 24)) as pilot:
-        await pilot.press("2", "5", "enter", "enter")
+        await pilot.press("2", "5", "enter", "tab", "enter")
         await until(pilot, lambda: runner.requests)
         runner.end(ExitStatus.REFUSED_BY_DAEMON, "The daemon kept 100 %", remedy="look at control.log")
         await until(pilot, lambda: "✗ The daemon kept 100 %" in text(host, "outcome"))
@@ -241,7 +262,7 @@ async def test_a_refusal_shows_the_remedy_and_the_value_can_be_changed():
 async def test_apply_is_not_pressed_twice():
     runner, host = opened(PERCENTAGE)
     async with host.run_test(size=(80, 24)) as pilot:
-        await pilot.press("2", "5", "enter", "enter")
+        await pilot.press("2", "5", "enter", "tab", "enter")
         await until(pilot, lambda: runner.requests)
         assert disabled(host)
         host.screen.query_one(Input).focus()
@@ -254,7 +275,7 @@ async def test_apply_is_not_pressed_twice():
 async def test_closed_meanwhile_the_result_is_a_notification():
     runner, host = opened(PERCENTAGE)
     async with host.run_test(size=(80, 24)) as pilot:
-        await pilot.press("2", "5", "enter", "enter")
+        await pilot.press("2", "5", "enter", "tab", "enter")
         await until(pilot, lambda: runner.requests)
         await pilot.press("escape")
         assert not isinstance(host.screen, ChangeForm)
@@ -270,7 +291,7 @@ async def test_closed_meanwhile_the_result_is_a_notification():
 async def test_an_error_of_the_runner_itself_is_words():
     runner, host = opened(PERCENTAGE)
     async with host.run_test(size=(80, 24)) as pilot:
-        await pilot.press("2", "5", "enter", "enter")
+        await pilot.press("2", "5", "enter", "tab", "enter")
         await until(pilot, lambda: runner.requests)
         runner.ending.set_exception(RuntimeError("[/oops]"))
         await until(pilot, lambda: "RuntimeError: [/oops]" in text(host, "outcome"))
@@ -309,7 +330,7 @@ async def test_many_devices_scroll_in_the_chooser():
         assert "↓ 10 more" in text_of(host)
         await pilot.press("end")
         assert "↑ 10 more" in text_of(host)
-        await pilot.press("enter", "enter", "enter")
+        await pilot.press("enter", "enter", "tab", "enter")
         await until(pilot, lambda: runner.requests)
     assert runner.requests[0].device == "GPU-00000015"
 

@@ -336,3 +336,53 @@ async def test_a_daemon_that_is_not_well_takes_no_action() -> None:
         await press(pilot, "t")
         assert isinstance(app.screen, Overview)
         assert app.focused.id == "devices"
+
+
+async def test_a_field_that_does_not_exist_is_said_and_what_may_stand_there() -> None:
+    app = make_app(one_daemon())
+    async with app.run_test(size=SIZE) as pilot:
+        await press(pilot, "slash", *"bad:xy")
+        assert "no field “bad”; fields: " in text_of(app)
+        await press(pilot, "escape", "slash", *"usr:bob")
+        assert "no field “usr”; did you mean user:?" in text_of(app)
+        await press(pilot, "escape", "slash", *"user:bob")
+        assert "no field" not in text_of(app)
+
+
+async def test_a_question_mark_is_help_where_text_is_typed_too() -> None:
+    app = make_app(one_daemon())
+    async with app.run_test(size=SIZE) as pilot:
+        await press(pilot, "slash", "a", "question_mark")
+        assert isinstance(app.screen, HelpScreen)
+        await press(pilot, "escape", "b", "enter")
+        assert app.overview.clients.filter.text == "ab"
+        await press(pilot, "escape", "l", "question_mark")
+        assert isinstance(app.screen, HelpScreen)
+        await press(pilot, "q")
+        assert isinstance(app.screen, ChangeForm)
+
+
+async def test_behind_a_dialog_the_overviews_keys_are_not_shown() -> None:
+    app = make_app(one_daemon())
+    async with app.run_test(size=(80, 24)) as pilot:
+        assert "Terminate" in text_of(app).splitlines()[-1]
+        await press(pilot, "enter")
+        assert "t Terminate" not in text_of(app)
+        assert "Esc close" in text_of(app).splitlines()[-1]
+        await press(pilot, "escape", "colon")
+        assert "t Terminate" not in text_of(app).splitlines()[-1]
+        await press(pilot, "escape")
+        assert "t Terminate" in text_of(app).splitlines()[-1]
+
+
+@pytest.mark.parametrize("width", [80, 120, 160, 200])
+async def test_no_heading_touches_the_next_one_and_the_arrow_is_never_cut(width: int) -> None:
+    app = make_app(one_daemon())
+    async with app.run_test(size=(width, 40)) as pilot:
+        for _ in range(11):
+            await press(pilot, "s")
+            table = app.overview.clients
+            texts = [text for text, _ in table.head(table.inner)]
+            assert all(text.endswith(" ") for text in texts[:-1]), texts
+            assert sum("▲" in text or "▼" in text for text in texts) == 1
+            assert "…" not in "".join(texts)

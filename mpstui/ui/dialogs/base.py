@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
-from textual import events
+from textual import events, on
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
@@ -15,22 +15,34 @@ from textual.screen import ModalScreen
 from textual.widgets import Button
 
 from mpstui.core.model import Snapshot
+from mpstui.ui.bars import KeyBar, KeyHint
 from mpstui.ui.dialogs.parts import Scroll, plain
+from mpstui.ui.painted import InkScreen
+
+KEYS: Final = 1
+"""Rows of the keys, under the frame."""
+_DOES: Final = {"Esc": "close", "Tab": "app.focus_next", "y": "copy", "Enter": "press"}
+"""What a click on a key's entry does."""
 
 
-class Dialog(ModalScreen[None]):
-    """A framed dialog over the screen: a body that scrolls and a foot that stays. Escape closes it."""
+class Dialog(InkScreen, ModalScreen[None]):
+    """A framed dialog over the screen: a body that scrolls and a foot that stays. Escape closes it, and so does q where
+    nothing is typed. The keys at the foot of the terminal are its own while it is in front."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "close", "Close")]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "close", "Close"),
+        Binding("q", "close", "Close", show=False),
+        Binding("question_mark,f1", "app.show_help", "Help", show=False),
+    ]
     AUTO_FOCUS: ClassVar[str] = "#body"
     DEFAULT_CSS = """
     Dialog {
         align: center middle;
+        & > KeyBar { dock: bottom; }
         & > #box {
             width: 100%; max-width: 100; height: auto; max-height: 100%;
             background: $surface; border: round $primary; padding: 0 2 0 2;
             border-title-color: $text-primary; border-title-style: bold;
-            border-subtitle-color: $text-muted; border-subtitle-style: none;
         }
         & > #box.-harm { border: round $error; border-title-color: $text-error; }
         #body { height: auto; scrollbar-size-vertical: 1; overflow-x: hidden; margin-top: 1; padding-right: 1; }
@@ -38,6 +50,8 @@ class Dialog(ModalScreen[None]):
         &:ansi { & > #box { background: ansi_default; } }
     }
     """
+    HELPED: ClassVar[bool] = True
+    """Whether help can be called over it."""
     TALL = 30
     """Rows from which there is room for explanations."""
     CHROME = 3
@@ -46,6 +60,8 @@ class Dialog(ModalScreen[None]):
     def __init__(self, snapshot: Snapshot) -> None:
         super().__init__()
         self.snapshot = snapshot
+        self._hint = ""
+        self.keys = KeyBar()
 
     def update_snapshot(self, snapshot: Snapshot) -> None:
         """Take the newest snapshot; what was typed and chosen stays."""
@@ -72,7 +88,7 @@ class Dialog(ModalScreen[None]):
             parts.append(Horizontal(*foot, id="foot"))
         box = Vertical(*parts, id="box", classes="-harm" if harm else "")
         box.border_title = Content(f" {plain(title)} ")
-        box.border_subtitle = Content(f" {hint} ")
+        self.say_hint(hint)
         return box
 
     def say_title(self, title: str) -> None:
@@ -80,10 +96,23 @@ class Dialog(ModalScreen[None]):
         self.query_one("#box").border_title = Content(f" {plain(title)} ")
 
     def say_hint(self, hint: str) -> None:
-        """Replace the hint in the lower border."""
-        self.query_one("#box").border_subtitle = Content(f" {hint} ")
+        """What its keys do: ``Enter next · Tab move · Esc close``."""
+        self._hint = hint
+        parts = [part.partition(" ") for part in hint.split(" · ")]
+        hints = [KeyHint(key, text, _DOES.get(key, "none"), 8 if key == "Esc" else 6) for key, _, text in parts]
+        self.keys.show([*hints, *([KeyHint("?", "Help", "app.show_help", 5)] if self.HELPED else [])])
+
+    @on(KeyBar.Pressed)
+    async def _key_pressed(self, message: KeyBar.Pressed) -> None:
+        message.stop()
+        if message.action == "press":
+            if isinstance(self.focused, Button):
+                self.focused.press()
+        elif message.action != "none":
+            await self.run_action(message.action)
 
     def on_mount(self) -> None:
+        self.mount(self.keys)
         self.take_newest()
         self._fit(self.size.height)
         self.show()
@@ -95,7 +124,7 @@ class Dialog(ModalScreen[None]):
         """Keep the foot on the screen, however small it is."""
         foot = 2 if self.query("#foot") else 0
         self.query_one("#box").set_class(height < self.TALL, "-short")
-        self.query_one("#body").styles.max_height = max(1, height - self.CHROME - foot)
+        self.query_one("#body").styles.max_height = max(1, height - self.CHROME - foot - KEYS)
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
         event.stop()

@@ -24,12 +24,12 @@ from mpstui.ui.form import TypedLine
 
 
 class FieldChooser(Chooser):
-    """A choice in the form: Enter goes on to the next field, after the last one to Apply, past the list and Cancel."""
+    """A choice in the form: Enter goes on to the next field, after the last one to Cancel, past the list."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "on", "On", show=False)]
 
     def action_on(self) -> None:
-        self.screen.focus_next("Input, FieldChooser, #apply")
+        self.screen.focus_next("Input, FieldChooser, #cancel")
 
 
 class ChangeForm(ActionDialog):
@@ -68,7 +68,7 @@ class ChangeForm(ActionDialog):
         fields[-1].add_class("-last")
         yield self.frame(
             self.action.title,
-            "Enter next · Tab move · ↑↓ choose · Esc close",
+            "Enter next · Tab move; from Cancel to Apply · ↑↓ choose · Esc close",
             self.help_line(),
             *fields,
             Lines(id="problem"),
@@ -189,4 +189,4 @@ class ChangeForm(ActionDialog):
     @on(Input.Submitted)
     def _next(self) -> None:
         if self._problem is None and self.state != "running":
-            self.query_one("#apply").focus()
+            self.query_one("#cancel").focus()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import ActiveBinding
@@ -23,7 +24,7 @@ MARKS = (
     Row("—", "not known; never zero"),
 )
 SAFETY = (
-    Row("1", "Cancel is what Enter means in every question."),
+    Row("1", "Every change shows its effect and asks. Enter there is Cancel: Tab goes to the button that does it."),
     Row("2", "terminate_client is sent once for a client: a second one blocks the whole daemon."),
     Row("3", "A kill comes only after terminate_client has answered; without it the neighbours lose their work too."),
     Row("4", "Values are checked before they are sent, and read back after."),
@@ -54,6 +55,8 @@ KEY = "$text-accent bold"
 
 class HelpScreen(Reader):
     """Made from the bindings of the screen below it and from the registry of actions."""
+
+    HELPED: ClassVar[bool] = False
 
     def __init__(self, actions: tuple[Operation, ...] | None = None) -> None:
         """``actions``: the registry's; those of the app's runner when not given."""

@@ -147,6 +147,8 @@ class ClientsPanel(TablePanel[Client]):
         return ((self.TITLE, "title"), (text, "accent" if self.filter else "dim"), *chosen)
 
     def corner(self) -> Line:
+        if complaint := self.filter.complaint():
+            return (("▲ ", "warn"), (complaint, "warn"))
         if self.filter:
             return (("/ ", "key"), (fit(self.filter.text, min(40, len(self.filter.text))), "accent"))
         return (("/ ", "key"), ("filter", "dim"))
@@ -162,6 +164,8 @@ class ClientsPanel(TablePanel[Client]):
     def empty(self) -> str:
         if not self._all and not self._known:
             return f"{UNKNOWN} not known: the daemon cannot be asked"
+        if complaint := self.filter.complaint():
+            return f"{complaint}  Esc clears the filter"
         return "no client matches the filter; Esc clears it" if self.filter and self._all else "no clients"
 
     def sorted_by(self, each: Field[Client]) -> str:

@@ -95,11 +95,12 @@ class TablePanel(Panel[T]):
         line: list[tuple[str, str]] = [(" " * self.GUTTER, "head")]
         for each, room in self.columns(width):
             name, mark = each.heading(room), self.sorted_by(each)
-            if mark:
-                gap = " " if len(name) + 2 < room else ""  # one stays free before the next heading
-                name = f"{name}{gap}{mark}"
+            if mark:  # it is never what gives way, and one cell stays free before the next heading
+                gap = " " if len(name) + 2 < room else ""
+                name = f"{name[: room - 2]}{gap}{mark}"
             right = each.column is not None and each.column.align == ">"
-            text = fit(name, room - 2, ">") + "  " if right else fit(name, room)
+            free = 2 if right and len(name) <= room - 2 else 1
+            text = fit(name, room - free, ">") + " " * free if right else fit(fit(name, room - 1), room)
             line.append((text, "accent" if mark else "head"))
         return tuple(line)
 
