@@ -269,7 +269,7 @@ async def test_eighty_by_twenty_four_shows_twelve_clients_with_what_mps_is_about
         "25%",
         "32SM",
         "python",
-        "train.py…",
+        "train.p…",
     ]
     assert re.search(r"66SM +⟳", rows[1])
     assert "1.9G/2.0G▲" in rows[3]

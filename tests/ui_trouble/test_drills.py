@@ -166,7 +166,7 @@ async def test_held_is_freed_by_the_same_key_and_names_who_held_it() -> None:
         await node.shows(str(holder), "control session")
         await node.confirm()
         await node.until(lambda: node.daemon.health == "ok")
-        await node.shows("● ok", "Clients")
+        await node.shows("● ok", "COMMAND")
 
 
 async def test_pending_says_who_waits_for_whom_and_lets_it_in() -> None:
