@@ -89,17 +89,27 @@ def make_event(
 
 
 _EVICTED: Final = re.compile(rb"\bevict", re.IGNORECASE)
+_FAILS: Final = re.compile(
+    rb"\b(?:fail(?:s|ed|ure|ing)?|errors?|unable|cannot|could not|denied|exception|refus(?:ed|ing)|abort(?:ed|ing)?"
+    rb"|out of memory|timed? ?out)\b",
+    re.IGNORECASE,
+)
+"""Words of trouble: a sentence with one of them is not hidden among those that nobody knows."""
 _OF_CLIENT: Final = re.compile(rb"(?:PID:? |client )(\d{1,10})\b", re.IGNORECASE)
 
 
 def unknown(line: Line, server: int | None = None) -> list[Event]:
-    """A line that nobody has seen before: shown as it is, never dropped. One that tells of an eviction, which no
-    recording has, is told as the claim that it is: the client gets error 810 then too."""
+    """A line that nobody has seen before: shown as it is, never dropped, and as an error where its words are those of
+    one. One that tells of an eviction, which no recording has, is told as the claim that it is: the client gets error
+    810 then too."""
     if _EVICTED.search(line.text):
         found = _OF_CLIENT.search(line.text)
         pid = None if found is None else int(found[1])
         return [make_event(line, "client_evicted", raw_text(line.text), server=server, pid=pid)]
-    return [make_event(line, "unknown", raw_text(line.text), server=server)]
+    kind: EventKind = "unknown"
+    if _FAILS.search(line.text):
+        kind = "daemon_error" if server is None else "server_error"
+    return [make_event(line, kind, raw_text(line.text), server=server)]
 
 
 def number(text: bytes) -> int | None:

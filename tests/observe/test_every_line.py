@@ -257,3 +257,23 @@ def test_a_server_line_in_the_answer_to_ps_is_no_line_of_a_server() -> None:
     kinds = [event.kind for line in raw for event in parser.feed(line)]
     assert kinds == ["session_opened", "command", "session_closed"]
     assert not parser.gathers
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("Failed to allocate a channel for client {PID: 5, Context: 1}", "error"),
+        ("Unable to map the context of a client", "error"),
+        ("Could not open /dev/nvidia-caps", "error"),
+        ("Connection timed out", "error"),
+        ("Errorless operation", "unknown"),
+        ("Everything is well", "unknown"),
+    ],
+)
+def test_trouble_that_nobody_has_seen_before_is_not_hidden(text: str, kind: str) -> None:
+    (of_server,) = LogParser("server").feed(server(text)[0])
+    (of_daemon,) = LogParser("control").feed(control(text)[0])
+    assert (of_server.kind, of_daemon.kind) == (
+        ("server_error", "daemon_error") if kind == "error" else ("unknown", "unknown")
+    )
+    assert of_server.detail == of_daemon.detail == text
