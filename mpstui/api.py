@@ -16,7 +16,7 @@ import asyncio
 import signal
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from os import PathLike
 from pathlib import Path
@@ -60,6 +60,7 @@ __all__ = [
     "UnusableNode",
     "open",
     "operations",
+    "read_stream",
     "to_json",
 ]
 
@@ -417,6 +418,14 @@ class Events(Iterator[Event]):
         """Reads no more."""
         self._told.close()
         self._logs.close()
+
+
+def read_stream(chunks: Iterable[bytes], since: float | None = None) -> Iterator[Event | None]:
+    """The events of what a daemon that was started with ``-f`` has printed, which is both its logs in one (fact 47):
+    ``chunks`` of it, which may end anywhere. None behind each of them."""
+    from mpstui.history.stream import StreamHistory
+
+    return StreamHistory().events(chunks, since)
 
 
 def _with_daemon(event: Event, daemon: Path | None) -> Event:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import re
+import signal
+import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from json.encoder import encode_basestring as _quoted
 from pathlib import Path
@@ -16,7 +20,7 @@ from mpstui.cli.say import complain
 from mpstui.cli.status import unreadable
 from mpstui.core.model import Event
 from mpstui.core.suspects import ADVICE, RUN, START, Ranked, Ranking, presence, rank
-from mpstui.core.text import UNKNOWN, path_text
+from mpstui.core.text import UNKNOWN, path_text, printable
 from mpstui.fields import (
     EVENT,
     INTEGER,
@@ -44,6 +48,8 @@ _PIDS = 6
 def print_events(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
     """``events``; returns the exit status."""
     line, wanted = _json_line if options.json else _text_line, _filter(options)
+    if options.stream or options.journal is not None:
+        return _print_stream(options, line, wanted)
     with api.open(pipe_dirs, log_dirs=getattr(options, "log_dir", None) or ()) as node:
         events = _events(node, options.since, options.follow)
         if not isinstance(events, api.Events):
@@ -58,6 +64,60 @@ def print_events(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
                 place, shown = daemon, None if daemon is None else path_text(daemon)
             if wanted(event):
                 write(line(event, shown))
+    return ExitStatus.DONE
+
+
+_UNIT: Final = re.compile(r"[A-Za-z0-9_@:.\\-]{1,255}")
+_CHUNK: Final = 1 << 16
+
+
+def _print_stream(
+    options: argparse.Namespace, line: Callable[[Event, str | None], str], wanted: Callable[[Event], bool]
+) -> int:
+    """The events of a daemon's standard output, from ours or from the journal; returns the exit status."""
+    if getattr(options, "log_dir", None) or (options.stream and options.journal is not None):
+        return complain("one source only: -, --journal or --log-dir", ExitStatus.USAGE)
+    if options.journal is None:
+        return _print_chunks(iter(lambda: os.read(0, _CHUNK), b""), options, line, wanted)
+    unit = options.journal
+    if not _UNIT.fullmatch(unit) or unit.startswith("-"):
+        return complain(f"“{printable(unit, 60)}” is no name of a systemd unit", ExitStatus.USAGE)
+    command = ["journalctl", f"--unit={unit}", "--output=cat", "--all", "--no-pager", "--quiet"]
+    if options.since is not None:
+        command.append(f"--since=@{options.since:.0f}")
+    if options.follow:
+        command += ["--follow", "--lines=all"]
+    try:
+        journal = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+        )
+    except OSError as error:
+        return complain(f"the journal cannot be read: journalctl: {error.strerror}", ExitStatus.NO_DAEMON)
+    with journal:
+        try:
+            out = 0 if journal.stdout is None else journal.stdout.fileno()
+            _print_chunks(iter(lambda: os.read(out, _CHUNK), b""), options, line, wanted)
+        finally:
+            if journal.poll() is None:
+                journal.terminate()
+        said = b"" if journal.stderr is None else journal.stderr.read(_CHUNK)
+    if journal.returncode not in {0, -signal.SIGTERM}:
+        words = printable(said.strip(), 200) or f"exit status {journal.returncode}"
+        return complain(f"the journal cannot be read: {words}", ExitStatus.NO_DAEMON)
+    return ExitStatus.DONE
+
+
+def _print_chunks(
+    chunks: Iterable[bytes],
+    options: argparse.Namespace,
+    line: Callable[[Event, str | None], str],
+    wanted: Callable[[Event], bool],
+) -> int:
+    for event in api.read_stream(chunks, options.since):
+        if event is None:
+            sys.stdout.flush()
+        elif wanted(event):
+            sys.stdout.write(line(event, None if event.pipe_dir is None else path_text(event.pipe_dir)))
     return ExitStatus.DONE
 
 

@@ -28,8 +28,14 @@ def add_events(commands: Any, node: argparse.ArgumentParser) -> None:
         parents=[node],
         help="what happened, from the logs",
         description="What happened, from the logs, oldest first. With --log-dir and without --pipe-dir no daemon is "
-        "needed: logs of a dead or distant node will do.",
+        "needed: logs of a dead or distant node will do. A daemon that was started with -f has no log files: its log "
+        "is its standard output, which “-” and --journal read.",
+        epilog="example: kubectl logs mps-daemon | mpstui events -",
     )
+    events.add_argument(
+        "stream", nargs="?", choices=("-",), metavar="-", help="read the output of a daemon started with -f from stdin"
+    )
+    events.add_argument("--journal", metavar="UNIT", help="read it from the journal of this systemd unit")
     events.add_argument("--json", action="store_true", help="print one JSON object a line")
     events.add_argument("--follow", action="store_true", help="go on with what is written, until interrupted")
     events.add_argument("--since", type=_time, metavar="T", help="10m, 21:29:12, 2026-11-20T21:29:12; default: all")

@@ -44,6 +44,8 @@ class Options(NamedTuple):
     multiuser: bool = False
     protocol: Protocol = "legacy"
     static_partitioning: bool = False
+    foreground: bool = False
+    """``-f`` without ``-d``: its log is its standard output (fact 47)."""
 
 
 def control_arguments(argv: Sequence[str], binary: Sequence[str] = ()) -> list[str] | None:
@@ -83,6 +85,7 @@ def parse_command_line(
         multiuser=not given.keys().isdisjoint({"multiuser", "multiuser-server"}),
         protocol="v3" if _number(protocol) >= 3 else "legacy",
         static_partitioning="static-partitioning" in given,
+        foreground="daemon" not in given and not given.keys().isdisjoint({"foreground", "forground"}),
     )
 
 

@@ -1072,6 +1072,12 @@ class LogParser:
         """The daemon's PID as its log has it, and the commands that it said it does not know."""
         return self._control.unknown if self._control else (0, frozenset())
 
+    @property
+    def answering(self) -> bool:
+        """Whether what comes now is an answer in which a client may have chosen the words (fact 10)."""
+        command = self._control._command if self._control else None
+        return command is not None and command.untrusted
+
     def become(self, other: LogParser) -> None:
         """Goes on where ``other``, which is not used any more, has stopped."""
         for name in self.__slots__:

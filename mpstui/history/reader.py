@@ -30,7 +30,51 @@ People = Callable[[Iterable[int]], Mapping[int, ProcessFacts]]
 KINDS: Final[tuple[LogKind, ...]] = ("control", "server")
 
 
-class LogHistory:
+class Telling:
+    """Folds the events of both logs of one daemon, each told once and with whom it is about."""
+
+    def __init__(self, state: DaemonState, pipe_dir: Path | None = None, people: People | None = None) -> None:
+        """``people`` asks who processes that live now are; only where the log's PIDs are those of this namespace."""
+        self._people = people
+        self._asked: set[int] = set()
+        self.pipe_dir = pipe_dir
+        self.state = state
+        self._told = EventLog(_MEMORY)
+        self._teller: int | None = None
+        """Who has written the logs, where that is neither root nor this user."""
+
+    @property
+    def daemon(self) -> Path:
+        """The pipe directory of the events' daemon; the log directory where no log has told it yet."""
+        return self.pipe_dir or self.state.pipe_dir
+
+    def _tell(self, kind: LogKind, event: Event) -> Sequence[Event]:
+        """The event, unless the other log has told it, and what follows from it."""
+        if event.kind == "daemon_started" and self.pipe_dir is None and (place := event.values.get("pipe_dir")):
+            self.state.pipe_dir = Path(place)
+        event = self._named(event)
+        derived = self.state.apply(event, event.time or 0.0)
+        if event.kind in TWICE:
+            if self._told.repeats(event, kind):
+                return [self._named(each) for each in derived]
+            self._told.add(event, kind)  # the others need not be kept: no other log tells of them
+        return (event, *map(self._named, derived)) if derived else (event,)
+
+    def _named(self, event: Event) -> Event:
+        """The event with whom it is about: by the logs, and by /proc where the process lives or was seen alive."""
+        event = self.state.about(event)
+        if self._people is not None:
+            if event.kind in {"client_connected", "client_pending", "client_admitted"} and event.pid is not None:
+                self._asked.discard(event.pid)  # it may be another process by now
+            pids = {pid for pid in (event.pid, *(s.pid for s in event.suspects)) if pid is not None} - self._asked
+            self._asked |= pids
+            for facts in self._people(pids).values() if pids else ():
+                self._told.know(facts, system.time(), event.pipe_dir)
+        event = self._told.named(event)
+        return event if self._teller is None else told_by(self._teller, event)
+
+
+class LogHistory(Telling):
     """control.log and server.log of one directory. Raises UnreadableLogError where neither can be read; to be closed.
 
     ``pipe_dir`` is what the events are given as their daemon's; without it, what control.log says. ``owners`` are those
@@ -44,16 +88,11 @@ class LogHistory:
         owners: Owners | None = None,
         people: People | None = None,
     ) -> None:
-        """``people`` asks who processes that live now are; only where the log's PIDs are those of this namespace."""
-        self._people = people
-        self._asked: set[int] = set()
+        super().__init__(DaemonState(pipe_dir or log_dir), pipe_dir, people)
         self.log_dir = log_dir
         self._owners = owners
-        self.pipe_dir = pipe_dir
-        self.state = DaemonState(pipe_dir or log_dir)
         self._files: dict[LogKind, LogFile] = {}
         self._parsers = {kind: LogParser(kind) for kind in KINDS}
-        self._told = EventLog(_MEMORY)
         self.trouble: list[str] = []
         """Why one of the two logs could not be read."""
         errors: list[UnreadableLogError] = []
@@ -72,11 +111,6 @@ class LogHistory:
         """Gives the files back."""
         for file in self._files.values():
             file.close()
-
-    @property
-    def daemon(self) -> Path:
-        """The pipe directory of the events' daemon; the log directory where no log has told it yet."""
-        return self.pipe_dir or self.state.pipe_dir
 
     @property
     def version(self) -> str | None:
@@ -135,31 +169,6 @@ class LogHistory:
             told = self._tell(kind, event)
             if time >= begin:
                 yield from told
-
-    def _tell(self, kind: LogKind, event: Event) -> Sequence[Event]:
-        """The event, unless the other log has told it, and what follows from it."""
-        if event.kind == "daemon_started" and self.pipe_dir is None and (place := event.values.get("pipe_dir")):
-            self.state.pipe_dir = Path(place)
-        event = self._named(event)
-        derived = self.state.apply(event, event.time or 0.0)
-        if event.kind in TWICE:
-            if self._told.repeats(event, kind):
-                return [self._named(each) for each in derived]
-            self._told.add(event, kind)  # the others need not be kept: no other log tells of them
-        return (event, *map(self._named, derived)) if derived else (event,)
-
-    def _named(self, event: Event) -> Event:
-        """The event with whom it is about: by the logs, and by /proc where the process lives or was seen alive."""
-        event = self.state.about(event)
-        if self._people is not None:
-            if event.kind in {"client_connected", "client_pending", "client_admitted"} and event.pid is not None:
-                self._asked.discard(event.pid)  # it may be another process by now
-            pids = {pid for pid in (event.pid, *(s.pid for s in event.suspects)) if pid is not None} - self._asked
-            self._asked |= pids
-            for facts in self._people(pids).values() if pids else ():
-                self._told.know(facts, system.time(), event.pipe_dir)
-        event = self._told.named(event)
-        return event if self._teller is None else told_by(self._teller, event)
 
     def _stream(self, kind: LogKind, start: int, until: float | None) -> Iterator[tuple[float, LogKind, Event]]:
         """Events with their times; one without a time has that of the one before."""

@@ -81,6 +81,8 @@ class DaemonProcess(NamedTuple):
     """The variables of its environment that set limits; None where that may not be read."""
     pid_there: int | None = None
     """Its PID in its own PID namespace, where that is another one than this."""
+    foreground: bool = False
+    """Its log is its standard output: what is in its log directory is another one's (fact 47)."""
 
 
 def running_daemons() -> list[DaemonProcess]:
@@ -124,6 +126,7 @@ def daemon_process(pid: int) -> DaemonProcess | None:
         static_partitioning=options.static_partitioning,
         limits=None if environment is None else {k: v for k, v in environment.items() if k in LIMIT_VARIABLES},
         pid_there=pids[-1] if len(pids := namespace_pids(pid)) > 1 else None,
+        foreground=options.foreground,
     )
 
 
@@ -353,6 +356,8 @@ def find_log_dir(pipe_dir: Path, daemon: DaemonProcess | None, wanted: Path | No
     """
     if wanted is not None:
         return wanted
+    if daemon is not None and daemon.foreground:
+        return None
     owners = owners_of(daemon.uid if daemon is not None else None)
     guesses = list(_siblings(pipe_dir))
     if daemon is not None and daemon.log_dir is not None:
@@ -488,6 +493,8 @@ class Place(NamedTuple):
     """Whether the PIDs that it names are of this PID namespace; None where that is not known."""
     pid_there: int | None = None
     """The daemon's PID in its own PID namespace, where that is another one than this."""
+    foreground: bool = False
+    """The daemon's log is its standard output."""
 
 
 def discover(
@@ -596,6 +603,7 @@ def _found(pipe_dir: Path, wanted_log_dir: Path | None, daemons: Sequence[Daemon
         remedy=remedy,
         log_owners=owners_of(daemon.uid),
         pid_there=daemon.pid_there,
+        foreground=daemon.foreground,
     )
 
 

@@ -389,7 +389,9 @@ class DaemonWatcher:
         v3 = protocol.name == "v3"
         self.schedule.asleep = not self.running or blocked or (silent is not None and not v3)
         self.schedule.asleep = self.schedule.asleep or watched.state.not_understood is not None
-        trouble = self._logs.trouble if self._logs else "it is not known where its logs are"
+        foreground = place is not None and place.foreground and self._logs is None
+        nowhere = STANDARD_OUTPUT if foreground else "it is not known where its logs are"
+        trouble = self._logs.trouble if self._logs else nowhere
         if not self.running:
             watched.watch, watched.watch_detail = "none", None
         elif v3:
@@ -407,6 +409,8 @@ class DaemonWatcher:
             believed = self._logs is None or self._logs.believed
             watched.watch_detail = f"{asked}: {trouble}" if believed else f"{trouble[:1].upper()}{trouble[1:]}. {asked}"
         watched.watch_remedy = REMEDY if self._logs and not self._logs.believed else None
+        if foreground:
+            watched.watch_remedy = "Read it with “mpstui events --journal UNIT”, or pipe it into “mpstui events -”."
         if v3:
             watched.watch_remedy = "Nothing is to be done; r asks at once."
         self.schedule.polling = watched.watch == "polling"
@@ -455,6 +459,7 @@ same."""
 BETWEEN_SAMPLES = 2 * GPM_SECONDS
 """Seconds between two readings of NVML that tell what is counted between them."""
 TOGETHER = 0.05
+STANDARD_OUTPUT = "its log is its standard output (it was started with -f): the journal or the container's log has it"
 """Seconds that NVML and /proc wait for each other: one snapshot tells of both, and the screen is painted once."""
 DAEMON_CHANGED = frozenset(("daemon_started", "daemon_exited"))
 
