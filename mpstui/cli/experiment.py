@@ -29,7 +29,7 @@ from mpstui.cli.loadoptions import seconds, whole, words
 from mpstui.cli.say import output
 from mpstui.core.model import Device
 from mpstui.core.text import printable
-from mpstui.load.experiments import Outcome, command, interference, nbody, sweep
+from mpstui.load.experiments import Outcome, command, gpu_util, interference, nbody, sweep
 from mpstui.load.measure import ExperimentError, Lab
 from mpstui.load.private import PrivateDaemon, PrivateDaemonError
 from mpstui.load.stopping import stop
@@ -42,6 +42,7 @@ EXPERIMENTS = {
     "command": "the same for your own program",
     "sweep": "throughput over the thread percentage, with the knee",
     "interference": "what a neighbour costs, kernel by kernel",
+    "gpu-util": "what GPU-Util says of one thread, and of all SMs",
     "stop": "what each way to end a client does to its neighbours",
 }
 
@@ -57,6 +58,14 @@ def group_sizes(text: str) -> tuple[int, ...]:
     return values
 
 
+def bodies(text: str) -> int:
+    """A number of bodies, in whole tiles, for argparse."""
+    value = whole(text, 1 << 22)
+    if value % 128:
+        raise argparse.ArgumentTypeError(f"{value} bodies are no whole number of tiles: a multiple of 128")
+    return value
+
+
 def repeats(text: str) -> int:
     """How often, for argparse."""
     return whole(text, 100)
@@ -68,6 +77,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", choices=tuple(EXPERIMENTS), metavar="NAME", help=names)
     parser.add_argument("--command", dest="program", type=words, metavar="CMD", help="the program of `command`")
     parser.add_argument("--clients", type=group_sizes, metavar="N,N…", help="sizes of the groups (nbody, command)")
+    parser.add_argument(
+        "--bodies", type=bodies, metavar="N", help="of `nbody`: 16384 leave most of a GPU idle, 512000 fill it"
+    )
     parser.add_argument("--repeats", type=repeats, default=3, metavar="N", help="default 3")
     parser.add_argument("--seconds", type=seconds, default=1.0, metavar="S", help="of one window (default 1)")
     parser.add_argument(
@@ -90,6 +102,8 @@ async def run(options: argparse.Namespace, sources: NodeSources, pipe_dirs: Sequ
             )
         if options.clients and options.name not in {"nbody", "command"}:
             raise LoadRefused(f"{options.name} has no groups of clients", "leave out --clients", ExitStatus.USAGE)
+        if options.bodies and options.name != "nbody":
+            raise LoadRefused(f"{options.name} has no bodies", "leave out --bodies", ExitStatus.USAGE)
         if options.shared and options.name == "stop":
             raise LoadRefused(
                 "`stop` makes faults: never in a shared daemon", "leave out --shared", ExitStatus.REFUSED_BY_SAFETY_RULE
@@ -149,7 +163,9 @@ async def _run(
 
 async def _compare(options: argparse.Namespace, lab: Lab) -> Outcome:
     if options.name == "nbody":
-        return await nbody(lab, options.clients or (1, 2, 4))
+        return await nbody(lab, options.clients or (1, 2, 4), options.bodies)
+    if options.name == "gpu-util":
+        return await gpu_util(lab)
     if options.name == "command":
         return await command(lab, options.program, options.clients or (1, 4))
     return await (sweep(lab) if options.name == "sweep" else interference(lab))

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from mpstui.core.text import format_change
 from mpstui.load.measure import ExperimentError, Lab, running, times, windows
 from mpstui.load.spread import Spread, interval
+from mpstui.load.takes import BODIES
 from mpstui.load.types import COMMAND, INFO, KernelName, LoadSpec, plural
 from mpstui.load.utilisation import Use, apart, busier
+from mpstui.load.utilisation import table as used
 
 PERCENTAGES: Final = (6, 12, 25, 37, 50, 62, 75, 87, 100)
 NEIGHBOURS: Final[tuple[KernelName, ...]] = ("fma", "triad", "nbody", "small")
@@ -40,16 +43,18 @@ class Outcome:
     """How busy the device was in each situation."""
 
 
-async def nbody(lab: Lab, clients: Sequence[int] = (1, 2, 4)) -> Outcome:
-    """A fixed amount of work a client, by 1, 2 and 4 clients at a time, with and without MPS."""
+async def nbody(lab: Lab, clients: Sequence[int] = (1, 2, 4), bodies: int | None = None) -> Outcome:
+    """A fixed amount of work a client, by 1, 2 and 4 clients at a time, with and without MPS.
+
+    ``bodies``: few of them leave most of a device idle, many fill it; None: 65,536.
+    """
     lab.progress("one client alone, to choose the amount of work")
-    async with running(lab, LoadSpec("nbody", mps=False)) as (supervisor, workers):
+    async with running(lab, LoadSpec("nbody", mps=False, bodies=bodies)) as (supervisor, workers):
         rate = Spread.of((await windows(lab, supervisor, workers))[0]).median * INFO["nbody"].scale
     amount = rate * lab.seconds * WORK_WINDOWS
-    spec = LoadSpec("nbody", amount=amount)
-    return await _with_and_without(
-        lab, "nbody", spec, clients, f"for {power(amount)} interactions: {INFO[spec.kernel].text}"
-    )
+    spec = LoadSpec("nbody", amount=amount, bodies=bodies)
+    what = f"for {power(amount)} interactions of {bodies or BODIES:,} bodies: {INFO[spec.kernel].text}"
+    return await _with_and_without(lab, "nbody", spec, clients, what)
 
 
 async def command(lab: Lab, program: tuple[str, ...], clients: Sequence[int] = (1, 4)) -> Outcome:
@@ -133,6 +138,41 @@ def _situation(count: int, mps: bool) -> str:
 
 def _on(mps: bool) -> str:
     return "on" if mps else "off"
+
+
+ONE_THREAD: Final = "one block of one thread"
+EACH_SM: Final = "a block on each SM"
+UTIL_SETTLE: Final = 1.5
+"""Seconds until GPU-Util, which NVML takes of the last second, tells of this kernel alone."""
+
+
+async def gpu_util(lab: Lab) -> Outcome:
+    """What GPU-Util says of a kernel of one thread, and of one on all SMs; and what the other meters say."""
+    specs = {ONE_THREAD: LoadSpec("endless", blocks=1), EACH_SM: LoadSpec("endless")}
+    lab.begin(len(specs) * lab.repeats)
+    for repeat in range(lab.repeats):
+        for label, spec in specs.items():
+            lab.step(f"repeat {repeat + 1} of {lab.repeats}: {label}")
+            async with running(lab, spec):
+                await asyncio.sleep(UTIL_SETTLE)
+                async with lab.meter.during(label):
+                    await asyncio.sleep(lab.seconds + 0.5)
+    uses = [lab.meter.uses.get(label, Use(label)) for label in specs]
+    heads, rows = used(uses)
+    little = uses[0].spread("gpu_utilization"), uses[0].spread("sm_utilization")
+    if little[0] is None:
+        raise ExperimentError("NVML tells no utilisation of this device", "see nvidia-smi and mpstui doctor")
+    verdict = f"One thread is enough for a GPU-Util of {little[0].median:.0f} %"
+    verdict += "." if little[1] is None else f"; SM activity says {little[1].median:.1f} %."
+    notes = (
+        "GPU-Util is the part of the time in which some kernel ran, however small.",
+        "A GPU at 100 % may be all but idle: look at SM activity, which NVML has from Hopper on.",
+    )
+    data = tuple(use.data() for use in uses)
+    return Outcome(
+        "gpu-util", "What the meters say of one thread, and of all SMs", ("kernel", *heads[1:]), tuple(rows), data,
+        verdict, notes,
+    )  # fmt: skip
 
 
 async def sweep(
@@ -227,4 +267,4 @@ async def interference(lab: Lab, kernels: Sequence[KernelName] = NEIGHBOURS) -> 
 def _replace(spec: LoadSpec, *, clients: int, mps: bool) -> LoadSpec:
     if clients < 1:
         raise ExperimentError("a group has at least one client")
-    return LoadSpec(spec.kernel, spec.command, clients, amount=spec.amount, mps=mps)
+    return replace(spec, clients=clients, mps=mps)

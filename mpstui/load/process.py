@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import resource
 import select
 import signal
 import threading
@@ -26,6 +27,7 @@ EXIT_FAILED: Final = 10
 EXIT_FORCED: Final = 70
 PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36
+_DEADLY: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGSEGV, signal.SIGABRT)
 
 
 def end_with_parent(parent: int, number: signal.Signals = signal.SIGTERM) -> bool:
@@ -83,6 +85,8 @@ class Channel:
             for line in lines:
                 message = decode(line)
                 if message is not None:
+                    if message["type"] == "die":
+                        self._die(message.get("signal"))
                     self._hear(message)
                     stop = stop or message["type"] == "stop"
             if stop:
@@ -94,6 +98,13 @@ class Channel:
         self.stop()
         threading.Event().wait(self._grace)
         os._exit(EXIT_FORCED)
+
+    def _die(self, number: object) -> None:
+        """As a program without a handler does, and without a core file."""
+        if number in _DEADLY:
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            ctypes.CDLL(None).signal(number, None)  # signal.signal is the main thread's alone
+            os.kill(os.getpid(), int(str(number)))
 
     def _hear(self, message: dict[str, Any]) -> None:
         with self._something:

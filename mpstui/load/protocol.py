@@ -32,6 +32,8 @@ class Order:
     pool: tuple[int, ...] = ()
     mps: bool = True
     memory_limited: bool = False
+    bodies: int | None = None
+    blocks: int | None = None
 
     def encode(self) -> bytes:
         return json.dumps(asdict(self)).encode() + b"\n"

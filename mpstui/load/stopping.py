@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable
+from signal import SIGABRT, SIGINT, SIGSEGV, SIGTERM
 from typing import Any, Final
 
 from mpstui.load.experiments import Outcome
@@ -19,13 +21,21 @@ _KERNEL: Final[dict[str, KernelName]] = {
     "terminate_client, in a long kernel": "endless",
     "kill -9, between short kernels": "fma",
     "kill -9, in a long kernel": "endless",
+    "Ctrl-C, in a long kernel": "endless",
+    "SIGTERM, in a long kernel": "endless",
+    "segfault, in a long kernel": "endless",
+    "abort, in a long kernel": "endless",
     "illegal store": "illegal",
 }
+_SIGNALS: Final = {"Ctrl-C": SIGINT, "SIGTERM": SIGTERM, "segfault": SIGSEGV, "abort": SIGABRT}
+"""By which a program ends that has no handler for them."""
 """What the client runs that is ended so. Short kernels take 20 ms at most: a SIGKILL finds them over; what takes the
 neighbours down is a kernel that is still running (fact 17)."""
 WAYS: Final = tuple(_KERNEL)
 NEIGHBOURS: Final = 2
 WATCH_SECONDS: Final = 3.0
+NEWCOMER_SECONDS: Final = 10.0
+GETS_IN: Final = "gets in"
 _BEFORE_SECONDS: Final = 1.0
 _POLL_SECONDS: Final = 0.05
 
@@ -57,13 +67,20 @@ async def stop(lab: Lab, make_daemon: Callable[[], PrivateDaemon], make_lab: Cal
                 f"{_range(alive, '')} of {NEIGHBOURS} run on",
                 _same(", ".join(entry["neighbour_errors"]) or "—" for entry in seen),
                 _same(" → ".join(entry["server"]) for entry in seen),
+                _same(entry["new_client"] for entry in seen),
             )
         )
     harmful = [way for way in WAYS if way not in harmless]
     verdict = (
         f"The neighbours ran on after: {'; '.join(harmless) or 'none'}. Not after: {'; '.join(harmful) or 'none'}."
     )
-    columns = ("ended by", "the client", "after", "neighbours", "their error", "server")
+    refused = [way for way in WAYS if any(e["new_client"] != GETS_IN for e in data if e["way"] == way)]
+    verdict += (
+        f" A new client does not get in after: {'; '.join(refused)}."
+        if refused
+        else " A new client gets in after each."
+    )
+    columns = ("ended by", "the client", "after", "neighbours", "their error", "server", "a new client")
     title = f"Ending one of {plural(NEIGHBOURS + 1)} on a device"
     return Outcome("stop", title, columns, tuple(rows), tuple(data), verdict)
 
@@ -92,6 +109,7 @@ async def _one(way: str, daemon: PrivateDaemon, lab: Lab) -> dict[str, Any]:
         unsubscribe()
         after = [supervisor.report(worker) for worker in neighbours]
         last = supervisor.report(victim)
+        newcomer = await _newcomer(supervisor, lab)
     return {
         "way": way,
         "victim": _end_text(last),
@@ -102,7 +120,28 @@ async def _one(way: str, daemon: PrivateDaemon, lab: Lab) -> dict[str, Any]:
         "neighbour_figures_after": [report.figure for report in after],
         "unit": INFO["fma"].unit,
         "server": states,
+        "new_client": newcomer,
     }
+
+
+async def _newcomer(supervisor: Supervisor, lab: Lab) -> str:
+    """What becomes of a client that is started now, in the same daemon."""
+    (worker,) = await supervisor.start(lab.spec(LoadSpec("fma")))
+    came = asyncio.Event()
+    unsubscribe = supervisor.subscribe(lambda told: came.set() if told.worker == worker and _is_in(told) else None)
+    if _is_in(supervisor.report(worker)):
+        came.set()
+    with contextlib.suppress(asyncio.TimeoutError):
+        await asyncio.wait_for(came.wait(), NEWCOMER_SECONDS)
+    unsubscribe()
+    report = supervisor.report(worker)
+    if report.over:
+        return _end_text(report)
+    return GETS_IN if report.state == "running" else "waits"
+
+
+def _is_in(report: WorkerReport) -> bool:
+    return report.state == "running" or report.over
 
 
 async def _end(
@@ -112,6 +151,8 @@ async def _end(
         await supervisor.stop([victim])
     elif way.startswith("kill -9"):
         supervisor.kill(victim)
+    elif (number := _SIGNALS.get(way.split(",")[0])) is not None:
+        supervisor.die(victim, number)
     elif way == "illegal store":
         supervisor.fault(victim)
     elif server is None or pid is None:

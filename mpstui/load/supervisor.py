@@ -193,6 +193,11 @@ class Supervisor:
         """SIGKILL a worker. A busy one takes its neighbours along (fact 17): for experiments in a private daemon."""
         self._slots[worker].process.kill()
 
+    def die(self, worker: int, number: int) -> None:
+        """Have a worker end as a program of a user does that nobody has written a handler for: by this signal, wherever
+        it is. As harmful as :meth:`kill`."""
+        self._slots[worker].process.send("die", signal=number)
+
     async def stop(self, workers: Iterable[int] | None = None) -> None:
         """End these workers, or all, gracefully; returns when their processes are gone."""
         chosen = [self._slots[number] for number in (self._slots if workers is None else workers)]
@@ -253,6 +258,8 @@ class Supervisor:
             pool=slot.pool,
             mps=spec.mps,
             memory_limited=spec.memory_limit is not None,
+            bodies=spec.bodies,
+            blocks=spec.blocks,
         )
         slot.process.report = replace(slot.process.report, percentage=slot.percentage, device_uuid=spec.device_uuid)
         await slot.process.start(argv, environment, order)

@@ -67,6 +67,10 @@ class LoadSpec:
     mps: bool = True
     pipe_dir: Path | None = None
     """The daemon's; of no meaning with ``mps`` off."""
+    bodies: int | None = None
+    """Of ``nbody``; None: 65,536."""
+    blocks: int | None = None
+    """Of ``endless``, of one thread each; None: a block of 128 threads for each SM."""
     pool: tuple[int, ...] = ()
     """SM counts for which a worker makes contexts ahead, so that its share can move while it runs. The supervisor
     shortens it to the contexts that the device has left."""

@@ -13,7 +13,7 @@ from mpstui.load.driver import Arguments, CudaError, DeviceFacts, Driver, Handle
 from mpstui.load.errors import OUT_OF_MEMORY, cuda_error, limit_too_small, words
 from mpstui.load.process import Channel
 from mpstui.load.protocol import Order
-from mpstui.load.takes import MIB
+from mpstui.load.takes import BODIES, MIB
 from mpstui.load.types import INFO, WorkerError
 from mpstui.load.workloads import FUNCTIONS, Share, Workload, make_workload, ptx
 
@@ -141,7 +141,8 @@ class Worker:
             elif self.order.kernel == "memory":
                 self._fill(share)
             else:
-                self._loop(make_workload(self.order.kernel, self.driver, budget), share)
+                bodies = self.order.bodies or BODIES
+                self._loop(make_workload(self.order.kernel, self.driver, budget, bodies), share)
         elapsed = max(0.0, self._reported_at - self.started)
         self.destroy()
         self.channel.end(done=self.done, launches=self.launches, running_seconds=elapsed, time=self._reported_at)
@@ -253,7 +254,8 @@ class Worker:
     def _endless(self, share: Share) -> None:
         word, pointer = self.driver.mapped_word()
         arguments = Arguments(ctypes.c_void_p(pointer))
-        self.driver.launch(share.functions["endless"], share.sms, 128, arguments)
+        blocks, threads = (share.sms, 128) if self.order.blocks is None else (self.order.blocks, 1)
+        self.driver.launch(share.functions["endless"], blocks, threads, arguments)
         self.driver.record(share.events[0])
         self.launches = 1
         try:

@@ -215,13 +215,13 @@ class Small:
         self.memory = 0
 
 
-def make_workload(kernel: str, driver: Driver, budget: int) -> Workload:
+def make_workload(kernel: str, driver: Driver, budget: int, bodies: int = BODIES) -> Workload:
     """The work of a kernel that is launched again and again; ``budget`` is the bytes that it may take.
 
     The illegal store works as ``fma`` does until it is due.
     """
     if kernel == "nbody":
-        return NBody(driver)
+        return NBody(driver, bodies)
     if kernel == "triad":
         return Triad(driver, budget)
     if kernel == "small":

@@ -311,6 +311,7 @@ class SimWorker:
 
     def _publish(self) -> None:
         sms = min(self.sms, _SMALL_SMS) if self.order.kernel == "small" else self.sms
+        sms = sms if self.order.blocks is None else min(sms, self.order.blocks)
         dram = int(min(1.0, sms / _TRIAD_KNEE) * _TRIAD_DRAM) if self.order.kernel == "triad" else 0
         self._tell(f"uses {sms} {dram}".encode())
         me = {

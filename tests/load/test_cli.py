@@ -210,13 +210,13 @@ async def test_nbody_times_a_fixed_amount_of_work_with_and_without_mps(
 ) -> None:
     monkeypatch.setattr("mpstui.load.measure.SETTLE_SECONDS", 0.0)
     monkeypatch.setattr("mpstui.load.experiments.WORK_WINDOWS", 2)
-    words = ("nbody", "--clients", "1,2", "--repeats", "1", "--seconds", "0.3", "--json")
+    words = ("nbody", "--clients", "1,2", "--repeats", "1", "--seconds", "0.3", "--bodies", "16384", "--json")
     assert await run(experiment, sources, node, *words) == 0
     result = json.loads(capsys.readouterr().out)
     assert result["simulated"] is True
     assert result["verdict"].startswith("SIMULATED: ")
     assert "No difference seen" in result["verdict"]
-    assert re.search(r" for \d\.\d\d×10[¹²]+ interactions: ", result["title"]), result["title"]
+    assert re.search(r" for \d\.\d\d×10[¹²]+ interactions of 16,384 bodies: ", result["title"]), result["title"]
     used = {entry["situation"]: entry for entry in result["utilisation"]}
     assert used.keys() == {"1 client, MPS off", "1 client, MPS on", "2 clients, MPS off", "2 clients, MPS on"}
     assert all(entry["sm_utilization"]["median"] > 10 for entry in used.values()), used
@@ -227,7 +227,7 @@ async def test_nbody_times_a_fixed_amount_of_work_with_and_without_mps(
     assert all(time > 0.95 * alone for time in median.values()), median
 
 
-@pytest.mark.parametrize(("ways", "watch"), [(slice(0, 4), 0.4), (slice(4, 6), 2.0)], ids=["safe", "others"])
+@pytest.mark.parametrize(("ways", "watch"), [(slice(0, 4), 0.4), (slice(4, 10), 2.0)], ids=["safe", "others"])
 async def test_stop_tells_the_safe_ways_from_the_others(
     sources: NodeSources,
     node: SimNode,
@@ -236,7 +236,7 @@ async def test_stop_tells_the_safe_ways_from_the_others(
     ways: slice,
     watch: float,
 ) -> None:
-    assert len(stopping.WAYS) == 6
+    assert len(stopping.WAYS) == 10
     monkeypatch.setattr(stopping, "WAYS", stopping.WAYS[ways])
     monkeypatch.setattr(stopping, "WATCH_SECONDS", watch)
     monkeypatch.setattr(stopping, "_BEFORE_SECONDS", 0.3)
@@ -248,7 +248,22 @@ async def test_stop_tells_the_safe_ways_from_the_others(
         assert "kill -9, between short kernels. Not after: none." in said
         assert "error 810" in out
     else:
-        assert "ran on after: none. Not after: kill -9, in a long kernel; illegal store." in said
+        assert "ran on after: none. Not after: kill -9, in a long kernel; Ctrl-C, in a long kernel; SIGTERM" in said
+        for name in ("SIGKILL", "SIGINT", "SIGTERM", "SIGSEGV", "SIGABRT"):
+            assert f"ended by {name}" in said, "it has ended as it was to"
+    assert "A new client gets in after each." in said or "A new client does not get in after:" in said
+
+
+async def test_one_thread_keeps_gpu_util_up_and_the_sms_idle(
+    sources: NodeSources, node: SimNode, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mpstui.load.experiments.UTIL_SETTLE", 0.1)
+    assert await run(experiment, sources, node, "gpu-util", "--repeats", "1", "--seconds", "1", "--json") == 0
+    result = json.loads(capsys.readouterr().out)
+    one, all_ = result["data"]
+    assert one["gpu_utilization"]["median"] == all_["gpu_utilization"]["median"] == 100
+    assert one["sm_utilization"]["median"] < 5 < 30 < all_["sm_utilization"]["median"]
+    assert "One thread is enough for a GPU-Util of 100 %" in result["verdict"]
 
 
 async def test_command_compares_start_to_end(
@@ -263,7 +278,13 @@ async def test_command_compares_start_to_end(
 
 @pytest.mark.parametrize(
     ("words", "status"),
-    [(("command",), 2), (("nbody", "--command", "x"), 2), (("sweep", "--clients", "2"), 2), (("stop", "--shared"), 6)],
+    [
+        (("command",), 2),
+        (("nbody", "--command", "x"), 2),
+        (("sweep", "--bodies", "512000"), 2),
+        (("sweep", "--clients", "2"), 2),
+        (("stop", "--shared"), 6),
+    ],
 )
 async def test_experiments_that_make_no_sense_are_refused(
     sources: NodeSources, node: SimNode, words: tuple[str, ...], status: int
