@@ -186,6 +186,8 @@ def _request(operation: Operation, options: argparse.Namespace, snapshot: Snapsh
         return request._replace(pipe_dir=daemon.pipe_dir, clients=keys)
     pid = request.server_pid
     daemon = _one_daemon(snapshot, named, lambda found: operation.belongs(request, found))
+    if hit := operation.hit(request, daemon):
+        return request._replace(pipe_dir=daemon.pipe_dir, clients=hit)
     server = None if pid is None else daemon.find_server(pid)
     if server is None or operation.danger is not Danger.HARM:
         return request._replace(pipe_dir=daemon.pipe_dir)

@@ -15,6 +15,9 @@ _GROUPS: Final = {
     "set": ("set a limit of new clients", "limit", "LIMIT"),
     "daemon": ("start and stop control daemons", "daemon_action", "COMMAND"),
     "partition": ("static SM partitions of a daemon that was started for them", "partition_action", "COMMAND"),
+    "server": ("named servers of a daemon of MPS protocol 3", "server_action", "COMMAND"),
+    "namespace": ("namespaces of a daemon of MPS protocol 3", "namespace_action", "COMMAND"),
+    "sm-partition": ("SM partitions of a daemon of MPS protocol 3", "part_action", "COMMAND"),
     "profile": ("daemon settings and shares kept as files", "profile_action", "COMMAND"),
 }
 """First words of several verbs: help, the option's name, and what stands for the second word."""
@@ -144,6 +147,11 @@ def _size(parser: argparse.ArgumentParser, each: Operation, argument: Argument) 
     )
 
 
+def _setting(parser: argparse.ArgumentParser, each: Operation, argument: Argument) -> None:
+    name = f"setting_{argument.option.lstrip('-')}"
+    parser.add_argument(argument.option, dest=name, metavar=argument.metavar, help=argument.help)
+
+
 _ADD: Final[dict[str, Callable[[argparse.ArgumentParser, Operation, Argument], None]]] = {
     "value": _value,
     "choice": _value,
@@ -159,6 +167,7 @@ _ADD: Final[dict[str, Callable[[argparse.ArgumentParser, Operation, Argument], N
     "flag": _flag,
     "seconds": _seconds,
     "size": _size,
+    "setting": _setting,
 }
 
 
@@ -186,4 +195,9 @@ def draft(operation: Operation, options: argparse.Namespace, pipe_dirs: Sequence
         getattr(options, "device", None),
         owner=getattr(options, "owner", None) or "",
         force=getattr(options, "force", False),
+        settings=tuple(
+            (name.removeprefix("setting_"), value)
+            for name, value in vars(options).items()
+            if name.startswith("setting_") and value is not None
+        ),
     )

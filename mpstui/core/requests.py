@@ -46,5 +46,11 @@ class Request(NamedTuple):
     within: str = ""
     """What its clients have to belong to at the moment they are ended: ``job:slurm:123``, ``cgroup:/a/b``. Empty: they
     were named one by one."""
+    settings: tuple[tuple[str, str], ...] = ()
+    """Named values besides: ``("server", "training")``."""
     subject: object = None
     """What it is about, where that is no value: the daemon to be started or stopped, a profile, a load."""
+
+    def setting(self, name: str) -> str | None:
+        """One of ``settings``; None where it is not among them."""
+        return dict(self.settings).get(name)

@@ -118,6 +118,11 @@ class Operation:
         """Whether it can be for this daemon, of several; where it can be for none of them, it may be for any."""
         return request.server_pid is not None and daemon.find_server(request.server_pid) is not None
 
+    def hit(self, request: Request, daemon: Daemon) -> tuple[ProcessKey, ...]:
+        """Whose work it ends, where neither clients nor a server are named; for ``Request.clients``, so that one that
+        comes meanwhile stops it."""
+        return ()
+
     def wrong_value(self, request: Request) -> Refused | None:
         """Why the value is wrong on whatever node; None where it may be right. To be said before anybody is asked."""
         return None

@@ -16,6 +16,7 @@ from mpstui.operations.partitions import AddPartition, RemovePartition
 from mpstui.operations.rescue import EndLostClients, Unblock
 from mpstui.operations.servers import ShutdownServer, StartServer
 from mpstui.operations.types import Preview, Request
+from mpstui.operations.v3 import V3_OPERATIONS
 
 OPERATIONS: Final[tuple[Operation, ...]] = (
     TerminateClient(),
@@ -31,6 +32,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     GoBack(),
     AddPartition(),
     RemovePartition(),
+    *V3_OPERATIONS,
     StartLoad(),
     StopLoad(),
 )

@@ -25,11 +25,12 @@ ArgumentKind = Literal[
     "flag",
     "seconds",
     "size",
+    "setting",
 ]
 """``value``: typed. ``choice``: one of ``Argument.choices``. ``scope``: the daemon's default or one server.
 ``device``: an ordinal of the daemon or a UUID. ``owner``: ``Request.owner``. ``server``: one that runs. ``force``: a
-yes or no. ``size``: in whole chunks or in SMs. The five before it are of the command line alone, and of forms of their
-own: ``Argument.option`` is the option."""
+yes or no. ``size``: in whole chunks or in SMs. ``setting``: one of ``Request.settings``, by the option's name. The
+five before those two are of the command line alone, and of forms of their own: ``Argument.option`` is the option."""
 
 
 class Danger(Enum):

@@ -74,7 +74,9 @@ class V3:
         clients = []
         for server, space, options, jobs in _SPACES:
             if space != "default":
-                node.call("namespace", "create", space, f"--server={server}", *options.split())
+                node.call("namespace", "create", space, f"--server={server}")
+            if options:
+                node.call("namespace", "set", space, f"--server={server}", *options.split())
             place = node.pipe_dir / server / ("" if space == "default" else space)
             for command, device, behaviour, env in jobs:
                 clients.append(

@@ -40,7 +40,8 @@ def test_servers_namespaces_and_clients_are_read(v3: SimNode, mpstui: Mpstui) ->
     for words in (
         ("server", "create", "training", "--uid=0"),
         ("server", "set", "training", "--active-thread-percentage=50"),
-        ("namespace", "create", "small", "--server=training", "--active-thread-percentage=25"),
+        ("namespace", "create", "small", "--server=training"),
+        ("namespace", "set", "small", "--server=training", "--active-thread-percentage=25"),
         ("namespace", "create", "open", "--server=training"),
         ("sm-partition", "create", "part", "--server=training", "--device=1", "--chunks=4"),
     ):
@@ -128,3 +129,109 @@ def test_a_server_without_its_gpu_vanishes_and_is_not_shown(v3: SimNode, mpstui:
     found = daemon(mpstui, v3)
     assert (found["v3"]["servers"], found["servers"]) == ([], [])
     assert json.dumps(found["v3"]["namespaces"]) == "[]"
+
+
+def spaces(mpstui: Mpstui, node: SimNode) -> dict[str, dict]:
+    return {f"{s['server']}/{s['name']}": s for s in daemon(mpstui, node)["v3"]["namespaces"]}
+
+
+def test_servers_and_namespaces_are_made_set_and_deleted(v3: SimNode, mpstui: Mpstui, tmp_path: Path) -> None:
+    at = ("--pipe-dir", v3.pipe_dir)
+    told = mpstui("server", "create", "training", "--uid", "root", *at)
+    assert told.status == 0, told
+    assert f"CUDA_MPS_PIPE_DIRECTORY={v3.pipe_dir / 'training'}" in told.out
+    told = mpstui("namespace", "create", "small", "--server", "training", *at)
+    assert told.status == 0, told
+    assert "whole GPU" in told.err, "a namespace without limits is warned of"
+    told = mpstui(
+        "namespace", "set", "small", "--server", "training",
+        "--active-thread-percentage", "25", "--pinned-memory-limit", "8g", "--client-priority", "1", "--json", *at,
+    )  # fmt: skip
+    assert (told.status, told.json["done"]) == (0, True), told
+    small = spaces(mpstui, v3)["training/small"]
+    limits = (small["active_thread_percentage"], small["pinned_mem_limit"], small["client_priority"])
+    assert limits == (25, "8G", 1)
+    told = mpstui("server", "set", "training", "--active-thread-percentage", "60", *at)
+    assert told.status == 0, told
+    assert "namespaces small have nothing of it" in told.err
+    assert spaces(mpstui, v3)["training/default"]["active_thread_percentage"] == 60
+    client = v3.spawn(at=v3.pipe_dir / "training" / "small")
+    assert client.sm_count == 32
+    for words in (("namespace", "delete", "small", "--server", "training"), ("server", "delete", "training")):
+        refused = mpstui(*words, "--yes", *at)
+        assert refused.status == 6
+        assert "1 client would lose" in refused.err
+        asked = mpstui(*words, "-f", *at)
+        assert asked.status == 6
+        assert f"ends: {client.pid}" in asked.err, "whom it hits is named"
+    assert client.status() == "connected"
+    told = mpstui("namespace", "delete", "small", "--server", "training", "-f", "--yes", *at)
+    assert told.status == 0, told
+    assert "training/small" not in spaces(mpstui, v3)
+    told = mpstui("server", "delete", "training", "-f", "--yes", *at)
+    assert told.status == 0, told
+    assert spaces(mpstui, v3) == {}
+    entries = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
+    assert "server delete training --force" in [e["command"] for e in entries if e.get("sent")]
+    assert "Cmd:" not in log(v3)
+
+
+def test_a_partition_of_it_is_made_and_deleted(v3: SimNode, mpstui: Mpstui) -> None:
+    at = ("--pipe-dir", v3.pipe_dir)
+    v3.call("server", "create", "training", "--uid=0")
+    make = ("sm-partition", "create", "large", "--server", "training", "--device", "0", "--chunks")
+    told = mpstui(*make, "4", *at)
+    assert told.status == 0, told
+    assert "32 SMs" in told.out
+    assert "export CUDA_MPS_SM_PARTITION=GPU-" in told.out
+    assert mpstui(*make, "4", *at).status == 6
+    told = mpstui("sm-partition", "delete", "large", "--server", "training", "--yes", *at)
+    assert told.status == 0, told
+    told = mpstui(*make, "400", *at)
+    assert told.status == 1, "the daemon's own no"
+    v3.spawn(at=v3.pipe_dir / "training")
+    assert mpstui(*make, "4", *at).status == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [
+        (("server", "create", "Bad-Name"), 2),
+        (("server", "create", "x;quit"), 2),
+        (("server", "create", "-q"), 2),
+        (("server", "create", "a\n-q"), 2),
+        (("server", "create", "training"), 6),
+        (("server", "create", "new", "--allowed-devices", "GPU-not-there"), 2),
+        (("server", "create", "new", "--allowed-devices", "0 --force"), 2),
+        (("server", "create", "new", "--uid", "nosuchuser"), 2),
+        (("server", "set", "training"), 2),
+        (("server", "set", "none", "--client-priority", "1"), 1),
+        (("server", "set", "training", "--active-thread-percentage", "0"), 2),
+        (("server", "set", "training", "--active-thread-percentage", "nan"), 2),
+        (("server", "set", "training", "--pinned-memory-limit", "8GB"), 2),
+        (("server", "set", "training", "--client-priority", "2"), 2),
+        (("server", "delete", "none", "--yes"), 1),
+        (("namespace", "create", "small"), 2),
+        (("namespace", "create", "default", "--server", "training"), 6),
+        (("namespace", "set", "none", "--server", "training", "--client-priority", "1"), 1),
+        (("namespace", "delete", "default", "--server", "training", "--yes"), 6),
+        (("sm-partition", "create", "p", "--server", "training", "--device", "9", "--chunks", "1"), 2),
+        (("sm-partition", "create", "p", "--server", "training", "--device", "0", "--chunks", "0"), 2),
+        (("sm-partition", "delete", "p", "--server", "training", "--yes"), 1),
+    ],
+)
+def test_what_cannot_be_is_said_and_not_sent(
+    v3: SimNode, mpstui: Mpstui, arguments: tuple[str, ...], status: int
+) -> None:
+    v3.call("server", "create", "training", "--uid=0")
+    before = log(v3).count("Call:")
+    told = mpstui(*arguments, "--pipe-dir", v3.pipe_dir)
+    assert told.status == status, told
+    assert log(v3).count("Call:") == before
+    assert v3.daemon_pid is not None
+
+
+def test_a_daemon_of_another_protocol_has_no_namespaces(node: SimNode, mpstui: Mpstui) -> None:
+    told = mpstui("namespace", "create", "small", "--server", "training", "--pipe-dir", node.pipe_dir)
+    assert told.status == 6
+    assert "protocol 3" in told.err

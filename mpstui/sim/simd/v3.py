@@ -290,7 +290,7 @@ class V3Daemon(Daemon):
         named, name = self._find(options.get("server")), _checked(names[0])
         if name in named.spaces:
             raise CallError(f"Namespace '{name}' already exists")
-        named.spaces[name] = Space(_limits(options))
+        named.spaces[name] = Space()
         self._listen(named, name)
         place = os.fspath(self._pipe_dir / named.name / name)
         return f"Namespace '{name}' created\nCUDA_MPS_PIPE_DIRECTORY=" + place + "\n"
