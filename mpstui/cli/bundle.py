@@ -62,6 +62,10 @@ _PRIVATE: Final = frozenset(
 """Keys whose values are masked whole."""
 
 
+_PRIVATE_CHECKS: Final = frozenset({"cgroup_memory"})
+"""Checks of doctor's whose evidence has a cgroup's name, and with it a pod's or a user's."""
+
+
 class Mask:
     """Replaces what tells of people. Learns names first, so that they are found within texts too."""
 
@@ -119,6 +123,8 @@ class Mask:
     def json(self, value: Any, key: str = "") -> Any:
         """The same, of everything in it."""
         if isinstance(value, dict):
+            if value.get("check") in _PRIVATE_CHECKS:
+                value = {**value, "evidence": "(masked)"}
             return {name: self.json(inner, name) for name, inner in value.items()}
         if isinstance(value, list):
             return [self.json(inner, key) for inner in value]

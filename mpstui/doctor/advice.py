@@ -132,6 +132,10 @@ def repeated_faults(facts: Facts) -> Iterator[Finding]:
 
 
 def _programs(fault: Event) -> set[str]:
-    """Whose clients had a context there: user and command."""
+    """Whose clients had a context there: user and command, which is cut as in the sentence of an event."""
     found = ((s.user or str(s.uid), s.command) for s in fault.suspects if s.command)
-    return {f"{user}, {printable(command, 60)}" for user, command in found if command is not None}
+    return {f"{user}, {_cut(command)}" for user, command in found if command is not None}
+
+
+def _cut(command: str, most: int = 40) -> str:
+    return command if len(command) <= most else command[: most - 1].rstrip() + "…"

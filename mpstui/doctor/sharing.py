@@ -263,7 +263,9 @@ def variables(facts: Facts) -> Iterator[Finding]:
 
 
 def _of_variable(subject: str, variable: Variable) -> Finding:
-    text = f"started with {variable.name}={variable.value}: {variable.trouble}"
+    # What nobody knows may hold what is nobody's business: its value is in the client's details alone.
+    shown = f"{variable.name}={variable.value}" if variable.does else variable.name
+    text = f"started with {shown}: {variable.trouble}"
     return Finding("variables", "warning", subject, text, variable.remedy)
 
 

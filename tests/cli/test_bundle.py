@@ -114,3 +114,26 @@ def test_a_row_of_an_answer_keeps_numbers_alone() -> None:
         "[2026-11-20 21:29:12.195 Control  1] Received new client from user1",
         "2000 1 1402 GPU-11 4026531836 (masked) (masked) ACTIVE",
     ]
+
+
+def test_a_program_that_was_there_at_each_fault_is_not_named() -> None:
+    from dataclasses import replace
+
+    from mpstui.core.model import Suspect
+    from mpstui.doctor.advice import repeated_faults
+    from mpstui.doctor.types import BinaryFacts, Facts
+
+    long = "/opt/env/bin/python3.11 train_secretproject_with_a_long_name.py --password hunter2 --epochs 90"
+    there = (Suspect(7, 2001, "alice", long), Suspect(8, 2001, "alice", "secretproject"))
+    faults = tuple(Event("fatal_fault", NOW + number, suspects=there) for number in range(2))
+    snapshot = replace(Snapshot(NOW), events=faults)
+    (finding,) = repeated_faults(Facts(snapshot, BinaryFacts(None)))
+    assert "alice" in finding.evidence
+    masked = Mask(snapshot, faults, "node").json({"evidence": finding.evidence})["evidence"]
+    assert [word for word in ("alice", "secret", "hunter2") if word in masked] == []
+
+
+def test_a_cgroups_name_is_not_in_it() -> None:
+    finding = {"check": "cgroup_memory", "verdict": "ok", "subject": "client 7", "evidence": "by cgroup /alice/train"}
+    masked = Mask(Snapshot(NOW), (), "node").json({"findings": [finding]})
+    assert masked == {"findings": [{**finding, "evidence": "(masked)"}]}

@@ -107,6 +107,7 @@ def test_doctor_names_what_each_client_was_started_with() -> None:
         ("unknown", "client 646"),
     ]
     assert found[0].remedy == "Did you mean CUDA_MPS_PINNED_DEVICE_MEM_LIMIT?"
+    assert found[0].evidence.startswith("started with CUDA_MPS_DEVICE_MEM_LIMIT: ")  # not what it is set to
     assert found[1].evidence.startswith("started with CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=25 (its share of the SMs")
     assert found[2].evidence == "started without a variable of MPS"
 
