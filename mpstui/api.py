@@ -13,30 +13,41 @@ stable: names may come, none goes. Nothing of the screen is imported, neither te
 from __future__ import annotations
 
 import asyncio
+import io
+import os
 import signal
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator, Iterable, Iterator, Sequence
+from contextlib import ExitStack, asynccontextmanager
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from mpstui.core.activity import ActivityLook, Launcher
 from mpstui.core.model import Client, Daemon, Device, Event, Problem, ProcessKey, Server, Snapshot
-from mpstui.core.text import path_text
+from mpstui.core.text import error_text, path_text
 from mpstui.fields import ACTIVITY, EVENT, SNAPSHOT, View, as_json
-from mpstui.node import UnusableNode, demo_node, named_dirs, open_node
-from mpstui.observe.trusted import UnreadableNodeError
-from mpstui.operations.types import ExitStatus, Preview, Request, Result
+from mpstui.node import UnusableNode, named_dirs, open_node
+from mpstui.node import demo_node as demo_node
+from mpstui.observe.sources import NvmlSample
+from mpstui.observe.trusted import UnreadableLogError, UnreadableNodeError
+from mpstui.operations.types import ExitStatus, Preview, Progress, Request, Result
 
 # Imported when they are used: a command that does something else pays for none of them.
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mpstui.doctor.types import Finding
+    from mpstui.doctor.why import Answer
     from mpstui.history.node import LogPlace, NodeLogs
+    from mpstui.observe import watcher
     from mpstui.observe.sources import NodeSources
-    from mpstui.observe.watcher import Collector
+    from mpstui.observe.wakeups import Worker
+    from mpstui.operations import runner
+    from mpstui.operations.load import OperatedLoad
     from mpstui.operations.operation import Operation
-    from mpstui.operations.runner import Runner
+    from mpstui.plan.profile import DaemonProfile, Profile
 
 __all__ = [
     "ActivityLook",
@@ -92,6 +103,101 @@ def may_know_more(request: Request, snapshot: Snapshot) -> bool:
     logs alone."""
     asked = any(daemon.health == "ok" and daemon.unspoken is None and not daemon.unread for daemon in snapshot.daemons)
     return asked and _operation(request).needs(request) is not None
+
+
+def end_of_log(daemon: Daemon, name: str, most: int) -> tuple[bytes, bool]:
+    """The last bytes of ``control.log`` or ``server.log``, ``most`` of them, and whether that is all of it. Only what
+    its user, or root, wrote is read. Raises Unavailable."""
+    from mpstui.observe.trusted import NotTrustedError, open_log, owners_of
+
+    if daemon.log_dir is None:
+        raise Unavailable("its directory is not known")
+    try:
+        with io.FileIO(open_log(daemon.log_dir / name, owners_of(daemon.uid))) as file:
+            size = os.fstat(file.fileno()).st_size
+            file.seek(max(0, size - most))
+            return file.read(most), size <= most
+    except OSError as error:
+        raise Unavailable(error_text(error)) from None
+    except NotTrustedError as error:
+        raise Unavailable(str(error)) from None
+
+
+def audit_lines() -> int:
+    """How many lines this process has written into the audit log."""
+    from mpstui.operations.audit import AuditLog
+
+    return AuditLog.written
+
+
+def audit(**fields: object) -> str | None:
+    """One line into the audit log, of a change that was asked for and refused before it came to :meth:`Node.do`; why it
+    could not be written."""
+    from mpstui.operations.audit import AuditLog, default_path
+
+    return AuditLog(default_path()).write(**fields)
+
+
+class Unavailable(Exception):
+    """It cannot be had; the message is one sentence that says why, ``remedy`` what to do."""
+
+    def __init__(self, text: str, remedy: str = "") -> None:
+        super().__init__(text)
+        self.remedy = remedy
+
+
+class Collector(Protocol):
+    """Keeps the snapshot of a node up to date, for a screen; see :meth:`AsyncNode.live`."""
+
+    @property
+    def snapshot(self) -> Snapshot | None: ...
+
+    def subscribe(self, callback: Callable[[Snapshot], None], /) -> Callable[[], None]:
+        """Have ``callback`` called with each new snapshot, from any thread, until the returned function is called."""
+
+    async def prime(self) -> Snapshot:
+        """A first look in whatever event loop, before :meth:`start`; no daemon is asked."""
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+    def watch(self, pipe_dir: Path, /) -> None:
+        """Take one more directory in, whichever were named."""
+
+    def request_refresh(self, pipe_dir: Path | None = None, /) -> None:
+        """Ask the daemon, or all of them, now instead of when something is seen to change."""
+
+    def look_at(self, pipe_dir: Path | None, /) -> None:
+        """Whose clients are shown: what nobody sees is read more rarely. None: any may be."""
+
+    def watch_activity(self, idle_after: float | None = None) -> None:
+        """Count everybody's kernel launches all the time; idle for longer than ``idle_after`` seconds is a problem."""
+
+    async def activity(self, seconds: float, /) -> ActivityLook:
+        """Count the kernel launches of everybody for so long."""
+
+
+class Runner(Protocol):
+    """The operations with their safety rules, for a screen; see :attr:`AsyncNode.runner`."""
+
+    @property
+    def read_only(self) -> bool: ...
+
+    @property
+    def actions(self) -> tuple[Operation, ...]: ...
+
+    def unavailable(
+        self, action: Operation, snapshot: Snapshot | None, pipe_dir: Path, clients: Sequence[ProcessKey] = (), /
+    ) -> str | None:
+        """Why the action cannot be used now, in one sentence; None where it can."""
+
+    def preview(self, request: Request, snapshot: Snapshot, /) -> Preview: ...
+
+    async def execute(self, request: Request, snapshot: Snapshot, progress: Progress = ..., /) -> Result: ...
+
+    def refuse(self, request: Request, why: str, status: ExitStatus, /) -> Result:
+        """See :meth:`AsyncNode.refuse`."""
 
 
 def _operation(request: Request) -> Operation:
@@ -153,6 +259,10 @@ class Opening:
         self._open = AsyncNode(dirs, *self._rest, demo=demo)
         return self._open
 
+    def unentered(self) -> AsyncNode:
+        """For a screen, which starts and ends what :meth:`AsyncNode.live` gives; there is nothing else to be ended."""
+        return AsyncNode(self._pipe_dirs, *self._rest)
+
     def __enter__(self) -> Node:
         self._sync = Node(self._begin())
         return self._sync
@@ -192,9 +302,11 @@ class AsyncNode:
         self._refresh = refresh
         self._read_only = read_only
         self._alone = bool(log_dirs) and not pipe_dirs and not demo
-        self._collector: Collector | None = None
-        self._watching: Collector | None = None
-        self._runner: Runner | None = None
+        self._opened: tuple[NodeSources, tuple[Path, ...]] | None = None
+        self._workers: dict[str, Worker] = {}
+        self._collector: watcher.Collector | None = None
+        self._watching: watcher.Collector | None = None
+        self._runner: runner.Runner | None = None
         self._closing: list[Callable[[], Coroutine[Any, Any, object]]] = []
 
     async def close(self) -> None:
@@ -203,6 +315,10 @@ class AsyncNode:
         for close in reversed(closing):
             await close()
         self._collector = None
+        for worker in self._workers.values():
+            worker.close()
+        if self._opened is not None:
+            await asyncio.to_thread(self._opened[0].nvml.close)
 
     # Looking.
 
@@ -267,6 +383,108 @@ class AsyncNode:
         await reader.once(need=Need(clients=True))
         return await reader.activity(seconds)
 
+    @property
+    def simulated(self) -> bool:
+        """Whether it is a simulated node. Raises UnusableNode."""
+        return self._sources()[0].simulated
+
+    @property
+    def program(self) -> str:
+        """What the control binary is called. Raises UnusableNode."""
+        from mpstui.control.commandline import shown_program
+
+        return os.path.basename(shown_program(self._sources()[0].control_binary))
+
+    async def hardware(self) -> NvmlSample:
+        """The devices, with who has memory on them, as NVML says; no daemon is asked. ``error`` says why nothing is
+        known. Raises UnusableNode."""
+        return await asyncio.to_thread(self._sources()[0].nvml.sample)
+
+    async def findings(self, *snapshots: Snapshot) -> Sequence[Finding]:
+        """The check-up of the set-up, the worst finding first, with a complete snapshot of the node. Of logs that are
+        read alone: what they tell, with what :meth:`past` gave for each. Raises UnusableNode, Unavailable, or
+        UnreadableNodeError for logs."""
+        if self._alone:
+            return await asyncio.to_thread(self._examine_logs, snapshots)
+        try:
+            return await self._worker("check-up").call(lambda: self._examine(snapshots[0]))
+        except OSError as error:
+            raise Unavailable(f"the check-up stopped: {error_text(error)}") from None
+
+    def _examine(self, snapshot: Snapshot) -> Sequence[Finding]:
+        from mpstui.doctor.checkup import examine, gather
+        from mpstui.observe.discovery import discover
+
+        sources, dirs = self._sources()
+        return examine(gather(snapshot, discover(dirs, self._log_dirs), sources.control_binary))
+
+    def _examine_logs(self, snapshots: Sequence[Snapshot]) -> Sequence[Finding]:
+        from mpstui.doctor.checkup import examine_logs
+        from mpstui.history.reader import faults
+
+        found: list[Finding] = []
+        for snapshot, log_dir in zip(snapshots, self._log_dirs, strict=True):
+            try:
+                times = [event.time for event in faults(log_dir) if event.time is not None]
+            except UnreadableLogError as error:
+                raise UnreadableNodeError((error,)) from None
+            found += examine_logs(snapshot, log_dir, times)
+        return found
+
+    async def why(self, pid: int, snapshot: Snapshot) -> Answer | None:
+        """Why a process is no client of MPS, or cannot become one, with a complete snapshot; None where there is no
+        such process. Raises Unavailable."""
+        from mpstui.doctor.why import gather
+
+        try:
+            return await self._worker("check-up").call(lambda: gather(pid, snapshot))
+        except OSError as error:
+            raise Unavailable(f"the look at it stopped: {error_text(error)}") from None
+
+    async def in_force(self, daemon: Daemon, snapshot: Snapshot, old: Profile | None = None) -> DaemonProfile:
+        """What a daemon has now, as a profile says it: limits, devices and CPUs where they are not all, and the shares
+        that ``old`` has for it."""
+        from mpstui.observe.procfs import cpus_of
+        from mpstui.plan.settings import as_it_runs
+
+        cpus = await asyncio.to_thread(cpus_of, daemon.pid) if daemon.pid is not None else None
+        return as_it_runs(daemon, snapshot, cpus, old)
+
+    async def environment(self, client: ProcessKey) -> Mapping[str, str] | None:
+        """The CUDA_* variables that a client was started with; None where they may not be read."""
+        from mpstui.observe.procfs import environment_of
+
+        return await asyncio.to_thread(environment_of, client)
+
+    async def older_events(self, daemon: Daemon, before: float, most: int) -> Sequence[Event]:
+        """The last ``most`` events of the daemon's logs up to ``before`` (seconds since the epoch), oldest first. What
+        is read grows with how far back they lie. It stops when nobody waits for it any more. Raises Unavailable."""
+        from mpstui.history.reader import last_events
+
+        return await self._older(daemon, lambda *of: last_events(before, most, *of))
+
+    async def faults(self, daemon: Daemon) -> Sequence[Event]:
+        """Every fatal fault in the daemon's logs, oldest first. Raises Unavailable."""
+        from mpstui.history.reader import faults
+
+        return await self._older(daemon, faults)
+
+    async def _older(self, daemon: Daemon, read: Callable[..., list[Event]]) -> Sequence[Event]:
+        """``read`` is given the log directory, the daemon's own, whose logs are believed there, and what says whether
+        nobody waits any more."""
+        from mpstui.history.node import owners
+
+        if daemon.log_dir is None:
+            raise Unavailable("the daemon's log directory is not known; name it with --log-dir")
+        log_dir, pipe_dir, over = daemon.log_dir, daemon.pipe_dir, threading.Event()
+        logs = self._worker("older events")
+        try:
+            return await logs.call(lambda: read(log_dir, pipe_dir, owners(pipe_dir), over.is_set))
+        except (UnreadableLogError, OSError) as error:
+            raise Unavailable(error_text(error)) from None
+        finally:
+            over.set()
+
     async def past(self, at: float | None = None) -> list[Snapshot]:
         """The state that each daemon's logs come to at that time, in seconds since the epoch; None: where they end."""
         return await asyncio.to_thread(self.read_past, at)
@@ -319,6 +537,11 @@ class AsyncNode:
             snapshot = await self._sure_of(request)
         return self._acting().preview(request, snapshot)
 
+    def refuse(self, request: Request, why: str, status: ExitStatus) -> Result:
+        """The result of a request that is not carried out, since somebody who was asked said no; it leaves an audit
+        line too."""
+        return self._acting().refuse(request, why, status)
+
     async def do(
         self,
         request: Request,
@@ -342,7 +565,7 @@ class AsyncNode:
         refused = self._acting().preview(request, snapshot).error is not None
         return await self.snapshot(complete=True) if refused and may_know_more(request, snapshot) else snapshot
 
-    def _acting(self) -> Runner:
+    def _acting(self) -> runner.Runner:
         if self._runner is None:
             from mpstui.config import load_config
             from mpstui.operations.audit import AuditLog, default_path
@@ -353,18 +576,64 @@ class AsyncNode:
             self._runner = Runner(self._reader(), AuditLog(default_path()), read_only=read_only)
         return self._runner
 
+    # Test clients.
+
+    def supervisor(self, pipe_dir: Path | None) -> OperatedLoad:
+        """Starts test clients of the daemon in ``pipe_dir``, or without MPS, keeps their reports and ends them: an
+        operation each time. Raises UnusableNode."""
+        from mpstui.load.supervisor import supervisor_of
+        from mpstui.operations.load import OperatedLoad
+
+        return OperatedLoad(supervisor_of(self._sources()[0], pipe_dir), self._acting(), pipe_dir)
+
+    @asynccontextmanager
+    async def private_daemon(self) -> AsyncIterator[Path]:
+        """A daemon of its own, by its pipe directory, gone at the end. Raises Unavailable."""
+        from mpstui.load.private import REMEDY, PrivateDaemon, PrivateDaemonError
+
+        try:
+            async with PrivateDaemon(self._sources()[0].control_binary) as daemon:
+                yield daemon.pipe_dir
+        except PrivateDaemonError as error:
+            raise Unavailable(str(error), REMEDY) from None
+
+    # For a screen, which starts and stops what keeps it up to date.
+
+    def live(self, reconcile: float) -> Collector:
+        """What keeps a screen up to date; what is done goes by what it has seen last. Whoever asks for it starts it and
+        stops it. ``reconcile``: seconds from the last change to one complete reading of a daemon; 0 for never. Raises
+        UnusableNode."""
+        self._collector, self._runner = self._make(reconcile), None
+        return self._collector
+
+    @property
+    def runner(self) -> Runner:
+        """Checks and carries out, as :meth:`preview` and :meth:`do`, on the snapshots of :meth:`live`."""
+        return self._acting()
+
     # What it is made of.
 
-    def _sources(self) -> tuple[NodeSources, tuple[Path, ...]]:
-        return open_node(self._pipe_dirs)
+    def _worker(self, name: str) -> Worker:
+        """A daemon thread: a file system that hangs holds up neither a screen nor its end, and only what would read
+        there too."""
+        from mpstui.observe.wakeups import Worker
 
-    def _make(self) -> Collector:
+        if name not in self._workers:
+            self._workers[name] = Worker(name)
+        return self._workers[name]
+
+    def _sources(self) -> tuple[NodeSources, tuple[Path, ...]]:
+        if self._opened is None:
+            self._opened = open_node(self._pipe_dirs)
+        return self._opened
+
+    def _make(self, reconcile: float = 60.0) -> watcher.Collector:
         from mpstui.observe.watcher import Collector
 
         sources, dirs = self._sources()
-        return Collector(dirs, sources, log_dirs=self._log_dirs, refresh=self._refresh)
+        return Collector(dirs, sources, log_dirs=self._log_dirs, refresh=self._refresh, reconcile=reconcile)
 
-    def _reader(self) -> Collector:
+    def _reader(self) -> watcher.Collector:
         if self._collector is None:
             self._collector = self._make()
             self._closing.append(self._collector.stop)
@@ -447,10 +716,8 @@ class Node:
         def interrupt() -> None:
             nonlocal pressed
             pressed += 1
-            if pressed > 1:
+            if pressed > 1 or task is None or not task.cancel():  # in the very moment in which it is done
                 raise KeyboardInterrupt
-            if task is not None:
-                task.cancel()
 
         ours = threading.current_thread() is threading.main_thread()
         ours = ours and signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -470,6 +737,8 @@ class Node:
                 self._loop.run_until_complete(asyncio.wait({task}))
             raise
         finally:
+            if task is None:
+                work.close()
             if ours:
                 self._loop.remove_signal_handler(signal.SIGINT)
 
@@ -477,6 +746,16 @@ class Node:
     def named(self) -> tuple[Path, ...]:
         """See :class:`AsyncNode`."""
         return self._node.named
+
+    @property
+    def simulated(self) -> bool:
+        """See :class:`AsyncNode`."""
+        return self._node.simulated
+
+    @property
+    def asynchronous(self) -> AsyncNode:
+        """The same node, for an event loop of the caller's own."""
+        return self._node
 
     def close(self) -> None:
         """Ends everything that was begun; ``with`` does it."""
@@ -511,6 +790,22 @@ class Node:
         """See :meth:`AsyncNode.activity`."""
         return self._run(self._node.activity(seconds))
 
+    def hardware(self) -> NvmlSample:
+        """See :meth:`AsyncNode.hardware`."""
+        return self._run(self._node.hardware())
+
+    def findings(self, *snapshots: Snapshot) -> Sequence[Finding]:
+        """See :meth:`AsyncNode.findings`."""
+        return self._run(self._node.findings(*snapshots))
+
+    def why(self, pid: int, snapshot: Snapshot) -> Answer | None:
+        """See :meth:`AsyncNode.why`."""
+        return self._run(self._node.why(pid, snapshot))
+
+    def in_force(self, daemon: Daemon, snapshot: Snapshot, old: Profile | None = None) -> DaemonProfile:
+        """See :meth:`AsyncNode.in_force`."""
+        return self._run(self._node.in_force(daemon, snapshot, old))
+
     def past(self, at: float | None = None) -> list[Snapshot]:
         """See :meth:`AsyncNode.past`."""
         return self._node.read_past(at)
@@ -522,6 +817,10 @@ class Node:
     def preview(self, request: Request, snapshot: Snapshot | None = None) -> Preview:
         """See :meth:`AsyncNode.preview`."""
         return self._run(self._node.preview(request, snapshot))
+
+    def refuse(self, request: Request, why: str, status: ExitStatus) -> Result:
+        """See :meth:`AsyncNode.refuse`."""
+        return self._node.refuse(request, why, status)
 
     def do(
         self,

@@ -115,6 +115,26 @@ class _BadFileError(Exception):
     """Why a file cannot be used, in words."""
 
 
+def state_folder(environment: Mapping[str, str] = os.environ) -> Path:
+    """``mpstui`` in the user's state folder, which root does not take from another user's HOME (``sudo`` may leave
+    it)."""
+    from platformdirs import user_state_path
+
+    home = environment.get("HOME")
+    if os.geteuid() == 0 and home and not environment.get("XDG_STATE_HOME") and _owner(home) not in {0, None}:
+        import pwd
+
+        return Path(pwd.getpwuid(0).pw_dir) / ".local/state/mpstui"
+    return user_state_path("mpstui").absolute()
+
+
+def _owner(path: str) -> int | None:
+    try:
+        return os.stat(path).st_uid
+    except OSError:
+        return None
+
+
 def config_dir() -> Path:
     """``$XDG_CONFIG_HOME/mpstui``, usually ``~/.config/mpstui``; it need not exist."""
     return Path(platformdirs.user_config_dir("mpstui"))

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -131,13 +132,19 @@ def _simulated(pipe_dirs: Sequence[Path]) -> NodeSources:
         nvml.add(pipe_dir)
         processes.add(pipe_dir)
 
+    def worker(pipe_dir: Path | None) -> tuple[str, ...]:
+        from mpstui.sim.load import worker_command
+
+        return worker_command(pipe_dir or dirs[0])
+
     return NodeSources(
         True,
         control_binary(driver_of_node(dirs[0])),
         nvml,
         processes,
         add=add,
+        worker_command=worker,
         elsewhere=find_elsewhere,
-        xids=lambda: SimXids(dirs),
-        launches=lambda: SimLaunches(dirs),
+        xids=partial(SimXids, dirs),
+        launches=partial(SimLaunches, dirs),
     )

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from mpstui.cli import planning
 from mpstui.cli.parser import build_parser
-from mpstui.cli.past import logs_alone, wants_past
+from mpstui.cli.past import wants_past
 from mpstui.cli.say import complain, complaints
 from mpstui.cli.verbs import chosen, names_one
 from mpstui.core.text import unprintable
@@ -95,18 +95,18 @@ def _audited(arguments: Sequence[str]) -> int:
     command line, leaves an audit line too."""
     if not _asks_for_change(arguments):
         return _run(arguments)
-    from mpstui.operations.audit import AuditLog, default_path
+    from mpstui import api
 
     complaints.clear()
-    before, status = AuditLog.written, 130
+    before, status = api.audit_lines(), 130
     try:
         status = _run(arguments)
     except SystemExit as error:
         status = error.code if isinstance(error.code, int) else 1
         raise
     finally:
-        if status != 0 and AuditLog.written == before:
-            trouble = AuditLog(default_path()).write(
+        if status != 0 and api.audit_lines() == before:
+            trouble = api.audit(
                 action="command line",
                 arguments=[argument[:200] for argument in arguments[:50]],
                 euid=os.geteuid(),
@@ -150,10 +150,6 @@ def _run(arguments: Sequence[str]) -> int:
             from mpstui.cli.status import print_past
 
             return print_past(options, pipe_dirs)
-        if options.command == "doctor" and (log_dirs := logs_alone(options)):
-            from mpstui.cli.doctor import doctor_of_logs
-
-            return doctor_of_logs(options, log_dirs)
         if options.command == "status":
             from mpstui.cli.status import print_status
 
@@ -171,6 +167,12 @@ def _partitions(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
     from mpstui.cli.partition import print_partitions
 
     return print_partitions(options, pipe_dirs)
+
+
+def _doctor(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
+    from mpstui.cli.doctor import doctor
+
+    return doctor(options, pipe_dirs)
 
 
 def _why(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
@@ -255,12 +257,12 @@ def _node(options: argparse.Namespace) -> Iterator[tuple[Path, ...]]:
         return
     if asked:
         build_parser().error("--demo has its own pipe directory; leave out --pipe-dir")
-    from mpstui.node import UnusableNode, demo_node
+    from mpstui import api
 
     with ExitStack() as held:
         try:
-            folder = held.enter_context(demo_node(options.demo))
-        except UnusableNode as error:
+            folder = held.enter_context(api.demo_node(options.demo))
+        except api.UnusableNode as error:
             build_parser().error(str(error))
         yield (folder,)
 
@@ -295,21 +297,6 @@ async def _load(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int
         if not ended_by:
             raise
         return 128 + ended_by[0]
-
-
-def _doctor(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
-    from mpstui import api
-    from mpstui.cli.doctor import doctor
-    from mpstui.node import UnusableNode, open_node
-    from mpstui.operations.types import ExitStatus
-
-    try:
-        sources, dirs = open_node(pipe_dirs)
-        with api.open(dirs, log_dirs=getattr(options, "log_dir", None) or ()) as node:
-            snapshot = node.snapshot(complete=True)
-    except UnusableNode as error:
-        return complain(str(error), ExitStatus.USAGE)
-    return doctor(options, snapshot, sources, dirs)
 
 
 _LOOKS = {"partition": _partitions, "why": _why}

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from mpstui import api
 from mpstui.cli.say import NO_DAEMON, complain, meant, print_json, state_text
 from mpstui.core.model import Daemon, Snapshot
 from mpstui.core.text import path_text
 from mpstui.core.trust import NotNamedError
-from mpstui.node import UnusableNode, named_dirs, open_node
-from mpstui.observe.watcher import Collector
 from mpstui.operations.apply import (
     ApplyProfile,
     GoBack,
@@ -28,42 +27,19 @@ from mpstui.operations.apply import (
     undo_line,
     way_of,
 )
-from mpstui.operations.audit import AuditLog, default_path
-from mpstui.operations.runner import Runner
 from mpstui.operations.types import ExitStatus
 from mpstui.plan.amounts import PlanError
 from mpstui.plan.profile import DaemonProfile, Profile
-from mpstui.plan.settings import Difference, drift, waits_for_a_server
-
-_WAITS = "no server runs: limits that are for servers alone are set once one does; apply again then"
-
-
-def apply_profile(options: argparse.Namespace, profile: Profile, pipe_dirs: tuple[Path, ...]) -> int:
-    """Bring each daemon of the profile to what it says; the exit status of what failed first."""
-    return asyncio.run(_apply_all(options, profile, pipe_dirs))
+from mpstui.plan.settings import WAITS, Difference, drift, waits_for_a_server
 
 
 def diff_profile(options: argparse.Namespace, profile: Profile, pipe_dirs: tuple[Path, ...]) -> int:
     """Print the drift; 0 where there is none, 1 where there is some."""
-
-    async def read() -> int:
-        try:
-            async with _Node(profile_dirs(profile, pipe_dirs)) as node:
-                return _diff(options, matched(profile, node.snapshot, pipe_dirs))
-        except Unusable as error:
-            return complain(str(error), error.status)
-
-    return asyncio.run(read())
-
-
-def read_snapshot(pipe_dirs: tuple[Path, ...]) -> Snapshot:
-    """One complete reading. Raises Unusable."""
-
-    async def read() -> Snapshot:
-        async with _Node(pipe_dirs) as node:
-            return node.snapshot
-
-    return asyncio.run(read())
+    try:
+        with opened(profile_dirs(profile, pipe_dirs)) as node:
+            return _diff(options, matched(profile, node.snapshot(complete=True), pipe_dirs, node.named))
+    except Unusable as error:
+        return complain(str(error), error.status)
 
 
 class Unusable(Exception):
@@ -74,24 +50,14 @@ class Unusable(Exception):
         self.status = status
 
 
-class _Node:
-    """A collector with one complete reading, as a context."""
-
-    snapshot: Snapshot
-
-    def __init__(self, pipe_dirs: tuple[Path, ...]) -> None:
-        try:
-            sources, dirs = open_node(pipe_dirs)
-        except UnusableNode as error:
-            raise Unusable(str(error), ExitStatus.USAGE) from None
-        self.collector = Collector(dirs, sources)
-
-    async def __aenter__(self) -> _Node:
-        self.snapshot = await self.collector.once()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.collector.stop()
+@contextmanager
+def opened(pipe_dirs: tuple[Path, ...], *, read_only: bool | None = None) -> Iterator[api.Node]:
+    """The node. Raises Unusable."""
+    try:
+        with api.open(pipe_dirs, read_only=read_only) as node:
+            yield node
+    except api.UnusableNode as error:
+        raise Unusable(str(error), ExitStatus.USAGE) from None
 
 
 def profile_dirs(profile: Profile, pipe_dirs: tuple[Path, ...]) -> tuple[Path, ...]:
@@ -99,12 +65,15 @@ def profile_dirs(profile: Profile, pipe_dirs: tuple[Path, ...]) -> tuple[Path, .
     return pipe_dirs or tuple(d.pipe_dir for d in profile.daemons if d.pipe_dir is not None)
 
 
-def matched(profile: Profile, snapshot: Snapshot, pipe_dirs: tuple[Path, ...]) -> list[tuple[Daemon, DaemonProfile]]:
-    """Each daemon of the profile with the one that runs. Raises Unusable where one is not there or does not answer."""
+def matched(
+    profile: Profile, snapshot: Snapshot, pipe_dirs: tuple[Path, ...], named: Sequence[Path]
+) -> list[tuple[Daemon, DaemonProfile]]:
+    """Each daemon of the profile with the one that runs. ``named``: directories that were asked for, also by the
+    environment. Raises Unusable where one is not there or does not answer."""
     wanted = profile.daemons
     if len(wanted) == 1 and (pipe_dirs or wanted[0].pipe_dir is None):
         try:
-            there = meant(snapshot.daemons, named_dirs(pipe_dirs))
+            there = meant(snapshot.daemons, named)
         except NotNamedError as error:
             raise Unusable(str(error), ExitStatus.REFUSED_BY_SAFETY_RULE) from None
         if len(there) > 1:
@@ -129,17 +98,18 @@ def no_answer(daemon: Daemon) -> ExitStatus:
     return ExitStatus.NO_DAEMON if daemon.health in {"absent", "stale"} else ExitStatus.NO_ANSWER
 
 
-async def _apply_all(options: argparse.Namespace, profile: Profile, pipe_dirs: tuple[Path, ...]) -> int:
+def apply_profile(options: argparse.Namespace, profile: Profile, pipe_dirs: tuple[Path, ...]) -> int:
+    """Bring each daemon of the profile to what it says; the exit status of what failed first."""
     reports: list[tuple[Path, Report]] = []
     try:
-        async with _Node(profile_dirs(profile, pipe_dirs)) as node:
-            runner = Runner(node.collector, AuditLog(default_path()), read_only=getattr(options, "read_only", False))
-            pairs = matched(profile, node.snapshot, pipe_dirs)
-            todo = [(daemon, one, steps(node.snapshot, daemon.pipe_dir, one)) for daemon, one in pairs]
+        with opened(profile_dirs(profile, pipe_dirs), read_only=getattr(options, "read_only", False)) as node:
+            snapshot = node.snapshot(complete=True)
+            pairs = matched(profile, snapshot, pipe_dirs, node.named)
+            todo = [(daemon, one, steps(snapshot, daemon.pipe_dir, one)) for daemon, one in pairs]
             beside = [reached_beside(daemon, one, planned) for daemon, one, planned in todo]
             for found in beside:
                 if found is not None:
-                    sentence, lines = beside_words(found, node.snapshot)
+                    sentence, lines = beside_words(found, snapshot)
                     _tell(f"▲ {sentence}")
                     for line in lines:
                         _tell(f"    {line}")
@@ -149,16 +119,16 @@ async def _apply_all(options: argparse.Namespace, profile: Profile, pipe_dirs: t
                 report = Report()
                 if planned:
                     request = ApplyProfile().request(daemon.pipe_dir, one)
-                    report = report_of(await runner.execute(request, node.snapshot, _tell), planned)
+                    report = report_of(node.do(request, _tell, snapshot=snapshot), planned)
                 reports.append((daemon.pipe_dir, report))
                 if waits_for_a_server(daemon, one):
-                    _tell(_WAITS)
+                    _tell(WAITS)
                 if not report.complete:
                     break
             not_tried = [daemon.pipe_dir for daemon, _, _ in todo[len(reports) :]]
             if not getattr(options, "json", False):
                 _print_reports(reports, not_tried)
-            back = await _offer_way_back(options, runner, node.snapshot, [report for _, report in reports])
+            back = _offer_way_back(options, node, snapshot, [report for _, report in reports])
     except (Unusable, PlanError) as error:
         status = error.status if isinstance(error, Unusable) else ExitStatus.USAGE
         if getattr(options, "json", False):
@@ -198,8 +168,8 @@ def _print_reports(reports: Sequence[tuple[Path, Report]], not_tried: Sequence[P
         print(f"{path_text(pipe_dir)}: not tried", file=sys.stderr)
 
 
-async def _offer_way_back(
-    options: argparse.Namespace, runner: Runner, snapshot: Snapshot, reports: Sequence[Report]
+def _offer_way_back(
+    options: argparse.Namespace, node: api.Node, snapshot: Snapshot, reports: Sequence[Report]
 ) -> list[str]:
     """What came of going back, one line each; nothing where there was no need, or no wish."""
     if not can_go_back(reports):
@@ -218,7 +188,7 @@ async def _offer_way_back(
         if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
             return []
     ways = [
-        way_of(await runner.execute(GoBack().request(report), snapshot, _tell), report)
+        way_of(node.do(GoBack().request(report), _tell, snapshot=snapshot), report)
         for report in reversed(reports)
         if report.done
     ]
@@ -264,7 +234,7 @@ def _print_differences(
         for difference in differences:
             print(f"  {difference.what}: is {difference.found}, {verb} {difference.wanted}")
         if pipe_dir in waits:
-            print(f"  {_WAITS}")
+            print(f"  {WAITS}")
 
 
 def _tell(text: str) -> None:

@@ -21,7 +21,6 @@ from mpstui import __version__, api
 from mpstui.cli.say import complain
 from mpstui.core.model import Daemon, Event, Snapshot
 from mpstui.core.text import error_text, path_text, printable
-from mpstui.observe.trusted import NotTrustedError, open_log, owners_of
 from mpstui.operations.types import ExitStatus
 
 LOG_BYTES: Final = 256 * 1024
@@ -191,15 +190,11 @@ def _log(daemon: Daemon, name: str) -> str:
     if daemon.log_dir is None:
         return "its directory is not known\n"
     try:
-        with open(open_log(daemon.log_dir / name, owners_of(daemon.uid)), "rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            file.seek(max(0, size - LOG_BYTES))
-            lines = file.read(LOG_BYTES).decode("utf-8", "replace").splitlines()
-    except (OSError, NotTrustedError) as error:
-        why = error_text(error) if isinstance(error, OSError) else str(error)
-        return f"not read: {printable(why, 300)}\n"
-    kept = lines if size <= LOG_BYTES else lines[1:]
-    return "".join(f"{printable(line, 4000)}\n" for line in kept)
+        end, whole = api.end_of_log(daemon, name, LOG_BYTES)
+    except api.Unavailable as error:
+        return f"not read: {printable(str(error), 300)}\n"
+    lines = end.decode("utf-8", "replace").splitlines()
+    return "".join(f"{printable(line, 4000)}\n" for line in (lines if whole else lines[1:]))
 
 
 def _versions(snapshot: Snapshot) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import contextlib
 import os
 import sys
@@ -11,22 +10,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from mpstui import api
 from mpstui.cli.apply import apply_profile
 from mpstui.cli.say import NO_DAEMON, complain, meant, print_json
 from mpstui.core.model import Daemon, Device, Snapshot
 from mpstui.core.text import path_text
 from mpstui.core.trust import NotNamedError
-from mpstui.daemons.spec import DaemonSpec, Wish, spec_of_profile, specs_of
-from mpstui.daemons.stale import REMOVED
-from mpstui.daemons.start import Started
+from mpstui.daemons.spec import DaemonSpec, Started, Wish, spec_of_profile, specs_of, usual_dir
 from mpstui.daemons.units import unit_text
-from mpstui.node import UnusableNode, open_node
-from mpstui.observe.discovery import DEFAULT_PIPE_DIR
-from mpstui.observe.sources import NodeSources
-from mpstui.observe.watcher import Collector
-from mpstui.operations.audit import AuditLog, default_path
-from mpstui.operations.daemons import StartDaemon, StopDaemon, remove_stale
-from mpstui.operations.runner import Runner
+from mpstui.operations.daemons import RemoveStale, StartDaemon, StopDaemon
 from mpstui.operations.types import ExitStatus, Preview, Request, Result
 from mpstui.plan import store
 from mpstui.plan.amounts import PlanError
@@ -40,30 +32,37 @@ def daemon(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
         return complain("a demo has its own daemon; leave out --demo", ExitStatus.USAGE)
     try:
         if options.daemon_action == "unit":
-            _, specs, _, _ = _wanted(options, pipe_dirs)
+            with _node_for(options, pipe_dirs) as node:
+                _, specs, _ = _wanted(options, pipe_dirs, node)
             print(unit_text(options.kind, specs), end="")
             return ExitStatus.DONE
         if options.daemon_action == "start":
             return _start(options, pipe_dirs)
-        return asyncio.run(_stop(options, pipe_dirs))
+        with api.open(pipe_dirs, read_only=_read_only(options)) as node:
+            return _stop(options, pipe_dirs, node)
     except NotNamedError as error:
         return complain(str(error), ExitStatus.REFUSED_BY_SAFETY_RULE)
-    except (PlanError, ProfileError, UnusableNode) as error:
+    except (PlanError, ProfileError, api.UnusableNode) as error:
         return complain(str(error), ExitStatus.USAGE)
 
 
-def _wanted(
-    options: argparse.Namespace, pipe_dirs: tuple[Path, ...]
-) -> tuple[Profile | None, tuple[DaemonSpec, ...], tuple[Device, ...], NodeSources]:
-    """The profile, the daemons asked for, the node's devices, and its sources."""
+def _read_only(options: argparse.Namespace) -> bool:
+    """As the command line, and the configuration, say."""
+    return bool(getattr(options, "read_only", False))
+
+
+def _node_for(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> api.Opening:
+    """The node on which a daemon is to be started, in whose directory one need not be."""
     if len(pipe_dirs) > 1:
         raise PlanError("one --pipe-dir only; --per-gpu makes one for each GPU from it")
-    usual = Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY") or DEFAULT_PIPE_DIR).absolute()
-    sources, _ = open_node(pipe_dirs or (usual,))
-    try:
-        sample = sources.nvml.sample()
-    finally:
-        sources.nvml.close()
+    return api.open(pipe_dirs or (usual_dir(os.environ),), read_only=_read_only(options))
+
+
+def _wanted(
+    options: argparse.Namespace, pipe_dirs: tuple[Path, ...], node: api.Node
+) -> tuple[Profile | None, tuple[DaemonSpec, ...], tuple[Device, ...]]:
+    """The profile, the daemons asked for, and the node's devices."""
+    sample = node.hardware()
     devices = sample.devices
     log_dirs = tuple(getattr(options, "log_dir", None) or ())
     wish = Wish(
@@ -77,16 +76,17 @@ def _wanted(
     )
     if options.profile is None:
         specs = specs_of(wish, devices, os.environ, root=os.geteuid() == 0)
-        return None, tuple(replace(spec, driver=sample.driver_version) for spec in specs), devices, sources
+        return None, tuple(replace(spec, driver=sample.driver_version) for spec in specs), devices
     if wish.devices or wish.per_gpu or wish.multi_user or wish.cpus or wish.static or wish.log_dir:
         raise PlanError("--profile says everything itself; leave the other options out")
     profile, _ = store.read(options.profile)
     if pipe_dirs and len(profile.daemons) > 1:
         raise PlanError("the profile has several daemons with their own directories; leave out --pipe-dir")
+    usual = usual_dir(os.environ)
     specs = tuple(
         replace(spec_of_profile(_at(one, pipe_dirs), usual), driver=sample.driver_version) for one in profile.daemons
     )
-    return profile, specs, devices, sources
+    return profile, specs, devices
 
 
 def _at(one: DaemonProfile, pipe_dirs: tuple[Path, ...]) -> DaemonProfile:
@@ -95,18 +95,11 @@ def _at(one: DaemonProfile, pipe_dirs: tuple[Path, ...]) -> DaemonProfile:
 
 
 def _start(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
-    profile, specs, devices, sources = _wanted(options, pipe_dirs)
-
-    async def start_all() -> list[tuple[DaemonSpec, Result]]:
+    with _node_for(options, pipe_dirs) as node:
+        profile, specs, devices = _wanted(options, pipe_dirs, node)
         # One after the other: each failure is told before the next daemon is there.
-        collector = Collector(tuple(spec.pipe_dir for spec in specs), sources)
-        runner = Runner(collector, AuditLog(default_path()), read_only=getattr(options, "read_only", False))
-        try:
-            return [(spec, await runner.execute(StartDaemon().request(spec), Snapshot(0.0), _tell)) for spec in specs]
-        finally:
-            await collector.stop()
-
-    started = asyncio.run(start_all())
+        nothing = Snapshot(0.0)
+        started = [(spec, node.do(StartDaemon().request(spec), _tell, snapshot=nothing)) for spec in specs]
     results = [result for _, result in started]
     status = next((result.status for result in results if not result.done), ExitStatus.DONE)
     modes = _compute_modes(specs, devices)
@@ -151,52 +144,47 @@ def _compute_modes(specs: Sequence[DaemonSpec], devices: Sequence[Device]) -> li
     ]
 
 
-async def _stop(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
-    sources, dirs = open_node(pipe_dirs)
-    collector = Collector(dirs, sources)
-    runner = Runner(collector, AuditLog(default_path()), read_only=getattr(options, "read_only", False))
-    try:
-        snapshot = await collector.once()
-        running = [d for d in snapshot.daemons if d.health not in {"absent", "stale"}]
-        if not running:
-            return _nothing_runs(options, snapshot.daemons)
-        running = meant(running, dirs)
-        if len(running) > max(1, len(pipe_dirs)):
-            names = ", ".join(path_text(d.pipe_dir) for d in running)
-            raise PlanError(f"there are several daemons; choose with --pipe-dir: {names}")
-        status = ExitStatus.DONE
-        for one in running:
-            request = StopDaemon().request(one, options.timeout, force=options.force)
-            shown = runner.preview(request, snapshot)
-            declined = None
-            if shown.error is None and not options.yes:
-                declined = await _declined(collector, runner, request, one, shown)
-            if declined is not None:
-                result = runner.refuse(request, declined[1], declined[0])
-            else:
-                result = await runner.execute(request, snapshot, _tell)
-            _report(options, one.pipe_dir, result)
-            status = result.status if status is ExitStatus.DONE else status
-        return status
-    finally:
-        await collector.stop()
+def _stop(options: argparse.Namespace, pipe_dirs: tuple[Path, ...], node: api.Node) -> int:
+    snapshot = node.snapshot(complete=True)
+    running = [d for d in snapshot.daemons if d.health not in {"absent", "stale"}]
+    if not running:
+        return _nothing_runs(options, node, snapshot)
+    running = meant(running, node.named)
+    if len(running) > max(1, len(pipe_dirs)):
+        names = ", ".join(path_text(d.pipe_dir) for d in running)
+        raise PlanError(f"there are several daemons; choose with --pipe-dir: {names}")
+    status = ExitStatus.DONE
+    for one in running:
+        request = StopDaemon().request(one, options.timeout, force=options.force)
+        shown = node.preview(request, snapshot)
+        declined = None
+        if shown.error is None and not options.yes:
+            declined = _declined(node, request, one, shown)
+        if declined is not None:
+            result = node.refuse(request, declined[1], declined[0])
+        else:
+            result = node.do(request, _tell, snapshot=snapshot)
+        _report(options, one.pipe_dir, result)
+        status = result.status if status is ExitStatus.DONE else status
+    return status
 
 
-def _nothing_runs(options: argparse.Namespace, daemons: Sequence[Daemon]) -> int:
+def _nothing_runs(options: argparse.Namespace, node: api.Node, snapshot: Snapshot) -> int:
     """No daemon to stop; what one left behind is removed where nobody owns it."""
     status = ExitStatus.DONE
-    for one in daemons:
-        stale = one.health == "stale" and not getattr(options, "read_only", False)
-        lines = remove_stale(AuditLog(default_path()), one.pipe_dir) if stale else ()
+    for one in snapshot.daemons:
+        removed = None
+        if one.health == "stale":
+            removed = node.do(Request(RemoveStale.id, one.pipe_dir), snapshot=snapshot)
         message = f"{path_text(one.pipe_dir)}: no daemon runs there"
         if one.health == "absent" and one.health_detail:  # or none that can be seen from here
             message = f"no daemon to stop: {one.health_detail}"
-        removed = any(line.startswith(REMOVED) for line in lines)
-        status_of = ExitStatus.DONE if removed else ExitStatus.NO_DAEMON
-        result = Result(StopDaemon().request(one), status_of, message, lines)
+        done = removed is not None and removed.done
+        lines = removed.details if removed is not None else ()
+        result = Result(StopDaemon().request(one), ExitStatus.DONE if done else ExitStatus.NO_DAEMON, message, lines)
         _report(options, one.pipe_dir, result)
         status = result.status if status is ExitStatus.DONE else status
-    return status if daemons else complain(NO_DAEMON, ExitStatus.NO_DAEMON)
+    return status if snapshot.daemons else complain(NO_DAEMON, ExitStatus.NO_DAEMON)
 
 
 def _report(options: argparse.Namespace, pipe_dir: Path, result: Result) -> None:
@@ -215,20 +203,18 @@ def _report(options: argparse.Namespace, pipe_dir: Path, result: Result) -> None
         print(f"  {line}", file=stream)
 
 
-async def _declined(
-    collector: Collector, runner: Runner, request: Request, one: Daemon, shown: Preview
-) -> tuple[ExitStatus, str] | None:
+def _declined(node: api.Node, request: Request, one: Daemon, shown: Preview) -> tuple[ExitStatus, str] | None:
     """Asks until everybody who would be hit was named; None where it was agreed to.
 
     The answer may take its time: clients come meanwhile, and the daemon may be another one by then.
     """
     while _confirmed(one, shown):
-        snapshot = await collector.once()
+        snapshot = node.snapshot(complete=True)
         now = snapshot.daemon(one.pipe_dir)
         if now is None or now.key != one.key:
             gone = f"the daemon in {path_text(one.pipe_dir)} has ended, or another one is there now; nothing was sent"
             return ExitStatus.REFUSED_BY_SAFETY_RULE, gone
-        named, shown = set(shown.hits), runner.preview(request, snapshot)
+        named, shown = set(shown.hits), node.preview(request, snapshot)
         if shown.error is not None:
             return shown.error_status, shown.error
         if named.issuperset(shown.hits):

@@ -8,17 +8,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from mpstui import api
+from mpstui.cli.past import logs_alone
 from mpstui.cli.say import complain
+from mpstui.cli.status import unreadable
 from mpstui.core.model import Snapshot, Source
 from mpstui.core.text import about
-from mpstui.doctor.checkup import examine, examine_logs, gather, worst
-from mpstui.doctor.types import Finding, Verdict
+from mpstui.doctor.types import Finding, Verdict, worst
 from mpstui.fields import OBJECTS, SCHEMA, TEXT, TIME, Field, Thing, Type, View, as_json, enum
-from mpstui.history.postmortem import state_at
-from mpstui.history.reader import LogHistory
-from mpstui.observe.discovery import discover
-from mpstui.observe.sources import NodeSources
-from mpstui.observe.trusted import UnreadableLogError
 from mpstui.operations.types import ExitStatus
 
 _MARK: Final[dict[Verdict, str]] = {"ok": "ok", "unknown": "?", "warning": "warning", "error": "ERROR"}
@@ -26,10 +23,19 @@ TROUBLE: Final = 1
 """Exit status where a finding is a warning or an error."""
 
 
-def doctor(options: argparse.Namespace, snapshot: Snapshot, sources: NodeSources, pipe_dirs: Sequence[Path]) -> int:
+def doctor(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
     """Check and print; 0 where nothing is worse than unknown, 1 where a warning or an error is among the findings."""
-    log_dirs = tuple(getattr(options, "log_dir", None) or ())
-    findings = examine(gather(snapshot, discover(pipe_dirs, log_dirs), sources.control_binary))
+    if alone := logs_alone(options):
+        return _of_logs(options, alone)
+    log_dirs = getattr(options, "log_dir", None) or ()
+    try:
+        with api.open(pipe_dirs, log_dirs=log_dirs) as node:
+            snapshot = node.snapshot(complete=True)
+            findings = node.findings(snapshot)
+    except api.UnusableNode as error:
+        return complain(str(error), ExitStatus.USAGE)
+    except api.Unavailable as error:
+        return complain(str(error), TROUBLE)
     status = _told(options, snapshot, findings)
     if options.bundle is None:
         return status
@@ -39,28 +45,17 @@ def doctor(options: argparse.Namespace, snapshot: Snapshot, sources: NodeSources
     return bundle(options.bundle, snapshot, told, pipe_dirs, masked=not options.unmasked) or status
 
 
-def doctor_of_logs(options: argparse.Namespace, log_dirs: Sequence[Path]) -> int:
+def _of_logs(options: argparse.Namespace, log_dirs: Sequence[Path]) -> int:
     """The same for logs without a daemon: what they tell, and nothing of this machine."""
     if options.bundle is not None:
         return complain("--bundle is of this machine: leave out --log-dir", ExitStatus.USAGE)
     try:
-        snapshots = [state_at(log_dir) for log_dir in log_dirs]
-        faults = [_faults(log_dir) for log_dir in log_dirs]
-    except UnreadableLogError as error:
-        return complain(str(error), ExitStatus.NOT_PERMITTED if error.not_permitted else ExitStatus.NO_DAEMON)
-    told = zip(snapshots, log_dirs, faults, strict=True)
-    findings = [finding for snapshot, log_dir, times in told for finding in examine_logs(snapshot, log_dir, times)]
-    latest = max(snapshots, key=lambda snapshot: snapshot.time)
-    return _told(options, latest, findings)
-
-
-def _faults(log_dir: Path) -> list[float]:
-    """When fatal faults happened."""
-    history = LogHistory(log_dir)
-    try:
-        return [e.time for e in history.events() if e.kind == "fatal_fault" and e.time is not None]
-    finally:
-        history.close()
+        with api.open(log_dirs=log_dirs) as node:
+            snapshots = node.past()
+            findings = node.findings(*snapshots)
+    except api.UnreadableNodeError as error:
+        return unreadable(error)
+    return _told(options, max(snapshots, key=lambda snapshot: snapshot.time), findings)
 
 
 def _told(options: argparse.Namespace, snapshot: Snapshot, findings: Sequence[Finding]) -> int:

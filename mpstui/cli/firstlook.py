@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Final
 
+from mpstui.api import Collector
 from mpstui.core.model import Snapshot
-from mpstui.observe.watcher import Collector
 
 PATIENCE: Final = 0.3
 """Seconds that the first look may take; a directory that hangs holds up nothing longer than that."""

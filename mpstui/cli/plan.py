@@ -192,16 +192,13 @@ def _target_given(options: argparse.Namespace) -> Target:
 def _target_here(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> tuple[Target, bool]:
     if options.memory_total is not None:
         raise PlanError("--memory-total needs --sm-count-total")
-    from mpstui.node import UnusableNode, open_node
+    from mpstui import api
 
     try:
-        sources, _ = open_node(pipe_dirs)
-    except UnusableNode as error:
+        with api.open(pipe_dirs) as node:
+            sample, simulated = node.hardware(), node.simulated
+    except api.UnusableNode as error:
         raise PlanError(str(error)) from None
-    try:
-        sample = sources.nvml.sample()
-    finally:
-        sources.nvml.close()
     if sample.error is not None and not sample.devices:
         raise PlanError(f"{sample.error}; without it give the size: --sm-count-total 132 --memory-total 80GiB")
     binding = options.apply or options.save is not None
@@ -211,7 +208,7 @@ def _target_here(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> tu
     target = target_of(chosen)
     if target is None:
         raise PlanError("how many SMs the GPU has is not known; give --sm-count-total")
-    return target, sources.simulated
+    return target, simulated
 
 
 def _pipe_dir(pipe_dirs: tuple[Path, ...]) -> Path | None:

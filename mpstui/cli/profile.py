@@ -5,20 +5,19 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from dataclasses import replace
 from pathlib import Path
 
-from mpstui.cli.apply import Unusable, apply_profile, diff_profile, no_answer, read_snapshot
+from mpstui.api import Node
+from mpstui.cli.apply import Unusable, apply_profile, diff_profile, no_answer, opened
 from mpstui.cli.run import devices_of
 from mpstui.cli.say import NO_DAEMON, complain, print_json, state_text
 from mpstui.cli.shares import export
-from mpstui.core.model import Daemon, Snapshot
 from mpstui.core.text import path_text
 from mpstui.operations.types import ExitStatus
 from mpstui.plan import store
 from mpstui.plan.amounts import PlanError
-from mpstui.plan.profile import DaemonProfile, Profile, ProfileError
-from mpstui.plan.settings import drift, in_force
+from mpstui.plan.profile import Profile, ProfileError
+from mpstui.plan.settings import drift
 
 
 def profile(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
@@ -85,13 +84,18 @@ def _save(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
     old: Profile | None = None
     if options.replace and os.path.lexists(path):
         old, _ = store.read(options.name)
-    snapshot = read_snapshot(pipe_dirs)
+    with opened(pipe_dirs) as node:
+        return _save_from(node, options, old)
+
+
+def _save_from(node: Node, options: argparse.Namespace, old: Profile | None) -> int:
+    snapshot = node.snapshot(complete=True)
     daemons = [daemon for daemon in snapshot.daemons if daemon.health == "ok" and not daemon.unread]
     others = [daemon for daemon in snapshot.daemons if daemon not in daemons]
     if not daemons:
         states = "; ".join(map(state_text, others))
         raise Unusable(states or NO_DAEMON, max(map(no_answer, others), default=ExitStatus.NO_DAEMON))
-    made = Profile(tuple(as_it_runs(daemon, snapshot, old) for daemon in daemons), options.description)
+    made = Profile(tuple(node.in_force(daemon, snapshot, old) for daemon in daemons), options.description)
     path = store.write(options.name, made, replace=options.replace)
     unsaid = [d for daemon, one in zip(daemons, made.daemons, strict=True) for d in drift(daemon, one)]
     notes = [f"{d.what} is {d.found}, which a profile cannot say" for d in unsaid]
@@ -103,20 +107,3 @@ def _save(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
         for note in notes:
             print(f"  {note}", file=sys.stderr)
     return ExitStatus.DONE
-
-
-def as_it_runs(daemon: Daemon, snapshot: Snapshot, old: Profile | None) -> DaemonProfile:
-    """The daemon with its limits, devices and CPUs where they are not all, and the shares that it had."""
-    found = in_force(daemon)
-    uuids = tuple(daemon.ordinals.values())
-    if len(uuids) < len(snapshot.devices):
-        found = replace(found, devices=uuids)
-    if daemon.pid is not None:
-        try:
-            cpus = frozenset(os.sched_getaffinity(daemon.pid))
-        except OSError:
-            cpus = frozenset()
-        if cpus and len(cpus) < (os.cpu_count() or 1):
-            found = replace(found, cpus=cpus)
-    before = next((d for d in old.daemons if d.pipe_dir in {None, daemon.pipe_dir}), None) if old else None
-    return replace(found, shares=before.shares) if before else found

@@ -61,14 +61,11 @@ def devices_of(daemon: DaemonProfile, share: ShareSettings) -> tuple[str, ...]:
     """UUIDs of the daemon's devices; without a word about them in the profile all that the node has."""
     if share.pinned_mem_limit is None or daemon.devices:
         return daemon.devices
-    from mpstui.node import UnusableNode, open_node
+    from mpstui import api
 
     try:
-        sources, _ = open_node((daemon.pipe_dir,) if daemon.pipe_dir is not None else (Path("/nonexistent"),))
-    except UnusableNode:
+        with api.open((daemon.pipe_dir or Path("/nonexistent"),)) as node:
+            found = node.hardware().devices
+    except api.UnusableNode:
         return ("0",)
-    try:
-        found = sources.nvml.sample().devices
-    finally:
-        sources.nvml.close()
     return tuple(device.uuid for device in found) or ("0",)

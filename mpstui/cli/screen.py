@@ -9,8 +9,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from mpstui import api
 from mpstui.cli.say import complain
-from mpstui.config import Memory, config_dir, load_config, load_themes, terminal_problem
+from mpstui.config import Memory, config_dir, load_config, load_themes, state_folder, terminal_problem
 from mpstui.core.model import Snapshot
 from mpstui.core.text import path_text
 from mpstui.operations.types import ExitStatus
@@ -26,8 +27,6 @@ def run_screen(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
     gc.disable()
 
     from mpstui.cli.firstlook import first_look, shown
-    from mpstui.node import UnusableNode, open_node
-    from mpstui.observe.watcher import Collector
 
     config, messages = load_config()
     specs, broken = load_themes()
@@ -36,23 +35,18 @@ def run_screen(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
         for text in broken:
             complain(text, ExitStatus.USAGE)
         return complain(_no_theme(options.theme, names), ExitStatus.USAGE)
-    try:
-        sources, dirs = open_node(pipe_dirs)
-    except UnusableNode as error:
-        return complain(str(error), ExitStatus.USAGE)
+    read_only = options.read_only or config.read_only
     refresh = options.refresh or config.refresh
     log_dirs = tuple(getattr(options, "log_dir", ()))
-    collector, seen = first_look(
-        lambda: Collector(dirs, sources, log_dirs=log_dirs, refresh=refresh, reconcile=config.reconcile)
-    )
+    node = api.open(pipe_dirs, log_dirs=log_dirs, refresh=refresh, read_only=read_only).unentered()
+    try:
+        collector, seen = first_look(lambda: node.live(config.reconcile))
+    except api.UnusableNode as error:
+        return complain(str(error), ExitStatus.USAGE)
     if options.activity or config.activity:
         collector.watch_activity(60 * config.idle_minutes or None)
     with shown(seen) as take_over:
-        from mpstui.cli.backend import NodeLoad
         from mpstui.cli.settings import NodeDaemons, NodePlans
-        from mpstui.cli.trouble import NodeTrouble
-        from mpstui.operations.audit import AuditLog, default_path, state_folder
-        from mpstui.operations.runner import Runner
         from mpstui.ui.app import MpsTuiApp
         from mpstui.ui.theme import build_themes, choose_theme
 
@@ -66,29 +60,26 @@ def run_screen(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
 
             keys, unheeded = resolve(keys, places())
             messages += unheeded
-        read_only = options.read_only or config.read_only
-        audit = AuditLog(default_path())
-        runner = Runner(collector, audit, read_only=read_only)
         demo = bool(getattr(options, "demo", False))
         app = MpsTuiApp(
             collector,
-            runner,
+            node.runner,
             themes=themes,
             theme=theme,
             read_only=read_only,
             messages=messages,
             keys=keys,
-            load=NodeLoad(sources, dirs, runner),
-            plans=NodePlans(),
+            load=node,
+            plans=NodePlans(node),
             daemons=NodeDaemons(
-                sources.control_binary,
-                runner,
-                dirs,
+                node.program,
+                node.runner,
+                node.named,
                 demo=demo,
                 gone=lambda: nobody_runs(collector.snapshot),
                 watch=collector.watch,
             ),
-            trouble=NodeTrouble(sources, dirs, log_dirs),
+            trouble=node,
             memory=Memory(state_folder() / "screen.json", fresh=options.fresh),
             taking_over=take_over,
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,9 +12,9 @@ from mpstui.core.text import path_text
 
 # Imported when a screen needs them: the overview is painted without.
 if TYPE_CHECKING:
-    from mpstui.core.model import Daemon, Device, ProcessKey, Snapshot
+    from mpstui.api import AsyncNode, Runner
+    from mpstui.core.model import Daemon, Device, Snapshot
     from mpstui.daemons.spec import DaemonSpec, Wish
-    from mpstui.operations.runner import Runner
     from mpstui.operations.types import Progress, Result
     from mpstui.plan.profile import Profile
     from mpstui.ui.plan.contract import Entry
@@ -24,6 +24,10 @@ _OWN = "a demo has its own daemon, and no other can be started in it"
 
 class NodePlans:
     """See ``mpstui.ui.plan.contract.PlanBackend``."""
+
+    def __init__(self, node: AsyncNode) -> None:
+        self._node = node
+        self.environment = node.environment
 
     async def profiles(self) -> Sequence[Entry]:
         """All that are there, broken ones with what is wrong."""
@@ -37,19 +41,12 @@ class NodePlans:
 
     async def in_force(self, snapshot: Snapshot, pipe_dir: Path, old: Profile | None) -> Profile:
         """What a daemon has now. Raises ProfileError."""
-        from mpstui.cli.profile import as_it_runs
         from mpstui.plan.profile import Profile, ProfileError
 
         daemon = snapshot.daemon(pipe_dir)
         if daemon is None:
             raise ProfileError(f"the daemon in {path_text(pipe_dir)} is gone")
-        return Profile((await asyncio.to_thread(as_it_runs, daemon, snapshot, old),))
-
-    async def environment(self, key: ProcessKey) -> Mapping[str, str] | None:
-        """The CUDA_* variables of a client."""
-        from mpstui.plan.chain import environment_of_client
-
-        return await asyncio.to_thread(environment_of_client, key)
+        return Profile((await self._node.in_force(daemon, snapshot, old),))
 
 
 def _entries() -> tuple[Entry, ...]:
@@ -71,7 +68,7 @@ class NodeDaemons:
 
     def __init__(
         self,
-        binary: tuple[str, ...],
+        program: str,
         runner: Runner,
         pipe_dirs: Sequence[Path],
         *,
@@ -82,7 +79,7 @@ class NodeDaemons:
         """``pipe_dirs``: those that are watched; empty where daemons are found by themselves. ``gone``: whether the
         demo's own daemon is; that one may be started again. ``watch``: takes one more directory in.
         """
-        self._binary = binary
+        self._program = program
         self._runner = runner
         self._pipe_dirs = tuple(pipe_dirs)
         self._demo = demo
@@ -92,10 +89,11 @@ class NodeDaemons:
     @property
     def cannot_start(self) -> str | None:
         """A daemon outlives mpstui, and a demo's node does not."""
-        if self._runner.read_only:
-            from mpstui.operations.runner import READ_ONLY
+        from mpstui.core.model import Snapshot
+        from mpstui.operations.daemons import StartDaemon
 
-            return READ_ONLY
+        if (refused := self._runner.unavailable(StartDaemon(), Snapshot(0.0), Path())) is not None:
+            return refused
         return _OWN if self._demo and not self._gone() else None
 
     def specs(self, wish: Wish, devices: Sequence[Device]) -> tuple[DaemonSpec, ...]:
@@ -106,17 +104,14 @@ class NodeDaemons:
 
     def specs_of_profile(self, profile: Profile) -> tuple[DaemonSpec, ...]:
         """The daemons that a profile describes."""
-        from mpstui.daemons.spec import spec_of_profile
-        from mpstui.observe.discovery import DEFAULT_PIPE_DIR
+        from mpstui.daemons.spec import spec_of_profile, usual_dir
 
-        usual = Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY") or DEFAULT_PIPE_DIR).absolute()
-        return tuple(spec_of_profile(one, usual) for one in profile.daemons)
+        return tuple(spec_of_profile(one, usual_dir(os.environ)) for one in profile.daemons)
 
     def command(self, spec: DaemonSpec) -> str:
         """As one would type it."""
         import shlex
 
-        from mpstui.control.commandline import shown_program
         from mpstui.plan.cpus import cpu_text
 
         words = [
@@ -127,7 +122,7 @@ class NodeDaemons:
             words.append(f"CUDA_VISIBLE_DEVICES={','.join(spec.devices)}")
         if spec.cpus is not None:
             words += ["taskset", "-c", cpu_text(spec.cpus)]
-        words += [os.path.basename(shown_program(self._binary)), "-d", *spec.options]
+        words += [self._program, "-d", *spec.options]
         return " ".join(shlex.quote(word) for word in words)
 
     async def start(self, spec: DaemonSpec, progress: Progress) -> Result:

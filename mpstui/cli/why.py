@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from mpstui import api
 from mpstui.cli.say import complain, output
 from mpstui.core.text import printable
-from mpstui.doctor.why import Answer, Certainty, Reason, gather
+from mpstui.doctor.why import Answer, Certainty, Reason
 from mpstui.fields import FLAG, INTEGER, OBJECTS, PATH, SCHEMA, TEXT, TEXTS, Field, Thing, Type, View, as_json, enum
 from mpstui.load.errors import Explanation, explanation, explanations
 from mpstui.operations.types import ExitStatus
@@ -86,9 +86,11 @@ def why(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
     try:
         with api.open(pipe_dirs, log_dirs=getattr(options, "log_dir", None) or ()) as node:
             snapshot = node.snapshot(complete=True)
+            found = node.why(options.pid, snapshot)
     except api.UnusableNode as error:
         return complain(str(error), ExitStatus.USAGE)
-    found = gather(options.pid, snapshot)
+    except api.Unavailable as error:
+        return complain(str(error), ExitStatus.NOT_PERMITTED)
     if found is None:
         return complain(f"there is no process {options.pid} here", ExitStatus.USAGE)
     if options.json:

@@ -95,3 +95,12 @@ def rounding_from(seen: Mapping[float, int], sm_count: int) -> Rounding | None:
     below = any(Fraction(str(percentage)) * sm_count / 100 < floor for percentage in seen)
     exact = all(sms_of(percentage, sm_count, found) == sms for percentage, sms in seen.items())
     return found if below and exact else None
+
+
+def even_levels(device_sms: int, count: int = 12, step: int = 2, floor: int = 8) -> tuple[int, ...]:
+    """``count`` shares from the smallest to all SMs, rounded as the hardware rounds (fact 22)."""
+    levels = {device_sms, min(floor, device_sms)}
+    for i in range(1, max(2, count)):
+        sms = floor + (device_sms - floor) * i / max(1, count - 1)
+        levels.add(min(device_sms, max(floor, math.ceil(sms / step) * step)))
+    return tuple(sorted(levels))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from mpstui.control.drivers import driver_of, number_of
 from mpstui.core.model import Device, device_named
+from mpstui.core.requests import ExitStatus
 from mpstui.core.text import unprintable
 from mpstui.observe.discovery import DEFAULT_LOG_DIR, DEFAULT_PIPE_DIR
 from mpstui.plan.amounts import PlanError
@@ -57,6 +58,22 @@ class DaemonSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class Started:
+    """What came of a start."""
+
+    spec: DaemonSpec
+    status: ExitStatus
+    message: str
+    """One sentence."""
+    pid: int | None = None
+    details: tuple[str, ...] = ()
+
+    @property
+    def done(self) -> bool:
+        return self.status is ExitStatus.DONE
+
+
+@dataclass(frozen=True, slots=True)
 class Wish:
     """What the options, or a form, ask for."""
 
@@ -68,6 +85,11 @@ class Wish:
     pipe_dir: Path | None = None
     log_dir: Path | None = None
     static: bool = False
+
+
+def usual_dir(environment: Mapping[str, str]) -> Path:
+    """Where a daemon is started, and looked for, unless somebody says otherwise."""
+    return Path(environment.get("CUDA_MPS_PIPE_DIRECTORY") or DEFAULT_PIPE_DIR).absolute()
 
 
 def log_dir_for(pipe_dir: Path) -> Path:

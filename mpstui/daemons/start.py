@@ -14,7 +14,6 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -26,7 +25,7 @@ from mpstui.control.mps import MpsControl
 from mpstui.core.requests import ExitStatus, Progress
 from mpstui.core.text import path_text, printable
 from mpstui.daemons.directories import DaemonError, check, check_length, prepare
-from mpstui.daemons.spec import DaemonSpec
+from mpstui.daemons.spec import DaemonSpec, Started
 from mpstui.observe.discovery import Place, discover
 from mpstui.observe.trusted import UnreadableLogError, open_log, owners_of
 from mpstui.plan.cpus import cpu_text
@@ -37,22 +36,6 @@ _ASK_SECONDS: Final = 5.0
 _POLL: Final = 0.02
 _OUTPUT: Final = 4096
 _RUNNING: Final = "An instance of this daemon is already running"
-
-
-@dataclass(frozen=True, slots=True)
-class Started:
-    """What came of a start."""
-
-    spec: DaemonSpec
-    status: ExitStatus
-    message: str
-    """One sentence."""
-    pid: int | None = None
-    details: tuple[str, ...] = ()
-
-    @property
-    def done(self) -> bool:
-        return self.status is ExitStatus.DONE
 
 
 async def start(

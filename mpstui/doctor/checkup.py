@@ -8,7 +8,7 @@ import re
 import shutil
 import stat
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +20,7 @@ from mpstui.core.model import Snapshot
 from mpstui.core.text import path_text, printable, unprintable
 from mpstui.doctor import advice, setup, sharing
 from mpstui.doctor.types import (
+    RANK,
     SHM,
     BinaryFacts,
     Debugged,
@@ -31,11 +32,11 @@ from mpstui.doctor.types import (
     ProcessLimits,
     ShmFacts,
     Stray,
-    Verdict,
 )
 from mpstui.observe.discovery import Place, running_daemons
 from mpstui.observe.procfs import (
     HiddenProcessError,
+    environment_of,
     read_arguments,
     read_cgroup_memory,
     read_environment,
@@ -43,7 +44,6 @@ from mpstui.observe.procfs import (
     read_stat,
 )
 from mpstui.observe.trusted import Owners, UnreadableLogError, is_there, open_log
-from mpstui.plan.chain import environment_of_client
 
 CHECKS: Final[tuple[Callable[[Facts], Iterator[Finding]], ...]] = (
     setup.driver,
@@ -74,7 +74,6 @@ CHECKS: Final[tuple[Callable[[Facts], Iterator[Finding]], ...]] = (
     setup.stray_processes,
     setup.activity,
 )
-_RANK: Final[Mapping[Verdict, int]] = {"ok": 0, "unknown": 1, "warning": 2, "error": 3}
 _LOGS: Final = ("control.log", "server.log")
 _TAIL: Final = 1 << 16
 _VERSION_SECONDS: Final = 5.0
@@ -87,7 +86,7 @@ _COMM: Final = b"nvidia-cuda-mps"
 def examine(facts: Facts) -> tuple[Finding, ...]:
     """What every check says, the worst first; pure."""
     found = [finding for check in CHECKS for finding in check(facts)]
-    return tuple(sorted(found, key=lambda finding: -_RANK[finding.verdict]))
+    return tuple(sorted(found, key=lambda finding: -RANK[finding.verdict]))
 
 
 def examine_logs(snapshot: Snapshot, log_dir: Path, faults: Sequence[float]) -> tuple[Finding, ...]:
@@ -101,12 +100,7 @@ def examine_logs(snapshot: Snapshot, log_dir: Path, faults: Sequence[float]) -> 
     found += [finding for finding in sharing.from_status(facts) if finding.check == "faults"]
     text = "its logs alone were examined, and nothing of this machine"
     found.append(Finding("node", "unknown", path_text(log_dir), text, "On the node itself leave --log-dir out."))
-    return tuple(sorted(found, key=lambda finding: -_RANK[finding.verdict]))
-
-
-def worst(findings: Sequence[Finding]) -> Verdict:
-    """The worst verdict; a check that could not be made is no trouble in itself."""
-    return max((finding.verdict for finding in findings), key=_RANK.__getitem__, default="ok")
+    return tuple(sorted(found, key=lambda finding: -RANK[finding.verdict]))
 
 
 def gather(snapshot: Snapshot, places: Sequence[Place], binary: Sequence[str]) -> Facts:
@@ -131,7 +125,7 @@ def gather(snapshot: Snapshot, places: Sequence[Place], binary: Sequence[str]) -
             if name == "control.log" or not is_there(log_dir / "control.log") or is_there(log_dir / name)
         ),
         processes=tuple(_processes(snapshot)),
-        client_environments={client.pid: environment_of_client(client.key) for client in clients},
+        client_environments={client.pid: environment_of(client.key) for client in clients},
         cgroup_memory={client.pid: found for client in clients if (found := read_cgroup_memory(client.pid))},
         platform=_platform(),
         server_cpus={server.pid: _cpus_of(server.pid) for server in servers},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
@@ -12,6 +12,7 @@ from mpstui.observe.procfs import CgroupMemory
 
 SHM: Final = "/dev/shm"  # noqa: S108 - the kernel's name for it
 Verdict = Literal["ok", "warning", "error", "unknown"]
+RANK: Final[Mapping[Verdict, int]] = {"ok": 0, "unknown": 1, "warning": 2, "error": 3}
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,11 @@ class Finding:
     """What was seen, one sentence."""
     remedy: str = ""
     """What to do; empty where nothing is to be done."""
+
+
+def worst(findings: Sequence[Finding]) -> Verdict:
+    """The worst verdict; a check that could not be made is no trouble in itself."""
+    return max((finding.verdict for finding in findings), key=RANK.__getitem__, default="ok")
 
 
 def subject_of(device: Device) -> str:

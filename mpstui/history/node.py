@@ -17,7 +17,7 @@ from mpstui.history.reader import LogHistory, People
 from mpstui.observe.discovery import discover
 from mpstui.observe.sources import NodeSources, ProcessSource
 from mpstui.observe.state import with_xids
-from mpstui.observe.trusted import Owners, UnreadableLogError, UnreadableNodeError
+from mpstui.observe.trusted import Owners, UnreadableLogError, UnreadableNodeError, owners_of
 from mpstui.operations.audit import default_path
 
 _LOOK: Final = 0.2
@@ -63,6 +63,11 @@ def of_node(pipe_dirs: Sequence[Path], log_dirs: Sequence[Path], sources: NodeSo
         for place in places
         if place.log_dir is not None
     ]
+
+
+def owners(pipe_dir: Path) -> Owners:
+    """Whose logs are believed there, by who runs the daemon now."""
+    return next((place.log_owners for place in discover((pipe_dir,), env={})), owners_of(None))
 
 
 def _namespaces(processes: ProcessSource, daemons: Sequence[int]) -> frozenset[int]:

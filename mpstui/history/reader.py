@@ -6,6 +6,7 @@ import heapq
 import math
 import os
 import time as system
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from pathlib import Path
@@ -213,3 +214,55 @@ class _Continued(LogTail):
 
     def _start(self, fd: int, size: int, history: int) -> int:
         return min(self._from, size)
+
+
+def faults(
+    log_dir: Path,
+    pipe_dir: Path | None = None,
+    owners: Owners | None = None,
+    over: Callable[[], bool] = lambda: False,
+) -> list[Event]:
+    """Every fatal fault in the logs, oldest first; none where it is ``over`` meanwhile. Raises UnreadableLogError."""
+    history, found = LogHistory(log_dir, pipe_dir, owners), []
+    try:
+        for event in history.events():
+            if over():
+                return []
+            if event.kind == "fatal_fault":
+                found.append(event if pipe_dir is None else event._replace(pipe_dir=pipe_dir))
+    finally:
+        history.close()
+    return found
+
+
+_FIRST_SPAN: Final = 600.0
+"""Seconds of log that are read first; four times as many, again and again, until there are events enough."""
+_SPANS: Final = 9
+"""After so many spans, 1.2 years, the rest of the logs is read whole."""
+
+
+def last_events(
+    before: float, most: int, log_dir: Path, pipe_dir: Path, owners: Owners, over: Callable[[], bool]
+) -> list[Event]:
+    """The last ``most`` events up to ``before``, oldest first; looks back further and further until there are enough.
+
+    What is read grows with how far back they lie, not with the size of the logs. Fewer where it is ``over`` meanwhile.
+    Raises UnreadableLogError.
+    """
+    span: float | None = _FIRST_SPAN
+    for number in range(_SPANS + 1):
+        if number == _SPANS:
+            span = None
+        history = LogHistory(log_dir, pipe_dir, owners)
+        found: deque[Event] = deque(maxlen=most)
+        try:
+            for event in history.events(None if span is None else before - span, before):
+                if over():
+                    return []
+                found.append(event._replace(pipe_dir=pipe_dir))
+        finally:
+            history.close()
+        if span is None or len(found) == most:
+            break
+        span *= 4
+    return list(found)

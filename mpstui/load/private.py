@@ -21,6 +21,9 @@ _START_SECONDS = 25.0
 _END_SECONDS = 30.0
 
 
+REMEDY = "check nvidia-cuda-mps-control by hand, and free disk"
+
+
 class PrivateDaemonError(Exception):
     """It could not be started; the message says why, for a person."""
 

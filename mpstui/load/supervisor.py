@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final
 
 from mpstui.core.model import CONTEXT_LIMIT
@@ -18,7 +19,7 @@ from mpstui.load.client import WorkerProcess, client_environment, worker_order
 from mpstui.load.process import GRACE
 from mpstui.load.runner import GRACE as COMMAND_GRACE
 from mpstui.load.types import COMMAND, INFO, LoadSpec, WorkerError, WorkerReport, value_for
-from mpstui.observe.sources import NvmlSample, NvmlSource
+from mpstui.observe.sources import NodeSources, NvmlSample, NvmlSource
 
 CUDA_WORKER: Final = (sys.executable, "-m", "mpstui.load.worker")
 COMMAND_WORKER: Final = (sys.executable, "-m", "mpstui.load.runner")
@@ -63,13 +64,10 @@ def shorten(pool: tuple[int, ...], count: int, keep: int | None = None) -> tuple
     return tuple(levels)
 
 
-def even_levels(device_sms: int, count: int = 12, step: int = 2, floor: int = 8) -> tuple[int, ...]:
-    """``count`` shares from the smallest to all SMs, rounded as the hardware rounds (fact 22)."""
-    levels = {device_sms, min(floor, device_sms)}
-    for i in range(1, max(2, count)):
-        sms = floor + (device_sms - floor) * i / max(1, count - 1)
-        levels.add(min(device_sms, max(floor, math.ceil(sms / step) * step)))
-    return tuple(sorted(levels))
+def supervisor_of(sources: NodeSources, pipe_dir: Path | None) -> Supervisor:
+    """Of workers of the daemon in ``pipe_dir``, or without MPS, as the node has them."""
+    command = CUDA_WORKER if sources.worker_command is None else sources.worker_command(pipe_dir)
+    return Supervisor(worker_command=command, simulated=sources.simulated, nvml=sources.nvml)
 
 
 class Supervisor:

@@ -120,6 +120,24 @@ def user_name(uid: int) -> str:
         return str(uid)
 
 
+def environment_of(key: ProcessKey) -> dict[str, str] | None:
+    """As :func:`read_environment`, of this process and no later one of its PID; None too where it has ended.
+
+    Reads /proc: a few tens of microseconds.
+    """
+    found = read_environment(key.pid)
+    return found if process_key(key.pid) == key else None
+
+
+def cpus_of(pid: int) -> frozenset[int] | None:
+    """The CPUs that a process may use, where that is not every one; None where it is, or is not known."""
+    try:
+        cpus = frozenset(os.sched_getaffinity(pid))
+    except OSError:
+        return None
+    return cpus if 0 < len(cpus) < (os.cpu_count() or 1) else None
+
+
 def read_environment(pid: int) -> dict[str, str] | None:
     """The CUDA_* variables that the process was started with, decoded as file names are (so not
     printable); None where not permitted."""

@@ -129,6 +129,8 @@ class NodeSources:
     """Tells of one more pipe directory; real sources read the whole machine."""
     elsewhere: Callable[[Collection[tuple[int, int]]], Mapping[tuple[int, int], ProcessKey]] = lambda claims: {}
     """The processes that the kernel joins with the inode of a PID namespace and a number in it. May block."""
+    worker_command: Callable[[Path | None], tuple[str, ...]] | None = None
+    """What is started as a test client of the daemon in a pipe directory, or without MPS; None: CUDA's own workers."""
     xids: Callable[[], XidSource] | None = None
     """Opens what the driver says of faults; whoever does closes it."""
     launches: Callable[[], LaunchSource] | None = None

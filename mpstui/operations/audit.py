@@ -28,23 +28,12 @@ _PATIENCE: Final = 1.0
 """Seconds that another mpstui may take to write its line; one that was stopped amid it is not waited for any longer."""
 
 
-def state_folder(environment: Mapping[str, str] = os.environ) -> Path:
-    """``mpstui`` in the user's state folder, which root does not take from another user's HOME (``sudo`` may leave
-    it)."""
-    from platformdirs import user_state_path
-
-    home = environment.get("HOME")
-    if os.geteuid() == 0 and home and not environment.get("XDG_STATE_HOME") and _owner(home) not in {0, None}:
-        import pwd
-
-        return Path(pwd.getpwuid(0).pw_dir) / ".local/state/mpstui"
-    return user_state_path("mpstui").absolute()
-
-
 def default_path(environment: Mapping[str, str] = os.environ) -> Path:
     """``MPSTUI_AUDIT_LOG`` or ``audit.jsonl`` in the state folder."""
     if chosen := environment.get("MPSTUI_AUDIT_LOG"):
         return Path(chosen).absolute()
+    from mpstui.config import state_folder
+
     return state_folder(environment) / "audit.jsonl"
 
 
@@ -141,13 +130,6 @@ def _torn(descriptor: int) -> bool:
     """Whether the last line has no end."""
     size = os.fstat(descriptor).st_size
     return size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
-
-
-def _owner(path: str) -> int | None:
-    try:
-        return os.stat(path).st_uid
-    except OSError:
-        return None
 
 
 def boot_id() -> str:

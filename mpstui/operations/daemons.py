@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +22,6 @@ from mpstui.operations.types import STATUS, Argument, Danger, ExitStatus, Previe
 # Imported by what runs: the table of operations costs every command as little as it can.
 if TYPE_CHECKING:
     from mpstui.daemons.spec import DaemonSpec
-    from mpstui.operations.audit import AuditLog
     from mpstui.operations.guard import Guard
 
 FORCE_AFTER: Final = 1
@@ -201,6 +199,11 @@ class StopDaemon(Operation):
     """It may wait for days, and whoever wants to force it meanwhile needs the turn."""
     given_up = "given up waiting; the daemon may go on stopping when its clients have ended"
 
+    def unavailable(self, snapshot: Snapshot, pipe_dir: Path, clients: Sequence[ProcessKey] = ()) -> str | None:
+        """One that does not answer can be stopped too, by force."""
+        daemon = snapshot.daemon(pipe_dir)
+        return "no daemon runs there" if daemon is None or daemon.health in {"absent", "stale"} else None
+
     def request(self, daemon: Daemon, timeout: int | None = None, *, force: bool = False) -> Request:
         """For the daemon that was seen and named, and no other that is there by then."""
         value = "" if timeout is None else str(timeout)
@@ -242,15 +245,36 @@ class StopDaemon(Operation):
             return Result(request, status, f"nothing was sent: {error}")
 
 
-def remove_stale(audit: AuditLog, pipe_dir: Path) -> tuple[str, ...]:
-    """``clean`` of what a daemon that is gone has left, with its audit lines."""
-    from mpstui.daemons.stale import clean
+class RemoveStale(Operation):
+    """What a daemon that is gone has left, removed where nobody owns it any more; ``Result.details`` says what, or why
+    not. ``daemon stop`` does it too where no daemon runs."""
 
-    fields = {"action": "remove_stale_files", "pipe_dir": path_text(pipe_dir), "euid": os.geteuid()}
-    before = audit.write(**fields, result="about to be removed")
-    lines = clean(pipe_dir)
-    after = audit.write(**fields, result="; ".join(lines) or "nothing was removed")
-    return (*lines, *dict.fromkeys(trouble for trouble in (before, after) if trouble))
+    id = "remove_stale_files"
+    title = "Remove stale files"
+    key = ""
+    place = "daemons"
+    help = "Remove the stale files of a daemon that is gone"
+    verb = None
+    in_turn = False
+    """The daemon's own lock is held meanwhile, so that none can start."""
+
+    def unavailable(self, snapshot: Snapshot, pipe_dir: Path, clients: Sequence[ProcessKey] = ()) -> str | None:
+        daemon = snapshot.daemon(pipe_dir)
+        if daemon is None or daemon.health == "absent":
+            return f"{path_text(pipe_dir)}: there are no files of a daemon"
+        return None if daemon.health == "stale" else f"{path_text(pipe_dir)}: a daemon runs there"
+
+    def preview(self, request: Request, snapshot: Snapshot) -> Preview:
+        why = self.unavailable(snapshot, request.pipe_dir)
+        return Preview(self.title, error=why, error_status=ExitStatus.DONE if why is None else ExitStatus.NO_DAEMON)
+
+    async def run(self, work: Work) -> Result:
+        from mpstui.daemons.stale import REMOVED, clean
+
+        lines = await asyncio.to_thread(clean, work.request.pipe_dir)
+        done = any(line.startswith(REMOVED) for line in lines)
+        status = ExitStatus.DONE if done else ExitStatus.NO_DAEMON
+        return Result(work.request, status, "; ".join(lines) or "nothing was removed", lines)
 
 
 async def _stop(work: Work, daemon: Daemon, limit: int | None, guard: Guard | None) -> Result:

@@ -8,7 +8,7 @@ from typing import Final
 from mpstui.core.model import Snapshot
 from mpstui.operations.apply import ApplyProfile, GoBack
 from mpstui.operations.clients import TerminateAndKill, TerminateClient
-from mpstui.operations.daemons import StartDaemon, StopDaemon
+from mpstui.operations.daemons import RemoveStale, StartDaemon, StopDaemon
 from mpstui.operations.limits import LIMITS
 from mpstui.operations.load import StartLoad, StopLoad
 from mpstui.operations.operation import Operation
@@ -28,6 +28,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     ShutdownServer(),
     StartDaemon(),
     StopDaemon(),
+    RemoveStale(),
     ApplyProfile(),
     GoBack(),
     AddPartition(),

@@ -21,7 +21,7 @@ from mpstui.operations.registry import ON_OVERVIEW, operation
 from mpstui.operations.turn import NoTurn, turn
 from mpstui.operations.types import Danger, ExitStatus, Preview, Progress, Request, Result
 
-READ_ONLY = "mpstui was started with --read-only"
+READ_ONLY = "mpstui runs read-only"
 
 
 class Node(Protocol):

@@ -15,12 +15,10 @@ from mpstui.core.model import (
     Daemon,
     Device,
     Event,
-    ProcessKey,
 )
 from mpstui.core.partition import sm_share
 from mpstui.core.text import PRIORITIES, UNKNOWN, format_percentage, format_size, printable
 from mpstui.observe.merge import own_memory, own_numbers, own_percentage
-from mpstui.observe.procfs import process_key, read_environment
 
 Limit = Literal["active_thread_percentage", "sm_count", "pinned_mem_limit", "client_priority"]
 NOT_SET = "not set"
@@ -44,15 +42,6 @@ class Chain:
     limit: Limit
     effective: str
     links: tuple[Link, ...]
-
-
-def environment_of_client(key: ProcessKey) -> Mapping[str, str] | None:
-    """The CUDA_* variables that the process was started with; None where /proc does not permit or it has ended.
-
-    Reads /proc: a few tens of microseconds.
-    """
-    found = read_environment(key.pid)
-    return found if process_key(key.pid) == key else None
 
 
 def limit_chains(

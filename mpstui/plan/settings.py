@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from mpstui.core.model import Daemon, Server
+from mpstui.core.model import Daemon, Server, Snapshot
 from mpstui.core.requests import Request
 from mpstui.core.text import (
     PRIORITIES,
@@ -21,8 +21,10 @@ from mpstui.core.text import (
     same_percentage,
 )
 from mpstui.plan.amounts import PlanError, limit_text
-from mpstui.plan.profile import DaemonProfile, Limits
+from mpstui.plan.profile import DaemonProfile, Limits, Profile
 from mpstui.plan.types import Plan
+
+WAITS = "no server runs: limits that are for servers alone are set once one does; apply again then"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,18 @@ def in_force(daemon: Daemon) -> DaemonProfile:
         limits=default,
         server_limits=own,
     )
+
+
+def as_it_runs(
+    daemon: Daemon, snapshot: Snapshot, cpus: frozenset[int] | None, old: Profile | None = None
+) -> DaemonProfile:
+    """The daemon with its limits, its devices where they are not all, its CPUs, and the shares that it had."""
+    found = replace(in_force(daemon), cpus=cpus)
+    uuids = tuple(daemon.ordinals.values())
+    if len(uuids) < len(snapshot.devices):
+        found = replace(found, devices=uuids)
+    before = next((d for d in old.daemons if d.pipe_dir in {None, daemon.pipe_dir}), None) if old else None
+    return replace(found, shares=before.shares) if before else found
 
 
 def drift(daemon: Daemon, wanted: DaemonProfile) -> tuple[Difference, ...]:

@@ -1,57 +1,18 @@
-"""What the screen needs of the collector and of the action runner, and the overview of the application."""
+"""What the screen goes by, a node and its operations as the Python interface has them, and what the overview needs of
+the application."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from pathlib import Path
 from typing import Protocol
 
+from mpstui.api import Collector as Collector
+from mpstui.api import Runner as Runner
 from mpstui.core.activity import ActivityLook
 from mpstui.core.model import ProcessKey, Server, Snapshot
 from mpstui.operations.operation import Operation
-from mpstui.operations.types import Preview, Progress, Request, Result
-
-
-class Collector(Protocol):
-    """Keeps the snapshot of the node up to date."""
-
-    @property
-    def snapshot(self) -> Snapshot | None: ...
-
-    def subscribe(self, callback: Callable[[Snapshot], None], /) -> Callable[[], None]:
-        """Have ``callback`` called with each new snapshot, from any thread, until the returned function is called."""
-
-    async def start(self) -> None: ...
-
-    async def stop(self) -> None: ...
-
-    def request_refresh(self, pipe_dir: Path | None = None, /) -> None:
-        """Ask the daemon, or all of them, now instead of when something is seen to change."""
-
-    def look_at(self, pipe_dir: Path | None, /) -> None:
-        """Whose clients are shown: what nobody sees is read more rarely. None: any may be."""
-
-    async def activity(self, seconds: float, /) -> ActivityLook:
-        """Count the kernel launches of everybody for so long."""
-
-
-class Runner(Protocol):
-    """The registry of actions with their safety rules."""
-
-    @property
-    def read_only(self) -> bool: ...
-
-    @property
-    def actions(self) -> tuple[Operation, ...]: ...
-
-    def unavailable(
-        self, action: Operation, snapshot: Snapshot, pipe_dir: Path, clients: Sequence[ProcessKey], /
-    ) -> str | None:
-        """Why the action cannot be used now, in one sentence; None where it can."""
-
-    def preview(self, request: Request, snapshot: Snapshot, /) -> Preview: ...
-
-    async def execute(self, request: Request, snapshot: Snapshot, progress: Progress = ..., /) -> Result: ...
+from mpstui.operations.types import Request
 
 
 class Memory(Protocol):

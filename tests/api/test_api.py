@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import aclosing, closing
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -254,3 +257,67 @@ except KeyboardInterrupt:
         running.send_signal(signal.SIGINT)
         assert running.stdout.readline() == "interrupted False\n"
         assert running.wait(120) == 0
+
+
+def test_ctrl_c_in_the_moment_in_which_a_work_is_done_is_not_lost() -> None:
+    """It used to be: who watched a node that changes all the time watched on."""
+
+    pressed: list[None] = []
+
+    async def work() -> None:
+        if not pressed:
+            pressed.append(asyncio.get_running_loop().call_soon(signal.raise_signal, signal.SIGINT))
+
+    with mpstui.api.open() as node:
+        node._run(work())
+        with pytest.raises(KeyboardInterrupt):
+            node._run(work())
+        node._run(work())
+
+
+def test_what_the_screen_and_the_commands_read_is_there_for_a_program_too(simulated: SimNode) -> None:
+    """The devices without a word to a daemon, the check-up, the profile that is in force, a client's environment, and
+    what its logs tell of the past."""
+    client = simulated.spawn("busy", user="alice")
+    with mpstui.api.open([simulated.pipe_dir]) as node:
+        assert node.simulated
+        before = (simulated.log_dir / "control.log").read_bytes()
+        hardware = node.hardware()
+        assert hardware.devices[0].uuid
+        assert hardware.error is None
+        assert (simulated.log_dir / "control.log").read_bytes() == before
+        snapshot = node.snapshot(complete=True)
+        assert {finding.check for finding in node.findings(snapshot)} >= {"binary", "logs"}
+        daemon = snapshot.daemons[0]
+        assert node.in_force(daemon, snapshot).limits.active_thread_percentage == 100.0
+        alone = node.asynchronous
+        assert asyncio.run(alone.faults(daemon)) == []
+        assert [event.kind for event in asyncio.run(alone.older_events(daemon, snapshot.time, 1))]
+        assert asyncio.run(alone.environment(daemon.servers[0].clients[0].key)) is not None
+        with pytest.raises(mpstui.api.Unavailable, match="--log-dir"):
+            asyncio.run(alone.faults(replace(daemon, log_dir=None)))
+    client.tell("exit")
+
+
+def test_what_a_dead_daemon_left_is_removed_once_and_written_down(simulated: SimNode, audit: Path) -> None:
+    request = mpstui.api.Request("remove_stale_files", simulated.pipe_dir)
+    with mpstui.api.open([simulated.pipe_dir]) as node:
+        assert node.do(request).status is mpstui.api.ExitStatus.NO_DAEMON
+        assert (simulated.pipe_dir / "control").exists()
+    simulated.kill_daemon()
+    deadline = time.monotonic() + 120
+    with mpstui.api.open([simulated.pipe_dir], read_only=True) as node:
+        while node.snapshot().daemons[0].health != "stale":
+            assert time.monotonic() < deadline
+        assert node.do(request).status is mpstui.api.ExitStatus.REFUSED_BY_SAFETY_RULE
+        assert (simulated.pipe_dir / "control").exists()
+    with mpstui.api.open([simulated.pipe_dir]) as node:
+        result = node.do(request)
+        assert result.done, result.message
+        assert "stale files were removed" in result.details[0]
+        assert not (simulated.pipe_dir / "control").exists()
+        again = node.do(request)
+        assert not again.done
+    lines = [json.loads(line) for line in audit.read_text().splitlines()]
+    assert {line["action"] for line in lines} == {"remove_stale_files"}
+    assert any("stale files were removed" in line["result"] for line in lines)

@@ -152,7 +152,7 @@ def test_a_load_is_started_and_ended_as_every_change_is_made(node: SimNode, mpst
     words = ("load", "fma", "--seconds", "0.3", "--yes", "--pipe-dir", node.pipe_dir)
     refused = mpstui("--read-only", *words)
     assert refused.status == 6
-    assert "mpstui was started with --read-only" in refused.err
+    assert "mpstui runs read-only" in refused.err
     assert actions(tmp_path) == [("start_load", 6)]
     (tmp_path / "audit.jsonl").unlink()
     assert mpstui(*words).status == 0

@@ -11,8 +11,7 @@ from mpstui.control.channel import ControlChannel, patience
 from mpstui.control.mps import MpsControl
 from mpstui.core.model import Daemon, Snapshot
 from mpstui.core.trust import Speaker
-from mpstui.daemons.spec import DaemonSpec
-from mpstui.daemons.start import Started
+from mpstui.daemons.spec import DaemonSpec, Started
 from mpstui.operations.audit import AuditLog
 from mpstui.operations.daemons import StartDaemon, StopDaemon
 from mpstui.operations.runner import Runner

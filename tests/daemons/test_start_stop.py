@@ -21,9 +21,9 @@ from mpstui.control.mps import MpsControl
 from mpstui.core import condition
 from mpstui.core.model import Client, Condition, Daemon, ProcessKey, Server, Snapshot
 from mpstui.core.trust import Speaker
-from mpstui.daemons.spec import DaemonSpec
+from mpstui.daemons.spec import DaemonSpec, Started
 from mpstui.daemons.stale import clean
-from mpstui.daemons.start import Started, environment_of, place_of
+from mpstui.daemons.start import environment_of, place_of
 from mpstui.observe.discovery import find_speaker
 from mpstui.observe.procfs import process_key, read_environment
 from mpstui.operations.audit import AuditLog

@@ -115,7 +115,7 @@ class FakeRunner:
         self.ending: asyncio.Future[Result]
 
     def unavailable(self, action, snapshot, pipe_dir, clients):
-        return "mpstui was started with --read-only" if self.read_only else None
+        return "mpstui runs read-only" if self.read_only else None
 
     def preview(self, request, snapshot):
         return preview(request, snapshot)

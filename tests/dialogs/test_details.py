@@ -208,7 +208,7 @@ async def test_the_palette_begins_an_action_and_changes_the_theme():
 async def test_the_palette_says_why_not():
     host = PaletteHost(read_only=True)
     async with host.run_test():
-        assert entries(host)["Terminate"].help == "not now: mpstui was started with --read-only"
+        assert entries(host)["Terminate"].help == "not now: mpstui runs read-only"
         host.screen.daemon = None
         assert entries(host)["Terminate"].help == "not now: there is no daemon to act on"
 

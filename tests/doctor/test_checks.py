@@ -20,7 +20,7 @@ from mpstui.core.model import (
     Snapshot,
 )
 from mpstui.doctor import setup, sharing
-from mpstui.doctor.checkup import CHECKS, examine, filesystem_of, growth, worst
+from mpstui.doctor.checkup import CHECKS, examine, filesystem_of, growth
 from mpstui.doctor.types import (
     BinaryFacts,
     DirectoryFacts,
@@ -30,6 +30,7 @@ from mpstui.doctor.types import (
     ProcessLimits,
     ShmFacts,
     Stray,
+    worst,
 )
 
 PIPE = Path("/tmp/mps_0")

@@ -15,9 +15,10 @@ import pytest
 
 from mpstui.control.channel import ControlChannel
 from mpstui.control.mps import MpsControl
+from mpstui.core.partition import even_levels
 from mpstui.load.client import NO_DAEMON_DIRECTORY, client_environment
 from mpstui.load.runner import Runner
-from mpstui.load.supervisor import Supervisor, even_levels, memory_of, shorten
+from mpstui.load.supervisor import Supervisor, memory_of, shorten
 from mpstui.load.types import LoadSpec, WorkerError, WorkerReport
 from mpstui.observe.sources import NvmlSample
 from mpstui.sim import SimNode, SimNvml, control_binary

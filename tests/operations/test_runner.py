@@ -129,7 +129,7 @@ async def test_read_only_refuses_in_the_action_layer_too(audit: AuditLog) -> Non
     fake = FakeNode(node())
     runner = Runner(fake, audit, read_only=True)
     for each in OPERATIONS:
-        assert runner.unavailable(each, node(), PIPE, [ProcessKey(643, 1)]) == "mpstui was started with --read-only"
+        assert runner.unavailable(each, node(), PIPE, [ProcessKey(643, 1)]) == "mpstui runs read-only"
         request = Request(each.id, PIPE, "1", None, "0", (ProcessKey(643, 1),))
         result = await runner.execute(request, node())
         assert result.status is ExitStatus.REFUSED_BY_SAFETY_RULE

@@ -9,8 +9,8 @@ import pytest
 from operations.fakes import GPU, OTHER_GPU, PIPE, client, node
 
 from mpstui.core.model import Event, ProcessKey
-from mpstui.observe.procfs import process_key
-from mpstui.plan.chain import Chain, environment_of_client, limit_chains
+from mpstui.observe.procfs import environment_of, process_key
+from mpstui.plan.chain import Chain, limit_chains
 from mpstui.plan.planner import make_plan
 from mpstui.plan.types import Plan, target_of
 from mpstui.plan.whatif import By, tenants, what_if
@@ -199,5 +199,5 @@ def test_no_memory_limit_is_none_where_that_is_known_and_unknown_otherwise(known
 def test_the_environment_is_read_of_the_same_process_only() -> None:
     me = process_key(os.getpid())
     assert me
-    assert environment_of_client(me) is not None
-    assert environment_of_client(ProcessKey(me.pid, 1)) is None
+    assert environment_of(me) is not None
+    assert environment_of(ProcessKey(me.pid, 1)) is None

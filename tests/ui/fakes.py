@@ -56,6 +56,8 @@ class FakeRunner:
     ) -> str | None:
         if self.read_only:
             return "mpstui runs read-only"
+        if action.place != "overview":
+            return action.unavailable(snapshot, pipe_dir, clients)
         daemon = snapshot.daemon(pipe_dir)
         if daemon is None or (daemon.health != "ok" and not action.finds_clients):
             return "the daemon does not answer"
@@ -64,7 +66,7 @@ class FakeRunner:
         return "choose a client first" if action.danger is Danger.HARM and not clients else None
 
     def preview(self, request: Request, snapshot: Snapshot) -> Preview:
-        return Preview(request.action)
+        return Preview(request.action, error="mpstui runs read-only" if self.read_only else None)
 
     async def execute(self, request: Request, snapshot: Snapshot, progress: Callable[[str], None]) -> Result:
         return Result(request, ExitStatus.DONE, "done")

@@ -11,11 +11,10 @@ from textual.pilot import Pilot
 from ui.screen import make_app, until
 from ui.snapshots import GPU0, daemon, device, one_daemon, rich, server
 
+from mpstui.api import Unavailable
 from mpstui.core.model import ProcessKey, Snapshot
-from mpstui.load.supervisor import even_levels
 from mpstui.load.types import INFO, LoadSpec, PooledContext, WorkerReport
 from mpstui.ui.app import MpsTuiApp
-from mpstui.ui.load.contract import LoadUnavailable
 from mpstui.ui.load.dialogs import BesideDialog
 
 NOW = 1000.0
@@ -115,15 +114,12 @@ class FakeBackend:
     @asynccontextmanager
     async def private_daemon(self):
         if self.unavailable:
-            raise LoadUnavailable(self.unavailable, "free some disk")
+            raise Unavailable(self.unavailable, "free some disk")
         self.private.append("up")
         try:
             yield PRIVATE
         finally:
             self.private.append("down")
-
-    def levels(self, sm_count: int, count: int, step: int, floor: int) -> tuple[int, ...]:
-        return even_levels(sm_count, count, step, floor)
 
 
 def load_app(backend: FakeBackend | None = None, snapshot: Snapshot | None = None, **options) -> MpsTuiApp:

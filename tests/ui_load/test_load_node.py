@@ -11,12 +11,8 @@ from load.conftest import gone, processes_with
 from ui.fakes import FakeRunner
 from ui.screen import text_of
 
-from mpstui.cli.backend import NodeLoad
+from mpstui import api
 from mpstui.config import load_themes
-from mpstui.node import open_node
-from mpstui.observe.watcher import Collector
-from mpstui.operations.audit import AuditLog
-from mpstui.operations.runner import Runner
 from mpstui.sim import SimNode
 from mpstui.ui.app import MpsTuiApp
 from mpstui.ui.theme import build_themes
@@ -33,12 +29,11 @@ def node(tmp_path):
 
 
 @pytest.fixture
-def app(node, tmp_path) -> MpsTuiApp:
-    sources, dirs = open_node((node.pipe_dir,))
-    collector = Collector(dirs, sources, log_dirs=(), refresh=0.2, reconcile=0.0)
+def app(node, tmp_path, monkeypatch) -> MpsTuiApp:
+    monkeypatch.setenv("MPSTUI_AUDIT_LOG", str(tmp_path / "audit.jsonl"))
+    opened = api.open((node.pipe_dir,), refresh=0.2).unentered()
     themes = build_themes(load_themes()[0])
-    load = NodeLoad(sources, dirs, Runner(collector, AuditLog(tmp_path / "audit.jsonl")))
-    return MpsTuiApp(collector, FakeRunner(), themes=themes, theme="mpstui-dark", load=load)
+    return MpsTuiApp(opened.live(0.0), FakeRunner(), themes=themes, theme="mpstui-dark", load=opened)
 
 
 async def until(app: MpsTuiApp, condition: Callable[[], object]) -> None:

@@ -9,7 +9,6 @@ import pytest
 from ui.snapshots import GPU0, GPU1, PIPE, daemon, device, server, unhealthy
 
 from mpstui.core.trust import Speaker
-from mpstui.load.supervisor import even_levels
 from mpstui.ui.load.presets import PRESETS, apply, preset
 from mpstui.ui.load.setup import (
     Setup,
@@ -33,7 +32,7 @@ def made(name: str, **changes) -> Setup:
 
 
 def specs(setup: Setup, limit: float | None = None):
-    return groups(setup, PIPE, DEVICES, limit, even_levels)
+    return groups(setup, PIPE, DEVICES, limit)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +89,7 @@ def test_without_a_daemon_a_private_one_is_offered():
 def test_nothing_is_run_on_a_daemon_that_is_not_spoken_to_or_is_another_users():
     assert problem(Setup(), OPEN, DEVICES) is None
     v3 = replace(OPEN, protocol="v3")
-    assert problem(Setup(), v3, DEVICES).startswith("it runs with MPS protocol 3, which")
+    assert problem(Setup(), v3, DEVICES).startswith("it runs with MPS protocol 3")
     his = replace(OPEN, speaker=Speaker(64_101, "a daemon of mallory"))
     assert "this is a daemon of mallory" in problem(Setup(), his, DEVICES)
     assert "speaks for nobody" in problem(Setup(), replace(OPEN, speaker=Speaker()), DEVICES)
@@ -190,15 +189,15 @@ def test_the_pool_ends_at_the_servers_limit():
 
 
 def test_the_pool_leaves_contexts_to_others():
-    cost = pool_cost(made("even"), DEVICES, 10, None, even_levels)
+    cost = pool_cost(made("even"), DEVICES, 10, None)
     assert cost.contexts == (48 - 10 - 8) // 4
     assert cost.seconds == pytest.approx(0.105 * 7)
-    assert pool_cost(made("even"), DEVICES, 46, None, even_levels).contexts == 1
-    assert pool_cost(made("even", hold="percentage"), DEVICES, 0, None, even_levels) is None
-    assert pool_cost(made("even", clients=0), DEVICES, 0, None, even_levels) is None
+    assert pool_cost(made("even"), DEVICES, 46, None).contexts == 1
+    assert pool_cost(made("even", hold="percentage"), DEVICES, 0, None) is None
+    assert pool_cost(made("even", clients=0), DEVICES, 0, None) is None
 
 
 def test_counts_of_nonsense_are_none():
     assert sm_counts(Setup(shares=(0.0,)), DEVICES) == ()
     assert sm_counts(Setup(), ()) == ()
-    assert groups(Setup(), Path("/x"), (), None, even_levels)[0].device_uuid is None
+    assert groups(Setup(), Path("/x"), (), None)[0].device_uuid is None

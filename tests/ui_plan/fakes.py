@@ -17,7 +17,7 @@ from mpstui.core.model import Daemon, Device, ProcessKey, Snapshot
 from mpstui.daemons.spec import DaemonSpec, Wish, spec_of_profile, specs_of
 from mpstui.operations.daemons import StartDaemon, StopDaemon
 from mpstui.operations.registry import operation
-from mpstui.operations.types import ExitStatus, Preview, Request, Result
+from mpstui.operations.types import ExitStatus, Request, Result
 from mpstui.plan.profile import Profile, ProfileError, parse
 from mpstui.plan.settings import in_force
 from mpstui.plan.types import Plan
@@ -58,9 +58,6 @@ class RecordingRunner(FakeRunner):
         super().__init__(read_only=read_only)
         self.requests: list[Request] = []
         self.refuses = refuses
-
-    def preview(self, request: Request, snapshot: Snapshot) -> Preview:
-        return Preview(request.action)
 
     async def execute(
         self, request: Request, snapshot: Snapshot, progress: Callable[[str], None] = lambda text: None

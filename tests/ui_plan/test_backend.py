@@ -12,13 +12,13 @@ import pytest
 from folders import place_for_daemons
 from ui.snapshots import PIPE
 
+from mpstui import api
 from mpstui.cli.settings import NodeDaemons, NodePlans
 from mpstui.control.channel import ControlChannel
 from mpstui.control.mps import MpsControl
 from mpstui.core import condition
 from mpstui.core.model import Daemon
-from mpstui.daemons.spec import Wish
-from mpstui.daemons.start import Started
+from mpstui.daemons.spec import Started, Wish
 from mpstui.node import open_node
 from mpstui.observe.procfs import process_key
 from mpstui.observe.watcher import Collector
@@ -58,11 +58,11 @@ def backend(place: Path, *, read_only: bool = False, demo: bool = False) -> Node
         return MpsControl(ControlChannel(pipe_dir, BINARY))
 
     runner = Runner(Node(control_for), AuditLog(place / "audit.jsonl"), read_only=read_only)
-    return NodeDaemons(BINARY, runner, (place / "mps_0",), demo=demo)
+    return NodeDaemons("nvidia-cuda-mps-control", runner, (place / "mps_0",), demo=demo)
 
 
 async def test_profiles_are_written_listed_and_replaced_on_purpose(place: Path) -> None:
-    plans = NodePlans()
+    plans = NodePlans(api.open().unentered())
     assert await plans.profiles() == ()
     path = await plans.save("two", parse(PROFILE), replace=False)
     (path.parent / "bad.toml").write_text("schema = 2")
@@ -76,18 +76,18 @@ async def test_profiles_are_written_listed_and_replaced_on_purpose(place: Path) 
 
 
 async def test_in_force_keeps_the_shares_of_the_profile_that_it_replaces() -> None:
-    found = await NodePlans().in_force(small(), PIPE, parse(PROFILE))
+    found = await NodePlans(api.open().unentered()).in_force(small(), PIPE, parse(PROFILE))
     assert found.daemons[0].limits.active_thread_percentage == 100.0
     assert [share.name for share in found.daemons[0].shares] == ["alice", "bob"]
     with pytest.raises(ProfileError, match="gone"):
-        await NodePlans().in_force(small(), Path("/nowhere"), None)
+        await NodePlans(api.open().unentered()).in_force(small(), Path("/nowhere"), None)
 
 
 async def test_the_environment_is_of_that_very_process() -> None:
     key = process_key(os.getpid())
     assert key is not None
-    assert await NodePlans().environment(key) is not None
-    assert await NodePlans().environment(type(key)(key.pid, 1)) is None
+    assert await NodePlans(api.open().unentered()).environment(key) is not None
+    assert await NodePlans(api.open().unentered()).environment(type(key)(key.pid, 1)) is None
 
 
 async def test_a_daemon_is_started_off_the_loop_and_stopped(place: Path) -> None:
@@ -134,7 +134,7 @@ async def test_a_daemon_that_is_started_comes_onto_a_screen_for_another_director
     sources, dirs = open_node((place / "mps_0",))
     collector = Collector(dirs, sources, refresh=0.1)
     runner = Runner(collector, AuditLog(place / "a"))
-    daemons = NodeDaemons(BINARY, runner, dirs, demo=False, watch=collector.watch)
+    daemons = NodeDaemons("nvidia-cuda-mps-control", runner, dirs, demo=False, watch=collector.watch)
     client = SimClient(place / "mps_1", "busy", memory=1 << 30)
 
     def seen() -> bool:

@@ -210,7 +210,7 @@ async def test_one_that_does_not_answer_can_only_be_forced() -> None:
 
 
 async def test_read_only_and_demo_dim_and_refuse() -> None:
-    daemons = FakeDaemons(cannot_start="mpstui was started with --read-only")
+    daemons = FakeDaemons(cannot_start="mpstui runs read-only")
     app = make_app(small(), daemons=daemons, runner=RecordingRunner(read_only=True))
     async with app.run_test(size=LARGE) as pilot:
         await press(pilot, "d")

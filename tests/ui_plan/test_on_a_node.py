@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from ui.screen import until
 
+from mpstui import api
 from mpstui.cli.settings import NodeDaemons, NodePlans
 from mpstui.config import load_themes
 from mpstui.node import open_node
@@ -40,13 +41,13 @@ async def test_a_plan_is_applied_kept_and_seen_and_the_daemon_stopped(folder: Pa
     collector = Collector(dirs, sources)
     audit = AuditLog(folder / "audit.jsonl")
     runner = Runner(collector, audit)
-    daemons = NodeDaemons(sources.control_binary, runner, dirs, demo=True)
+    daemons = NodeDaemons("nvidia-cuda-mps-control", runner, dirs, demo=True)
     app = MpsTuiApp(
         collector,
         Runner(collector, audit),
         themes=build_themes(load_themes()[0]),
         theme="mpstui-dark",
-        plans=NodePlans(),
+        plans=NodePlans(api.open((folder / "node",)).unentered()),
         daemons=daemons,
     )
 

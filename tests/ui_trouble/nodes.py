@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
+from mpstui.api import Unavailable
 from mpstui.core.model import (
     Client,
     Context,
@@ -22,7 +23,6 @@ from mpstui.core.model import (
 from mpstui.doctor.types import Finding
 from mpstui.doctor.why import Answer
 from mpstui.ui.app import MpsTuiApp
-from mpstui.ui.trouble.contract import TroubleUnavailable
 from tests.ui.screen import make_app
 from tests.ui.snapshots import NOW, PIPE, daemon, device, rich, server
 
@@ -148,27 +148,27 @@ class FakeTrouble:
     async def why(self, pid: int, snapshot: Snapshot) -> Answer | None:
         await self.gate.wait()
         if self.broken:
-            raise TroubleUnavailable(self.broken)
+            raise Unavailable(self.broken)
         return self.answers.get(pid)
 
     async def older_events(self, daemon: Daemon, before: float, most: int) -> Sequence[Event]:
         self.asked.append(before)
         await self.gate.wait()
         if self.broken:
-            raise TroubleUnavailable(self.broken)
+            raise Unavailable(self.broken)
         return self.older
 
     async def faults(self, daemon: Daemon) -> Sequence[Event]:
         await self.gate.wait()
         if self.broken:
-            raise TroubleUnavailable(self.broken)
+            raise Unavailable(self.broken)
         return [event for event in self.older if event.kind == "fatal_fault"]
 
     async def findings(self, snapshot: Snapshot) -> Sequence[Finding]:
         self.checks += 1
         await self.gate.wait()
         if self.broken:
-            raise TroubleUnavailable(self.broken)
+            raise Unavailable(self.broken)
         return self.found
 
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from textual.pilot import Pilot
 
+from mpstui import api
 from mpstui.cli.screen import nobody_runs
 from mpstui.cli.settings import NodeDaemons, NodePlans
-from mpstui.cli.trouble import NodeTrouble
 from mpstui.config import load_themes
 from mpstui.core.model import Daemon, Snapshot
 from mpstui.node import open_node
@@ -96,7 +96,7 @@ async def drill(name: str, size: tuple[int, int] = (160, 48)) -> AsyncIterator[D
         audit = AuditLog(folder / "audit.jsonl")
         runner = Runner(collector, audit, grace=2.0)
         daemons = NodeDaemons(
-            sources.control_binary,
+            "nvidia-cuda-mps-control",
             runner,
             dirs,
             demo=True,
@@ -107,9 +107,9 @@ async def drill(name: str, size: tuple[int, int] = (160, 48)) -> AsyncIterator[D
             runner,
             themes=build_themes(load_themes()[0]),
             theme="mpstui-dark",
-            plans=NodePlans(),
+            plans=NodePlans(api.open(dirs).unentered()),
             daemons=daemons,
-            trouble=NodeTrouble(sources, dirs, ()),
+            trouble=api.open(dirs).unentered(),
         )
         async with app.run_test(size=size) as pilot:
             yield Drill(app, pilot)

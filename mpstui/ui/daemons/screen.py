@@ -28,7 +28,6 @@ from mpstui.ui.typeahead import opens
 
 _LABEL: Final = 16
 EXCLUSIVE: Final = "Exclusive_Process"
-READ_ONLY: Final = "mpstui runs read-only: no daemon is started or stopped"
 
 
 class DaemonsPanel(Panel[Daemon]):
@@ -247,10 +246,8 @@ class DaemonScreen(SideScreen):
         ]
 
     def _cannot_stop(self) -> str | None:
-        if self.runner.read_only:
-            return READ_ONLY
-        runs = self.daemon is not None and self.daemon.health not in {"absent", "stale"}
-        return unless(runs, "no daemon runs there")
+        where = self.daemon.pipe_dir if self.daemon is not None else Path()
+        return self.runner.unavailable(operation("stop_daemon"), self.snapshot, where)
 
     def _arrange(self) -> None:
         width, height = self.app.size

@@ -12,7 +12,6 @@ from mpstui.ui.box import Box, wrapped
 from mpstui.ui.load.bars import figure_text
 from mpstui.ui.load.reach import about_share, facts_of
 from mpstui.ui.load.session import LoadSession, Member
-from mpstui.ui.load.setup import Levels as LevelsOf
 from mpstui.ui.load.setup import Setup, about_kernel, device_for, live, pool_cost
 from mpstui.ui.painted import Line, fit, fit_line, justify
 
@@ -34,7 +33,6 @@ class AboutBox(Box):
         devices: Sequence[Device],
         in_use: int,
         limit: float | None,
-        levels: LevelsOf,
         verdict: tuple[str, str, str],
         more: bool,
     ) -> None:
@@ -47,7 +45,7 @@ class AboutBox(Box):
             facts.append(("shares", f"{shown}, of {total}" if total else shown))
         if limit is not None and limit < 100 and live(setup) and (top := self._top(setup, devices, limit)):
             facts.append(("limit", f"the server's {format_percentage(limit)}: shares move up to {top} SM, l raises it"))
-        cost = pool_cost(setup, devices, in_use, limit, levels)
+        cost = pool_cost(setup, devices, in_use, limit)
         these = f"for {count(setup.clients, 'more client')}: " if more else ""
         if cost is not None and cost.contexts > 1:
             text = f"{cost.contexts} contexts a client, about {format_size(cost.size)} in all, {cost.seconds:.1f} s"

@@ -9,14 +9,6 @@ from typing import Protocol
 from mpstui.operations.load import Workers
 
 
-class LoadUnavailable(Exception):
-    """It cannot be had; the message says why, and ``remedy`` what to do."""
-
-    def __init__(self, text: str, remedy: str = "") -> None:
-        super().__init__(text)
-        self.remedy = remedy
-
-
 class LoadSupervisor(Workers, Protocol):
     """Workers, and what the panel tells of them besides."""
 
@@ -34,7 +26,4 @@ class LoadBackend(Protocol):
         """A fresh one for workers of the daemon in ``pipe_dir``; None: without MPS."""
 
     def private_daemon(self) -> AbstractAsyncContextManager[Path]:
-        """A daemon of its own, by its pipe directory, gone at the end. Raises LoadUnavailable."""
-
-    def levels(self, sm_count: int, count: int, step: int, floor: int, /) -> tuple[int, ...]:
-        """``count`` shares of a pool from the smallest to all SMs, rounded as the hardware rounds (fact 22)."""
+        """A daemon of its own, by its pipe directory, gone at the end. Raises Unavailable."""

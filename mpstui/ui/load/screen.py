@@ -190,10 +190,9 @@ class LoadScreen(SideScreen):
         counts = sm_counts(setup, self.devices)
         device = next((d for d in self.devices if d.uuid in setup.devices), None)
         in_use = (device.contexts or 0) if device and setup.where == "on" else 0
-        levels = self.session.backend.levels
         limit = server_limit(setup, self.daemon)
         more = self.session.live != ()
-        self.about.show(setup, self.fields.about, counts, self.devices, in_use, limit, levels, self._verdict(), more)
+        self.about.show(setup, self.fields.about, counts, self.devices, in_use, limit, self._verdict(), more)
         self.bars.show_plan(setup, under_limit(setup, counts, limit, self.devices), device.sm_count if device else None)
 
     def _verdict(self) -> tuple[str, str, str]:
@@ -295,7 +294,7 @@ class LoadScreen(SideScreen):
         setup = self.fields.setup
         device = next((d for d in self.devices if d.uuid in setup.devices), None)
         in_use = (device.contexts or 0) if device and setup.where == "on" else 0
-        return taken(setup, self.devices, in_use, server_limit(setup, self.daemon), self.session.backend.levels)
+        return taken(setup, self.devices, in_use, server_limit(setup, self.daemon))
 
     def _in_use(self) -> str:
         """How many of a device's contexts are in use, as far as that is known."""

@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from mpstui.api import Unavailable
 from mpstui.core.model import Daemon, Device, ProcessKey, Snapshot
 from mpstui.core.partition import rounding_for, smallest_percentage, sms_of
 from mpstui.load.types import LoadSpec, WorkerReport
 from mpstui.operations.load import NotStarted
-from mpstui.ui.load.contract import LoadBackend, LoadSupervisor, LoadUnavailable
+from mpstui.ui.load.contract import LoadBackend, LoadSupervisor
 from mpstui.ui.load.plot import History
 from mpstui.ui.load.reach import no_further
 from mpstui.ui.load.setup import LEFT_TO_OTHERS, Setup, groups, pool_of, server_limit
@@ -155,7 +156,7 @@ class LoadSession:
             if supervisor is None:
                 return
             self._say("starting")
-            for spec in groups(setup, place, devices, server_limit(setup, daemon), self.backend.levels):
+            for spec in groups(setup, place, devices, server_limit(setup, daemon)):
                 in_use = 0 if setup.where == "private" else self._others(snapshot, spec.device_uuid)
                 numbers = await supervisor.start(spec, in_use + LEFT_TO_OTHERS)
                 for report in supervisor.workers:
@@ -164,7 +165,7 @@ class LoadSession:
             self._say(supervisor.trouble)
         except NotStarted as error:
             self._say(str(error), failed=True)
-        except LoadUnavailable as error:
+        except Unavailable as error:
             self._say(f"{error}{f'  → {error.remedy}' if error.remedy else ''}", failed=True)
         finally:
             self.starting = False
@@ -305,7 +306,7 @@ class LoadSession:
         limit, pool = self.limit_of(member)[0], None
         if member.spec.pool and percentage is None and limit is not None:
             device = self._devices.get(member.report.device_uuid)
-            pool = pool_of(member.report.kernel, device, limit, self.backend.levels) or None
+            pool = pool_of(member.report.kernel, device, limit) or None
         member.target = None
         self._say("")
         self._run(self._restart(number, percentage, pool))

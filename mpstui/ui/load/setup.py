@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
 from mpstui.core.model import Daemon, Device, no_test_clients
-from mpstui.core.partition import rounding_of, sms_of
+from mpstui.core.partition import even_levels, rounding_of, sms_of
 from mpstui.core.text import parse_size
 from mpstui.load.takes import CONTEXT_BASE, CONTEXT_PER_SM, Takes, takes
 from mpstui.load.types import INFO, KernelName, LoadSpec, value_for
@@ -30,8 +30,6 @@ _MOVABLE: Final = frozenset({"nbody", "fma", "triad", "small", "illegal"})
 """Kernels that are launched again and again, so that the next launch can have another share."""
 _CONTEXT_SECONDS: Final = 0.105
 """What making a context took (fact 23)."""
-
-Levels = Callable[[int, int, int, int], tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,13 +179,13 @@ def device_for(setup: Setup, index: int, devices: Sequence[Device]) -> Device | 
     return next((d for d in devices if d.uuid == uuid), None) if uuid else next(iter(devices), None)
 
 
-def pool_of(kernel: str, device: Device | None, limit: float | None, levels: Levels) -> tuple[int, ...]:
+def pool_of(kernel: str, device: Device | None, limit: float | None) -> tuple[int, ...]:
     """The shares that a client can move between, up to what its server's ``limit`` leaves; empty where it cannot."""
     if kernel not in _MOVABLE or device is None or not device.sm_count:
         return ()
     rounding = rounding_of(device)
     most = device.sm_count if limit is None else sms_of(limit, device.sm_count, rounding)
-    return levels(most, LEVELS, rounding.step, rounding.floor)
+    return even_levels(most, LEVELS, rounding.step, rounding.floor)
 
 
 def live(setup: Setup) -> bool:
@@ -195,12 +193,10 @@ def live(setup: Setup) -> bool:
     return setup.where != "off" and setup.hold == "affinity"
 
 
-def pool_cost(
-    setup: Setup, devices: Sequence[Device], in_use: int, limit: float | None, levels: Levels
-) -> PoolCost | None:
+def pool_cost(setup: Setup, devices: Sequence[Device], in_use: int, limit: float | None) -> PoolCost | None:
     """What the pools will take on the first client's device, where others hold ``in_use`` contexts; None without."""
     device = device_for(setup, 0, devices)
-    pool = pool_of(setup.kernel_of(0), device, limit, levels)
+    pool = pool_of(setup.kernel_of(0), device, limit)
     if not live(setup) or device is None or not pool or not 1 <= setup.clients <= MOST_CLIENTS:
         return None
     here = len(range(0, setup.clients, max(1, len(setup.devices))))
@@ -212,9 +208,9 @@ def pool_cost(
     return PoolCost(count, size, count * _CONTEXT_SECONDS)
 
 
-def taken(setup: Setup, devices: Sequence[Device], in_use: int, limit: float | None, levels: Levels) -> Takes:
+def taken(setup: Setup, devices: Sequence[Device], in_use: int, limit: float | None) -> Takes:
     """What the clients will take of their devices, together."""
-    cost = pool_cost(setup, devices, in_use, limit, levels)
+    cost = pool_cost(setup, devices, in_use, limit)
     device = device_for(setup, 0, devices)
     return takes(
         map(setup.kernel_of, range(setup.clients)),
@@ -225,9 +221,7 @@ def taken(setup: Setup, devices: Sequence[Device], in_use: int, limit: float | N
     )
 
 
-def groups(
-    setup: Setup, pipe_dir: Path | None, devices: Sequence[Device], limit: float | None, levels: Levels
-) -> tuple[LoadSpec, ...]:
+def groups(setup: Setup, pipe_dir: Path | None, devices: Sequence[Device], limit: float | None) -> tuple[LoadSpec, ...]:
     """One group for each kernel and device, in the order of the clients."""
     members: dict[tuple[KernelName, str | None], list[int]] = {}
     for index in range(setup.clients):
@@ -251,7 +245,7 @@ def groups(
                 seconds=setup.seconds,
                 mps=mps,
                 pipe_dir=pipe_dir if mps else None,
-                pool=pool_of(kernel, device, limit, levels) if by_context else (),
+                pool=pool_of(kernel, device, limit) if by_context else (),
             )
         )
     return tuple(specs)

@@ -28,13 +28,11 @@ from mpstui.operations.apply import (
 from mpstui.operations.types import Progress
 from mpstui.plan.amounts import PlanError
 from mpstui.plan.profile import DaemonProfile
-from mpstui.plan.settings import waits_for_a_server
+from mpstui.plan.settings import WAITS, waits_for_a_server
 from mpstui.ui.contract import Runner
 from mpstui.ui.dialogs.parts import Lines, Listing, Push, marked, plain
 from mpstui.ui.dialogs.work import Outcome, WorkDialog
 
-READ_ONLY = "mpstui runs read-only: nothing is set"
-WAITS = "no server runs: limits that are for servers alone are set once one does; apply again then"
 _NAMED = 6
 """Clients of other devices that are named; there is little room."""
 Targets = Sequence[tuple[Path, DaemonProfile]]
@@ -123,7 +121,7 @@ class ApplyDialog(WorkDialog):
         self.query_one("#after", Lines).show(*notes)
         requests = [step.difference.request for _, planned in found for step in planned]
         refused = next((e for r in requests if (e := self._runner.preview(r, self.snapshot).error)), None)
-        refusal = READ_ONLY if self._runner.read_only else problem or refused
+        refusal = problem or refused
         self.show_problem(refusal)
         self.show_foot("Apply", ready=refusal is None and number > 0)
 

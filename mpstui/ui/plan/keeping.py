@@ -18,11 +18,11 @@ from mpstui.core.text import path_text
 from mpstui.operations.types import Progress
 from mpstui.plan.amounts import PlanError
 from mpstui.plan.profile import NAME, DaemonProfile, Profile, ProfileError
-from mpstui.plan.settings import drift, waits_for_a_server
+from mpstui.plan.settings import WAITS, drift, waits_for_a_server
 from mpstui.ui.dialogs.parts import Choice, Chooser, Lines, Listing, Push, Row, Sheet, labelled, marked, plain
 from mpstui.ui.dialogs.work import Outcome, WorkDialog
 from mpstui.ui.form import TypedLine
-from mpstui.ui.plan.applying import WAITS, Targets
+from mpstui.ui.plan.applying import Targets
 from mpstui.ui.plan.contract import Entry, PlanBackend
 from mpstui.ui.typeahead import OPENING
 

@@ -12,7 +12,7 @@ from textual.containers import Container
 
 from mpstui.core.cells import count, no_daemon
 from mpstui.core.model import Snapshot
-from mpstui.operations.apply import Step
+from mpstui.operations.apply import ApplyProfile, Step
 from mpstui.operations.registry import operation
 from mpstui.plan.amounts import PlanError
 from mpstui.plan.profile import DaemonProfile
@@ -22,7 +22,7 @@ from mpstui.ui.contract import Runner
 from mpstui.ui.keys import own_binding
 from mpstui.ui.painted import Line
 from mpstui.ui.panel import Panel
-from mpstui.ui.plan.applying import READ_ONLY, ApplyDialog, Targets, steps_of
+from mpstui.ui.plan.applying import ApplyDialog, Targets, steps_of
 from mpstui.ui.plan.bars import SharesPanel
 from mpstui.ui.plan.contract import PlanBackend
 from mpstui.ui.plan.draft import (
@@ -158,10 +158,11 @@ class PlanScreen(SideScreen):
 
     def _steps(self) -> tuple[list[Step] | None, str]:
         """What an apply would send, or why it cannot."""
-        if self.runner.read_only:
-            return None, READ_ONLY
         if self.snapshot is None or not (targets := self._targets()):
             return None, no_daemon(self.snapshot)
+        refused = self.runner.preview(ApplyProfile().request(*targets[0]), self.snapshot).error
+        if refused is not None:
+            return None, refused
         found, problem = steps_of(self.snapshot, targets)
         return (None, problem) if problem else ([step for _, planned in found for step in planned], "")
 

@@ -12,24 +12,20 @@ if TYPE_CHECKING:  # the overview is painted without
     from mpstui.doctor.why import Answer
 
 
-class TroubleUnavailable(Exception):
-    """It cannot be had; the message is one sentence that says why."""
-
-
 class TroubleBackend(Protocol):
     """Reads what the snapshot does not hold."""
 
     async def older_events(self, daemon: Daemon, before: float, most: int, /) -> Sequence[Event]:
         """The last ``most`` events of the daemon's logs up to ``before`` (seconds since the epoch), oldest first; some
-        of them may be in the snapshot too. Empty where the logs begin later. Raises TroubleUnavailable.
+        of them may be in the snapshot too. Empty where the logs begin later. Raises Unavailable.
         """
 
     async def faults(self, daemon: Daemon, /) -> Sequence[Event]:
-        """Every fatal fault in the daemon's logs, oldest first. Raises TroubleUnavailable."""
+        """Every fatal fault in the daemon's logs, oldest first. Raises Unavailable."""
 
     async def why(self, pid: int, snapshot: Snapshot, /) -> Answer | None:
         """Why a process is no client of MPS, by what it sees itself; None where it is gone. Raises
-        TroubleUnavailable."""
+        Unavailable."""
 
     async def findings(self, snapshot: Snapshot, /) -> Sequence[Finding]:
-        """The check-up of the set-up, the worst finding first. Raises TroubleUnavailable."""
+        """The check-up of the set-up, the worst finding first. Raises Unavailable."""

@@ -13,6 +13,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container
 from textual.widgets import Input
 
+from mpstui.api import Unavailable
 from mpstui.core.model import Event, EventKind, Snapshot
 from mpstui.ui.bars import KeyHint, unless
 from mpstui.ui.box import Para
@@ -22,7 +23,7 @@ from mpstui.ui.layout import WIDE
 from mpstui.ui.panel import Panel
 from mpstui.ui.panels.events import HIDDEN
 from mpstui.ui.trouble.base import TroubleScreen
-from mpstui.ui.trouble.contract import TroubleBackend, TroubleUnavailable
+from mpstui.ui.trouble.contract import TroubleBackend
 from mpstui.ui.trouble.eventfilter import TERMS, EventFilter, pids_of
 from mpstui.ui.trouble.eventlist import KINDS, EventList, KindsPanel
 from mpstui.ui.typeahead import opens
@@ -303,7 +304,7 @@ class EventsScreen(TroubleScreen):
                 older = await backend.older_events(daemon, before, OLDER)
                 if not self._add(list(older), older=True):
                     self.app.notify("the logs begin here", title="Older events", markup=False, timeout=4)
-        except TroubleUnavailable as error:
+        except Unavailable as error:
             self.app.notify(str(error), title="Older events", severity="warning", markup=False)
         finally:
             self._reading = False

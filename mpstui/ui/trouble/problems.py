@@ -10,6 +10,7 @@ from typing import ClassVar, Final, cast
 
 from textual.binding import Binding, BindingType
 
+from mpstui.api import Unavailable
 from mpstui.core.cells import SEVERITY, count
 from mpstui.core.model import Severity, Snapshot
 from mpstui.core.text import about
@@ -20,7 +21,7 @@ from mpstui.ui.contract import Runner
 from mpstui.ui.painted import Line, fit
 from mpstui.ui.panel import Panel
 from mpstui.ui.trouble.base import TroubleScreen
-from mpstui.ui.trouble.contract import TroubleBackend, TroubleUnavailable
+from mpstui.ui.trouble.contract import TroubleBackend
 
 _MARK: Final[dict[Severity | Verdict, tuple[str, str]]] = {
     "error": SEVERITY["error"],
@@ -197,7 +198,7 @@ class ProblemsScreen(TroubleScreen):
         try:
             self._findings = tuple(await backend.findings(snapshot))
             self._trouble, self._checked_at = "", snapshot.time
-        except TroubleUnavailable as error:
+        except Unavailable as error:
             self._trouble = str(error)
         finally:
             self._checking = False

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from textual.binding import Binding, BindingType
 
+from mpstui.api import Unavailable
 from mpstui.core.model import Event, Snapshot
 from mpstui.core.suspects import ADVICE, RUN, START, Ranked, Ranking, faults_of, presence, rank
 from mpstui.core.text import UNKNOWN, client_pids
@@ -18,7 +19,7 @@ from mpstui.ui.contract import Runner
 from mpstui.ui.painted import Line, fit
 from mpstui.ui.panel import Panel
 from mpstui.ui.trouble.base import TroubleScreen
-from mpstui.ui.trouble.contract import TroubleBackend, TroubleUnavailable
+from mpstui.ui.trouble.contract import TroubleBackend
 
 _SHOWN = 6
 """Faults and clients that are named at most."""
@@ -101,7 +102,7 @@ class SuspectsScreen(TroubleScreen):
         try:
             if daemon is not None:
                 self._add(await backend.faults(daemon))
-        except TroubleUnavailable as error:
+        except Unavailable as error:
             self._trouble = str(error)
         finally:
             self.suspects.note = ()

@@ -10,6 +10,7 @@ from typing import ClassVar, Final, cast
 from textual import on
 from textual.binding import Binding, BindingType
 
+from mpstui.api import Unavailable
 from mpstui.core.cells import gpu_label
 from mpstui.core.model import Daemon, LostClient, OutsideClient, PendingClient, ProcessKey, Snapshot
 from mpstui.core.text import UNKNOWN, format_age, format_size
@@ -20,7 +21,7 @@ from mpstui.ui.contract import Runner
 from mpstui.ui.painted import Line, fit
 from mpstui.ui.panel import Panel
 from mpstui.ui.trouble.base import TroubleScreen, owner
-from mpstui.ui.trouble.contract import TroubleBackend, TroubleUnavailable
+from mpstui.ui.trouble.contract import TroubleBackend
 from mpstui.ui.typeahead import opens
 
 _KILL: Final = "terminate_and_kill"
@@ -221,7 +222,7 @@ class UsersScreen(TroubleScreen):
             found = await backend.why(key.pid, snapshot)
             gone = found is None or (key.start_ticks is not None and found.program.key != key)
             said = [Para("It has ended.", "text", "·")] if found is None or gone else _answer(found)
-        except TroubleUnavailable as error:
+        except Unavailable as error:
             said = [Para(f"Not known: {error}.", "warn", "▲")]
         self._answers[key] = [Para(), *said]
         if self.is_attached:
