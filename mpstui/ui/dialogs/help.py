@@ -42,8 +42,11 @@ ABOUT_MPS = (
     Row("trust", "Clients of one server share its faults: MPS is for programs that belong together."),
     Row("not under MPS", "Dynamic parallelism: loading such a module fails. Programs of 32 bits."),
     Row("CUDA IPC", "Works between clients and programs outside MPS; not on Tegra."),
-    Row("debuggers", "A program under cuda-gdb waits in cuInit until all clients have ended, and runs without MPS."),
-    Row("", "Core dumps, memcheck, Nsight Systems and CUPTI work in clients."),
+    Row(
+        "debuggers",
+        "A program under cuda-gdb waits in cuInit until all clients have ended, and runs without MPS. Core dumps, "
+        "memcheck, Nsight Systems and CUPTI work in clients.",
+    ),
     Row("no memory", "At a client's first context, though some is free: call cuInit first; build it as PIC and PIE."),
     Row("before Volta", "16 contexts, no limits, one address space for all clients: doctor names such GPUs."),
 )
