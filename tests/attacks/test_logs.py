@@ -451,6 +451,7 @@ OPENERS = {
     "operations/audit.py": "the id of this boot",
     "operations/turn.py": "a daemon's turn",
     "cli/__init__.py": "/dev/null",
+    "cli/bundle.py": "the archive that it writes",
     "cli/exporter.py": "the file of metrics that it writes",
     "cli/load.py": "/dev/null",
     "config.py": "the user's own configuration",

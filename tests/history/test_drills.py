@@ -20,7 +20,7 @@ from mpstui.observe.watcher import Collector
 from mpstui.operations.audit import AuditLog
 from mpstui.operations.runner import Runner
 from mpstui.operations.types import Request
-from mpstui.sim import SimNode, drills, serving
+from mpstui.sim import SimNode, drills, modes, serving
 
 PATIENCE = 120.0
 
@@ -73,7 +73,7 @@ async def drill(name):
 
 def test_the_command_line_offers_each_of_them():
     assert set(DRILLS) == set(drills.DRILLS)
-    assert set(serving.ALL) == {"demo", "crowd", *DRILLS}
+    assert set(serving.ALL) == {"demo", "crowd", *DRILLS, *modes.MODES}
 
 
 async def test_fault_is_ended_with_its_clients():
