@@ -1075,8 +1075,7 @@ class LogParser:
     @property
     def answering(self) -> bool:
         """Whether what comes now is an answer in which a client may have chosen the words (fact 10)."""
-        command = self._control._command if self._control else None
-        return command is not None and command.untrusted
+        return self._control is not None and self._control.untrusted
 
     def become(self, other: LogParser) -> None:
         """Goes on where ``other``, which is not used any more, has stopped."""

@@ -16,6 +16,8 @@ _STAMPED: Final = re.compile(rb"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} +([A-Za-
 _PREFIXES: Final = (
     rb"",
     rb"\d{4}-\d\d-\d\dT[^ ]{8,30} (?:(?:stdout|stderr) [FP] )?",  # a container's, with and without the CRI's words
+    rb"[\w.-]{1,100} {1,40}\| ",  # docker compose's
+    rb"\[pod/[^\]\s]{1,300}\] (?:\d{4}-\d\d-\d\dT[^ ]{8,30} )?",  # kubectl logs --prefix
     rb"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d [^ ]{1,255} [^ ]{1,80}: ",  # the journal's and syslog's
 )
 """What may stand before each line. Which of them does is told by the first line: further down a client could have

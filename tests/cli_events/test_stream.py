@@ -58,6 +58,9 @@ def test_where_the_chunks_end_does_not_matter(size: int) -> None:
     "prefix",
     [
         b"2026-11-21T16:53:31.090123456Z stdout F ",
+        b"mps-daemon        | ",
+        b"[pod/mps-control-daemon-x7/mps-control-daemon-ctr] ",
+        b"[pod/mps-x7/ctr] 2026-11-21T16:53:31.090123456Z ",
         b"2026-11-21T16:53:31.090123456Z ",
         b"Nov 21 16:53:31 gpu-07 nvidia-cuda-mps-control[31818]: ",
     ],
