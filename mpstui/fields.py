@@ -387,7 +387,8 @@ class Field(Generic[T]):
             line = ((UNKNOWN if value is None else self.type.text(value), column.style if column else "plain"),)
         if self.command and (why := self.lacking("".join(text for text, _ in line), view)) is not None:
             short = why.replace("driver ", "").replace("this driver", "it")
-            return ((next((text for text in (why, short) if len(text) < cells), UNKNOWN), "dim"),)
+            forms = (why, short, short.replace(" in ", " "))
+            return ((next((text for text in forms if len(text) < cells), UNKNOWN), "dim"),)
         return line
 
     def order(self, thing: T, view: View) -> tuple[bool, Any]:

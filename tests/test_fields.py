@@ -195,7 +195,8 @@ def test_memory_is_sorted_by_its_sum() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cells", "shown"), [(18, "not in driver 470"), (17, "not in 470"), (11, "not in 470"), (8, "—")]
+    ("cells", "shown"),
+    [(18, "not in driver 470"), (17, "not in 470"), (11, "not in 470"), (10, "not 470"), (8, "not 470"), (7, "—")],
 )
 def test_what_a_driver_has_not_is_said_as_far_as_there_is_room(cells: int, shown: str) -> None:
     old = replace(daemon(), lacks=frozenset({"get_device_pinned_mem_limit"}), driver="470.256.02")

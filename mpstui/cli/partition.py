@@ -30,7 +30,7 @@ from mpstui.fields import (
     table,
 )
 from mpstui.operations.check import Refused
-from mpstui.operations.partitions import NOT_STATIC, AddPartition, table_of
+from mpstui.operations.partitions import AddPartition, not_static, table_of
 from mpstui.operations.types import ExitStatus, Request
 
 
@@ -96,5 +96,5 @@ def _daemon(snapshot: Snapshot, named: Sequence[Path]) -> Daemon:
         status = ExitStatus.NO_DAEMON if daemon.health in {"absent", "stale"} else ExitStatus.NO_ANSWER
         raise Refused(state_text(daemon), status)
     if not daemon.static_partitioning:
-        raise Refused(f"{path_text(daemon.pipe_dir)}: {NOT_STATIC}", ExitStatus.REFUSED_BY_SAFETY_RULE)
+        raise Refused(f"{path_text(daemon.pipe_dir)}: {not_static(daemon)}", ExitStatus.REFUSED_BY_SAFETY_RULE)
     return daemon

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from mpstui.control.answer import Answer, Outcome
+from mpstui.control.drivers import driver_of
 from mpstui.control.mps import MpsControl
 from mpstui.control.partitions import Created, whole_uuids
 from mpstui.core.cells import client_line, count
@@ -24,10 +25,18 @@ from mpstui.operations.operation import Operation, Work, refused_result
 from mpstui.operations.types import STATUS, Argument, Danger, ExitStatus, Others, Preview, Request, Result, Verb
 
 _SIZE: Final = re.compile(r"(?i)([0-9]{1,6})\s*(chunks?|sms?)?")
-NOT_STATIC: Final = (
+_NOT_STATIC: Final = (
     "the daemon was not started with static partitions, and they cannot be turned on later: "
     "stop it, and start it with mpstui daemon start --static"
 )
+
+
+def not_static(daemon: Daemon) -> str:
+    """Why it has no partitions, and what would give it some."""
+    driver = driver_of(daemon.driver)
+    if driver is not None and not driver.static_partitions:
+        return f"static partitions are not in driver {driver.number}: they need CUDA 13.1, driver 590 or later"
+    return _NOT_STATIC
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +60,7 @@ def parse_size(text: str) -> Size:
 def table_of(daemon: Daemon) -> PartitionTable:
     """Its partitions; raises Refused where it has none, or they are not known."""
     if not daemon.static_partitioning:
-        raise Refused(NOT_STATIC, ExitStatus.REFUSED_BY_SAFETY_RULE)
+        raise Refused(not_static(daemon), ExitStatus.REFUSED_BY_SAFETY_RULE)
     if daemon.partitions is None:
         why = daemon.partitions_detail or "they have not been read"
         raise Refused(f"which partitions there are is not known: {why}", ExitStatus.NO_ANSWER)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 from mpstui.core.model import Daemon, Server, Snapshot
 from mpstui.core.requests import Request
@@ -162,6 +163,13 @@ def _differences(daemon: Daemon, server: Server | None, wanted: Limits) -> list[
     return found
 
 
+_FOR_MEMORY: Final = (
+    ("set_default_device_pinned_mem_limit", "memory limits are"),
+    ("device_query", "device_query, which tells the daemon's devices apart, is"),
+)
+"""Commands without which no memory limit can be set on a node of several devices, and what is then said."""
+
+
 def _with_ordinals(daemon: Daemon, limits: Limits) -> Limits:
     """The same by the daemon's ordinals: a profile may name one device by ordinal here and by UUID there."""
     found: dict[str, int] = {}
@@ -176,6 +184,9 @@ def ordinal_of(daemon: Daemon, device: str) -> str:
     """The daemon's ordinal of a device given by ordinal, UUID or the first characters of one. Raises PlanError."""
     found = device_keys(device, daemon.ordinals)
     if len(found) != 1:
+        for command, what in _FOR_MEMORY if not daemon.ordinals else ():
+            if (why := daemon.lacking(command)) is not None:
+                raise PlanError(f"{what} {why}: leave the memory limits out")
         known = ", ".join(f"{o} ({uuid})" for o, uuid in daemon.ordinals.items()) or "none known"
         what = f"{len(found)} devices that begin with {device}" if found else f"no device {device}"
         raise PlanError(f"the daemon at {path_text(daemon.pipe_dir)} has {what}; it has: {known}")

@@ -121,3 +121,28 @@ def test_how_many_contexts_a_device_takes_is_a_claim_until_the_daemon_has_said_i
         assert "60/60 " in mpstui("status", "--pipe-dir", node.pipe_dir).out
     finally:
         node.stop()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("set", "pinned-mem-limit", "1G", "--device", "0", "--default"), "is not in driver 470"),
+        (("set", "client-priority", "1"), "set_default_client_priority is not in driver 470"),
+        (("terminate", "CLIENT", "--yes"), "terminate_client is not in driver 470"),
+        (("terminate", "CLIENT", "--kill", "--yes"), "terminate_client is not in driver 470"),
+        (("plan", "--clients", "2", "--mem", "10G", "--device", "0", "--apply"), "memory limits are not in driver 470"),
+        (("partition", "list"), "static partitions are not in driver 470"),
+        (("daemon", "unit", "systemd", "--multi-user"), "driver 470 has no multi-user mode"),
+        (("daemon", "unit", "slurm", "--static"), "driver 470 has no static partitions"),
+    ],
+)
+def test_every_command_says_what_the_driver_has_not(
+    mpstui: Mpstui, old: Path, words: tuple[str, ...], said: str
+) -> None:
+    before = (old / "logs" / "control.log").read_text().count("Cmd:set_")
+    (daemon,) = mpstui("status", "--pipe-dir", old, "--json").json["daemons"]
+    client = str(daemon["servers"][0]["clients"][0]["pid"])
+    told = mpstui(*(client if word == "CLIENT" else word for word in words), "--pipe-dir", old)
+    assert told.status in {1, 2, 6}, told
+    assert said in told.err, told
+    assert (old / "logs" / "control.log").read_text().count("Cmd:set_") == before

@@ -158,11 +158,19 @@ def test_the_partition_that_a_client_names_is_its_claim_and_printable(static: Si
     assert daemon["sm_partitions"]["partitions"][0]["clients"] == [client.pid]
 
 
-def test_a_daemon_without_them_says_how_one_gets_them(node: SimNode, mpstui: Mpstui) -> None:
-    for arguments in (("list",), ("add", "--device", "0", "--chunks", "1"), ("rm", "x", "--yes")):
-        told = mpstui("partition", *arguments, "--pipe-dir", node.pipe_dir)
-        assert told.status == 6
-        assert "mpstui daemon start --static" in told.err
+@pytest.mark.parametrize(
+    ("driver", "word"),
+    [("590.44.01", "mpstui daemon start --static"), ("580.159.04", "static partitions are not in driver 580")],
+)
+def test_a_daemon_without_them_says_how_one_gets_them(tmp_path: Path, mpstui: Mpstui, driver: str, word: str) -> None:
+    node = SimNode.start(tmp_path / "n", driver=driver)
+    try:
+        for arguments in (("list",), ("add", "--device", "0", "--chunks", "1"), ("rm", "x", "--yes")):
+            told = mpstui("partition", *arguments, "--pipe-dir", node.pipe_dir)
+            assert told.status == 6
+            assert word in told.err
+    finally:
+        node.stop()
 
 
 def test_a_daemon_is_started_with_them(tmp_path: Path, mpstui: Mpstui) -> None:
