@@ -366,9 +366,12 @@ class MpsTuiApp(WritingApp[int]):
         self.push_screen(DaemonScreen(self._daemon_backend, self.plans, self.runner, self.snapshot, pipe_dir))
 
     def open_partitions(self, pipe_dir: Path | None) -> None:
+        from mpstui.ui.partitions.namespaces import NamespacesScreen
         from mpstui.ui.partitions.screen import PartitionsScreen
 
-        self.push_screen(PartitionsScreen(self.runner, self.snapshot, pipe_dir))
+        daemon = self.snapshot.daemon(pipe_dir) if self.snapshot is not None and pipe_dir is not None else None
+        screen = NamespacesScreen if daemon is not None and daemon.protocol == "v3" else PartitionsScreen
+        self.push_screen(screen(self.runner, self.snapshot, pipe_dir))
 
     def open_request(self, action: Operation, request: Request) -> None:
         from mpstui.ui.dialogs import open_action

@@ -20,6 +20,7 @@ from mpstui.ui.load.screen import LoadScreen
 from mpstui.ui.overview import Overview
 from mpstui.ui.panel import Panel
 from mpstui.ui.panels import ClientsPanel
+from mpstui.ui.partitions.namespaces import LevelsPanel, NamespacesScreen
 from mpstui.ui.partitions.screen import PartitionsScreen, PartsPanel
 from mpstui.ui.plan.bars import SharesPanel
 from mpstui.ui.plan.fields import PlanFields
@@ -46,6 +47,7 @@ def places() -> Places:
         "plan: bars": _keys(PlanScreen, SharesPanel),
         "daemons": _keys(DaemonScreen, Panel),
         "partitions": _keys(PartitionsScreen, PartsPanel),
+        "namespaces": _keys(NamespacesScreen, LevelsPanel),
         "load: fields": _keys(LoadScreen, FieldsPanel),
         "load: clients": _keys(LoadScreen, BarsPanel),
         "events": _keys(EventsScreen, EventList),

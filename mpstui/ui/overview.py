@@ -59,7 +59,7 @@ class Overview(WithTrouble):
         Binding("right_square_bracket,ctrl+right", "daemon(1)", "Next daemon", show=False, id="daemon.next"),
         Binding("y", "copy", "Copy the row", show=False, id="copy"),
         Binding("d", "daemons", "Daemons: start and stop", show=False, id="daemons"),
-        Binding("P", "partitions", "Static SM partitions", show=False, id="partitions"),
+        Binding("P", "partitions", "SM partitions; namespaces of protocol 3", show=False, id="partitions"),
         Binding("p", "plan", "Plan: divide a GPU", show=False, id="plan"),
         Binding("L", "load", "Load: test clients", show=False, id="load"),
         Binding("question_mark,f1", "app.show_help", "Help", id="help"),

@@ -47,6 +47,13 @@ async def test_one_is_added_and_removed_by_keys(folder: Path) -> None:
     def table() -> PartitionTable | None:
         return collector.snapshot.daemons[0].partitions if collector.snapshot and collector.snapshot.daemons else None
 
+    async def apply() -> None:
+        await until(pilot, lambda: app.screen.query("#apply") and not app.screen.query_one("#apply").disabled)
+        app.screen.query_one("#apply").focus()
+        await until(pilot, lambda: app.screen.focused is not None and app.screen.focused.id == "apply")
+        await press(pilot, "enter")
+        await until(pilot, lambda: app.screen.state == "ended")
+
     async with app.run_test(size=(120, 40)) as pilot:
         await until(pilot, lambda: table() is not None and len(list(collector.snapshot.daemons[0].clients())) == 4)
         await press(pilot, "P")
@@ -61,18 +68,13 @@ async def test_one_is_added_and_removed_by_keys(folder: Path) -> None:
         assert "clients compute in it" in text_of(app), "one in use is refused, and its clients are named"
         await press(pilot, "escape", "k", "a")
         await typed(pilot, "16 sm")
-        await press(pilot, "enter", "enter")
-        await until(pilot, lambda: app.screen.state == "ended")
+        await apply()
         assert "2 chunks, 16 SMs" in text_in(app, "#outcome")
         assert "export CUDA_MPS_SM_PARTITION=" in text_in(app, "#outcome")
         await press(pilot, "escape")
         await until(pilot, lambda: "1 of 15 chunks free" in text_of(app))
         await press(pilot, *"jjj", "x")
-        await until(pilot, lambda: app.screen.query("#apply") and not app.screen.query_one("#apply").disabled)
-        await press(pilot, "tab")
-        await until(pilot, lambda: app.screen.focused is not None and app.screen.focused.id == "apply")
-        await press(pilot, "enter")
-        await until(pilot, lambda: app.screen.state == "ended")
+        await apply()
         assert "is gone" in text_in(app, "#outcome")
         await press(pilot, "escape")
         await until(pilot, lambda: "2 of 15 chunks free" in text_of(app))

@@ -56,15 +56,18 @@ class ChangeForm(ActionDialog):
         *,
         server: ProcessKey | None = None,
         device: str | None = None,
+        asked: Request | None = None,
     ) -> None:
-        """``server`` and ``device`` (a UUID) are chosen at the start; without them the default and the first device."""
+        """``asked``: what is settled, and not asked for again. ``server`` and ``device`` (a UUID) are chosen at the
+        start; without them the default and the first device."""
         super().__init__(runner, action, pipe_dir, snapshot)
+        self._asked = asked or Request(action.id, pipe_dir)
         self._start: dict[str, Hashable] = {"scope": server, "device": device}
         self._preview: Preview | None = None
         self._problem: str | None = None
 
     def compose(self) -> ComposeResult:
-        fields = [self._field(argument) for argument in self.action.arguments if argument.kind != "clients"]
+        fields = [self._field(argument) for argument in self.action.arguments if not self._settled(argument)]
         fields[-1].add_class("-last")
         yield self.frame(
             self.action.title,
@@ -79,11 +82,20 @@ class ChangeForm(ActionDialog):
             foot=self.foot("Apply"),
         )
 
+    def _settled(self, argument: Argument) -> bool:
+        """Whether it is not to be asked for."""
+        given = argument.kind == "value" and bool(self._asked.value)
+        named = argument.kind == "setting" and self._asked.setting(argument.option.lstrip("-")) is not None
+        return argument.kind == "clients" or given or named
+
     def _field(self, argument: Argument) -> Widget:
         label = argument.label
         if argument.kind in {"value", "size"}:
             hint = Static(Content(plain(argument.hint)), classes="hint", markup=False)
             return labelled(label, TypedLine(id="value", max_length=64), hint)
+        if argument.kind == "setting":
+            hint = Static(Content(plain(argument.help)), classes="hint", markup=False)
+            return labelled(label, TypedLine(id=f"set{argument.option}", max_length=200, classes="setting"), hint)
         if argument.kind == "scope":
             return labelled(label, FieldChooser(self._scopes(), self._start["scope"], id="scope"))
         if argument.kind == "device":
@@ -121,10 +133,13 @@ class ChangeForm(ActionDialog):
         scope, device = self._chosen("scope"), self._chosen("device")
         choice = self._chosen("choice")
         value = self.query("#value").first(Input).value if self.query("#value") else ""
+        typed = ((found.id or "", found.value.strip()) for found in self.query(".setting").results(Input))
+        settings = tuple((name.removeprefix("set").lstrip("-"), text) for name, text in typed if text)
         return Request(
             self.action.id,
             self.pipe_dir,
-            value=str(choice.value) if choice else value.strip(),
+            settings=(*self._asked.settings, *settings),
+            value=str(choice.value) if choice else value.strip() or self._asked.value,
             server_pid=scope.value.pid if scope and isinstance(scope.value, ProcessKey) else None,
             device=str(device.value) if device else None,
         )

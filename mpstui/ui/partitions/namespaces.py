@@ -1,0 +1,286 @@
+"""A daemon of MPS protocol 3: its servers by name, their namespaces with limits, and the clients in each."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final, NamedTuple
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+
+from mpstui.core.cells import count
+from mpstui.core.model import Daemon
+from mpstui.core.text import UNKNOWN, printable
+from mpstui.core.v3 import DEFAULT, Namespace, V3Client, V3Node, V3Server
+from mpstui.operations.registry import operation
+from mpstui.operations.types import Request
+from mpstui.operations.v3 import space_words
+from mpstui.ui.bars import KeyHint, unless
+from mpstui.ui.box import Box, wrapped
+from mpstui.ui.painted import Line, fit
+from mpstui.ui.panel import Panel
+from mpstui.ui.partitions.screen import AS_DOCUMENTED
+from mpstui.ui.side import SideScreen
+from mpstui.ui.typeahead import opens
+
+_CREATE_SERVER: Final = "v3_server_create"
+_CREATE: Final = "v3_namespace_create"
+
+
+class Level(NamedTuple):
+    """A server, one of its namespaces, or a client in one."""
+
+    server: V3Server
+    space: Namespace | None = None
+    client: V3Client | None = None
+
+
+def levels_of(node: V3Node) -> tuple[Level, ...]:
+    """Each server, its namespaces under it, the clients under those; a client of a namespace that is not listed comes
+    behind them."""
+    found: list[Level] = []
+    for server in node.servers:
+        found.append(Level(server))
+        spaces = node.of(server.name)
+        for space in spaces:
+            found.append(Level(server, space))
+            found += [Level(server, space, client) for client in node.clients_of(server.name, space.name)]
+        known = {space.name for space in spaces}
+        found += [Level(server, None, c) for c in node.clients_of(server.name) if c.namespace not in known]
+    return tuple(found)
+
+
+class LevelsPanel(Panel[Level]):
+    """One line for each."""
+
+    KIND: ClassVar[str] = "namespace"
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._daemon: Daemon | None = None
+
+    def show(self, daemon: Daemon | None) -> None:
+        self._daemon = daemon
+        node = daemon.v3 if daemon is not None else None
+        self.set_rows(levels_of(node) if node is not None else (), context=(daemon, node))
+
+    def key(self, row: Level) -> tuple[str, str, int]:
+        return row.server.name, row.space.name if row.space else "", row.client.pid if row.client else 0
+
+    def title(self) -> Line:
+        return (("Servers and namespaces", "title"), (f"  {AS_DOCUMENTED}", "dim"))
+
+    def empty(self) -> str:
+        if self._daemon is None:
+            return "there is no daemon here"
+        if self._daemon.protocol != "v3":
+            return "this daemon does not run MPS protocol 3: it has no namespaces"
+        return self._daemon.not_understood or ("there is no server" if self._daemon.v3 is not None else "not read yet")
+
+    def row_lines(self, row: Level, width: int) -> list[Line]:
+        node = self._daemon.v3 if self._daemon is not None else None
+        if row.client is not None:
+            return [
+                (
+                    (f"     {row.client.pid:<9}", "bold"),
+                    (fit(row.client.device or UNKNOWN, 13) + " ", "dim"),
+                    (fit(row.client.command or UNKNOWN, max(8, width - 29)), "text"),
+                )
+            ]
+        if row.space is None:
+            uid = UNKNOWN if row.server.uid is None else str(row.server.uid)
+            state = row.server.status or UNKNOWN
+            return [
+                (
+                    (f" {fit(row.server.name, 22)}", "bold"),
+                    (fit(f"PID {row.server.pid or UNKNOWN}", 13), "text"),
+                    (fit(f"UID {uid}", 11), "user"),
+                    (state, "good" if state.lower() == "ready" else "warn"),
+                )
+            ]
+        clients = len(node.clients_of(row.server.name, row.space.name)) if node is not None else 0
+        default = node.namespace(row.server.name, DEFAULT) if node is not None else None
+        free = row.space.unlimited and row.space.name != DEFAULT and default is not None and not default.unlimited
+        return [
+            (
+                (f"   {fit(row.space.name, 20)}", "text"),
+                (fit(count(clients, "client"), 13), "dim"),
+                (space_words(row.space), "warn" if free else "text"),
+                ("  ▲ nothing of the server's" if free else "", "warn"),
+            )
+        ]
+
+
+class AboutLevel(Box):
+    """All of what the cursor is on, and what a program exports to be a client of it."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._row: Level | None = None
+        self._node: V3Node | None = None
+
+    def show(self, row: Level | None, node: V3Node | None) -> None:
+        self._row, self._node = row, node
+        self.repaint()
+
+    def title(self) -> Line:
+        row = self._row
+        what = "Nothing" if row is None else "Client" if row.client else "Namespace" if row.space else "Server"
+        return ((what, "title"),)
+
+    def body(self, width: int, height: int) -> list[Line]:
+        row, lines = self._row, list[Line]()
+        if row is not None and row.client is not None:
+            lines += wrapped(row.client.command or UNKNOWN, width, "bold", indent=" ")
+            lines += wrapped("Its command is its own to choose.", width, "dim", indent=" ")
+        elif row is not None:
+            lines.append(((f" {export_of(row)}", "accent"),))
+            lines += wrapped(f"devices: {row.server.allowed_devices or UNKNOWN}", width, "text", indent=" ")
+            rule = "The server's limits hold for its default namespace alone."
+            if row.space is not None:
+                rule = "Its percentage comes before a client's own, its memory limit is lowered by that."
+                more = {**row.space.more}
+            else:
+                more = {**row.server.more}
+            lines += wrapped(rule, width, "dim", indent=" ")
+            lines += [((f" {printable(f'{name}: {value}', 300)}", "dim"),) for name, value in more.items()]
+        node = self._node
+        for line in node.not_understood if node is not None else ():
+            lines += wrapped(f"not understood: {line}", width, "warn", indent=" ")
+        for what, why in node.not_read.items() if node is not None else ():
+            lines += wrapped(f"{what} list not read: {why}", width, "warn", indent=" ")
+        return lines
+
+
+def export_of(row: Level) -> str:
+    """What a program has to have in its environment."""
+    place = row.space.pipe_dir if row.space is not None else row.server.pipe_dir
+    return f"export CUDA_MPS_PIPE_DIRECTORY={place or UNKNOWN}"
+
+
+class NamespacesScreen(SideScreen):
+    """n makes a namespace of the server under the cursor, N a server; l sets limits, x deletes, t terminates."""
+
+    AUTO_FOCUS = "#levels"
+    NAME = "Namespaces"
+    BACK = "namespace.back"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("n", "create", "Make a namespace of the server", show=False, id="namespace.create"),
+        Binding("N", "create_server", "Make a server", show=False, id="namespace.create_server"),
+        Binding("l", "limits", "Set the limits", show=False, id="namespace.limits"),
+        Binding("x", "delete", "Delete the namespace or server", show=False, id="namespace.delete"),
+        Binding("t", "terminate", "Terminate the client", show=False, id="namespace.terminate"),
+        Binding("y", "copy", "Copy what a program exports", show=False, id="copy"),
+        Binding("r", "read_again", "Read again", show=False, id="refresh"),
+        Binding("escape", "back", "Back", show=False, id="namespace.back"),
+    ]
+    DEFAULT_CSS = """
+    NamespacesScreen {
+        & #levels { height: 1fr; }
+        & #about { height: 8; }
+    }
+    """
+
+    def parts(self) -> ComposeResult:
+        self.panel = LevelsPanel(id="levels")
+        self.about = AboutLevel(id="about")
+        yield self.panel
+        yield self.about
+
+    def on_mount(self) -> None:
+        self.show()
+
+    @property
+    def row(self) -> Level | None:
+        """What the cursor is on."""
+        return self.panel.cursor_row
+
+    def show(self) -> None:
+        if not self.is_mounted:
+            return
+        with self.app.batch_update():
+            self.panel.show(self.daemon)
+            self.header.show(self.snapshot, self.daemon, None)
+            self.about.show(self.row, self.daemon.v3 if self.daemon is not None else None)
+            self._arrange()
+            self.show_keys()
+
+    def hints(self) -> list[KeyHint]:
+        row, cannot = self.row, self._why_not()
+        level = unless(row is not None and row.client is None, "the cursor is on no server and no namespace")
+        client = unless(row is not None and row.client is not None, "the cursor is on no client")
+        return [
+            KeyHint(self.k("namespace.create", "n"), "New namespace", "create", 9, cannot or unless(row, "no server")),
+            KeyHint(self.k("namespace.create_server", "N"), "New server", "create_server", 7, cannot),
+            KeyHint(self.k("namespace.limits", "l"), "Limits", "limits", 9, cannot or level),
+            KeyHint(self.k("namespace.delete", "x"), "Delete", "delete", 8, cannot or level or self._default()),
+            KeyHint(self.k("namespace.terminate", "t"), "Terminate", "terminate", 8, client),
+            KeyHint(self.k("copy", "y"), "Copy export", "copy", 5, level),
+            KeyHint(self.k("refresh", "r"), "Read again", "read_again", 3),
+        ]
+
+    def _default(self) -> str | None:
+        default = self.row is not None and self.row.space is not None and self.row.space.name == DEFAULT
+        return "the default namespace goes with its server alone" if default else None
+
+    def _why_not(self) -> str | None:
+        if self.daemon is None or self.snapshot is None:
+            return "there is no daemon here"
+        return self.runner.unavailable(operation(_CREATE), self.snapshot, self.daemon.pipe_dir, ())
+
+    def _arrange(self) -> None:
+        self.about.display = not self.too_small and self.app.size.height >= 18
+        self._hide_where_too_small("#levels")
+
+    def _open(self, action: str, value: str = "", **settings: str) -> None:
+        if self.daemon is not None:
+            asked = Request(action, self.daemon.pipe_dir, value, settings=tuple(settings.items()))
+            self.host.open_request(operation(action), asked)
+
+    @opens
+    def action_create(self) -> None:
+        if self.row is not None:
+            self._open(_CREATE, server=self.row.server.name)
+
+    @opens
+    def action_create_server(self) -> None:
+        self._open(_CREATE_SERVER)
+
+    @opens
+    def action_limits(self) -> None:
+        row = self.row
+        if row is not None and row.space is not None and row.space.name != DEFAULT:
+            self._open("v3_namespace_set", row.space.name, server=row.server.name)
+        elif row is not None:
+            self._open("v3_server_set", row.server.name)
+
+    @opens
+    def action_delete(self) -> None:
+        row, daemon = self.row, self.daemon
+        if row is None or daemon is None:
+            return
+        what = "v3_server_delete" if row.space is None else "v3_namespace_delete"
+        settings = () if row.space is None else (("server", row.server.name),)
+        name = row.server.name if row.space is None else row.space.name
+        asked = Request(what, daemon.pipe_dir, name, settings=settings)
+        hit = operation(what).hit(asked, daemon)
+        self.host.open_request(operation(what), asked._replace(clients=hit, force=bool(hit)))
+
+    @opens
+    def action_terminate(self) -> None:
+        row, daemon = self.row, self.daemon
+        if row is not None and row.client is not None and daemon is not None:
+            found = next((client for client in daemon.clients() if client.pid == row.client.pid), None)
+            if found is not None:
+                self.act("terminate_client", (found.key,))
+
+    def action_copy(self) -> None:
+        if self.row is not None and self.row.client is None:
+            self.copy(export_of(self.row), export_of(self.row))
+
+    def action_read_again(self) -> None:
+        self.host.refresh_now(self.daemon.pipe_dir if self.daemon is not None else None)
+
+    @on(Panel.Moved)
+    def _moved(self) -> None:
+        self.show()

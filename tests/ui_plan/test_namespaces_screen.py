@@ -1,0 +1,107 @@
+"""The screen of servers and namespaces, on a simulated daemon of MPS protocol 3 and on what a stranger writes."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from ui.screen import make_app as plain_app
+from ui.screen import text_of, until
+from ui.snapshots import rich
+
+from mpstui.config import load_themes
+from mpstui.core.v3 import Namespace, V3Client, V3Node, V3Server
+from mpstui.node import open_node
+from mpstui.observe.watcher import Collector
+from mpstui.operations.audit import AuditLog
+from mpstui.operations.runner import Runner
+from mpstui.sim import SimNode
+from mpstui.ui.app import MpsTuiApp
+from mpstui.ui.partitions.namespaces import NamespacesScreen
+from mpstui.ui.theme import build_themes
+
+from .fakes import press, text_in, typed
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    place = Path(tempfile.mkdtemp(prefix="mpn-", dir="/tmp"))
+    node = SimNode.start(place / "node", scenario="v3")
+    try:
+        yield place
+    finally:
+        node.stop()
+        shutil.rmtree(place, ignore_errors=True)
+
+
+async def test_a_namespace_is_made_limited_and_deleted_by_keys(folder: Path) -> None:
+    sources, dirs = open_node((folder / "node",))
+    collector = Collector(dirs, sources)
+    runner = Runner(collector, AuditLog(folder / "audit.jsonl"))
+    app = MpsTuiApp(collector, runner, themes=build_themes(load_themes()[0]), theme="mpstui-dark")
+
+    def node() -> V3Node | None:
+        return collector.snapshot.daemons[0].v3 if collector.snapshot and collector.snapshot.daemons else None
+
+    async def apply() -> str:
+        await until(pilot, lambda: not app.screen.query_one("#apply").disabled)
+        app.screen.query_one("#apply").focus()
+        await until(pilot, lambda: app.screen.focused is not None and app.screen.focused.id == "apply")
+        await press(pilot, "enter")
+        await until(pilot, lambda: app.screen.state == "ended")
+        told = text_in(app, "#outcome")
+        await press(pilot, "escape")
+        return told
+
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: node() is not None and len(node().clients) == 4)
+        await press(pilot, "P")
+        assert isinstance(app.screen, NamespacesScreen)
+        await until(pilot, lambda: "resnet50, --epochs 90" in text_of(app))
+        text = text_of(app)
+        assert "25 %, 8G" in text
+        assert text.count("nothing of the server's") == 1, "only where the server has limits"
+        await press(pilot, "n")
+        await typed(pilot, "mine")
+        assert "whole GPU" in text_of(app)
+        told = await apply()
+        assert "namespace mine is there" in told
+        assert str(folder / "node" / "training" / "mine") in told
+        await until(pilot, lambda: node().namespace("training", "mine") is not None)
+        await press(pilot, *"jjjjjjj")
+        assert app.screen.row.space.name == "mine"
+        await press(pilot, "l")
+        await typed(pilot, "30")
+        assert "in force: 30 %" in await apply()
+        await until(pilot, lambda: node().namespace("training", "mine").active_thread_percentage == 30)
+        await press(pilot, "x")
+        assert "is gone" in await apply()
+        await press(pilot, "g", "x")
+        assert str(node().clients[0].pid) in text_of(app), "whose work the end of a server takes is named"
+        await press(pilot, "escape")
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (40, 10)])
+async def test_what_a_stranger_writes_is_text(size: tuple[int, int]) -> None:
+    odd = V3Node(
+        (V3Server("s" * 64, None, None, "[bold]x[/]"), V3Server("two")),
+        (Namespace("n", "s" * 64), Namespace("default", "gone", active_thread_percentage=3.0)),
+        (V3Client(7, "s" * 64, None, "unlisted", "[red]" + "x" * 5000), V3Client(8, "two", "0", None, None)),
+        not_understood=("what, is, this",),
+        not_read={"feature": "no"},
+    )
+    snapshot = rich()
+    daemon = replace(snapshot.daemons[0], protocol="v3", v3=odd)
+    app = plain_app(replace(snapshot, daemons=(daemon, *snapshot.daemons[1:])))
+    async with app.run_test(size=size) as pilot:
+        await pilot.press("P")
+        assert isinstance(app.screen, NamespacesScreen)
+        await pilot.press("j", "y", "j", "t", "y", "j")
+        if size[0] >= 80:
+            assert "[bold]x[/]" in text_of(app)
+        if size[0] >= 120:
+            assert "not understood: what, is, this" in text_of(app)
