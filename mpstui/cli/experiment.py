@@ -158,7 +158,8 @@ async def _run(
         async with PrivateDaemon(sources.control_binary) as daemon:
             sources.add(daemon.pipe_dir)
             outcome = await _compare(options, lab_in(daemon.pipe_dir))
-    return replace(outcome, uses=tuple(meter.uses.values()))
+    # Of gpu-util the readings are the table itself.
+    return outcome if options.name == "gpu-util" else replace(outcome, uses=tuple(meter.uses.values()))
 
 
 async def _compare(options: argparse.Namespace, lab: Lab) -> Outcome:
