@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -25,11 +26,12 @@ from mpstui.cli.load import (
     print_uses,
     shared_daemon,
 )
-from mpstui.cli.loadoptions import seconds, whole, words
+from mpstui.cli.loadoptions import numbers, seconds, whole, words
+from mpstui.cli.report import write_report
 from mpstui.cli.say import output
 from mpstui.core.model import Device
 from mpstui.core.text import printable
-from mpstui.load.experiments import Outcome, command, gpu_util, interference, nbody, sweep
+from mpstui.load.experiments import Outcome, command, gpu_util, interference, metric, nbody, sweep
 from mpstui.load.measure import ExperimentError, Lab
 from mpstui.load.private import PrivateDaemon, PrivateDaemonError
 from mpstui.load.stopping import stop
@@ -66,6 +68,17 @@ def bodies(text: str) -> int:
     return value
 
 
+def expression(text: str) -> str:
+    """A regular expression with a group, for argparse."""
+    try:
+        groups = re.compile(text).groups
+    except (re.error, RecursionError, OverflowError) as error:
+        raise argparse.ArgumentTypeError(f"{printable(text, 60)!r} is no regular expression: {error}") from None
+    if not groups:
+        raise argparse.ArgumentTypeError(f"{printable(text, 60)!r} has no group: put the number into one, ([0-9.]+)")
+    return text
+
+
 def repeats(text: str) -> int:
     """How often, for argparse."""
     return whole(text, 100)
@@ -76,6 +89,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     names = "; ".join(f"{name}: {text}" for name, text in EXPERIMENTS.items())
     parser.add_argument("name", choices=tuple(EXPERIMENTS), metavar="NAME", help=names)
     parser.add_argument("--command", dest="program", type=words, metavar="CMD", help="the program of `command`")
+    parser.add_argument(
+        "--metric",
+        type=expression,
+        metavar="REGEX",
+        help="of `command`: the throughput that the program prints, as 'images/s: ([0-9.]+)'; its start is left out",
+    )
+    parser.add_argument(
+        "--percentages",
+        type=numbers,
+        default=(),
+        metavar="P,P…",
+        help="of `command --metric`: thread percentages to try",
+    )
+    parser.add_argument("--report", metavar="FILE", help="write an HTML page with the tables and plots too")
     parser.add_argument("--clients", type=group_sizes, metavar="N,N…", help="sizes of the groups (nbody, command)")
     parser.add_argument(
         "--bodies", type=bodies, metavar="N", help="of `nbody`: 16384 leave most of a GPU idle, 512000 fill it"
@@ -102,6 +129,12 @@ async def run(options: argparse.Namespace, sources: NodeSources, pipe_dirs: Sequ
             )
         if options.clients and options.name not in {"nbody", "command"}:
             raise LoadRefused(f"{options.name} has no groups of clients", "leave out --clients", ExitStatus.USAGE)
+        if (options.metric and options.name != "command") or (options.percentages and not options.metric):
+            raise LoadRefused(
+                "--metric goes with the experiment `command`, and --percentages with --metric",
+                "mpstui experiment command --command 'python train.py' --metric 'images/s: ([0-9.]+)'",
+                ExitStatus.USAGE,
+            )
         if options.bodies and options.name != "nbody":
             raise LoadRefused(f"{options.name} has no bodies", "leave out --bodies", ExitStatus.USAGE)
         if options.shared and options.name == "stop":
@@ -120,6 +153,8 @@ async def run(options: argparse.Namespace, sources: NodeSources, pipe_dirs: Sequ
     clear()
     about = describe(sample, device, sources.simulated)
     try:
+        if options.report:
+            write_report(Path(options.report), to_json(outcome, about))
         if options.json:
             print(json.dumps(to_json(outcome, about), ensure_ascii=False))
         else:
@@ -167,6 +202,8 @@ async def _compare(options: argparse.Namespace, lab: Lab) -> Outcome:
         return await nbody(lab, options.clients or (1, 2, 4), options.bodies)
     if options.name == "gpu-util":
         return await gpu_util(lab)
+    if options.name == "command" and options.metric:
+        return await metric(lab, options.program, options.metric, options.clients or (1, 4), options.percentages)
     if options.name == "command":
         return await command(lab, options.program, options.clients or (1, 4))
     return await (sweep(lab) if options.name == "sweep" else interference(lab))

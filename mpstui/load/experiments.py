@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from mpstui.core.text import format_change
-from mpstui.load.measure import ExperimentError, Lab, running, times, windows
+from mpstui.load.measure import ExperimentError, Lab, rates, running, times, windows
 from mpstui.load.spread import Spread, interval
 from mpstui.load.takes import BODIES
 from mpstui.load.types import COMMAND, INFO, KernelName, LoadSpec, plural
@@ -61,6 +61,61 @@ async def command(lab: Lab, program: tuple[str, ...], clients: Sequence[int] = (
     """The user's own program from start to end, by several clients at a time, with and without MPS."""
     spec = LoadSpec("command", command=program)
     return await _with_and_without(lab, COMMAND, spec, clients, f"of {program[0]}, start to end")
+
+
+async def metric(
+    lab: Lab, program: tuple[str, ...], expression: str, clients: Sequence[int], percentages: Sequence[float] = ()
+) -> Outcome:
+    """What the user's own program says of its throughput, by several clients at a time, without and with MPS, and with
+    MPS at each of ``percentages``."""
+    settings: list[tuple[str, bool, tuple[float, ...]]] = [("without MPS", False, ()), ("with MPS", True, ())]
+    settings += [(f"with MPS, {share:g} % each", True, (share,)) for share in percentages]
+    lab.begin(lab.repeats * len(clients) * len(settings))
+    totals: dict[tuple[int, str], list[float]] = {}
+    each: dict[tuple[int, str], list[float]] = {}
+    for repeat in range(lab.repeats):
+        for count in clients:
+            for name, mps, shares in settings:
+                label = f"{plural(count)} {name}"
+                lab.step(f"repeat {repeat + 1} of {lab.repeats}: {label}")
+                spec = LoadSpec("command", program, count, percentages=shares, mps=mps, metric=expression)
+                found = await rates(lab, spec, label)
+                totals.setdefault((count, name), []).append(sum(found))
+                each.setdefault((count, name), []).extend(found)
+    rows, data = [], []
+    for (count, name), values in totals.items():
+        base = statistics.fmean(totals[count, settings[0][0]])
+        change = statistics.fmean(values) / base - 1 if base else 0.0
+        said = "" if name == settings[0][0] else format_change(change)
+        spread, one = Spread.of(values), Spread.of(each[count, name])
+        rows.append((str(count), name, spread.text(",.1f"), one.text(",.1f"), said))
+        data.append(
+            {"clients": count, "setting": name, "totals": values, "each": each[count, name], "median": spread.median,
+             "low": spread.low, "high": spread.high}
+        )  # fmt: skip
+    notes: tuple[str, ...] = (
+        "what a program said first is left out where it said three or more: its start is in that",
+    )
+    columns = ("clients", "setting", "in all", "each", "gain")
+    title = f"What {program[0]} says of its throughput: {expression}"
+    return Outcome(COMMAND, title, columns, tuple(rows), tuple(data), metric_verdict(totals), notes)
+
+
+def metric_verdict(totals: Mapping[tuple[int, str], Sequence[float]]) -> str:
+    """One sentence: the best setting against ``without MPS``, of those whose 95 % intervals are apart from it."""
+    gains: dict[tuple[int, str], float] = {}
+    for (count, name), values in totals.items():
+        base = totals[count, "without MPS"]
+        if name != "without MPS" and apart(base, values) and statistics.fmean(base) > 0:
+            gains[count, name] = statistics.fmean(values) / statistics.fmean(base) - 1
+    best, worst = max(gains, key=gains.__getitem__, default=None), min(gains, key=gains.__getitem__, default=None)
+    if best is not None and gains[best] >= DIFFERENCE:
+        return f"MPS helps: {plural(best[0])} {best[1]} do {gains[best]:.0%} more than without."
+    if worst is not None and gains[worst] <= -DIFFERENCE:
+        return f"MPS does not help here: {plural(worst[0])} {worst[1]} do {-gains[worst]:.0%} less than without."
+    if gains:
+        return f"MPS makes no difference here: less than {DIFFERENCE:.0%} either way."
+    return "No difference seen: the 95 % intervals of the repeats overlap."
 
 
 async def _with_and_without(lab: Lab, name: str, spec: LoadSpec, clients: Sequence[int], what: str) -> Outcome:

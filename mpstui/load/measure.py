@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import statistics
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -147,6 +148,27 @@ def cut(points: Sequence[tuple[float, float]], count: int, scale: float) -> list
         (t0, done0), (t1, done1) = points[first], points[last]
         figures.append((done1 - done0) / (t1 - t0) / scale)
     return figures
+
+
+async def rates(lab: Lab, spec: LoadSpec, label: str = "") -> list[float]:
+    """What each program of the group said of its throughput: the middle of its values, without the first one where
+    there are three, as its start is in that. Raises ExperimentError where one says nothing."""
+    supervisor, at_work = lab.make_supervisor(), asyncio.Event()
+    supervisor.subscribe(lambda report: at_work.set() if report.metrics or report.state == "running" else None)
+    try:
+        workers = await supervisor.start(lab.spec(spec))
+        async with lab.meter.during(label, at_work):
+            await supervisor.wait(workers)
+    finally:
+        await supervisor.stop()
+    reports = [supervisor.report(worker) for worker in workers]
+    raise_failed(reports)
+    if not all(report.metrics for report in reports):
+        raise ExperimentError(
+            "the program has printed no line that the metric matches",
+            "try the expression on its output: its first group has to be the number",
+        )
+    return [statistics.median(r.metrics[1:] if len(r.metrics) > 2 else r.metrics) for r in reports]
 
 
 async def times(lab: Lab, spec: LoadSpec, label: str = "") -> list[float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Final, cast
@@ -32,6 +33,7 @@ class Order:
     pool: tuple[int, ...] = ()
     mps: bool = True
     memory_limited: bool = False
+    metric: str = ""
     bodies: int | None = None
     blocks: int | None = None
 
@@ -88,10 +90,7 @@ def fold(report: WorkerReport, message: Mapping[str, Any]) -> WorkerReport:
     for name in _TEXTS:
         if isinstance(value := message.get(name), str):
             changes[name] = printable(value, _TEXT_LIMIT)
-    if isinstance(levels := message.get("levels"), list):
-        changes["levels"] = tuple(sorted(level for level in levels[:_ITEMS] if isinstance(level, int)))
-    if isinstance(pids := message.get("pids"), list):
-        changes["pids"] = tuple(pid for pid in pids[:_ITEMS] if isinstance(pid, int) and pid > 0)
+    changes |= _lists(message)
     if isinstance(pool := message.get("pool"), list):
         changes["pool"] = tuple(_pooled(entry) for entry in pool[:_ITEMS] if isinstance(entry, dict))
     if isinstance(note := message.get("note"), str):
@@ -101,6 +100,19 @@ def fold(report: WorkerReport, message: Mapping[str, Any]) -> WorkerReport:
     if message["type"] == "error":
         changes["error"] = _error(message)
     return replace(report, **changes)
+
+
+def _lists(message: Mapping[str, Any]) -> dict[str, Any]:
+    """Bounded, without what is no number of theirs."""
+    changes: dict[str, Any] = {}
+    if isinstance(levels := message.get("levels"), list):
+        changes["levels"] = tuple(sorted(level for level in levels[:_ITEMS] if isinstance(level, int)))
+    if isinstance(pids := message.get("pids"), list):
+        changes["pids"] = tuple(pid for pid in pids[:_ITEMS] if isinstance(pid, int) and pid > 0)
+    if isinstance(metrics := message.get("metrics"), list):
+        found = (float(each) for each in metrics[:_ITEMS] if isinstance(each, (int, float)))
+        changes["metrics"] = tuple(each for each in found if math.isfinite(each))
+    return changes
 
 
 def _pooled(entry: Mapping[str, Any]) -> PooledContext:

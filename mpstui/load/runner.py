@@ -8,10 +8,12 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import re
 import signal
 import subprocess
 import threading
 import time
+from collections import deque
 from typing import IO, Final
 
 import psutil
@@ -29,6 +31,8 @@ DRAIN_SECONDS: Final = 10.0
 """What the end of the output has to come in: something that this process could not adopt may hold it open."""
 _REPORT_SECONDS: Final = 0.5
 _TAIL: Final = 2000
+_METRICS: Final = 1000
+_LINE: Final = 4096
 
 
 class Runner:
@@ -37,6 +41,9 @@ class Runner:
     def __init__(self, channel: Channel) -> None:
         self.channel = channel
         self.tail = b""
+        self.metrics: deque[float] = deque(maxlen=_METRICS)
+        self._line = b""
+        self._metric = re.compile(channel.order.metric) if channel.order.metric else None
         self.ended_at: float | None = None
 
     def run(self) -> None:
@@ -81,7 +88,13 @@ class Runner:
             self.channel.fail(self._failure(process.returncode))
         if stopped:
             self.channel.say("note", note=f"stopped after {elapsed:.1f} s, before it had ended by itself")
-        self.channel.end(done=0.0 if stopped else 1.0, running_seconds=elapsed, figure=elapsed, time=time.monotonic())
+        self.channel.end(
+            done=0.0 if stopped else 1.0,
+            running_seconds=elapsed,
+            figure=elapsed,
+            time=time.monotonic(),
+            metrics=list(self.metrics),
+        )
 
     def _start(self, command: tuple[str, ...]) -> subprocess.Popen[bytes]:
         prctl = ctypes.CDLL(None).prctl
@@ -113,6 +126,20 @@ class Runner:
         with contextlib.suppress(OSError, ValueError):
             while output is not None and (chunk := os.read(output.fileno(), 1 << 16)):
                 self.tail = (self.tail + chunk)[-_TAIL:]
+                if self._metric is not None:
+                    self._measure(self._metric, chunk)
+            if self._metric is not None:
+                self._measure(self._metric, b"\n")
+
+    def _measure(self, metric: re.Pattern[str], chunk: bytes) -> None:
+        """Whole lines, also those that a progress bar writes over each other."""
+        *lines, rest = re.split(rb"[\r\n]", self._line + chunk)
+        self._line = rest[-_LINE:]
+        for line in lines:
+            found = metric.search(line[:_LINE].decode("utf-8", "replace"))
+            with contextlib.suppress(ValueError, TypeError):
+                if found is not None:
+                    self.metrics.append(float(found[1].replace(",", "")))
 
     def _report(self, now: float, elapsed: float, main: int) -> None:
         reap(main)

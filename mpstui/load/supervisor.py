@@ -256,6 +256,7 @@ class Supervisor:
             pool=slot.pool,
             mps=spec.mps,
             memory_limited=spec.memory_limit is not None,
+            metric=spec.metric,
             bodies=spec.bodies,
             blocks=spec.blocks,
         )

@@ -67,6 +67,8 @@ class LoadSpec:
     mps: bool = True
     pipe_dir: Path | None = None
     """The daemon's; of no meaning with ``mps`` off."""
+    metric: str = ""
+    """Of a command: the regular expression whose first group is its throughput, in each line that it matches."""
     bodies: int | None = None
     """Of ``nbody``; None: 65,536."""
     blocks: int | None = None
@@ -137,6 +139,8 @@ class WorkerReport:
     """Whether its context is one of an MPS server; None where the driver does not say."""
     pids: tuple[int, ...] = ()
     """The processes of a command."""
+    metrics: tuple[float, ...] = ()
+    """What a command said of its own throughput, in the order in which it said it."""
     notes: tuple[str, ...] = ()
     error: WorkerError | None = None
     simulated: bool = False

@@ -1,0 +1,143 @@
+"""A user's own program measured by what it prints of its throughput, and the report of an experiment."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from mpstui.cli import experiment
+from mpstui.cli.report import page, write_report
+from mpstui.load.experiments import metric_verdict
+from mpstui.load.protocol import fold
+from mpstui.load.types import WorkerReport
+from mpstui.observe.sources import NodeSources
+from mpstui.sim import SimNode
+
+from .test_cli import run, sources
+
+__all__ = ["sources"]
+
+PRINTS = """
+import os, sys, time
+place = os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "")
+rate = 200 if place and os.path.isdir(place) else 100
+sys.stdout.write("starting <b>\\nimages/s: 1.0\\n")
+for n in range(4):
+    sys.stdout.write(f"step {n} images/s: {rate + n},000.5\\r")
+    sys.stdout.flush()
+    time.sleep(0.02)
+"""
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> str:
+    path = tmp_path / "train.py"
+    path.write_text(PRINTS)
+    return f"{sys.executable} {path}"
+
+
+async def test_the_metric_is_read_from_what_the_program_prints_and_its_start_left_out(
+    sources: NodeSources, node: SimNode, program: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = tmp_path / "report.html"
+    words = ("command", "--command", program, "--metric", r"images/s: ([0-9.,]+)", "--clients", "1,2", "--repeats", "2")
+    words += ("--percentages", "50", "--report", str(report), "--json")
+    assert await run(experiment, sources, node, *words) == 0
+    result = json.loads(capsys.readouterr().out)
+    by = {(entry["clients"], entry["setting"]): entry for entry in result["data"]}
+    assert set(by) == {(n, s) for n in (1, 2) for s in ("without MPS", "with MPS", "with MPS, 50 % each")}
+    for (count, setting), entry in by.items():
+        one = 101_500.5 if setting == "without MPS" else 201_500.5
+        assert entry["totals"] == [pytest.approx(count * one)] * 2, (count, setting)
+    assert "MPS helps: " in result["verdict"]
+    assert "99% more than without" in result["verdict"]
+    html = report.read_text()
+    assert "SIMULATED" in html
+    assert "<svg" in html
+    assert "with MPS, 50 % each" in html
+
+
+async def test_a_program_that_says_nothing_of_it_is_told_so(
+    sources: NodeSources, node: SimNode, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("command", "--command", "echo hello", "--metric", "([0-9]+) images", "--clients", "1", "--repeats", "1")
+    assert await run(experiment, sources, node, *words) == 1
+    assert "printed no line that the metric matches" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [
+        (("nbody", "--metric", "(x)"), 2),
+        (("command", "--command", "x", "--percentages", "50"), 2),
+    ],
+)
+async def test_what_does_not_go_together_is_refused(
+    sources: NodeSources, node: SimNode, words: tuple[str, ...], status: int
+) -> None:
+    assert await run(experiment, sources, node, *words) == status
+
+
+@pytest.mark.parametrize("text", ["images", "(", "(?P<x", "*"])
+def test_an_expression_that_cannot_be_is_refused(text: str) -> None:
+    import argparse
+
+    with pytest.raises(argparse.ArgumentTypeError):
+        experiment.expression(text)
+    assert experiment.expression("x ([0-9]+)") == "x ([0-9]+)"
+
+
+def test_what_a_program_says_is_folded_with_care() -> None:
+    report = WorkerReport(1, "command", "running", 0.0)
+    said = {"type": "end", "metrics": [1, 2.5, "x", None, float("nan"), float("inf")]}
+    assert fold(report, said).metrics == (1.0, 2.5)
+    assert fold(report, {"type": "end", "metrics": "all"}).metrics == ()
+
+
+def test_a_gain_counts_where_the_repeats_are_apart() -> None:
+    def said(without: list[float], with_: list[float]) -> str:
+        return metric_verdict({(4, "without MPS"): without, (4, "with MPS"): with_})
+
+    assert said([100, 101, 100], [150, 151, 150]) == "MPS helps: 4 clients with MPS do 50% more than without."
+    assert said([100, 101, 100], [80, 81, 80]) == "MPS does not help here: 4 clients with MPS do 20% less than without."
+    assert said([100, 101, 100], [101.8, 101.81, 101.8]).startswith("MPS makes no difference here")
+    assert said([90, 130, 100], [100, 150, 120]).startswith("No difference seen")
+    assert said([100.0], [900.0]).startswith("No difference seen")
+
+
+RESULT = {
+    "title": "<script>alert(1)</script>",
+    "verdict": "a & b",
+    "columns": ["<x>"],
+    "rows": [["</td><img src=x>"]],
+    "data": [{"clients": 1, "mps": True, "median": 2.0, "low": 1.0, "high": 3.0}, {"way": "x", "median": None}],
+    "utilisation": [{"situation": "<s>", "readings": 1, "power_watts": None}],
+    "simulated": False,
+    "gpu": None,
+    "driver": None,
+    "time": "now",
+    "notes": ["<note>"],
+}
+
+
+def test_everything_in_a_report_is_text_and_it_loads_nothing() -> None:
+    html = page(RESULT)
+    for text in ("<script>", "<img", "<x>", "<s>", "<note>"):
+        assert text not in html
+    assert "&lt;script&gt;" in html
+    assert not re.search(r"<[^>]*(src|href)\s*=", html)
+    assert html.count("<rect") == 1
+    assert "SIMULATED" not in html
+
+
+def test_a_report_does_not_follow_a_link(tmp_path: Path) -> None:
+    (tmp_path / "victim").write_text("mine")
+    os.symlink(tmp_path / "victim", tmp_path / "report.html")
+    with pytest.raises(OSError, match=r"Too many levels|symbolic"):
+        write_report(tmp_path / "report.html", RESULT)
+    assert (tmp_path / "victim").read_text() == "mine"
