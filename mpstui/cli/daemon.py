@@ -34,7 +34,7 @@ def daemon(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
         if options.daemon_action == "unit":
             with _node_for(options, pipe_dirs) as node:
                 _, specs, _ = _wanted(options, pipe_dirs, node)
-            print(unit_text(options.kind, specs), end="")
+            print(unit_text(options.kind, specs, options.opt_in), end="")
             return ExitStatus.DONE
         if options.daemon_action == "start":
             return _start(options, pipe_dirs)

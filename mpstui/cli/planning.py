@@ -115,7 +115,13 @@ def _add_profile(actions: Any, node: argparse.ArgumentParser) -> None:
 
 def _add_unit(actions: Any, node: argparse.ArgumentParser) -> None:
     unit = actions.add_parser("unit", parents=[node], help="print a unit or a job script that starts and stops it")
-    unit.add_argument("kind", choices=("systemd", "slurm", "pbs"))
+    unit.add_argument("kind", choices=("systemd", "slurm", "pbs", "pbs-hook"))
+    unit.add_argument(
+        "--opt-in",
+        metavar="WHAT=WORD",
+        help="only for jobs that ask for it: slurm comment=mps, constraint=, partition=, account=, licence=, gres=; "
+        "pbs account=MPS=true",
+    )
     add_arguments(unit, operation("start_daemon"))
 
 

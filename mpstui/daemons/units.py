@@ -12,12 +12,22 @@ import shlex
 from collections.abc import Sequence
 from typing import Final, Literal
 
-from mpstui.core.text import path_text, unprintable
+from mpstui.core.text import path_text, printable, unprintable
 from mpstui.daemons.spec import DaemonSpec
 from mpstui.plan.amounts import PlanError, limit_text, printed_limit
 from mpstui.plan.cpus import cpu_text
 
-UnitKind = Literal["systemd", "slurm", "pbs"]
+UnitKind = Literal["systemd", "slurm", "pbs", "pbs-hook"]
+JOBS: Final = "/run/mpstui-jobs"
+"""Where a prologue notes which job has MPS; root's alone to write to."""
+OPT_INS: Final = {
+    "slurm": ("comment", "constraint", "partition", "account", "licence", "gres"),
+    "pbs": ("account",),
+    "pbs-hook": (),
+    "systemd": (),
+}
+"""By what a job can ask for MPS, by the kind of unit."""
+_OPT_IN: Final = re.compile(r"([a-z]+)=([A-Za-z0-9_.:+=@/-]{1,100})")
 _LIMITED: Final = "/usr/bin/timeout -k 5"
 _STEERED: Final = (
     'test -z "$$(find "$$@" -prune "(" ! -uid 0 ! -uid "$$(id -u)" -o ! -type l -perm -002 ! -perm -1000 ")")"'
@@ -27,15 +37,31 @@ QUIT_AFTER: Final = 10
 """Seconds that clients get at the end of a job or of the unit."""
 
 
-def unit_text(kind: UnitKind, specs: Sequence[DaemonSpec]) -> str:
-    """The text; a systemd unit is one daemon's. Raises PlanError."""
+def unit_text(kind: UnitKind, specs: Sequence[DaemonSpec], opt_in: str | None = None) -> str:
+    """The text; a systemd unit is one daemon's. ``opt_in``: the jobs that get MPS, ``comment=mps``; None: all. Raises
+    PlanError."""
     for spec in specs:
         for path in (spec.pipe_dir, spec.log_dir):
             if (problem := unprintable(path)) is not None:
                 raise PlanError(problem)
     if kind == "systemd":
+        _asked_for(kind, opt_in)
         return "\n".join(_systemd(spec) for spec in specs)
-    return _script(kind, specs)
+    if kind == "pbs-hook":
+        _asked_for(kind, opt_in)
+        return _pbs_hook(specs)
+    return _script(kind, specs, opt_in)
+
+
+def _asked_for(kind: UnitKind, opt_in: str | None) -> tuple[str, str] | None:
+    """By what a job asks for MPS, and the word. Raises PlanError."""
+    if opt_in is None:
+        return None
+    match, known = _OPT_IN.fullmatch(opt_in), OPT_INS[kind]
+    if match is None or match[1] not in known:
+        ways = ", ".join(f"{name}=WORD" for name in known) or "none"
+        raise PlanError(f"--opt-in {printable(opt_in, 60)!r}: for {kind} there is {ways}")
+    return match[1], match[2].lower()
 
 
 def _commands(spec: DaemonSpec) -> list[tuple[str, str, str]]:
@@ -123,25 +149,40 @@ def _word(text: str) -> str:
 _HEADS: Final = {
     "slurm": """\
 #!/bin/sh
-# For Slurm's Prolog= and Epilog=, both of them: run as root on the node, before and behind a job.
+# For Slurm's Prolog=, TaskProlog= and Epilog=, all of them: Prolog and Epilog run as root on the node, before and
+# behind a job; TaskProlog, as the job's user, tells each task the daemon's directory. PrologFlags=Alloc has it ready
+# in time.
 set -u
+PATH=${PATH:+$PATH:}/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin  # Slurm sets none
+export PATH
 limited() { timeout -k 5 "$@"; }  # nothing holds the node up for longer
 part=${SLURM_SCRIPT_CONTEXT:-$(basename "$0")}
 user=${SLURM_JOB_UID:-0}
+job=${SLURM_JOB_ID:-}
+system=slurm
 fail() { echo "mps: $1" >&2; exit 1; }  # Slurm drains the node
 """,
     "pbs": """\
 #!/bin/sh
-# For PBS as mom_priv/prologue and mom_priv/epilogue, both of them: run as root, before and behind a job.
+# For PBS and Torque as mom_priv/prologue and mom_priv/epilogue, both of them: run as root, before and behind a job.
+# The job learns the daemon's directory from its login shell. In /etc/profile.d/mps.sh:
+#     case ${PBS_JOBID:-/} in */*) ;; *) [ ! -r "@JOBS@/$PBS_JOBID" ] || . "@JOBS@/$PBS_JOBID" ;; esac
+# or, without a login shell, by the hook of “mpstui daemon unit pbs-hook” (OpenPBS).
 set -u
 limited() { timeout -k 5 "$@"; }  # nothing holds the node up for longer
 part=$(basename "$0")
 user=$(limited 20 id -u "${2:-root}") || exit 1
+job=${1:-}
+account=${7:-}  # Torque tells it; of OpenPBS the server has to be asked
+system=pbs
 fail() { echo "mps: $1" >&2; limited 20 pbsnodes -o "$(uname -n)" -C "$1" 2>/dev/null; exit 1; }
 """,
 }
 
 _BODY: Final = """
+# 123, 4711[3].server: it becomes the name of a file.
+case $job in .* | *[!]0-9A-Za-z._[-]*) fail "the job's number is none" ;; esac
+marks=@JOBS@
 me=$(limited 20 id -u) || fail "the user is not known"
 control() { printf '%s\\n' "$1" | limited "${2:-20}" nvidia-cuda-mps-control; }
 
@@ -212,7 +253,36 @@ set_limit() {
     [ "$(control "$2")" = "$3" ] || fail "not in force: $1"
 }
 
+# Notes that the job has MPS, and what its login shell is to set; in a directory of root's alone.
+mark() {
+    [ -n "$job" ] || return 0
+    [ -d "$marks" ] || limited 20 install -d -m 0755 "$marks" || fail "no directory $marks"
+    own=$(limited 20 find "$marks" -prune -type d -user "$me" ! -perm -020 ! -perm -002)
+    [ -n "$own" ] || fail "$marks is a link, or not this user's alone to write to"
+    printf '%s\n' "$1" >"$marks/$job" && limited 20 chmod 0644 "$marks/$job" || fail "the job cannot be noted in $marks"
+}
+
+marked() { [ -n "$job" ] && [ -f "$marks/$job" ] && [ ! -L "$marks/$job" ]; }
+
+# Whether one of the words of $1, with commas, blanks or colons between, is $2.
+has_word() {
+    case ",$(printf '%s' "$1" | limited 5 tr '[:upper:] :\n' '[:lower:],,,')," in
+    *",$2,"*) return 0 ;;
+    esac
+    return 1
+}
+
+# Clients of the job that are left end without harm to others, where mpstui is there to do it.
+end_clients() {
+    if [ -n "$job" ] && command -v mpstui >/dev/null 2>&1; then
+        limited 120 mpstui terminate --job "$system:$job" --kill --yes --pipe-dir "$CUDA_MPS_PIPE_DIRECTORY" \
+            >/dev/null 2>&1
+    fi
+    return 0
+}
+
 stop() {
+    end_clients
     control 'quit -t @QUIT@' @DEADLINE@ >/dev/null 2>&1
     # A daemon that is left, and whatever still computes, keeps the next job from the GPU. It answers a moment before
     # it ends.
@@ -232,12 +302,48 @@ stop() {
 """
 
 
-def _script(kind: UnitKind, specs: Sequence[DaemonSpec]) -> str:
+_ASKED: Final = {
+    "comment": 'has_word "${SLURM_JOB_COMMENT:-}" @WORD@',
+    "constraint": 'has_word "${SLURM_JOB_CONSTRAINTS:-}" @WORD@',
+    "partition": 'has_word "${SLURM_JOB_PARTITION:-}" @WORD@',
+    "account": 'has_word "${SLURM_JOB_ACCOUNT:-}" @WORD@',
+    # Slurm tells a prologue neither of the two.
+    "licence": 'has_word "$(told_by_scontrol | limited 5 sed -n "s/^Licenses=//p")" @WORD@',
+    "gres": 'has_word "$(told_by_scontrol | limited 5 sed -n "/^TresPer/s|[=/]|,|gp")" @WORD@',
+}
+_SCONTROL: Final = """\
+told_by_scontrol() { limited 20 scontrol -o show job "$job" | limited 5 tr ' ' '\\n'; }
+
+"""
+_ASKED_PBS: Final = """\
+[ -n "$account" ] || account=$(limited 20 qstat -f "$job" 2>/dev/null | limited 5 sed -n 's/^ *Account_Name = //p')
+    has_word "$account" @WORD@"""
+
+
+def _script(kind: UnitKind, specs: Sequence[DaemonSpec], opt_in: str | None) -> str:
+    asked = _asked_for(kind, opt_in)
     body = _BODY.replace("@QUIT@", str(QUIT_AFTER)).replace("@DEADLINE@", str(QUIT_AFTER + 20))
     head = _HEADS[kind]
+    if asked is None:
+        head = "".join(line for line in head.splitlines(keepends=True) if not line.startswith("account="))
     if all(spec.multi_user for spec in specs):  # then no server is started for the job's user
         head = "".join(line for line in head.splitlines(keepends=True) if not line.startswith("user="))
-    lines = [head, body.lstrip("\n"), 'case "$part" in', "prolog*)"]
+    scontrol = _SCONTROL if asked is not None and asked[0] in {"licence", "gres"} else ""
+    lines = [head.rstrip("\n"), body.lstrip("\n"), f"{scontrol}asked_for() {{"]
+    if asked is None:
+        lines.append(
+            "    return 0  # every job has MPS; --opt-in of “mpstui daemon unit” has those that ask for it alone"
+        )
+    else:
+        test = _ASKED_PBS if kind == "pbs" else _ASKED[asked[0]]
+        lines.append(f"    {test.replace('@WORD@', shlex.quote(asked[1]))}")
+    lines += ["}", "", 'case "$part" in']
+    if kind == "slurm":
+        lines.append("prolog_task | taskprolog* | task[_-]prolog*)  # what is printed here is the task's environment")
+        lines.append("    marked || exit 0")
+        lines += _told_to_tasks(specs)
+        lines += ["    ;;"]
+    lines += ["prolog*)", "    asked_for || exit 0", f"    mark {shlex.quote(_for_shells(specs))}"]
     for spec in specs:
         lines.append(_environment(spec))
         lines.append(f"    start nvidia-cuda-mps-control {' '.join(('-d', *spec.options))}")
@@ -248,10 +354,69 @@ def _script(kind: UnitKind, specs: Sequence[DaemonSpec]) -> str:
         if not spec.multi_user:
             lines.append('    control "start_server -uid $user" >/dev/null || fail "no server for the job\'s user"')
     lines += ["    ;;", "epilog*)"]
+    if asked is not None:
+        lines.append("    marked || exit 0  # the job had none")
     for spec in specs:
         lines += [_environment(spec), "    stop"]
+    lines.append('    if marked; then limited 20 rm -f "$marks/$job"; fi')
     lines += ["    ;;", "*)", '    fail "is this the prologue or the epilogue? $part says neither"', "    ;;", "esac"]
-    return "\n".join(lines) + "\n"
+    return ("\n".join(lines) + "\n").replace("@JOBS@", JOBS)
+
+
+def _told(spec: DaemonSpec) -> dict[str, str]:
+    """What a client has to know. A daemon that has some of the GPUs counts them anew, and a client's numbers are
+    counted in those: so they are named by UUID."""
+    devices = {"CUDA_VISIBLE_DEVICES": ",".join(spec.devices)} if spec.devices else {}
+    return {"CUDA_MPS_PIPE_DIRECTORY": os.fspath(spec.pipe_dir), **devices}
+
+
+def _told_to_tasks(specs: Sequence[DaemonSpec]) -> list[str]:
+    """Of several daemons each task gets one, by its number on the node."""
+    lines = [f"    case $((${{SLURM_LOCALID:-0}} % {len(specs)})) in"]
+    for number, spec in enumerate(specs):
+        lines.append(f"    {number})")
+        lines += [
+            f"        printf '%s\\n' {shlex.quote(f'export {name}={value}')}" for name, value in _told(spec).items()
+        ]
+        lines.append("        ;;")
+    return [*lines, "    esac"]
+
+
+def _for_shells(specs: Sequence[DaemonSpec]) -> str:
+    """Of several daemons a job's shell learns the first."""
+    return "\n".join(f"export {name}={shlex.quote(value)}" for name, value in _told(specs[0]).items())
+
+
+_PBS_HOOK: Final = """\
+# For OpenPBS: tells each process of a job that has MPS the daemon's directory. The script of “mpstui daemon unit pbs”
+# starts the daemon and notes the job. As root:
+#     qmgr -c "create hook mps event=execjob_launch"
+#     qmgr -c "import hook mps application/x-python default FILE"
+import os
+import re
+
+import pbs
+
+TOLD = @TOLD@
+
+
+def told(jobs="@JOBS@"):
+    event = pbs.event()
+    job = event.job.id
+    if not re.match(r"[0-9][0-9A-Za-z._\\[\\]-]*$", job):
+        return
+    note = os.path.join(jobs, job)
+    if os.path.isfile(note) and not os.path.islink(note):
+        for name, value in TOLD.items():
+            event.env[name] = value
+
+
+told()
+"""
+
+
+def _pbs_hook(specs: Sequence[DaemonSpec]) -> str:
+    return _PBS_HOOK.replace("@TOLD@", repr(_told(specs[0]))).replace("@JOBS@", JOBS)
 
 
 def _environment(spec: DaemonSpec) -> str:

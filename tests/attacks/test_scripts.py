@@ -146,7 +146,19 @@ def test_another_daemon_of_the_same_user_is_not_waited_for(place: Path) -> None:
     assert [daemon.pipe_dir for daemon in daemons_below(place)] == [other.pipe_dir]
 
 
-HANGING = ["nvidia-cuda-mps-control", "nvidia-smi", "find", "id", "install", "tr"]
+HANGING = [
+    "nvidia-cuda-mps-control",
+    "nvidia-smi",
+    "find",
+    "id",
+    "install",
+    "tr",
+    "chmod",
+    "rm",
+    "mpstui",
+    "scontrol",
+    "sed",
+]
 
 
 @pytest.mark.parametrize("program", HANGING)
@@ -160,11 +172,16 @@ def test_no_program_that_hangs_holds_the_node_up(place: Path, program: str, part
     hangs.write_text("#!/bin/sh\nexec sleep 300\n")
     for path in tools.iterdir():
         path.chmod(0o755)
-    text = unit_text("slurm", (DaemonSpec(place / "pipe", place / "log", ("GPU-1",), multi_user=True),))
+    spec = DaemonSpec(place / "pipe", place / "log", ("GPU-1",), multi_user=True)
+    text = unit_text("slurm", (spec,), "gres=mps" if program in {"scontrol", "sed"} else None)
+    text = text.replace("/run/mpstui-jobs", str(place / "jobs"))
+    if part.startswith("epilog"):
+        (place / "jobs").mkdir()
+        (place / "jobs" / "7").touch()
     # The limits are seconds to tens of seconds; here they are a tenth of one, and the tries few.
     text = re.sub(r'timeout -k 5 "\$@"', 'shift; timeout -k 5 0.1 "$@"', text).replace("-lt 50", "-lt 3")
     path = f"{tools}:{Path(control_binary()[-1]).parent}:{os.environ['PATH']}"
-    environment = {"PATH": path, "SLURM_SCRIPT_CONTEXT": part, "SLURM_JOB_UID": "0"}
+    environment = {"PATH": path, "SLURM_SCRIPT_CONTEXT": part, "SLURM_JOB_UID": "0", "SLURM_JOB_ID": "7"}
     with (place / "output").open("w") as output:
         script = subprocess.Popen(
             ["sh", "-c", text], stdout=output, stderr=output, env=environment, start_new_session=True

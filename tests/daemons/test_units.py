@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import stat
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import get_args
@@ -196,3 +198,154 @@ def test_no_name_of_a_directory_joins_two_lines_of_a_unit(name: str) -> None:
     assert not [line for line in text.splitlines() if line.endswith("\\")]
     keys = [[line.partition("=")[0] for line in unit.splitlines()[1:]] for unit in (text, plain)]
     assert keys[0] == keys[1]
+
+
+def with_jobs(place: Path, text: str) -> str:
+    """The script with its notes in the test's directory."""
+    assert "/run/mpstui-jobs" in text
+    return text.replace("/run/mpstui-jobs", os.fspath(place / "jobs"))
+
+
+ASKED = {
+    "comment=mps": {"SLURM_JOB_COMMENT": "big, MPS please"},
+    "constraint=mps": {"SLURM_JOB_CONSTRAINTS": "gpu,mps"},
+    "partition=shared": {"SLURM_JOB_PARTITION": "shared"},
+    "account=ml": {"SLURM_JOB_ACCOUNT": "ml"},
+    "licence=mps": {"SCONTROL": "JobId=7 Licenses=matlab:1,mps:2 Comment=x"},
+    "gres=mps": {"SCONTROL": "JobId=7 TresPerNode=gres/gpu:1,gres/mps:50 Comment=x"},
+}
+NOT_ASKED = {
+    "comment=mps": {"SLURM_JOB_COMMENT": "nompst; touch $(id) *"},
+    "constraint=mps": {"SLURM_JOB_CONSTRAINTS": ""},
+    "partition=shared": {"SLURM_JOB_PARTITION": "shared-2"},
+    "account=ml": {},
+    "licence=mps": {"SCONTROL": "JobId=7 Licenses=(null) Comment=mps"},
+    "gres=mps": {"SCONTROL": "JobId=7 TresPerNode=gres/gpu:1 Comment=mps"},
+}
+
+
+@pytest.mark.parametrize("opt_in", ASKED)
+def test_a_job_that_asks_for_mps_has_it_and_learns_where(place: Path, opt_in: str) -> None:
+    scontrol = place / "bin" / "scontrol"
+    scontrol.parent.mkdir()
+    scontrol.write_text('#!/bin/sh\necho "$SCONTROL"\n')
+    scontrol.chmod(0o755)
+    text = with_jobs(place, unit_text("slurm", (DaemonSpec(place / "it's", place / "log"),), opt_in))
+    told = f"export CUDA_MPS_PIPE_DIRECTORY={place}/it's\n"
+    job = {"SLURM_JOB_ID": "7"}
+
+    no = run_part(place, text, "prolog_slurmd", **job, **NOT_ASKED[opt_in])
+    assert (no.returncode, no.stdout) == (0, "")
+    assert not daemons_below(place)
+    assert run_part(place, text, "prolog_task", **job).stdout == ""
+    assert run_part(place, text, "epilog_slurmd", **job).returncode == 0
+
+    yes = run_part(place, text, "prolog_slurmd", **job, **ASKED[opt_in])
+    assert (yes.returncode, yes.stdout) == (0, "")
+    assert daemons_below(place)
+    assert run_part(place, text, "prolog_task", **job).stdout == told
+    assert run_part(place, text, "prolog_task", SLURM_JOB_ID="8").stdout == "", "another job on the node"
+    other = run_part(place, text, "epilog_slurmd", SLURM_JOB_ID="8")
+    assert (other.returncode, bool(daemons_below(place))) == (0, True), "its end is not this job's"
+
+    assert run_part(place, text, "epilog_slurmd", **job).returncode == 0
+    assert not daemons_below(place)
+    assert run_part(place, text, "prolog_task", **job).stdout == ""
+
+
+def test_tasks_are_spread_over_the_daemons_and_name_their_gpus_by_uuid() -> None:
+    specs = (DaemonSpec(Path("/run/a"), Path("/l"), ("GPU-1",)), DaemonSpec(Path("/run/b"), Path("/l"), ("GPU-2",)))
+    text = unit_text("slurm", specs).replace("    marked || exit 0", "    :")
+    for task, (where, gpu) in {"0": ("a", "GPU-1"), "1": ("b", "GPU-2"), "2": ("a", "GPU-1")}.items():
+        env = {"PATH": os.environ["PATH"], "SLURM_SCRIPT_CONTEXT": "prolog_task", "SLURM_LOCALID": task}
+        done = subprocess.run(["sh"], input=text, capture_output=True, text=True, env=env, check=False)
+        assert done.stdout == f"export CUDA_MPS_PIPE_DIRECTORY=/run/{where}\nexport CUDA_VISIBLE_DEVICES={gpu}\n"
+
+
+def as_pbs(place: Path, text: str, part: str, *arguments: str, qstat: str = "") -> subprocess.CompletedProcess[str]:
+    """The script as PBS runs it: its role by its name, the job in its arguments."""
+    script = place / part
+    script.write_text(text)
+    script.chmod(0o755)
+    (place / "bin").mkdir(exist_ok=True)
+    for name, body in {"qstat": f"echo '{qstat}'", "nvidia-smi": "true"}.items():
+        (place / "bin" / name).write_text(f"#!/bin/sh\n{body}\n")
+        (place / "bin" / name).chmod(0o755)
+    path = f"{place / 'bin'}:{Path(control_binary()[-1]).parent}:{os.environ['PATH']}"
+    with (place / "output").open("w") as file:
+        done = subprocess.run(
+            ["sh", script, *arguments], stdout=file, stderr=file, env={"PATH": path}, check=False, timeout=120
+        )
+    return subprocess.CompletedProcess(done.args, done.returncode, (place / "output").read_text())
+
+
+TORQUE = ("4711[3].server", "root", "root", "name", "walltime=1", "batch", "MPS=true")
+OPENPBS = ("4711[3].server", "root", "root")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "qstat", "asks"),
+    [
+        (TORQUE, "", True),
+        ((*TORQUE[:6], "physics"), "", False),
+        (OPENPBS, "    Account_Name = MPS=true", True),
+        (OPENPBS, "    Account_Name = none", False),
+    ],
+)
+def test_a_pbs_job_asks_by_its_account_and_its_shell_learns_where(
+    place: Path, arguments: tuple[str, ...], qstat: str, asks: bool
+) -> None:
+    text = with_jobs(place, unit_text("pbs", (DaemonSpec(place / "it's", place / "log"),), "account=MPS=true"))
+    done = as_pbs(place, text, "prologue", *arguments, qstat=qstat)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert bool(daemons_below(place)) is asks
+    (line,) = [line for line in text.splitlines() if line.startswith("#     case ${PBS_JOBID")]
+    for job, learns in ((arguments[0], asks), ("4712.server", False), ("../jobs/" + arguments[0], False)):
+        shell = f'{line.removeprefix("#")}\necho "${{CUDA_MPS_PIPE_DIRECTORY:-none}}"'
+        told = subprocess.run(["sh", "-c", shell], env={"PBS_JOBID": job}, capture_output=True, text=True, check=False)
+        assert told.stdout.strip() == (f"{place}/it's" if learns else "none")
+    assert as_pbs(place, text, "epilogue", *arguments, qstat=qstat).returncode == 0
+    assert not daemons_below(place)
+
+
+def test_the_hook_of_openpbs_tells_the_job(tmp_path: Path) -> None:
+    """Under a stand-in of its module ``pbs``; OpenPBS itself was not there to run it."""
+    text = with_jobs(tmp_path, unit_text("pbs-hook", (DaemonSpec(Path("/run/it's"), Path("/l"), ("GPU-1",)),)))
+    (tmp_path / "jobs").mkdir()
+    (tmp_path / "jobs" / "4711[3].server").write_text("x")
+    (tmp_path / "jobs" / "link").symlink_to(tmp_path)
+    (tmp_path / "pbs.py").write_text(
+        "import json, sys\nfrom types import SimpleNamespace as N\n"
+        "E = N(job=N(id=sys.argv[1]), env={})\nevent = lambda: E\n"
+        "import atexit; atexit.register(lambda: print(json.dumps(E.env)))\n"
+    )
+    (tmp_path / "hook.py").write_text(text)
+    for job, told in {"4711[3].server": True, "4712.server": False, "../jobs/4711[3].server": False, "": False}.items():
+        done = subprocess.run(
+            [sys.executable, "hook.py", job], cwd=tmp_path, capture_output=True, text=True, check=True
+        )
+        env = {"CUDA_MPS_PIPE_DIRECTORY": "/run/it's", "CUDA_VISIBLE_DEVICES": "GPU-1"} if told else {}
+        assert json.loads(done.stdout) == env
+
+
+@pytest.mark.parametrize("job", ["../x", ".x", "a/b", "7;id", "7 8", "$(id)", "7\n8"])
+def test_a_number_of_a_job_that_is_none_writes_nothing(place: Path, job: str) -> None:
+    text = with_jobs(place, unit_text("slurm", (DaemonSpec(place / "p", place / "log"),)))
+    done = run_part(place, text, "prolog_slurmd", SLURM_JOB_ID=job)
+    assert (done.returncode, "the job's number is none" in done.stdout) == (1, True)
+    assert not (place / "jobs").exists()
+    assert not daemons_below(place)
+
+
+@pytest.mark.parametrize(
+    ("kind", "opt_in"),
+    [
+        *(("slurm", wrong) for wrong in ("x=y", "comment", "comment=$(id)", "comment=a'b", "comment=a\n")),
+        ("pbs", "comment=mps"),
+        ("systemd", "account=a"),
+        ("pbs-hook", "account=a"),
+    ],
+)
+def test_what_cannot_be_asked_for_is_refused(kind: UnitKind, opt_in: str) -> None:
+    with pytest.raises(PlanError, match="--opt-in"):
+        unit_text(kind, (PLAIN,), opt_in)
