@@ -208,6 +208,9 @@ def test_sessions_and_commands_are_shown_where_asked_for(capsys, logs, form):
 @pytest.mark.parametrize("form", [(), ("--json",)])
 def test_doctor_examines_the_logs_that_it_is_given(capsys, logs, form, monkeypatch):
     """Nothing of this machine is looked at, whatever runs here."""
+    run(
+        capsys, "doctor", "--log-dir", logs, *form
+    )  # a module that is imported meanwhile would keep what is put in place
     for name in ("mpstui.observe.discovery.discover", "mpstui.doctor.checkup.gather"):
         monkeypatch.setattr(name, lambda *_: pytest.fail("this machine was examined"))
     status, out, err = run(capsys, "doctor", "--log-dir", logs, *form)
