@@ -242,14 +242,14 @@ def variables(facts: Facts) -> Iterator[Finding]:
     for daemon in facts.snapshot.daemons:
         own = next((p.environment for p in facts.processes if p.pid == daemon.pid), None)
         if own is not None:
-            found, _ = variables_of(own, daemon.ordinals)
+            found, _ = variables_of(own, daemon)
             yield from (_of_variable(f"daemon {daemon.pid}", each) for each in found if not each.does)
         for client in daemon.clients():
             environment = facts.client_environments.get(client.pid) if client.local else None
             if environment is None:
                 hidden.append(client.pid)
                 continue
-            found, more = variables_of(environment, daemon.ordinals, client.active_thread_percentage)
+            found, more = variables_of(environment, daemon, client.active_thread_percentage)
             yield from (_of_variable(f"client {client.pid}", each) for each in found if each.trouble)
             names = [f"{each.name}={each.value} ({each.does})" for each in found if each.does and not each.trouble]
             names += [f"{more} more"] if more else []

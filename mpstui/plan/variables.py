@@ -11,7 +11,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from mpstui.core.model import DEVICES_VARIABLE, MEMORY_VARIABLE, PERCENTAGE_VARIABLE, PRIORITY_VARIABLE
+from mpstui.core.model import (
+    DEVICES_VARIABLE,
+    MEMORY_VARIABLE,
+    PARTITION_VARIABLE,
+    PERCENTAGE_VARIABLE,
+    PRIORITY_VARIABLE,
+    Daemon,
+)
 from mpstui.core.text import printable
 from mpstui.observe.merge import own_memory, own_numbers, own_percentage, own_priority
 
@@ -24,12 +31,14 @@ DOES: Final[Mapping[str, str]] = {
     MEMORY_VARIABLE: "its memory limits, by its own numbers of its devices; lower ones of the server win",
     PRIORITY_VARIABLE: "0 normal, 1 below normal; a hint: no order is promised",
     PER_CONTEXT_VARIABLE: "each of its contexts may have a percentage of its own; shown is what it started with",
-    "CUDA_MPS_SM_PARTITION": "the static partition of SMs that it runs in, where the daemon was started with -S",
+    PARTITION_VARIABLE: "the static partition of SMs that it runs in, where the daemon was started with -S",
     "CUDA_MPS_PROTOCOL_VERSION": "the protocol that a daemon speaks; without effect in a client",
     CONNECTIONS_VARIABLE: "its work queues to each device, 2 under MPS where it is not set",
     DEVICES_VARIABLE: "which of the daemon's devices it sees, and in which order",
 }
 """The variables of the vendor's guide that a client of MPS goes by, and what each does."""
+_OVERRIDDEN: Final = "its share of the SMs; a percentage of its namespace overrides it"
+"""What the percentage does with a daemon of protocol 3, as the vendor documents it."""
 _OTHERS: Final = frozenset({"CUDA_DEVICE_ORDER", "CUDA_DEVICE_MAX_COPY_CONNECTIONS"})
 """Names of CUDA's own that are much like one of these."""
 _LIKE, _ALIKE = 0.6, 0.9
@@ -55,16 +64,16 @@ class Variable:
 
 
 def variables_of(
-    environment: Mapping[str, str], ordinals: Mapping[str, str], in_force: float | None = None
+    environment: Mapping[str, str], daemon: Daemon, in_force: float | None = None
 ) -> tuple[tuple[Variable, ...], int]:
     """The variables of MPS in ``environment``, and how many more there are.
 
-    ``ordinals``: the daemon's devices, UUIDs by ordinal; empty where they are not known. ``in_force``: the client's
-    active thread percentage; None where it is not known.
+    ``daemon``: what its process is a client of, or itself. ``in_force``: the client's active thread percentage; None
+    where it is not known.
     """
     names = [name for name in environment if _is_of_mps(name)]
     names.sort(key=lambda name: (name not in DOES, name))
-    told = tuple(_variable(name, environment, ordinals, in_force) for name in names[:MOST])
+    told = tuple(_variable(name, environment, daemon, in_force) for name in names[:MOST])
     return told, max(0, len(names) - MOST)
 
 
@@ -81,9 +90,7 @@ def _meant(name: str) -> str | None:
     return found[0] if found else None
 
 
-def _variable(
-    name: str, environment: Mapping[str, str], ordinals: Mapping[str, str], in_force: float | None
-) -> Variable:
+def _variable(name: str, environment: Mapping[str, str], daemon: Daemon, in_force: float | None) -> Variable:
     value = environment[name]
     shown = printable(name, _NAME), printable(value, _VALUE)
     if name not in DOES:
@@ -91,24 +98,31 @@ def _variable(
         trouble = "no variable of this name is known to do anything"
         remedy = f"Did you mean {meant}?" if meant else "See the vendor's guide for the name."
         return Variable(*shown, "", trouble, remedy)
-    trouble, remedy = next(_troubles(name, value, environment, ordinals, in_force), ("", ""))
-    return Variable(*shown, DOES[name], trouble, remedy)
+    trouble, remedy = next(_troubles(name, value, environment, daemon, in_force), ("", ""))
+    does = _OVERRIDDEN if name == PERCENTAGE_VARIABLE and daemon.protocol == "v3" else DOES[name]
+    return Variable(*shown, does, trouble, remedy)
 
 
 def _troubles(
-    name: str, value: str, environment: Mapping[str, str], ordinals: Mapping[str, str], in_force: float | None
+    name: str, value: str, environment: Mapping[str, str], daemon: Daemon, in_force: float | None
 ) -> Iterator[tuple[str, str]]:
     """Why the variable does nothing, or what it costs, with the remedy."""
     if name == PERCENTAGE_VARIABLE:
         own = own_percentage(value)
         if own is None:
             yield "it sets nothing", "A number above 0 and at most 100 is needed."
-        elif in_force is not None and own > in_force:
+        elif daemon.static_partitioning:
+            text = "it has no effect: the daemon was started with static partitions"
+            yield text, f"Its partition ({PARTITION_VARIABLE}) says how many SMs it has."
+        elif daemon.protocol != "v3" and in_force is not None and own > in_force:
             yield f"it has no effect: the server's {in_force:g} % is lower", "Raise the server's before it connects."
     elif name == PRIORITY_VARIABLE and own_priority(value) is None:
         yield "it sets nothing", "0 or 1 is needed."
     elif name == MEMORY_VARIABLE:
-        yield from _memory_troubles(value, environment.get(DEVICES_VARIABLE), ordinals)
+        yield from _memory_troubles(value, environment.get(DEVICES_VARIABLE), daemon.ordinals)
+    elif name == PARTITION_VARIABLE and daemon.static_partitioning is False and daemon.protocol == "legacy":
+        text = "it names a partition, and the daemon was not started with static partitions"
+        yield text, "Start the daemon with them: mpstui daemon start --static."
     elif name == CONNECTIONS_VARIABLE:
         queues = int(value) if value.isdecimal() and len(value) < 4 else None
         if queues is None or not 1 <= queues <= _MOST_QUEUES:

@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from mpstui.core.model import Event
+from mpstui.core.model import Daemon, Event
 from mpstui.doctor import sharing
 from mpstui.observe import procfs
 from mpstui.observe.procfs import CgroupMemory, read_cgroup_memory
 from mpstui.plan.variables import DOES, MOST, variables_of
 from tests.doctor.test_checks import GIB, client, daemon, facts
 
-ORDINALS = {"0": "GPU-0", "1": "GPU-1"}
+SERVED = Daemon(Path("/tmp/mps_0"), ordinals={"0": "GPU-0", "1": "GPU-1"}, protocol="legacy")
 
 
-def one(environment, in_force=None, ordinals=ORDINALS):
-    (found,), more = variables_of(environment, ordinals, in_force)
+def one(environment, in_force=None, daemon=SERVED):
+    (found,), more = variables_of(environment, daemon, in_force)
     assert more == 0
     return found
 
@@ -44,7 +44,7 @@ def test_a_misspelt_variable_is_named_with_the_one_that_was_meant(name: str, mea
 
 @pytest.mark.parametrize("name", ["CUDA_DEVICE_ORDER", "CUDA_HOME", "CUDA_DEVICE_MAX_COPY_CONNECTIONS", "CUDA_PATH"])
 def test_other_variables_of_cuda_are_left_alone(name: str) -> None:
-    assert variables_of({name: "1"}, ORDINALS) == ((), 0)
+    assert variables_of({name: "1"}, SERVED) == ((), 0)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_other_variables_of_cuda_are_left_alone(name: str) -> None:
     ],
 )
 def test_what_does_nothing_or_costs_something_says_so(environment: dict[str, str], trouble: str) -> None:
-    told, _ = variables_of(environment, ORDINALS, 40.0)
+    told, _ = variables_of(environment, SERVED, 40.0)
     found = next(each for each in told if each.name != "CUDA_VISIBLE_DEVICES")
     assert found.does == DOES[found.name]
     assert (trouble in found.trouble) if trouble else not found.trouble
@@ -79,12 +79,12 @@ def test_what_does_nothing_or_costs_something_says_so(environment: dict[str, str
 
 
 def test_a_limit_whose_devices_are_not_known_is_not_said_to_set_nothing() -> None:
-    assert one({"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=2G"}, ordinals={}).trouble == ""
+    assert one({"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=2G"}, daemon=replace(SERVED, ordinals={})).trouble == ""
 
 
 def test_a_strangers_environment_is_bounded_and_printable() -> None:
     wild = {f"CUDA_MPS_{number}\x1b[2J" + "x" * 5000: "\x1b]52;c;aGk=\x07\n" * 999 for number in range(1000)}
-    told, more = variables_of(wild, ORDINALS)
+    told, more = variables_of(wild, SERVED)
     assert (len(told), more) == (MOST, 1000 - MOST)
     for each in told:
         assert (each.name + each.value + each.remedy).isprintable()
@@ -189,3 +189,15 @@ def test_an_eviction_is_told_as_the_claim_that_it_is() -> None:
     assert (event.kind, event.pid) == ("client_evicted", 643)
     (event,) = LogParser("control").feed(control("Evicting client 645 from GPU-1")[0])
     assert (event.kind, event.pid) == ("client_evicted", 645)
+
+
+def test_what_a_variable_does_goes_by_the_daemons_mode() -> None:
+    share, part = {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "50"}, {"CUDA_MPS_SM_PARTITION": "GPU-0/abc"}
+    static, third = replace(SERVED, static_partitioning=True), replace(SERVED, protocol="v3")
+    assert "no effect: the daemon was started with static partitions" in one(share, 25.0, static).trouble
+    assert one(part, daemon=static).trouble == ""
+    assert "was not started with static" in one(part, daemon=replace(SERVED, static_partitioning=False)).trouble
+    assert one(part, daemon=replace(third, static_partitioning=False)).trouble == ""
+    assert one(part).trouble == ""  # not known
+    told = one(share, 25.0, third)
+    assert (told.trouble, told.does.endswith("of its namespace overrides it")) == ("", True)

@@ -35,7 +35,7 @@ def _variable_rows(daemon: Daemon, client: Client, environment: Mapping[str, str
     """The variables of MPS that it was started with, and what each of them does, or why it does nothing."""
     if environment is None:
         return []
-    told, more = variables_of(environment, daemon.ordinals, client.active_thread_percentage)
+    told, more = variables_of(environment, daemon, client.active_thread_percentage)
     rows: list[Row | Heading] = [Row(), Heading("Variables that it was started with")]
     for each in told:
         rows.append(Row("", f"{each.name}={each.value}"))
