@@ -78,7 +78,7 @@ _LOGS: Final = ("control.log", "server.log")
 _TAIL: Final = 1 << 16
 _VERSION_SECONDS: Final = 5.0
 _SERVER: Final = "nvidia-cuda-mps-server"
-_DEBUGGERS: Final = (b"cuda-gdb", b"ddt", b"forge-backend", b"totalview", b"tvdsvr")
+_DEBUGGERS: Final = tuple(name.encode() for name in DEBUGGERS)
 _COMM: Final = b"nvidia-cuda-mps"
 """The kernel cuts names at 15 bytes, so it is both the server's and the daemon's."""
 

@@ -11,6 +11,8 @@ from mpstui.core.model import Device, Snapshot
 from mpstui.observe.procfs import CgroupMemory
 
 SHM: Final = "/dev/shm"  # noqa: S108 - the kernel's name for it
+DEBUGGERS: Final = ("cuda-gdb", "ddt", "forge-backend", "totalview", "tvdsvr")
+"""How the names of debuggers for CUDA begin, as the kernel has them."""
 Verdict = Literal["ok", "warning", "error", "unknown"]
 RANK: Final[Mapping[Verdict, int]] = {"ok": 0, "unknown": 1, "warning": 2, "error": 3}
 

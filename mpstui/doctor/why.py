@@ -10,6 +10,7 @@ from typing import Final, Literal, NamedTuple
 from mpstui.core.cells import gpu_label
 from mpstui.core.model import Daemon, Device, Server, Snapshot
 from mpstui.core.text import UNKNOWN, format_size, path_text, printable
+from mpstui.doctor.types import DEBUGGERS
 from mpstui.observe.discovery import FileId, file_id
 from mpstui.observe.procfs import read_environment
 from mpstui.observe.program import Program, Shm, read_namespaces, read_program, shm_of
@@ -19,7 +20,7 @@ _ORDER: Final[Mapping[Certainty, int]] = {"sure": 0, "likely": 1, "possible": 2}
 _SHM: Final = 64 << 20
 """Bytes of /dev/shm below which a container's is too small: Docker's own default."""
 _NO_DEVICES: Final = frozenset({"", "-1", "NoDevFiles", "void", "none"})
-_DEBUGGERS: Final = ("cuda-gdb", "cuda-gdbserver", "compute-sanitizer", "cuda-memcheck")
+_DEBUGGERS: Final = (*DEBUGGERS, "compute-sanitizer", "cuda-memcheck")
 _VARIABLE: Final = "CUDA_MPS_PIPE_DIRECTORY"
 
 
