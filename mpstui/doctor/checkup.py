@@ -20,6 +20,7 @@ from mpstui.core.model import Snapshot
 from mpstui.core.text import path_text, printable, unprintable
 from mpstui.doctor import advice, setup, sharing
 from mpstui.doctor.types import (
+    DEBUGGERS,
     RANK,
     SHM,
     BinaryFacts,
