@@ -12,7 +12,7 @@ from mpstui.cli.verbs import add_arguments
 from mpstui.operations.registry import operation
 
 COMMANDS: Final = frozenset({"plan", "profile", "daemon", "run"})
-EXPORTS: Final = ("shell", "wrapper", "systemd", "slurm", "kubernetes")
+EXPORTS: Final = ("shell", "wrapper", "systemd", "slurm", "kubernetes", "device-plugin", "time-slicing", "dra")
 STRATEGIES: Final = ("uniform", "half", "weighted", "exact")
 MEASURABLE: Final = ("fma", "triad", "nbody", "small")
 OpenNode = Callable[[argparse.Namespace], AbstractContextManager[tuple[Path, ...]]]
@@ -90,7 +90,12 @@ def _add_plan(plan: argparse.ArgumentParser) -> None:
 
 
 def _add_exports(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--export", choices=EXPORTS, help="print the clients' shares for another program")
+    parser.add_argument(
+        "--export",
+        choices=EXPORTS,
+        help="print the clients' shares for another program; device-plugin, time-slicing, dra: all of them for "
+        "NVIDIA's programs in Kubernetes",
+    )
     parser.add_argument("--share", metavar="NAME", help="of one client only")
 
 

@@ -10,7 +10,7 @@ from mpstui.core.model import Device, device_named
 from mpstui.core.text import printable
 from mpstui.plan import amounts
 from mpstui.plan.amounts import PlanError
-from mpstui.plan.exports import ShareSettings, environment, export_text
+from mpstui.plan.exports import CLUSTER_EXPORTS, ShareSettings, cluster_text, environment, export_text
 from mpstui.plan.planner import MemoryRule, make_plan
 from mpstui.plan.profile import NAME
 from mpstui.plan.types import Plan, Strategy, Target
@@ -29,6 +29,11 @@ def export(
         raise PlanError(
             f"there is no share {options.share!r}; there are: {', '.join(s.name for s in shares) or 'none'}"
         )
+    if options.export in CLUSTER_EXPORTS:
+        if options.share is not None:
+            raise PlanError(f"--export {options.export} is for all shares: leave out --share")
+        print(cluster_text(options.export, chosen), end="")
+        return 0
     for position, share in enumerate(chosen):
         text = export_text(options.export, share, environment(share, pipe_dir, devices), profile)
         if len(chosen) > 1:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shlex
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Literal
 
@@ -15,7 +15,13 @@ from mpstui.plan.amounts import PlanError, limit_text
 
 ExportKind = Literal["shell", "wrapper", "systemd", "slurm", "kubernetes"]
 EXPORTS: Final[tuple[ExportKind, ...]] = ("shell", "wrapper", "systemd", "slurm", "kubernetes")
+ClusterKind = Literal["device-plugin", "time-slicing", "dra"]
+CLUSTER_EXPORTS: Final[tuple[ClusterKind, ...]] = ("device-plugin", "time-slicing", "dra")
+"""For all shares at once: what the cluster's own programs divide a GPU by."""
 PIPE_DIRECTORY: Final = "CUDA_MPS_PIPE_DIRECTORY"
+_MOST_REPLICAS: Final = 48
+_NEAR: Final = 1.0
+"""Percent that a share may differ from what the device plugin gives, which knows whole numbers alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,3 +99,90 @@ def _kubernetes(_share: ShareSettings, variables: Mapping[str, str]) -> str:
     for name, value in variables.items():
         lines += [f"  - name: {name}", f"    value: {json.dumps(value.replace('$', '$$'), ensure_ascii=False)}"]
     return "\n".join(lines) + "\n"
+
+
+def cluster_text(kind: ClusterKind, shares: Sequence[ShareSettings]) -> str:
+    """What divides a GPU among the pods of a cluster as the plan does: the ConfigMap of NVIDIA's device plugin for
+    Kubernetes, with MPS or with turns of time, or the ResourceClaimTemplate of its DRA driver. All of them know clients
+    that are alike alone. Raises PlanError where the plan cannot be said so.
+    """
+    if not shares:
+        raise PlanError("there are no shares to hand over")
+    first = shares[0]
+    if any(share != replace(first, name=share.name) for share in shares):
+        raise PlanError(f"the shares differ, and “{kind}” gives each client the same: use --export kubernetes for each")
+    return _dra(first) if kind == "dra" else _device_plugin(kind, first, len(shares))
+
+
+def _device_plugin(kind: ClusterKind, share: ShareSettings, replicas: int) -> str:
+    """The plugin's configuration, version v1: it sets 100 / replicas percent and as much of the memory by itself."""
+    if not 2 <= replicas <= _MOST_REPLICAS:
+        raise PlanError(
+            f"the device plugin shares a GPU among 2 to {_MOST_REPLICAS} clients, and the plan has {replicas}"
+        )
+    given, wanted = 100 // replicas, share.active_thread_percentage
+    if kind == "device-plugin" and wanted is not None and abs(wanted - given) > _NEAR:
+        raise PlanError(
+            f"the device plugin gives each of {replicas} clients {given} %, and the plan {wanted:g} %: use --export dra"
+        )
+    mps = kind == "device-plugin"
+    about = (
+        f"each of {replicas} clients gets {given} % of the SMs and 1/{replicas} of the memory"
+        if mps
+        else f"{replicas} pods take turns on each GPU: no MPS, and no limit of SMs or memory"
+    )
+    return (
+        f"# For NVIDIA's device plugin for Kubernetes: {about}.\n"
+        "apiVersion: v1\n"
+        "kind: ConfigMap\n"
+        "metadata:\n"
+        f"  name: nvidia-device-plugin-{'mps' if mps else 'time-slicing'}\n"
+        "data:\n"
+        f"  {'mps' if mps else 'time-slicing'}: |\n"
+        "    version: v1\n"
+        "    sharing:\n"
+        f"      {'mps' if mps else 'timeSlicing'}:\n"
+        "        resources:\n"
+        "          - name: nvidia.com/gpu\n"
+        f"            replicas: {replicas}\n"
+    )
+
+
+def _dra(share: ShareSettings) -> str:
+    """For a claim whose pods share one GPU by a daemon with these defaults; percentages are whole numbers there."""
+    lines = []
+    if share.active_thread_percentage is not None:
+        whole = int(share.active_thread_percentage)
+        if whole < 1:
+            raise PlanError(f"{share.active_thread_percentage:g} %: the DRA driver takes whole numbers from 1 to 100")
+        lines.append(f"defaultActiveThreadPercentage: {whole}")
+    if share.pinned_mem_limit is not None:
+        mebibytes = share.pinned_mem_limit >> 20
+        if mebibytes < 1:
+            raise PlanError("the DRA driver takes memory limits of 1 MiB or more")
+        lines.append(f"defaultPinnedDeviceMemoryLimit: {mebibytes}Mi")
+    config = "".join(f"                  {line}\n" for line in lines)
+    return (
+        "# For NVIDIA's DRA driver (Kubernetes 1.34 and later): pods with one claim of this template share a GPU.\n"
+        "apiVersion: resource.k8s.io/v1\n"
+        "kind: ResourceClaimTemplate\n"
+        "metadata:\n"
+        "  name: mps-gpu\n"
+        "spec:\n"
+        "  spec:\n"
+        "    devices:\n"
+        "      requests:\n"
+        "        - name: gpu\n"
+        "          exactly:\n"
+        "            deviceClassName: gpu.nvidia.com\n"
+        "      config:\n"
+        '        - requests: ["gpu"]\n'
+        "          opaque:\n"
+        "            driver: gpu.nvidia.com\n"
+        "            parameters:\n"
+        "              apiVersion: resource.nvidia.com/v1beta1\n"
+        "              kind: GpuConfig\n"
+        "              sharing:\n"
+        "                strategy: MPS\n"
+        f"                mpsConfig:{'' if lines else ' {}'}\n{config}"
+    )
