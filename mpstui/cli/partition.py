@@ -12,16 +12,21 @@ from mpstui import api
 from mpstui.cli.say import NO_DAEMON, complain, meant, output, state_text
 from mpstui.cli.status import print_table
 from mpstui.core.model import Daemon, Snapshot, Source
-from mpstui.core.text import path_text
+from mpstui.core.text import UNKNOWN, path_text
 from mpstui.core.trust import NotNamedError
 from mpstui.fields import (
     CHUNKS,
+    INTEGER,
     OBJECT,
+    OBJECTS,
     PARTITION,
     PARTITIONS,
     PATH,
     SCHEMA,
+    TEXT,
+    TEXTS,
     Field,
+    Text,
     Thing,
     Type,
     View,
@@ -30,8 +35,11 @@ from mpstui.fields import (
     table,
 )
 from mpstui.operations.check import Refused
-from mpstui.operations.partitions import AddPartition, not_static, table_of
+from mpstui.operations.partitions import AddPartition, device_of, not_static, table_of
 from mpstui.operations.types import ExitStatus, Request
+from mpstui.plan import amounts
+from mpstui.plan.amounts import PlanError
+from mpstui.plan.static import ABOUT, StaticPlan, StaticShare, divide
 
 
 class Listed(NamedTuple):
@@ -76,6 +84,83 @@ def print_partitions(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> 
     print_table(console, table(PARTITION, found.partitions, view))
     for line in found.not_understood:
         print(f"not understood: {line}")
+    return ExitStatus.DONE
+
+
+def _commands(made: StaticPlan) -> list[str]:
+    return [f"mpstui partition add --device {made.device} --chunks {share.chunks}" for share in made.shares]
+
+
+STATIC_SHARE: Final[Thing[StaticShare]] = Thing(
+    "static_client",
+    "What one client is to get.",
+    (
+        Field("name", "name", TEXT, lambda s, v: s.name, row=Text(10, "NAME")),
+        Field("chunks", "chunks", INTEGER, lambda s, v: s.chunks, row=Text(20, "CHUNKS")),
+        Field(
+            "sm_count_about", "about SMs", INTEGER, lambda s, v: s.sms_about, null=True,
+            about="By what a chunk of the partitions that are there has; to be confirmed by the daemon.",
+            row=Text(30, "ABOUT SMS", lambda s, v: UNKNOWN if s.sms_about is None else f"≈{s.sms_about}"),
+        ),
+    ),
+)  # fmt: skip
+
+STATIC_PLAN: Final[Thing[StaticPlan]] = Thing(
+    "static_plan",
+    "The free chunks of a device divided among clients.",
+    (
+        Field("schema", "schema", Type({"const": SCHEMA}), lambda p, v: SCHEMA),
+        Field("device_uuid", "device", TEXT, lambda p, v: p.device),
+        Field("chunks_total", "chunks", INTEGER, lambda p, v: p.total),
+        Field("chunks_free", "free chunks", INTEGER, lambda p, v: p.free, about="Before the plan."),
+        Field("clients", "clients", OBJECTS, lambda p, v: p.shares, of=STATIC_SHARE),
+        Field("chunks_left", "left chunks", INTEGER, lambda p, v: p.left),
+        Field("commands", "commands", TEXTS, lambda p, v: _commands(p), about="What makes the partitions."),
+    ),
+)
+
+
+def plan_static(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
+    """``plan --static``; returns the exit status."""
+    others = ("strategy", "export", "share", "save", "apply", "sm_count_total", "memory_total", "measure", "program")
+    try:
+        if wrong := next((name for name in others if getattr(options, name, None)), None):
+            option = f"--{wrong.replace('_', '-')}"
+            raise PlanError(
+                f"--static goes with --clients, --weights, --sm-count, --names and --device, not with {option}"
+            )
+        with api.open(pipe_dirs) as node:
+            snapshot = node.snapshot(request=Request(AddPartition.id, Path()))
+            daemon = _daemon(snapshot, node.named)
+            found = table_of(daemon)
+        if options.device is None and len(found.devices) != 1:
+            known = ", ".join(device.device for device in found.devices) or "none"
+            raise PlanError(f"say which device with --device; the daemon has: {known}")
+        device = device_of(found, daemon, options.device or found.devices[0].device).device
+        made = divide(
+            found,
+            device,
+            clients=None if options.clients is None else amounts.count(options.clients, "--clients"),
+            weights=() if options.weights is None else amounts.weights(options.weights, "--weights"),
+            sm_counts=() if options.sm_count is None else amounts.counts(options.sm_count, "--sm-count"),
+            names=tuple(name.strip() for name in options.names.split(",")) if options.names else (),
+        )
+    except Refused as error:
+        return complain(str(error), error.status)
+    except (PlanError, api.UnusableNode) as error:
+        return complain(str(error), ExitStatus.USAGE)
+    view = View.of(snapshot, daemon)
+    if options.json:
+        print(json.dumps(as_json(STATIC_PLAN, made, view), ensure_ascii=False))
+        return ExitStatus.DONE
+    simulated = "SIMULATED " if snapshot.source == "simulated" else ""
+    print(f"{simulated}{made.device}: {made.free} of {made.total} chunks are free")
+    print_table(output(), table(STATIC_SHARE, made.shares, view))
+    print(f"  left: {made.left} chunks")
+    if any(share.sms_about is None for share in made.shares):
+        print(f"  ! {ABOUT}")
+    for line in _commands(made):
+        print(line)
     return ExitStatus.DONE
 
 

@@ -42,6 +42,10 @@ USAGE = 2
 def plan(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
     """Carry it out; returns the exit status. With ``--sm-count-total`` it looks at no GPU and no daemon."""
     measured: dict[str, Any] = {}
+    if options.static:
+        from mpstui.cli.partition import plan_static
+
+        return plan_static(options, pipe_dirs)
     try:
         if options.apply and options.export is not None:
             raise PlanError("--apply sets the plan and --export prints it: one after the other, please")

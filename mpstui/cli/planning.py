@@ -81,6 +81,9 @@ def _add_plan(plan: argparse.ArgumentParser) -> None:
     measured.add_argument("--repeats", type=_repeats, metavar="N", help="of each measurement (default 3)")
     measured.add_argument("--seconds", type=_window, metavar="S", help="of one window (default 1)")
     measured.add_argument("--shared", action="store_true", help="in the daemon that runs, not in one of its own")
+    plan.add_argument(
+        "--static", action="store_true", help="in whole chunks of a daemon with static SM partitions, as it tells them"
+    )
     plan.add_argument("--json", action="store_true", help="print JSON")
     _add_exports(plan)
     plan.add_argument("--save", metavar="NAME", help="keep the plan as a profile")

@@ -68,6 +68,12 @@ def _partitions() -> Thing[Any]:
     return LISTED
 
 
+def _static_plan() -> Thing[Any]:
+    from mpstui.cli.partition import STATIC_PLAN
+
+    return STATIC_PLAN
+
+
 SCHEMAS: Final[Mapping[str, tuple[str, Callable[[], Thing[Any]]]]] = {
     "status": ("mpstui status --json: one snapshot of the node.", lambda: SNAPSHOT),
     "groups": ("mpstui status --group-by NAME --json.", lambda: GROUPED_NODE),
@@ -78,6 +84,7 @@ SCHEMAS: Final[Mapping[str, tuple[str, Callable[[], Thing[Any]]]]] = {
     "error": ("mpstui explain CODE --json.", _error),
     "doctor": ("mpstui doctor --json.", _doctor),
     "partitions": ("mpstui partition list --json.", _partitions),
+    "plan-static": ("mpstui plan --static --json.", _static_plan),
     "plan": ("mpstui plan --json.", _plan),
     "result": ("mpstui set, terminate and the other commands that change a daemon, with --json.", _result),
     "load": ("mpstui load --json: each line; the last one is final.", _load),

@@ -18,7 +18,7 @@ from mpstui.control.commandline import PROGRAM, shown_program
 from mpstui.control.grammar import Clock
 from mpstui.core.model import Snapshot
 from mpstui.core.text import path_text, printable, unprintable
-from mpstui.doctor import advice, setup, sharing
+from mpstui.doctor import advice, modes, setup, sharing
 from mpstui.doctor.types import (
     DEBUGGERS,
     RANK,
@@ -62,6 +62,8 @@ CHECKS: Final[tuple[Callable[[Facts], Iterator[Finding]], ...]] = (
     setup.open_files,
     sharing.memory_limits,
     sharing.percentages,
+    modes.partitions,
+    modes.namespaces,
     sharing.one_daemon_a_device,
     sharing.variables,
     advice.platform,

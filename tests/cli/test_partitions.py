@@ -185,3 +185,20 @@ def test_a_daemon_is_started_with_them(tmp_path: Path, mpstui: Mpstui) -> None:
     finally:
         node.stop()
         shutil.rmtree(place, ignore_errors=True)
+
+
+def test_a_plan_in_chunks_is_carried_out_as_printed(static: SimNode, mpstui: Mpstui) -> None:
+    at, device = ("--pipe-dir", static.pipe_dir), uuids(static)[0]
+    told = mpstui("plan", "--static", "--clients", "4", "--device", device, "--json", *at)
+    assert told.status == 0, told
+    assert [share["chunks"] for share in told.json["clients"]] == [3, 3, 3, 3]
+    assert [share["sm_count_about"] for share in told.json["clients"]] == [None] * 4
+    for command in told.json["commands"]:
+        assert mpstui(*command.split()[1:], *at).status == 0
+    assert [p["chunks"] for p in listed(mpstui, static)["partitions"]] == [3, 3, 3, 3]
+    told = mpstui("plan", "--static", "--clients", "3", "--device", device, *at)
+    assert told.status == 0
+    assert "≈8" in told.out
+    assert mpstui("plan", "--static", "--clients", "4", "--device", device, *at).status == 2, "three are left"
+    assert mpstui("plan", "--static", "--clients", "4", "--apply", "--device", device, *at).status == 2
+    assert mpstui("plan", "--static", "--clients", "4", *at).status == 2, "which of two devices"
