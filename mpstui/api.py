@@ -701,6 +701,14 @@ def _with_daemon(event: Event, daemon: Path | None) -> Event:
     return event if daemon is None or event.pipe_dir is not None else event._replace(pipe_dir=daemon)
 
 
+async def _end_the_rest() -> None:
+    """What a cancelled start of a process has left behind in the loop, which would complain once that is closed."""
+    rest = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in rest:
+        task.cancel()
+    await asyncio.gather(*rest, return_exceptions=True)
+
+
 class Node:
     """An open node, for a program without an event loop. See :class:`AsyncNode` for each method."""
 
@@ -763,6 +771,7 @@ class Node:
             return
         try:
             self._run(self._node.close())
+            self._run(_end_the_rest())
             self._run(self._loop.shutdown_asyncgens())
             self._run(self._loop.shutdown_default_executor())
         finally:

@@ -225,17 +225,19 @@ def test_a_demo_ends_with_its_block() -> None:
 
 def test_ctrl_c_before_it_is_listened_for_leaves_nothing_half_done(monkeypatch: pytest.MonkeyPatch) -> None:
     with mpstui.api.open(demo=True) as node:
-        place = node.snapshot().daemons[0].pipe_dir
+        place, loop = node.snapshot().daemons[0].pipe_dir, node._loop
         stream = node.watch()
         next(stream)
         with monkeypatch.context() as patched:
             patched.setattr(signal, "getsignal", lambda number: signal.default_int_handler)
-            patched.setattr(node._loop, "add_signal_handler", Mock(side_effect=KeyboardInterrupt))
+            patched.setattr(loop, "add_signal_handler", Mock(side_effect=KeyboardInterrupt))
             with pytest.raises(KeyboardInterrupt):
                 node.snapshot()
             with pytest.raises(KeyboardInterrupt):
                 next(stream)
-        assert not asyncio.all_tasks(node._loop)
+        left = loop.create_task(asyncio.sleep(3600))
+    assert left.cancelled()
+    assert not asyncio.all_tasks(loop)
     assert not place.exists()
 
 
