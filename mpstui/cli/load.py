@@ -44,6 +44,7 @@ from mpstui.fields import (
 )
 from mpstui.load import utilisation
 from mpstui.load.private import PrivateDaemon, PrivateDaemonError, ask_daemon
+from mpstui.load.requests import WINDOW
 from mpstui.load.spread import Spread
 from mpstui.load.supervisor import Supervisor
 from mpstui.load.takes import others, takes, whose
@@ -57,6 +58,8 @@ from mpstui.operations.runner import Runner
 from mpstui.operations.types import STATUS, ExitStatus
 
 DEFAULT_SECONDS = 10.0
+REQUESTED: Final = ("nbody", "fma", "triad", "small")
+"""Kernels that are launched for requests."""
 _TICK = 1.0
 FILE_WIDTH = 160
 
@@ -141,6 +144,11 @@ def check(options: argparse.Namespace) -> None:
         raise LoadRefused(
             "a program makes its own contexts: --sm-count does not reach it", "use --active-thread-percentage", usage
         )
+    if (options.arrivals or options.busy) and options.kernel not in REQUESTED:
+        what = "a program" if options.program else options.kernel
+        raise LoadRefused(
+            f"{what} does not serve requests", f"--arrivals and --busy are for: {', '.join(REQUESTED)}", usage
+        )
     if options.endanger_others:
         return
     safety = ExitStatus.REFUSED_BY_SAFETY_RULE
@@ -220,6 +228,8 @@ async def spec_from(options: argparse.Namespace, sources: NodeSources, pipe_dir:
         priority=options.client_priority,
         seconds=length,
         mps=options.mps == "on",
+        arrivals=options.arrivals,
+        busy=options.busy,
         pipe_dir=pipe_dir,
     )
 
@@ -372,7 +382,9 @@ def print_table(spec: LoadSpec, reports: Sequence[WorkerReport], console: Consol
     simulated = any(report.simulated for report in reports)
     unit = INFO[spec.kernel].unit
     table = Table(title=f"{'SIMULATED · ' if simulated else ''}{spec.kernel}, MPS {'on' if spec.mps else 'off'}")
-    for name in ("PID", "SMs", unit or "figure", "memory", "seconds", "state"):
+    latency = any(report.latency_p50 is not None for report in reports)
+    heads = ("p50 ms", "p99 ms") if latency else ()
+    for name in ("PID", "SMs", unit or "figure", *heads, "memory", "seconds", "state"):
         table.add_column(name, justify="left" if name == "state" else "right")
     for report in reports:
         figure = report.mean
@@ -381,13 +393,20 @@ def print_table(spec: LoadSpec, reports: Sequence[WorkerReport], console: Consol
             str(report.pid or "—"),
             str(report.sms or "—"),
             "—" if figure is None else f"{figure:,.2f}",
+            *((_milliseconds(report.latency_p50), _milliseconds(report.latency_p99)) if latency else ()),
             format_size(report.memory),
             f"{report.running_seconds:.1f}",
             "; ".join((words_, *report.notes)),
         )
     if len(reports) > 1 and (together := total(reports, _mean)) is not None:
-        table.add_row("all", "", f"{together:,.2f}", "", f"{took:.1f}", "")
+        table.add_row("all", "", f"{together:,.2f}", *("" for _ in heads), "", f"{took:.1f}", "")
     console.print(table)
+    if latency:
+        console.print(f"p50 and p99: from when a request came to when it was done, of the last {WINDOW:g} s")
+
+
+def _milliseconds(seconds: float | None) -> str:
+    return "—" if seconds is None else f"{1000 * seconds:,.2f}"
 
 
 ERROR: Final[Thing[WorkerError]] = Thing(
@@ -410,6 +429,15 @@ WORKER: Final[Thing[WorkerReport]] = Thing(
         Field("state", "state", enum(WorkerState), lambda r, v: r.state),
         Field("figure", "figure", NUMBER, lambda r, v: r.figure, null=True, about="In unit, at present."),
         Field("mean", "mean", NUMBER, lambda r, v: r.mean, null=True, about="In unit, over all of its time."),
+        Field(
+            "latency_p50",
+            "p50",
+            Type({"type": "number"}, unit="seconds"),
+            lambda r, v: r.latency_p50,
+            null=True,
+            about="From when a request came to when it was done, of the last 10 s; null: it gets no requests.",
+        ),
+        Field("latency_p99", "p99", Type({"type": "number"}, unit="seconds"), lambda r, v: r.latency_p99, null=True),
         Field("sms", "SMs", INTEGER, lambda r, v: r.sms, null=True, about="The share that it launches on now."),
         Field("active_thread_percentage", "threads", SHARE, lambda r, v: r.percentage, null=True),
         Field("launches", "launches", INTEGER, lambda r, v: r.launches),

@@ -51,6 +51,24 @@ def seconds(text: str) -> float:
     raise argparse.ArgumentTypeError(f"{printable(text, 40)!r} is not 0.1 to 86400 seconds")
 
 
+def per_second(text: str) -> float:
+    """A rate, for argparse."""
+    with contextlib.suppress(ValueError):
+        value = float(text)
+        if 0.01 <= value <= 1e6:
+            return value
+    raise argparse.ArgumentTypeError(f"{printable(text, 40)!r} is not 0.01 to 1000000 a second")
+
+
+def percent(text: str) -> float:
+    """``50`` or ``50%``, for argparse."""
+    with contextlib.suppress(ValueError):
+        value = float(text.strip().removesuffix("%"))
+        if 1 <= value <= 100:
+            return value
+    raise argparse.ArgumentTypeError(f"{printable(text, 40)!r} is not 1 to 100 percent")
+
+
 def clients(text: str) -> int:
     """A number of clients, for argparse."""
     return whole(text, MOST_CLIENTS)
@@ -88,6 +106,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     share = parser.add_mutually_exclusive_group()
     share.add_argument("--active-thread-percentage", type=numbers, default=(), metavar="P[,P…]")
     share.add_argument("--sm-count", type=counts, default=(), metavar="N[,N…]", help="SMs by execution affinity")
+    pace = parser.add_mutually_exclusive_group()
+    pace.add_argument(
+        "--arrivals",
+        type=per_second,
+        metavar="R",
+        help="requests a second for each client, by chance; with p50 and p99",
+    )
+    pace.add_argument(
+        "--busy", type=percent, metavar="P", help="percent of the time at work, with pauses between; with p50 and p99"
+    )
     parser.add_argument("--pinned-mem-limit", type=size, metavar="S", help="memory of each client: 900M, 10G")
     parser.add_argument("--client-priority", type=int, choices=(0, 1), help="0 normal, 1 below normal")
     parser.add_argument("--seconds", type=seconds, metavar="S", help="default 10; a program runs to its end")

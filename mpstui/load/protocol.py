@@ -34,6 +34,8 @@ class Order:
     mps: bool = True
     memory_limited: bool = False
     metric: str = ""
+    arrivals: float | None = None
+    busy: float | None = None
     bodies: int | None = None
     blocks: int | None = None
 
@@ -68,7 +70,7 @@ def decode(line: bytes) -> dict[str, Any] | None:
 
 
 _STATES: Final[dict[str, WorkerState]] = {"ready": "ready", "running": "running", "end": "ended", "error": "failed"}
-_NUMBERS: Final = ("figure", "done", "running_seconds", "switch_seconds", "time")
+_NUMBERS: Final = ("figure", "done", "running_seconds", "switch_seconds", "time", "latency_p50", "latency_p99")
 _INTEGERS: Final = ("launches", "sms", "memory", "device_sms")
 _FLAGS: Final = ("affinity", "mps", "simulated")
 _TEXTS: Final = ("device_uuid", "device_name", "unit")

@@ -257,6 +257,8 @@ class Supervisor:
             mps=spec.mps,
             memory_limited=spec.memory_limit is not None,
             metric=spec.metric,
+            arrivals=spec.arrivals,
+            busy=spec.busy,
             bodies=spec.bodies,
             blocks=spec.blocks,
         )

@@ -69,6 +69,10 @@ class LoadSpec:
     """The daemon's; of no meaning with ``mps`` off."""
     metric: str = ""
     """Of a command: the regular expression whose first group is its throughput, in each line that it matches."""
+    arrivals: float | None = None
+    """Requests a second that each client gets, one launch each, by chance (Poisson); None: one launch after another."""
+    busy: float | None = None
+    """Percent of the time in which each client is at work, with pauses between; None: always."""
     bodies: int | None = None
     """Of ``nbody``; None: 65,536."""
     blocks: int | None = None
@@ -139,6 +143,11 @@ class WorkerReport:
     """Whether its context is one of an MPS server; None where the driver does not say."""
     pids: tuple[int, ...] = ()
     """The processes of a command."""
+    latency_p50: float | None = None
+    """Seconds from when a request came to when it was done, in half of those of the last ten seconds; None: it gets no
+    requests."""
+    latency_p99: float | None = None
+    """In 99 of 100."""
     metrics: tuple[float, ...] = ()
     """What a command said of its own throughput, in the order in which it said it."""
     notes: tuple[str, ...] = ()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import time
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, NoReturn
 
 from mpstui.core.text import error_text
@@ -13,6 +14,7 @@ from mpstui.load.driver import Arguments, CudaError, DeviceFacts, Driver, Handle
 from mpstui.load.errors import OUT_OF_MEMORY, cuda_error, limit_too_small, words
 from mpstui.load.process import Channel
 from mpstui.load.protocol import Order
+from mpstui.load.requests import Latencies, Requests
 from mpstui.load.takes import BODIES, MIB
 from mpstui.load.types import INFO, WorkerError
 from mpstui.load.workloads import FUNCTIONS, Share, Workload, make_workload, ptx
@@ -25,6 +27,8 @@ SETTLE_SECONDS: Final = 0.03
 FAULT_SECONDS: Final = 3.0
 CONTEXT_RESERVE: Final = 640 * MIB
 """What a context may take (520 MiB were seen, fact 23), with some to spare."""
+REQUEST_SMS: Final = 132
+"""A request is one launch as these many SMs would get it."""
 _UNAVAILABLE: Final = 46
 _LARGEST_BATCH: Final = 2000
 _FILL_BLOCKS: Final = (256 * MIB, 32 * MIB, 2 * MIB)
@@ -56,6 +60,7 @@ class Worker:
         self._reported_done = 0.0
         self._report_due = 0.0
         self._switch_from: float | None = None
+        self._latencies = Latencies()
 
     # The pool.
 
@@ -142,7 +147,9 @@ class Worker:
                 self._fill(share)
             else:
                 bodies = self.order.bodies or BODIES
-                self._loop(make_workload(self.order.kernel, self.driver, budget, bodies), share)
+                work = make_workload(self.order.kernel, self.driver, budget, bodies)
+                requests = self.order.arrivals is not None or self.order.busy is not None
+                (self._serve if requests else self._loop)(work, share)
         elapsed = max(0.0, self._reported_at - self.started)
         self.destroy()
         self.channel.end(done=self.done, launches=self.launches, running_seconds=elapsed, time=self._reported_at)
@@ -199,6 +206,34 @@ class Worker:
         self._report(work.memory, time.monotonic())
         work.leave()
 
+    def _serve(self, work: Workload, share: Share) -> None:
+        """A launch for each request, one after the other, as an inference server does. A request is as large whatever
+        the share, and so takes longer on a smaller one."""
+        work.enter(replace(share, sms=REQUEST_SMS))
+        requests = Requests(self.order.arrivals, self.order.busy, os.getpid())
+        came = requests.first(time.monotonic())
+        amount = self.order.amount
+        while not self._over() and (amount is None or self.done < amount):
+            now = time.monotonic()
+            if now >= self._report_due:
+                self._report(work.memory, now)
+            messages = self.channel.take() if now >= came else self.channel.wait(min(came, self._report_due) - now)
+            for message in messages:
+                if message["type"] == "share" and (target := self._choose(message, share)) is not share:
+                    work.leave()
+                    share = self.share = target
+                    self.driver.use(share.context)
+                    work.enter(replace(share, sms=REQUEST_SMS))
+            begun = time.monotonic()
+            if begun < came:
+                continue
+            self._finish(self._enqueue(work, share, 1, None))
+            ended = time.monotonic()
+            self._latencies.add(ended, ended - came)
+            came = requests.next(came, begun, ended)
+        self._report(work.memory, time.monotonic())
+        work.leave()
+
     def _enqueue(self, work: Workload, share: Share, size: int, left: float | None) -> Batch:
         """``size`` launches, or fewer where ``left`` is less work than that."""
         amount, launches = 0.0, 0
@@ -234,6 +269,8 @@ class Worker:
         if self._switch_from is not None:
             values["switch_seconds"] = now - self._switch_from
             self._switch_from = None
+        if (latency := self._latencies.percentiles(now)) is not None:
+            values["latency_p50"], values["latency_p99"] = latency
         if passed > 0 and info.unit:
             values["figure"] = (self.done - self._reported_done) / passed / info.scale
         self.channel.say(

@@ -50,6 +50,8 @@ _FMA: Final = (
 )
 _ALONE: Final = {"fma": 57.4e12, "triad": 2.723e12, "nbody": 1.2e12, "small": 2.0e5}
 """A second's work of one client without MPS; n-body and small grids were not measured on this card."""
+_LAUNCH: Final = {"fma": 1.2e-3, "nbody": 3e-3, "triad": 1.2e-3, "small": 5e-6}
+"""Seconds of one launch, alone."""
 _SLICED: Final = {"fma": 0.753, "triad": 0.826, "nbody": 0.929, "small": 0.5}
 """What several clients get together without MPS, of one alone."""
 _TOGETHER: Final = {"fma": 1.036, "triad": 1.028, "nbody": 1.175, "small": 4.0}
@@ -253,9 +255,11 @@ class SimWorker:
             now = time.monotonic()
             if self.lost:
                 self.channel.fail(cuda_error(self.lost, "", "cuEventSynchronize"))
-            done += speed * (now - last)
+            done += speed * self._part(speed) * (now - last)
             last, elapsed = now, now - started
-            values: dict[str, Any] = {"figure": speed / info.scale} if info.unit else {}
+            part = self._part(speed)
+            values: dict[str, Any] = {"figure": speed * part / info.scale} if info.unit else {}
+            values |= self._latency(speed, elapsed)
             if order.kernel == "memory":
                 values["figure"] = self.memory / info.scale
             for command in commands:
@@ -328,6 +332,26 @@ class SimWorker:
         with contextlib.suppress(OSError):
             self.peers_dir.mkdir(exist_ok=True)
             write_json(self.peers_dir / f"{os.getpid()}.json", me)
+
+    def _service(self, speed: float) -> float:
+        """Seconds that a launch takes at this speed, by a plain model."""
+        return _LAUNCH.get(self.order.kernel, 1e-3) * _ALONE.get(self.order.kernel, 1.0) / speed if speed else 0.0
+
+    def _part(self, speed: float) -> float:
+        """The part of the time in which it is at work, where it gets requests."""
+        if self.order.busy is not None:
+            return self.order.busy / 100
+        return 1.0 if self.order.arrivals is None else min(1.0, self.order.arrivals * self._service(speed))
+
+    def _latency(self, speed: float, elapsed: float) -> dict[str, float]:
+        """A plain model of a queue: requests that come by chance, each taking as long."""
+        if self.order.arrivals is None and self.order.busy is None:
+            return {}
+        service = self._service(speed)
+        load = 0.0 if self.order.arrivals is None else self.order.arrivals * service
+        wait = elapsed * (1 - 1 / load) if load >= 1 else load * service / (2 * (1 - load))
+        most = max(elapsed, service)
+        return {"latency_p50": min(most, service + 0.69 * wait), "latency_p99": min(most, service + 4.6 * wait)}
 
     def _speed(self) -> float:
         if self.order.kernel in {"memory", "endless"}:

@@ -124,6 +124,7 @@ async def test_times_of_programs_are_not_added_up(
         (("fma", "--clients", "3", "--active-thread-percentage", "30,70"), 2, "2 values for 3 clients"),
         (("fma", "--mps", "off", "--active-thread-percentage", "30"), 2, "limits are MPS's"),
         (("fma", "--mps", "off", "--client-priority", "0"), 2, "limits are MPS's"),
+        (("endless", "--busy", "50"), 2, "endless does not serve requests"),
         (("fma", "--device", "7"), 2, "there is no GPU “7”"),
         (("illegal",), 6, "takes down every client"),
         (("memory",), 6, "takes all memory"),
@@ -203,6 +204,21 @@ async def test_a_program_that_fails_is_told_and_counted(
 ) -> None:
     assert await run(load, sources, node, "--command", "sh -c 'echo no data; exit 2'") == 1
     assert "exit status 2: no data" in capsys.readouterr().err
+
+
+async def test_requests_have_latencies_in_the_table_and_as_data(
+    sources: NodeSources, node: SimNode, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert await run(load, sources, node, "fma", "--seconds", "0.5", "--arrivals", "100") == 0
+    out = capsys.readouterr().out
+    assert "p50 ms" in out
+    assert "from when a request came to when it was done" in out
+    assert await run(load, sources, node, "fma", "--seconds", "0.5", "--busy", "50%", "--json") == 0
+    (worker,) = json.loads(capsys.readouterr().out.splitlines()[-1])["workers"]
+    assert 0 < worker["latency_p50"] <= worker["latency_p99"]
+    assert await run(load, sources, node, "fma", "--seconds", "0.3", "--json") == 0
+    (worker,) = json.loads(capsys.readouterr().out.splitlines()[-1])["workers"]
+    assert worker["latency_p50"] is None
 
 
 async def test_nbody_times_a_fixed_amount_of_work_with_and_without_mps(
