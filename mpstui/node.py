@@ -61,10 +61,17 @@ def open_node(
         is_simulated,
         claim=claim,
         elsewhere=find_elsewhere,
+        set_compute_mode=_set_compute_mode,
         xids=NodeXids,
         launches=_launches,
     )
     return sources, dirs
+
+
+def _set_compute_mode(uuid: str, mode: str) -> str | None:
+    from mpstui.daemons.modes import set_compute_mode  # only who asked for it pays for it
+
+    return set_compute_mode(uuid, mode)
 
 
 def _launches() -> LaunchSource:
@@ -144,6 +151,7 @@ def _simulated(pipe_dirs: Sequence[Path]) -> NodeSources:
         processes,
         add=add,
         worker_command=worker,
+        set_compute_mode=nvml.set_compute_mode,
         elsewhere=find_elsewhere,
         xids=partial(SimXids, dirs),
         launches=partial(SimLaunches, dirs),

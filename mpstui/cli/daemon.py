@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import pwd
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from mpstui import api
 from mpstui.cli.apply import apply_profile
 from mpstui.cli.say import NO_DAEMON, complain, meant, print_json
 from mpstui.core.model import Daemon, Device, Snapshot
-from mpstui.core.text import path_text
+from mpstui.core.text import UNKNOWN, path_text
 from mpstui.core.trust import NotNamedError
 from mpstui.daemons.spec import DaemonSpec, Started, Wish, spec_of_profile, specs_of, usual_dir
 from mpstui.daemons.units import unit_text
@@ -24,6 +25,8 @@ from mpstui.plan import store
 from mpstui.plan.amounts import PlanError
 from mpstui.plan.cpus import cpu_list
 from mpstui.plan.profile import DaemonProfile, Profile, ProfileError
+
+_EXCLUSIVE = "Exclusive_Process"
 
 
 def daemon(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
@@ -97,12 +100,18 @@ def _at(one: DaemonProfile, pipe_dirs: tuple[Path, ...]) -> DaemonProfile:
 def _start(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
     with _node_for(options, pipe_dirs) as node:
         profile, specs, devices = _wanted(options, pipe_dirs, node)
+        modes = _to_be_set(specs, devices) if options.exclusive else {}
+        if any(modes.values()) and not options.yes and not _exclusive_agreed(node, modes):
+            return complain("nothing was started, and no compute mode was set", ExitStatus.REFUSED_BY_SAFETY_RULE)
         # One after the other: each failure is told before the next daemon is there.
         nothing = Snapshot(0.0)
-        started = [(spec, node.do(StartDaemon().request(spec), _tell, snapshot=nothing)) for spec in specs]
+        started = [
+            (spec, node.do(StartDaemon().request(spec, modes.get(spec.pipe_dir, ())), _tell, snapshot=nothing))
+            for spec in specs
+        ]
     results = [result for _, result in started]
     status = next((result.status for result in results if not result.done), ExitStatus.DONE)
-    modes = _compute_modes(specs, devices)
+    left = [] if options.exclusive else _compute_modes(specs, devices)
     if options.json:
         entries = [
             {
@@ -116,14 +125,14 @@ def _start(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
             }
             for spec, r in started
         ]
-        print_json(done=status is ExitStatus.DONE, exit_status=int(status), daemons=entries, compute_mode=modes)
+        print_json(done=status is ExitStatus.DONE, exit_status=int(status), daemons=entries, compute_mode=left)
     else:
         for result in results:
             stream = sys.stdout if result.done else sys.stderr
             print(result.message, file=stream)
             for line in result.details:
                 print(f"  {line}", file=stream)
-        for line in modes if any(result.done for result in results) else ():
+        for line in left if any(result.done for result in results) else ():
             print(line)
     if profile is not None and status is ExitStatus.DONE:
         dirs = tuple(spec.pipe_dir for spec in specs) if len(specs) == 1 else ()  # several have theirs in the profile
@@ -133,6 +142,49 @@ def _start(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
     return status
 
 
+def _to_be_set(specs: Sequence[DaemonSpec], devices: Sequence[Device]) -> dict[Path, tuple[str, ...]]:
+    """The devices of each daemon that are not exclusive yet; each is the first one's that has it."""
+    found: dict[Path, tuple[str, ...]] = {}
+    for spec in specs:
+        others = {uuid for uuids in found.values() for uuid in uuids}
+        mine = [d for d in devices if not spec.devices or d.uuid in spec.devices]
+        found[spec.pipe_dir] = tuple(d.uuid for d in mine if d.compute_mode != _EXCLUSIVE and d.uuid not in others)
+    return found
+
+
+def _exclusive_agreed(node: api.Node, modes: Mapping[Path, Sequence[str]]) -> bool:
+    """Ask, with whom it hits; without a terminal the answer is no."""
+    sample, snapshot = node.hardware(), node.snapshot()
+    uuids = [uuid for each in modes.values() for uuid in each]
+    names = ", ".join(f"GPU {device.index}" for device in sample.devices if device.uuid in uuids)
+    _tell(f"Set {names} to EXCLUSIVE_PROCESS, for all users: a program that does not find the daemon gets error 46")
+    mps = {server.pid for daemon in snapshot.daemons for server in daemon.servers}
+    for device in (device for device in sample.devices if device.uuid in uuids):
+        clients = sample.mps_clients.get(device.uuid, {})
+        for pid in sorted(set(sample.processes.get(device.uuid, {})) - set(clients) - mps):
+            who = f"process {pid} of {_owner(pid)} on GPU {device.index}"
+            _tell(f"  hits: {who}, no client of MPS: it goes on, and no MPS server starts there until it has ended")
+        for pid in sorted(clients):
+            who = f"process {pid} of {_owner(pid)} on GPU {device.index}"
+            _tell(f"  hits: {who}, a client of another daemon: one MPS server at a time gets an exclusive GPU")
+    if not sys.stdin.isatty():
+        _tell("this changes the GPUs for all users: add --yes, or answer at a terminal")
+        return False
+    print("set it? [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in {"y", "yes"}
+
+
+def _owner(pid: int) -> str:
+    try:
+        uid = os.stat(f"/proc/{pid}").st_uid
+    except OSError:
+        return UNKNOWN
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"UID {uid}"
+
+
 def _compute_modes(specs: Sequence[DaemonSpec], devices: Sequence[Device]) -> list[str]:
     """The compute mode of each device, and the command that changes it, which is for the admin to run."""
     wanted = {uuid for spec in specs for uuid in spec.devices}
@@ -140,7 +192,7 @@ def _compute_modes(specs: Sequence[DaemonSpec], devices: Sequence[Device]) -> li
         f"GPU {device.index}: compute mode {device.compute_mode or 'not known'};"
         f" so that only the MPS server may use it: nvidia-smi -i {device.uuid} -c EXCLUSIVE_PROCESS (not run)"
         for device in devices
-        if device.compute_mode != "Exclusive_Process" and (not wanted or device.uuid in wanted)
+        if device.compute_mode != _EXCLUSIVE and (not wanted or device.uuid in wanted)
     ]
 
 
@@ -155,7 +207,8 @@ def _stop(options: argparse.Namespace, pipe_dirs: tuple[Path, ...], node: api.No
         raise PlanError(f"there are several daemons; choose with --pipe-dir: {names}")
     status = ExitStatus.DONE
     for one in running:
-        request = StopDaemon().request(one, options.timeout, force=options.force)
+        back = _to_give_back(one, snapshot) if options.exclusive else ()
+        request = StopDaemon().request(one, options.timeout, force=options.force, exclusive=back)
         shown = node.preview(request, snapshot)
         declined = None
         if shown.error is None and not options.yes:
@@ -167,6 +220,14 @@ def _stop(options: argparse.Namespace, pipe_dirs: tuple[Path, ...], node: api.No
         _report(options, one.pipe_dir, result)
         status = result.status if status is ExitStatus.DONE else status
     return status
+
+
+def _to_give_back(one: Daemon, snapshot: Snapshot) -> tuple[str, ...]:
+    """Its exclusive devices that no other daemon has."""
+    mine = set(one.ordinals.values()) or {device.uuid for device in snapshot.devices}
+    others = [d for d in snapshot.daemons if d.pid is not None and d.key != one.key]
+    taken = {uuid for d in others for uuid in (set(d.ordinals.values()) or mine)}
+    return tuple(d.uuid for d in snapshot.devices if d.compute_mode == _EXCLUSIVE and d.uuid in mine - taken)
 
 
 def _nothing_runs(options: argparse.Namespace, node: api.Node, snapshot: Snapshot) -> int:
@@ -228,6 +289,8 @@ def _confirmed(one: Daemon, shown: Preview) -> bool:
     _tell(f"Stop the daemon in {path_text(one.pipe_dir)} (PID {one.pid}): {dict(shown.facts)['effect']}")
     for hit in shown.hits:
         _tell(f"  hits: {hit}")
+    if mode := dict(shown.facts).get("compute mode"):
+        _tell(f"  compute mode: {mode}")
     if limits := dict(shown.facts).get("limits"):
         _tell(f"  {limits}")
     if not sys.stdin.isatty():

@@ -102,6 +102,9 @@ class _Bystander:
     def control_for(self, pipe_dir: Path) -> MpsControl:
         raise AssertionError("no command is sent for a load")
 
+    def set_compute_mode(self, uuid: str, mode: str) -> str | None:
+        return "a load changes no compute mode"
+
     def request_refresh(self, pipe_dir: Path | None = None) -> None:
         return
 

@@ -131,6 +131,8 @@ class NodeSources:
     """The processes that the kernel joins with the inode of a PID namespace and a number in it. May block."""
     worker_command: Callable[[Path | None], tuple[str, ...]] | None = None
     """What is started as a test client of the daemon in a pipe directory, or without MPS; None: CUDA's own workers."""
+    set_compute_mode: Callable[[str, str], str | None] = lambda uuid, mode: "it cannot be set here"
+    """Sets the compute mode of a device: why it could not be, or None. May block."""
     xids: Callable[[], XidSource] | None = None
     """Opens what the driver says of faults; whoever does closes it."""
     launches: Callable[[], LaunchSource] | None = None

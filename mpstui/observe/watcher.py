@@ -551,6 +551,10 @@ class Collector:
 
         return unsubscribe
 
+    def set_compute_mode(self, uuid: str, mode: str) -> str | None:
+        """See NodeSources."""
+        return self._sources.set_compute_mode(uuid, mode)
+
     def control_for(self, pipe_dir: Path) -> MpsControl:
         """The one control channel of a daemon, shared with the actions."""
         found = self._controls.get(pipe_dir)

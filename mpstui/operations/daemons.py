@@ -93,6 +93,31 @@ def _limits(percentage: float | None, memory: Mapping[str, int]) -> list[str]:
     return shown + [f"{format_size(size)} on device {device}" for device, size in by_device(memory)]
 
 
+_EXCLUSIVE: Final = "exclusive"
+_TO_EXCLUSIVE: Final = "EXCLUSIVE_PROCESS"
+_TO_DEFAULT: Final = "DEFAULT"
+
+
+def _uuids(request: Request, name: str) -> list[str]:
+    return [uuid for uuid in (request.setting(name) or "").split(",") if uuid]
+
+
+async def _set_modes(work: Work, uuids: Sequence[str], mode: str) -> tuple[list[str], str | None]:
+    """The devices whose compute mode was set, and of the first whose could not be, which and why."""
+    changed: list[str] = []
+    for uuid in uuids:
+        work.progress(f"compute mode of {uuid}: {mode}")
+        why = await asyncio.to_thread(work.set_compute_mode, uuid, mode)
+        if why is not None:
+            return changed, f"{uuid} was not set to {mode}: {why}"
+        changed.append(uuid)
+    return changed, None
+
+
+def _said(uuids: Sequence[str], mode: str) -> tuple[str, ...]:
+    return tuple(f"{uuid}: compute mode {mode}" for uuid in uuids)
+
+
 def _spec_of(request: Request) -> DaemonSpec | None:
     from mpstui.daemons.spec import DaemonSpec
 
@@ -124,14 +149,17 @@ class StartDaemon(Operation):
             "text", "CPUs", help="its CPUs, 0-3,8; with --per-gpu one for each daemon", metavar="LIST", option="--cpu"
         ),
         Argument("text", "Profile", help="as a profile says, limits included", metavar="NAME", option="--profile"),
+        Argument("flag", "", help="first set its devices to EXCLUSIVE_PROCESS, for all users", option="--exclusive"),
+        Argument("flag", "", help="do not ask whether the compute mode may be set", option="--yes"),
     )
     verb = Verb(("daemon", "start"), "start a control daemon, or one for each GPU", example="mpstui daemon start")
     in_turn = False
     """There is no daemon yet whose turn it could be; MPS itself lets one start in a directory (fact 20)."""
 
-    def request(self, spec: DaemonSpec) -> Request:
-        """For one daemon."""
-        return Request(self.id, spec.pipe_dir, subject=spec)
+    def request(self, spec: DaemonSpec, exclusive: Sequence[str] = ()) -> Request:
+        """For one daemon; ``exclusive``: UUIDs of devices that are set to EXCLUSIVE_PROCESS before it starts."""
+        settings = ((_EXCLUSIVE, ",".join(exclusive)),) if exclusive else ()
+        return Request(self.id, spec.pipe_dir, settings=settings, subject=spec)
 
     def unavailable(self, snapshot: Snapshot, pipe_dir: Path, clients: Sequence[ProcessKey]) -> str | None:
         return None
@@ -154,6 +182,7 @@ class StartDaemon(Operation):
             "multi_user": spec.multi_user,
             "static": spec.static,
             "cpus": None if spec.cpus is None else cpu_text(spec.cpus),
+            "exclusive": _uuids(request, _EXCLUSIVE),
         }
 
     async def run(self, work: Work) -> Result:
@@ -168,8 +197,21 @@ class StartDaemon(Operation):
         def tell(text: str) -> None:
             loop.call_soon_threadsafe(work.progress, text)
 
+        changed, trouble = await _set_modes(work, _uuids(work.request, _EXCLUSIVE), _TO_EXCLUSIVE)
+        if trouble is not None:
+            back, _ = await _set_modes(work, changed, _TO_DEFAULT)
+            text = f"no daemon was started: the compute mode of {trouble}"
+            return Result(work.request, ExitStatus.REFUSED_BY_DAEMON, text, _said(back, _TO_DEFAULT))
         started = await asyncio.to_thread(lambda: asyncio.run(start(spec, binary, progress=tell)))
-        return Result(work.request, started.status, started.message, started.details, outcome=started)
+        details = (*_said(changed, _TO_EXCLUSIVE), *started.details)
+        if not started.done:  # what was changed for it is given back
+            back, trouble = await _set_modes(work, changed, _TO_DEFAULT)
+            details = (
+                *started.details,
+                *_said(back, _TO_DEFAULT),
+                *([f"the compute mode of {trouble}"] if trouble else []),
+            )
+        return Result(work.request, started.status, started.message, details, outcome=started)
 
 
 class StopDaemon(Operation):
@@ -193,6 +235,7 @@ class StopDaemon(Operation):
             "seconds", "It may wait", help="end the clients' work after S seconds", metavar="S", option="--timeout"
         ),
         Argument("flag", "Force", help="after 1 s; and end a daemon that does not answer", option="--force"),
+        Argument("flag", "", help="then set its devices back to DEFAULT, for all users", option="--exclusive"),
     )
     verb = Verb(("daemon", "stop"), "stop a control daemon", example="mpstui daemon stop --timeout 60")
     in_turn = False
@@ -204,10 +247,14 @@ class StopDaemon(Operation):
         daemon = snapshot.daemon(pipe_dir)
         return "no daemon runs there" if daemon is None or daemon.health in {"absent", "stale"} else None
 
-    def request(self, daemon: Daemon, timeout: int | None = None, *, force: bool = False) -> Request:
-        """For the daemon that was seen and named, and no other that is there by then."""
+    def request(
+        self, daemon: Daemon, timeout: int | None = None, *, force: bool = False, exclusive: Sequence[str] = ()
+    ) -> Request:
+        """For the daemon that was seen and named, and no other that is there by then. ``exclusive``: UUIDs of devices
+        whose compute mode goes back to DEFAULT once it has ended."""
         value = "" if timeout is None else str(timeout)
-        return Request(self.id, daemon.pipe_dir, value, force=force, subject=daemon)
+        settings = ((_EXCLUSIVE, ",".join(exclusive)),) if exclusive else ()
+        return Request(self.id, daemon.pipe_dir, value, force=force, settings=settings, subject=daemon)
 
     def preview(self, request: Request, snapshot: Snapshot) -> Preview:
         limit = int(request.value) if request.value else None
@@ -218,6 +265,8 @@ class StopDaemon(Operation):
             error = f"the daemon in {path_text(request.pipe_dir)} has ended, or another one is there now"
             status = ExitStatus.REFUSED_BY_SAFETY_RULE
         facts = (("effect", shown.effect), *((("limits", shown.limits),) if shown.limits else ()))
+        if given_back := _uuids(request, _EXCLUSIVE):
+            facts = (*facts, ("compute mode", f"DEFAULT again, for all users: {', '.join(given_back)}"))
         return Preview(self.title, facts, hits=shown.hits, error=error, error_status=status)
 
     def command(self, request: Request) -> str:
@@ -226,9 +275,24 @@ class StopDaemon(Operation):
 
     def line(self, request: Request) -> Mapping[str, object]:
         named = request.subject
-        return {"daemon": named.pid if isinstance(named, Daemon) else None, "command": self.command(request)}
+        return {
+            "daemon": named.pid if isinstance(named, Daemon) else None,
+            "command": self.command(request),
+            "exclusive": _uuids(request, _EXCLUSIVE),
+        }
 
     async def run(self, work: Work) -> Result:
+        result = await self._end(work)
+        if not result.done or not (given_back := _uuids(work.request, _EXCLUSIVE)):
+            return result
+        changed, trouble = await _set_modes(work, given_back, _TO_DEFAULT)
+        details = (*result.details, *_said(changed, _TO_DEFAULT))
+        if trouble is None:
+            return result._replace(details=details)
+        text = f"{result.message}, and the compute mode of {trouble}"
+        return result._replace(status=ExitStatus.REFUSED_BY_DAEMON, message=text, details=details)
+
+    async def _end(self, work: Work) -> Result:
         from mpstui.operations.guard import Guard
         from mpstui.operations.turn import NoTurn, turn
 

@@ -49,6 +49,8 @@ class Work:
     find_speaker: Callable[[Path], Speaker]
     runner: Executes
     """Carries out what is itself made of operations."""
+    set_compute_mode: Callable[[str, str], str | None] = lambda uuid, mode: "it cannot be set here"
+    """Sets the compute mode of a device, by its UUID; why it could not be, or None. May block."""
     sent: Answer[Any] | None = None
     """The command that the audit line tells of, with its answer."""
     read: Answer[Any] | None = None

@@ -32,6 +32,8 @@ class Node(Protocol):
 
     def control_for(self, pipe_dir: Path) -> MpsControl: ...
 
+    def set_compute_mode(self, uuid: str, mode: str) -> str | None: ...
+
     def request_refresh(self, pipe_dir: Path | None = None) -> None: ...
 
 
@@ -96,6 +98,7 @@ class Runner:
             lambda: self._newest(request.pipe_dir),
             self._find_speaker,
             self,
+            lambda uuid, mode: self._node.set_compute_mode(uuid, mode),
         )
         try:
             result = await self._in_turn(found, work)

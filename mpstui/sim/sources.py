@@ -26,6 +26,7 @@ from mpstui.sim.simd.config import (
     Gpu,
     read_json,
     read_marker,
+    write_marker,
 )
 from mpstui.sim.simd.process import start_ticks
 
@@ -206,6 +207,17 @@ class SimNvml:
             processes=processes,
         )
 
+    def set_compute_mode(self, uuid: str, mode: str) -> str | None:
+        """As nvidia-smi does on a real node; nothing here keeps to it."""
+        try:
+            gpus = read_marker(self._pipe_dir)
+            here = {"EXCLUSIVE_PROCESS": "Exclusive_Process", "DEFAULT": "Default"}[mode]
+            self._gpus = tuple(replace(gpu, compute_mode=here) if gpu.uuid == uuid else gpu for gpu in gpus)
+            write_marker(self._pipe_dir, self._gpus)
+        except (OSError, ValueError) as error:
+            return error_text(error)
+        return None if any(gpu.uuid == uuid for gpu in gpus) else f"there is no device {printable(uuid, 60)}"
+
     def add(self, pipe_dir: Path) -> None:
         """One more daemon on these devices."""
         self._state.add(pipe_dir)
@@ -364,7 +376,7 @@ def _device(gpu: Gpu, running: Sequence[_Process], used: int, now: float) -> Dev
         compute_capability=gpu.compute_capability,
         memory_total=gpu.memory_total,
         memory_used=min(gpu.memory_total, _DRIVER_RESERVED + used),
-        compute_mode="Default",
+        compute_mode=printable(gpu.compute_mode),
         mig=False,
         persistence=True,
         sm_utilization=round(sm, 1),

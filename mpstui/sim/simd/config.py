@@ -45,6 +45,7 @@ class Gpu:
     compute_capability: tuple[int, int] = (9, 0)
     memory_total: int = 81559 * MIB
     driver: str = DRIVER_VERSION
+    compute_mode: str = "Default"
 
 
 def default_gpus(count: int, name: str = "NVIDIA H100 80GB HBM3", driver: str | None = None) -> tuple[Gpu, ...]:
@@ -163,6 +164,7 @@ def _gpu(entry: dict[str, Any], where: str) -> Gpu:
         ),
         _bounded(entry["memory_total"], 1, 1 << 50, f"{where}.memory_total"),
         _driver(entry.get("driver", DRIVER_VERSION), f"{where}.driver"),
+        _short(entry.get("compute_mode", "Default"), f"{where}.compute_mode"),
     )
 
 

@@ -1,0 +1,117 @@
+"""``daemon start --exclusive`` and ``daemon stop --exclusive``: on request alone, with who is hit, and given back."""
+
+from __future__ import annotations
+
+import io
+import os
+import pwd
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from mpstui.api import Node
+from mpstui.cli.daemon import _exclusive_agreed
+from mpstui.core.model import Daemon, Device, ProcessKey, Server, Snapshot
+from mpstui.daemons.modes import set_compute_mode
+from mpstui.observe.sources import NvmlSample
+from mpstui.sim import SimNode
+from mpstui.sim.simd.config import read_marker
+
+from .conftest import Mpstui
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[SimNode]:
+    node = SimNode.start(tmp_path / "n", daemon=False)
+    yield node
+    node.stop()
+
+
+def modes(node: SimNode) -> list[str]:
+    return [gpu.compute_mode for gpu in read_marker(node.pipe_dir)]
+
+
+def test_nothing_is_set_unless_it_is_asked_for_and_agreed_to(mpstui: Mpstui, place: SimNode) -> None:
+    at = ("--pipe-dir", place.pipe_dir, "--log-dir", place.log_dir)
+    told = mpstui("daemon", "start", "--exclusive", *at)
+    assert told.status == 6
+    assert "Set GPU 0, GPU 1 to EXCLUSIVE_PROCESS, for all users" in told.err
+    assert (place.daemon_pid, modes(place)) == (None, ["Default"] * 2)
+    assert mpstui("daemon", "start", *at).status == 0
+    assert modes(place) == ["Default"] * 2
+    assert mpstui("daemon", "stop", "--yes", "--exclusive", *at[:2]).status == 0
+    assert modes(place) == ["Default"] * 2
+
+
+def test_it_is_set_before_the_start_and_given_back_at_the_end(mpstui: Mpstui, place: SimNode, tmp_path: Path) -> None:
+    at = ("--pipe-dir", place.pipe_dir, "--log-dir", place.log_dir)
+    uuid = read_marker(place.pipe_dir)[1].uuid
+    told = mpstui("daemon", "start", "--exclusive", "--yes", "--device", "1", *at)
+    assert told.status == 0, told
+    assert f"{uuid}: compute mode EXCLUSIVE_PROCESS" in told.out
+    assert "(not run)" not in told.out
+    assert modes(place) == ["Default", "Exclusive_Process"]
+    (device,) = [d for d in mpstui("status", "--json", *at).json["devices"] if d["uuid"] == uuid]
+    assert device["compute_mode"] == "Exclusive_Process"
+    declined = mpstui("daemon", "stop", "--exclusive", *at[:2])
+    assert declined.status == 6
+    assert f"DEFAULT again, for all users: {uuid}" in declined.err
+    assert (place.daemon_pid is None, modes(place)[1]) == (False, "Exclusive_Process")
+    stopped = mpstui("daemon", "stop", "--exclusive", "--yes", *at[:2])
+    assert stopped.status == 0, stopped
+    assert f"{uuid}: compute mode DEFAULT" in stopped.out
+    assert modes(place) == ["Default"] * 2
+
+
+def test_a_start_that_fails_gives_it_back(mpstui: Mpstui, tmp_path: Path) -> None:
+    node = SimNode.start(tmp_path / "n", driver="535.261.03", daemon=False)
+    at = ("--pipe-dir", node.pipe_dir, "--log-dir", node.log_dir)
+    told = mpstui("daemon", "start", "--exclusive", "--yes", "--multi-user", *at)
+    assert told.status == 1
+    assert "no multi-user mode" in told.err
+    assert modes(node) == ["Default"] * 2
+
+
+def test_read_only_sets_nothing(mpstui: Mpstui, place: SimNode) -> None:
+    told = mpstui("daemon", "start", "--exclusive", "--yes", "--pipe-dir", place.pipe_dir, "--read-only")
+    assert told.status != 0
+    assert modes(place) == ["Default"] * 2
+
+
+def test_on_a_real_node_it_is_nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    smi = tmp_path / "nvidia-smi"
+    smi.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/asked\n')
+    smi.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert set_compute_mode("GPU-1", "EXCLUSIVE_PROCESS") is None
+    assert (tmp_path / "asked").read_text() == "-i GPU-1 -c EXCLUSIVE_PROCESS\n"
+    smi.write_text("#!/bin/sh\nprintf 'Unable to set \\033[2Jthe compute mode: Insufficient Permissions\\n'; exit 4\n")
+    why = set_compute_mode("GPU-1", "DEFAULT") or ""
+    assert "Insufficient Permissions" in why
+    assert why.isprintable()
+    monkeypatch.setenv("PATH", str(tmp_path / "none"))
+    assert "nvidia-smi" in (set_compute_mode("GPU-1", "DEFAULT") or "")
+
+
+def test_who_is_hit_is_named(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    here, client, server = os.getpid(), os.getppid(), 3
+    sample = NvmlSample(
+        1.0,
+        devices=(Device("GPU-0", 0), Device("GPU-1", 1)),
+        processes={"GPU-0": {here: 1, client: 1, server: 1}, "GPU-1": {99: 1}},
+        mps_clients={"GPU-0": {client: 1}},
+    )
+    daemon = Daemon(Path("/p"), servers=(Server(ProcessKey(server, 1)),))
+    node = SimpleNamespace(hardware=lambda: sample, snapshot=lambda: Snapshot(1.0, daemons=(daemon,)))
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))  # no terminal: the answer is no
+    assert not _exclusive_agreed(cast(Node, node), {Path("/p"): ("GPU-0",)})
+    told = capsys.readouterr().err
+    user = pwd.getpwuid(os.geteuid()).pw_name
+    assert f"hits: process {here} of {user} on GPU 0, no client of MPS" in told
+    assert f"hits: process {client} of" in told
+    assert "a client of another daemon" in told
+    assert f"process {server} " not in told
+    assert "GPU 1" not in told
