@@ -190,7 +190,7 @@ def _health(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
     return tell(probe(pipe_dirs, getattr(options, "log_dir", None) or ()))
 
 
-_WITHOUT_NODE = frozenset({"schema", "config", "explain", "sim"})
+_WITHOUT_NODE = frozenset({"schema", "config", "explain", "fleet", "sim"})
 
 
 def _without_node(options: argparse.Namespace) -> int:
@@ -207,6 +207,10 @@ def _without_node(options: argparse.Namespace) -> int:
         from mpstui.cli.why import explain
 
         return explain(options)
+    if options.command == "fleet":
+        from mpstui.cli.fleet import fleet
+
+        return fleet(options)
     from mpstui.sim import serve
 
     mode = "v3" if options.protocol == "3" else "static" if options.static else "demo"

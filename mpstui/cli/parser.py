@@ -126,6 +126,12 @@ def _fill_config(parser: argparse.ArgumentParser) -> None:
     add_arguments(parser)
 
 
+def _fill_fleet(parser: argparse.ArgumentParser) -> None:
+    from mpstui.cli.fleet import add_arguments
+
+    add_arguments(parser)
+
+
 def build_parser() -> argparse.ArgumentParser:
     """The whole command line."""
     node = _node_options()
@@ -188,6 +194,12 @@ def build_parser() -> argparse.ArgumentParser:
         epilog="example: mpstui exporter --listen 127.0.0.1:9936",
     )
 
+    commands.add_parser(
+        "fleet",
+        fill=_fill_fleet,
+        help="many nodes, the worst first: from Prometheus, or over ssh",
+        epilog="example: mpstui fleet --hosts gpu-01,gpu-02",
+    )
     commands.add_parser("config", fill=_fill_config, help="what is configured, and where")
     schema = commands.add_parser("schema", help="the JSON Schema of what a command prints with --json")
     schema.add_argument("name", nargs="?", metavar="NAME", help="status, events, …; without it: which there are")

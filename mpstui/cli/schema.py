@@ -74,6 +74,12 @@ def _static_plan() -> Thing[Any]:
     return STATIC_PLAN
 
 
+def _fleet() -> Thing[Any]:
+    from mpstui.fleet import FLEET
+
+    return FLEET
+
+
 SCHEMAS: Final[Mapping[str, tuple[str, Callable[[], Thing[Any]]]]] = {
     "status": ("mpstui status --json: one snapshot of the node.", lambda: SNAPSHOT),
     "groups": ("mpstui status --group-by NAME --json.", lambda: GROUPED_NODE),
@@ -87,6 +93,7 @@ SCHEMAS: Final[Mapping[str, tuple[str, Callable[[], Thing[Any]]]]] = {
     "plan-static": ("mpstui plan --static --json.", _static_plan),
     "plan": ("mpstui plan --json.", _plan),
     "result": ("mpstui set, terminate and the other commands that change a daemon, with --json.", _result),
+    "fleet": ("mpstui fleet --json: many nodes.", _fleet),
     "load": ("mpstui load --json: each line; the last one is final.", _load),
 }
 """What each is about, and whose fields it has."""

@@ -1,0 +1,123 @@
+"""``fleet``: many nodes, the worst first; as a screen, as text, or as JSON."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import shlex
+import sys
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+from mpstui.cli.say import complain, output
+from mpstui.fields import View, as_json, table
+from mpstui.fleet import (
+    FLEET,
+    NODE,
+    Fleet,
+    FleetError,
+    FleetNode,
+    Prometheus,
+    hosts_in_config,
+    hosts_of,
+    matches,
+    opening,
+    over_ssh,
+    summary,
+)
+from mpstui.operations.types import ExitStatus
+
+OPEN: Final = "ssh -t {host} mpstui"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of ``fleet``."""
+    source = parser.add_argument_group("where from").add_mutually_exclusive_group(required=True)
+    source.add_argument("--prometheus", metavar="URL", help="of hundreds of nodes: what their exporters told it")
+    source.add_argument("--hosts", metavar="A,B,C", help="of a handful: asked over ssh, without a question or an agent")
+    source.add_argument("--ssh-config-pattern", metavar="PATTERN", help="those of ~/.ssh/config, as gpu-*")
+    parser.add_argument("--job", default="mpstui", metavar="NAME", help="the exporters' job there (default mpstui)")
+    parser.add_argument("--ssh", default="ssh", metavar="COMMAND", help="default ssh; or “ssh -F FILE”")
+    parser.add_argument(
+        "--command", dest="remote", default="mpstui status --json", metavar="COMMAND",
+        help="what is run on each host (default “mpstui status --json”)",
+    )  # fmt: skip
+    parser.add_argument("--open", default=OPEN, metavar="COMMAND", help=f"what Enter runs (default “{OPEN}”)")
+    parser.add_argument("--every", type=_every, metavar="S", help="seconds between two looks (default 15; 30 over ssh)")
+    parser.add_argument("--deadline", type=_every, default=20.0, metavar="S", help="for each answer (default 20)")
+    parser.add_argument("--filter", default="", metavar="TEXT", help="only nodes with these words; !WORD: without")
+    parser.add_argument("--json", action="store_true", help="print JSON once")
+    parser.add_argument("--once", action="store_true", help="print a table once, on a terminal too")
+
+
+def _every(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 1 <= value <= 3600:
+        raise argparse.ArgumentTypeError(f"{text!r} is not 1 to 3600 seconds")
+    return value
+
+
+def fleet(options: argparse.Namespace) -> int:
+    """Shows it; the exit status."""
+    try:
+        opening(options.open, "host")
+        prometheus = (
+            Prometheus(options.prometheus, options.job, deadline=options.deadline) if options.prometheus else None
+        )
+        look = _look(options, prometheus)
+    except FleetError as error:
+        return complain(str(error), ExitStatus.USAGE)
+    if not options.json and not options.once and sys.stdin.isatty() and sys.stdout.isatty():
+        from mpstui.ui.fleet import FleetApp
+
+        every = options.every or (15.0 if prometheus else 30.0)
+        history = None if prometheus is None else prometheus.history
+        FleetApp(look, every, lambda host: opening(options.open, host), history, options.filter).run()
+        return ExitStatus.DONE
+    try:
+        found = asyncio.run(look(lambda node: None))
+    except FleetError as error:
+        return complain(str(error), ExitStatus.NO_ANSWER)
+    nodes = [node for node in found if matches(node, options.filter)]
+    if options.json:
+        print(json.dumps(as_json(FLEET, Fleet(time.time(), nodes), View()), ensure_ascii=False))
+    else:
+        from mpstui.cli.status import print_table
+
+        print_table(output(), table(NODE, nodes, View()))
+        print(summary(nodes))
+    answered = any(node.state != "NO ANSWER" for node in found)
+    return ExitStatus.DONE if answered else complain("no node answers", ExitStatus.NO_ANSWER)
+
+
+Look = Callable[[Callable[[FleetNode], None]], Coroutine[Any, Any, list[FleetNode]]]
+
+
+def _look(options: argparse.Namespace, prometheus: Prometheus | None) -> Look:
+    """Asks once; what it is given is told of each node as it answers. Raises FleetError."""
+    if prometheus is not None:
+        return lambda tell: asyncio.to_thread(prometheus.nodes, time.time())
+    hosts = hosts_of(options.hosts) if options.hosts else hosts_in_config(options.ssh_config_pattern)
+    try:
+        ssh = shlex.split(options.ssh)
+    except ValueError as error:
+        raise FleetError(f"--ssh: {error}") from None
+    if not ssh:
+        raise FleetError("--ssh has no command")
+
+    async def ask(tell: Callable[[FleetNode], None]) -> list[FleetNode]:
+        found: list[FleetNode] = []
+
+        def both(node: FleetNode) -> None:
+            found.append(node)
+            tell(node)
+
+        await over_ssh(hosts, both, ssh=ssh, command=options.remote, deadline=options.deadline)
+        return sorted(found, key=lambda node: node.rank)
+
+    return ask

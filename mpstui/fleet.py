@@ -1,0 +1,496 @@
+"""Many nodes in one table: from Prometheus, or from each node over ssh.
+
+What a node or a server says is a claim: bounded, printable, never a reason to do anything. A node is changed on the
+node itself; ``mpstui status`` over ssh asks a daemon there what its logs do not tell.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fnmatch
+import http.client
+import json
+import math
+import re
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from mpstui.core.text import UNKNOWN, error_text, format_size, printable
+from mpstui.fields import INTEGER, OBJECTS, SCHEMA, SIZE, TEXT, TIME, Field, Text, Thing, Type
+
+STATES: Final = ("FAULT", "BLOCKED", "NO ANSWER", "NOT STARTING", "HELD", "STALE", "OLD", "WARNING", "ABSENT", "ok")
+"""The worst first. NO ANSWER: the node or its exporter. OLD: it answers, and NVML has not for two minutes."""
+OLD: Final = 120.0
+DEADLINE: Final = 20.0
+"""Seconds for one node over ssh, or one question to Prometheus."""
+AT_ONCE: Final = 8
+MOST: Final = 64 << 20
+"""Bytes of one answer."""
+NODES: Final = 20_000
+_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@%-]{0,252}")
+"""Of a host for ssh: no option, no word of a shell."""
+
+
+class FleetProblem(NamedTuple):
+    """Something that a node's mpstui shows as a problem."""
+
+    severity: str
+    code: str
+    text: str = ""
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FleetNode:
+    """One node; what is not known is None."""
+
+    name: str
+    state: str = "ok"
+    detail: str = ""
+    """Why, in words."""
+    clients: int | None = None
+    pending: int | None = None
+    outside: int | None = None
+    contexts: int | None = None
+    context_limit: int | None = None
+    memory_used: int | None = None
+    memory_total: int | None = None
+    daemons: Mapping[str, str] = field(default_factory=dict)
+    """Pipe directory to state."""
+    problems: tuple[FleetProblem, ...] = ()
+    read_at: float | None = None
+    """When the node was last read."""
+
+    @property
+    def rank(self) -> tuple[int, str]:
+        """Sorts the worst first."""
+        return (STATES.index(self.state) if self.state in STATES else 0, self.name)
+
+
+class FleetError(Exception):
+    """Why nothing is known of any node; one line."""
+
+
+def judged(node: FleetNode, now: float, *, fault: bool = False, failures: bool = False) -> FleetNode:
+    """With its state, by what is known of it."""
+    words = {state.upper() for state in node.daemons.values()}
+    bad = [problem for problem in node.problems if problem.severity in {"error", "warning"}]
+    if fault:
+        state = "FAULT"
+    elif "BLOCKED" in words:
+        state = "BLOCKED"
+    elif failures:
+        state = "NOT STARTING"
+    elif "HELD" in words:
+        state = "HELD"
+    elif "STALE" in words:
+        state = "STALE"
+    elif node.read_at is not None and now - node.read_at > OLD:
+        state = "OLD"
+    elif bad:
+        state = "WARNING"
+    else:
+        state = "ok" if "OK" in words else "ABSENT"
+    first = next(
+        (p for severity in ("error", "warning", "info") for p in node.problems if p.severity == severity), None
+    )
+    told = "" if first is None else first.text or first.code.replace("_", " ")
+    return replace(node, state=state, detail=node.detail or told)
+
+
+# From Prometheus.
+
+Ask = Callable[[str, Mapping[str, str]], Any]
+_BY: Final = "by (instance, Hostname, hostname)"
+_SUMS: Final = {
+    "clients": "mps_clients",
+    "pending": "mps_clients_pending",
+    "outside": "mps_gpu_outside_processes",
+    "contexts": "mps_gpu_contexts",
+    "context_limit": "mps_gpu_contexts_limit",
+    "memory_used": "mps_gpu_memory_used_bytes",
+    "memory_total": "mps_gpu_memory_total_bytes",
+}
+
+
+class Prometheus:
+    """Asks one. ``url``: as far as, and without, ``/api/v1``; a name and a password may be in it."""
+
+    def __init__(self, url: str, job: str = "mpstui", *, deadline: float = DEADLINE) -> None:
+        parts = urllib.parse.urlsplit(url)
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise FleetError(f"{printable(url, 100)} is no URL; give one as http://prometheus:9090")
+        where = parts.hostname if parts.port is None else f"{parts.hostname}:{parts.port}"
+        self._url = urllib.parse.urlunsplit((parts.scheme, where, parts.path.rstrip("/"), "", ""))
+        self._login = None if parts.username is None else f"{parts.username}:{parts.password or ''}"
+        self._job, self._deadline = job, deadline
+
+    def ask(self, what: str, values: Mapping[str, str]) -> list[Any]:
+        """The result of ``query`` or ``query_range``. Raises FleetError."""
+        request = urllib.request.Request(  # noqa: S310 - http or https, as was checked
+            f"{self._url}/api/v1/{what}", data=urllib.parse.urlencode(values).encode()
+        )
+        if self._login is not None:
+            import base64
+
+            request.add_header("Authorization", "Basic " + base64.b64encode(self._login.encode()).decode())
+        try:
+            with urllib.request.urlopen(request, timeout=self._deadline) as answer:  # noqa: S310
+                raw = _read(answer, time.monotonic() + self._deadline)
+            found = json.loads(raw)
+            result = found["data"]["result"]
+        except urllib.error.HTTPError as error:
+            raise FleetError(f"Prometheus answers {error.code} {printable(str(error.reason), 80)}") from None
+        except (OSError, http.client.HTTPException) as error:
+            text = str(getattr(error, "reason", error)) or type(error).__name__
+            raise FleetError(f"Prometheus does not answer: {printable(text, 120)}") from None
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise FleetError("what answers is no Prometheus") from None
+        if not isinstance(result, list):
+            raise FleetError("what answers is no Prometheus")
+        return result
+
+    def nodes(self, now: float) -> list[FleetNode]:
+        """Every node that it knows of. Raises FleetError."""
+        job = json.dumps(self._job)
+        found: dict[str, dict[str, Any]] = {}
+        names: dict[str, str] = {}
+
+        def rows(expression: str) -> Iterable[tuple[dict[str, Any], Mapping[str, str], float]]:
+            for labels, value in _samples(self.ask("query", {"query": expression})):
+                instance = labels.get("instance", "")
+                name = labels.get("Hostname") or labels.get("hostname")
+                if name:
+                    names.setdefault(instance, name)
+                key = name or names.get(instance) or instance.rpartition(":")[0] or instance
+                if key in found or len(found) < NODES:
+                    yield found.setdefault(key, {"daemons": {}, "problems": []}), labels, value
+
+        for name, metric in _SUMS.items():
+            for node, _, value in rows(f"sum {_BY} ({metric})"):
+                node[name] = int(value)
+        for node, labels, _ in rows("mps_daemon_state == 1"):
+            node["daemons"][labels.get("pipe_dir", "")] = labels.get("state", "")
+        for node, labels, _ in rows("mps_problems"):
+            node["problems"].append(FleetProblem(labels.get("severity", ""), labels.get("code", "")))
+        for node, _, _ in rows('mps_servers{state="FAULT"} > 0'):
+            node["fault"] = True
+        for node, _, _ in rows("mps_server_consecutive_start_failures >= 3"):
+            node["failures"] = True
+        for node, _, value in rows(f"max {_BY} (mps_last_reading_timestamp_seconds)"):
+            node["read_at"] = value
+        for node, _, _ in rows(f"up{{job={job}}} == 0"):
+            node["down"] = True
+        return sorted((_made(name, told, now) for name, told in found.items()), key=lambda node: node.rank)
+
+    def history(self, node: str, seconds: float, points: int = 60) -> dict[str, list[float | None]]:
+        """Clients, contexts and memory used of a node, from ``seconds`` ago to now. Raises FleetError."""
+        end = time.time()
+        match = f"Hostname={json.dumps(node)}"
+        told: dict[str, list[float | None]] = {}
+        for name, metric in (
+            ("clients", "mps_clients"),
+            ("contexts", "mps_gpu_contexts"),
+            ("memory", _SUMS["memory_used"]),
+        ):
+            step = max(1.0, seconds / points)
+            values = {
+                "query": f"sum({metric}{{{match}}})",
+                "start": str(end - seconds),
+                "end": str(end),
+                "step": str(step),
+            }
+            series = self.ask("query_range", values)
+            line: list[float | None] = [None] * (points + 1)
+            for each in series[:1]:
+                for pair in each.get("values", ()) if isinstance(each, dict) else ():
+                    value = _number(pair)
+                    if value is not None:
+                        line[min(points, max(0, round((float(pair[0]) - end + seconds) / step)))] = value
+            told[name] = line
+        return told
+
+
+def _read(answer: Any, until: float) -> bytes:
+    """All of it, in time; whoever sends a byte now and then is not waited for."""
+    parts: list[bytes] = []
+    size = 0
+    while part := answer.read1(1 << 16):
+        parts.append(part)
+        size += len(part)
+        if size > MOST:
+            raise FleetError("the answer of Prometheus is too large")
+        if time.monotonic() > until:
+            raise TimeoutError("it is too slow")
+    return b"".join(parts)
+
+
+def _samples(result: Sequence[Any]) -> Iterable[tuple[dict[str, str], float]]:
+    for each in result:
+        if isinstance(each, dict) and isinstance(each.get("metric"), dict):
+            value = _number(each.get("value"))
+            labels = {str(k): printable(str(v), 255) for k, v in each["metric"].items()}
+            if value is not None:
+                yield labels, value
+
+
+def _number(pair: Any) -> float | None:
+    try:
+        float(pair[0])
+        value = float(pair[1])
+    except (TypeError, ValueError, IndexError, KeyError):
+        return None
+    return value if math.isfinite(value) and abs(value) < 1e18 else None
+
+
+def _made(name: str, told: Mapping[str, Any], now: float) -> FleetNode:
+    node = FleetNode(
+        name,
+        daemons=told["daemons"],
+        problems=tuple(told["problems"]),
+        read_at=told.get("read_at"),
+    )
+    sums: dict[str, Any] = {key: told.get(key) for key in _SUMS}
+    sums["pending"] = told.get("pending", 0 if told["daemons"] else None)
+    node = replace(node, **sums)
+    if told.get("down"):
+        return replace(node, state="NO ANSWER", detail="its exporter does not answer Prometheus")
+    return judged(node, now, fault="fault" in told, failures="failures" in told)
+
+
+# Over ssh.
+
+
+def hosts_of(names: str) -> list[str]:
+    """``a,b,c``. Raises FleetError where one is no name of a host."""
+    hosts = list(dict.fromkeys(part.strip() for part in names.split(",") if part.strip()))
+    wrong = next((host for host in hosts if _NAME.fullmatch(host) is None), None)
+    if wrong is not None or not hosts:
+        raise FleetError(f"“{printable(wrong or names, 60)}” is no name of a host")
+    return hosts
+
+
+def hosts_in_config(pattern: str, path: Path | None = None) -> list[str]:
+    """The hosts of ~/.ssh/config whose names match ``gpu-*``. Raises FleetError."""
+    file = Path("~/.ssh/config").expanduser() if path is None else path
+    try:
+        text = file.read_text(errors="replace")[: 1 << 20]
+    except OSError as error:
+        raise FleetError(f"the configuration of ssh cannot be read: {error_text(error)}") from None
+    names = [
+        name
+        for line in text.splitlines()
+        for words in (line.replace("=", " ").split(),)
+        if words and words[0].lower() == "host"
+        for name in words[1:]
+    ]
+    hosts = [name for name in dict.fromkeys(names) if _NAME.fullmatch(name) and fnmatch.fnmatchcase(name, pattern)]
+    if not hosts:
+        raise FleetError(f"no host of ssh's configuration matches “{printable(pattern, 60)}”")
+    return hosts
+
+
+async def over_ssh(
+    hosts: Sequence[str],
+    tell: Callable[[FleetNode], None],
+    *,
+    ssh: Sequence[str] = ("ssh",),
+    command: str = "mpstui status --json",
+    deadline: float = DEADLINE,
+) -> None:
+    """Asks each host once, a few at a time, and tells of each as it answers; one that does not is told of too."""
+    turn = asyncio.Semaphore(AT_ONCE)
+
+    async def one(host: str) -> None:
+        async with turn:
+            tell(await _status(host, ssh, command, deadline))
+
+    await asyncio.gather(*(one(host) for host in hosts))
+
+
+async def _status(host: str, ssh: Sequence[str], command: str, deadline: float) -> FleetNode:
+    """No question is answered for anybody (BatchMode), and neither agent nor display is handed on."""
+    options = ("BatchMode=yes", f"ConnectTimeout={max(1, round(deadline / 2))}", "ForwardAgent=no", "ForwardX11=no")
+    words = [*ssh, "-T", *(word for option in options for word in ("-o", option)), "--", host, command]
+    away = FleetNode(host, "NO ANSWER")
+    try:
+        child = await asyncio.create_subprocess_exec(
+            *words, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,
+        )  # fmt: skip
+    except OSError as error:
+        return replace(away, detail=f"ssh cannot be started: {error_text(error)}")
+    try:
+        out, err = await asyncio.wait_for(
+            asyncio.gather(_bounded(child.stdout, MOST), _bounded(child.stderr, 1 << 16)), deadline
+        )
+        await asyncio.wait_for(child.wait(), deadline)
+    except asyncio.TimeoutError:
+        return replace(away, detail=f"it has not answered for {deadline:g} s")
+    except ValueError:
+        return replace(away, detail="its answer is too large")
+    finally:
+        if child.returncode is None:
+            child.kill()
+            await child.wait()
+    try:
+        told = json.loads(out)
+        if not isinstance(told, dict):
+            raise ValueError
+        return from_status(host, told, time.time())
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        last = next((line for line in reversed(err.decode("utf-8", "replace").splitlines()) if line.strip()), "")
+        why = printable(last.strip(), 160) or "it prints no status; is mpstui there, and on PATH?"
+        return replace(away, detail=why)
+
+
+async def _bounded(stream: asyncio.StreamReader | None, most: int) -> bytes:
+    data = bytearray()
+    while stream is not None and (part := await stream.read(1 << 16)):
+        data += part
+        if len(data) > most:
+            raise ValueError("too large")
+    return bytes(data)
+
+
+def from_status(name: str, told: Mapping[str, Any], now: float) -> FleetNode:
+    """What ``status --json`` of a node says. Raises KeyError, TypeError, ValueError or AttributeError where it is
+    none."""
+    daemons, devices = list(told["daemons"]), list(told["devices"])
+    servers = [server for daemon in daemons for server in daemon["servers"]]
+    known = [daemon for daemon in daemons if daemon["health"] in {"ok", "held", "blocked"}]
+    problems = tuple(
+        FleetProblem(*(printable(str(each[key]), 300) for key in ("severity", "code", "text", "remedy")))
+        for each in list(told["problems"])[:100]
+    )
+    node = FleetNode(
+        printable(name, 255),
+        clients=sum(len(server["clients"]) for server in servers) if known else None,
+        pending=sum(len(daemon.get("pending", ())) for daemon in daemons) if known else None,
+        outside=_sum(device.get("outside_processes") for device in devices),
+        contexts=_sum(device["contexts"] for device in devices),
+        context_limit=_sum(device["context_limit"] for device in devices),
+        memory_used=_sum(device["memory_used"] for device in devices),
+        memory_total=_sum(device["memory_total"] for device in devices),
+        daemons={printable(str(d["pipe_dir"]), 255): printable(str(d["health"]), 20) for d in daemons},
+        problems=problems,
+        read_at=now,
+    )
+    failures = any((daemon["start_failures"] or {}).get("count", 0) >= 3 for daemon in daemons)
+    return judged(node, now, fault=any(server["status"] == "FAULT" for server in servers), failures=failures)
+
+
+def _sum(values: Iterable[Any]) -> int | None:
+    """None where one of them is not known, or none is there."""
+    found = list(values)
+    numbers = [value for value in found if isinstance(value, int) and not isinstance(value, bool)]
+    return sum(numbers) if numbers and len(numbers) == len(found) else None
+
+
+# How it is shown.
+
+
+def _of(
+    used: int | None, most: int | None, text: Callable[[int | None], str] = lambda n: UNKNOWN if n is None else str(n)
+) -> str:
+    return UNKNOWN if used is None else f"{text(used)}/{text(most)}"
+
+
+FLEET_PROBLEM: Final[Thing[FleetProblem]] = Thing(
+    "fleet_problem",
+    "A problem of a node.",
+    (
+        Field("severity", "severity", TEXT, lambda p, v: p.severity),
+        Field("code", "code", TEXT, lambda p, v: p.code),
+        Field("text", "text", TEXT, lambda p, v: p.text, about="Empty from Prometheus, which has the code alone."),
+        Field("remedy", "remedy", TEXT, lambda p, v: p.remedy),
+    ),
+)
+NODE: Final[Thing[FleetNode]] = Thing(
+    "node",
+    "One node of many.",
+    (
+        Field("name", "name", TEXT, lambda n, v: n.name, row=Text(10, "NODE")),
+        Field(
+            "state", "state", Type({"enum": list(STATES)}), lambda n, v: n.state, row=Text(20, "STATE"),
+            about="The worst that is known of it.",
+        ),
+        Field("clients", "clients", INTEGER, lambda n, v: n.clients, null=True, row=Text(30, "CLIENTS")),
+        Field("pending", "pending", INTEGER, lambda n, v: n.pending, null=True, row=Text(40, "WAIT")),
+        Field("outside_processes", "outside MPS", INTEGER, lambda n, v: n.outside, null=True, row=Text(50, "OUTSIDE")),
+        Field(
+            "contexts", "contexts", INTEGER, lambda n, v: n.contexts, null=True,
+            row=Text(60, "CONTEXTS", lambda n, v: _of(n.contexts, n.context_limit)),
+        ),
+        Field("context_limit", "context limit", INTEGER, lambda n, v: n.context_limit, null=True),
+        Field(
+            "memory_used", "memory used", SIZE, lambda n, v: n.memory_used, null=True,
+            row=Text(70, "GPU MEM", lambda n, v: _of(n.memory_used, n.memory_total, format_size)),
+        ),
+        Field("memory_total", "memory", SIZE, lambda n, v: n.memory_total, null=True),
+        Field(
+            "detail", "why", TEXT, lambda n, v: n.detail, row=Text(80, "WHY"), about="In words; empty where it is well."
+        ),
+        Field(
+            "daemons", "daemons", Type({"type": "object", "additionalProperties": {"type": "string"}}, json=dict),
+            lambda n, v: n.daemons, about="Pipe directory to state.",
+        ),
+        Field("problems", "problems", OBJECTS, lambda n, v: n.problems, of=FLEET_PROBLEM),
+        Field("read_at", "read", TIME, lambda n, v: n.read_at, null=True, about="When NVML there last answered."),
+    ),
+)  # fmt: skip
+
+
+class Fleet(NamedTuple):
+    """All nodes, the worst first."""
+
+    time: float
+    nodes: Sequence[FleetNode]
+
+
+FLEET: Final[Thing[Fleet]] = Thing(
+    "fleet",
+    "mpstui fleet --json: many nodes, the worst first.",
+    (
+        Field("schema", "schema", Type({"const": SCHEMA}), lambda f, v: SCHEMA),
+        Field("time", "time", TIME, lambda f, v: f.time),
+        Field("nodes", "nodes", OBJECTS, lambda f, v: f.nodes, of=NODE),
+    ),
+)
+
+
+def matches(node: FleetNode, text: str) -> bool:
+    """Whether a filter leaves it: each word in its name, state, reason or problems; ``!word`` for those without."""
+    told = " ".join((node.name, node.state, node.detail, *node.daemons, *(p.code for p in node.problems))).lower()
+    return all(
+        (word[1:] not in told) if word[:1] == "!" and word[1:] else word in told for word in text.lower().split()
+    )
+
+
+def summary(nodes: Sequence[FleetNode]) -> str:
+    """``1000 nodes: 2 FAULT, 1 HELD, 997 ok · 7312 clients``."""
+    states = {state: sum(node.state == state for node in nodes) for state in STATES}
+    told = ", ".join(f"{number} {state}" for state, number in states.items() if number)
+    clients = sum(node.clients or 0 for node in nodes)
+    return f"{len(nodes)} node{'' if len(nodes) == 1 else 's'}: {told or 'none'} · {clients} clients"
+
+
+def opening(command: str, host: str) -> list[str]:
+    """The words of the command that opens a node, ``{host}`` being its name. Raises FleetError."""
+    import shlex
+
+    if _NAME.fullmatch(host) is None:
+        raise FleetError(f"“{printable(host, 60)}” is no name of a host that ssh is given")
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise FleetError(f"--open: {error}") from None
+    if not words or not any("{host}" in word for word in words):
+        raise FleetError("--open needs {host}, as in “ssh -t {host} mpstui”")
+    return [word.replace("{host}", host) for word in words]

@@ -1,0 +1,279 @@
+"""The screen of many nodes: a row for each, the worst first; Enter opens the node's own mpstui, and comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, ClassVar, Final
+
+from rich.text import Text
+from textual import on, work
+from textual.app import App, ComposeResult
+from textual.binding import Binding
+from textual.widgets import DataTable, Footer, Input, Static
+
+from mpstui.core.text import UNKNOWN, format_age, printable
+from mpstui.fields import View
+from mpstui.fleet import NODE, FleetError, FleetNode, matches, summary
+
+Look = Callable[[Callable[[FleetNode], None]], Awaitable[list[FleetNode]]]
+History = Callable[[str, float], Mapping[str, Sequence[float | None]]]
+_STYLES: Final = {
+    "FAULT": "bold red", "BLOCKED": "bold red", "NO ANSWER": "bold red", "NOT STARTING": "bold red",
+    "HELD": "bold yellow", "STALE": "yellow", "OLD": "yellow", "WARNING": "yellow", "ABSENT": "dim", "ok": "green",
+}  # fmt: skip
+_BARS: Final = "▁▂▃▄▅▆▇█"
+_HOURS: Final = 6
+
+
+class FleetApp(App[None]):
+    """``look`` asks once. ``every``: seconds between two looks. ``opened``: the words of the command that opens a node;
+    raises FleetError. ``history``: of a node, over so many seconds; None where there is none."""
+
+    TITLE = "mpstui fleet"
+    ENABLE_COMMAND_PALETTE = False
+    CSS = """
+    #summary { height: 1; padding: 0 1; text-style: bold; }
+    #trouble { height: auto; max-height: 2; padding: 0 1; color: $error; display: none; }
+    #filter { display: none; border: none; height: 1; padding: 0 1; }
+    #nodes { height: 1fr; }
+    #detail { height: auto; max-height: 40%; padding: 0 1; border-top: solid $primary; }
+    """
+    BINDINGS: ClassVar[list[Any]] = [
+        Binding("enter", "open", "open", priority=False),
+        Binding("slash", "filter", "filter"),
+        Binding("p", "problems", "problems"),
+        Binding("h", "history", "history"),
+        Binding("r", "look", "look now"),
+        Binding("j", "down", show=False),
+        Binding("k", "up", show=False),
+        Binding("g", "first", show=False),
+        Binding("G", "last", show=False),
+        Binding("escape", "leave", "back", show=False),
+        Binding("q", "quit", "quit"),
+    ]
+
+    def __init__(
+        self,
+        look: Look,
+        every: float,
+        opened: Callable[[str], list[str]],
+        history: History | None = None,
+        text: str = "",
+        run: Callable[[list[str]], int] = subprocess.call,
+    ) -> None:
+        super().__init__()
+        self._look, self._every, self._opened, self._history, self._filter = look, every, opened, history, text
+        self._call = run
+        self._fleet: list[FleetNode] = []
+        self._shown: list[tuple[str, FleetNode]] = []
+        self._looked: float | None = None
+        self._problems = False
+        self._lines: dict[str, str] = {}
+
+    def compose(self) -> ComposeResult:
+        yield Static("", id="summary", markup=False)
+        yield Static("", id="trouble", markup=False)
+        yield Input(self._filter, placeholder="words; !word: without it", id="filter")
+        yield DataTable(id="nodes", cursor_type="row", zebra_stripes=False)
+        yield Static("", id="detail", markup=False)
+        yield Footer(show_command_palette=False)
+
+    def on_mount(self) -> None:
+        self.query_one("#summary", Static).update("asking …")
+        self.table.focus()
+        self.action_look()
+        self.set_interval(self._every, self.action_look)
+
+    @property
+    def table(self) -> DataTable[Any]:
+        return self.query_one("#nodes", DataTable)
+
+    # Looking.
+
+    def action_look(self) -> None:
+        self._ask()
+
+    @work(exclusive=False, group="look")
+    async def _ask(self) -> None:
+        if any(worker.group == "look" and worker.is_running for worker in self.workers if worker is not self._own()):
+            return  # the one before has not ended: a slow server is asked once at a time
+        trouble = self.query_one("#trouble", Static)
+        told: dict[str, FleetNode] = {node.name: node for node in self._fleet}
+
+        def tell(node: FleetNode) -> None:
+            told[node.name] = node
+            self._take(list(told.values()))
+
+        try:
+            self._take(list(await self._look(tell)))
+            self._looked = time.time()
+            trouble.display = False
+        except FleetError as error:
+            old = "" if self._looked is None else f"; this is from {format_age(time.time() - self._looked)} ago"
+            trouble.update(f"{error}{old}")
+            trouble.display = True
+
+    def _own(self) -> object:
+        from textual.worker import get_current_worker
+
+        return get_current_worker()
+
+    def _take(self, nodes: list[FleetNode]) -> None:
+        self._fleet = sorted(nodes, key=lambda node: node.rank)
+        self._paint()
+
+    # Showing.
+
+    def _paint(self) -> None:
+        table = self.table
+        kept = self._current() if table.cursor_row else None  # who looks at the worst goes on doing so
+        shown = [node for node in self._fleet if matches(node, self._filter)]
+        told = f"   /{printable(self._filter, 40)}" if self._filter else ""
+        self.query_one("#summary", Static).update(summary(shown) + told)
+        if self._problems:
+            heads = ["NODE", "SEVERITY", "CODE", "WHAT", "REMEDY"]
+            self._shown = [(f"{node.name} {n}", node) for node in shown for n, _ in enumerate(node.problems)]
+            rows = [
+                [Text(cell) for cell in (node.name, each.severity, each.code, each.text, each.remedy)]
+                for node in shown
+                for each in node.problems
+            ]
+        else:
+            fields = NODE.rows()
+            heads = [each.row.name for each in fields if each.row]
+            self._shown = [(node.name, node) for node in shown]
+            rows = [
+                [
+                    Text(each.text(node, View()), style=_STYLES.get(node.state, "") if each.id == "state" else "")
+                    for each in fields
+                ]
+                for node in shown
+            ]
+        table.clear(columns=True)
+        for number, head in enumerate(heads):
+            table.add_column(head, width=max((len(head), *(row[number].cell_len for row in rows))))
+        for (key, _), row in zip(self._shown, rows, strict=True):
+            table.add_row(*row, key=key)
+        if kept is not None:
+            at = next((n for n, (_, node) in enumerate(self._shown) if node.name == kept), None)
+            if at is not None:
+                table.move_cursor(row=at, animate=False)
+        self._detail()
+
+    def _current(self) -> str | None:
+        row = self.table.cursor_row
+        return self._shown[row][1].name if 0 <= row < len(self._shown) else None
+
+    @on(DataTable.RowHighlighted)
+    def _detail(self) -> None:
+        node = next((node for node in self._fleet if node.name == self._current()), None)
+        if node is None:
+            self.query_one("#detail", Static).update("no node" if self._looked else "")
+            return
+        text = Text()
+        text.append(node.name, "bold")
+        text.append(f"  {node.state}", _STYLES.get(node.state, ""))
+        text.append(f"  {node.detail}" if node.detail else "")
+        read = UNKNOWN if node.read_at is None else f"{format_age(time.time() - node.read_at)} ago"
+        text.append(f"\nread {read}")
+        for place, state in list(node.daemons.items())[:8]:
+            text.append(f"\n{place}: {state}")
+        for each in node.problems[:4]:
+            text.append(f"\n{each.severity} {each.code}  {each.text}")
+            text.append(f"\n  → {each.remedy}" if each.remedy else "")
+        text.append(self._lines.get(node.name, ""))
+        self.query_one("#detail", Static).update(text)
+
+    # Keys.
+
+    def action_problems(self) -> None:
+        self._problems = not self._problems
+        self._paint()
+
+    def action_filter(self) -> None:
+        field = self.query_one("#filter", Input)
+        field.display = True
+        field.focus()
+
+    @on(Input.Changed)
+    def _typed(self, event: Input.Changed) -> None:
+        self._filter = event.value
+        self._paint()
+
+    @on(Input.Submitted)
+    def _entered(self) -> None:
+        self.query_one("#filter", Input).display = bool(self._filter)
+        self.table.focus()
+
+    def action_leave(self) -> None:
+        field = self.query_one("#filter", Input)
+        if self._problems and not field.has_focus:
+            self.action_problems()
+            return
+        field.value = ""
+        field.display = False
+        self.table.focus()
+
+    def action_down(self) -> None:
+        self.table.action_cursor_down()
+
+    def action_up(self) -> None:
+        self.table.action_cursor_up()
+
+    def action_first(self) -> None:
+        self.table.move_cursor(row=0)
+
+    def action_last(self) -> None:
+        self.table.move_cursor(row=self.table.row_count - 1)
+
+    @on(DataTable.RowSelected)
+    def action_open(self) -> None:
+        name = self._current()
+        if name is None:
+            return
+        try:
+            words = self._opened(name)
+        except FleetError as error:
+            self.notify(str(error), severity="error", markup=False)
+            return
+        try:
+            with self.suspend():
+                status = self._call(words)
+        except OSError as error:
+            self.notify(f"{words[0]}: {error.strerror}", severity="error", markup=False)
+            return
+        if status:
+            self.notify(f"{' '.join(words)} ended with {status}", severity="warning", markup=False)
+        self.action_look()
+
+    def action_history(self) -> None:
+        name = self._current()
+        if self._history is None:
+            self.notify("there is a history from Prometheus only", markup=False)
+        elif name is not None:
+            self._ask_history(name)
+
+    @work(exclusive=True, group="history")
+    async def _ask_history(self, name: str) -> None:
+        history = self._history
+        if history is None:
+            return
+        try:
+            lines = await asyncio.to_thread(history, name, _HOURS * 3600.0)
+        except FleetError as error:
+            self.notify(str(error), severity="error", markup=False)
+            return
+        told = "".join(f"\n{title:<9}{bars(line)}  {_HOURS} h" for title, line in lines.items())
+        self._lines = {name: told}
+        self._detail()
+
+
+def bars(line: Sequence[float | None]) -> str:
+    """One character for each point, of the largest; a blank where nothing is known."""
+    most = max((value for value in line if value is not None), default=0.0)
+    return "".join(
+        " " if value is None else _BARS[min(7, int(8 * value / most))] if most > 0 else _BARS[0] for value in line
+    )

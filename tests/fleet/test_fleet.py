@@ -1,0 +1,368 @@
+"""Many nodes: what is made of a Prometheus and of an ssh, and of those that hang, lie or are away."""
+
+from __future__ import annotations
+
+import asyncio
+import http.server
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mpstui.cli import main
+from mpstui.fleet import (
+    FleetError,
+    FleetNode,
+    FleetProblem,
+    Prometheus,
+    from_status,
+    hosts_in_config,
+    hosts_of,
+    judged,
+    matches,
+    opening,
+    over_ssh,
+)
+from mpstui.sim import SimNode
+
+PATIENCE = 120.0
+NOW = 1_795_262_671.0
+
+# What is made of what is known.
+
+
+@pytest.mark.parametrize(
+    ("known", "fault", "state"),
+    [
+        ({"daemons": {"/a": "ok"}}, False, "ok"),
+        ({"daemons": {"/a": "ok", "/b": "held"}}, False, "HELD"),
+        ({"daemons": {"/a": "held", "/b": "blocked"}}, False, "BLOCKED"),
+        ({"daemons": {"/a": "blocked"}}, True, "FAULT"),
+        ({"daemons": {"/a": "stale"}}, False, "STALE"),
+        ({"daemons": {}}, False, "ABSENT"),
+        ({"daemons": {"/a": "ok"}, "read_at": NOW - 500}, False, "OLD"),
+        ({"daemons": {"/a": "ok"}, "problems": (FleetProblem("warning", "pending"),)}, False, "WARNING"),
+        ({"daemons": {"/a": "ok"}, "problems": (FleetProblem("info", "outdated"),)}, False, "ok"),
+    ],
+)
+def test_the_worst_counts(known: dict[str, Any], fault: bool, state: str) -> None:
+    assert judged(FleetNode("n", **known), NOW, fault=fault).state == state
+
+
+def test_a_filter_has_words_and_their_absence() -> None:
+    node = FleetNode("gpu-07", "HELD", "alice holds it", problems=(FleetProblem("warning", "pending"),))
+    assert all(matches(node, text) for text in ("", "gpu", "held alice", "pending", "!fault", "gpu !ok"))
+    assert not any(matches(node, text) for text in ("gpu-08", "!held", "gpu fault"))
+
+
+@pytest.mark.parametrize("host", ["-oProxyCommand=x", "a b", "a;b", "", "$(x)", "a\nb", "x" * 300])
+def test_no_name_of_a_host_is_an_option_or_a_word_of_a_shell(host: str) -> None:
+    with pytest.raises(FleetError):
+        hosts_of(host)
+    with pytest.raises(FleetError):
+        opening("ssh -t {host} mpstui", host)
+
+
+def test_a_node_is_opened_by_words() -> None:
+    assert opening("ssh -t {host} 'mpstui --read-only'", "root@n1") == ["ssh", "-t", "root@n1", "mpstui --read-only"]
+    for wrong in ("ssh n1", "", "ssh '{host}"):
+        with pytest.raises(FleetError):
+            opening(wrong, "n1")
+
+
+def test_hosts_of_the_configuration_of_ssh(tmp_path: Path) -> None:
+    file = tmp_path / "config"
+    file.write_text("Host gpu-* other\n User x\nHOST gpu-1 gpu-2\nhost=gpu-3\nHost cpu-1 !gpu-9\nHost -gpu-4\n")
+    assert hosts_in_config("gpu-*", file) == ["gpu-1", "gpu-2", "gpu-3"]
+    with pytest.raises(FleetError, match="matches"):
+        hosts_in_config("x*", file)
+    with pytest.raises(FleetError, match="cannot be read"):
+        hosts_in_config("*", tmp_path / "none")
+
+
+# Over ssh.
+
+FAKE = """\
+import json, sys, time
+words = sys.argv[1:]
+host, command = words[words.index("--") + 1:]
+assert command == "mpstui status --json" and "BatchMode=yes" in words and "ForwardAgent=no" in words
+if host == "hangs": time.sleep(600)
+if host == "dribbles":
+    while True: print("x", end="", flush=True); time.sleep(0.05)
+if host == "asks": print("Password: ", end=""); sys.exit(input() and 0)
+if host == "refuses": sys.exit("root@refuses: Permission denied (publickey).\\x1b[2J")
+if host == "lies": print(json.dumps({"daemons": [{"health": 1}], "devices": 5, "problems": None}))
+if host == "list": print("[1, 2]")
+if host == "deep": print("[" * 100000)
+if host == "silent": pass
+if host == "floods":
+    for _ in range(5000): sys.stdout.write("y" * 65536)
+if host == "good":
+    print(json.dumps({"daemons": [{"pipe_dir": "/tmp/mps\\x1b[2J", "health": "ok", "start_failures": None,
+        "pending": [{}], "servers": [{"status": "ACTIVE", "clients": [{}, {}]}]}],
+        "devices": [{"contexts": 3, "context_limit": 48, "memory_used": 10, "memory_total": 100,
+            "outside_processes": 1}],
+        "problems": [{"severity": "warning", "code": "pending", "text": "bob waits", "remedy": "wait"}]}))
+    sys.exit(4)
+"""
+
+
+def ask(tmp_path: Path, *hosts: str, deadline: float = PATIENCE) -> dict[str, FleetNode]:
+    program = tmp_path / "ssh.py"
+    program.write_text(FAKE)
+    found: dict[str, FleetNode] = {}
+    ssh = (sys.executable, str(program))
+    asyncio.run(over_ssh(hosts, lambda node: found.update({node.name: node}), ssh=ssh, deadline=deadline))
+    return found
+
+
+def test_each_host_is_a_row_whatever_it_says(tmp_path: Path) -> None:
+    hosts = ("good", "asks", "refuses", "lies", "list", "deep", "silent", "floods")
+    found = ask(tmp_path, *hosts)
+    good = found.pop("good")
+    assert (good.state, good.clients, good.pending, good.outside, good.contexts) == ("WARNING", 2, 1, 1, 3)
+    assert (good.detail, list(good.daemons)) == ("bob waits", ["/tmp/mps\\x1b[2J"])
+    assert {node.state for node in found.values()} == {"NO ANSWER"}
+    assert found["refuses"].detail == "root@refuses: Permission denied (publickey).\\x1b[2J"
+    assert "too large" in found["floods"].detail
+    assert all(node.detail.isprintable() and node.detail for node in found.values())
+
+
+def test_one_that_hangs_is_left_after_its_deadline_and_ended(tmp_path: Path) -> None:
+    found = ask(tmp_path, "hangs", "dribbles", deadline=1.0)
+    assert [node.detail for node in found.values()] == ["it has not answered for 1 s"] * 2
+    left = subprocess.run(["pgrep", "-f", f"{tmp_path}/ssh.py"], capture_output=True, text=True, timeout=60)
+    assert left.stdout == ""
+
+
+def test_without_ssh_that_is_said() -> None:
+    found: list[FleetNode] = []
+    asyncio.run(over_ssh(["n1"], found.append, ssh=("/nonexistent/ssh",)))
+    assert "cannot be started" in found[0].detail
+
+
+def test_a_status_of_a_real_node(tmp_path: Path) -> None:
+    with SimNode.start(Path(tempfile.mkdtemp(prefix="mpstui-fleet-"))) as node:
+        node.spawn()
+        command = [sys.executable, "-m", "mpstui", "status", "--json", "--pipe-dir", str(node.pipe_dir)]
+        told = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+    made = from_status("n1", json.loads(told.stdout), time.time())
+    assert (made.clients, made.pending, made.context_limit) == (1, 0, 96)
+
+
+# From Prometheus.
+
+Answer = Callable[[str], Any]
+
+
+@pytest.fixture
+def lying() -> Iterator[Callable[[Any, int], str]]:
+    """A server that answers everything with this, byte for byte or as JSON; its URL."""
+    with ExitStack() as held:
+
+        def start(body: Any, status: int = 200) -> str:
+            raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+
+            class Handler(http.server.BaseHTTPRequestHandler):
+                def do_POST(self) -> None:
+                    self.rfile.read(int(self.headers["Content-Length"]))
+                    self.send_response(status)
+                    self.send_header("Content-Length", str(len(raw)))
+                    self.end_headers()
+                    self.wfile.write(raw)
+
+                def log_message(self, *_: Any) -> None:
+                    pass
+
+            server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            held.callback(server.server_close)
+            held.callback(server.shutdown)
+            return f"http://127.0.0.1:{server.server_address[1]}"
+
+        yield start
+
+
+@pytest.mark.parametrize(
+    "body", [b"<html>", b"", b"[" * 100_000, {"data": 1}, {"data": {"result": {"a": 1}}}, [], b"\xff"]
+)
+def test_who_is_no_prometheus_is_told_so(lying: Any, body: Any) -> None:
+    with pytest.raises(FleetError, match="no Prometheus"):
+        Prometheus(lying(body)).nodes(NOW)
+
+
+def test_a_refusal_is_told(lying: Any) -> None:
+    with pytest.raises(FleetError, match="answers 401"):
+        Prometheus(lying({}, 401)).nodes(NOW)
+
+
+def test_one_that_is_away_or_slow_is_told() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(FleetError, match="does not answer"):
+            Prometheus(url, deadline=0.3).nodes(NOW)
+    with pytest.raises(FleetError, match="does not answer"):
+        Prometheus(url).nodes(NOW)
+
+
+@pytest.mark.parametrize("url", ["", "prometheus:9090", "file:///etc/passwd", "ftp://x", "http://"])
+def test_what_is_no_url_is_refused(url: str) -> None:
+    with pytest.raises(FleetError, match="URL"):
+        Prometheus(url)
+
+
+def test_samples_that_lie_are_left_out(lying: Any) -> None:
+    odd = [
+        {"metric": {"Hostname": "n1\x1b[2J", "pipe_dir": "/p", "state": "ok"}, "value": [1, "2"]},
+        {"metric": {"Hostname": "n2"}, "value": [1, "NaN"]},
+        {"metric": {"Hostname": "n3"}, "value": [1, "1e300"]},
+        {"metric": {"Hostname": "n4"}, "value": None},
+        {"metric": 5, "value": [1, "1"]},
+        "x",
+        None,
+    ]
+    nodes = Prometheus(lying({"data": {"result": odd}})).nodes(NOW)
+    assert [node.name for node in nodes] == ["n1\\x1b[2J"]
+
+
+needs_prometheus = pytest.mark.skipif(
+    shutil.which("prometheus") is None or shutil.which("promtool") is None,
+    reason="Prometheus is not installed (apt-get install prometheus)",
+)
+
+
+def series(nodes: int, end: float) -> str:
+    """Ten minutes of so many nodes, as a recording: one in FAULT, one blocked, one held, one whose exporter is away."""
+    lines: dict[str, list[str]] = {}
+    for number in range(nodes):
+        labels = f'Hostname="gpu-{number:04}",instance="gpu-{number:04}:9936",job="mpstui"'
+        state = {7: "blocked", 8: "held"}.get(number, "ok")
+        for at in (end - 600, end - 300, end - 15):
+            for metric, more, value in (
+                ("mps_clients", ',user="alice",state="ACTIVE"', number % 48),
+                ("mps_daemon_state", f',pipe_dir="/tmp/mps_0",state="{state}"', 1),
+                ("mps_servers", ',user="root",state="FAULT"', int(number == 3)),
+                ("mps_gpu_contexts", ',gpu="0"', number % 48),
+                ("mps_gpu_contexts_limit", ',gpu="0"', 48),
+                ("mps_last_reading_timestamp_seconds", "", at),
+                ("up", "", int(number != 5)),
+            ):
+                if not (number == 5 and metric != "up"):
+                    lines.setdefault(metric, []).append(f"{metric}{{{labels}{more}}} {value} {at}")
+    return "".join("".join(f"{line}\n" for line in found) for found in lines.values()) + "# EOF\n"
+
+
+@needs_prometheus
+def test_a_thousand_nodes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "series").write_text(series(1000, time.time()))
+    blocks = ["promtool", "tsdb", "create-blocks-from", "openmetrics", tmp_path / "series", tmp_path / "data"]
+    subprocess.run(blocks, check=True, capture_output=True, timeout=PATIENCE)
+    (tmp_path / "prometheus.yml").write_text("{}")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = ["prometheus", f"--config.file={tmp_path}/prometheus.yml", f"--storage.tsdb.path={tmp_path}/data"]
+    command.append(f"--web.listen-address=127.0.0.1:{port}")
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as child:
+        try:
+            url, deadline = f"http://127.0.0.1:{port}", time.monotonic() + PATIENCE
+            while True:
+                try:
+                    urllib.request.urlopen(f"{url}/-/ready", timeout=5).read()
+                    break
+                except OSError:
+                    assert time.monotonic() < deadline
+                    time.sleep(0.1)  # it starts
+            assert main(["fleet", "--prometheus", url, "--json"]) == 0
+            told = json.loads(capsys.readouterr().out)["nodes"]
+            history = Prometheus(url).history("gpu-0011", 1200)
+        finally:
+            child.terminate()
+    assert len(told) == 1000
+    worst = [(node["name"], node["state"]) for node in told[:5]]
+    assert worst[:4] == [
+        ("gpu-0003", "FAULT"),
+        ("gpu-0007", "BLOCKED"),
+        ("gpu-0005", "NO ANSWER"),
+        ("gpu-0008", "HELD"),
+    ]
+    assert worst[4][1] == "ok"
+    assert {node["name"]: node["clients"] for node in told}["gpu-0011"] == 11
+    assert {value for value in history["clients"] if value is not None} == {11.0}
+
+
+# The command line.
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (["--hosts=-x"], 2, "name of a host"),
+        (["--hosts", "a", "--open", "ssh x"], 2, "needs {host}"),
+        (["--hosts", "a", "--ssh", "'"], 2, "--ssh"),
+        (["--prometheus", "x"], 2, "URL"),
+        (["--prometheus", "http://127.0.0.1:1"], 4, "does not answer"),
+        (["--hosts", "a", "--ssh", "false"], 4, "no node answers"),
+    ],
+)
+def test_a_mistake_is_a_sentence(
+    arguments: list[str], status: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        ended = main(["fleet", "--once", *arguments])
+    except SystemExit as error:
+        ended = int(error.code or 0)
+    assert (ended, said in capsys.readouterr().err) == (status, True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("sshd") is None, reason="needs root and an sshd (openssh-server)")
+def test_three_nodes_over_a_real_sshd(tmp_path: Path) -> None:
+    os.makedirs("/run/sshd", exist_ok=True)
+    for name in ("host", "user"):
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / name], check=True, timeout=60)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    (tmp_path / "sshd").write_text(
+        f"Port {port}\nListenAddress 127.0.0.1\nHostKey {tmp_path}/host\nAuthorizedKeysFile {tmp_path}/user.pub\n"
+        f"StrictModes no\nUsePAM no\nPermitRootLogin yes\nAcceptEnv CUDA_MPS_PIPE_DIRECTORY\nPidFile none\n"
+    )
+    sshd = shutil.which("sshd") or ""
+    with ExitStack() as held:
+        nodes = [held.enter_context(SimNode.start(Path(tempfile.mkdtemp(prefix="mpstui-ssh-")))) for _ in range(3)]
+        for number, node in enumerate(nodes):
+            for _ in range(number):
+                node.spawn()
+        hosts = "".join(
+            f"Host n{number}\n SetEnv CUDA_MPS_PIPE_DIRECTORY={node.pipe_dir}\n" for number, node in enumerate(nodes)
+        )
+        (tmp_path / "config").write_text(
+            f"{hosts}Host away\n Port 1\nHost *\n HostName 127.0.0.1\n Port {port}\n User root\n"
+            f" IdentityFile {tmp_path}/user\n IdentitiesOnly yes\n StrictHostKeyChecking no\n"
+            f" UserKnownHostsFile {tmp_path}/known\n LogLevel ERROR\n"
+        )
+        child = subprocess.Popen([sshd, "-D", "-e", "-f", tmp_path / "sshd"], stderr=subprocess.DEVNULL)
+        held.callback(child.wait, 60)
+        held.callback(child.terminate)
+        command = [
+            sys.executable, "-m", "mpstui", "fleet", "--hosts", "n0,n1,n2,away", "--json", "--deadline", "120",
+            "--ssh", f"ssh -F {tmp_path}/config", "--command", f"{sys.executable} -m mpstui status --json",
+        ]  # fmt: skip
+        told = subprocess.run(command, capture_output=True, text=True, timeout=4 * PATIENCE)
+    assert told.returncode == 0, told.stderr
+    found = {node["name"]: node for node in json.loads(told.stdout)["nodes"]}
+    assert [found[f"n{number}"]["clients"] for number in range(3)] == [0, 1, 2], told.stdout
+    assert {found[f"n{number}"]["state"] for number in range(3)} == {"ok"}
+    assert found["away"]["state"] == "NO ANSWER"
+    assert "refused" in found["away"]["detail"]

@@ -1,0 +1,137 @@
+"""The screen of many nodes: rows, filter, what Enter does, and a source that fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from textual.widgets import DataTable, Input, Static
+
+from mpstui.fleet import FleetError, FleetNode, FleetProblem, opening
+from mpstui.ui.fleet import FleetApp, bars
+
+Tell = Callable[[FleetNode], None]
+SIZE = (120, 40)
+
+
+def nodes(number: int) -> list[FleetNode]:
+    bad = FleetNode("gpu-0500", "FAULT", "a fault", problems=(FleetProblem("error", "fault", "[b]x[/b]", "mend it"),))
+    return [bad, *(FleetNode(f"gpu-{n:04}", "ok", clients=n % 48) for n in range(number) if n != 500)]
+
+
+class Source:
+    """Answers with ``nodes``, or raises ``error``."""
+
+    def __init__(self, found: list[FleetNode]) -> None:
+        self.nodes, self.error, self.asked = found, "", 0
+
+    async def look(self, tell: Tell) -> list[FleetNode]:
+        self.asked += 1
+        if self.error:
+            raise FleetError(self.error)
+        return self.nodes
+
+
+def app(source: Source, opened: list[list[str]] | None = None) -> FleetApp:
+    made = FleetApp(source.look, 3600.0, lambda host: opening("ssh -t {host} mpstui", host))
+    if opened is not None:
+        made._call = lambda words: opened.append(words) or 0  # type: ignore[func-returns-value]
+    return made
+
+
+def text(fleet: FleetApp, name: str) -> str:
+    return str(fleet.query_one(f"#{name}", Static).render())
+
+
+def first(fleet: FleetApp) -> str:
+    return str(fleet.query_one(DataTable).get_row_at(0)[0])
+
+
+async def test_a_thousand_nodes_the_worst_first() -> None:
+    fleet = app(Source(nodes(1000)))
+    async with fleet.run_test(size=SIZE) as pilot:
+        await fleet.workers.wait_for_complete()
+        await pilot.pause()
+        assert fleet.query_one(DataTable).row_count == 1000
+        assert first(fleet) == "gpu-0500"
+        assert text(fleet, "summary").startswith("1000 nodes: 1 FAULT, 999 ok")
+        assert "[b]x[/b]" in text(fleet, "detail")
+        assert "mend it" in text(fleet, "detail")
+
+
+async def test_the_filter_and_the_way_back() -> None:
+    fleet = app(Source(nodes(100)))
+    async with fleet.run_test(size=SIZE) as pilot:
+        await fleet.workers.wait_for_complete()
+        await pilot.press("slash", *"gpu-009", "enter")
+        assert fleet.query_one(DataTable).row_count == 10
+        await pilot.press("q" if fleet.query_one(Input).has_focus else "j")
+        assert fleet.query_one(DataTable).has_focus
+        await pilot.press("escape")
+        assert fleet.query_one(DataTable).row_count == len(nodes(100))
+
+
+async def test_the_cursor_stays_on_its_node_when_others_get_worse() -> None:
+    source = Source([FleetNode("b", "ok"), FleetNode("c", "ok")])
+    fleet = app(source)
+    async with fleet.run_test(size=SIZE) as pilot:
+        await fleet.workers.wait_for_complete()
+        await pilot.press("j")
+        assert fleet._current() == "c"
+        source.nodes = [FleetNode("a", "FAULT"), *source.nodes]
+        await pilot.press("r")
+        await fleet.workers.wait_for_complete()
+        await pilot.pause()
+        assert fleet._current() == "c"
+        assert first(fleet) == "a"
+
+
+async def test_enter_opens_the_node_and_no_name_is_an_option() -> None:
+    opened: list[list[str]] = []
+    fleet = app(Source([FleetNode("n1", "ok")]), opened)
+    shown: list[str] = []
+    async with fleet.run_test(size=SIZE) as pilot:
+        await fleet.workers.wait_for_complete()
+        fleet.suspend = NoTerminal  # type: ignore[method-assign,assignment]
+        fleet.notify = lambda message, **rest: shown.append(message)  # type: ignore[method-assign,assignment]
+        await pilot.press("enter")
+        assert opened == [["ssh", "-t", "n1", "mpstui"]]
+        fleet._take([FleetNode("-oProxyCommand=evil", "ok")])
+        await pilot.press("enter")
+    assert len(opened) == 1
+    assert "no name of a host" in shown[-1]
+
+
+class NoTerminal:
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+async def test_a_source_that_fails_says_so_and_leaves_what_is_known() -> None:
+    source = Source(nodes(10))
+    fleet = app(source)
+    async with fleet.run_test(size=(80, 24)) as pilot:
+        await fleet.workers.wait_for_complete()
+        source.error = "Prometheus does not answer"
+        await pilot.press("r")
+        await fleet.workers.wait_for_complete()
+        await pilot.pause()
+        assert "Prometheus does not answer; this is from" in text(fleet, "trouble")
+        assert fleet.query_one(DataTable).row_count == len(nodes(10))
+
+
+async def test_the_problems_of_all_nodes() -> None:
+    fleet = app(Source(nodes(20)))
+    async with fleet.run_test(size=SIZE) as pilot:
+        await fleet.workers.wait_for_complete()
+        await pilot.press("p")
+        table = fleet.query_one(DataTable)
+        assert [str(cell) for cell in table.get_row_at(0)] == ["gpu-0500", "error", "fault", "[b]x[/b]", "mend it"]
+        await pilot.press("escape")
+        assert table.row_count == 20 + 1
+
+
+def test_a_line_of_bars() -> None:
+    assert bars([0, 1, None, 8]) == "▁▂ █"
+    assert bars([0, None]) == "▁ "
+    assert bars([]) == ""
