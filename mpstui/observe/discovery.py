@@ -534,6 +534,7 @@ def _discovered(daemons: Sequence[DaemonProcess], well_known: Iterable[str]) -> 
     """
     known = [path for pattern in well_known for path in _matching(pattern)]
     here = {file_id(path): path for path in reversed(known)}
+    through: list[Path] = []
     paths = listening_dirs() if any(daemon.pipe_dir is None for daemon in daemons) else []
     for daemon in daemons:
         if daemon.pipe_dir is None:
@@ -541,14 +542,17 @@ def _discovered(daemons: Sequence[DaemonProcess], well_known: Iterable[str]) -> 
         if daemon.pipe_id is not None and file_id(daemon.pipe_dir) != daemon.pipe_id:
             # In a container: its name there is not its name here, and it may have none here but by way of the process.
             within = Path(f"/proc/{daemon.key.pid}/root" + os.fspath(daemon.pipe_dir))
-            within = within if file_id(within) == daemon.pipe_id else daemon.pipe_dir
-            paths.append(here.get(daemon.pipe_id, within))
+            if daemon.pipe_id in here or file_id(within) != daemon.pipe_id:
+                paths.append(here.get(daemon.pipe_id, daemon.pipe_dir))
+            else:
+                through.append(within)
         else:
             paths.append(daemon.pipe_dir)
-    paths = [path for path in paths if unprintable(path) is None]  # doctor tells of such a daemon
+    paths, through = ([path for path in each if unprintable(path) is None] for each in (paths, through))  # doctor tells
     seen: set[FileId | Path] = set()
     unique: list[Path] = []
-    for path in (*sorted(paths, key=_natural), *known):
+    # A process may have somebody else's directory in its root: the directory's own name comes first.
+    for path in (*sorted(paths, key=_natural), *known, *sorted(through, key=_natural)):
         identity = file_id(path) or path
         if identity not in seen:
             seen.add(identity)

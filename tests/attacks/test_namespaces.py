@@ -153,6 +153,34 @@ def test_a_daemon_behind_another_mount_is_found_beside_the_one_of_that_name_here
 
 
 @needs_namespaces
+def test_a_daemon_is_not_shown_by_a_name_that_somebody_has_mounted_it_under() -> None:
+    """Whoever calls his process a daemon, and has another one's directory in his own root, does not take its place."""
+    code = "import os, sys; print('ready', flush=True); sys.stdin.read()"
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder, SimNode.start(Path(folder) / "p") as here:
+        (here.pipe_dir / "mpstui-simulated").unlink()
+        (alias := Path(folder) / "a").mkdir()
+        (program := Path(folder) / "nvidia-cuda-mps-control").write_text(code)
+        inside = f'mount --bind {here.pipe_dir} {alias} && exec "$@"'
+        command = ["unshare", "--mount", "sh", "-c", inside, "-", sys.executable, program, "-d"]
+        with subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "CUDA_MPS_PIPE_DIRECTORY": str(alias)},
+        ) as process:
+            try:
+                assert process.stdout is not None
+                assert process.stdout.readline() == "ready\n"
+                places = [place for place in discover(env={}, well_known=()) if folder in os.fspath(place.pipe_dir)]
+                assert [(place.pipe_dir, place.state) for place in places] == [(here.pipe_dir, "running")]
+                assert places[0].daemon is not None
+                assert places[0].daemon.pid == here.daemon_pid
+            finally:
+                process.stdin.close()  # type: ignore[union-attr]
+
+
+@needs_namespaces
 def test_an_end_here_is_none_there(elsewhere: tuple[Path, list[int]]) -> None:
     """A marked one, as `mpstui sim serve` in a container, is watched by the same rule."""
     pipe_dir, pids = elsewhere
