@@ -410,8 +410,6 @@ def _keys(value: object, below: Mapping[str, str]) -> tuple[Mapping[str, str], s
     for name, key in _flat(value):
         if not _ID.fullmatch(name) or not isinstance(key, str) or not _matches(_KEY, key):
             wrong.append(f'{_quoted(name)} must name one key, as "t" or "ctrl+t"')
-        elif key in keys.values():
-            wrong.append(f"{_quoted(name)}: the key {_quoted(key)} is given twice")
         else:
             keys[name] = key
     kept = {name: key for name, key in below.items() if name not in keys and key not in keys.values()}

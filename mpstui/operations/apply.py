@@ -213,7 +213,7 @@ class ApplyProfile(_Several):
     id = "apply_profile"
     subject = "a DaemonProfile"
     title = "Apply"
-    key = "a"
+    key = "A"
     key_id = "plan.apply"
     help = "Apply the plan"
     verb = Verb(

@@ -130,7 +130,7 @@ class StartDaemon(Operation):
     id = "start_daemon"
     subject = "a DaemonSpec"
     title = "Start daemon"
-    key = "n"
+    key = "S"
     key_id = "daemon.start"
     place = "daemons"
     help = "Start a new daemon"

@@ -129,7 +129,7 @@ class AddPartition(_PartitionOperation):
 
     id = "add_partition"
     title = "Add partition"
-    key = "a"
+    key = "S"
     key_id = "partition.add"
     help = "Set SMs of a device aside for the programs that name the partition"
     verb = Verb(

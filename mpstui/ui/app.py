@@ -320,12 +320,15 @@ class MpsTuiApp(WritingApp[int]):
         clients: tuple[ProcessKey, ...],
         server: Server | None,
         device: str | None,
+        value: str = "",
     ) -> None:
         from mpstui.ui.dialogs import open_action
 
         key = server.key if server else None
         self.push_screen(
-            open_action(self.runner, action, pipe_dir, snapshot, clients=clients, server=key, device=device)
+            open_action(
+                self.runner, action, pipe_dir, snapshot, clients=clients, server=key, device=device, value=value
+            )
         )
 
     def open_details(self, kind: str, identity: Hashable) -> None:

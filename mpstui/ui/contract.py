@@ -78,4 +78,5 @@ class Host(Protocol):
         clients: tuple[ProcessKey, ...],
         server: Server | None,
         device: str | None,
+        value: str = "",
     ) -> None: ...

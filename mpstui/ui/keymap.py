@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
@@ -39,27 +39,31 @@ Places = Mapping[str, Mapping[str, tuple[str, ...]]]
 """A screen, or a part of one that takes keys of its own, to id of a binding to its keys."""
 
 
+_SCREENS: Final[Mapping[str, tuple[type[Screen[Any]], type[Widget]]]] = {
+    "overview": (Overview, ClientsPanel),
+    "plan: fields": (PlanScreen, PlanFields),
+    "plan: bars": (PlanScreen, SharesPanel),
+    "daemons": (DaemonScreen, Panel),
+    "partitions": (PartitionsScreen, PartsPanel),
+    "namespaces": (NamespacesScreen, LevelsPanel),
+    "load: fields": (LoadScreen, FieldsPanel),
+    "load: clients": (LoadScreen, BarsPanel),
+    "events": (EventsScreen, EventList),
+    "events: kinds": (EventsScreen, KindsPanel),
+    "activity": (ActivityScreen, Panel),
+    "blast radius": (BlastScreen, Panel),
+    "fault": (FaultScreen, Panel),
+    "suspects": (SuspectsScreen, Panel),
+    "waiting": (UsersScreen, Panel),
+    "problems": (ProblemsScreen, Panel),
+    "text": (TroubleScreen, TextBox),
+}
+"""The screens, and the part of each that has the focus."""
+
+
 def places() -> Places:
     """Every binding that can be given another key, by the screen that it is on."""
-    return {
-        "overview": _keys(Overview, ClientsPanel),
-        "plan: fields": _keys(PlanScreen, PlanFields),
-        "plan: bars": _keys(PlanScreen, SharesPanel),
-        "daemons": _keys(DaemonScreen, Panel),
-        "partitions": _keys(PartitionsScreen, PartsPanel),
-        "namespaces": _keys(NamespacesScreen, LevelsPanel),
-        "load: fields": _keys(LoadScreen, FieldsPanel),
-        "load: clients": _keys(LoadScreen, BarsPanel),
-        "events": _keys(EventsScreen, EventList),
-        "events: kinds": _keys(EventsScreen, KindsPanel),
-        "activity": _keys(ActivityScreen, Panel),
-        "blast radius": _keys(BlastScreen, Panel),
-        "fault": _keys(FaultScreen, Panel),
-        "suspects": _keys(SuspectsScreen, Panel),
-        "waiting": _keys(UsersScreen, Panel),
-        "problems": _keys(ProblemsScreen, Panel),
-        "text": _keys(TroubleScreen, TextBox),
-    }
+    return {name: _keys(*pair) for name, pair in _SCREENS.items()}
 
 
 def _keys(screen: type[Screen[Any]], focused: type[Widget]) -> dict[str, tuple[str, ...]]:
@@ -91,6 +95,17 @@ def resolve(wanted: Mapping[str, str], where: Places) -> tuple[dict[str, str], l
             hint = f"did you mean {' or '.join(near)}? " if near else ""
             messages.append(f"keys: there is no {name}; {hint}docs/keys.md lists all")
     for name, key in list(keymap.items()):
+        again = [
+            other
+            for bindings in where.values()
+            if name in bindings
+            for other in bindings
+            if other != name and keymap.get(other) == key and list(keymap).index(other) < list(keymap).index(name)
+        ]
+        if again and name in keymap:
+            del keymap[name]
+            messages.append(f"keys: {key} is given to {again[0]} already, on the same screen; {name} keeps its own")
+            continue
         owners = {
             other: keys
             for bindings in where.values()
@@ -108,3 +123,103 @@ def resolve(wanted: Mapping[str, str], where: Places) -> tuple[dict[str, str], l
             keymap[other] = ",".join(k for k in keys if k != key)
             messages.append(f"keys: {key} is now {name}; {other} keeps {keymap[other].replace(',', ', ')}")
     return keymap, messages
+
+
+# One map of letters for all screens: what each means wherever it does something.
+
+
+class Letter(NamedTuple):
+    """A key that is a letter."""
+
+    meaning: str
+    ids: frozenset[str]
+    """The bindings that may have it: they do the same thing, each on its screen."""
+    harms: bool = False
+    """Whether it ends somebody's work, a server or a daemon: such a letter does nothing else on any screen."""
+
+
+def _letter(meaning: str, *ids: str, harms: bool = False) -> Letter:
+    return Letter(meaning, frozenset(ids), harms)
+
+
+LETTERS: Final[Mapping[str, Letter]] = {
+    "A": _letter("apply", "plan.apply"),
+    "B": _letter("suspects", "suspects"),
+    "C": _letter("export as configuration", "plan.export"),
+    "D": _letter("problems and doctor", "problems"),
+    "E": _letter("events", "events"),
+    "F": _letter("freeze what moves, or follow it again", "pause", "events.follow"),
+    "G": _letter("to the end", "move.last", "text.end"),
+    "H": _letter("hide less or more kinds of events", "events.trouble"),
+    "I": _letter("the other way round", "clients.invert"),
+    "J": _letter("make a test client fault", "load.fault", harms=True),
+    "K": _letter("terminate, then end the process", "action.terminate_and_kill", harms=True),
+    "L": _letter("load: test clients", "load"),
+    "M": _letter("mouse to the terminal, and back", "mouse"),
+    "N": _letter("the one before, of what was found", "events.previous"),
+    "O": _letter("older events", "events.older"),
+    "P": _letter("partitions", "partitions"),
+    "R": _letter("restart a test client", "load.restart"),
+    "S": _letter("start a server, a daemon, a partition", "action.start_server", "daemon.start", "partition.add"),
+    "V": _letter("view profiles", "plan.open"),
+    "W": _letter("waiting, and not served", "users"),
+    "X": _letter("stop all", "load.stop_all", harms=True),
+    "Y": _letter("copy all", "fault.copy_all", "problems.copy_all"),
+    "Z": _letter("shut a server down", "action.shutdown_server", harms=True),
+    "a": _letter("activity: who launches kernels", "activity", "activity.again"),
+    "b": _letter("blast radius", "blast"),
+    "c": _letter("this client only", "events.client"),
+    "d": _letter("daemons", "daemons"),
+    "e": _letter("end the clients that a fault has hit", "action.end_lost_clients", harms=True),
+    "f": _letter("find", "events.search"),
+    "g": _letter("to the beginning", "move.first", "text.begin"),
+    "h": _letter("how far back", "events.window"),
+    "j": _letter("down", "move.down", "text.down"),
+    "k": _letter("up", "move.up", "text.up"),
+    "l": _letter("active thread percentage", "action.set_active_thread_percentage", "load.limit"),
+    "m": _letter("memory limit", "action.set_pinned_mem_limit"),
+    "n": _letter("the next one, of what was found", "events.next", "blast.bridge"),
+    "o": _letter("priority", "action.set_client_priority"),
+    "p": _letter("plan", "plan"),
+    "q": _letter("back; from the overview, out of the program", "quit"),
+    "r": _letter("read again", "refresh", "plan.again", "activity.again"),
+    "s": _letter("sort", "clients.sort"),
+    "t": _letter("terminate", "action.terminate_client", harms=True),
+    "u": _letter("unblock the daemon", "action.unblock", harms=True),
+    "v": _letter("choose", "clients.choose", "kinds.toggle"),
+    "w": _letter("write a profile", "plan.save"),
+    "x": _letter("stop or end this one", "daemon.stop", "fault.end_one", "load.stop", "partition.remove", harms=True),
+    "y": _letter("copy", "copy", "daemon.copy"),
+    "z": _letter("zoom", "zoom"),
+}
+"""A new binding with a letter has its place here; ``docs/keys.md`` is made from it (``scripts/keys-doc``)."""
+
+
+def document(where: Places, about: Mapping[str, str]) -> str:
+    """The tables of ``docs/keys.md``: the letters, then each place's bindings. ``about``: what each id does."""
+    lines = [
+        "## Letters",
+        "",
+        "A letter means the same on every screen. Those marked ▲ end work, and do nothing else.",
+        "",
+    ]
+    lines += ["| key | means |", "|---|---|"]
+    order = sorted(LETTERS, key=lambda letter: (letter.lower(), letter.isupper()))
+    lines += [f"| `{key}` | {LETTERS[key].meaning}{' ▲' if LETTERS[key].harms else ''} |" for key in order]
+    told: set[str] = set()
+    for place, bindings in where.items():
+        new = {name: keys for name, keys in bindings.items() if name not in told}
+        told |= new.keys()
+        if new:
+            lines += ["", f"## {place[0].upper()}{place[1:]}", "", "| id | keys | what |", "|---|---|---|"]
+            lines += [
+                f"| `{name}` | {' '.join(f'`{key}`' for key in keys)} | {about[name]} |" for name, keys in new.items()
+            ]
+    return "\n".join(lines) + "\n"
+
+
+def descriptions() -> Mapping[str, str]:
+    """What each binding does, by its id."""
+    owners = {base for pair in _SCREENS.values() for owner in (MpsTuiApp, *pair) for base in owner.__mro__}
+    found = (b for owner in owners for b in vars(owner).get("BINDINGS", ()) if isinstance(b, Binding) and b.id)
+    return {b.id: b.tooltip or b.description for b in sorted(found, key=lambda b: b.description) if b.id}

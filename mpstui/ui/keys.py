@@ -49,7 +49,7 @@ def program_hints(keymap: Mapping[str, str], *, unknown: str | None, silent: str
         KeyHint(key("load", "L"), "Load", "load", 4, unknown),
         KeyHint(key("clients.sort", "s"), "Sort", "sort", 2, silent),
         KeyHint(key("clients.choose", "v"), "Choose", "choose", 2, silent),
-        KeyHint(key("pause", "space"), "Resume" if paused else "Pause", "pause", 3),
+        KeyHint(key("pause", "F"), "Go on" if paused else "Freeze", "pause", 3),
         KeyHint(key("help", "?"), "Help", "show_help", 9),
         KeyHint("^p", "Palette", "command_palette", 3),
         KeyHint(key("quit", "q"), "Quit", "quit_app", 8),

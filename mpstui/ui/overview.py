@@ -34,6 +34,8 @@ from mpstui.ui.typeahead import opens
 if TYPE_CHECKING:
     from textual.widgets import Input
 
+    from mpstui.ui.dialogs.typed import Typed
+
 PANELS = ("devices", "limits", "servers", "clients", "events")
 _RIGHT = ("limits", "servers")
 """Beside the devices, where there is room."""
@@ -53,7 +55,7 @@ class Overview(WithTrouble):
         Binding("z", "zoom", "Zoom: this panel alone, and back", show=False, id="zoom"),
         Binding("slash", "filter", "Filter", id="filter"),
         Binding("escape", "back", "Back", show=False, id="back"),
-        Binding("space", "app.pause", "Pause", id="pause"),
+        Binding("F", "app.pause", "Freeze the screen, and go on", id="pause"),
         Binding("r", "refresh_now", "Refresh", id="refresh"),
         Binding("left_square_bracket,ctrl+left", "daemon(-1)", "Previous daemon", show=False, id="daemon.previous"),
         Binding("right_square_bracket,ctrl+right", "daemon(1)", "Next daemon", show=False, id="daemon.next"),
@@ -340,6 +342,23 @@ class Overview(WithTrouble):
         clients = rescue_targets(action.id, daemon) if action.finds_clients else self.clients.targets()
         self._host.open_action(action, daemon.pipe_dir, snapshot, clients, server, device)
 
+    def open_typed(self, typed: Typed) -> None:
+        """The dialog of an operation that was typed by name, for what was named with it."""
+        daemon, snapshot, operation = self.daemon, self._snapshot, typed.operation
+        if operation is None:
+            return
+        refusal = (
+            self._runner.unavailable(operation, snapshot, daemon.pipe_dir, typed.clients)
+            if daemon is not None and snapshot is not None
+            else no_daemon(snapshot)
+        )
+        if refusal is not None or daemon is None or snapshot is None:
+            self.app.notify(refusal or "", title=operation.title, severity="warning", markup=False)
+            return
+        clients = rescue_targets(operation.id, daemon) if operation.finds_clients else typed.clients
+        server = next((s for s in daemon.servers if s.key == typed.server), None)
+        self._host.open_action(operation, daemon.pipe_dir, snapshot, clients, server, typed.device, typed.value)
+
     def action_jump(self, name: str) -> None:
         """To a panel, which comes if it is not there; from it, the panel goes."""
         panel = self.query_one(f"#{name}", Panel)
@@ -377,13 +396,14 @@ class Overview(WithTrouble):
         places = [daemon.pipe_dir for daemon in self._snapshot.daemons]
         current = self.daemon
         at = places.index(current.pipe_dir) if current else 0
-        self._pick(places[(at + step) % len(places)])
+        self.pick(places[(at + step) % len(places)])
 
     @on(DaemonTabs.Picked)
     def _picked(self, message: DaemonTabs.Picked) -> None:
-        self._pick(message.pipe_dir)
+        self.pick(message.pipe_dir)
 
-    def _pick(self, pipe_dir: Path) -> None:
+    def pick(self, pipe_dir: Path) -> None:
+        """Show that daemon."""
         self._pipe_dir = pipe_dir
         self.clients.clear_chosen()
         self.apply(self._snapshot, self._paused)

@@ -34,7 +34,7 @@ class SideScreen(InkScreen):
     """The registry's actions are the overview's: palette and help leave them out here."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("question_mark,f1", "app.show_help", "Help", id="help"),
-        Binding("q", "app.quit_app", "Quit", id="quit"),
+        Binding("q", "back", "Back", show=False, id="quit"),
     ]
 
     DEFAULT_CSS = """
@@ -85,7 +85,6 @@ class SideScreen(InkScreen):
                 *self.hints(),
                 KeyHint(self.k(self.BACK, "Esc"), "Back", "back", 7),
                 KeyHint(self.k("help", "?"), "Help", "app.show_help", 5),
-                KeyHint(self.k("quit", "q"), "Quit", "app.quit_app", 5),
             ]
         )
 

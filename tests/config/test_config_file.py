@@ -42,7 +42,6 @@ def test_all_that_it_can_say(file):
         ("keys = 1", "keys must be a table"),
         ('[keys]\nquit = ""', "“quit” must name one key"),
         ('[keys]\nquit = ["q"]', "“quit” must name one key"),
-        ('[keys]\na = "x"\nb = "x"', "“b”: the key “x” is given twice"),
         ("colour = 1", "“colour” is not known; known: activity, idle_minutes, keys, read_only, reconcile, refresh,"),
     ],
 )

@@ -108,7 +108,7 @@ async def test_choosing_several_all_of_a_filter_and_none() -> None:
     async with app.run_test(size=SIZE) as pilot:
         table = app.overview.clients
         assert table.targets() == (table.cursor_row.key,), "without a choice it is the one under the cursor"
-        await press(pilot, "v", "x", "insert")
+        await press(pilot, "v", "space", "insert")
         assert [key.pid for key in table.targets()] == [2000, 2007, 2014]
         assert "✓ 3 chosen" in text_of(app)
         await press(pilot, "k", "v")
@@ -166,11 +166,11 @@ async def test_sorting_by_each_column_and_back() -> None:
 async def test_pause_keeps_the_screen_and_goes_on_with_the_newest() -> None:
     app = make_app(with_clients(client(1)))
     async with app.run_test(size=SIZE) as pilot:
-        await press(pilot, "space")
+        await press(pilot, "F")
         assert "PAUSED 12:04:31" in text_of(app)
         await push(pilot, with_clients(client(1), client(2)))
         assert len(pids(app)) == 1
-        await press(pilot, "space")
+        await press(pilot, "F")
         assert "PAUSED" not in text_of(app)
         assert len(pids(app)) == 2
 

@@ -19,7 +19,7 @@ CASES = {
     "no_daemon": (no_daemon, SMALL, ()),
     "small": (rich, SMALL, ()),
     "filter": (rich, LARGE, ("slash", *"user:bob")),
-    "selection": (rich, LARGE, ("j", "v", "v", "j", "v", "space")),
+    "selection": (rich, LARGE, ("j", "v", "v", "j", "v", "F")),
     "servers_focused": (rich, LARGE, ("3",)),
 }
 

@@ -50,7 +50,7 @@ def test_after_many_differences_the_screen_is_the_one_that_a_full_repaint_gives(
         terminal.read_for(0.3)
         terminal.resize(160, 48)
         terminal.wait_for("Limits")
-        terminal.key("space")
+        terminal.key("F")
         terminal.wait_for("PAUSED")
         settle(terminal)
         shown = list(terminal.screen.display)
@@ -107,7 +107,7 @@ def test_what_the_timer_does_not_paint_is_painted_all_the_same(way: str) -> None
     with start("quiet", way) as terminal:
         terminal.wait_for("46 clients")
         settle(terminal)
-        terminal.key("space")
+        terminal.key("F")
         terminal.wait_for("PAUSED")
-        terminal.key("space")
+        terminal.key("F")
         terminal.wait_for(lambda t: "PAUSED" not in t.text)

@@ -357,7 +357,7 @@ async def test_nothing_is_refreshed_when_nothing_changed() -> None:
 async def test_every_theme_draws_and_can_be_changed(theme) -> None:
     app = make_app(rich(), theme=theme)
     async with app.run_test(size=SIZE) as pilot:
-        await pilot.press("v", "space")
+        await pilot.press("v", "F")
         assert "✓ 1 chosen" in text_of(app)
         app.theme = "terminal"
         await pilot.pause()

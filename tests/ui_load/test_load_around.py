@@ -34,7 +34,7 @@ async def test_quitting_with_a_load_asks_and_stops_all():
     app = load_app(snapshot=FREE)
     async with app.run_test(size=SIZE) as pilot:
         supervisor = await running(pilot)
-        await pilot.press("q")
+        await pilot.press("ctrl+c")
         await pilot.pause()
         assert isinstance(app.screen, LeaveDialog)
         assert "4 clients of the load are running" in text_of(app)
@@ -59,7 +59,7 @@ async def test_a_signal_stops_all_without_asking():
 async def test_quitting_without_a_load_does_not_ask():
     app = load_app(snapshot=FREE)
     async with app.run_test(size=SIZE) as pilot:
-        await opened(pilot, "q")
+        await opened(pilot, "q", "q")
     assert app.return_value == 0
 
 
@@ -159,7 +159,7 @@ async def test_without_affinity_it_says_so_and_offers_the_restart():
         await pilot.press("left", "left")
         await until(pilot, lambda: "132 → 128 SM" in text_of(app))
         assert "so r restarts it with 128 SM" in text_of(app)
-        await pilot.press("r")
+        await pilot.press("R")
         await until(pilot, lambda: supervisor.calls)
         assert supervisor.calls == [("restart", 1, 97.0)]
 

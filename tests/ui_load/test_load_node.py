@@ -68,7 +68,7 @@ async def test_from_the_key_to_the_last_process(app, node) -> None:
         await until(app, lambda: app.load.members[0].report.figure > 1.5 * before.figure)
         await pilot.press("escape")
         await until(app, lambda: "◆ load 1" in text_of(app) and "◆ load 2" in text_of(app))
-        await pilot.press("q", "tab", "enter")
+        await pilot.press("ctrl+c", "tab", "enter")
         await until(app, lambda: app.return_value == 0)
     await gone(pids)
     assert not [p for p in processes_with("mpstui.sim.load") if p in pids]
@@ -84,7 +84,7 @@ async def test_a_fault_in_a_private_daemon_stays_inside(app, node) -> None:
         await until(app, lambda: app.load and sum(m.report.state == "running" for m in app.load.members) == 4)
         private = app.load.private_dir
         assert private is not None
-        await pilot.press("f")
+        await pilot.press("J")
         await until(app, lambda: sum(m.report.state == "failed" for m in app.load.members) == 2)
         lost = {m.report.device_uuid for m in app.load.members if m.report.state == "failed"}
         assert len(lost) == 1

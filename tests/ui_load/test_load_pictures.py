@@ -71,7 +71,7 @@ async def danger(pilot) -> None:
 
 async def leave(pilot) -> None:
     await running(pilot, "left")
-    await pilot.press("q")
+    await pilot.press("ctrl+c")
 
 
 async def settled(pilot) -> None:

@@ -121,7 +121,7 @@ async def test_typing_ends_with_the_field_and_letters_stay_keys():
 
 @pytest.mark.parametrize(
     ("key", "why"),
-    [("x", "no client runs here"), ("X", "no client of the load runs"), ("r", "no client runs here")],
+    [("x", "no client runs here"), ("X", "no client of the load runs"), ("R", "no client runs here")],
 )
 async def test_a_key_that_does_nothing_says_why(key, why):
     app = load_app(snapshot=FREE)
@@ -189,12 +189,12 @@ async def test_stop_one_restart_and_stop_all():
         supervisor = await running(pilot)
         await pilot.press("j", "x")
         await until(pilot, lambda: ("stop", (2,)) in supervisor.calls)
-        await pilot.press("j", "r")
+        await pilot.press("j", "R")
         await until(pilot, lambda: ("restart", 3, None, 132) in supervisor.calls)
         await pilot.press("X")
         await until(pilot, lambda: ("stop", (1, 3, 4)) in supervisor.calls)
         await until(pilot, lambda: "nothing runs" in text_of(app))
-        await pilot.press("x", "X", "r")  # nothing to do is no error
+        await pilot.press("x", "X", "R")  # nothing to do is no error
         assert len(supervisor.calls) == 3
 
 
@@ -202,7 +202,7 @@ async def test_fault_key():
     app = load_app(snapshot=FREE)
     async with app.run_test(size=SIZE) as pilot:
         supervisor = await running(pilot, "left")
-        await pilot.press("down", "f")
+        await pilot.press("down", "J")
         assert supervisor.calls == [("fault", 1)]
 
 

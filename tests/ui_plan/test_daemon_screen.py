@@ -56,7 +56,7 @@ async def test_a_daemon_is_started_as_the_fields_say() -> None:
     daemons = FakeDaemons()
     app = make_app(small(), daemons=daemons)
     async with app.run_test(size=LARGE) as pilot:
-        await press(pilot, "d", "n")
+        await press(pilot, "d", "S")
         assert isinstance(app.screen, StartDialog)
         assert "/tmp/nvidia-mps" in text_in(app, "#specs")
         await press(pilot, "down", "space", "tab", "down", "space", "tab")
@@ -79,7 +79,7 @@ async def test_one_for_each_gpu_stops_at_the_first_that_does_not_start_and_says_
     daemons = FakeDaemons(fails=Path("/tmp/mps_0"))
     app = make_app(unhealthy("absent"), daemons=daemons)
     async with app.run_test(size=SMALL) as pilot:
-        await press(pilot, "d", "n", "tab", "space")
+        await press(pilot, "d", "S", "tab", "space")
         assert text_in(app, "#specs").count("start ") == 2
         await press(pilot, "tab", "tab", "tab", "tab", "enter")
         outcome = text_in(app, "#outcome")
@@ -101,7 +101,7 @@ async def test_what_cannot_be_started_is_said_and_not_tried() -> None:
     daemons = FakeDaemons()
     app = make_app(small(), daemons=daemons)
     async with app.run_test(size=LARGE) as pilot:
-        await press(pilot, "d", "n", "tab", "tab")
+        await press(pilot, "d", "S", "tab", "tab")
         await typed(pilot, "a")
         assert "no list of CPUs" in text_in(app, "#problem")
         await press(pilot, "backspace", "tab")
@@ -119,7 +119,7 @@ async def test_a_profile_says_everything_itself() -> None:
     plans = FakePlans({"two": PROFILE.replace("[[daemon]]", '[[daemon]]\npipe_dir = "/tmp/mps_7"', 1), "bad": "x"})
     app = make_app(small(), daemons=daemons, plans=plans)
     async with app.run_test(size=LARGE) as pilot:
-        await press(pilot, "d", "n", "shift+tab", "down")
+        await press(pilot, "d", "S", "shift+tab", "down")
         assert app.screen.profile is not None
         assert app.screen.query_one("#devices").disabled
         assert "start /tmp/mps_7" in text_in(app, "#specs")
@@ -216,7 +216,7 @@ async def test_read_only_and_demo_dim_and_refuse() -> None:
         await press(pilot, "d")
         styles = {text.strip(): style for text, style in app.screen.keys._lines[0]}
         assert styles["Start new"] == styles["Stop"] == "key-off"
-        await press(pilot, "n", "x")
+        await press(pilot, "S", "x")
         assert isinstance(app.screen, DaemonScreen)
         assert sum("read-only" in note.message for note in app._notifications) == 2
 

@@ -66,7 +66,7 @@ async def test_one_is_added_and_removed_by_keys(folder: Path) -> None:
         assert all(pid in text for pid in who)
         await press(pilot, "j", "x")
         assert "clients compute in it" in text_of(app), "one in use is refused, and its clients are named"
-        await press(pilot, "escape", "k", "a")
+        await press(pilot, "escape", "k", "S")
         await typed(pilot, "16 sm")
         await apply()
         assert "2 chunks, 16 SMs" in text_in(app, "#outcome")

@@ -19,8 +19,8 @@ CASES = {
     "open": (small, LARGE, ("p", "o")),
     "daemons": (rich, LARGE, ("d",)),
     "daemons_small": (lambda: unhealthy("held"), SMALL, ("d",)),
-    "start": (small, LARGE, ("d", "n", "space")),
-    "start_small": (small, SMALL, ("d", "n")),
+    "start": (small, LARGE, ("d", "S", "space")),
+    "start_small": (small, SMALL, ("d", "S")),
     "stop": (small, LARGE, ("d", "x", "shift+tab", "down")),
     "force": (small, SMALL, ("d", "x", "shift+tab", "end", "tab", "tab", "enter")),
 }

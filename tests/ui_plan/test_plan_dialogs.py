@@ -34,7 +34,7 @@ async def test_apply_lists_the_commands_and_cancel_is_the_default() -> None:
     runner = RecordingRunner()
     app = make_app(small(), runner=runner)
     async with app.run_test(size=LARGE) as pilot:
-        await press(pilot, "p", "a")
+        await press(pilot, "p", "A")
         assert isinstance(app.screen, ApplyDialog)
         commands = text_in(app, "#commands")
         assert "set_default_active_thread_percentage 50 " in commands
@@ -45,7 +45,7 @@ async def test_apply_lists_the_commands_and_cancel_is_the_default() -> None:
         await press(pilot, "enter")
         assert isinstance(app.screen, PlanScreen)
         assert runner.requests == []
-        await press(pilot, "a", "tab", "enter")
+        await press(pilot, "A", "tab", "enter")
         assert len(runner.requests) == 4
         assert "all of it is in force" in text_in(app, "#outcome")
         await press(pilot, "escape")
@@ -56,7 +56,7 @@ async def test_a_failure_tells_what_is_in_force_and_offers_the_way_back() -> Non
     runner = RecordingRunner(refuses="pinned")
     app = make_app(small(), runner=runner)
     async with app.run_test(size=LARGE) as pilot:
-        await press(pilot, "p", "a", "tab", "enter")
+        await press(pilot, "p", "A", "tab", "enter")
         outcome = text_in(app, "#outcome")
         assert "only a part is in force" in outcome
         assert "in force: default active thread percentage 50 %" in outcome
@@ -75,7 +75,7 @@ async def test_a_failure_tells_what_is_in_force_and_offers_the_way_back() -> Non
 async def test_closed_meanwhile_the_report_comes_as_a_notification() -> None:
     app = make_app(small(), runner=RecordingRunner(refuses="pinned"))
     async with app.run_test(size=LARGE) as pilot:
-        await press(pilot, "p", "a")
+        await press(pilot, "p", "A")
         dialog = app.screen
         dialog.dismiss(None)
         await settle(pilot)
@@ -88,7 +88,7 @@ async def test_closed_meanwhile_the_report_comes_as_a_notification() -> None:
 async def test_export_shows_and_copies_each_kind() -> None:
     app = make_app(small())
     async with app.run_test(size=LARGE) as pilot:
-        await press(pilot, "p", "e")
+        await press(pilot, "p", "C")
         assert isinstance(app.screen, ExportDialog)
         await press(pilot, "y")
         assert "export CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50" in app.copied[-1]
@@ -108,7 +108,7 @@ async def test_save_keeps_the_plan_and_replaces_on_purpose_only() -> None:
     plans = FakePlans()
     app = make_app(small(), plans=plans)
     async with app.run_test(size=LARGE) as pilot:
-        await press(pilot, "p", "s")
+        await press(pilot, "p", "w")
         assert isinstance(app.screen, SaveDialog)
         await typed(pilot, "a b")
         assert "letters, digits" in text_in(app, "#problem")
@@ -120,12 +120,12 @@ async def test_save_keeps_the_plan_and_replaces_on_purpose_only() -> None:
         (kept,) = plans.saved["a"].daemons
         assert (kept.pipe_dir, kept.devices, [s.name for s in kept.shares]) == (PIPE, (GPU0,), ["alice", "bob"])
         # Now the wrapper knows the profile, until the plan is another one.
-        await press(pilot, "escape", "e", "down")
+        await press(pilot, "escape", "C", "down")
         assert "--profile a --share alice" in app.screen.text
-        await press(pilot, "escape", "s")
+        await press(pilot, "escape", "w")
         assert "already" in text_in(app, "#note")
         assert app.screen.query_one("#apply", Push).text == "Replace"
-        await press(pilot, "escape", "tab", "right", "e", "down")
+        await press(pilot, "escape", "tab", "right", "C", "down")
         assert app.screen.text == ""
 
 
@@ -133,7 +133,7 @@ async def test_a_name_that_somebody_else_took_meanwhile_is_said_and_another_can_
     plans = FakePlans()
     app = make_app(small(), plans=plans)
     async with app.run_test(size=LARGE) as pilot:
-        await press(pilot, "p", "s", "a", "enter")
+        await press(pilot, "p", "w", "a", "enter")
         theirs = plans.saved["a"] = parse(PROFILE)
         await press(pilot, "enter")
         assert "there is a profile a already" in text_in(app, "#outcome")
@@ -147,7 +147,7 @@ async def test_what_is_in_force_is_kept_too() -> None:
     plans = FakePlans()
     app = make_app(small(), plans=plans)
     async with app.run_test(size=LARGE) as pilot:
-        await press(pilot, "p", "s", "n", "o", "w", "tab", "down", "tab")
+        await press(pilot, "p", "w", "n", "o", "w", "tab", "down", "tab")
         assert app.screen.query_one("#what", Chooser).chosen.value == "now"
         await press(pilot, "tab", "enter")
         assert plans.saved["now"].daemons[0].limits.active_thread_percentage == 100.0
@@ -158,7 +158,7 @@ async def test_open_shows_what_differs_takes_the_shares_and_applies() -> None:
     runner = RecordingRunner()
     app = make_app(small(), plans=plans, runner=runner)
     async with app.run_test(size=LARGE) as pilot:
-        await press(pilot, "p", "o")
+        await press(pilot, "p", "V")
         assert isinstance(app.screen, OpenDialog)
         assert "line 1: schema must be 1" in text_in(app, "#problem")
         await press(pilot, "down")
@@ -167,7 +167,7 @@ async def test_open_shows_what_differs_takes_the_shares_and_applies() -> None:
         await press(pilot, "tab", "tab", "enter")
         assert isinstance(app.screen, PlanScreen)
         assert sms(app) == [32, 66]
-        await press(pilot, "o", "down", "tab", "tab", "tab", "enter")
+        await press(pilot, "V", "down", "tab", "tab", "tab", "enter")
         assert isinstance(app.screen, ApplyDialog)
         assert "the profile two" in app.screen._what
         await press(pilot, "tab", "enter")
@@ -180,10 +180,10 @@ async def test_open_says_when_there_is_no_drift_and_when_there_is_no_profile() -
     plans = FakePlans(saved={"same": replace(same, daemons=(server_same,))})
     app = make_app(small(), plans=plans)
     async with app.run_test(size=LARGE) as pilot:
-        await press(pilot, "p", "o")
+        await press(pilot, "p", "V")
         assert "Everything is as it says" in text_in(app, "#same")
         assert app.screen.query_one("#set", Push).disabled
     app = make_app(small())
     async with app.run_test(size=SMALL) as pilot:
-        await press(pilot, "p", "o")
+        await press(pilot, "p", "V")
         assert "no profiles yet" in text_in(app, "#problem")

@@ -222,7 +222,7 @@ async def test_read_only_dims_and_refuses() -> None:
         styles = {text.strip(): style for text, style in app.screen.keys._lines[0]}
         assert (styles["Apply"], styles["Export"]) == ("key-off", "text")
         assert "read-only" in notes(app)
-        await press(pilot, "a")
+        await press(pilot, "A")
         assert isinstance(app.screen, PlanScreen)
         assert any("read-only" in note.message for note in app._notifications)
 
@@ -231,7 +231,7 @@ async def test_read_only_dims_and_refuses() -> None:
 async def test_without_a_daemon_that_answers_nothing_is_sent(make, says) -> None:
     app = make_app(make())
     async with app.run_test(size=LARGE) as pilot:
-        await press(pilot, "p", "a")
+        await press(pilot, "p", "A")
         assert isinstance(app.screen, PlanScreen)
         assert says in notes(app)
 
@@ -247,9 +247,9 @@ async def test_help_lists_the_keys_of_the_plan() -> None:
 
 
 async def test_the_key_bars_show_the_users_keys() -> None:
-    app = make_app(small(), keys={"plan.apply": "A", "daemon.start": "N", "quit": "Q"})
+    app = make_app(small(), keys={"plan.apply": "g", "daemon.start": "N", "quit": "Q"})
     async with app.run_test(size=LARGE) as pilot:
-        for key, shown in (("p", ("A Apply", "Q Quit")), ("d", ("N Start new", "Q Quit"))):
+        for key, shown in (("p", ("g Apply", "Esc Back")), ("d", ("N Start new", "Esc Back"))):
             await press(pilot, key)
             bar = text_of(app).splitlines()[-1]
             assert all(words in bar for words in shown)

@@ -238,7 +238,7 @@ class DaemonScreen(SideScreen):
         none = unless(self.daemon, "no daemon is known here")
         same = unless(self._command(), "every device here is in the mode that MPS wants")
         return [
-            KeyHint(self.k("daemon.start", "n"), "Start new", "start", 9, self._backend.cannot_start),
+            KeyHint(self.k("daemon.start", "S"), "Start new", "start", 9, self._backend.cannot_start),
             KeyHint(self.k("daemon.stop", "x"), "Stop", "stop", 9, self._cannot_stop()),
             KeyHint(self.k("open", "⏎"), "Details", "none", 4, none),
             KeyHint(self.k("daemon.copy", "y"), "Copy command", "copy", 4, same),

@@ -29,12 +29,15 @@ def open_action(
     server: ProcessKey | None = None,
     device: str | None = None,
     asked: Request | None = None,
+    value: str = "",
 ) -> ActionDialog:
     """The dialog of an action: a form for a change, a question for one that ends somebody's work.
 
-    ``clients`` are those to end; ``server`` and ``device`` (a UUID) are what a form begins with.
+    ``clients`` are those to end; ``server``, ``device`` (a UUID) and ``value`` are what a form begins with.
     ``asked``: what is asked for, where neither clients nor a server say it.
     """
     if action.danger is Danger.HARM:
         return HarmConfirm(runner, action, pipe_dir, snapshot, clients, server, asked)
-    return ChangeForm(runner, action, pipe_dir, snapshot, server=server, device=device, asked=asked)
+    return ChangeForm(
+        runner, action, pipe_dir, snapshot, server=server, device=device, value=value, asked=asked
+    )

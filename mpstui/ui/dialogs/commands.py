@@ -10,12 +10,14 @@ from typing import Any, Protocol, runtime_checkable
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
 from textual.theme import BUILTIN_THEMES
+from textual.widgets import Input
 
 from mpstui.core.cells import no_daemon
 from mpstui.core.model import Daemon, ProcessKey, Snapshot
 from mpstui.operations.operation import Operation
 from mpstui.operations.registry import ELSEWHERE
 from mpstui.ui.contract import Runner
+from mpstui.ui.dialogs.typed import Typed, commands
 from mpstui.ui.keys import ACTION_PREFIX
 
 _HELP_WEIGHT = 0.01
@@ -58,6 +60,10 @@ class ActionCommands(Provider):
             yield DiscoveryHit(Content(command.title), command.run, text=command.title, help=command.help)
 
     async def search(self, query: str) -> Hits:
+        for number, typed in enumerate(self._typed(query)):
+            yield Hit(
+                2 - number / 100, Content(typed.text), partial(self._take, typed), text=typed.text, help=typed.help
+            )
         matcher = self.matcher(query)
         for command in self.commands():
             # "percentage" finds Threads; what has the word in its name stands above what has it in its description.
@@ -90,6 +96,29 @@ class ActionCommands(Provider):
             yield Command(binding.description, help_line, run, not (binding.id or "").startswith("move."))
         for name in sorted(set(self.app.available_themes) - set(BUILTIN_THEMES)):
             yield Command(f"Theme: {name}", "colours of the screen", partial(setattr, self.app, "theme", name))
+
+    def _typed(self, query: str) -> Iterator[Typed]:
+        """What is typed by name, on a screen that offers the operations."""
+        runner: Runner | None = getattr(self.app, "runner", None)
+        if runner is not None and isinstance(self.screen, ActsOn) and getattr(self.screen, "OFFERS_ACTIONS", True):
+            yield from commands(query, runner.actions, getattr(self.app, "snapshot", None), self.screen.daemon)
+
+    def _take(self, typed: Typed) -> None:
+        """Open the dialog; what is not whole yet can be typed on."""
+        screen: Any = self.screen
+        if typed.pipe_dir is not None:
+            screen.pick(typed.pipe_dir)
+        elif typed.operation is not None:
+            screen.open_typed(typed)
+        else:
+            self.app.action_command_palette()
+            self.app.screen.call_after_refresh(self._fill, typed.text)
+
+    def _fill(self, text: str) -> None:
+        entry = self.app.screen.query(Input)
+        if entry:
+            entry.first().value = text
+            entry.first().cursor_position = len(text)
 
     async def _run(self, action: str) -> None:
         await self.app.run_action(action, self.screen)

@@ -56,13 +56,15 @@ class ChangeForm(ActionDialog):
         *,
         server: ProcessKey | None = None,
         device: str | None = None,
+        value: str = "",
         asked: Request | None = None,
     ) -> None:
         """``asked``: what is settled, and not asked for again. ``server`` and ``device`` (a UUID) are chosen at the
-        start; without them the default and the first device."""
+        start; without them the default and the first device. ``value``: what has been typed already."""
         super().__init__(runner, action, pipe_dir, snapshot)
         self._asked = asked or Request(action.id, pipe_dir)
         self._start: dict[str, Hashable] = {"scope": server, "device": device}
+        self._value = value
         self._preview: Preview | None = None
         self._problem: str | None = None
 
@@ -92,7 +94,7 @@ class ChangeForm(ActionDialog):
         label = argument.label
         if argument.kind in {"value", "size"}:
             hint = Static(Content(plain(argument.hint)), classes="hint", markup=False)
-            return labelled(label, TypedLine(id="value", max_length=64), hint)
+            return labelled(label, TypedLine(self._value, id="value", max_length=64), hint)
         if argument.kind == "setting":
             hint = Static(Content(plain(argument.help)), classes="hint", markup=False)
             return labelled(label, TypedLine(id=f"set{argument.option}", max_length=200, classes="setting"), hint)
@@ -103,7 +105,7 @@ class ChangeForm(ActionDialog):
         choices = [Choice(value, words, value) for value, words in argument.choices]
         daemon = self.snapshot.daemon(self.pipe_dir)
         before = daemon and self.action.undo(Request(self.action.id, self.pipe_dir), daemon)
-        return labelled(label, FieldChooser(choices, before.value if before else None, id="choice"))
+        return labelled(label, FieldChooser(choices, self._value or (before.value if before else None), id="choice"))
 
     def _scopes(self) -> list[Choice]:
         daemon = self.snapshot.daemon(self.pipe_dir)

@@ -49,10 +49,10 @@ class LoadScreen(SideScreen):
     BACK = "load.back"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("tab,shift+tab", "other", "Fields or clients", show=False, id="load.other"),
-        Binding("r", "restart", "Restart the client under the present limits", show=False, id="load.restart"),
+        Binding("R", "restart", "Restart the client under the present limits", show=False, id="load.restart"),
         Binding("x", "stop_one", "Stop the client", show=False, id="load.stop"),
         own_binding(operation("stop_load"), "stop_all"),
-        Binding("f", "fault", "Make the illegal store now", show=False, id="load.fault"),
+        Binding("J", "fault", "Make the illegal store now", show=False, id="load.fault"),
         Binding("l", "limit", "Change the server's percentage", show=False, id="load.limit"),
         Binding("escape", "back", "Back; the load goes on", show=False, id="load.back"),
     ]
@@ -228,10 +228,10 @@ class LoadScreen(SideScreen):
                 if in_fields
                 else [KeyHint("←→", "Share", "none", 9, fixed), KeyHint("⇧←→", "More", "none", 4, fixed)]
             ),
-            KeyHint(self.k("load.restart", "r"), "Restart", "restart", 6, stopped),
+            KeyHint(self.k("load.restart", "R"), "Restart", "restart", 6, stopped),
             KeyHint(self.k("load.stop", "x"), "Stop", "stop_one", 6, over),
             KeyHint(self.k("load.stop_all", "X"), "Stop all", "stop_all", 7, unless(self.session.live, _NONE_RUNS)),
-            *([KeyHint(self.k("load.fault", "f"), "Fault", "fault", 6)] if faulty else []),
+            *([KeyHint(self.k("load.fault", "J"), "Fault", "fault", 6)] if faulty else []),
             KeyHint(self.k("load.limit", "l"), "Server's threads", "limit", 3, unless(self._answers, _NO_ANSWER)),
             KeyHint(self.k("load.other", "Tab"), "Clients" if in_fields else "Fields", "other", 7),
         ]

@@ -28,7 +28,7 @@ class ClientsPanel(TablePanel[Client]):
     STRETCH: ClassVar[bool] = True
     GUTTER: ClassVar[int] = 3
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("v,x,insert", "choose", "Choose", show=False, id="clients.choose"),
+        Binding("v,space,insert", "choose", "Choose", show=False, id="clients.choose"),
         Binding("asterisk", "choose_all", "Choose all", show=False, id="clients.choose_all"),
         Binding("s", "sort", "Sort", show=False, id="clients.sort"),
         Binding("I", "invert", "Invert the order", show=False, id="clients.invert"),

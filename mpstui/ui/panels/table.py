@@ -93,14 +93,19 @@ class TablePanel(Panel[T]):
 
     def head(self, width: int) -> Line:
         line: list[tuple[str, str]] = [(" " * self.GUTTER, "head")]
-        for each, room in self.columns(width):
+        columns = self.columns(width)
+        for each, room in columns:
             name, mark = each.heading(room), self.sorted_by(each)
             if mark:  # it is never what gives way, and one cell stays free before the next heading
                 gap = " " if len(name) + 2 < room else ""
                 name = f"{name[: room - 2]}{gap}{mark}"
             right = each.column is not None and each.column.align == ">"
             free = 2 if right and len(name) <= room - 2 else 1
-            text = fit(name, room - free, ">") + " " * free if right else fit(fit(name, room - 1), room)
+            text = (
+                fit(name, room - free, ">") + " " * free
+                if right
+                else fit(fit(name, room - (each is not columns[-1][0])), room)
+            )
             line.append((text, "accent" if mark else "head"))
         return tuple(line)
 

@@ -211,7 +211,7 @@ class PartitionsScreen(SideScreen):
         partition = self.part.partition if self.part is not None else None
         no_part = unless(partition, "the cursor is on no partition")
         return [
-            KeyHint(self.k("partition.add", "a"), "Add", "add", 9, self._why_not(_ADD.id)),
+            KeyHint(self.k("partition.add", "S"), "Add", "add", 9, self._why_not(_ADD.id)),
             KeyHint(self.k("partition.remove", "x"), "Remove", "remove", 9, no_part or self._why_not(_REMOVE.id)),
             KeyHint(self.k("copy", "y"), "Copy exports", "copy", 6, no_part),
             KeyHint(self.k("refresh", "r"), "Read again", "read_again", 3),

@@ -75,9 +75,9 @@ class PlanScreen(SideScreen):
         Binding("tab", "other(1)", "Fields, bars, comparison", show=False, id="plan.other"),
         Binding("shift+tab", "other(-1)", "Back through them", show=False, id="plan.other_back"),
         own_binding(operation("apply_profile"), "apply"),
-        Binding("e", "export", "Export the shares", show=False, id="plan.export"),
-        Binding("s", "save", "Save as a profile", show=False, id="plan.save"),
-        Binding("o", "open_profile", "Open a profile; what differs", show=False, id="plan.open"),
+        Binding("C", "export", "Export the shares", show=False, id="plan.export"),
+        Binding("w", "save", "Save as a profile", show=False, id="plan.save"),
+        Binding("V", "open_profile", "Open a profile; what differs", show=False, id="plan.open"),
         Binding("r", "read_again", "Take in the tenants there are now", show=False, id="plan.again"),
         Binding("escape", "back", "Back", show=False, id="plan.back"),
     ]
@@ -177,10 +177,10 @@ class PlanScreen(SideScreen):
         return [
             KeyHint("←→", "Move" if in_bars else "Change", "none", 9),
             KeyHint("⇧←→", "More", "none", 3),
-            KeyHint(self.k("plan.apply", "a"), "Apply", "apply", 8, None if steps else none or trouble or _ALLOWED),
-            KeyHint(self.k("plan.export", "e"), "Export", "export", 6, none),
-            KeyHint(self.k("plan.save", "s"), "Save", "save", 6),
-            KeyHint(self.k("plan.open", "o"), "Open", "open_profile", 6),
+            KeyHint(self.k("plan.apply", "A"), "Apply", "apply", 8, None if steps else none or trouble or _ALLOWED),
+            KeyHint(self.k("plan.export", "C"), "Export", "export", 6, none),
+            KeyHint(self.k("plan.save", "w"), "Save", "save", 6),
+            KeyHint(self.k("plan.open", "V"), "Open", "open_profile", 6),
             KeyHint(self.k("plan.again", "r"), "Read again", "read_again", 4),
             KeyHint(
                 self.k("plan.other", "Tab"),

@@ -158,7 +158,7 @@ class KindsPanel(Panel[KindRow]):
     KIND: ClassVar[str] = "kind"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("space,v", "mark", "Show or hide the kind", show=False, id="kinds.toggle"),
-        Binding("a,asterisk", "mark_all", "All kinds or none", show=False, id="kinds.all"),
+        Binding("asterisk", "mark_all", "All kinds or none", show=False, id="kinds.all"),
     ]
 
     @dataclass

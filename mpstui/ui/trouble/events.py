@@ -45,13 +45,13 @@ class EventsScreen(TroubleScreen):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("slash", "edit('filter')", "Filter", show=False, id="filter"),
-        Binding("s", "edit('search')", "Search", show=False, id="events.search"),
+        Binding("f", "edit('search')", "Find", show=False, id="events.search"),
         Binding("n", "seek(1)", "Next found", show=False, id="events.next"),
         Binding("N", "seek(-1)", "Previous found", show=False, id="events.previous"),
-        Binding("t", "trouble", "Trouble only, all but noise, everything", show=False, id="events.trouble"),
+        Binding("H", "trouble", "Trouble only, all but noise, everything", show=False, id="events.trouble"),
         Binding("c", "client", "This client only", show=False, id="events.client"),
-        Binding("w", "window", "How far back", show=False, id="events.window"),
-        Binding("o", "older", "Older events, from the logs", show=False, id="events.older"),
+        Binding("h", "window", "How far back", show=False, id="events.window"),
+        Binding("O", "older", "Older events, from the logs", show=False, id="events.older"),
         Binding("y", "copy", "Copy the line of the log", show=False, id="copy"),
         Binding("B", "suspects", "Suspects: who was there at each fault", show=False, id="suspects"),
     ]
@@ -146,7 +146,7 @@ class EventsScreen(TroubleScreen):
         if chosen.trouble:
             note.append((f"  ✕ {chosen.trouble}", "bad"))
         if panel.needle:
-            note.append((f"  s {panel.needle}", "accent"))
+            note.append((f"  f {panel.needle}", "accent"))
         if self._reading:
             note.append(("  reading the logs …", "warn"))
         panel.note = tuple(note)
@@ -171,9 +171,9 @@ class EventsScreen(TroubleScreen):
         return [
             *first,
             KeyHint(self.k("filter", "/"), "Filter", "edit('filter')", 9),
-            KeyHint(self.k("events.search", "s"), "Search", "edit('search')", 8),
+            KeyHint(self.k("events.search", "f"), "Find", "edit('search')", 8),
             KeyHint(self.k("events.next", "n"), "Next", "seek(1)", 6, unless(self.timeline.needle, _NOT_LOOKED)),
-            KeyHint(self.k("events.trouble", "t"), trouble, "trouble", 7),
+            KeyHint(self.k("events.trouble", "H"), trouble, "trouble", 7),
             KeyHint(
                 self.k("events.client", "c"),
                 "This client",
@@ -182,14 +182,14 @@ class EventsScreen(TroubleScreen):
                 unless(row and pids_of(row), _NO_CLIENT),
             ),
             KeyHint(
-                self.k("events.window", "w"),
+                self.k("events.window", "h"),
                 f"Since {_WINDOWS[(self._window + 1) % len(_WINDOWS)] or 'ever'}",
                 "window",
                 4,
             ),
             KeyHint(self.k("events.follow", "F"), "Stop" if self.timeline.follows else "Follow", "follow", 7),
             KeyHint(
-                self.k("events.older", "o"),
+                self.k("events.older", "O"),
                 "Older",
                 "older",
                 6,

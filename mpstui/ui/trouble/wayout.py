@@ -24,7 +24,7 @@ def way_out(
     def key(name: str, default: str) -> str:
         return shown_key(keymap, name, default)
 
-    start = f"{key('daemons', 'd')}  then {key('daemon.start', 'n')} starts a daemon here"
+    start = f"{key('daemons', 'd')}  then {key('daemon.start', 'S')} starts a daemon here"
     fields = [("key", text) for text in _keys(daemon, key("action.unblock", "u"), start, read_only)]
     if found.cause == "quitting" and brief:
         some = ", ".join(str(each.pid) for each in found.ends[:_NAMED])

@@ -1,0 +1,122 @@
+"""Commands typed by name, ``terminate 4711``, ``set threads 25 server``: read by the table of operations, with what may
+come next at each word. Pure: nothing is carried out here, each opens the dialog that asks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from mpstui.core.cells import client_line
+from mpstui.core.model import Client, Daemon, ProcessKey, Server, Snapshot
+from mpstui.core.text import UNKNOWN, path_text
+from mpstui.operations.operation import Operation
+
+_MOST: Final = 30
+"""Completions of one word."""
+
+
+class Typed(NamedTuple):
+    """A command as far as it is typed, or completed by one word."""
+
+    text: str
+    help: str
+    operation: Operation | None = None
+    """What it opens; None where more has to be typed."""
+    clients: tuple[ProcessKey, ...] = ()
+    server: ProcessKey | None = None
+    device: str | None = None
+    value: str = ""
+    pipe_dir: Path | None = None
+    """The daemon that is to be shown, for ``daemon``."""
+
+
+def names(operation: Operation) -> tuple[str, ...]:
+    """What it may be called: the words of its command, and for a limit its short name."""
+    if operation.verb is None:
+        return (operation.title.lower(),)
+    words = " ".join((*operation.verb.words, *([operation.verb.flag.lstrip("-")] if operation.verb.flag else [])))
+    short = f"set {operation.title.lower()}" if operation.verb.words[0] == "set" else ""
+    return tuple(dict.fromkeys(name for name in (short, words) if name))
+
+
+def commands(
+    text: str, operations: Sequence[Operation], snapshot: Snapshot | None, daemon: Daemon | None
+) -> Iterator[Typed]:
+    """What the text may mean, the exact meaning first."""
+    text = text.lstrip().lower()
+    yield from _daemons(text, snapshot)
+    for operation in operations:
+        name = next((n for n in names(operation) if text == n or text.startswith(n + " ")), None)
+        if name is not None:
+            yield from _arguments(name, text[len(name) :], operation, daemon)
+        elif found := next((n for n in names(operation) if n.startswith(text)), None):
+            yield Typed(found, operation.help, operation if not operation.arguments else None)
+
+
+def _daemons(text: str, snapshot: Snapshot | None) -> Iterator[Typed]:
+    """``daemon gpu1``: the daemon whose directory has that in its name is shown."""
+    if snapshot is None or not (text.startswith("daemon ") or (text and "daemon".startswith(text))):
+        return
+    wanted = text.partition(" ")[2].strip()
+    for each in snapshot.daemons:
+        place = path_text(each.pipe_dir)
+        if wanted in place.lower():
+            yield Typed(f"daemon {place}", "show this daemon", pipe_dir=each.pipe_dir)
+
+
+def _arguments(name: str, rest: str, operation: Operation, daemon: Daemon | None) -> Iterator[Typed]:
+    kinds: set[str] = {argument.kind for argument in operation.arguments}
+    words = rest.split()
+    open_word = "" if rest.endswith(" ") or not words else words[-1]
+    before = words[:-1] if open_word else words
+    servers = {str(server.pid): server for server in (daemon.servers if daemon else ())}
+    clients = {str(client.pid): client for client in (daemon.clients() if daemon else ())}
+    made = Typed(" ".join([name, *words]), operation.help, operation)
+    wrong = ""
+    for word in words:
+        if "clients" in kinds and word in clients:
+            made = made._replace(clients=(*made.clients, clients[word].key))
+        elif word in servers and kinds & {"scope", "server"}:
+            made = made._replace(server=servers[word].key)
+        elif word == "server" and len(servers) == 1 and kinds & {"scope", "server"}:
+            made = made._replace(server=next(iter(servers.values())).key)
+        elif word in {"server", "default"} and "scope" in kinds:
+            continue
+        elif word.startswith("gpu") and "device" in kinds and daemon and word[3:] in daemon.ordinals:
+            made = made._replace(device=daemon.ordinals[word[3:]])
+        elif kinds & {"value", "choice"} and not made.value:
+            made = made._replace(value=word)
+        else:
+            wrong = wrong or word
+    told = made.clients or made.value or made.server or operation.finds_clients or not kinds - {"owner", "force"}
+    if told and not wrong:
+        yield made._replace(help=_says(made, daemon))
+    choices = [] if made.value else [pair for argument in operation.arguments for pair in argument.choices]
+    for word, about in (*choices, *_next(kinds, made, servers, clients, daemon)):
+        if word.startswith(open_word) and word != open_word and word not in before:
+            yield Typed(" ".join([name, *before, word]) + " ", about)
+    if wrong and wrong != open_word:
+        what = "no client or server of this daemon" if wrong.isdigit() else "not understood here"
+        yield Typed(" ".join([name, *words]), f"“{wrong}” is {what}")
+
+
+def _says(made: Typed, daemon: Daemon | None) -> str:
+    """Whom it is for, as the dialog will say it again."""
+    found = [client_line(c) for key in made.clients if daemon and (c := daemon.find_client(key)) is not None]
+    where = f"server {made.server.pid}" if made.server else ""
+    parts = [", ".join(found), made.value, where, "opens the question; nothing is done before it"]
+    return " · ".join(part for part in parts if part)
+
+
+def _next(
+    kinds: set[str], made: Typed, servers: dict[str, Server], clients: dict[str, Client], daemon: Daemon | None
+) -> Iterator[tuple[str, str]]:
+    if "clients" in kinds:
+        yield from ((pid, client_line(client)) for pid, client in list(clients.items())[:_MOST])
+    if kinds & {"scope", "server"} and made.server is None:
+        yield from ((pid, f"server of {server.user or UNKNOWN}") for pid, server in servers.items())
+    if "scope" in kinds and made.server is None:
+        yield "default", "for servers that start from now on"
+    if "device" in kinds and made.device is None and daemon is not None:
+        yield from ((f"gpu{ordinal}", uuid) for ordinal, uuid in daemon.ordinals.items())

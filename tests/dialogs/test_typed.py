@@ -1,0 +1,82 @@
+"""Commands typed by name: what they mean, what may come next, and that nothing is done before the dialog has asked."""
+
+from __future__ import annotations
+
+import pytest
+from ui.screen import make_app, text_of, until
+from ui.snapshots import GPU1, OTHER_PIPE, clients, rich, server
+
+from mpstui.operations.registry import ON_OVERVIEW
+from mpstui.ui.dialogs import ChangeForm, HarmConfirm
+from mpstui.ui.dialogs.typed import commands, names
+
+PERCENT = "set_active_thread_percentage"
+
+
+def meant(text: str):
+    snapshot = rich()
+    return list(commands(text, ON_OVERVIEW, snapshot, snapshot.daemons[0]))
+
+
+def test_a_client_is_named_by_its_pid_and_said_again() -> None:
+    first = next(each for each in meant("terminate 2007") if each.operation)
+    assert (first.operation.id, first.clients) == ("terminate_client", (clients()[1].key,))
+    assert "2007 bob python -m vllm" in first.help
+    kill = next(each for each in meant("terminate kill 2007 2014") if each.operation)
+    assert kill.operation.id == "terminate_and_kill"
+    assert [key.pid for key in kill.clients] == [2007, 2014]
+
+
+def test_a_limit_is_set_by_its_short_name_and_by_the_commands_words() -> None:
+    for text in ("set threads 25 server", "set threads 25 1402", "set active-thread-percentage 25 server 1402"):
+        first = next(each for each in meant(text) if each.operation)
+        assert (first.operation.id, first.value, first.server) == (
+            "set_active_thread_percentage",
+            "25",
+            server().key,
+        ), text
+    memory = next(each for each in meant("set memory 4g gpu1 default") if each.operation)
+    assert (memory.operation.id, memory.value, memory.device, memory.server) == (
+        "set_pinned_mem_limit",
+        "4g",
+        GPU1,
+        None,
+    )
+
+
+def test_what_may_come_next_is_offered_word_by_word() -> None:
+    assert "terminate" in [each.text for each in meant("ter")]
+    assert "terminate 2007 " in [each.text for each in meant("terminate 200")]
+    assert {"set threads 25 1402 ", "set threads 25 default "} <= {each.text for each in meant("set threads 25 ")}
+    assert "set memory 4g gpu1 " in [each.text for each in meant("set memory 4g gp")]
+
+
+@pytest.mark.parametrize("text", ["terminate 99999 ", "terminate 2007 99999 ", "terminate x y", "unblock 7 "])
+def test_what_is_not_understood_opens_nothing_and_is_named(text: str) -> None:
+    found = [each for each in meant(text) if each.operation and each.text.startswith(text.strip())]
+    assert found == []
+    assert any("“" in each.help for each in meant(text))
+
+
+def test_every_operation_of_the_overview_has_a_name_and_none_has_anothers() -> None:
+    told = [name for each in ON_OVERVIEW for name in names(each)]
+    assert len(told) == len(set(told))
+    for each in ON_OVERVIEW:
+        assert list(meant(names(each)[0])) or any(a.kind == "value" for a in each.arguments), each.id
+
+
+async def test_the_dialogs_ask_and_a_daemon_is_shown() -> None:
+    app = make_app(rich())
+    async with app.run_test(size=(120, 40)) as pilot:
+        keys = {" ": "space", "-": "minus"}
+        for text, kind in (("terminate 2007", HarmConfirm), ("set threads 25 server", ChangeForm)):
+            await pilot.press("colon", *(keys.get(char, char) for char in text))
+            await until(pilot, lambda: "opens the question" in " ".join(text_of(app).split()))
+            await pilot.press("enter")
+            await until(pilot, lambda kind=kind: isinstance(app.screen, kind))
+            assert "2007" in text_of(app) if kind is HarmConfirm else "new value" in text_of(app)
+            await pilot.press("escape")
+        await pilot.press("colon", *(keys.get(char, char) for char in "daemon team"))
+        await until(pilot, lambda: "show this daemon" in text_of(app))
+        await pilot.press("enter")
+        await until(pilot, lambda: app.overview.daemon.pipe_dir == OTHER_PIPE)

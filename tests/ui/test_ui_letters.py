@@ -1,0 +1,86 @@
+"""One map of letters for all screens, what may harm, and the page that is made of it."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from collections import defaultdict
+from pathlib import Path
+
+from mpstui.config import load_config, tomllib
+from mpstui.ui.keymap import LETTERS, places, resolve
+
+PROJECT = Path(__file__).parents[2]
+
+
+def test_a_letter_means_one_thing_on_all_screens_and_what_harms_does_nothing_else() -> None:
+    found: dict[str, set[str]] = defaultdict(set)
+    for bindings in places().values():
+        for name, keys in bindings.items():
+            for key in keys:
+                if len(key) == 1 and key.isalpha():
+                    found[key].add(name)
+    assert {key: found[key] - LETTERS[key].ids for key in found} == {key: set() for key in found}
+    assert set(found) == set(LETTERS), "what is in the map is bound"
+    ending = {"action.terminate_client", "action.terminate_and_kill", "action.end_lost_clients", "action.unblock"}
+    ending |= {"action.shutdown_server", "daemon.stop", "load.stop", "load.stop_all", "fault.end_one", "load.fault"}
+    ending |= {"partition.remove"}
+    for letter in LETTERS.values():
+        assert letter.harms == bool(letter.ids & ending), letter
+        assert not letter.harms or letter.ids <= ending
+
+
+def test_escape_q_help_filter_enter_and_space_are_alike_everywhere() -> None:
+    for place, bindings in places().items():
+        of = {key: name for name, keys in bindings.items() for key in keys}
+        assert of["q"] == "quit", place
+        assert of["question_mark"] == "help"
+        assert of["escape"].endswith("back")
+        assert of.get("slash", "filter") == "filter"
+        assert of.get("enter", "open") == "open"
+        assert of.get("space", "clients.choose") in {"clients.choose", "kinds.toggle"}
+
+
+def test_the_key_that_a_screen_says_is_the_one_that_it_has() -> None:
+    """The default beside an id in the sources is the first key of that binding."""
+    first = {name: keys[0] for bindings in places().values() for name, keys in bindings.items()}
+    names = {
+        "slash": "/",
+        "question_mark": "?",
+        "escape": "Esc",
+        "enter": "Enter",
+        "tab": "Tab",
+        "exclamation_mark": "!",
+    }
+    sources = "\n".join(file.read_text() for file in (PROJECT / "mpstui" / "ui").rglob("*.py"))
+    said = re.findall(r"""\b(?:k|key|shown_key)\((?:[\w.]+, )?['"]([a-z_.]+)['"], ['"]([^'"]+)['"]\)""", sources)
+    assert len(said) > 20
+    wrong = {
+        (i, key) for i, key in said if i in first and i != "open" and key not in {first[i], names.get(first[i], "")}
+    }
+    assert wrong == set()
+
+
+def test_the_page_of_the_keys_is_what_the_map_makes() -> None:
+    made = runpy.run_path(str(PROJECT / "scripts" / "keys-doc"))["made"]()
+    assert (PROJECT / "docs" / "keys.md").read_text() == made, "run scripts/keys-doc"
+
+
+def test_the_old_keys_can_be_had_again(tmp_path) -> None:
+    old = PROJECT / "examples" / "keys-before.toml"
+    file = tmp_path / "config.toml"
+    file.write_text(old.read_text())
+    config, messages = load_config(file)
+    assert messages == []
+    wanted = tomllib.loads(old.read_text())["keys"]
+    keymap, messages = resolve(config.keys, places())
+    assert not any("keeps its own" in message or "there is no" in message for message in messages), messages
+    flat = {f"{a}.{b}": key for a, table in wanted.items() if isinstance(table, dict) for b, key in table.items()}
+    assert {name: keymap[name] for name in flat} == flat
+    assert keymap["pause"] == "space"
+
+
+def test_a_key_given_twice_on_one_screen_is_refused_for_the_second() -> None:
+    keymap, messages = resolve({"pause": "f8", "refresh": "f8"}, places())
+    assert keymap == {"pause": "f8"}
+    assert "f8 is given to pause already" in messages[0]
