@@ -8,7 +8,7 @@ said of it follows from its type. Pure: a value of the model in, text out.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from functools import lru_cache, partial
 from operator import add
@@ -861,7 +861,7 @@ CLIENT: Final[Thing[Client]] = Thing(
             "active_thread_percentage", "threads", SHARE, lambda c, v: c.active_thread_percentage, null=True,
             about="The share of the SMs that it may use.",
             column=Column(
-                70, 18, 60,
+                70, 18, 60, falling=True,
                 cell=_threads_cell, narrow=13, gap=2, mark=lambda c: OUTDATED if c.outdated_limits else "",
             ),
             row=Text(70, "THREADS", _threads_row), detail=Detail("mps", 40, facts=_threads_facts), word="threads",
@@ -2305,18 +2305,46 @@ def table(
     return [head, *(tuple(each.text(item, view) for each in shown) for item in items)]
 
 
-def lay_out(thing: Thing[T], view: View, width: int, gutter: int, *, stretch: bool) -> list[tuple[Field[T], int]]:
-    """The columns that there is room for, with their cells; ``stretch``: the last one takes what is left."""
+class Shown(NamedTuple):
+    """A column that the user has chosen."""
+
+    id: str
+    width: int = 0
+    """Cells; 0: as many as it usually has."""
+
+
+def possible_columns(thing: Thing[T]) -> list[Field[T]]:
+    """Each field that can be a column, those that usually are first; a field without a column of its own is as wide as
+    its heading."""
+    known = thing.columns()
+    other = [
+        replace(each, column=Column(1000, max(10, len(each.title) + 2), 1))
+        for each in thing.fields
+        if each.column is None and each.of is None and each.type not in (WORDS, OBJECT, OBJECTS)
+    ]
+    return [*known, *other]
+
+
+def lay_out(
+    thing: Thing[T], view: View, width: int, gutter: int, *, stretch: bool, chosen: Sequence[Shown] = ()
+) -> list[tuple[Field[T], int]]:
+    """The columns that there is room for, with their cells; ``stretch``: the last one takes what is left. ``chosen``:
+    those that the user wants, in this order; without them the usual ones."""
+    if chosen:
+        fields = {each.id: each for each in possible_columns(thing)}
+        wanted = [(fields[one.id], one.width) for one in chosen if one.id in fields]
+    else:
+        wanted = [(each, 0) for each in thing.columns() if each.column is not None and not each.column.hidden]
     cells = [
-        (each, column.width_in(width))
-        for each in thing.columns()
-        if (column := each.column) is not None and not column.hidden and (column.when is None or column.when(view))
+        (each, cells or column.width_in(width))
+        for each, cells in wanted
+        if (column := each.column) is not None and (chosen or column.when is None or column.when(view))
     ]
     while len(cells) > 2 and sum(room for _, room in cells) + gutter > width:
         cells.remove(min(cells, key=lambda each: each[0].column.keep if each[0].column else 0))
     if stretch:
         last, room = cells[-1]
-        cells[-1] = last, room + width - gutter - sum(room for _, room in cells)
+        cells[-1] = last, max(2, room + width - gutter - sum(room for _, room in cells))
     return cells
 
 

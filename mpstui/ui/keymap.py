@@ -13,6 +13,7 @@ from textual.widget import Widget
 from mpstui.ui.app import MpsTuiApp
 from mpstui.ui.box import TextBox
 from mpstui.ui.daemons.screen import DaemonScreen
+from mpstui.ui.dialogs.columns import ColumnList, ColumnsDialog
 from mpstui.ui.keys import ACTION_PREFIX
 from mpstui.ui.load.bars import BarsPanel
 from mpstui.ui.load.fields import FieldsPanel
@@ -56,6 +57,7 @@ _SCREENS: Final[Mapping[str, tuple[type[Screen[Any]], type[Widget]]]] = {
     "suspects": (SuspectsScreen, Panel),
     "waiting": (UsersScreen, Panel),
     "problems": (ProblemsScreen, Panel),
+    "columns": (ColumnsDialog, ColumnList),
     "text": (TroubleScreen, TextBox),
 }
 """The screens, and the part of each that has the focus."""
@@ -183,10 +185,10 @@ LETTERS: Final[Mapping[str, Letter]] = {
     "p": _letter("plan", "plan"),
     "q": _letter("back; from the overview, out of the program", "quit"),
     "r": _letter("read again", "refresh", "plan.again", "activity.again"),
-    "s": _letter("sort", "clients.sort"),
+    "s": _letter("sort", "clients.sort", "columns.sort"),
     "t": _letter("terminate", "action.terminate_client", harms=True),
     "u": _letter("unblock the daemon", "action.unblock", harms=True),
-    "v": _letter("choose", "clients.choose", "kinds.toggle"),
+    "v": _letter("choose", "clients.choose", "kinds.toggle", "columns.switch"),
     "w": _letter("write a profile", "plan.save"),
     "x": _letter("stop or end this one", "daemon.stop", "fault.end_one", "load.stop", "partition.remove", harms=True),
     "y": _letter("copy", "copy", "daemon.copy"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
@@ -15,7 +15,7 @@ from textual.containers import Container
 from mpstui.core.cells import no_daemon, with_indices
 from mpstui.core.model import Daemon, Device, Problem, Server, Snapshot
 from mpstui.core.text import path_text
-from mpstui.fields import Limit
+from mpstui.fields import CLIENT, Limit, Shown, possible_columns
 from mpstui.operations.operation import Operation
 from mpstui.operations.registry import ON_OVERVIEW
 from mpstui.operations.rescue import targets as rescue_targets
@@ -53,6 +53,7 @@ class Overview(WithTrouble):
             for n, name in enumerate(PANELS, 1)
         ),
         Binding("z", "zoom", "Zoom: this panel alone, and back", show=False, id="zoom"),
+        Binding("f2", "columns", "Columns: which, their order, widths, and the sort", show=False, id="columns"),
         Binding("slash", "filter", "Filter", id="filter"),
         Binding("escape", "back", "Back", show=False, id="back"),
         Binding("F", "app.pause", "Freeze the screen, and go on", id="pause"),
@@ -170,6 +171,7 @@ class Overview(WithTrouble):
         if isinstance(panels, dict):
             self._shown = {name: shown for name, shown in panels.items() if name in PANELS and isinstance(shown, bool)}
         self._zoomed = zoomed is True
+        self._recall_clients()
 
     def apply(self, snapshot: Snapshot | None, paused: float | None) -> None:
         """Show this snapshot; ``paused`` is the time at which the screen was stopped."""
@@ -385,6 +387,39 @@ class Overview(WithTrouble):
         self._zoomed = not self._zoomed
         self._remember()
         self.apply(self._snapshot, self._paused)
+
+    @opens
+    def action_columns(self) -> None:
+        """Which columns the clients have; each change shows at once, and is remembered."""
+        from mpstui.ui.dialogs.columns import ColumnList, ColumnsDialog
+
+        clients = self.clients
+        usual = [Shown(each.id) for each, _ in clients.columns(clients.inner)]
+        shown = clients.chosen_columns or usual
+        self.app.push_screen(ColumnsDialog(ColumnList(shown, clients.sort, self._take_columns, clients.sort_by)))
+
+    def _take_columns(self, chosen: Sequence[Shown]) -> None:
+        self.clients.choose_columns(chosen)
+        self._host.remember("columns", [list(each) for each in chosen])
+
+    @on(ClientsPanel.Arranged)
+    def _arranged(self) -> None:
+        self._host.remember("sort", list(self.clients.sort))
+
+    def _recall_clients(self) -> None:
+        """Columns and order as they were left; what cannot be read is left out."""
+        columns, sort = self._host.remembered("columns"), self._host.remembered("sort")
+        if isinstance(columns, list):
+            pairs = [each for each in columns if isinstance(each, list) and len(each) == 2]
+            known = {each.id for each in possible_columns(CLIENT)}
+            chosen = [
+                Shown(name, min(width, 200))
+                for name, width in pairs
+                if name in known and isinstance(width, int) and width >= 0
+            ]
+            self.clients.choose_columns(chosen)
+        if isinstance(sort, list) and len(sort) == 2 and isinstance(sort[0], str):
+            self.clients.sort_by(sort[0], sort[1] is True)
 
     def _remember(self) -> None:
         self._host.remember("panels", dict(self._shown))

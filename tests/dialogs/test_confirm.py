@@ -126,7 +126,7 @@ async def test_a_second_terminate_is_refused_before_it_is_asked():
 async def test_read_only_is_said():
     runner, host = opened(runner=FakeRunner(read_only=True))
     async with host.run_test(size=(80, 24)) as pilot:
-        assert "--read-only" in text_of(host)
+        assert "read-only" in text_of(host)
         assert host.screen.query_one("#apply", Button).disabled
         await pilot.press("tab", "enter")
     assert runner.requests == []

@@ -240,7 +240,7 @@ async def test_read_only_is_said_and_nothing_is_sent():
     runner, host = opened(PERCENTAGE, runner=FakeRunner(read_only=True))
     async with host.run_test(size=(80, 24)) as pilot:
         await pilot.press("2", "5", "enter")
-        assert "--read-only" in text(host, "problem")
+        assert "read-only" in text(host, "problem")
         assert disabled(host)
     assert runner.requests == []
 

@@ -64,7 +64,7 @@ def test_what_follows_an_opening_key_at_once_reaches_only_what_it_opened(program
         ("overview", "/train", "Overview TypedLine filter"),
         ("overview", "/Kpython", "Overview TypedLine filter"),
         ("events", "/open", "EventsScreen TypedLine filter"),
-        ("events", "sKt", "EventsScreen TypedLine search"),
+        ("events", "fKt", "EventsScreen TypedLine search"),
     ],
 )
 def test_the_letters_of_a_filter_are_its_text(program: Recorded, base: str, typed: str, where: str) -> None:

@@ -38,7 +38,7 @@ def test_escape_q_help_filter_enter_and_space_are_alike_everywhere() -> None:
         assert of["escape"].endswith("back")
         assert of.get("slash", "filter") == "filter"
         assert of.get("enter", "open") == "open"
-        assert of.get("space", "clients.choose") in {"clients.choose", "kinds.toggle"}
+        assert of.get("space", "clients.choose") in {"clients.choose", "kinds.toggle", "columns.switch"}
 
 
 def test_the_key_that_a_screen_says_is_the_one_that_it_has() -> None:

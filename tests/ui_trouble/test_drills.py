@@ -198,11 +198,11 @@ async def test_full_says_so_and_takes_the_next_one_when_one_has_gone() -> None:
 
 async def test_stale_names_who_lost_the_server_and_starts_a_daemon_again() -> None:
     async with drill("stale") as node:
-        await node.shows("◌ STALE", "lost server", "alice python train.py", "d  then n starts a daemon here")
+        await node.shows("◌ STALE", "lost server", "alice python train.py", "d  then S starts a daemon here")
         await node.until(lambda: len(node.daemon.lost) == 3)
         await node.press("W")
         await node.shows("has lost its server", "error 806")
-        await node.press("escape", "d", "n")
+        await node.press("escape", "d", "S")
         await node.confirm()
         await node.press("escape")
         await node.until(lambda: node.daemon.health == "ok")

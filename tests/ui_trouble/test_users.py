@@ -104,7 +104,7 @@ async def test_the_card_of_a_stale_directory_counts_the_lost_where_there_is_no_r
         text = text_of(app)
         for part in (
             "3 clients: each CUDA call gives error 806; W shows them",
-            "then n starts a daemon",
+            "then S starts a daemon",
             "still works",
         ):
             assert part in text

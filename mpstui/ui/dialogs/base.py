@@ -30,9 +30,9 @@ class Dialog(InkScreen, ModalScreen[None]):
     nothing is typed. The keys at the foot of the terminal are its own while it is in front."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "close", "Close"),
-        Binding("q", "close", "Close", show=False),
-        Binding("question_mark,f1", "app.show_help", "Help", show=False),
+        Binding("escape", "close", "Close", id="back"),
+        Binding("q", "close", "Close", show=False, id="quit"),
+        Binding("question_mark,f1", "app.show_help", "Help", show=False, id="help"),
     ]
     AUTO_FOCUS: ClassVar[str] = "#body"
     DEFAULT_CSS = """

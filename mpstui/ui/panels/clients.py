@@ -12,7 +12,7 @@ from textual.message import Message
 
 from mpstui.core.model import Client, Daemon, ProcessKey, Snapshot
 from mpstui.core.text import UNKNOWN, Line
-from mpstui.fields import CLIENT, Field, Thing, View
+from mpstui.fields import CLIENT, Field, Thing, View, possible_columns
 from mpstui.ui.filter import ClientFilter
 from mpstui.ui.painted import fit, fit_line
 from mpstui.ui.panels.table import TablePanel
@@ -36,6 +36,9 @@ class ClientsPanel(TablePanel[Client]):
 
     class Chosen(Message):
         """The set of chosen clients changed."""
+
+    class Arranged(Message):
+        """The order of the rows is another one."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -63,7 +66,10 @@ class ClientsPanel(TablePanel[Client]):
         shown = [c for c in self._all if self.filter.matches(c, view)] if self.filter else self._all
         ordered = sorted(shown, key=lambda c: c.pid)
         if self._sort.id != "pid" or self._reverse:
-            ordered.sort(key=lambda c: self._sort.order(c, view), reverse=self._reverse)
+            keyed = [(self._sort.order(c, view), c) for c in ordered]
+            known = [pair for pair in keyed if not pair[0][0]]
+            known.sort(key=lambda pair: pair[0], reverse=self._reverse)
+            ordered = [c for _, c in known] + [c for order, c in keyed if order[0]]
         self.set_rows(ordered)
 
     # What actions are for.
@@ -112,23 +118,19 @@ class ClientsPanel(TablePanel[Client]):
 
     def action_sort(self) -> None:
         visible = self.columns(self.inner)
-        following = [c for c, _ in visible]
-        at = following.index(self._sort) if self._sort in following else -1
-        self._sort, self._reverse = following[(at + 1) % len(following)], False
-        self._arrange()
+        following = [c.id for c, _ in visible]
+        at = following.index(self._sort.id) if self._sort.id in following else -1
+        self.sort_by(following[(at + 1) % len(following)])
 
     def action_invert(self) -> None:
-        self._reverse = not self._reverse
-        self._arrange()
+        self.sort_by(self._sort.id, not self._reverse)
 
     def on_click(self, event: events.Click) -> None:
         if event.y == self.above - 1:
             x = self.GUTTER + self._framed
             for column, width in self.columns(self.inner):
                 if x <= event.x < x + width:
-                    self._reverse = not self._reverse if column is self._sort else False
-                    self._sort = column
-                    self._arrange()
+                    self.sort_by(column.id, not self._reverse if column.id == self._sort.id else False)
                 x += width
             return
         super().on_click(event)
@@ -144,7 +146,9 @@ class ClientsPanel(TablePanel[Client]):
         total = len(self._all)
         text = f" {len(self.rows)}/{total}" if self.filter else f" {total}" if total or self._known else f" {UNKNOWN}"
         chosen: Line = ((f"  ✓ {len(self.chosen)} chosen", "chosen"),) if self.chosen else ()
-        return ((self.TITLE, "title"), (text, "accent" if self.filter else "dim"), *chosen)
+        shown = self._sort.id in {each.id for each, _ in self.columns(self.inner)} or self._sort.id == "pid"
+        order: Line = () if shown else ((f"  {self.arrow} {self._sort.heading()}", "accent"),)
+        return ((self.TITLE, "title"), (text, "accent" if self.filter else "dim"), *order, *chosen)
 
     def corner(self) -> Line:
         if complaint := self.filter.complaint():
@@ -169,7 +173,27 @@ class ClientsPanel(TablePanel[Client]):
         return "no client matches the filter; Esc clears it" if self.filter and self._all else "no clients"
 
     def sorted_by(self, each: Field[Client]) -> str:
-        return "" if each is not self._sort else "▼" if self._reverse else "▲"
+        return self.arrow if each.id == self._sort.id else ""
+
+    @property
+    def arrow(self) -> str:
+        """▲ where the smallest comes first, ▼ where the largest does."""
+        falling = self._sort.column is not None and self._sort.column.falling
+        return "▼" if falling is not self._reverse else "▲"
+
+    @property
+    def sort(self) -> tuple[str, bool]:
+        """The field that the rows are in the order of, and whether it is the other way round than usual."""
+        return self._sort.id, self._reverse
+
+    def sort_by(self, name: str, reverse: bool = False) -> None:
+        """Put the rows in the order of that field; one that does not exist changes nothing."""
+        found = next((each for each in possible_columns(CLIENT) if each.id == name), None)
+        if found is None:
+            return
+        self._sort, self._reverse = found, reverse
+        self._arrange()
+        self.post_message(self.Arranged())
 
     def plain(self, row: Client) -> str:
         return "dim" if row.state == "TERMINATED" or row.key in self.view.lost else "text"

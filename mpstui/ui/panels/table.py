@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, ClassVar, TypeVar
 
 from mpstui.core.text import Line
-from mpstui.fields import Field, NotingView, Thing, View, lay_out
+from mpstui.fields import Field, NotingView, Shown, Thing, View, lay_out
 from mpstui.ui.painted import fit, fit_line, justify, width_of
 from mpstui.ui.panel import SUPERSCRIPT, Panel
 
@@ -30,6 +30,8 @@ class TablePanel(Panel[T]):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.view = View()
+        self.chosen_columns: tuple[Shown, ...] = ()
+        """Those that the user wants; without them the usual ones."""
         self._laid: tuple[int, View, View, list[tuple[Field[T], int]]] | None = None
         self._steady: tuple[object, ...] = ()
         self._noting = NotingView(self.view)
@@ -43,7 +45,7 @@ class TablePanel(Panel[T]):
     def _lay(self, width: int) -> tuple[View, list[tuple[Field[T], int]]]:
         laid = self._laid
         if laid is None or laid[0] != width or laid[1] is not self.view:
-            shown = lay_out(self.THING, self.view, width, self.GUTTER, stretch=self.STRETCH)
+            shown = lay_out(self.THING, self.view, width, self.GUTTER, stretch=self.STRETCH, chosen=self.chosen_columns)
             beside = replace(self.view, beside=frozenset(each.id for each, _ in shown))
             laid = self._laid = width, self.view, beside, shown
             self._noting = NotingView(beside)
@@ -51,6 +53,14 @@ class TablePanel(Panel[T]):
                 self._steady = (width, *beside.steady)
                 self._changing.clear()
         return laid[2], laid[3]
+
+    def choose_columns(self, chosen: Sequence[Shown]) -> None:
+        """Show these, in this order, with these widths; none: the usual ones."""
+        self.chosen_columns = tuple(chosen)
+        self._laid, self._steady = None, ()
+        self._changing.clear()
+        self._drawn.clear()
+        self.repaint()
 
     # What a subclass may give besides.
 

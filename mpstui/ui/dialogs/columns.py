@@ -1,0 +1,157 @@
+"""The columns of the clients: which, in what order, how wide, and the order of the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+
+from mpstui.core.model import Snapshot
+from mpstui.core.text import Line
+from mpstui.fields import CLIENT, Field, Shown, possible_columns
+from mpstui.ui.dialogs.base import Dialog
+from mpstui.ui.painted import fit
+from mpstui.ui.panel import Panel
+
+_WIDEST = 200
+
+
+class Wish(NamedTuple):
+    """A column as the list shows it."""
+
+    field: Field[Any]
+    shown: bool
+    width: int
+
+
+class ColumnList(Panel[Wish]):
+    """All fields that a client has; those that are shown first, in their order."""
+
+    TITLE: ClassVar[str] = "Columns"
+    KIND: ClassVar[str] = "column"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("space,v", "switch", "Show or hide", show=False, id="columns.switch"),
+        Binding("less_than_sign", "shift(-1)", "Further to the left", show=False, id="columns.left"),
+        Binding("greater_than_sign", "shift(1)", "Further to the right", show=False, id="columns.right"),
+        Binding("plus,equals_sign,right", "widen(1)", "Wider", show=False, id="columns.wider"),
+        Binding("minus,left", "widen(-1)", "Narrower", show=False, id="columns.narrower"),
+        Binding("s", "sort", "Sort by it; again, the other way round", show=False, id="columns.sort"),
+        Binding("0", "usual", "The usual columns", show=False, id="columns.usual"),
+    ]
+
+    def __init__(
+        self,
+        shown: Sequence[tuple[str, int]],
+        sort: tuple[str, bool],
+        take: Callable[[Sequence[Shown]], None],
+        order: Callable[[str, bool], None],
+    ) -> None:
+        """``shown``: ids and widths as they are on the screen. ``take`` and ``order`` are told of each change."""
+        super().__init__(id="columns")
+        self._take, self._order = take, order
+        self.sort = sort
+        self.rows = self._wishes(shown)
+        self._cursor = self.rows[0].field.id
+
+    def _wishes(self, shown: Sequence[tuple[str, int]]) -> list[Wish]:
+        fields = {each.id: each for each in possible_columns(CLIENT)}
+        first = [Wish(fields[name], True, width) for name, width in shown if name in fields]
+        there = {wish.field.id for wish in first}
+        return [*first, *(Wish(each, False, 0) for name, each in fields.items() if name not in there)]
+
+    def key(self, row: Wish) -> str:
+        return row.field.id
+
+    def head(self, width: int) -> Line:
+        return ((f"    {'COLUMN':<18}{'CELLS':>6}  ", "head"), ("WHAT IT IS", "head"))
+
+    def row_lines(self, row: Wish, width: int) -> list[Line]:
+        name, reverse = self.sort
+        falling = row.field.column is not None and row.field.column.falling
+        mark = ("▼" if falling is not reverse else "▲") if name == row.field.id else " "
+        cells = "" if not row.shown else str(row.width or "")
+        about = row.field.about or row.field.title
+        style = "text" if row.shown else "dim"
+        return [
+            (
+                (" [x]" if row.shown else " [ ]", "key" if row.shown else "dim"),
+                (f"{mark}{fit(row.field.heading(), 17)}{cells:>6}  ", style),
+                (about, "dim"),
+            )
+        ]
+
+    # Keys.
+
+    def _changed(self, rows: Sequence[Wish]) -> None:
+        self.set_rows(list(rows), context=(self.sort, tuple((w.field.id, w.shown, w.width) for w in rows)))
+        self._take([Shown(wish.field.id, wish.width) for wish in rows if wish.shown])
+
+    def action_switch(self) -> None:
+        rows, at = list(self.rows), self.cursor_index
+        row = rows.pop(at)
+        if row.shown and sum(wish.shown for wish in rows) == 0:
+            self.app.notify("one column stays", title="Columns", severity="warning")
+            return
+        last = sum(wish.shown for wish in rows)
+        width = row.field.column.width if row.field.column is not None else 10
+        rows.insert(last if not row.shown else at, row._replace(shown=not row.shown, width=0 if row.shown else width))
+        shown = [wish for wish in rows if wish.shown]
+        self._changed([*shown, *(wish for wish in rows if not wish.shown)])
+
+    def action_open(self) -> None:
+        self.action_switch()
+
+    def action_shift(self, step: int) -> None:
+        rows, at = list(self.rows), self.cursor_index
+        to = at + step
+        if not rows[at].shown or not 0 <= to < sum(wish.shown for wish in rows):
+            return
+        rows[at], rows[to] = rows[to], rows[at]
+        self._changed(rows)
+
+    def action_widen(self, step: int) -> None:
+        rows, at = list(self.rows), self.cursor_index
+        row = rows[at]
+        if row.shown:
+            usual = row.field.column.width if row.field.column is not None else 10
+            rows[at] = row._replace(width=max(4, min(_WIDEST, (row.width or usual) + step)))
+            self._changed(rows)
+
+    def action_sort(self) -> None:
+        row = self.cursor_row
+        if row is not None:
+            self.sort = row.field.id, not self.sort[1] if self.sort[0] == row.field.id else False
+            self._order(*self.sort)
+            self.set_rows(self.rows, context=self.sort)
+
+    def action_usual(self) -> None:
+        usual = [(each.id, 0) for each in CLIENT.columns() if each.column is not None and not each.column.hidden]
+        self.set_rows(self._wishes(usual), context=self.sort)
+        self._take([])
+
+
+class ColumnsDialog(Dialog):
+    """Changes show behind it, and stay; Escape closes it."""
+
+    AUTO_FOCUS: ClassVar[str] = "#columns"
+    DEFAULT_CSS = "ColumnsDialog #columns { height: 18; width: 100%; background: $surface; }"
+
+    def __init__(self, panel: ColumnList) -> None:
+        super().__init__(Snapshot(0.0))
+        self.panel = panel
+
+    def compose(self) -> ComposeResult:
+        yield self.frame(
+            "Columns of the clients",
+            "Space show/hide · < > move · + - width · s sort · 0 the usual ones · Esc close",
+            self.panel,
+        )
+
+    def _fit(self, height: int) -> None:
+        super()._fit(height)
+        self.panel.styles.height = max(3, min(24, height - 6))
+
+    def show(self) -> None:
+        self.panel.repaint()

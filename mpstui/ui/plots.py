@@ -1,0 +1,123 @@
+"""The devices' readings since the program started, in bounded memory, and lines of blocks that show them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from mpstui.core.model import Device, Snapshot
+from mpstui.core.text import UNKNOWN
+
+BLOCKS: Final = "▁▂▃▄▅▆▇█"
+WINDOWS: Final = (60, 300, 900, 3600)
+"""Seconds that the plots can show."""
+USUAL: Final = 300
+_FINE: Final = 300
+"""Readings that are kept second by second."""
+_COARSE_S: Final = 10.0
+_COARSE: Final = 361
+"""Means of ten seconds that are kept: an hour."""
+_DEVICES: Final = 64
+"""Devices that are remembered at most."""
+
+
+class Reading(NamedTuple):
+    """One device at one time; None: not known."""
+
+    time: float
+    sm: float | None
+    """Percent: SM activity, otherwise what the driver calls utilisation."""
+    memory: float | None
+    """Percent of the device's memory."""
+    power: float | None
+    """Watts."""
+    clients: float | None
+
+
+METRICS: Final = (("sm", "SM", 100.0), ("memory", "mem", 100.0), ("power", "power", None), ("clients", "clients", None))
+"""The field of a reading, its label, and what a full block stands for; None: the largest that is shown."""
+
+
+class _Device:
+    def __init__(self) -> None:
+        self.fine: deque[Reading] = deque(maxlen=_FINE)
+        self.coarse: deque[Reading] = deque(maxlen=_COARSE)
+        self.gathered: list[Reading] = []
+
+    def take(self, reading: Reading) -> None:
+        if self.fine and reading.time - self.fine[-1].time < 0.9:
+            return
+        self.fine.append(reading)
+        if self.gathered and reading.time // _COARSE_S != self.gathered[0].time // _COARSE_S:
+            self.coarse.append(_mean(self.gathered))
+            self.gathered = []
+        self.gathered.append(reading)
+
+
+def _mean(readings: Sequence[Reading]) -> Reading:
+    def of(values: Sequence[float | None]) -> float | None:
+        known = [value for value in values if value is not None]
+        return sum(known) / len(known) if known else None
+
+    columns = list(zip(*readings, strict=True))
+    return Reading(readings[0].time, *(of(column) for column in columns[1:]))
+
+
+class History:
+    """What the snapshots have said of each device: five minutes by the second, an hour by ten seconds."""
+
+    def __init__(self) -> None:
+        self._devices: dict[str, _Device] = {}
+
+    def take(self, snapshot: Snapshot) -> None:
+        """Keep the readings of a snapshot; one of a moment that is known already changes nothing."""
+        clients: dict[str, int] = {}
+        for daemon in snapshot.daemons:
+            for client in daemon.clients():
+                for uuid in client.device_uuids:
+                    clients[uuid] = clients.get(uuid, 0) + 1
+        for device in snapshot.devices[:_DEVICES]:
+            known = self._devices.setdefault(device.uuid, _Device())
+            known.take(_reading(device, snapshot.time, clients.get(device.uuid, 0)))
+        for gone in [uuid for uuid in self._devices if snapshot.device(uuid) is None][: len(self._devices) - _DEVICES]:
+            del self._devices[gone]
+
+    def columns(self, uuid: str, seconds: int, cells: int, now: float) -> list[Reading | None]:
+        """One mean for each cell, the oldest first; None where nothing was read. A cell is shown when its time is over,
+        so that nothing moves in between."""
+        known = self._devices.get(uuid)
+        if known is None or cells < 1:
+            return [None] * max(0, cells)
+        step = seconds / cells
+        source = known.fine if seconds <= _FINE else (*known.coarse, *known.gathered)
+        last = int(now // step)
+        bins: dict[int, list[Reading]] = {}
+        for reading in source:
+            bins.setdefault(int(reading.time // step), []).append(reading)
+        return [_mean(bins[at]) if at in bins else None for at in range(last - cells, last)]
+
+
+def _reading(device: Device, time: float, clients: int) -> Reading:
+    sm = device.sm_utilization if device.sm_utilization is not None else device.gpu_utilization
+    full = device.memory_total
+    memory = None if device.memory_used is None or not full else device.memory_used / full * 100
+    return Reading(time, sm, memory, device.power_watts, float(clients))
+
+
+def spark(values: Sequence[float | None], top: float | None) -> str:
+    """A block for each value, a space where it is not known; ``top``: what a full block stands for."""
+    known = [value for value in values if value is not None]
+    most = top or max(known, default=0.0) or 1.0
+    return "".join(" " if v is None else BLOCKS[max(0, min(7, int(v / most * 7.999)))] for v in values)
+
+
+def window_text(seconds: int) -> str:
+    """``5 min``."""
+    return f"{seconds // 60} min" if seconds < 3600 else "1 h"
+
+
+def peak(values: Sequence[float | None], unit: str) -> str:
+    """The largest of what is shown, ``at most 97 %``; ``—`` where nothing is known."""
+    known = [value for value in values if value is not None]
+    return f"≤{max(known):.0f}{unit}" if known else UNKNOWN

@@ -1,0 +1,97 @@
+"""Which columns the clients have, their order and widths, what they are sorted by, and that it is remembered."""
+
+from __future__ import annotations
+
+import pytest
+
+from .screen import make_app, text_of
+from .snapshots import one_daemon
+from .test_ui_states import Memory
+
+SIZE = (160, 48)
+
+
+def shown(app) -> list[str]:
+    table = app.overview.clients
+    return [each.id for each, _ in table.columns(table.inner)]
+
+
+async def test_columns_come_go_move_and_grow_at_once_and_are_there_at_the_next_start() -> None:
+    memory = Memory()
+    app = make_app(one_daemon(), memory=memory)
+    async with app.run_test(size=SIZE) as pilot:
+        usual = shown(app)
+        assert usual[:3] == ["pid", "user", "server_pid"]
+        await pilot.press("f2", "j", "space", "g", "greater_than_sign", "plus", "plus")
+        assert shown(app)[:3] == ["server_pid", "pid", "device_uuids"]
+        assert "user" not in shown(app)
+        assert app.overview.clients.columns(158)[1][1] == 10, "two cells more than it has by itself"
+        await pilot.press("G", "space", "escape")
+        assert len(shown(app)) == len(usual)
+        left = shown(app)
+    again = make_app(one_daemon(), memory=memory)
+    async with again.run_test(size=SIZE) as pilot:
+        await pilot.pause()
+        assert shown(again) == left
+        await pilot.press("f2", "0", "escape")
+        assert shown(again) == usual
+    fresh = make_app(one_daemon(), memory=memory)
+    async with fresh.run_test(size=SIZE) as pilot:
+        await pilot.pause()
+        assert shown(fresh) == usual
+
+
+@pytest.mark.parametrize("size", [(40, 10), (80, 24), (200, 60)])
+async def test_every_field_can_be_a_column_at_every_size(size) -> None:
+    app = make_app(one_daemon())
+    async with app.run_test(size=size) as pilot:
+        await pilot.press("f2")
+        for _ in app.screen.panel.rows:
+            if not app.screen.panel.cursor_row.shown:
+                await pilot.press("space")
+            await pilot.press("j")
+        await pilot.press("escape")
+        await pilot.pause()
+        assert len(text_of(app).splitlines()) == size[1]
+
+
+async def test_one_column_stays() -> None:
+    app = make_app(one_daemon())
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("f2", *["space"] * 20)
+        assert len(shown(app)) >= 1
+
+
+async def test_numbers_begin_with_the_largest_and_the_arrow_says_which_way_it_goes() -> None:
+    app = make_app(one_daemon())
+    async with app.run_test(size=(80, 24)) as pilot:
+        for name, arrow in (("pid", "▲"), ("user", "▲"), ("gpu_memory", "▼"), ("active_thread_percentage", "▼")):
+            app.overview.clients.sort_by(name)
+            await pilot.pause()
+            assert arrow in text_of(app), name
+            await pilot.press("I")
+            await pilot.pause()
+            assert {"▲": "▼", "▼": "▲"}[arrow] in text_of(app), name
+            rows = app.overview.clients.rows
+            missing = [n for n, row in enumerate(rows) if row.user is None]
+            if name == "user":
+                assert missing == [len(rows) - 1], "what is not known comes last, either way"
+        app.overview.clients.sort_by("cpu_percent")
+        await pilot.pause()
+        assert "▼ CPU" in text_of(app), "also where the column has no room"
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        {"columns": "x"},
+        {"columns": [["pid"], [1, 2], ["pid", -1], ["nothing", 3]]},
+        {"sort": ["nothing", True]},
+        {"sort": 1},
+    ],
+)
+async def test_nonsense_that_was_kept_is_left_out(kept) -> None:
+    app = make_app(one_daemon(), memory=Memory(kept))
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.pause()
+        assert shown(app)[:2] == ["pid", "user"]
