@@ -145,7 +145,7 @@ def _letter(meaning: str, *ids: str, harms: bool = False) -> Letter:
 
 
 LETTERS: Final[Mapping[str, Letter]] = {
-    "A": _letter("apply", "plan.apply"),
+    "A": _letter("apply a plan, add a namespace", "plan.apply", "namespace.create"),
     "B": _letter("suspects", "suspects"),
     "C": _letter("export as configuration", "plan.export"),
     "D": _letter("problems and doctor", "problems"),
@@ -162,7 +162,13 @@ LETTERS: Final[Mapping[str, Letter]] = {
     "O": _letter("older events", "events.older"),
     "P": _letter("partitions", "partitions"),
     "R": _letter("restart a test client", "load.restart"),
-    "S": _letter("start a server, a daemon, a partition", "action.start_server", "daemon.start", "partition.add"),
+    "S": _letter(
+        "start a server, a daemon, a partition",
+        "action.start_server",
+        "daemon.start",
+        "partition.add",
+        "namespace.create_server",
+    ),
     "V": _letter("view profiles", "plan.open"),
     "W": _letter("waiting, and not served", "users"),
     "X": _letter("stop all", "load.stop_all", harms=True),
@@ -178,7 +184,9 @@ LETTERS: Final[Mapping[str, Letter]] = {
     "h": _letter("how far back", "events.window"),
     "j": _letter("down", "move.down", "text.down"),
     "k": _letter("up", "move.up", "text.up"),
-    "l": _letter("active thread percentage", "action.set_active_thread_percentage", "load.limit"),
+    "l": _letter(
+        "limits: the active thread percentage", "action.set_active_thread_percentage", "load.limit", "namespace.limits"
+    ),
     "m": _letter("memory limit", "action.set_pinned_mem_limit"),
     "n": _letter("the next one, of what was found", "events.next", "blast.bridge"),
     "o": _letter("priority", "action.set_client_priority"),
@@ -186,11 +194,19 @@ LETTERS: Final[Mapping[str, Letter]] = {
     "q": _letter("back; from the overview, out of the program", "quit"),
     "r": _letter("read again", "refresh", "plan.again", "activity.again"),
     "s": _letter("sort", "clients.sort", "columns.sort"),
-    "t": _letter("terminate", "action.terminate_client", harms=True),
+    "t": _letter("terminate", "action.terminate_client", "namespace.terminate", harms=True),
     "u": _letter("unblock the daemon", "action.unblock", harms=True),
     "v": _letter("choose", "clients.choose", "kinds.toggle", "columns.switch"),
     "w": _letter("write a profile", "plan.save"),
-    "x": _letter("stop or end this one", "daemon.stop", "fault.end_one", "load.stop", "partition.remove", harms=True),
+    "x": _letter(
+        "stop or end this one",
+        "daemon.stop",
+        "fault.end_one",
+        "load.stop",
+        "partition.remove",
+        "namespace.delete",
+        harms=True,
+    ),
     "y": _letter("copy", "copy", "daemon.copy"),
     "z": _letter("zoom", "zoom"),
 }

@@ -24,7 +24,7 @@ def test_a_letter_means_one_thing_on_all_screens_and_what_harms_does_nothing_els
     assert set(found) == set(LETTERS), "what is in the map is bound"
     ending = {"action.terminate_client", "action.terminate_and_kill", "action.end_lost_clients", "action.unblock"}
     ending |= {"action.shutdown_server", "daemon.stop", "load.stop", "load.stop_all", "fault.end_one", "load.fault"}
-    ending |= {"partition.remove"}
+    ending |= {"partition.remove", "namespace.delete", "namespace.terminate"}
     for letter in LETTERS.values():
         assert letter.harms == bool(letter.ids & ending), letter
         assert not letter.harms or letter.ids <= ending

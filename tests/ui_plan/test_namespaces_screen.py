@@ -65,7 +65,7 @@ async def test_a_namespace_is_made_limited_and_deleted_by_keys(folder: Path) -> 
         text = text_of(app)
         assert "25 %, 8G" in text
         assert text.count("nothing of the server's") == 1, "only where the server has limits"
-        await press(pilot, "n")
+        await press(pilot, "A")
         await typed(pilot, "mine")
         assert "whole GPU" in text_of(app)
         told = await apply()

@@ -38,6 +38,4 @@ def open_action(
     """
     if action.danger is Danger.HARM:
         return HarmConfirm(runner, action, pipe_dir, snapshot, clients, server, asked)
-    return ChangeForm(
-        runner, action, pipe_dir, snapshot, server=server, device=device, value=value, asked=asked
-    )
+    return ChangeForm(runner, action, pipe_dir, snapshot, server=server, device=device, value=value, asked=asked)

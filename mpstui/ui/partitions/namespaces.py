@@ -165,8 +165,8 @@ class NamespacesScreen(SideScreen):
     NAME = "Namespaces"
     BACK = "namespace.back"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("n", "create", "Make a namespace of the server", show=False, id="namespace.create"),
-        Binding("N", "create_server", "Make a server", show=False, id="namespace.create_server"),
+        Binding("A", "create", "Make a namespace of the server", show=False, id="namespace.create"),
+        Binding("S", "create_server", "Make a server", show=False, id="namespace.create_server"),
         Binding("l", "limits", "Set the limits", show=False, id="namespace.limits"),
         Binding("x", "delete", "Delete the namespace or server", show=False, id="namespace.delete"),
         Binding("t", "terminate", "Terminate the client", show=False, id="namespace.terminate"),
@@ -210,8 +210,8 @@ class NamespacesScreen(SideScreen):
         level = unless(row is not None and row.client is None, "the cursor is on no server and no namespace")
         client = unless(row is not None and row.client is not None, "the cursor is on no client")
         return [
-            KeyHint(self.k("namespace.create", "n"), "New namespace", "create", 9, cannot or unless(row, "no server")),
-            KeyHint(self.k("namespace.create_server", "N"), "New server", "create_server", 7, cannot),
+            KeyHint(self.k("namespace.create", "A"), "New namespace", "create", 9, cannot or unless(row, "no server")),
+            KeyHint(self.k("namespace.create_server", "S"), "New server", "create_server", 7, cannot),
             KeyHint(self.k("namespace.limits", "l"), "Limits", "limits", 9, cannot or level),
             KeyHint(self.k("namespace.delete", "x"), "Delete", "delete", 8, cannot or level or self._default()),
             KeyHint(self.k("namespace.terminate", "t"), "Terminate", "terminate", 8, client),
