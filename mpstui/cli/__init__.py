@@ -169,6 +169,12 @@ def _partitions(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
     return print_partitions(options, pipe_dirs)
 
 
+def _export(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
+    from mpstui.cli.v3 import export
+
+    return export(options, pipe_dirs)
+
+
 def _doctor(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
     from mpstui.cli.doctor import doctor
 
@@ -303,5 +309,5 @@ async def _load(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int
         return 128 + ended_by[0]
 
 
-_LOOKS = {"partition": _partitions, "why": _why}
+_LOOKS = {"partition": _partitions, "server": _export, "why": _why}
 """Commands that look at the node, beside ``doctor``."""

@@ -24,6 +24,9 @@ def add_commands(commands: Any, node: argparse.ArgumentParser, groups: Mapping[s
     _add_plan(commands.add_parser("plan", parents=[node], help="divide a GPU among clients: SMs, memory, contexts"))
     _add_profile(groups["profile"], node)
     _add_unit(groups["daemon"], node)
+    groups["server"].add_parser(
+        "export", parents=[node], help="print all servers and namespaces as a file for nvidia-cuda-mps-control -a"
+    )
     listing = groups["partition"].add_parser(
         "list", parents=[node], help="the devices in chunks, their partitions, and who is in which"
     )

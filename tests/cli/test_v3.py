@@ -235,3 +235,12 @@ def test_a_daemon_of_another_protocol_has_no_namespaces(node: SimNode, mpstui: M
     told = mpstui("namespace", "create", "small", "--server", "training", "--pipe-dir", node.pipe_dir)
     assert told.status == 6
     assert "protocol 3" in told.err
+
+
+def test_all_of_it_is_exported_as_a_file(v3: SimNode, node: SimNode, mpstui: Mpstui) -> None:
+    v3.call("server", "create", "training", "--uid=0")
+    told = mpstui("server", "export", "--pipe-dir", v3.pipe_dir)
+    assert told.status == 0, told
+    assert "[servers.training]\nuid = 0" in told.out
+    assert "tried on no daemon" in told.out
+    assert mpstui("server", "export", "--pipe-dir", node.pipe_dir).status == 6
