@@ -7,11 +7,11 @@ import asyncio
 import json
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from rich.console import Console
 from rich.table import Table
@@ -31,7 +31,17 @@ from mpstui.cli.report import write_report
 from mpstui.cli.say import output
 from mpstui.core.model import Device
 from mpstui.core.text import printable
-from mpstui.load.experiments import Outcome, command, gpu_util, interference, metric, nbody, sweep
+from mpstui.load.experiments import (
+    Outcome,
+    command,
+    gpu_util,
+    interference,
+    metric,
+    nbody,
+    oversubscribe,
+    priority,
+    sweep,
+)
 from mpstui.load.measure import ExperimentError, Lab
 from mpstui.load.private import PrivateDaemon, PrivateDaemonError
 from mpstui.load.stopping import stop
@@ -44,6 +54,8 @@ EXPERIMENTS = {
     "command": "the same for your own program",
     "sweep": "throughput over the thread percentage, with the knee",
     "interference": "what a neighbour costs, kernel by kernel",
+    "oversubscribe": "shares that add up to more than the device, for clients that are idle half of the time",
+    "priority": "who waits, of two clients, by their priorities",
     "gpu-util": "what GPU-Util says of one thread, and of all SMs",
     "stop": "what each way to end a client does to its neighbours",
 }
@@ -200,13 +212,23 @@ async def _run(
 async def _compare(options: argparse.Namespace, lab: Lab) -> Outcome:
     if options.name == "nbody":
         return await nbody(lab, options.clients or (1, 2, 4), options.bodies)
-    if options.name == "gpu-util":
-        return await gpu_util(lab)
+    if (made := _ALONE.get(options.name)) is not None:
+        return await made(lab)
     if options.name == "command" and options.metric:
         return await metric(lab, options.program, options.metric, options.clients or (1, 4), options.percentages)
     if options.name == "command":
         return await command(lab, options.program, options.clients or (1, 4))
-    return await (sweep(lab) if options.name == "sweep" else interference(lab))
+    raise AssertionError(options.name)
+
+
+_ALONE: Final[Mapping[str, Callable[[Lab], Awaitable[Outcome]]]] = {
+    "sweep": sweep,
+    "interference": interference,
+    "gpu-util": gpu_util,
+    "priority": priority,
+    "oversubscribe": oversubscribe,
+}
+"""Experiments that have no options of their own."""
 
 
 def describe(sample: NvmlSample, device: Device | None, simulated: bool) -> dict[str, Any]:

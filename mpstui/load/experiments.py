@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import itertools
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from mpstui.core.text import format_change
-from mpstui.load.measure import ExperimentError, Lab, rates, running, times, windows
+from mpstui.core.text import PRIORITIES, format_change
+from mpstui.load.measure import ExperimentError, Lab, rates, running, served, times, windows
 from mpstui.load.spread import Spread, interval
 from mpstui.load.takes import BODIES
-from mpstui.load.types import COMMAND, INFO, KernelName, LoadSpec, plural
+from mpstui.load.types import COMMAND, INFO, KernelName, LoadSpec, WorkerReport, plural
 from mpstui.load.utilisation import Use, apart, busier
 from mpstui.load.utilisation import table as used
 
@@ -193,6 +193,101 @@ def _situation(count: int, mps: bool) -> str:
 
 def _on(mps: bool) -> str:
     return "on" if mps else "off"
+
+
+REQUESTS_KERNEL: Final = "fma"
+
+
+async def oversubscribe(lab: Lab, clients: int = 4) -> Outcome:
+    """Clients that are at work half of the time: with shares that fit the device, and with twice as large ones."""
+    shares = {f"{share:g} % each": share for share in (100 / clients, min(100.0, 200 / clients), 100.0)}
+    lab.begin(lab.repeats * len(shares))
+    seen: dict[str, list[Sequence[WorkerReport]]] = {name: [] for name in shares}
+    for repeat in range(lab.repeats):
+        for name, share in shares.items():
+            lab.step(f"repeat {repeat + 1} of {lab.repeats}: {plural(clients)} at {name}")
+            spec = LoadSpec(REQUESTS_KERNEL, clients=clients, percentages=(share,), busy=50.0)
+            seen[name].append(await served(lab, spec, label=name))
+    totals = {name: [sum(r.figure or 0.0 for r in reports) for reports in runs] for name, runs in seen.items()}
+    waits = {name: [_worst(reports) for reports in runs] for name, runs in seen.items()}
+    unit = INFO[REQUESTS_KERNEL].unit
+    rows = tuple(
+        (name, Spread.of(totals[name]).text(",.1f"), *(Spread.of(values).text(",.2f") for values in _latencies(runs)))
+        for name, runs in seen.items()
+    )
+    data = tuple(
+        {"setting": name, "totals": totals[name], "worst_p99_seconds": waits[name], "unit": unit,
+         **_three(Spread.of(totals[name]))}
+        for name in seen
+    )  # fmt: skip
+    fit, double = list(shares)[:2]
+    said = "No difference seen: the 95 % intervals of the repeats overlap."
+    if apart(totals[fit], totals[double]):
+        gain = statistics.fmean(totals[double]) / statistics.fmean(totals[fit]) - 1
+        said = f"With {double} they do {abs(gain):.0%} {'more' if gain > 0 else 'less'} in all than with {fit}"
+        if apart(waits[fit], waits[double]):
+            slow = (1000 * statistics.fmean(waits[name]) for name in (fit, double))
+            said += "; p99 of the slowest is {1:,.1f} ms instead of {0:,.1f} ms".format(*slow)
+        said += "."
+    notes = (
+        "Clients that are idle half of the time leave their share unused; shares of 200 % in all lend it to others.",
+        "What one gains in throughput another may pay in p99, when all are at work at the same moment.",
+    )
+    columns = ("threads", f"in all ({unit})", "p50 (ms)", "p99 (ms)")
+    title = f"{plural(clients)} that are at work half of the time, by their shares"
+    return Outcome("oversubscribe", title, columns, rows, data, said, notes)
+
+
+async def priority(lab: Lab) -> Outcome:
+    """Two clients with a request always under way: both of normal priority, and one of them below normal."""
+    settings = {"both normal": (0, 0), "one below normal": (0, 1)}
+    lab.begin(lab.repeats * len(settings))
+    seen: dict[str, list[Sequence[WorkerReport]]] = {name: [] for name in settings}
+    for repeat in range(lab.repeats):
+        for name, priorities in settings.items():
+            lab.step(f"repeat {repeat + 1} of {lab.repeats}: {name}")
+            specs = [LoadSpec(REQUESTS_KERNEL, priority=each, busy=100.0) for each in priorities]
+            seen[name].append(await served(lab, *specs, label=name))
+    rows, data = [], []
+    middles: dict[tuple[str, int], list[float]] = {}
+    for name, priorities in settings.items():
+        for index, each in enumerate(priorities):
+            mine = [(reports[index],) for reports in seen[name]]
+            figure = Spread.of(reports[0].figure or 0.0 for reports in mine)
+            middles[name, index] = [1000 * (reports[0].latency_p50 or 0.0) for reports in mine]
+            latency = (Spread.of(values).text(",.2f") for values in _latencies(mine))
+            rows.append((name, f"{index + 1}: {PRIORITIES[each]}", figure.text(",.1f"), *latency))
+            data.append(
+                {"setting": name, "client": index + 1, "priority": each, "p50_milliseconds": middles[name, index],
+                 "p99_milliseconds": [1000 * (reports[0].latency_p99 or 0.0) for reports in mine], **_three(figure)}
+            )  # fmt: skip
+    first, second = middles["one below normal", 0], middles["one below normal", 1]
+    verdict = "No difference seen between the two priorities: the 95 % intervals of their p50 overlap."
+    if apart(first, second):
+        low, high = statistics.fmean(first), statistics.fmean(second)
+        who = "The one below normal waits" if high > low else "The one of normal priority waits"
+        verdict = f"{who}: p50 is {max(low, high):,.2f} ms beside {min(low, high):,.2f} ms."
+    notes = (
+        "A priority says whose blocks are placed first where both wait for the same SMs; it reserves nothing.",
+        "Where the SMs are divided (thread percentages), or a kernel is already running, it changes little.",
+    )
+    columns = ("setting", "client", f"each ({INFO[REQUESTS_KERNEL].unit})", "p50 (ms)", "p99 (ms)")
+    title = "Two clients with a request always under way, by their priorities"
+    return Outcome("priority", title, columns, tuple(rows), tuple(data), verdict, notes)
+
+
+def _latencies(runs: Iterable[Iterable[WorkerReport]]) -> tuple[list[float], list[float]]:
+    """p50 and p99 of all clients of all repeats, in milliseconds."""
+    reports = [report for run in runs for report in run]
+    return [1000 * (r.latency_p50 or 0.0) for r in reports], [1000 * (r.latency_p99 or 0.0) for r in reports]
+
+
+def _worst(reports: Iterable[WorkerReport]) -> float:
+    return max(report.latency_p99 or 0.0 for report in reports)
+
+
+def _three(spread: Spread) -> dict[str, float]:
+    return {"median": spread.median, "low": spread.low, "high": spread.high}
 
 
 ONE_THREAD: Final = "one block of one thread"

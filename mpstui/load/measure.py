@@ -150,6 +150,17 @@ def cut(points: Sequence[tuple[float, float]], count: int, scale: float) -> list
     return figures
 
 
+async def served(lab: Lab, *specs: LoadSpec, label: str = "") -> list[WorkerReport]:
+    """The reports of clients that serve requests, after one window beside each other; ``figure`` is of that window."""
+    one = replace(lab, repeats=1)
+    async with running(one, *specs) as (supervisor, workers):
+        figures = await windows(one, supervisor, workers, label)
+        reports = [supervisor.report(worker) for worker in workers]
+    if any(report.latency_p99 is None for report in reports):
+        raise ExperimentError("a client has served no request", "give the windows more --seconds")
+    return [replace(report, figure=values[0]) for report, values in zip(reports, figures, strict=True)]
+
+
 async def rates(lab: Lab, spec: LoadSpec, label: str = "") -> list[float]:
     """What each program of the group said of its throughput: the middle of its values, without the first one where
     there are three, as its start is in that. Raises ExperimentError where one says nothing."""
