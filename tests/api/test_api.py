@@ -23,7 +23,10 @@ from mpstui.operations.registry import OPERATIONS
 from mpstui.sim import SimNode
 
 PAGE = Path(__file__).parents[2] / "docs" / "api.md"
-EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+RECIPES = PAGE.with_name("recipes.md")
+EXAMPLES = [
+    each for page in (PAGE, RECIPES) for each in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+]
 
 
 @pytest.fixture(autouse=True)
