@@ -6,7 +6,7 @@ import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from mpstui import api
 from mpstui.cli.say import NO_DAEMON, complain, output, state_text
@@ -84,10 +84,16 @@ def print_past(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
     return max(exit_status(snapshot) for snapshot in snapshots)
 
 
+_NO_LOGS: Final = (
+    "no log directory is known; give one with --log-dir. Of a daemon that was started with -f the log is its standard "
+    "output: “mpstui events --journal UNIT” or “mpstui events -” reads it"
+)
+
+
 def unreadable(error: api.UnreadableNodeError) -> int:
     """Says why no log can be read; the exit status."""
     if not error.errors:
-        return complain("no log directory is known; give one with --log-dir", ExitStatus.NO_DAEMON)
+        return complain(_NO_LOGS, ExitStatus.NO_DAEMON)
     status = ExitStatus.NOT_PERMITTED if any(e.not_permitted for e in error.errors) else ExitStatus.NO_DAEMON
     if any(e.not_believed for e in error.errors):
         status = ExitStatus.REFUSED_BY_SAFETY_RULE

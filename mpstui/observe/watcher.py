@@ -407,7 +407,8 @@ class DaemonWatcher:
             watched.watch = "polling"
             asked = "The daemon is asked every few seconds, and each question goes to its log"
             believed = self._logs is None or self._logs.believed
-            watched.watch_detail = f"{asked}: {trouble}" if believed else f"{trouble[:1].upper()}{trouble[1:]}. {asked}"
+            first = foreground or not believed
+            watched.watch_detail = f"{trouble[:1].upper()}{trouble[1:]}. {asked}" if first else f"{asked}: {trouble}"
         watched.watch_remedy = REMEDY if self._logs and not self._logs.believed else None
         if foreground:
             watched.watch_remedy = "Read it with “mpstui events --journal UNIT”, or pipe it into “mpstui events -”."

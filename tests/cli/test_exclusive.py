@@ -16,6 +16,7 @@ from mpstui.api import Node
 from mpstui.cli.daemon import _exclusive_agreed
 from mpstui.core.model import Daemon, Device, ProcessKey, Server, Snapshot
 from mpstui.daemons.modes import set_compute_mode
+from mpstui.observe.nvml import RealNvml
 from mpstui.observe.sources import NvmlSample
 from mpstui.sim import SimNode
 from mpstui.sim.simd.config import read_marker
@@ -94,6 +95,13 @@ def test_on_a_real_node_it_is_nvidia_smi(tmp_path: Path, monkeypatch: pytest.Mon
     assert why.isprintable()
     monkeypatch.setenv("PATH", str(tmp_path / "none"))
     assert "nvidia-smi" in (set_compute_mode("GPU-1", "DEFAULT") or "")
+
+
+def test_without_nvml_nothing_is_started(mpstui: Mpstui, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RealNvml, "sample", lambda self: NvmlSample(1.0, error="no NVML"))
+    told = mpstui("daemon", "start", "--exclusive", "--yes", "--pipe-dir", tmp_path / "p")
+    assert (told.status, "nothing was started" in told.err) == (4, True), told
+    assert not (tmp_path / "p").exists()
 
 
 def test_who_is_hit_is_named(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -116,7 +116,9 @@ def test_a_daemon_in_the_foreground_is_read_from_its_output(
             (server,) = snapshot["daemons"][0]["servers"]
             assert [c["pid"] for c in server["clients"]] == [client.pid]
             (problem,) = [p for p in snapshot["problems"] if p["code"] == "polling"]
-            assert "its log is its standard output" in problem["text"]
+            assert problem["text"].startswith("Its log is its standard output")
+            assert main(["events", "--pipe-dir", str(pipe)]) == 3
+            assert "mpstui events --journal UNIT" in capsys.readouterr().err
             assert "mpstui events -" in problem["remedy"]
             client.close()
         finally:
