@@ -36,6 +36,10 @@ LAUNCHES: Final = frozenset(
 """What starts work on a GPU; a graph counts once, however many kernels it holds."""
 PROCESSES: Final = 1024
 """Processes that are counted at most."""
+AGAIN_SECONDS: Final = 15.0
+"""After which it is looked again whether a process has a library now."""
+LIBRARIES: Final = 4
+"""Of one process at most: whoever maps a thousand files of that name would hold up everybody's counting."""
 COUNTERS: Final = 256
 """Counters of single threads at most: each takes some 20 ms to attach (fact 49)."""
 LAUNCH_SECONDS: Final = 5e-6
@@ -186,6 +190,8 @@ def mapped_libraries(maps: bytes) -> list[Library]:
         if len(words) == 6 and words[4].isdigit() and _LIBRARY.fullmatch(os.path.basename(words[5])):
             library = Library(words[3], int(words[4]), words[0].decode("ascii", "replace"), words[5])
             found.setdefault((library.device, library.inode), library)
+        if len(found) == LIBRARIES:
+            break
     return list(found.values())
 
 
@@ -486,6 +492,8 @@ class LaunchCounter:
         """Of each process that was counted."""
         self._attached: dict[tuple[bytes, int], str | None] = {}
         """Libraries that are attached to, or why that could not be done."""
+        self._without: dict[ProcessKey, tuple[float, str]] = {}
+        """Until when a process is not looked at again, and why it has no library."""
         self._keys: frozenset[ProcessKey] = frozenset()
         self._price = 0.0
 
@@ -508,6 +516,7 @@ class LaunchCounter:
         wanted = sorted(keys, key=lambda key: key.pid)
         refused = dict.fromkeys(wanted[PROCESSES:], f"more than {PROCESSES} processes are not counted")
         self._libraries = {key: known for key, known in self._libraries.items() if key in keys}
+        self._without = {key: known for key, known in self._without.items() if key in keys}
         counted: set[ProcessKey] = set()
         way.follow({key.pid for key in self._keys.intersection(wanted)})  # not whoever has got the number of one
         for key in wanted[:PROCESSES]:
@@ -569,6 +578,17 @@ class LaunchCounter:
             raise UncountedError(str(reasons[0]))
 
     def _find(self, key: ProcessKey) -> tuple[Library, ...]:
+        """A map of some thousand lines is not read again every two seconds where it had no library."""
+        until, why = self._without.get(key, (0.0, ""))
+        if time.monotonic() < until:
+            raise UncountedError(why)
+        try:
+            return self._look(key)
+        except UncountedError as error:
+            self._without[key] = time.monotonic() + AGAIN_SECONDS, str(error)
+            raise
+
+    def _look(self, key: ProcessKey) -> tuple[Library, ...]:
         maps = read_proc(f"/proc/{key.pid}/maps", _MAPS_LIMIT)
         if process_key(key.pid) != key:
             raise UncountedError("it has ended")

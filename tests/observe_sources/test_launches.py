@@ -191,6 +191,8 @@ def test_each_libcuda_is_found_once_and_nothing_that_is_only_called_like_it() ->
         (b"fd:01", 1234, "7f0000000000-7f0000100000"),
         (b"00:4b", 77, "7f0000300000-7f0000400000"),
     ]
+    many = b"".join(b"1-2 r-xp 0 fd:01 %d /tmp/libcuda.so.%d\n" % (n, n) for n in range(1, 1000))
+    assert len(mapped_libraries(many)) == launches.LIBRARIES, "nobody is held up by a stranger who maps a thousand"
     assert mapped_libraries(b"\0 libcuda.so\n- - libcuda.so libcuda.so x libcuda.so\n") == []
 
 
@@ -200,6 +202,23 @@ def test_a_file_system_that_a_user_answers_for_is_not_read(monkeypatch: pytest.M
     compat = mapped_libraries(MAPS)[1]
     with pytest.raises(UncountedError, match="FUSE"):
         open_library(os.getpid(), compat)
+
+
+def test_a_process_without_a_library_is_not_read_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    real = launches.read_proc
+    monkeypatch.setattr(launches, "read_proc", lambda path, *rest: read.append(path) or real(path, *rest))
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
+        key, counter = process_key(process.pid), LaunchCounter()
+        assert key is not None
+        for _ in range(3):
+            with pytest.raises(UncountedError, match=r"no libcuda\.so mapped"):
+                counter._find(key)
+        assert read == [f"/proc/{key.pid}/maps"]
+        counter._without[key] = 0.0, "long ago"
+        with pytest.raises(UncountedError, match=r"no libcuda\.so mapped"):
+            counter._find(key)
+        assert len(read) == 2
 
 
 # Real counters.

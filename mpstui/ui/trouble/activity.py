@@ -116,7 +116,8 @@ class ActivityScreen(TroubleScreen):
             said.append(Para(simulated + look.sentence, "bold"))
         said += [Para(CAVEAT, "dim", "·"), Para("A graph counts as one launch, whatever it holds.", "dim", "·")]
         if look is not None and look.how:
-            said.append(Para(f"Counted from outside, by {look.how}; nothing is attached now.", "dim", "·"))
+            after = "counting goes on in windows" if snapshot.watches_activity else "nothing is attached now"
+            said.append(Para(f"Counted from outside, by {look.how}; {after}.", "dim", "·"))
         row = self.launchers.cursor_row
         if row is not None and look is not None:
             said += [Para(), *_about(row)]
