@@ -454,6 +454,7 @@ OPENERS = {
     "cli/bundle.py": "the archive that it writes",
     "cli/exporter.py": "the file of metrics that it writes",
     "cli/load.py": "/dev/null",
+    "cli/report.py": "the report that it writes",
     "config.py": "the user's own configuration",
     "control/holder.py": "/proc",
     "daemons/directories.py": "directories",
