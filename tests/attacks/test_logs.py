@@ -461,6 +461,7 @@ OPENERS = {
     "daemons/stale.py": "a pipe directory and its lock",
     "daemons/start.py": "a descriptor of open_log's",
     "export/webconfig.py": "the exporter's own configuration",
+    "fleet.py": "the user's own list of nodes",
     "history/ahead.py": "the pipe to the process that parses a log",
     "history/bywhom.py": "a descriptor of open_trusted's",
     "load/guard.py": "a file of its own",
