@@ -74,6 +74,8 @@ class Answer(NamedTuple):
         if not self.reasons:
             return f"{who} is no client of MPS, and nothing that can be seen keeps it from becoming one."
         first = self.reasons[0]
+        if first.code == "unreadable":
+            return f"{who} is no client of MPS, and why cannot be told: {first.text}."
         hedge = {"sure": "", "likely": "most likely ", "possible": "possibly "}[first.certainty]
         return f"{who} is no client of MPS: {hedge}{first.text}."
 
@@ -257,7 +259,10 @@ def _of_place(program: Program, looked_for: Neighbour | None, running: Sequence[
         text, remedy = f"its user may not enter {shown}, where it looks", "Open the way, or name another directory."
     else:
         text = f"no daemon runs in {shown}, where it looks"
-        remedy = f"Start it again with {_VARIABLE}={path_text(running[0].daemon.pipe_dir)}, as it is called there."
+        # Anybody starts daemons; one that is neither root's nor its own user's is not recommended.
+        fit = [each.daemon for each in running if each.daemon.speaker.uid in {0, program.uid}]
+        which = f"={path_text(fit[0].pipe_dir)}, as it is called there" if fit else " of a daemon that serves its user"
+        remedy = f"Start it again with {_VARIABLE}{which}."
     yield Reason("no_daemon" if not running or seen.set else "no_variable", sure, text, tuple(evidence), remedy)
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from mpstui.core.model import Client, Condition, Daemon, Device, PendingClient, ProcessKey, Server, Snapshot
+from mpstui.core.trust import Speaker
 from mpstui.doctor.why import Answer, Neighbour, answer
 from mpstui.observe import program
 from mpstui.observe.program import Inside, Program, Shm, read_program, within
@@ -132,6 +133,15 @@ def test_what_is_numbered_twice_and_comes_out_the_same_is_no_reason() -> None:
 
 def test_the_host_s_ipc_through_its_shm_is_no_reason() -> None:
     assert told(changed={"namespaces": NAMES | {"ipc": 2}}).reasons == ()
+
+
+def test_a_stranger_s_daemon_is_not_recommended() -> None:
+    pipe = Inside("/x", True, "absent", detail="there is no /x")
+    remedies = [
+        told(changed={"pipe": pipe}, daemon={"speaker": speaker}).remedy or ""
+        for speaker in (Speaker(0, "root's"), Speaker(2001, "alice's"), Speaker(2002, "eve's"), Speaker(None, "?"))
+    ]
+    assert ["/tmp/mps" in remedy for remedy in remedies] == [True, True, False, False]
 
 
 def test_the_surest_comes_first() -> None:
