@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal, NamedTuple
 
 from mpstui.core.cells import gpu_label
-from mpstui.core.model import Daemon, Device, Server, Snapshot
+from mpstui.core.model import Daemon, Device, LostClient, PendingClient, Server, Snapshot
 from mpstui.core.text import UNKNOWN, format_size, path_text, printable
 from mpstui.doctor.types import DEBUGGERS
 from mpstui.observe.discovery import FileId, file_id
@@ -119,6 +119,12 @@ def answer(program: Program, neighbours: Sequence[Neighbour], snapshot: Snapshot
                     program = replace(program, user=client.user, command=client.command)
                 if mine or (client.pid_here == program.pid and client.pid_here is not None):
                     return Answer(program, tuple(_as_client(server, client.state, each.daemon)), server, each.daemon)
+    if snapshot.source == "simulated":
+        waiting: list[PendingClient | LostClient] = []
+        for daemon in snapshot.daemons:
+            waiting += [*daemon.pending, *daemon.lost]
+        if (meant := next((one for one in waiting if one.key == program.key), None)) is not None:
+            program = replace(program, user=meant.user, command=meant.command)
     mine_too = _looked_for(program, neighbours)
     reasons = sorted(_reasons(program, mine_too, neighbours, snapshot), key=lambda each: _ORDER[each.certainty])
     return Answer(program, tuple(reasons), None, mine_too.daemon if mine_too is not None else None)

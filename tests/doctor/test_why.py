@@ -135,6 +135,14 @@ def test_the_host_s_ipc_through_its_shm_is_no_reason() -> None:
     assert told(changed={"namespaces": NAMES | {"ipc": 2}}).reasons == ()
 
 
+def test_a_simulated_process_is_named_as_whom_it_stands_for() -> None:
+    from dataclasses import replace
+
+    daemon = replace(DAEMON, pending=(PendingClient(ProcessKey(70, 70), user="bob", command="vllm serve"),))
+    snapshot = Snapshot(300.0, source="simulated", daemons=(daemon,))
+    assert answer(FIT, [Neighbour(daemon, HERE)], snapshot).sentence.startswith("Process 70 (bob, vllm serve) is no")
+
+
 def test_a_stranger_s_daemon_is_not_recommended() -> None:
     pipe = Inside("/x", True, "absent", detail="there is no /x")
     remedies = [

@@ -280,9 +280,10 @@ _MARKS: Final = {"sure": ("✕", "bad"), "likely": ("▲", "warn"), "possible": 
 def _answer(found: Answer) -> list[Para]:
     """What ``mpstui why`` prints."""
     out = [Para(found.sentence, "bold")]
-    for reason in found.reasons:
+    for number, reason in enumerate(found.reasons):
         mark, style = _MARKS[reason.certainty]
-        out += [Para(), Para(f"{reason.text[0].upper()}{reason.text[1:]}.", style, mark)]
+        if number or found.is_client:  # the sentence has the first
+            out += [Para(), Para(f"{reason.text[0].upper()}{reason.text[1:]}.", style, mark)]
         out += [Para(text, "dim", "  ") for text in reason.evidence]
         out.append(Para(reason.remedy, "accent", "→"))
     if found.program.trouble:
