@@ -25,12 +25,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from mpstui.core.activity import ActivityLook, Launcher
-from mpstui.core.model import Client, Daemon, Device, Event, Problem, ProcessKey, Server, Snapshot
+from mpstui.core.model import Client, Daemon, Device, Event, Problem, ProcessKey, Server, Snapshot, no_test_clients
 from mpstui.core.text import error_text, path_text
 from mpstui.fields import ACTIVITY, EVENT, SNAPSHOT, View, as_json
 from mpstui.node import UnusableNode, named_dirs, open_node
 from mpstui.node import demo_node as demo_node
-from mpstui.observe.sources import NvmlSample
+from mpstui.observe.sources import NvmlSample as NvmlSample
 from mpstui.observe.trusted import UnreadableLogError, UnreadableNodeError
 from mpstui.operations.types import ExitStatus, Preview, Progress, Request, Result
 
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from mpstui.doctor.types import Finding
     from mpstui.doctor.why import Answer
     from mpstui.history.node import LogPlace, NodeLogs
+    from mpstui.load.utilisation import Meter
     from mpstui.observe import watcher
     from mpstui.observe.sources import NodeSources
     from mpstui.observe.wakeups import Worker
@@ -139,11 +140,13 @@ def audit(**fields: object) -> str | None:
 
 
 class Unavailable(Exception):
-    """It cannot be had; the message is one sentence that says why, ``remedy`` what to do."""
+    """It cannot be had; the message is one sentence that says why, ``remedy`` what to do, ``status`` the exit status
+    that says so."""
 
-    def __init__(self, text: str, remedy: str = "") -> None:
+    def __init__(self, text: str, remedy: str = "", status: ExitStatus = ExitStatus.NO_DAEMON) -> None:
         super().__init__(text)
         self.remedy = remedy
+        self.status = status
 
 
 class Collector(Protocol):
@@ -586,6 +589,44 @@ class AsyncNode:
 
         return OperatedLoad(supervisor_of(self._sources()[0], pipe_dir), self._acting(), pipe_dir)
 
+    def meter(self, device_uuid: str | None) -> Meter:
+        """Reads how busy a device is while something runs; None: the first one. Raises UnusableNode."""
+        from mpstui.load.utilisation import Meter
+
+        return Meter(self._sources()[0].nvml, device_uuid)
+
+    async def one_daemon(self) -> Path:
+        """The pipe directory of the daemon that was named, or of the one that runs and is meant, for clients of one's
+        own; it is asked one command. Raises Unavailable, UnusableNode."""
+        from mpstui.core.trust import NotNamedError, meant
+        from mpstui.load.private import ask_daemon
+        from mpstui.observe.discovery import discover
+        from mpstui.operations.types import STATUS
+
+        offer = "start one for this run with --private, or run without MPS: --mps off"
+        sources, dirs = self._sources()
+        places = await asyncio.to_thread(discover, dirs)
+        if not dirs:
+            running = [place for place in places if place.state == "running" and not sources.foreign(place.pipe_dir)]
+            try:
+                places = tuple(meant(running, lambda place: True, os.geteuid()))
+            except NotNamedError as error:
+                raise Unavailable(str(error), offer, ExitStatus.REFUSED_BY_SAFETY_RULE) from None
+        if not places:
+            raise Unavailable("no MPS control daemon is running here", offer)
+        if len(places) > 1:
+            named = ", ".join(path_text(place.pipe_dir, 80) for place in places)
+            raise Unavailable(f"there are several daemons: {named}", "choose one with --pipe-dir", ExitStatus.USAGE)
+        pipe_dir, shown = places[0].pipe_dir, path_text(places[0].pipe_dir, 100)
+        if (reason := no_test_clients(places[0].protocol, places[0].static_partitioning)) is not None:
+            raise Unavailable(f"{shown}: {reason}", offer, ExitStatus.REFUSED_BY_SAFETY_RULE)
+        answer = await ask_daemon(pipe_dir, sources.control_binary)
+        if not answer.ok:
+            status = STATUS[answer.outcome]
+            remedy = offer if status is ExitStatus.NO_DAEMON else "see mpstui status"
+            raise Unavailable(f"{shown}: {answer.message}", remedy, status)
+        return pipe_dir
+
     @asynccontextmanager
     async def private_daemon(self) -> AsyncIterator[Path]:
         """A daemon of its own, by its pipe directory, gone at the end. Raises Unavailable."""
@@ -593,6 +634,7 @@ class AsyncNode:
 
         try:
             async with PrivateDaemon(self._sources()[0].control_binary) as daemon:
+                self._sources()[0].add(daemon.pipe_dir)
                 yield daemon.pipe_dir
         except PrivateDaemonError as error:
             raise Unavailable(str(error), REMEDY) from None
@@ -760,6 +802,10 @@ class Node:
         """See :class:`AsyncNode`."""
         return self._node.simulated
 
+    def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
+        """The answer of a coroutine of the caller's own, which works with :attr:`asynchronous`; Ctrl-C ends it."""
+        return self._run(work)
+
     @property
     def asynchronous(self) -> AsyncNode:
         """The same node, for an event loop of the caller's own."""
@@ -810,6 +856,10 @@ class Node:
     def why(self, pid: int, snapshot: Snapshot) -> Answer | None:
         """See :meth:`AsyncNode.why`."""
         return self._run(self._node.why(pid, snapshot))
+
+    def one_daemon(self) -> Path:
+        """See :meth:`AsyncNode.one_daemon`."""
+        return self._run(self._node.one_daemon())
 
     def in_force(self, daemon: Daemon, snapshot: Snapshot, old: Profile | None = None) -> DaemonProfile:
         """See :meth:`AsyncNode.in_force`."""

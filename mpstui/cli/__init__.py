@@ -279,13 +279,9 @@ def _node(options: argparse.Namespace) -> Iterator[tuple[Path, ...]]:
 
 async def _load(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
     """``load`` and ``experiment``: CUDA clients of our own. SIGTERM and SIGHUP end them as Ctrl-C does."""
-    from mpstui.node import UnusableNode, open_node
+    from mpstui import api
     from mpstui.operations.types import ExitStatus
 
-    try:
-        sources, dirs = open_node(pipe_dirs)
-    except UnusableNode as error:
-        return complain(str(error), ExitStatus.USAGE)
     if options.command == "load":
         from mpstui.cli.load import run
     else:
@@ -302,7 +298,10 @@ async def _load(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
             asyncio.get_running_loop().add_signal_handler(number, end, number)
     try:
-        return await run(options, sources, dirs)
+        async with api.open(pipe_dirs, read_only=getattr(options, "read_only", False)) as node:
+            return await run(options, node)
+    except api.UnusableNode as error:
+        return complain(str(error), ExitStatus.USAGE)
     except asyncio.CancelledError:
         if not ended_by:
             raise

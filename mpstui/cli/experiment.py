@@ -3,50 +3,32 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import re
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
+from mpstui import api
 from mpstui.cli.load import (
     FILE_WIDTH,
     LoadRefused,
     cannot_write,
     complain,
     find_device,
-    make_supervisor,
     print_uses,
-    shared_daemon,
 )
 from mpstui.cli.loadoptions import numbers, seconds, whole, words
 from mpstui.cli.report import write_report
 from mpstui.cli.say import output
-from mpstui.core.model import Device
+from mpstui.core.model import Device, Snapshot
 from mpstui.core.text import printable
-from mpstui.load.experiments import (
-    Outcome,
-    command,
-    gpu_util,
-    interference,
-    metric,
-    nbody,
-    oversubscribe,
-    priority,
-    sweep,
-)
-from mpstui.load.measure import ExperimentError, Lab
-from mpstui.load.private import PrivateDaemon, PrivateDaemonError
-from mpstui.load.stopping import stop
-from mpstui.load.utilisation import Meter
-from mpstui.observe.sources import NodeSources, NvmlSample
+from mpstui.load.results import Experiment, Measured, Outcome
+from mpstui.operations.load import RunExperiment
 from mpstui.operations.types import ExitStatus
 
 EXPERIMENTS = {
@@ -130,7 +112,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
-async def run(options: argparse.Namespace, sources: NodeSources, pipe_dirs: Sequence[Path]) -> int:
+async def run(options: argparse.Namespace, node: api.AsyncNode) -> int:
     """Run the experiment; returns the exit status."""
     try:
         if (options.name == "command") != (options.program is not None):
@@ -149,21 +131,29 @@ async def run(options: argparse.Namespace, sources: NodeSources, pipe_dirs: Sequ
             )
         if options.bodies and options.name != "nbody":
             raise LoadRefused(f"{options.name} has no bodies", "leave out --bodies", ExitStatus.USAGE)
-        if options.shared and options.name == "stop":
-            raise LoadRefused(
-                "`stop` makes faults: never in a shared daemon", "leave out --shared", ExitStatus.REFUSED_BY_SAFETY_RULE
-            )
-        device = await find_device(options.device, sources)
-        sample = await asyncio.to_thread(sources.nvml.sample)
-        outcome = await _run(options, sources, pipe_dirs, device)
-    except PrivateDaemonError as error:
-        return told(str(error), "check nvidia-cuda-mps-control by hand, and free disk", ExitStatus.NO_DAEMON)
-    except LoadRefused as refused:
+        device = await find_device(options.device, node)
+        sample = await node.hardware()
+        # Looked for only where it may be: what is refused anyway is said before.
+        shared = await node.one_daemon() if options.shared and options.name != "stop" else None
+    except (LoadRefused, api.Unavailable) as refused:
         return told(str(refused), refused.remedy, refused.status)
-    except ExperimentError as error:
-        return told(str(error), error.remedy, ExitStatus.REFUSED_BY_DAEMON)
+    asked = Experiment(
+        options.name,
+        device.uuid if device else None,
+        options.repeats,
+        options.seconds,
+        Path() if options.shared and options.name == "stop" else shared,
+        tuple(options.clients or ()),
+        tuple(options.program or ()),
+        options.bodies,
+        options.metric or "",
+        tuple(options.percentages or ()),
+    )
+    outcome = await carried_out(node, asked)
+    if not isinstance(outcome, Outcome):
+        return outcome if isinstance(outcome, ExitStatus) else ExitStatus.REFUSED_BY_DAEMON
     clear()
-    about = describe(sample, device, sources.simulated)
+    about = describe(sample, device, node.simulated)
     try:
         if options.report:
             write_report(Path(options.report), to_json(outcome, about))
@@ -179,59 +169,16 @@ async def run(options: argparse.Namespace, sources: NodeSources, pipe_dirs: Sequ
     return ExitStatus.DONE
 
 
-async def _run(
-    options: argparse.Namespace, sources: NodeSources, pipe_dirs: Sequence[Path], device: Device | None
-) -> Outcome:
-    def lab_in(pipe_dir: Path) -> Lab:
-        return Lab(
-            lambda: make_supervisor(sources, pipe_dir, pipe_dirs),
-            pipe_dir,
-            progress,
-            device.uuid if device else None,
-            options.repeats,
-            options.seconds,
-            meter,
-        )
-
-    meter = Meter(sources.nvml, device.uuid if device else None)
-
-    if options.name == "stop":
-        return await stop(
-            lab_in(Path()), lambda: PrivateDaemon(sources.control_binary), lambda daemon: lab_in(daemon.pipe_dir)
-        )
-    if options.shared:
-        outcome = await _compare(options, lab_in(await shared_daemon(sources, pipe_dirs)))
-    else:
-        async with PrivateDaemon(sources.control_binary) as daemon:
-            sources.add(daemon.pipe_dir)
-            outcome = await _compare(options, lab_in(daemon.pipe_dir))
-    # Of gpu-util the readings are the table itself.
-    return outcome if options.name == "gpu-util" else replace(outcome, uses=tuple(meter.uses.values()))
+async def carried_out(node: api.AsyncNode, asked: Experiment, remedy: str = "") -> Outcome | Measured | ExitStatus:
+    """What came of it; the exit status where that is nothing, which has been said then. ``remedy``: beside its own."""
+    result = await node.do(RunExperiment().request(asked), progress, snapshot=Snapshot(0.0))
+    if isinstance(result.outcome, Outcome | Measured):
+        return result.outcome
+    more = remedy if result.status is ExitStatus.REFUSED_BY_DAEMON else ""
+    return told(result.message, "; ".join(filter(None, (result.remedy, more))), result.status)
 
 
-async def _compare(options: argparse.Namespace, lab: Lab) -> Outcome:
-    if options.name == "nbody":
-        return await nbody(lab, options.clients or (1, 2, 4), options.bodies)
-    if (made := _ALONE.get(options.name)) is not None:
-        return await made(lab)
-    if options.name == "command" and options.metric:
-        return await metric(lab, options.program, options.metric, options.clients or (1, 4), options.percentages)
-    if options.name == "command":
-        return await command(lab, options.program, options.clients or (1, 4))
-    raise AssertionError(options.name)
-
-
-_ALONE: Final[Mapping[str, Callable[[Lab], Awaitable[Outcome]]]] = {
-    "sweep": sweep,
-    "interference": interference,
-    "gpu-util": gpu_util,
-    "priority": priority,
-    "oversubscribe": oversubscribe,
-}
-"""Experiments that have no options of their own."""
-
-
-def describe(sample: NvmlSample, device: Device | None, simulated: bool) -> dict[str, Any]:
+def describe(sample: api.NvmlSample, device: Device | None, simulated: bool) -> dict[str, Any]:
     """Where and when a result was measured, and who else was on the device."""
     shown = device or next(iter(sample.devices), None)
     others = sample.mps_clients.get(shown.uuid, {}) if shown else {}

@@ -17,11 +17,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
+from mpstui import api
 from mpstui.cli.say import output
-from mpstui.control.mps import MpsControl
-from mpstui.core.model import Device, Snapshot, device_named, no_test_clients
-from mpstui.core.text import error_text, format_size, path_text, printable
-from mpstui.core.trust import NotNamedError, meant
+from mpstui.core.model import Device, device_named
+from mpstui.core.text import error_text, format_size, printable
 from mpstui.fields import (
     FLAG,
     INTEGER,
@@ -43,19 +42,13 @@ from mpstui.fields import (
     enum,
 )
 from mpstui.load import utilisation
-from mpstui.load.private import PrivateDaemon, PrivateDaemonError, ask_daemon
 from mpstui.load.requests import WINDOW
 from mpstui.load.spread import Spread
-from mpstui.load.supervisor import Supervisor
 from mpstui.load.takes import others, takes, whose
 from mpstui.load.types import COMMAND, INFO, KERNELS, LoadSpec, WorkerError, WorkerReport, WorkerState, plural
 from mpstui.load.utilisation import METERS, Meter, Use
-from mpstui.observe.discovery import discover
-from mpstui.observe.sources import NodeSources
-from mpstui.operations.audit import AuditLog, default_path
-from mpstui.operations.load import NotStarted, OperatedLoad
-from mpstui.operations.runner import Runner
-from mpstui.operations.types import STATUS, ExitStatus
+from mpstui.operations.load import NotStarted, OperatedLoad, harm
+from mpstui.operations.types import ExitStatus
 
 DEFAULT_SECONDS = 10.0
 REQUESTED: Final = ("nbody", "fma", "triad", "small")
@@ -73,40 +66,25 @@ class LoadRefused(Exception):
         self.status = status
 
 
-async def run(options: argparse.Namespace, sources: NodeSources, pipe_dirs: Sequence[Path]) -> int:
+async def run(options: argparse.Namespace, node: api.AsyncNode) -> int:
     """Run the load to its end; returns the exit status."""
     try:
         check(options)
-        async with daemon_for(options, sources, pipe_dirs) as pipe_dir:
-            spec = await spec_from(options, sources, pipe_dir)
+        async with daemon_for(options, node) as pipe_dir:
+            device = await find_device(options.device, node)
+            spec = spec_from(options, device, pipe_dir)
             if spec.mps and not (options.private or options.yes or options.endanger_others):
-                await ask_beside(spec, sources, Path(pipe_dir or ""))
-            runner = Runner(_Bystander(), AuditLog(default_path()), read_only=getattr(options, "read_only", False))
-            supervisor = OperatedLoad(make_supervisor(sources, pipe_dir, pipe_dirs), runner, pipe_dir)
-            return await _run(options, spec, supervisor, Meter(sources.nvml, spec.device_uuid))
+                await ask_beside(spec, node, Path(pipe_dir or ""))
+            meter = node.meter(device.uuid if device else None)
+            return await _run(options, spec, node.supervisor(pipe_dir), meter)
     except NotStarted as refused:
         return complain(str(refused), "", refused.status)
-    except LoadRefused as refused:
+    except (LoadRefused, api.Unavailable) as refused:
         return complain(str(refused), refused.remedy, refused.status)
     except BrokenPipeError:
         raise
     except OSError as error:
         return cannot_write(error)
-
-
-class _Bystander:
-    """What the runner needs of a node that no command is sent to."""
-
-    snapshot: Snapshot | None = None
-
-    def control_for(self, pipe_dir: Path) -> MpsControl:
-        raise AssertionError("no command is sent for a load")
-
-    def set_compute_mode(self, uuid: str, mode: str) -> str | None:
-        return "a load changes no compute mode"
-
-    def request_refresh(self, pipe_dir: Path | None = None) -> None:
-        return
 
 
 def complain(text: str, remedy: str, status: ExitStatus) -> ExitStatus:
@@ -152,72 +130,32 @@ def check(options: argparse.Namespace) -> None:
         raise LoadRefused(
             f"{what} does not serve requests", f"--arrivals and --busy are for: {', '.join(REQUESTED)}", usage
         )
-    if options.endanger_others:
-        return
-    safety = ExitStatus.REFUSED_BY_SAFETY_RULE
-    if options.kernel == "illegal" and options.mps == "on" and not options.private:
-        raise LoadRefused(
-            "the illegal store takes down every client on the device",
-            "add --private for a daemon of its own, or --endanger-others if that is what you want",
-            safety,
-        )
-    if options.kernel == "memory" and not options.pinned_mem_limit:
-        raise LoadRefused(
-            "without a limit the memory filler takes all memory of the device",
-            "add --pinned-mem-limit, or --endanger-others if that is what you want",
-            safety,
-        )
+    hurts = harm(
+        (options.kernel or COMMAND,),
+        mps=options.mps == "on",
+        private=options.private,
+        memory_limit=options.pinned_mem_limit,
+    )
+    if hurts is not None and not options.endanger_others:
+        safer = "--private for a daemon of its own" if options.kernel == "illegal" else "--pinned-mem-limit"
+        remedy = f"add {safer}, or --endanger-others if that is what you want"
+        raise LoadRefused(hurts.rstrip("."), remedy, ExitStatus.REFUSED_BY_SAFETY_RULE)
 
 
 @contextlib.asynccontextmanager
-async def daemon_for(
-    options: argparse.Namespace, sources: NodeSources, pipe_dirs: Sequence[Path]
-) -> AsyncIterator[Path | None]:
-    """The pipe directory to work in, of a daemon that answers; None without MPS. Raises LoadRefused."""
+async def daemon_for(options: argparse.Namespace, node: api.AsyncNode) -> AsyncIterator[Path | None]:
+    """The pipe directory to work in, of a daemon that answers; None without MPS. Raises Unavailable."""
     if options.mps == "off":
         yield None
     elif options.private:
-        try:
-            async with PrivateDaemon(sources.control_binary) as daemon:
-                sources.add(daemon.pipe_dir)
-                yield daemon.pipe_dir
-        except PrivateDaemonError as error:
-            raise LoadRefused(
-                str(error), "check nvidia-cuda-mps-control by hand, and free disk", ExitStatus.NO_DAEMON
-            ) from None
+        async with node.private_daemon() as pipe_dir:
+            yield pipe_dir
     else:
-        yield await shared_daemon(sources, pipe_dirs)
+        yield await node.one_daemon()
 
 
-async def shared_daemon(sources: NodeSources, pipe_dirs: Sequence[Path]) -> Path:
-    """The one daemon that was named or is running. Raises LoadRefused where there is none, or several."""
-    offer = "start one for this run with --private, or run without MPS: --mps off"
-    places = await asyncio.to_thread(discover, tuple(pipe_dirs))
-    if not pipe_dirs:
-        running = [place for place in places if place.state == "running" and not sources.foreign(place.pipe_dir)]
-        try:
-            places = tuple(meant(running, lambda place: True, os.geteuid()))
-        except NotNamedError as error:
-            raise LoadRefused(str(error), offer, ExitStatus.REFUSED_BY_SAFETY_RULE) from None
-    if not places:
-        raise LoadRefused("no MPS control daemon is running here", offer, ExitStatus.NO_DAEMON)
-    if len(places) > 1:
-        named = ", ".join(path_text(place.pipe_dir, 80) for place in places)
-        raise LoadRefused(f"there are several daemons: {named}", "choose one with --pipe-dir", ExitStatus.USAGE)
-    pipe_dir, shown = places[0].pipe_dir, path_text(places[0].pipe_dir, 100)
-    if (reason := no_test_clients(places[0].protocol, places[0].static_partitioning)) is not None:
-        raise LoadRefused(f"{shown}: {reason}", offer, ExitStatus.REFUSED_BY_SAFETY_RULE)
-    answer = await ask_daemon(pipe_dir, sources.control_binary)
-    if not answer.ok:
-        status = STATUS[answer.outcome]
-        remedy = offer if status is ExitStatus.NO_DAEMON else "see mpstui status"
-        raise LoadRefused(f"{shown}: {answer.message}", remedy, status)
-    return pipe_dir
-
-
-async def spec_from(options: argparse.Namespace, sources: NodeSources, pipe_dir: Path | None) -> LoadSpec:
-    """What the options ask for. Raises LoadRefused where the device is none of this node's."""
-    device = await find_device(options.device, sources)
+def spec_from(options: argparse.Namespace, device: Device | None, pipe_dir: Path | None) -> LoadSpec:
+    """What the options ask for."""
     kernel: Any = COMMAND if options.program else options.kernel
     length = options.seconds if options.seconds is not None or options.program else DEFAULT_SECONDS
     return LoadSpec(
@@ -234,14 +172,14 @@ async def spec_from(options: argparse.Namespace, sources: NodeSources, pipe_dir:
         arrivals=options.arrivals,
         busy=options.busy,
         pipe_dir=pipe_dir,
+        private=options.private,
+        endanger=options.endanger_others,
     )
 
 
-async def ask_beside(spec: LoadSpec, sources: NodeSources, pipe_dir: Path) -> None:
+async def ask_beside(spec: LoadSpec, node: api.AsyncNode, pipe_dir: Path) -> None:
     """Ask first where others' clients are on the daemon. Raises LoadRefused without a yes, and without a terminal."""
-    from mpstui.observe.watcher import Collector
-
-    snapshot = await Collector((pipe_dir,), sources).once()
+    snapshot = await node.snapshot(complete=True)
     daemon = snapshot.daemon(pipe_dir)
     named = (spec.device_uuid,) if spec.device_uuid else ()
     there = others(daemon.clients(), os.geteuid(), named) if daemon else []
@@ -287,26 +225,16 @@ async def _answer() -> str:
     return sys.stdin.readline()
 
 
-async def find_device(name: str | None, sources: NodeSources) -> Device | None:
+async def find_device(name: str | None, node: api.AsyncNode) -> Device | None:
     """The device of a UUID, the first characters of one, or an index; None where none was named. Raises LoadRefused."""
     if name is None:
         return None
-    sample = await asyncio.to_thread(sources.nvml.sample)
+    sample = await node.hardware()
     try:
         return device_named(name, sample.devices)
     except LookupError as error:
         remedy = sample.error or "name it by its index, its UUID, or the first characters of that"
         raise LoadRefused(str(error), remedy, ExitStatus.USAGE) from None
-
-
-def make_supervisor(sources: NodeSources, pipe_dir: Path | None, pipe_dirs: Sequence[Path]) -> Supervisor:
-    """A supervisor of CUDA workers, or of simulated ones on a simulated node."""
-    if not sources.simulated:
-        return Supervisor(nvml=sources.nvml)
-    from mpstui.sim.load import worker_command
-
-    node = pipe_dir or next(iter(pipe_dirs))
-    return Supervisor(worker_command=worker_command(node), simulated=True, nvml=sources.nvml)
 
 
 async def _run(options: argparse.Namespace, spec: LoadSpec, supervisor: OperatedLoad, meter: Meter) -> int:

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from mpstui.cli.experiment import clear, describe, progress, told
-from mpstui.cli.load import LoadRefused, make_supervisor, shared_daemon
+from mpstui import api
+from mpstui.cli.experiment import carried_out, clear, describe, told
+from mpstui.cli.load import LoadRefused
 from mpstui.cli.loadoptions import words
 from mpstui.cli.shares import choose_device, plan_of
 from mpstui.core.text import format_change, format_percentage, printable
-from mpstui.load.advising import Cost, Measured, advise_on, name_of, unit
-from mpstui.load.measure import ExperimentError, Lab
-from mpstui.load.private import PrivateDaemon, PrivateDaemonError
+from mpstui.load.results import Cost, Experiment, Measured, name_of, unit
 from mpstui.load.spread import Spread
 from mpstui.load.types import COMMAND, LoadSpec
-from mpstui.node import UnusableNode, open_node
-from mpstui.observe.sources import NodeSources, NvmlSample
 from mpstui.operations.types import ExitStatus
 from mpstui.plan import amounts
 from mpstui.plan.advice import ENOUGH, Advice, Point, plot
@@ -43,35 +39,36 @@ def measure(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> Result 
     loads = _loads(options)
     clients = _clients(options, loads)
     try:
-        sources, dirs = open_node(pipe_dirs)
-    except UnusableNode as error:
+        with api.open(pipe_dirs, read_only=getattr(options, "read_only", False)) as node:
+            sample, simulated = node.hardware(), node.simulated
+            target = _target(options, sample)
+            if clients > target.context_limit:
+                raise PlanError(f"{clients} clients are more than the {target.context_limit} contexts of a device")
+            device = next((d for d in sample.devices if d.uuid == target.uuid), None)
+            exclusive = device is not None and device.compute_mode == "Exclusive_Process"
+            shared = node.one_daemon() if options.shared else None
+            asked = Experiment(
+                "advice", target.uuid, options.repeats or 3, options.seconds or 1.0, shared,
+                loads=tuple(loads), target=target, clients=clients,
+            )  # fmt: skip
+            hint = EXCLUSIVE if exclusive and not options.shared else ""
+            measured = node.wait_for(carried_out(node.asynchronous, asked, hint))
+    except api.UnusableNode as error:
         raise PlanError(str(error)) from None
-    try:
-        sample = sources.nvml.sample()
-        target = _target(options, sample)
-        device = next((d for d in sample.devices if d.uuid == target.uuid), None)
-        measured = asyncio.run(_measure(options, sources, dirs, target, loads, clients))
-    except PrivateDaemonError as error:
-        return told(str(error), "check nvidia-cuda-mps-control by hand, and free disk", ExitStatus.NO_DAEMON)
-    except LoadRefused as refused:
+    except (LoadRefused, api.Unavailable) as refused:
         return told(str(refused), refused.remedy, refused.status)
-    except ExperimentError as error:
-        remedy = error.remedy
-        if not options.shared and device is not None and device.compute_mode == "Exclusive_Process":
-            remedy = f"{remedy}; {EXCLUSIVE}" if remedy else EXCLUSIVE
-        return told(str(error), remedy, ExitStatus.REFUSED_BY_DAEMON)
-    finally:
-        sources.nvml.close()
+    if not isinstance(measured, Measured):
+        return measured if isinstance(measured, ExitStatus) else ExitStatus.REFUSED_BY_DAEMON
     clear()
     labels = [COMMAND if load.kernel == COMMAND else load.kernel for load in loads]
     if len(set(labels)) != len(measured.sm_counts):
         labels = []
     made = plan_of(options, measured.target, measured.sm_counts, labels)
-    about = describe(sample, device, sources.simulated)
+    about = describe(sample, device, simulated)
     if not options.json and options.export is None:
         for line in _text(measured, about, options.shared):
             print(line)
-    return made, sources.simulated, {"measured": to_json(measured, about)}
+    return made, simulated, {"measured": to_json(measured, about)}
 
 
 def _loads(options: argparse.Namespace) -> tuple[LoadSpec, ...]:
@@ -101,7 +98,7 @@ def _clients(options: argparse.Namespace, loads: Sequence[LoadSpec]) -> int:
     return clients
 
 
-def _target(options: argparse.Namespace, sample: NvmlSample) -> Target:
+def _target(options: argparse.Namespace, sample: api.NvmlSample) -> Target:
     if not sample.devices:
         raise LoadRefused(
             f"there is no GPU to measure on: {sample.error or 'none is known here'}",
@@ -112,33 +109,6 @@ def _target(options: argparse.Namespace, sample: NvmlSample) -> Target:
     if target is None:
         raise PlanError("how many SMs the GPU has is not known, so that nothing can be said of a share")
     return target
-
-
-async def _measure(
-    options: argparse.Namespace,
-    sources: NodeSources,
-    pipe_dirs: Sequence[Path],
-    target: Target,
-    loads: Sequence[LoadSpec],
-    clients: int,
-) -> Measured:
-    if clients > target.context_limit:
-        raise PlanError(f"{clients} clients are more than the {target.context_limit} contexts of a device")
-
-    def lab_in(pipe_dir: Path) -> Lab:
-        return Lab(
-            lambda: make_supervisor(sources, pipe_dir, pipe_dirs),
-            pipe_dir,
-            progress,
-            target.uuid,
-            options.repeats or 3,
-            options.seconds or 1.0,
-        )
-
-    if options.shared:
-        return await advise_on(lab_in(await shared_daemon(sources, pipe_dirs)), loads, target, clients)
-    async with PrivateDaemon(sources.control_binary) as daemon:
-        return await advise_on(lab_in(daemon.pipe_dir), loads, target, clients)
 
 
 def _text(measured: Measured, about: dict[str, Any], shared: bool) -> list[str]:

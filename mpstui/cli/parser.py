@@ -108,12 +108,6 @@ def _node_options() -> LateParser:
     return options
 
 
-def _fill_experiment(parser: argparse.ArgumentParser) -> None:
-    from mpstui.cli.experiment import add_arguments
-
-    add_arguments(parser)
-
-
 def _fill_exporter(parser: argparse.ArgumentParser) -> None:
     from mpstui.cli.exporter import add_arguments
 
@@ -181,10 +175,6 @@ def build_parser() -> argparse.ArgumentParser:
     add_why(commands, node)
 
     add_commands(commands, node, add_verbs(commands, node))
-
-    commands.add_parser(
-        "experiment", parents=[node], fill=_fill_experiment, help="compare: does MPS help, and how much"
-    )
 
     commands.add_parser(
         "exporter",

@@ -31,7 +31,16 @@ def _fill_load(parser: argparse.ArgumentParser) -> None:
     add_arguments(parser)
 
 
-_LATE: Final[dict[tuple[str, ...], Callable[[argparse.ArgumentParser], None]]] = {("load",): _fill_load}
+def _fill_experiment(parser: argparse.ArgumentParser) -> None:
+    from mpstui.cli.experiment import add_arguments
+
+    add_arguments(parser)
+
+
+_LATE: Final[dict[tuple[str, ...], Callable[[argparse.ArgumentParser], None]]] = {
+    ("load",): _fill_load,
+    ("experiment",): _fill_experiment,
+}
 """Verbs with many options of their own, which only they pay for."""
 
 

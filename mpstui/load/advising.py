@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from mpstui.core.partition import rounding_from, smallest_percentage, sms_of
-from mpstui.core.text import printable
 from mpstui.load.measure import ExperimentError, Lab, cut, running, times, windows
+from mpstui.load.results import Cost, Measured, name_of
 from mpstui.load.spread import Spread
 from mpstui.load.types import COMMAND, INFO, LoadSpec, WorkerReport
 from mpstui.plan.advice import Advice, Point, advise, divide, first_guess
@@ -20,35 +19,6 @@ UNMEASURED: Final = (1.0, 18.0, 62.0, 87.0)
 """Measured too where it is not known how the device rounds: with them floor and step can be told."""
 COMMAND_SECONDS: Final = 600.0
 """A program that has not ended by then is not one that can be measured from start to end."""
-RUNS: Final = "runs/min"
-
-
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """Throughput of one load of two: alone on the whole device, beside the other, beside it with the advised shares."""
-
-    load: LoadSpec
-    alone: Spread
-    beside: Spread
-    with_shares: Spread
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """What was measured, and the SMs of each client that come of it."""
-
-    target: Target
-    """With the rounding that was measured, where it was not known."""
-    loads: tuple[LoadSpec, ...]
-    advices: tuple[Advice, ...]
-    sm_counts: tuple[int, ...]
-    costs: tuple[Cost, ...] = ()
-    """Of two loads; of one there is nothing to compare."""
-
-
-def unit(load: LoadSpec) -> str:
-    """Of its throughput."""
-    return RUNS if load.kernel == COMMAND else INFO[load.kernel].unit
 
 
 async def advise_on(lab: Lab, loads: Sequence[LoadSpec], target: Target, clients: int = 1) -> Measured:
@@ -148,8 +118,3 @@ async def _runs(lab: Lab, program: LoadSpec) -> list[float]:
             )
         found.append(60 / max(took, 1e-3))
     return found
-
-
-def name_of(load: LoadSpec) -> str:
-    """The kernel, or the program with its arguments, as text to show."""
-    return printable(shlex.join(load.command), 40) if load.kernel == COMMAND else load.kernel

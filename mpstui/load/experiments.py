@@ -6,11 +6,12 @@ import asyncio
 import itertools
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from dataclasses import replace
+from typing import Final
 
 from mpstui.core.text import PRIORITIES, format_change
 from mpstui.load.measure import ExperimentError, Lab, rates, running, served, times, windows
+from mpstui.load.results import Outcome
 from mpstui.load.spread import Spread, interval
 from mpstui.load.takes import BODIES
 from mpstui.load.types import COMMAND, INFO, KernelName, LoadSpec, WorkerReport, plural
@@ -26,21 +27,6 @@ DIFFERENCE: Final = 0.02
 WORK_WINDOWS: Final = 3
 """One client alone works this many windows long in ``nbody``."""
 _RAISED: Final = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """A table, the numbers behind it, and one sentence."""
-
-    name: str
-    title: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    data: tuple[dict[str, Any], ...]
-    verdict: str
-    notes: tuple[str, ...] = ()
-    uses: tuple[Use, ...] = ()
-    """How busy the device was in each situation."""
 
 
 async def nbody(lab: Lab, clients: Sequence[int] = (1, 2, 4), bodies: int | None = None) -> Outcome:

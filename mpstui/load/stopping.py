@@ -9,9 +9,9 @@ from collections.abc import Callable
 from signal import SIGABRT, SIGINT, SIGSEGV, SIGTERM
 from typing import Any, Final
 
-from mpstui.load.experiments import Outcome
 from mpstui.load.measure import ExperimentError, Lab, running
 from mpstui.load.private import PrivateDaemon
+from mpstui.load.results import Outcome
 from mpstui.load.supervisor import Supervisor
 from mpstui.load.types import INFO, KernelName, LoadSpec, WorkerReport, plural
 

@@ -77,6 +77,10 @@ class LoadSpec:
     """Of ``nbody``; None: 65,536."""
     blocks: int | None = None
     """Of ``endless``, of one thread each; None: a block of 128 threads for each SM."""
+    private: bool = False
+    """In a daemon of its own: a fault hits nobody else."""
+    endanger: bool = False
+    """Whoever asks for it knows whom it hurts, and wants it: see ``mpstui.operations.load.harm``."""
     pool: tuple[int, ...] = ()
     """SM counts for which a worker makes contexts ahead, so that its share can move while it runs. The supervisor
     shortens it to the contexts that the device has left."""

@@ -538,6 +538,11 @@ class Collector:
         return self._sessions_before + sum(control.channel.sent for control in self._controls.values())
 
     @property
+    def sources(self) -> NodeSources:
+        """All that differs between a real and a simulated node."""
+        return self._sources
+
+    @property
     def snapshot(self) -> Snapshot | None:
         """The latest one; None until something has been seen."""
         return self._snapshot

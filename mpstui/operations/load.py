@@ -14,6 +14,7 @@ from mpstui.operations.types import ExitStatus, Preview, Request, Result, Verb
 
 # Imported by what runs a load: the table of operations costs every command as little as it can.
 if TYPE_CHECKING:
+    from mpstui.load.results import Experiment
     from mpstui.load.types import LoadSpec, WorkerReport
 
 
@@ -42,6 +43,20 @@ class _Load(Operation):
         return None
 
 
+def harm(kernels: Iterable[str], *, mps: bool, private: bool, memory_limit: str | None) -> str | None:
+    """Whom a load of these kernels endangers, where it does: to be started only by somebody who has said so."""
+    found = set(kernels)
+    if "illegal" in found and mps and not private:
+        return "The illegal store takes down every client on the device, of all users."
+    if "memory" in found and not mps:
+        return (
+            "Without MPS no limit reaches the filler: it takes all memory of the device, and other programs get none."
+        )
+    if "memory" in found and not memory_limit:
+        return "Without a memory limit the filler takes all memory of the device, and other programs get none."
+    return None
+
+
 class StartLoad(_Load):
     """Test kernels, or a program, as clients: ``Request.subject`` is a Start."""
 
@@ -60,6 +75,9 @@ class StartLoad(_Load):
         if not isinstance(request.subject, Start):
             return Preview(self.title, error="say which load", error_status=ExitStatus.USAGE)
         spec = request.subject.spec
+        hurts = harm((spec.kernel,), mps=spec.mps, private=spec.private, memory_limit=spec.memory_limit)
+        if hurts is not None and not spec.endanger:
+            return Preview(self.title, error=hurts, error_status=ExitStatus.REFUSED_BY_SAFETY_RULE)
         return Preview(self.title, (("starts", f"{count(spec.clients, 'client')}: {spec.kernel}"),))
 
     def line(self, request: Request) -> Mapping[str, object]:
@@ -105,6 +123,96 @@ class StopLoad(_Load):
         return Result(work.request, ExitStatus.DONE, f"{count(end.workers, 'client')} ended")
 
 
+@dataclass(frozen=True, slots=True)
+class Again:
+    """The number of a worker that is to be started again, and what does it."""
+
+    worker: int
+    begin: Callable[[], Awaitable[None]]
+
+
+class RestartLoad(_Load):
+    """One of the load's own clients ended and started anew, under today's limits: ``Request.subject`` is an Again."""
+
+    id = "restart_load"
+    subject = "an Again"
+    title = "Restart client"
+    key = ""
+    help = "Restart a client of the load under the present limits"
+    verb = None
+
+    def request(self, pipe_dir: Path | None, again: Again) -> Request:
+        """On the daemon in ``pipe_dir``, or without MPS."""
+        return Request(self.id, pipe_dir or Path(), subject=again)
+
+    def preview(self, request: Request, snapshot: Snapshot) -> Preview:
+        if not isinstance(request.subject, Again):
+            return Preview(self.title, error="say which client", error_status=ExitStatus.USAGE)
+        return Preview(self.title, (("restarts", f"client {request.subject.worker}"),))
+
+    def line(self, request: Request) -> Mapping[str, object]:
+        return {"worker": request.subject.worker} if isinstance(request.subject, Again) else {}
+
+    async def run(self, work: Work) -> Result:
+        again = work.request.subject
+        if not isinstance(again, Again):
+            raise AssertionError("checked by the preview")
+        await again.begin()
+        return Result(work.request, ExitStatus.DONE, f"client {again.worker} was started again")
+
+
+class RunExperiment(_Load):
+    """A comparison, in a daemon of its own or in the one that runs: ``Request.subject`` is an Experiment."""
+
+    id = "run_experiment"
+    subject = "an Experiment"
+    title = "Run experiment"
+    key = ""
+    help = "Run test kernels, or a program, in several ways and compare"
+    verb = Verb(
+        ("experiment",), "compare: does MPS help, and how much", example="mpstui experiment nbody --clients 1,2,4"
+    )
+    given_up = "given up; its clients and its daemon were ended"
+
+    def request(self, experiment: Experiment) -> Request:
+        """In the daemon that runs, or in one of its own."""
+        return Request(self.id, experiment.shared or Path(), subject=experiment)
+
+    def preview(self, request: Request, snapshot: Snapshot) -> Preview:
+        from mpstui.load.results import Experiment
+
+        if not isinstance(request.subject, Experiment):
+            return Preview(self.title, error="say which experiment", error_status=ExitStatus.USAGE)
+        if request.subject.name == "stop" and request.subject.shared is not None:
+            why, status = "`stop` makes faults: never in a shared daemon", ExitStatus.REFUSED_BY_SAFETY_RULE
+            return Preview(self.title, error=why, error_status=status)
+        return Preview(self.title, (("experiment", request.subject.name),))
+
+    def line(self, request: Request) -> Mapping[str, object]:
+        from mpstui.load.results import Experiment
+
+        asked = request.subject
+        return {"experiment": asked.name, "device": asked.device_uuid} if isinstance(asked, Experiment) else {}
+
+    async def run(self, work: Work) -> Result:
+        """``Result.outcome`` is an Outcome, of an ``advice`` a Measured; ``work.progress`` is told of each step."""
+        from mpstui.load.laboratory import perform
+        from mpstui.load.measure import ExperimentError
+        from mpstui.load.private import REMEDY, PrivateDaemonError
+        from mpstui.load.results import Experiment
+
+        asked = work.request.subject
+        if not isinstance(asked, Experiment):
+            raise AssertionError("checked by the preview")
+        try:
+            outcome = await perform(asked, work.sources(), work.progress)
+        except PrivateDaemonError as error:
+            return Result(work.request, ExitStatus.NO_DAEMON, str(error), remedy=REMEDY)
+        except ExperimentError as error:
+            return Result(work.request, ExitStatus.REFUSED_BY_DAEMON, str(error), remedy=error.remedy)
+        return Result(work.request, ExitStatus.DONE, f"the experiment {asked.name} was done", outcome=outcome)
+
+
 class NotStarted(Exception):
     """Why no load was started, and the exit status that says so."""
 
@@ -148,7 +256,6 @@ class OperatedLoad:
         self._pipe_dir = pipe_dir
         self.subscribe = supervisor.subscribe
         self.set_share = supervisor.set_share
-        self.restart = supervisor.restart
         self.fault = supervisor.fault
         self.wait = supervisor.wait
 
@@ -164,6 +271,13 @@ class OperatedLoad:
             raise NotStarted(result)
         self.trouble = "; ".join(result.details)
         return result.outcome
+
+    async def restart(self, worker: int, percentage: float | None = None, pool: tuple[int, ...] | None = None) -> None:
+        """Raises NotStarted where it is refused."""
+        again = Again(worker, lambda: self._supervisor.restart(worker, percentage, pool))
+        result = await self._runner.execute(RestartLoad().request(self._pipe_dir, again), Snapshot(0.0))
+        if not result.done:
+            raise NotStarted(result)
 
     async def stop(self, workers: Iterable[int] | None = None) -> None:
         """What mpstui has started it also ends, whatever comes of the audit lines; nothing where nothing lives."""

@@ -21,6 +21,7 @@ from mpstui.operations.types import Argument, Danger, ExitStatus, Preview, Progr
 
 if TYPE_CHECKING:
     from mpstui.control.mps import MpsControl
+    from mpstui.observe.sources import NodeSources
     from mpstui.operations.audit import AuditLog
 
 
@@ -49,6 +50,8 @@ class Work:
     find_speaker: Callable[[Path], Speaker]
     runner: Executes
     """Carries out what is itself made of operations."""
+    sources: Callable[[], NodeSources]
+    """Of the node."""
     set_compute_mode: Callable[[str, str], str | None] = lambda uuid, mode: "it cannot be set here"
     """Sets the compute mode of a device, by its UUID; why it could not be, or None. May block."""
     sent: Answer[Any] | None = None

@@ -10,7 +10,7 @@ from mpstui.operations.apply import ApplyProfile, GoBack
 from mpstui.operations.clients import TerminateAndKill, TerminateClient
 from mpstui.operations.daemons import RemoveStale, StartDaemon, StopDaemon
 from mpstui.operations.limits import LIMITS
-from mpstui.operations.load import StartLoad, StopLoad
+from mpstui.operations.load import RestartLoad, RunExperiment, StartLoad, StopLoad
 from mpstui.operations.operation import Operation
 from mpstui.operations.partitions import AddPartition, RemovePartition
 from mpstui.operations.rescue import EndLostClients, Unblock
@@ -36,6 +36,8 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     *V3_OPERATIONS,
     StartLoad(),
     StopLoad(),
+    RestartLoad(),
+    RunExperiment(),
 )
 """In the order of the key bar."""
 ON_OVERVIEW: Final = tuple(each for each in OPERATIONS if each.place == "overview")

@@ -14,6 +14,7 @@ from mpstui.core.model import Daemon, ProcessKey, Snapshot
 from mpstui.core.text import path_text
 from mpstui.core.trust import Speaker
 from mpstui.observe.discovery import find_speaker
+from mpstui.observe.sources import NodeSources
 from mpstui.operations.audit import REMEDY as AUDIT_REMEDY
 from mpstui.operations.audit import AuditLog, boot_id
 from mpstui.operations.operation import Operation, Work, refused_result
@@ -29,6 +30,9 @@ class Node(Protocol):
 
     @property
     def snapshot(self) -> Snapshot | None: ...
+
+    @property
+    def sources(self) -> NodeSources: ...
 
     def control_for(self, pipe_dir: Path) -> MpsControl: ...
 
@@ -98,6 +102,7 @@ class Runner:
             lambda: self._newest(request.pipe_dir),
             self._find_speaker,
             self,
+            lambda: self._node.sources,
             lambda uuid, mode: self._node.set_compute_mode(uuid, mode),
         )
         try:

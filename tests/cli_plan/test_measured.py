@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pynvml
 import pytest
 
 from cli_plan.conftest import Run
-from mpstui.cli import measure as cli_measure
 from mpstui.cli.planning import MEASURABLE
 from mpstui.load import advising, measure
 from mpstui.load.experiments import NEIGHBOURS
@@ -112,13 +110,16 @@ def test_in_exclusive_mode_a_failure_hints_at_the_daemon_that_runs(
 ) -> None:
     sample = open_node((node,))[0].nvml.sample()
     sample = replace(sample, devices=tuple(replace(device, compute_mode=mode) for device in sample.devices))
-    nvml = SimpleNamespace(sample=lambda: sample, close=lambda: None)
-    monkeypatch.setattr(cli_measure, "open_node", lambda dirs: (SimpleNamespace(nvml=nvml, simulated=True), dirs))
+
+    async def hardware(_: object) -> object:
+        return sample
+
+    monkeypatch.setattr("mpstui.api.AsyncNode.hardware", hardware)
 
     async def fails(*_: object) -> None:
         raise ExperimentError("CUDA error 46: the device is busy exclusively", "end some clients")
 
-    monkeypatch.setattr(cli_measure, "_measure", fails)
+    monkeypatch.setattr("mpstui.load.laboratory.perform", fails)
     status, _, err = mpstui("plan", "--pipe-dir", node, "--device", 0, "--measure", "fma")
     assert (status, "busy exclusively" in err, "end some clients" in err) == (1, True, True)
     assert ("with --shared" in err) is told

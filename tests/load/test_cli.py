@@ -16,6 +16,7 @@ from typing import Any, TextIO
 
 import pytest
 
+from mpstui import api
 from mpstui.cli import experiment, load, loadoptions
 from mpstui.load import stopping
 from mpstui.node import open_node
@@ -38,7 +39,8 @@ def sources(node: SimNode) -> NodeSources:
 
 
 async def run(module: Any, sources: NodeSources, node: SimNode, *words: str) -> int:
-    return int(await module.run(parse(module, *words), sources, (node.pipe_dir,)))
+    async with api.open((node.pipe_dir,), read_only=False) as opened:
+        return int(await module.run(parse(module, *words), opened))
 
 
 async def test_a_table_says_simulated(sources: NodeSources, node: SimNode, capsys: pytest.CaptureFixture[str]) -> None:
@@ -174,9 +176,11 @@ def test_wrong_words_are_usage_errors(words: tuple[str, ...]) -> None:
 
 
 async def test_without_a_daemon_it_offers_to_start_one(
-    sources: NodeSources, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    sources: NodeSources, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert await load.run(parse(load, "fma"), sources, (tmp_path,)) == 3
+    monkeypatch.setenv("MPSTUI_CONTROL_BINARY", sources.control_binary[-1])
+    async with api.open((tmp_path,), read_only=False) as opened:
+        assert await load.run(parse(load, "fma"), opened) == 3
     assert "--private" in capsys.readouterr().err
 
 

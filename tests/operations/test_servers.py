@@ -10,7 +10,10 @@ import pytest
 
 from mpstui.control.answer import Outcome
 from mpstui.core.model import PendingClient, ProcessKey, Snapshot
+from mpstui.load.results import Experiment
+from mpstui.load.types import LoadSpec
 from mpstui.operations.audit import AuditLog
+from mpstui.operations.load import Again, RestartLoad, RunExperiment, Start, StartLoad
 from mpstui.operations.registry import OPERATIONS, VERBS, operation, preview
 from mpstui.operations.runner import Runner
 from mpstui.operations.types import Danger, ExitStatus, Request
@@ -174,6 +177,7 @@ def test_every_operation_says_what_it_is_and_how_it_is_called() -> None:
     verbs = [(verb.words, verb.flag) for verb, each in VERBS if verb.help]
     assert {each.id for each in OPERATIONS if each.verb is None} == {
         "stop_load",  # what the end of load does
+        "restart_load",  # a key of the screen alone: a command has no load that runs
         "remove_stale_files",  # what daemon stop does where no daemon runs
     }
     assert len(verbs) == len([each for each in OPERATIONS if each.verb is not None])
@@ -229,3 +233,55 @@ def test_what_it_was_is_not_guessed() -> None:
         assert memory.undo(Request(memory.id, PIPE, "25G", device=device), unread) is None
     assert memory.undo(Request(memory.id, PIPE, "25G", device="7"), node().daemons[0]) is None
     assert operation("shutdown_server").undo(shut_down(), unread) is None
+
+
+@pytest.mark.parametrize(
+    ("spec", "refused"),
+    [
+        (LoadSpec("illegal", pipe_dir=PIPE), "every client on the device"),
+        (LoadSpec("illegal", pipe_dir=PIPE, private=True), None),
+        (LoadSpec("illegal", pipe_dir=PIPE, endanger=True), None),
+        (LoadSpec("illegal", mps=False), None),
+        (LoadSpec("memory", mps=False), "Without MPS no limit"),
+        (LoadSpec("memory", pipe_dir=PIPE), "Without a memory limit"),
+        (LoadSpec("memory", pipe_dir=PIPE, memory_limit="1G"), None),
+        (LoadSpec("fma", pipe_dir=PIPE), None),
+    ],
+)
+async def test_a_load_that_hurts_others_is_refused_by_the_operation(
+    tmp_path: Path, spec: LoadSpec, refused: str | None
+) -> None:
+    """Whoever asks for it: command, screen or a program."""
+    begun: list[LoadSpec] = []
+
+    async def begin() -> tuple[int, ...]:
+        begun.append(spec)
+        return (1,)
+
+    result = await execute(tmp_path, FakeNode(node()), StartLoad().request(Start(spec, begin)))
+    assert result.done is (refused is None)
+    assert begun == [] if refused else [spec]
+    if refused is not None:
+        assert result.status is ExitStatus.REFUSED_BY_SAFETY_RULE
+        assert refused in result.message
+
+
+async def test_read_only_restarts_no_client_and_runs_no_experiment(tmp_path: Path) -> None:
+    async def never() -> None:
+        raise AssertionError("begun")
+
+    for request in (
+        RestartLoad().request(PIPE, Again(1, never)),
+        RunExperiment().request(Experiment("nbody")),
+    ):
+        audit = AuditLog(tmp_path / f"{request.action}.jsonl")
+        result = await Runner(FakeNode(node()), audit, read_only=True).execute(request, node())
+        assert (result.status, result.message) == (ExitStatus.REFUSED_BY_SAFETY_RULE, "mpstui runs read-only")
+        assert request.action in audit.path.read_text()
+
+
+async def test_an_experiment_that_makes_faults_is_never_in_a_shared_daemon(tmp_path: Path) -> None:
+    request = RunExperiment().request(Experiment("stop", shared=PIPE))
+    result = await execute(tmp_path, FakeNode(node()), request)
+    assert result.status is ExitStatus.REFUSED_BY_SAFETY_RULE
+    assert "`stop` makes faults" in result.message

@@ -38,7 +38,6 @@ _ROOMY = 32
 """Lines from which each meter has a line of its own."""
 _NONE_RUNS = "no client of the load runs"
 _NO_ANSWER = "no daemon answers here"
-_READ_ONLY = "mpstui runs read-only: it starts no load"
 
 
 class LoadScreen(SideScreen):
@@ -197,7 +196,7 @@ class LoadScreen(SideScreen):
 
     def _verdict(self) -> tuple[str, str, str]:
         setup = self.fields.setup
-        wrong = _READ_ONLY if self.runner.read_only else problem(setup, self.daemon, self.devices)
+        wrong = self._refused() or problem(setup, self.daemon, self.devices)
         if wrong is not None:
             return "✕", wrong, "bad"
         danger = harm(setup)
@@ -268,19 +267,23 @@ class LoadScreen(SideScreen):
     def action_begin(self) -> None:
         """Start what the fields say; what endangers others, once the word is typed."""
         setup = self.fields.setup
-        wrong = _READ_ONLY if self.runner.read_only else problem(setup, self.daemon, self.devices)
+        wrong = self._refused() or problem(setup, self.daemon, self.devices)
         if wrong is not None:
             self.say(wrong)
             return
         danger = harm(setup)
         if danger is not None:
-            self.app.push_screen(EndangerDialog(danger, safer(setup), self._hits(), self._start))
+            self.app.push_screen(EndangerDialog(danger, safer(setup), self._hits(), self._start_anyway))
         elif self._beside():
             self.app.push_screen(
                 BesideDialog(count(setup.clients, "client"), self._beside, self._taken(), self._in_use(), self._start)
             )
         else:
             self._start()
+
+    def _refused(self) -> str | None:
+        """Why no load can be started at all."""
+        return self.runner.unavailable(operation("start_load"), self.snapshot or Snapshot(0.0), Path())
 
     def _beside(self) -> list[Client]:
         """Others' clients of the daemon, on the devices that the load is for."""
@@ -318,10 +321,13 @@ class LoadScreen(SideScreen):
         users = sorted({client.user for client in others if client.user})
         return f"{count(len(others), 'client')} there now, of {', '.join(users)}" if others and users else ""
 
-    def _start(self) -> None:
+    def _start_anyway(self) -> None:
+        self._start(endanger=True)
+
+    def _start(self, *, endanger: bool = False) -> None:
         if self.snapshot is None:
             return
-        self.session.start(self.fields.setup, self.snapshot, self.daemon, self.devices)
+        self.session.start(self.fields.setup, self.snapshot, self.daemon, self.devices, endanger=endanger)
         self._go_to(self.bars)
 
     @property

@@ -138,14 +138,27 @@ class LoadSession:
 
     # Starting.
 
-    def start(self, setup: Setup, snapshot: Snapshot, daemon: Daemon | None, devices: Sequence[Device]) -> None:
-        """Add these clients to the ones that run. Clients that have ended give their place to the new ones."""
+    def start(
+        self,
+        setup: Setup,
+        snapshot: Snapshot,
+        daemon: Daemon | None,
+        devices: Sequence[Device],
+        *,
+        endanger: bool = False,
+    ) -> None:
+        """Add these clients to the ones that run. Clients that have ended give their place to the new ones.
+
+        ``endanger``: the user has typed that it may hurt others.
+        """
         if self.starting or self.ending:
             return
         self.starting = True
-        self._run(self._start(setup, snapshot, daemon, devices))
+        self._run(self._start(setup, snapshot, daemon, devices, endanger))
 
-    async def _start(self, setup: Setup, snapshot: Snapshot, daemon: Daemon | None, devices: Sequence[Device]) -> None:
+    async def _start(
+        self, setup: Setup, snapshot: Snapshot, daemon: Daemon | None, devices: Sequence[Device], endanger: bool
+    ) -> None:
         try:
             place = daemon.pipe_dir if daemon else None
             if setup.where == "private":
@@ -156,7 +169,7 @@ class LoadSession:
             if supervisor is None:
                 return
             self._say("starting")
-            for spec in groups(setup, place, devices, server_limit(setup, daemon)):
+            for spec in groups(setup, place, devices, server_limit(setup, daemon), endanger):
                 in_use = 0 if setup.where == "private" else self._others(snapshot, spec.device_uuid)
                 numbers = await supervisor.start(spec, in_use + LEFT_TO_OTHERS)
                 for report in supervisor.workers:
@@ -313,7 +326,10 @@ class LoadSession:
 
     async def _restart(self, number: int, percentage: float | None, pool: tuple[int, ...] | None) -> None:
         if self._supervisor is not None:
-            await self._supervisor.restart(number, percentage, pool)
+            try:
+                await self._supervisor.restart(number, percentage, pool)
+            except NotStarted as error:
+                self._say(str(error), failed=True)
 
     def fault(self, number: int) -> None:
         """Have a client with the illegal kernel make its store now."""

@@ -14,6 +14,7 @@ from mpstui.core.partition import even_levels, rounding_of, sms_of
 from mpstui.core.text import parse_size
 from mpstui.load.takes import CONTEXT_BASE, CONTEXT_PER_SM, Takes, takes
 from mpstui.load.types import INFO, KernelName, LoadSpec, value_for
+from mpstui.operations.load import harm as operation_harm
 
 Hold = Literal["affinity", "percentage"]
 """``affinity``: of the context, so that it moves live (fact 23). ``percentage``: fixed when a client starts."""
@@ -108,15 +109,8 @@ def _not_for_us(daemon: Daemon) -> str | None:
 
 def harm(setup: Setup) -> str | None:
     """Whom it endangers, where it does: to be started only by somebody who has typed the word."""
-    if "illegal" in setup.kernels and setup.where == "on":
-        return "The illegal store takes down every client on the device, of all users."
-    if "memory" in setup.kernels and setup.where == "off":
-        return (
-            "Without MPS no limit reaches the filler: it takes all memory of the device, and other programs get none."
-        )
-    if "memory" in setup.kernels and not setup.memory_limit:
-        return "Without a memory limit the filler takes all memory of the device, and other programs get none."
-    return None
+    mps, private = setup.where != "off", setup.where == "private"
+    return operation_harm(setup.kernels, mps=mps, private=private, memory_limit=setup.memory_limit)
 
 
 def safer(setup: Setup) -> str:
@@ -221,7 +215,9 @@ def taken(setup: Setup, devices: Sequence[Device], in_use: int, limit: float | N
     )
 
 
-def groups(setup: Setup, pipe_dir: Path | None, devices: Sequence[Device], limit: float | None) -> tuple[LoadSpec, ...]:
+def groups(
+    setup: Setup, pipe_dir: Path | None, devices: Sequence[Device], limit: float | None, endanger: bool = False
+) -> tuple[LoadSpec, ...]:
     """One group for each kernel and device, in the order of the clients."""
     members: dict[tuple[KernelName, str | None], list[int]] = {}
     for index in range(setup.clients):
@@ -245,6 +241,8 @@ def groups(setup: Setup, pipe_dir: Path | None, devices: Sequence[Device], limit
                 seconds=setup.seconds,
                 mps=mps,
                 pipe_dir=pipe_dir if mps else None,
+                private=setup.where == "private",
+                endanger=endanger,
                 pool=pool_of(kernel, device, limit) if by_context else (),
             )
         )

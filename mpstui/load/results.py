@@ -1,0 +1,92 @@
+"""What experiments are asked to be and what they come to; values only."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from mpstui.core.text import printable
+from mpstui.load.spread import Spread
+from mpstui.load.types import COMMAND, INFO, LoadSpec
+from mpstui.load.utilisation import Use
+from mpstui.plan.advice import Advice
+from mpstui.plan.types import Target
+
+RUNS: Final = "runs/min"
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """What is to be compared, and where. ``advice`` is what a plan is made from; the others are those of ``mpstui
+    experiment``."""
+
+    name: str
+    device_uuid: str | None = None
+    """None: the first device that CUDA shows."""
+    repeats: int = 3
+    seconds: float = 1.0
+    """Of one window."""
+    shared: Path | None = None
+    """The pipe directory of the daemon that it runs in; None: in one of its own, gone at the end."""
+    groups: tuple[int, ...] = ()
+    """How many clients at a time, one number for each comparison; empty: as the experiment has them."""
+    command: tuple[str, ...] = ()
+    bodies: int | None = None
+    metric: str = ""
+    """Of ``command``: a regular expression whose group is the throughput that the program tells."""
+    percentages: tuple[float, ...] = ()
+    """To try with a ``metric``."""
+    loads: tuple[LoadSpec, ...] = ()
+    """Of ``advice``: one, for ``clients`` like ones, or two, for one client each."""
+    target: Target | None = None
+    clients: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A table, the numbers behind it, and one sentence."""
+
+    name: str
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    data: tuple[dict[str, Any], ...]
+    verdict: str
+    notes: tuple[str, ...] = ()
+    uses: tuple[Use, ...] = ()
+    """How busy the device was in each situation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Throughput of one load of two: alone on the whole device, beside the other, beside it with the advised shares."""
+
+    load: LoadSpec
+    alone: Spread
+    beside: Spread
+    with_shares: Spread
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What was measured, and the SMs of each client that come of it."""
+
+    target: Target
+    """With the rounding that was measured, where it was not known."""
+    loads: tuple[LoadSpec, ...]
+    advices: tuple[Advice, ...]
+    sm_counts: tuple[int, ...]
+    costs: tuple[Cost, ...] = ()
+    """Of two loads; of one there is nothing to compare."""
+
+
+def unit(load: LoadSpec) -> str:
+    """Of its throughput."""
+    return RUNS if load.kernel == COMMAND else INFO[load.kernel].unit
+
+
+def name_of(load: LoadSpec) -> str:
+    """The kernel, or the program with its arguments, as text to show."""
+    return printable(shlex.join(load.command), 40) if load.kernel == COMMAND else load.kernel
