@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, Final
 
+import mpstui.config
 from mpstui.cli.say import complain, print_json
-from mpstui.config import SYSTEM, Config, config_dir, load_config, load_themes, may_see_commands
+from mpstui.config import Config, config_dir, load_config, load_themes, may_see_commands
 from mpstui.core.text import path_text, printable
 from mpstui.operations.types import ExitStatus
 
@@ -26,7 +27,7 @@ _VARIABLES: Final = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``config``."""
     parser.description = (
-        f"The configuration: {path_text(SYSTEM)}, which is root's, above it config.toml of the user's "
+        f"The configuration: {path_text(mpstui.config.SYSTEM)}, which is root's, above it config.toml of the user's "
         "config folder, then variables, then options. A policy in root's file is taken back by nothing."
     )
     parser.epilog = "example: mpstui config check"
@@ -47,7 +48,7 @@ def config(options: argparse.Namespace) -> int:
     values, variables = told(found), {name: os.environ[name] for name in _VARIABLES if name in os.environ}
     if options.json:
         print_json(
-            files=[path_text(SYSTEM), path_text(config_dir() / "config.toml")],
+            files=[path_text(mpstui.config.SYSTEM), path_text(config_dir() / "config.toml")],
             values=[{"name": name, "value": value, "from": origin} for name, value, origin in values],
             variables={name: printable(value) for name, value in variables.items()},
         )

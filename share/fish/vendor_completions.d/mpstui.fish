@@ -50,8 +50,8 @@ function _shtab_mpstui_using
   test "$_shtab_mpstui_cmdpath" = "$argv"
 end
 
-set -g _shtab_mpstui_commands status events suspects activity doctor why explain terminate end-lost unblock set 'set active-thread-percentage' 'set pinned-mem-limit' 'set client-priority' start-server shutdown-server daemon 'daemon start' 'daemon stop' 'daemon unit' profile 'profile apply' 'profile list' 'profile show' 'profile save' 'profile diff' partition 'partition add' 'partition rm' 'partition list' server 'server create' 'server set' 'server delete' namespace 'namespace create' 'namespace set' 'namespace delete' sm-partition 'sm-partition create' 'sm-partition delete' load plan run experiment exporter fleet config 'config show' 'config check' schema sim 'sim serve'
-set -g _shtab_mpstui_opts_with_value --active-thread-percentage --allowed-devices --at --bodies --bundle --cgroup --chunks --client --client-priority --clients --command --contexts --cpu --deadline --description --device --driver --every --export --fields --filter --group-by --host-label --hosts --job --journal --kind --listen --log-dir --max-groups --measure --mem --memory-total --metric --mps --names --open --opt-in --owner --percentages --pid-file --pinned-mem-limit --pinned-memory-limit --pipe-dir --pod --profile --prometheus --protocol --refresh --repeats --report --save --scenario --seconds --server --share --since --sm-count --sm-count-total --sms --ssh --ssh-config-pattern --strategy --textfile --theme --timeout --uid --unit --web-config --weights
+set -g _shtab_mpstui_commands status events suspects activity doctor why explain terminate end-lost unblock set 'set active-thread-percentage' 'set pinned-mem-limit' 'set client-priority' start-server shutdown-server daemon 'daemon start' 'daemon stop' 'daemon unit' profile 'profile apply' 'profile list' 'profile show' 'profile save' 'profile diff' partition 'partition add' 'partition rm' 'partition list' server 'server create' 'server set' 'server delete' 'server export' namespace 'namespace create' 'namespace set' 'namespace delete' sm-partition 'sm-partition create' 'sm-partition delete' load plan run experiment exporter fleet config 'config show' 'config check' schema sim 'sim serve'
+set -g _shtab_mpstui_opts_with_value --active-thread-percentage --allowed-devices --arrivals --at --bodies --bundle --busy --cgroup --chunks --client --client-priority --clients --command --contexts --cpu --deadline --description --device --driver --every --export --fields --filter --group-by --host-label --hosts --job --journal --kind --listen --log-dir --max-groups --measure --mem --memory-total --metric --mps --names --open --opt-in --owner --percentages --pid-file --pinned-mem-limit --pinned-memory-limit --pipe-dir --pod --profile --prometheus --protocol --refresh --repeats --report --save --scenario --seconds --server --share --since --sm-count --sm-count-total --sms --ssh --ssh-config-pattern --strategy --textfile --theme --timeout --uid --unit --web-config --weights
 
 complete -c mpstui -e
 complete -c mpstui -f
@@ -201,6 +201,8 @@ complete -c mpstui -n '_shtab_mpstui_using daemon start' -l multi-user -d 'serve
 complete -c mpstui -n '_shtab_mpstui_using daemon start' -l static -d 'with static SM partitions (-S; driver 590 or later)'
 complete -c mpstui -n '_shtab_mpstui_using daemon start' -l cpu -x -d 'its CPUs, 0-3,8; with --per-gpu one for each daemon'
 complete -c mpstui -n '_shtab_mpstui_using daemon start' -l profile -x -d 'as a profile says, limits included'
+complete -c mpstui -n '_shtab_mpstui_using daemon start' -l exclusive -d 'first set its devices to EXCLUSIVE_PROCESS, for all users'
+complete -c mpstui -n '_shtab_mpstui_using daemon start' -l yes -d 'do not ask whether the compute mode may be set'
 complete -c mpstui -n '_shtab_mpstui_using daemon start' -l json -d 'print the result as JSON'
 complete -c mpstui -n '_shtab_mpstui_using daemon; and test $_shtab_mpstui_npos -eq 0' -a stop -d 'stop a control daemon'
 complete -c mpstui -n '_shtab_mpstui_using daemon stop' -s h -l help -d 'show this help message and exit'
@@ -209,6 +211,7 @@ complete -c mpstui -n '_shtab_mpstui_using daemon stop' -l log-dir -xka "(__fish
 complete -c mpstui -n '_shtab_mpstui_using daemon stop' -l demo -d 'work on a simulated node, started for this and ended with it; --demo=NAME for one on which something is wrong: fault, blocked, held, pending, full, stale, nostart; or of a daemon in another mode: static, v3'
 complete -c mpstui -n '_shtab_mpstui_using daemon stop' -l timeout -x -d 'end the clients'"'"' work after S seconds'
 complete -c mpstui -n '_shtab_mpstui_using daemon stop' -l force -d 'after 1 s; and end a daemon that does not answer'
+complete -c mpstui -n '_shtab_mpstui_using daemon stop' -l exclusive -d 'then set its devices back to DEFAULT, for all users'
 complete -c mpstui -n '_shtab_mpstui_using daemon stop' -l yes -d 'do not ask'
 complete -c mpstui -n '_shtab_mpstui_using daemon stop' -l json -d 'print the result as JSON'
 complete -c mpstui -n '_shtab_mpstui_using daemon; and test $_shtab_mpstui_npos -eq 0' -a unit -d 'print a unit or a job script that starts and stops it'
@@ -223,6 +226,8 @@ complete -c mpstui -n '_shtab_mpstui_using daemon unit' -l multi-user -d 'serve 
 complete -c mpstui -n '_shtab_mpstui_using daemon unit' -l static -d 'with static SM partitions (-S; driver 590 or later)'
 complete -c mpstui -n '_shtab_mpstui_using daemon unit' -l cpu -x -d 'its CPUs, 0-3,8; with --per-gpu one for each daemon'
 complete -c mpstui -n '_shtab_mpstui_using daemon unit' -l profile -x -d 'as a profile says, limits included'
+complete -c mpstui -n '_shtab_mpstui_using daemon unit' -l exclusive -d 'first set its devices to EXCLUSIVE_PROCESS, for all users'
+complete -c mpstui -n '_shtab_mpstui_using daemon unit' -l yes -d 'do not ask whether the compute mode may be set'
 complete -c mpstui -n '_shtab_mpstui_using daemon unit; and test $_shtab_mpstui_npos -eq 0' -ka "systemd slurm pbs pbs-hook" -d kind
 complete -c mpstui -n '_shtab_mpstui_using; and test $_shtab_mpstui_npos -eq 0' -a profile -d 'daemon settings and shares kept as files'
 complete -c mpstui -n '_shtab_mpstui_using profile' -s h -l help -d 'show this help message and exit'
@@ -312,6 +317,11 @@ complete -c mpstui -n '_shtab_mpstui_using server delete' -l demo -d 'work on a 
 complete -c mpstui -n '_shtab_mpstui_using server delete' -s f -l force -d 'its clients'"'"' GPU work ends with an error'
 complete -c mpstui -n '_shtab_mpstui_using server delete' -l yes -d 'do not ask'
 complete -c mpstui -n '_shtab_mpstui_using server delete' -l json -d 'print the result as JSON'
+complete -c mpstui -n '_shtab_mpstui_using server; and test $_shtab_mpstui_npos -eq 0' -a export -d 'print all servers and namespaces as a file for nvidia-cuda-mps-control -a'
+complete -c mpstui -n '_shtab_mpstui_using server export' -s h -l help -d 'show this help message and exit'
+complete -c mpstui -n '_shtab_mpstui_using server export' -l pipe-dir -xka "(__fish_complete_directories)" -d 'the daemon'"'"'s pipe directory; may be repeated. Default: CUDA_MPS_PIPE_DIRECTORY, then discovery'
+complete -c mpstui -n '_shtab_mpstui_using server export' -l log-dir -xka "(__fish_complete_directories)" -d 'its log directory, where it cannot be found out'
+complete -c mpstui -n '_shtab_mpstui_using server export' -l demo -d 'work on a simulated node, started for this and ended with it; --demo=NAME for one on which something is wrong: fault, blocked, held, pending, full, stale, nostart; or of a daemon in another mode: static, v3'
 complete -c mpstui -n '_shtab_mpstui_using; and test $_shtab_mpstui_npos -eq 0' -a namespace -d 'namespaces of a daemon of MPS protocol 3'
 complete -c mpstui -n '_shtab_mpstui_using namespace' -s h -l help -d 'show this help message and exit'
 complete -c mpstui -n '_shtab_mpstui_using namespace; and test $_shtab_mpstui_npos -eq 0' -a create -d 'make a namespace of a server (protocol 3)'
@@ -372,6 +382,8 @@ complete -c mpstui -n '_shtab_mpstui_using load' -l clients -x -d 'how many, tog
 complete -c mpstui -n '_shtab_mpstui_using load' -l device -x -d 'a UUID, its first characters, or NVML'"'"'s index (default: the first)'
 complete -c mpstui -n '_shtab_mpstui_using load' -l active-thread-percentage -x -d 'P[,P…]'
 complete -c mpstui -n '_shtab_mpstui_using load' -l sm-count -x -d 'SMs by execution affinity'
+complete -c mpstui -n '_shtab_mpstui_using load' -l arrivals -x -d 'requests a second for each client, by chance; with p50 and p99'
+complete -c mpstui -n '_shtab_mpstui_using load' -l busy -x -d 'percent of the time at work, with pauses between; with p50 and p99'
 complete -c mpstui -n '_shtab_mpstui_using load' -l pinned-mem-limit -x -d 'memory of each client: 900M, 10G'
 complete -c mpstui -n '_shtab_mpstui_using load' -l client-priority -xka "0 1" -d '0 normal, 1 below normal'
 complete -c mpstui -n '_shtab_mpstui_using load' -l seconds -x -d 'default 10; a program runs to its end'
@@ -430,7 +442,7 @@ complete -c mpstui -n '_shtab_mpstui_using experiment' -l seconds -x -d 'of one 
 complete -c mpstui -n '_shtab_mpstui_using experiment' -l device -x -d 'a UUID, its first characters, or NVML'"'"'s index (default: the first)'
 complete -c mpstui -n '_shtab_mpstui_using experiment' -l shared -d 'in the daemon that runs, not in one of its own (not for `stop`)'
 complete -c mpstui -n '_shtab_mpstui_using experiment' -l json -d 'print the result as JSON'
-complete -c mpstui -n '_shtab_mpstui_using experiment; and test $_shtab_mpstui_npos -eq 0' -ka "nbody command sweep interference gpu-util stop" -d 'nbody: 1, 2 and 4 clients with a fixed amount of work, with and without MPS; command: the same for your own program; sweep: throughput over the thread percentage, with the knee; interference: what a neighbour costs, kernel by kernel; gpu-util: what GPU-Util says of one thread, and of all SMs; stop: what each way to end a client does to its neighbours'
+complete -c mpstui -n '_shtab_mpstui_using experiment; and test $_shtab_mpstui_npos -eq 0' -ka "nbody command sweep interference oversubscribe priority gpu-util stop" -d 'nbody: 1, 2 and 4 clients with a fixed amount of work, with and without MPS; command: the same for your own program; sweep: throughput over the thread percentage, with the knee; interference: what a neighbour costs, kernel by kernel; oversubscribe: shares that add up to more than the device, for clients that are idle half of the time; priority: who waits, of two clients, by their priorities; gpu-util: what GPU-Util says of one thread, and of all SMs; stop: what each way to end a client does to its neighbours'
 complete -c mpstui -n '_shtab_mpstui_using; and test $_shtab_mpstui_npos -eq 0' -a exporter -d 'metrics for Prometheus, by HTTP or as a file'
 complete -c mpstui -n '_shtab_mpstui_using exporter' -s h -l help -d 'show this help message and exit'
 complete -c mpstui -n '_shtab_mpstui_using exporter' -l pipe-dir -xka "(__fish_complete_directories)" -d 'the daemon'"'"'s pipe directory; may be repeated. Default: CUDA_MPS_PIPE_DIRECTORY, then discovery'
