@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from mpstui.control.answer import Outcome
 from mpstui.control.legacy import Legacy
-from mpstui.control.wire import MOST_CLIENTS, Unreadable
+from mpstui.control.wire import MOST_CLIENTS, MOST_SERVERS, Unreadable
 from mpstui.core.text import printable
 from mpstui.core.v3 import Namespace, V3Client, V3Device, V3Partition, V3Server
 
@@ -128,6 +128,9 @@ def parse_csv(stdout: bytes, layout: Layout) -> Table | Unreadable:
             odd.append(printable(line.strip(), 200))
     if odd and not rows:
         return Unreadable(f"The answer is not understood: “{odd[0]}”.")
+    most = MOST_SERVERS if layout is SERVERS else MOST_CLIENTS
+    if len(rows) > most:
+        return Unreadable(f"The answer cannot be true: it has {len(rows)} rows, and no daemon has more than {most}.")
     return Table(tuple(rows), tuple(odd))
 
 
@@ -225,8 +228,6 @@ def parse_clients(stdout: bytes) -> tuple[tuple[V3Client, ...], tuple[str, ...]]
     table = parse_csv(stdout, CLIENTS)
     if isinstance(table, Unreadable):
         return table
-    if len(table.rows) > MOST_CLIENTS:
-        return Unreadable(f"The answer cannot be true: it names {len(table.rows)} clients.")
     return tuple(_client(row) for row in table.rows), table.odd
 
 

@@ -181,7 +181,8 @@ class AddPartition(_PartitionOperation):
     def command_line(self, request: Request) -> str:
         size = parse_size(request.value)
         amount = f"--chunks {size.chunks}" if size.chunks is not None else f"--sms {size.sms}"
-        return f"mpstui partition add --device {request.device} {amount} --pipe-dir {path_text(request.pipe_dir)}"
+        where = shlex.join(["--device", request.device or "", "--pipe-dir", path_text(request.pipe_dir)])
+        return f"mpstui partition add {amount} {where}"
 
     async def run(self, work: Work) -> Result:
         request, control, daemon = work.request, work.control, work.daemon

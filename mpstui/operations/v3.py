@@ -7,6 +7,7 @@ which ends the daemon and all servers, is never sent.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar, Final
@@ -72,6 +73,11 @@ def space_words(space: Namespace | None) -> str:
         space.pinned_mem_limit or "no memory limit",
     ]
     return ", ".join([*parts, *(["below normal"] if space.client_priority == 1 else [])])
+
+
+def export_line(variable: str, value: str | None) -> str:
+    """What a program has to have in its environment, for a shell: the value is the daemon's to choose."""
+    return f"export {variable}={UNKNOWN if value is None else shlex.quote(value)}"
 
 
 def _name(text: str, what: str) -> str:
@@ -172,9 +178,9 @@ class V3Operation(Operation):
         return "; ".join(" ".join(words) for words in self.calls(request))
 
     def command_line(self, request: Request) -> str:
-        words = [f"--{name} {value}" for name, value in request.settings]
-        verb = " ".join(self.verb.words) if self.verb is not None else ""
-        return " ".join(["mpstui", verb, request.value, *words, "--pipe-dir", path_text(request.pipe_dir)])
+        words = [word for name, value in request.settings for word in (f"--{name}", value)]
+        verb = self.verb.words if self.verb is not None else ()
+        return shlex.join(["mpstui", *verb, request.value, *words, "--pipe-dir", path_text(request.pipe_dir)])
 
     async def run(self, work: Work) -> Result:
         request, control = work.request, work.control
@@ -263,7 +269,7 @@ class CreateServer(V3Operation):
     def tell(self, request: Request, node: V3Node, daemon: Daemon) -> tuple[str, tuple[str, ...]]:
         found = node.server(request.value)
         place = found.pipe_dir if found is not None else None
-        return f"server {request.value} is there", (f"export CUDA_MPS_PIPE_DIRECTORY={place or UNKNOWN}",)
+        return f"server {request.value} is there", (export_line("CUDA_MPS_PIPE_DIRECTORY", place),)
 
     def undo(self, request: Request, daemon: Daemon) -> Request | None:
         return Request(DeleteServer.id, request.pipe_dir, request.value)
@@ -292,6 +298,7 @@ class DeleteServer(V3Operation):
         _server(node, request.value)
         spaces = ", ".join(space.name for space in node.of(request.value)) or UNKNOWN
         return (
+            ("server", request.value),
             ("namespaces", spaces),
             ("then", "a program with its pipe directory runs without MPS, and no error says so"),
         )
@@ -457,7 +464,7 @@ class CreateNamespace(V3Operation):
         place = found.pipe_dir if found is not None else None
         return (
             f"namespace {request.value} is there: {space_words(found)}",
-            (f"export CUDA_MPS_PIPE_DIRECTORY={place or UNKNOWN}",),
+            (export_line("CUDA_MPS_PIPE_DIRECTORY", place),),
         )
 
     def undo(self, request: Request, daemon: Daemon) -> Request | None:
@@ -495,7 +502,12 @@ class DeleteNamespace(V3Operation):
         if found.name == DEFAULT:
             raise Refused("the default namespace goes with its server alone", ExitStatus.REFUSED_BY_SAFETY_RULE)
         then = "a program with its pipe directory runs without MPS, and no error says so"
-        return (("server", server.name), ("limits", space_words(found)), ("then", then))
+        return (
+            ("namespace", found.name),
+            ("server", server.name),
+            ("limits", space_words(found)),
+            ("then", then),
+        )
 
     def clients(self, request: Request, daemon: Daemon) -> tuple[Client, ...]:
         return _of_daemon(daemon, request.setting("server") or "", request.value)
@@ -562,8 +574,8 @@ class CreatePartition(V3Operation):
     def tell(self, request: Request, node: V3Node, daemon: Daemon) -> tuple[str, tuple[str, ...]]:
         found = _partition(request, node)
         sms = UNKNOWN if found is None or found.sm_count is None else str(found.sm_count)
-        name = (found.visible_uuid if found is not None else None) or UNKNOWN
-        return f"partition {request.value} is there: {sms} SMs", (f"export CUDA_MPS_SM_PARTITION={name}",)
+        name = found.visible_uuid if found is not None else None
+        return f"partition {request.value} is there: {sms} SMs", (export_line("CUDA_MPS_SM_PARTITION", name),)
 
     def undo(self, request: Request, daemon: Daemon) -> Request | None:
         settings = tuple((name, value) for name, value in request.settings if name in {"server", "device"})
@@ -600,7 +612,7 @@ class DeletePartition(V3Operation):
         if found is None:
             raise Refused(f"server {server.name} has no partition {request.value}", ExitStatus.REFUSED_BY_DAEMON)
         size = f"{found.chunks or UNKNOWN} chunks, {found.sm_count or UNKNOWN} SMs"
-        return (("device", found.device or UNKNOWN), ("size", size))
+        return (("partition", request.value), ("device", found.device or UNKNOWN), ("size", size))
 
     def missing(self, request: Request, node: V3Node) -> str | None:
         return None if _partition(request, node) is None else f"partition {request.value} is still there"

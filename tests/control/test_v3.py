@@ -127,6 +127,11 @@ def test_words_that_are_no_table_are_not_understood(text: str) -> None:
         assert found.reason.isprintable()
 
 
+def test_more_than_there_can_be_is_not_believed() -> None:
+    assert isinstance(parse_servers(DOCUMENTED.encode() * 300), Unreadable)
+    assert isinstance(parse_clients(FIRST.encode() * 5000), Unreadable)
+
+
 def test_no_rows_are_none() -> None:
     for text in (b"", b"\n", HEAD.encode()):
         assert parse_servers(text) == ((), ())

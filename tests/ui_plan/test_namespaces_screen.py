@@ -82,13 +82,16 @@ async def test_a_namespace_is_made_limited_and_deleted_by_keys(folder: Path) -> 
         assert "is gone" in await apply()
         await press(pilot, "g", "x")
         assert str(node().clients[0].pid) in text_of(app), "whose work the end of a server takes is named"
+        assert "server      training" in text_of(app)
+        assert "waited for" not in text_of(app), "how it is done is settled, and nothing else is offered"
+        await press(pilot, "down", "up")
         await press(pilot, "escape")
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (40, 10)])
 async def test_what_a_stranger_writes_is_text(size: tuple[int, int]) -> None:
     odd = V3Node(
-        (V3Server("s" * 64, None, None, "[bold]x[/]"), V3Server("two")),
+        (V3Server("s" * 64, None, None, "[bold]x[/]", "/tmp/x; touch /tmp/owned"), V3Server("two")),
         (Namespace("n", "s" * 64), Namespace("default", "gone", active_thread_percentage=3.0)),
         (V3Client(7, "s" * 64, None, "unlisted", "[red]" + "x" * 5000), V3Client(8, "two", "0", None, None)),
         not_understood=("what, is, this",),
@@ -100,6 +103,8 @@ async def test_what_a_stranger_writes_is_text(size: tuple[int, int]) -> None:
     async with app.run_test(size=size) as pilot:
         await pilot.press("P")
         assert isinstance(app.screen, NamespacesScreen)
+        await pilot.press("y")
+        assert app.clipboard == "export CUDA_MPS_PIPE_DIRECTORY='/tmp/x; touch /tmp/owned'", "one word for a shell"
         await pilot.press("j", "y", "j", "t", "y", "j")
         if size[0] >= 80:
             assert "[bold]x[/]" in text_of(app)

@@ -64,7 +64,8 @@ class HarmConfirm(ActionDialog):
         """``server`` is chosen at the start, where the operation is for one; ``asked``: for one that is neither for
         clients nor for a server, the whole request."""
         super().__init__(runner, action, pipe_dir, snapshot)
-        self._kinds = {argument.kind for argument in action.arguments}
+        # What is settled is not asked for again.
+        self._kinds = {argument.kind for argument in action.arguments} if asked is None else set[str]()
         # Those of a server follow from it, whoever the cursor is on.
         self.clients = tuple(dict.fromkeys(clients)) if "clients" in self._kinds else ()
         self._server = server

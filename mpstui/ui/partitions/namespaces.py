@@ -14,7 +14,7 @@ from mpstui.core.text import UNKNOWN, printable
 from mpstui.core.v3 import DEFAULT, Namespace, V3Client, V3Node, V3Server
 from mpstui.operations.registry import operation
 from mpstui.operations.types import Request
-from mpstui.operations.v3 import space_words
+from mpstui.operations.v3 import export_line, space_words
 from mpstui.ui.bars import KeyHint, unless
 from mpstui.ui.box import Box, wrapped
 from mpstui.ui.painted import Line, fit
@@ -155,11 +155,11 @@ class AboutLevel(Box):
 def export_of(row: Level) -> str:
     """What a program has to have in its environment."""
     place = row.space.pipe_dir if row.space is not None else row.server.pipe_dir
-    return f"export CUDA_MPS_PIPE_DIRECTORY={place or UNKNOWN}"
+    return export_line("CUDA_MPS_PIPE_DIRECTORY", place)
 
 
 class NamespacesScreen(SideScreen):
-    """n makes a namespace of the server under the cursor, N a server; l sets limits, x deletes, t terminates."""
+    """A makes a namespace of the server under the cursor, S a server; l sets limits, x deletes, t terminates."""
 
     AUTO_FOCUS = "#levels"
     NAME = "Namespaces"
