@@ -19,6 +19,8 @@ from mpstui.sim.node import SimError, SimNode, driver_with
 from mpstui.sim.scenario import SCENARIOS, Scenario
 
 ALL: Mapping[str, Callable[[], Scenario]] = {**SCENARIOS, **DRILLS, **MODES}
+_NEEDS: Mapping[str, str] = {"blocked": "terminate_client"}
+"""Scenarios that a command makes, which not every driver has."""
 _ENDING = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
 _OWN_FILES = frozenset({"control", "control_lock", "control_privileged", "log", "nvidia-cuda-mps-control.pid", "logs"})
 
@@ -98,6 +100,11 @@ def _start(directory: Path, scenario: str | None, driver: str | None) -> tuple[S
     here = nearest(driver or driver_with(play.options))
     if {"-S", "--static-partitioning"}.intersection(play.options) and not here.static_partitions:
         raise SimError(f"driver {here.number} has no static SM partitions")
+    newest = nearest(driver_with(play.options))  # what came with the newest driver alone
+    if newest is DRIVERS[-1] and here is not newest and play.options:
+        raise SimError(f"driver {here.number} has no MPS protocol 3")
+    if scenario in _NEEDS and _NEEDS[scenario] in here.absent:
+        raise SimError(f"driver {here.number} has no {_NEEDS[scenario]}, without which there is no “{scenario}”")
     with_mode = bool(here.multi_user)
     node = SimNode.start(
         directory,

@@ -101,9 +101,17 @@ def test_a_driver_that_is_not_simulated_is_one_line(pipe_dir: Path, driver: str)
     assert process.returncode == 2
 
 
-def test_a_driver_without_static_partitions_has_no_such_node(pipe_dir: Path) -> None:
-    process = serve(pipe_dir, "'static', '580'")
-    assert process.communicate(timeout=120)[1] == "mpstui: driver 580 has no static SM partitions\n"
+@pytest.mark.parametrize(
+    ("scenario", "driver", "what"),
+    [
+        ("static", "580", "static SM partitions"),
+        ("v3", "590", "MPS protocol 3"),
+        ("blocked", "470", "terminate_client, without which there is no “blocked”"),
+    ],
+)
+def test_a_driver_without_such_a_mode_has_no_such_node(pipe_dir: Path, scenario: str, driver: str, what: str) -> None:
+    process = serve(pipe_dir, f"{scenario!r}, {driver!r}")
+    assert process.communicate(timeout=120)[1] == f"mpstui: driver {driver} has no {what}\n"
     assert process.returncode == 2
 
 
