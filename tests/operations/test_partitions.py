@@ -1,0 +1,123 @@
+"""A partition added and removed where the daemon's answer is lost, lies, or says no: the second reading decides."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from mpstui.control.answer import Answer, Outcome
+from mpstui.control.partitions import Created
+from mpstui.core.model import Chunks, Daemon, PartitionTable, ProcessKey, SmPartition
+from mpstui.operations.partitions import AddPartition, RemovePartition
+from mpstui.operations.types import ExitStatus, Request
+
+GPU, PIPE = "GPU-1234", Path("/tmp/p")
+EMPTY = PartitionTable((Chunks(GPU, 15, 0, 132, 0),))
+SEVEN = PartitionTable((Chunks(GPU, 8, 7, 76, 56),), (SmPartition(GPU, "seven", 7, 56, False),))
+USED = PartitionTable(SEVEN.devices, (SmPartition(GPU, "seven", 7, 56, True),))
+LOST = Answer("sm_partition", Outcome.BLOCKED, message="The control daemon did not answer within 5 s.")
+NO = Answer("sm_partition", Outcome.REFUSED, message="Failed to fulfill the request.")
+UNREAD = Answer("lspart", Outcome.BLOCKED, message="The control daemon did not answer within 5 s.")
+
+
+class Control:
+    """Answers the readings one after the other, and each change with ``said``."""
+
+    def __init__(self, said: Answer, *tables: PartitionTable | Answer) -> None:
+        self.said, self.tables, self.sent = said, list(tables), []
+
+    async def partitions(self) -> Answer:
+        found = self.tables.pop(0)
+        return found if isinstance(found, Answer) else Answer("lspart", Outcome.OK, found)
+
+    async def add_partition(self, device: str, chunks: int) -> Answer:
+        self.sent.append((device, chunks))
+        return self.said
+
+    async def remove_partition(self, device: str, identity: str) -> Answer:
+        self.sent.append((device, identity))
+        return self.said
+
+
+def work(control: Control, request: Request) -> SimpleNamespace:
+    daemon = Daemon(PIPE, key=ProcessKey(1, 1), static_partitioning=True, partitions=EMPTY, ordinals={"0": GPU})
+    return SimpleNamespace(
+        request=request, control=control, daemon=daemon, progress=lambda text: None, sent=None, read=None
+    )
+
+
+async def add(said: Answer, *tables: PartitionTable | Answer, value: str = "7"):
+    control = Control(said, *tables)
+    request = Request("add_partition", PIPE, value, device="0")
+    return await AddPartition().run(work(control, request)), control
+
+
+def ok(identity: str = "seven") -> Answer:
+    return Answer("sm_partition", Outcome.OK, Created(GPU, identity), stdout=b"x")
+
+
+async def test_a_lost_answer_is_told_by_what_has_come() -> None:
+    result, control = await add(LOST, EMPTY, SEVEN)
+    assert (result.status, control.sent) == (ExitStatus.DONE, [(GPU, 7)])
+    assert "the answer was lost" in result.details[0]
+    assert any(f"CUDA_MPS_SM_PARTITION={GPU}/seven" in line for line in result.details)
+    result, control = await add(LOST, EMPTY, EMPTY)
+    assert (result.status, len(control.sent)) == (ExitStatus.NO_ANSWER, 1), "never sent twice"
+
+
+@pytest.mark.parametrize(
+    ("said", "tables", "status"),
+    [
+        (NO, (EMPTY, EMPTY), ExitStatus.REFUSED_BY_DAEMON),
+        (ok(), (EMPTY, EMPTY), ExitStatus.REFUSED_BY_DAEMON),
+        (ok("another"), (EMPTY, SEVEN), ExitStatus.REFUSED_BY_DAEMON),
+        (ok(), (EMPTY, UNREAD), ExitStatus.NO_ANSWER),
+        (ok(), (UNREAD,), ExitStatus.NO_ANSWER),
+    ],
+    ids=["no", "yes and none there", "yes and another one there", "not read back", "not read before"],
+)
+async def test_a_yes_is_believed_where_the_partition_is_there_alone(
+    said: Answer, tables: tuple[PartitionTable | Answer, ...], status: ExitStatus
+) -> None:
+    result, control = await add(said, *tables)
+    assert result.status is status
+    assert len(control.sent) == len(tables) - 1
+
+
+async def test_another_size_than_was_asked_for_is_an_error() -> None:
+    result, _ = await add(ok(), EMPTY, SEVEN, value="6")
+    assert result.status is ExitStatus.REFUSED_BY_DAEMON
+    assert "6 chunks were asked for" in result.message
+    assert any("mpstui partition rm" in line for line in result.details)
+
+
+async def test_the_chunk_that_was_added_to_be_read_and_stays_is_named() -> None:
+    one = PartitionTable((Chunks(GPU, 14, 1, 124, 8),), (SmPartition(GPU, "one", 1, 8, False),))
+    result, control = await add(ok("one"), EMPTY, one, one, value="56 SM")
+    assert result.status is ExitStatus.REFUSED_BY_DAEMON
+    assert f"still there: {GPU}/one" in result.message
+    assert control.sent == [(GPU, 1), (GPU, "one")], "and nothing more is sent"
+
+
+@pytest.mark.parametrize(
+    ("said", "tables", "status"),
+    [
+        (Answer("x", Outcome.OK, None), (SEVEN, EMPTY), ExitStatus.DONE),
+        (NO, (SEVEN, EMPTY), ExitStatus.DONE),
+        (LOST, (SEVEN, EMPTY), ExitStatus.DONE),
+        (Answer("x", Outcome.OK, None), (SEVEN, SEVEN), ExitStatus.REFUSED_BY_DAEMON),
+        (NO, (SEVEN, USED), ExitStatus.REFUSED_BY_SAFETY_RULE),
+        (LOST, (SEVEN, SEVEN), ExitStatus.NO_ANSWER),
+        (LOST, (SEVEN, UNREAD), ExitStatus.NO_ANSWER),
+        (NO, (USED,), ExitStatus.REFUSED_BY_SAFETY_RULE),
+    ],
+)
+async def test_a_removal_is_what_the_second_reading_says(
+    said: Answer, tables: tuple[PartitionTable | Answer, ...], status: ExitStatus
+) -> None:
+    control = Control(said, *tables)
+    result = await RemovePartition().run(work(control, Request("remove_partition", PIPE, "seven")))
+    assert result.status is status
+    assert len(control.sent) == len(tables) - 1
