@@ -26,6 +26,7 @@ from mpstui.operations.operation import Operation
 from mpstui.ui.contract import Collector, Memory, Runner
 from mpstui.ui.diff import ScreenDiff
 from mpstui.ui.overview import Overview
+from mpstui.ui.plots import History
 from mpstui.ui.private import Update, WritingApp, leaving
 from mpstui.ui.terminal import TerminalDriver, can_come_back
 from mpstui.ui.theme import variable_defaults
@@ -117,6 +118,7 @@ class MpsTuiApp(WritingApp[int]):
         self._trouble_backend = trouble
         self._taking_over = taking_over
         self._memory = memory
+        self.history = History()
         self.mouse = True
         """Whether clicks are wanted. Before the start: as the user has said."""
         self.load: LoadSession | None = None
@@ -260,6 +262,7 @@ class MpsTuiApp(WritingApp[int]):
         self.post_message(NewSnapshot(snapshot))
 
     def on_new_snapshot(self, message: NewSnapshot) -> None:
+        self.history.take(message.snapshot)
         if self._paused_at is None:
             with self.typeahead.by_itself():
                 self._show(message.snapshot)

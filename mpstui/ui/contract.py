@@ -13,6 +13,7 @@ from mpstui.core.activity import ActivityLook
 from mpstui.core.model import ProcessKey, Server, Snapshot
 from mpstui.operations.operation import Operation
 from mpstui.operations.types import Request
+from mpstui.ui.plots import History
 
 
 class Memory(Protocol):
@@ -35,6 +36,10 @@ class Host(Protocol):
         """Keep it for the next start too."""
 
     def refresh_now(self, pipe_dir: Path | None) -> None: ...
+
+    @property
+    def history(self) -> History:
+        """The devices' readings since the start."""
 
     def look_at(self, pipe_dir: Path | None) -> None:
         """The daemon whose clients are shown."""

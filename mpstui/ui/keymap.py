@@ -20,7 +20,7 @@ from mpstui.ui.load.fields import FieldsPanel
 from mpstui.ui.load.screen import LoadScreen
 from mpstui.ui.overview import Overview
 from mpstui.ui.panel import Panel
-from mpstui.ui.panels import ClientsPanel
+from mpstui.ui.panels import ClientsPanel, DevicesPanel
 from mpstui.ui.partitions.namespaces import LevelsPanel, NamespacesScreen
 from mpstui.ui.partitions.screen import PartitionsScreen, PartsPanel
 from mpstui.ui.plan.bars import SharesPanel
@@ -42,6 +42,7 @@ Places = Mapping[str, Mapping[str, tuple[str, ...]]]
 
 _SCREENS: Final[Mapping[str, tuple[type[Screen[Any]], type[Widget]]]] = {
     "overview": (Overview, ClientsPanel),
+    "overview: devices": (Overview, DevicesPanel),
     "plan: fields": (PlanScreen, PlanFields),
     "plan: bars": (PlanScreen, SharesPanel),
     "daemons": (DaemonScreen, Panel),

@@ -22,6 +22,10 @@ _ENOUGH_CLIENTS: Final = 12
 """Rows of clients that nothing takes lines from unless the user has asked for it."""
 
 
+PLOTS: Final = 4
+"""Lines of a device's history, where there is room for all of them."""
+
+
 class Needs(NamedTuple):
     """What there is to show."""
 
@@ -64,7 +68,8 @@ def plan(width: int, height: int, needs: Needs) -> Plan:
     main = "card" if needs.explained else "clients"
     inside = needs.focus if needs.focus in {"devices", "events"} or not needs.explained else main
     if room < _TWO_PANELS or needs.zoomed:
-        lines = _lines_per_device(needs.devices, width, room, wide=False, most=1.0) if framed else 1
+        alone = needs.zoomed and inside == "devices"
+        lines = _lines_per_device(needs.devices, width, room, wide=False, most=1.0) if framed or alone else 1
         return Plan({inside: room}, lines, wide, framed)
     if not framed:
         return Plan(_bare(room, needs, main), 1, wide, framed)
@@ -157,10 +162,13 @@ def _with_frames(
 
 
 def _lines_per_device(devices: int, width: int, room: int, *, wide: bool, most: float = 0.3) -> int:
-    """One to three lines of readings. ``most``: the part of the room that they may take."""
-    if room < 24:
+    """One to three lines of readings, and lines of history where there is room. ``most``: the part of the room that may
+    be taken."""
+    if room < 24 and most < 1:
         return 1
     inner = (width // 2 if wide else width) - 2
+    if inner >= 54 and max(1, devices) * (3 + PLOTS) + 2 <= room * max(most, 0.33):
+        return 3 + PLOTS
     for lines in (3, 2):
         needed = 54 if lines == 3 else 72
         if inner >= needed and devices * lines + 2 <= room * most:

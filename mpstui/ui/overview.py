@@ -172,6 +172,8 @@ class Overview(WithTrouble):
             self._shown = {name: shown for name, shown in panels.items() if name in PANELS and isinstance(shown, bool)}
         self._zoomed = zoomed is True
         self._recall_clients()
+        if isinstance(window := self._host.remembered("window"), int):
+            self.devices.set_window(window)
 
     def apply(self, snapshot: Snapshot | None, paused: float | None) -> None:
         """Show this snapshot; ``paused`` is the time at which the screen was stopped."""
@@ -190,7 +192,7 @@ class Overview(WithTrouble):
         shown = self._plan.heights if self._plan else {}
         if snapshot is not None:
             self.tabs.show(snapshot.daemons, daemon.pipe_dir if daemon else None)
-            self.devices.show(snapshot, self._plan.lines_per_device if self._plan else 1)
+            self.devices.show(snapshot, self._plan.lines_per_device if self._plan else 1, self._host.history)
             self.log_panel.show(snapshot, daemon)
             self.problems.show(self._problems())
         if snapshot is not None and daemon is not None and daemon.health == "ok":
@@ -401,6 +403,10 @@ class Overview(WithTrouble):
     def _take_columns(self, chosen: Sequence[Shown]) -> None:
         self.clients.choose_columns(chosen)
         self._host.remember("columns", [list(each) for each in chosen])
+
+    @on(DevicesPanel.Window)
+    def _window_chosen(self, message: DevicesPanel.Window) -> None:
+        self._host.remember("window", message.seconds)
 
     @on(ClientsPanel.Arranged)
     def _arranged(self) -> None:

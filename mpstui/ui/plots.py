@@ -99,7 +99,7 @@ class History:
 
 
 def _reading(device: Device, time: float, clients: int) -> Reading:
-    sm = device.sm_utilization if device.sm_utilization is not None else device.gpu_utilization
+    sm = device.sm_utilization if device.sm_utilization is not None else device.gpu_utilization  # what stands for it
     full = device.memory_total
     memory = None if device.memory_used is None or not full else device.memory_used / full * 100
     return Reading(time, sm, memory, device.power_watts, float(clients))

@@ -188,7 +188,7 @@ class ClientsPanel(TablePanel[Client]):
 
     def sort_by(self, name: str, reverse: bool = False) -> None:
         """Put the rows in the order of that field; one that does not exist changes nothing."""
-        found = next((each for each in possible_columns(CLIENT) if each.id == name), None)
+        found = next((each for each in possible_columns(self.THING) if each.id == name), None)
         if found is None:
             return
         self._sort, self._reverse = found, reverse

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar
+
+from textual.binding import Binding, BindingType
+from textual.message import Message
 
 from mpstui.core.cells import meter, no_readings, number, whole
 from mpstui.core.model import Device, Snapshot
 from mpstui.core.text import UNKNOWN
 from mpstui.ui.painted import Line, fit, fit_line, justify, width_of
 from mpstui.ui.panel import Panel
+from mpstui.ui.plots import METRICS, USUAL, WINDOWS, History, peak, spark, window_text
 
 _GIB = 1 << 30
+_READINGS = 3
+"""Lines of a device's readings; what it has more are of its history."""
+_UNITS = {"sm": " %", "memory": " %", "power": " W", "clients": ""}
 _LONGEST_BAR = 60
 NEAR_FULL = 5
 """Contexts left at which a device is marked: the client after the last one gets an error (fact 13)."""
@@ -23,13 +31,57 @@ class DevicesPanel(Panel[Device]):
     TITLE: ClassVar[str] = "Devices"
     KIND: ClassVar[str] = "device"
 
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("plus,equals_sign", "window(1)", "Longer history", show=False, id="devices.longer"),
+        Binding("minus", "window(-1)", "Shorter history", show=False, id="devices.shorter"),
+    ]
+
+    @dataclass
+    class Window(Message):
+        """Another stretch of time is shown."""
+
+        seconds: int
+
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._detail: str | None = None
+        self._history = History()
+        self._now = 0.0
+        self._window = USUAL
 
-    def show(self, snapshot: Snapshot, lines_per_device: int) -> None:
+    def show(self, snapshot: Snapshot, lines_per_device: int, history: History) -> None:
         self._detail = snapshot.nvml_detail
+        self._history, self._now = history, snapshot.time
         self.set_rows(snapshot.devices, lines_per_device)
+
+    def set_window(self, seconds: int) -> None:
+        """Show so much of the past; what is none of the stretches that there are changes nothing."""
+        if seconds in WINDOWS:
+            self._window = seconds
+            self.repaint()
+
+    def action_window(self, step: int) -> None:
+        at = max(0, min(len(WINDOWS) - 1, WINDOWS.index(self._window) + step))
+        self.set_window(WINDOWS[at])
+        self.post_message(self.Window(self._window))
+
+    def corner(self) -> Line:
+        """How far back the history goes."""
+        if self._lines_per_row <= _READINGS:
+            return ()
+        return (("- +", "key"), (f" {window_text(self._window)}", "dim"))
+
+    def _plots(self, row: Device, width: int) -> list[Line]:
+        """A line for each reading: its blocks, the newest at the right, and the largest."""
+        cells = max(10, width - 24)
+        readings = self._history.columns(row.uuid, self._window, cells, self._now)
+        lines: list[Line] = []
+        for name, label, top in METRICS[: self._lines_per_row - _READINGS]:
+            values = [None if reading is None else getattr(reading, name) for reading in readings]
+            told = peak(values, _UNITS[name])
+            style = "meter-memory" if name == "memory" else "meter"
+            lines.append(((f"    {label:<8}", "dim"), (spark(values, top), style), (f" {told:>9} ", "dim")))
+        return lines
 
     def key(self, row: Device) -> str:
         return row.uuid
@@ -57,7 +109,7 @@ class DevicesPanel(Panel[Device]):
         )
         bar = max(6, min(_LONGEST_BAR, width - 46))
         used = contexts(row, wide=True)
-        room = bar + 46 if self._lines_per_row == 3 else width
+        room = bar + 46 if self._lines_per_row >= _READINGS else width
         if width_of((*first, *used)) > room:
             first = first[:3]
         lines = [justify(first, used, room)]
@@ -91,7 +143,7 @@ class DevicesPanel(Panel[Device]):
         memory = (("    mem  ", "dim"), *meter(_memory_percent(row), bar, _fill(_memory_percent(row))))
         watts = f"{number(row.power_watts, ' W'):>8}  {number(row.temperature, ' °C'):>6} "
         lines.append(justify((*memory, (" " + _memory(row), "text")), ((watts, "text"),), bar + 46))
-        return lines
+        return [*lines, *self._plots(row, width)]
 
 
 def load(device: Device) -> tuple[str, float | None]:

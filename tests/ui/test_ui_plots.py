@@ -1,0 +1,95 @@
+"""The history of the devices: what is kept, for how long, in how much memory, and what is drawn of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from mpstui.core.model import Snapshot
+from mpstui.ui.plots import History, spark
+
+from .screen import make_app, push, text_of
+from .snapshots import GPU0, NOW, device, one_daemon
+
+START = 1_800_000_000.0
+
+
+def at(seconds: float, sm: float | None, **changes) -> object:
+    made = replace(device(0, 3), sm_utilization=sm, **changes)
+    return replace(one_daemon(), time=START + seconds, devices=(made,))
+
+
+def test_an_hour_is_kept_in_bounded_memory() -> None:
+    history = History()
+    made = device(0, 3)
+    for second in range(4 * 3600):
+        shown = replace(made, sm_utilization=second / 144)
+        history.take(Snapshot(START + second, devices=(shown,)))
+    known = history._devices[GPU0]
+    assert len(known.fine) + len(known.coarse) + len(known.gathered) <= 700
+    now = START + 4 * 3600
+    values = [reading.sm for reading in history.columns(GPU0, 3600, 60, now)]
+    assert values == sorted(values)
+    assert values[0] == pytest.approx(3 * 3600 / 144, abs=1)
+    assert values[-1] == pytest.approx(100, abs=1)
+
+
+def test_a_cell_does_not_change_once_it_is_shown_and_what_was_not_read_is_empty() -> None:
+    history = History()
+    for second in (0, 1, 2, 30, 31):
+        history.take(at(second, 50.0))
+    columns = history.columns(GPU0, 60, 60, START + 40)
+    assert [n for n, reading in enumerate(columns) if reading is not None] == [20, 21, 22, 50, 51]
+    later = history.columns(GPU0, 60, 60, START + 40.7)
+    assert later == columns, "nothing moves between two cells"
+    assert history.columns("GPU-none", 60, 5, START) == [None] * 5
+
+
+def test_what_stands_for_sm_activity_and_what_is_not_known() -> None:
+    history = History()
+    history.take(at(0, None, gpu_utilization=77.0, power_watts=None, memory_used=None))
+    (reading,) = [each for each in history.columns(GPU0, 60, 60, START + 5) if each]
+    assert (reading.sm, reading.memory, reading.power) == (77.0, None, None)
+    assert reading.clients == sum(GPU0 in client.device_uuids for client in one_daemon().daemons[0].clients())
+
+
+@pytest.mark.parametrize(
+    ("values", "top", "drawn"),
+    [
+        ([0, 50, 100], 100.0, "▁▄█"),
+        ([None, 5, 10], None, " ▄█"),
+        ([0, 0], None, "▁▁"),
+        ([200], 100.0, "█"),
+        ([], None, ""),
+    ],
+)
+def test_blocks(values, top, drawn) -> None:
+    assert spark(values, top) == drawn
+
+
+async def test_where_there_is_room_the_history_is_shown_and_its_length_chosen() -> None:
+    app = make_app(at(0, 10.0))
+    async with app.run_test(size=(200, 60)) as pilot:
+        for second in range(1, 120):
+            app.history.take(at(second, float(second % 100)))
+        text = await push(pilot, at(121, 40.0))
+        assert "5 min" in text
+        for label in ("power", "clients"):
+            assert label in text
+        assert "█" in text
+        await pilot.press("1", "minus")
+        await pilot.pause()
+        assert "- + 1 min" in text_of(app)
+        await pilot.press("plus", "plus", "plus", "plus", "plus")
+        await pilot.pause()
+        assert "- + 1 h" in text_of(app)
+
+
+async def test_on_a_small_screen_the_history_is_there_where_the_devices_are_zoomed() -> None:
+    app = make_app(replace(one_daemon(), time=NOW))
+    async with app.run_test(size=(80, 24)) as pilot:
+        assert "clients  " not in text_of(app).split("PID")[0].split("\n", 1)[1]
+        await pilot.press("1", "z")
+        await pilot.pause()
+        assert text_of(app).count("power") == 2
