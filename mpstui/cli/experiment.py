@@ -34,6 +34,7 @@ from mpstui.operations.types import ExitStatus
 EXPERIMENTS = {
     "nbody": "1, 2 and 4 clients with a fixed amount of work, with and without MPS",
     "command": "the same for your own program",
+    "training": "LeNet in PyTorch, images a second, small batches and large ones",
     "sweep": "throughput over the thread percentage, with the knee",
     "interference": "what a neighbour costs, kernel by kernel",
     "oversubscribe": "shares that add up to more than the device, for clients that are idle half of the time",
@@ -96,6 +97,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="P,P…",
         help="of `command --metric`: thread percentages to try",
     )
+    parser.add_argument(
+        "--python",
+        default=sys.executable,
+        metavar="PATH",
+        help="of `training`: a Python that has PyTorch (default: this)",
+    )
     parser.add_argument("--report", metavar="FILE", help="write an HTML page with the tables and plots too")
     parser.add_argument("--clients", type=group_sizes, metavar="N,N…", help="sizes of the groups (nbody, command)")
     parser.add_argument(
@@ -121,7 +128,7 @@ async def run(options: argparse.Namespace, node: api.AsyncNode) -> int:
                 "mpstui experiment command --command 'python train.py'",
                 ExitStatus.USAGE,
             )
-        if options.clients and options.name not in {"nbody", "command"}:
+        if options.clients and options.name not in {"nbody", "command", "training"}:
             raise LoadRefused(f"{options.name} has no groups of clients", "leave out --clients", ExitStatus.USAGE)
         if (options.metric and options.name != "command") or (options.percentages and not options.metric):
             raise LoadRefused(
@@ -144,7 +151,7 @@ async def run(options: argparse.Namespace, node: api.AsyncNode) -> int:
         options.seconds,
         Path() if options.shared and options.name == "stop" else shared,
         tuple(options.clients or ()),
-        tuple(options.program or ()),
+        (options.python,) if options.name == "training" else tuple(options.program or ()),
         options.bodies,
         options.metric or "",
         tuple(options.percentages or ()),

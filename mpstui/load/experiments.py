@@ -7,10 +7,12 @@ import itertools
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
-from mpstui.core.text import PRIORITIES, format_change
+from mpstui.core.text import PRIORITIES, format_change, path_text
 from mpstui.load.measure import ExperimentError, Lab, rates, running, served, times, windows
+from mpstui.load.programs import lenet
 from mpstui.load.results import Outcome
 from mpstui.load.spread import Spread, interval
 from mpstui.load.takes import BODIES
@@ -50,10 +52,15 @@ async def command(lab: Lab, program: tuple[str, ...], clients: Sequence[int] = (
 
 
 async def metric(
-    lab: Lab, program: tuple[str, ...], expression: str, clients: Sequence[int], percentages: Sequence[float] = ()
+    lab: Lab,
+    program: tuple[str, ...],
+    expression: str,
+    clients: Sequence[int],
+    percentages: Sequence[float] = (),
+    prefix: str = "",
 ) -> Outcome:
     """What the user's own program says of its throughput, by several clients at a time, without and with MPS, and with
-    MPS at each of ``percentages``."""
+    MPS at each of ``percentages``. ``prefix`` of what the device's readings are called."""
     settings: list[tuple[str, bool, tuple[float, ...]]] = [("without MPS", False, ()), ("with MPS", True, ())]
     settings += [(f"with MPS, {share:g} % each", True, (share,)) for share in percentages]
     lab.begin(lab.repeats * len(clients) * len(settings))
@@ -62,7 +69,7 @@ async def metric(
     for repeat in range(lab.repeats):
         for count in clients:
             for name, mps, shares in settings:
-                label = f"{plural(count)} {name}"
+                label = f"{prefix}{plural(count)} {name}"
                 lab.step(f"repeat {repeat + 1} of {lab.repeats}: {label}")
                 spec = LoadSpec("command", program, count, percentages=shares, mps=mps, metric=expression)
                 found = await rates(lab, spec, label)
@@ -85,6 +92,33 @@ async def metric(
     columns = ("clients", "setting", "in all", "each", "gain")
     title = f"What {program[0]} says of its throughput: {expression}"
     return Outcome(COMMAND, title, columns, tuple(rows), tuple(data), metric_verdict(totals), notes)
+
+
+BATCHES: Final = (64, 2048)
+TRAINING_SECONDS: Final = 5.0
+
+
+async def training(lab: Lab, python: str, clients: Sequence[int] = (1, 4)) -> Outcome:
+    """LeNet in PyTorch, with batches that leave most of a device idle and with some that do not."""
+    program = Path(lenet.__file__)
+    rows: list[tuple[str, ...]] = []
+    data: list[dict[str, Any]] = []
+    said = []
+    columns: tuple[str, ...] = ()
+    for batch in BATCHES:
+        command = (python, path_text(program), "--batch", str(batch), "--seconds", f"{TRAINING_SECONDS:g}")
+        outcome = await metric(lab, command, r"^images/s: ([0-9.]+)$", clients, prefix=f"batch {batch:,}: ")
+        columns = ("batch", *outcome.columns)
+        rows += [(f"{batch:,}", *row) for row in outcome.rows]
+        data += [{"batch": batch, **entry} for entry in outcome.data]
+        said.append(f"Batch {batch:,}: {outcome.verdict}")
+    notes = (
+        "A small network with small batches leaves most of a GPU idle, which several clients of MPS can fill.",
+        "With large batches one client fills more of it, and less is left to gain.",
+        "The start of each program is in no figure.",
+    )
+    title = "Images a second of LeNet, trained on random data of CIFAR-10's shape"
+    return Outcome("training", title, columns, tuple(rows), tuple(data), " ".join(said), notes)
 
 
 def metric_verdict(totals: Mapping[tuple[int, str], Sequence[float]]) -> str:

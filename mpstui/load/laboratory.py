@@ -8,7 +8,17 @@ from pathlib import Path
 from typing import Final
 
 from mpstui.load.advising import advise_on
-from mpstui.load.experiments import command, gpu_util, interference, metric, nbody, oversubscribe, priority, sweep
+from mpstui.load.experiments import (
+    command,
+    gpu_util,
+    interference,
+    metric,
+    nbody,
+    oversubscribe,
+    priority,
+    sweep,
+    training,
+)
 from mpstui.load.measure import Lab
 from mpstui.load.private import PrivateDaemon
 from mpstui.load.results import Experiment, Measured, Outcome
@@ -50,6 +60,8 @@ async def _compare(asked: Experiment, lab: Lab) -> Outcome | Measured:
         return await advise_on(lab, asked.loads, asked.target, asked.clients)
     if asked.name == "nbody":
         return await nbody(lab, asked.groups or (1, 2, 4), asked.bodies)
+    if asked.name == "training":
+        return await training(lab, asked.command[0], asked.groups or (1, 4))
     if asked.name == "command" and asked.metric:
         return await metric(lab, asked.command, asked.metric, asked.groups or (1, 4), asked.percentages)
     if asked.name == "command":

@@ -33,6 +33,7 @@ class Experiment:
     groups: tuple[int, ...] = ()
     """How many clients at a time, one number for each comparison; empty: as the experiment has them."""
     command: tuple[str, ...] = ()
+    """The program; of ``training`` the Python that runs it."""
     bodies: int | None = None
     metric: str = ""
     """Of ``command``: a regular expression whose group is the throughput that the program tells."""

@@ -141,3 +141,38 @@ def test_a_report_does_not_follow_a_link(tmp_path: Path) -> None:
     with pytest.raises(OSError, match=r"Too many levels|symbolic"):
         write_report(tmp_path / "report.html", RESULT)
     assert (tmp_path / "victim").read_text() == "mine"
+
+
+PYTHON = """#!/bin/sh
+batch=64
+for word in "$@"; do [ "$last" = --batch ] && batch=$word; last=$word; done
+echo "images/s: 1.0"
+echo "images/s: $((batch * 10)).5"
+echo "images/s: $((batch * 10)).5"
+"""
+
+
+async def test_training_compares_small_batches_and_large_ones_in_any_python(
+    sources: NodeSources, node: SimNode, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    python = tmp_path / "python"
+    python.write_text(PYTHON)
+    python.chmod(0o755)
+    words = ("training", "--python", str(python), "--clients", "1,2", "--repeats", "2", "--json")
+    assert await run(experiment, sources, node, *words) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["verdict"].startswith("SIMULATED: Batch 64: No difference seen")
+    by = {(entry["batch"], entry["clients"], entry["setting"]): entry["totals"] for entry in result["data"]}
+    assert by[64, 2, "with MPS"] == [1281.0, 1281.0]
+    assert by[2048, 1, "without MPS"] == [20480.5, 20480.5]
+    assert {row[0] for row in result["rows"]} == {"64", "2,048"}
+
+
+async def test_training_without_pytorch_says_what_is_missing(
+    sources: NodeSources, node: SimNode, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bare = tmp_path / "bare"
+    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S -I "$@"\n')
+    bare.chmod(0o755)
+    assert await run(experiment, sources, node, "training", "--python", str(bare), "--clients", "1") == 1
+    assert "PyTorch is not installed for" in capsys.readouterr().err
