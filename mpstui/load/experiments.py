@@ -312,6 +312,8 @@ def _three(spread: Spread) -> dict[str, float]:
 
 ONE_THREAD: Final = "one block of one thread"
 EACH_SM: Final = "a block on each SM"
+OTHERS: Final = 5.0
+"""Percent of SM activity that one thread cannot have made: it is on one SM."""
 UTIL_SETTLE: Final = 1.5
 """Seconds until GPU-Util, which NVML takes of the last second, tells of this kernel alone."""
 
@@ -334,6 +336,8 @@ async def gpu_util(lab: Lab) -> Outcome:
         raise ExperimentError("NVML tells no utilisation of this device", "see nvidia-smi and mpstui doctor")
     verdict = f"One thread is enough for a GPU-Util of {little[0].median:.0f} %"
     verdict += "." if little[1] is None else f"; SM activity says {little[1].median:.1f} %."
+    if little[1] is not None and little[1].median > OTHERS:
+        verdict = "Others are at work on this device, and its meters tell of all: take it again on one that is idle."
     notes = (
         "GPU-Util is the part of the time in which some kernel ran, however small.",
         "A GPU at 100 % may be all but idle: look at SM activity, which NVML has from Hopper on.",

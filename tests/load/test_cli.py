@@ -284,6 +284,10 @@ async def test_one_thread_keeps_gpu_util_up_and_the_sms_idle(
     assert one["gpu_utilization"]["median"] == all_["gpu_utilization"]["median"] == 100
     assert one["sm_utilization"]["median"] < 5 < 30 < all_["sm_utilization"]["median"]
     assert "One thread is enough for a GPU-Util of 100 %" in result["verdict"]
+    busy = node.spawn("busy")
+    assert await run(experiment, sources, node, "gpu-util", "--repeats", "1", "--seconds", "0.5", "--json") == 0
+    assert "Others are at work on this device" in json.loads(capsys.readouterr().out)["verdict"]
+    busy.tell("exit")
 
 
 async def test_command_compares_start_to_end(
