@@ -1297,7 +1297,10 @@ def limits_of(daemon: Daemon) -> tuple[Limit, ...]:
 
 
 def _limit_name(limit: Limit, view: View, cells: int) -> Line:
-    return (("default", "plain") if limit.server is None else (f"server {limit.server.pid}", "bold"),)
+    if limit.server is None:
+        return (("default", "plain"),)
+    named = limit.server.v3
+    return ((f"server {limit.server.pid}" if named is None else named.name, "bold"),)
 
 
 def _limit_row(limit: Limit, view: View) -> str:

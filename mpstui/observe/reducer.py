@@ -32,7 +32,7 @@ from mpstui.core.model import (
 )
 from mpstui.core.partition import SmShare, sm_share
 from mpstui.core.trust import ANOTHER_NAMESPACE, NOT_PROVED, Speaker, same_namespace
-from mpstui.core.v3 import V3Node
+from mpstui.core.v3 import DEFAULT, V3Node
 from mpstui.observe.discovery import Place
 from mpstui.observe.merge import (
     LimitReading,
@@ -696,14 +696,19 @@ class NodeState:
             for client in server.clients.values()
         ]
         seen.update((made.client.key, made) for made in clients)
+        percentage, memory = limits.percentage, by_ordinal(limits.memory, state.ordinals)
+        if state.v3 is not None:  # what its log may tell of limits is not known
+            named = state.v3.server_of(server.pid)
+            space = state.v3.namespace(named.name if named is not None else None, DEFAULT)
+            percentage, memory = space.active_thread_percentage if space is not None else None, {}
         return Server(
             key=facts.key if facts else ProcessKey(server.pid),
             uid=facts.uid if facts and facts.uid is not None else server.uid,
             user=facts.user if facts else None,
             status=server.status,
             start_time=facts.start_time if facts and facts.start_time is not None else server.started,
-            active_thread_percentage=server.limits.percentage,
-            pinned_mem_limits=by_ordinal(server.limits.memory, state.ordinals) or EMPTY,
+            active_thread_percentage=percentage,
+            pinned_mem_limits=memory or EMPTY,
             clients=tuple(sorted((made.client for made in clients), key=lambda client: client.key.pid)),
             ending=server.ending,
             fault=server_fault(server, known),

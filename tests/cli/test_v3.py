@@ -66,6 +66,7 @@ def test_servers_namespaces_and_clients_are_read(v3: SimNode, mpstui: Mpstui) ->
     assert found["v3"]["features"] == ["memacct: disabled", "context-share: disabled"]
     (running,) = found["servers"]
     assert (running["name"], running["pid"], running["status"]) == ("training", server["pid"], "ACTIVE")
+    assert running["active_thread_percentage"] == 50, "its default namespace's, whatever a log says"
     clients = {c["pid"]: c for c in running["clients"]}
     assert clients[named.pid]["namespace"] == "small"
     assert clients[named.pid]["active_thread_percentage"] == 25, "the namespace's comes before the client's own"
