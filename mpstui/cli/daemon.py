@@ -4,21 +4,37 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
 import pwd
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, Final, NamedTuple
 
 from mpstui import api
 from mpstui.cli.apply import apply_profile
-from mpstui.cli.say import NO_DAEMON, complain, meant, print_json
+from mpstui.cli.say import NO_DAEMON, complain, meant
 from mpstui.core.model import Daemon, Device, Snapshot
 from mpstui.core.text import UNKNOWN, path_text
 from mpstui.core.trust import NotNamedError
 from mpstui.daemons.spec import DaemonSpec, Started, Wish, spec_of_profile, specs_of, usual_dir
 from mpstui.daemons.units import unit_text
+from mpstui.fields import (
+    FLAG,
+    INTEGER,
+    OBJECTS,
+    PATH,
+    SCHEMA,
+    TEXT,
+    TEXTS,
+    Field,
+    Thing,
+    Type,
+    View,
+    as_json,
+)
 from mpstui.operations.daemons import RemoveStale, StartDaemon, StopDaemon
 from mpstui.operations.types import ExitStatus, Preview, Request, Result
 from mpstui.plan import store
@@ -116,19 +132,7 @@ def _start(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
     status = next((result.status for result in results if not result.done), ExitStatus.DONE)
     left = [] if options.exclusive else _compute_modes(specs, devices)
     if options.json:
-        entries = [
-            {
-                "pipe_dir": path_text(spec.pipe_dir),
-                "log_dir": path_text(spec.log_dir),
-                "pid": r.outcome.pid if isinstance(r.outcome, Started) else None,
-                "done": r.done,
-                "exit_status": int(r.status),
-                "message": r.message,
-                "details": list(r.details),
-            }
-            for spec, r in started
-        ]
-        print_json(done=status is ExitStatus.DONE, exit_status=int(status), daemons=entries, compute_mode=left)
+        _print_json(ALL_STARTED, AllStarted(status, results, left))
     else:
         for result in results:
             stream = sys.stdout if result.done else sys.stderr
@@ -220,7 +224,7 @@ def _stop(options: argparse.Namespace, pipe_dirs: tuple[Path, ...], node: api.No
             result = node.refuse(request, declined[1], declined[0])
         else:
             result = node.do(request, _tell, snapshot=snapshot)
-        _report(options, one.pipe_dir, result)
+        _report(options, result)
         status = result.status if status is ExitStatus.DONE else status
     return status
 
@@ -246,20 +250,78 @@ def _nothing_runs(options: argparse.Namespace, node: api.Node, snapshot: Snapsho
         done = removed is not None and removed.done
         lines = removed.details if removed is not None else ()
         result = Result(StopDaemon().request(one), ExitStatus.DONE if done else ExitStatus.NO_DAEMON, message, lines)
-        _report(options, one.pipe_dir, result)
+        _report(options, result)
         status = result.status if status is ExitStatus.DONE else status
     return status if snapshot.daemons else complain(NO_DAEMON, ExitStatus.NO_DAEMON)
 
 
-def _report(options: argparse.Namespace, pipe_dir: Path, result: Result) -> None:
+_OUTCOME: Final[tuple[Field[Any], ...]] = (
+    Field("done", "done", FLAG, lambda r, v: r.done),
+    Field("exit_status", "exit status", INTEGER, lambda r, v: int(r.status)),
+)
+_WORDS: Final[tuple[Field[Any], ...]] = (
+    Field("message", "message", TEXT, lambda r, v: r.message),
+    Field("details", "details", TEXTS, lambda r, v: r.details),
+)
+
+STARTED: Final[Thing[Any]] = Thing(
+    "daemon_started",
+    "What came of starting one daemon.",
+    (
+        Field("pipe_dir", "pipe directory", PATH, lambda r, v: r.request.subject.pipe_dir),
+        Field("log_dir", "log directory", PATH, lambda r, v: r.request.subject.log_dir),
+        Field("pid", "PID", INTEGER, lambda r, v: r.outcome.pid if isinstance(r.outcome, Started) else None, null=True),
+        *_OUTCOME,
+        *_WORDS,
+    ),
+)
+
+
+class AllStarted(NamedTuple):
+    """What is printed of a start of one or several."""
+
+    status: ExitStatus
+    results: Sequence[Result]
+    modes: Sequence[str]
+
+    @property
+    def done(self) -> bool:
+        return self.status is ExitStatus.DONE
+
+
+ALL_STARTED: Final[Thing[Any]] = Thing(
+    "daemon_start",
+    "What came of starting daemons.",
+    (
+        Field("schema", "schema", Type({"const": SCHEMA}), lambda r, v: SCHEMA),
+        *_OUTCOME,
+        Field("daemons", "daemons", OBJECTS, lambda r, v: r.results, of=STARTED),
+        Field(
+            "compute_mode", "compute mode", TEXTS, lambda r, v: r.modes,
+            about="Of each device that programs may use beside MPS, with the command that changes it.",
+        ),
+    ),
+)  # fmt: skip
+
+STOPPED: Final[Thing[Any]] = Thing(
+    "daemon_stop",
+    "What came of stopping a daemon.",
+    (
+        Field("schema", "schema", Type({"const": SCHEMA}), lambda r, v: SCHEMA),
+        *_OUTCOME,
+        Field("pipe_dir", "pipe directory", PATH, lambda r, v: r.request.pipe_dir),
+        *_WORDS,
+    ),
+)
+
+
+def _print_json(thing: Thing[Any], value: object) -> None:
+    print(json.dumps(as_json(thing, value, View()), ensure_ascii=False))
+
+
+def _report(options: argparse.Namespace, result: Result) -> None:
     if options.json:
-        print_json(
-            done=result.done,
-            exit_status=int(result.status),
-            pipe_dir=path_text(pipe_dir),
-            message=result.message,
-            details=list(result.details),
-        )
+        _print_json(STOPPED, result)
         return
     stream = sys.stdout if result.done else sys.stderr
     print(result.message, file=stream)

@@ -8,7 +8,7 @@ import re
 import sys
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 from rich.console import Console
 from rich.table import Table
@@ -27,6 +27,7 @@ from mpstui.cli.report import write_report
 from mpstui.cli.say import output
 from mpstui.core.model import Device, Snapshot
 from mpstui.core.text import printable
+from mpstui.fields import FLAG, INTEGER, SCHEMA, TEXT, TEXTS, Field, Thing, Type, View, as_json
 from mpstui.load.results import Experiment, Measured, Outcome
 from mpstui.operations.load import RunExperiment
 from mpstui.operations.types import ExitStatus
@@ -218,21 +219,51 @@ def print_table(outcome: Outcome, about: dict[str, Any], console: Console) -> No
         console.print(note)
 
 
+class Told(NamedTuple):
+    """A result as it is printed."""
+
+    outcome: Outcome
+    about: dict[str, Any]
+    """Where and when it was measured: see :func:`describe`."""
+
+
+_ROWS: Final = Type({"type": "array", "items": {"type": "array", "items": {"type": "string"}}}, str)
+_DATA: Final = Type({"type": "array", "items": {"type": "object"}}, str)
+
+EXPERIMENT: Final[Thing[Told]] = Thing(
+    "experiment",
+    "What a comparison came to.",
+    (
+        Field("schema", "schema", Type({"const": SCHEMA}), lambda t, v: SCHEMA),
+        Field("experiment", "experiment", TEXT, lambda t, v: t.outcome.name),
+        Field("time", "time", TEXT, lambda t, v: t.about["time"], about="When it was over, in UTC."),
+        Field("gpu", "GPU", TEXT, lambda t, v: t.about["gpu"], null=True),
+        Field("driver", "driver", TEXT, lambda t, v: t.about["driver"], null=True),
+        Field("simulated", "simulated", FLAG, lambda t, v: t.about["simulated"]),
+        Field(
+            "other_clients", "other clients", INTEGER, lambda t, v: t.about["other_clients"],
+            about="MPS clients that were on the device when it began.",
+        ),
+        Field("title", "title", TEXT, lambda t, v: t.outcome.title),
+        Field("columns", "columns", TEXTS, lambda t, v: t.outcome.columns, about="Of the table, as it is printed."),
+        Field("rows", "rows", _ROWS, lambda t, v: [list(row) for row in t.outcome.rows]),
+        Field("data", "data", _DATA, lambda t, v: list(t.outcome.data), about="The numbers behind it."),
+        Field(
+            "utilisation", "utilisation", _DATA, lambda t, v: [use.data() for use in t.outcome.uses],
+            about="How busy the device was in each situation.",
+        ),
+        Field(
+            "verdict", "verdict", TEXT,
+            lambda t, v: f"{'SIMULATED: ' if t.about['simulated'] else ''}{t.outcome.verdict}",
+        ),
+        Field("notes", "notes", TEXTS, lambda t, v: t.outcome.notes),
+    ),
+)  # fmt: skip
+
+
 def to_json(outcome: Outcome, about: dict[str, Any]) -> dict[str, Any]:
     """The whole result; ``simulated`` is always there."""
-    word = "SIMULATED: " if about["simulated"] else ""
-    return {
-        "schema": 1,
-        "experiment": outcome.name,
-        **about,
-        "title": outcome.title,
-        "columns": list(outcome.columns),
-        "rows": [list(row) for row in outcome.rows],
-        "data": list(outcome.data),
-        "utilisation": [use.data() for use in outcome.uses],
-        "verdict": f"{word}{outcome.verdict}",
-        "notes": list(outcome.notes),
-    }
+    return as_json(EXPERIMENT, Told(outcome, about), View())
 
 
 def progress(text: str) -> None:

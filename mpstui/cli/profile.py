@@ -3,16 +3,33 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Final, NamedTuple
 
 from mpstui.api import Node
 from mpstui.cli.apply import Unusable, apply_profile, diff_profile, no_answer, opened
 from mpstui.cli.run import devices_of
-from mpstui.cli.say import NO_DAEMON, complain, print_json, state_text
+from mpstui.cli.say import NO_DAEMON, complain, state_text
 from mpstui.cli.shares import export
 from mpstui.core.text import path_text
+from mpstui.fields import (
+    FLAG,
+    INTEGER,
+    OBJECTS,
+    PATH,
+    SCHEMA,
+    TEXT,
+    TEXTS,
+    Field,
+    Thing,
+    Type,
+    View,
+    as_json,
+)
 from mpstui.operations.types import ExitStatus
 from mpstui.plan import store
 from mpstui.plan.amounts import PlanError
@@ -40,24 +57,74 @@ def profile(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
     return (apply_profile if options.profile_action == "apply" else diff_profile)(options, found, pipe_dirs)
 
 
+class Listed(NamedTuple):
+    """A profile of the config folder."""
+
+    name: str
+    daemons: int = 0
+    shares: tuple[str, ...] = ()
+    description: str = ""
+    error: str | None = None
+
+
+LISTED: Final[Thing[Listed]] = Thing(
+    "profile",
+    "A profile of the config folder.",
+    (
+        Field("name", "name", TEXT, lambda e, v: e.name),
+        Field("daemons", "daemons", INTEGER, lambda e, v: e.daemons, about="How many it describes."),
+        Field("shares", "shares", TEXTS, lambda e, v: e.shares, about="Their names."),
+        Field("description", "description", TEXT, lambda e, v: e.description),
+        Field("error", "error", TEXT, lambda e, v: e.error, null=True, about="Why it cannot be read."),
+    ),
+)
+
+PROFILES: Final[Thing[Sequence[Listed]]] = Thing(
+    "profile_list",
+    "The profiles that are there.",
+    (
+        Field("schema", "schema", Type({"const": SCHEMA}), lambda e, v: SCHEMA),
+        Field("profiles", "profiles", OBJECTS, lambda e, v: e, of=LISTED),
+    ),
+)
+
+
+class Kept(NamedTuple):
+    """A profile that was saved."""
+
+    path: Path
+    notes: list[str]
+
+
+SAVED: Final[Thing[Kept]] = Thing(
+    "profile_saved",
+    "What the daemons have now, kept as a profile.",
+    (
+        Field("schema", "schema", Type({"const": SCHEMA}), lambda k, v: SCHEMA),
+        Field("done", "done", FLAG, lambda k, v: True),
+        Field("path", "path", PATH, lambda k, v: k.path),
+        Field("notes", "notes", TEXTS, lambda k, v: k.notes, about="What a profile cannot say, or is not in it."),
+    ),
+)
+
+
 def _list(options: argparse.Namespace) -> int:
-    entries: list[tuple[str, int, list[str], str, str | None]] = []
+    entries: list[Listed] = []
     for name in store.names():
         try:
             found, _ = store.read(name)
             shares = [share.name for daemon in found.daemons for share in daemon.shares]
-            entries.append((name, len(found.daemons), shares, found.description, None))
+            entries.append(Listed(name, len(found.daemons), tuple(shares), found.description))
         except ProfileError as error:
-            entries.append((name, 0, [], "", str(error)))
+            entries.append(Listed(name, error=str(error)))
     if options.json:
-        keys = ("name", "daemons", "shares", "description", "error")
-        print_json(profiles=[dict(zip(keys, e, strict=True)) for e in entries])
+        print(json.dumps(as_json(PROFILES, entries, View()), ensure_ascii=False))
         return ExitStatus.DONE
-    for name, daemons, shares, description, problem in entries:
+    for name, daemons, names, description, problem in entries:
         if problem is not None:
             print(f"{name}: {problem}", file=sys.stderr)
             continue
-        what = f"{daemons} daemon{'s' if daemons > 1 else ''}" + (f", shares {', '.join(shares)}" if shares else "")
+        what = f"{daemons} daemon{'s' if daemons > 1 else ''}" + (f", shares {', '.join(names)}" if names else "")
         print(f"{name}: {what}{f' — {description}' if description else ''}")
     if not entries:
         print(f"no profiles in {path_text(store.profiles_dir())}", file=sys.stderr)
@@ -101,7 +168,7 @@ def _save_from(node: Node, options: argparse.Namespace, old: Profile | None) -> 
     notes = [f"{d.what} is {d.found}, which a profile cannot say" for d in unsaid]
     notes += [f"not in it: {state_text(d)}" for d in others if d.health not in {"absent", "stale"}]
     if options.json:
-        print_json(done=True, path=path_text(path), notes=notes)
+        print(json.dumps(as_json(SAVED, Kept(path, notes), View()), ensure_ascii=False))
     else:
         print(f"kept as {path_text(path)}")
         for note in notes:

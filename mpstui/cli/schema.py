@@ -80,6 +80,36 @@ def _fleet() -> Thing[Any]:
     return FLEET
 
 
+def _experiment() -> Thing[Any]:
+    from mpstui.cli.experiment import EXPERIMENT
+
+    return EXPERIMENT
+
+
+def _profiles() -> Thing[Any]:
+    from mpstui.cli.profile import PROFILES
+
+    return PROFILES
+
+
+def _profile_saved() -> Thing[Any]:
+    from mpstui.cli.profile import SAVED
+
+    return SAVED
+
+
+def _daemon_start() -> Thing[Any]:
+    from mpstui.cli.daemon import ALL_STARTED
+
+    return ALL_STARTED
+
+
+def _daemon_stop() -> Thing[Any]:
+    from mpstui.cli.daemon import STOPPED
+
+    return STOPPED
+
+
 SCHEMAS: Final[Mapping[str, tuple[str, Callable[[], Thing[Any]]]]] = {
     "status": ("mpstui status --json: one snapshot of the node.", lambda: SNAPSHOT),
     "groups": ("mpstui status --group-by NAME --json.", lambda: GROUPED_NODE),
@@ -94,6 +124,11 @@ SCHEMAS: Final[Mapping[str, tuple[str, Callable[[], Thing[Any]]]]] = {
     "plan": ("mpstui plan --json.", _plan),
     "result": ("mpstui set, terminate and the other commands that change a daemon, with --json.", _result),
     "fleet": ("mpstui fleet --json: many nodes.", _fleet),
+    "experiment": ("mpstui experiment NAME --json.", _experiment),
+    "profiles": ("mpstui profile list --json.", _profiles),
+    "profile-save": ("mpstui profile save NAME --json.", _profile_saved),
+    "daemon-start": ("mpstui daemon start --json.", _daemon_start),
+    "daemon-stop": ("mpstui daemon stop --json: each line, one for each daemon.", _daemon_stop),
     "load": ("mpstui load --json: each line; the last one is final.", _load),
 }
 """What each is about, and whose fields it has."""

@@ -11,7 +11,7 @@ import pytest
 from jsonschema import Draft202012Validator, FormatChecker
 
 from mpstui.cli.schema import SCHEMAS, schema_of, text_of
-from mpstui.sim import SimNode
+from mpstui.sim import SimNode, control_binary
 
 from .conftest import Mpstui
 
@@ -124,3 +124,25 @@ def test_schema_prints_one_or_says_which_there_are(mpstui: Mpstui) -> None:
     wrong = mpstui("schema", "nonsense")
     assert (wrong.status, wrong.out) == (2, "")
     assert "status" in wrong.err
+
+
+def test_profiles_and_daemons_stopped_and_started(node: SimNode, mpstui: Mpstui, tmp_path: Path) -> None:
+    where, config = ("--pipe-dir", node.pipe_dir), {"XDG_CONFIG_HOME": str(tmp_path / "config")}
+    check("profile-save", mpstui("profile", "save", "day", "--json", *where, **config).json)
+    (tmp_path / "config" / "mpstui" / "profiles" / "bad.toml").write_text("schema = 2")
+    profiles = mpstui("profile", "list", "--json", **config).json
+    assert [(each["name"], each["error"] is None) for each in profiles["profiles"]] == [("bad", False), ("day", True)]
+    check("profiles", profiles)
+    for status in (0, 3):  # the second time nothing runs there
+        told = mpstui("daemon", "stop", "--json", "--yes", *where)
+        assert (told.status, told.json["exit_status"]) == (status, status), told
+        check("daemon-stop", told.json)
+    binary = {"MPSTUI_CONTROL_BINARY": control_binary()[-1]}
+    refused = mpstui("--read-only", "daemon", "start", "--json", "--pipe-dir", "/tmp/mpstui-none", **binary)
+    assert refused.json["daemons"][0]["pid"] is None
+    check("daemon-start", refused.json)
+
+
+def test_an_experiment(mpstui: Mpstui) -> None:
+    words = ("--clients", "1,2", "--repeats", "1", "--seconds", "0.3", "--json", "--demo")
+    check("experiment", mpstui("experiment", "nbody", *words).json)
