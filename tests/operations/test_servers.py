@@ -10,6 +10,7 @@ import pytest
 
 from mpstui.control.answer import Outcome
 from mpstui.core.model import PendingClient, ProcessKey, Snapshot
+from mpstui.core.trust import Speaker
 from mpstui.load.results import Experiment
 from mpstui.load.types import LoadSpec
 from mpstui.operations.audit import AuditLog
@@ -285,3 +286,21 @@ async def test_an_experiment_that_makes_faults_is_never_in_a_shared_daemon(tmp_p
     result = await execute(tmp_path, FakeNode(node()), request)
     assert result.status is ExitStatus.REFUSED_BY_SAFETY_RULE
     assert "`stop` makes faults" in result.message
+
+
+@pytest.mark.parametrize(("uid", "refused"), [("2001", True), ("1001", False), ("3001", False)])
+def test_a_second_server_of_one_user_alone_is_refused(uid: str, refused: bool) -> None:
+    server = replace(node().daemons[0].servers[0], uid=2001)
+    shown = preview(Request("start_server", PIPE, uid), node(servers=(server,)))
+    assert (shown.error is not None) is refused
+    assert not refused or "running already" in str(shown.error)
+
+
+@pytest.mark.parametrize(("owner", "refused"), [("2001", None), ("1999", "belongs to"), ("3000", "belongs to")])
+def test_the_owner_that_is_typed_has_to_be_the_processes_own(owner: str, refused: str | None) -> None:
+    """Where a daemon does not speak for its client: whoever is above or below in number is not the one."""
+    his = client(643, uid=2001, user="2001")
+    request = Request("terminate_and_kill", PIPE, clients=(his.key,), owner=owner)
+    shown = preview(request, node(his, uid=1500, user="1500", speaker=Speaker(1500, "a daemon of 1500")))
+    assert shown.type_in == ("643 2001" if refused is None else "")
+    assert (shown.error is None) if refused is None else refused in str(shown.error)
