@@ -41,7 +41,7 @@ CLIENT = {
     "job", "job_step", "unit", "claimed",
     "gpu_memory", "active_thread_percentage", "sm_count", "sm_count_estimated", "pinned_mem_limits", "client_priority",
     "limit_source", "outdated_limits", "server_pid", "device_uuids", "cpu_percent", "terminate_requested",
-    "sm_partition", "namespace",
+    "sm_partition", "namespace", "idle_since", "launches_per_second", "not_counted",
 }  # fmt: skip
 DEVICE = {
     "index", "uuid", "name", "sm_count", "memory_total", "memory_used", "compute_mode", "mig", "contexts",
