@@ -51,6 +51,24 @@ ABOUT_MPS = (
     Row("before Volta", "16 contexts, no limits, one address space for all clients: doctor names such GPUs."),
 )
 """What the vendor's guide says that no column shows."""
+GLOSSARY = (
+    Row("daemon", "nvidia-cuda-mps-control. It starts servers, and takes commands in its pipe directory."),
+    Row("server", "nvidia-cuda-mps-server. Its clients share GPUs through it. Usually one user has it at a time."),
+    Row("client", "A process that computes through a server."),
+    Row("context", "What a client opens on a GPU. A GPU takes a limited number; the next client gets an error."),
+    Row("context pool", "The contexts of a GPU that are still free."),
+    Row("SM", "Streaming multiprocessor: the part of a GPU that runs kernels."),
+    Row("active thread percentage", "The share of the SMs that a client may use. Shown as THREADS."),
+    Row("execution affinity", "The same share as a number of SMs, which a program asks for by itself."),
+    Row("pinned memory limit", "The device memory that a client may take. More gives it an out-of-memory error."),
+    Row("outdated limits", "The client connected before the present limits were set. It keeps the old ones."),
+    Row("pending", "The client waits for a server, because another user has it."),
+    Row("FAULT", "A client made a fatal error on a GPU. All clients of that server there lose their work."),
+    Row("blast radius", "The clients that a fault of one client would take with it."),
+    Row("held", "Somebody keeps a control session open. The daemon answers nobody else."),
+    Row("blocked", "The daemon answers nobody. Its clients run on."),
+    Row("stale", "The files of a daemon that has ended."),
+)
 NOT_HERE = frozenset({"screen.copy_text"})
 """Textual's own keys that do nothing in this program."""
 KEY = "$text-accent bold"
@@ -89,7 +107,7 @@ class HelpScreen(Reader):
                 yield Row()
             yield Heading(title)
             yield from rows
-        for title, fixed in (("Marks", MARKS), ("Safety", SAFETY), ("About MPS", ABOUT_MPS)):
+        for title, fixed in (("Marks", MARKS), ("Safety", SAFETY), ("Words", GLOSSARY), ("About MPS", ABOUT_MPS)):
             yield Row()
             yield Heading(title)
             yield from fixed
