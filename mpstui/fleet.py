@@ -11,19 +11,26 @@ import fnmatch
 import http.client
 import json
 import math
+import os
 import re
+import selectors
+import signal
+import subprocess
+import threading
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from mpstui.core.text import UNKNOWN, error_text, format_size, printable
 from mpstui.fields import INTEGER, OBJECTS, SCHEMA, SIZE, TEXT, TIME, Field, Text, Thing, Type
 
+T = TypeVar("T")
 STATES: Final = ("FAULT", "BLOCKED", "NO ANSWER", "NOT STARTING", "HELD", "STALE", "OLD", "WARNING", "ABSENT", "ok")
 """The worst first. NO ANSWER: the node or its exporter. OLD: it answers, and NVML has not for two minutes."""
 OLD: Final = 120.0
@@ -320,25 +327,13 @@ async def _status(host: str, ssh: Sequence[str], command: str, deadline: float) 
     words = [*ssh, "-T", *(word for option in options for word in ("-o", option)), "--", host, command]
     away = FleetNode(host, "NO ANSWER")
     try:
-        child = await asyncio.create_subprocess_exec(
-            *words, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-            start_new_session=True,
-        )  # fmt: skip
+        out, err = await in_thread(lambda: _talk(words, deadline))
+    except TimeoutError:
+        return replace(away, detail=f"it has not answered for {deadline:g} s")
     except OSError as error:
         return replace(away, detail=f"ssh cannot be started: {error_text(error)}")
-    try:
-        out, err = await asyncio.wait_for(
-            asyncio.gather(_bounded(child.stdout, MOST), _bounded(child.stderr, 1 << 16)), deadline
-        )
-        await asyncio.wait_for(child.wait(), deadline)
-    except asyncio.TimeoutError:
-        return replace(away, detail=f"it has not answered for {deadline:g} s")
     except ValueError:
         return replace(away, detail="its answer is too large")
-    finally:
-        if child.returncode is None:
-            child.kill()
-            await child.wait()
     try:
         told = json.loads(out)
         if not isinstance(told, dict):
@@ -350,13 +345,65 @@ async def _status(host: str, ssh: Sequence[str], command: str, deadline: float) 
         return replace(away, detail=why)
 
 
-async def _bounded(stream: asyncio.StreamReader | None, most: int) -> bytes:
-    data = bytearray()
-    while stream is not None and (part := await stream.read(1 << 16)):
-        data += part
-        if len(data) > most:
-            raise ValueError("too large")
-    return bytes(data)
+async def in_thread(work: Callable[[], T]) -> T:
+    """What ``work`` answers. The thread is left to itself when nobody waits any more: no way out waits for a server."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[T] = loop.create_future()
+
+    def tell(result: T | None, error: BaseException | None) -> None:
+        if done.cancelled():
+            return
+        if error is not None:
+            done.set_exception(error)
+        else:
+            done.set_result(cast("T", result))
+
+    def run() -> None:
+        result, error = None, None
+        try:
+            result = work()
+        except Exception as raised:
+            error = raised
+        with suppress(RuntimeError):  # the loop has been closed
+            loop.call_soon_threadsafe(tell, result, error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return await done
+
+
+def _talk(words: Sequence[str], deadline: float) -> tuple[bytes, bytes]:
+    """What a program prints until it closes its standard output. Its standard error may stay open: ssh's ControlMaster
+    keeps it. Raises TimeoutError, ValueError where it is too much, and OSError."""
+    until = time.monotonic() + deadline
+    pipe, null = subprocess.PIPE, subprocess.DEVNULL
+    child = subprocess.Popen(words, stdin=null, stdout=pipe, stderr=pipe, start_new_session=True)
+    told = {child.stdout: bytearray(), child.stderr: bytearray()}
+    try:
+        with selectors.DefaultSelector() as selector:
+            for stream in told:
+                os.set_blocking(stream.fileno(), False)  # type: ignore[union-attr]
+                selector.register(stream, selectors.EVENT_READ)  # type: ignore[arg-type]
+            while child.stdout in {key.fileobj for key in selector.get_map().values()}:
+                if (left := until - time.monotonic()) <= 0:
+                    raise TimeoutError
+                for key, _ in selector.select(left):
+                    part = os.read(key.fd, 1 << 16)
+                    told[key.fileobj] += part  # type: ignore[index]
+                    if not part:
+                        selector.unregister(key.fileobj)
+                    if len(told[key.fileobj]) > MOST:  # type: ignore[index]
+                        raise ValueError("too large")
+        with suppress(subprocess.TimeoutExpired):
+            child.wait(max(0.0, min(1.0, until - time.monotonic())))
+        with suppress(BlockingIOError):
+            told[child.stderr] += os.read(child.stderr.fileno(), 1 << 16)  # type: ignore[union-attr]
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)  # its group is its own; what ControlMaster leaves has one of its own
+        child.wait()
+        for stream in told:
+            stream.close()  # type: ignore[union-attr]
+    return bytes(told[child.stdout]), bytes(told[child.stderr])
 
 
 def from_status(name: str, told: Mapping[str, Any], now: float) -> FleetNode:

@@ -22,6 +22,7 @@ from mpstui.fleet import (
     Prometheus,
     hosts_in_config,
     hosts_of,
+    in_thread,
     matches,
     opening,
     over_ssh,
@@ -101,7 +102,7 @@ Look = Callable[[Callable[[FleetNode], None]], Coroutine[Any, Any, list[FleetNod
 def _look(options: argparse.Namespace, prometheus: Prometheus | None) -> Look:
     """Asks once; what it is given is told of each node as it answers. Raises FleetError."""
     if prometheus is not None:
-        return lambda tell: asyncio.to_thread(prometheus.nodes, time.time())
+        return lambda tell: in_thread(lambda: prometheus.nodes(time.time()))
     hosts = hosts_of(options.hosts) if options.hosts else hosts_in_config(options.ssh_config_pattern)
     try:
         ssh = shlex.split(options.ssh)

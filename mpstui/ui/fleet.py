@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import subprocess
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -16,7 +15,7 @@ from textual.widgets import DataTable, Footer, Input, Static
 
 from mpstui.core.text import UNKNOWN, format_age, printable
 from mpstui.fields import View
-from mpstui.fleet import NODE, FleetError, FleetNode, matches, summary
+from mpstui.fleet import NODE, FleetError, FleetNode, in_thread, matches, summary
 
 Look = Callable[[Callable[[FleetNode], None]], Awaitable[list[FleetNode]]]
 History = Callable[[str, float], Mapping[str, Sequence[float | None]]]
@@ -262,7 +261,7 @@ class FleetApp(App[None]):
         if history is None:
             return
         try:
-            lines = await asyncio.to_thread(history, name, _HOURS * 3600.0)
+            lines = await in_thread(lambda: history(name, _HOURS * 3600.0))
         except FleetError as error:
             self.notify(str(error), severity="error", markup=False)
             return

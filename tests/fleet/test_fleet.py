@@ -7,6 +7,7 @@ import http.server
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -146,6 +147,19 @@ def test_one_that_hangs_is_left_after_its_deadline_and_ended(tmp_path: Path) -> 
     assert [node.detail for node in found.values()] == ["it has not answered for 1 s"] * 2
     left = subprocess.run(["pgrep", "-f", f"{tmp_path}/ssh.py"], capture_output=True, text=True, timeout=60)
     assert left.stdout == ""
+
+
+def test_what_stays_behind_with_standard_error_is_not_waited_for(tmp_path: Path) -> None:
+    """ssh's ControlMaster does so: the connection is kept for the next one."""
+    script = (
+        "import subprocess as s; p = s.Popen(['sleep', '300'], stdout=s.DEVNULL, start_new_session=True); "
+        f"open({str(tmp_path / 'pid')!r}, 'w').write(str(p.pid)); print('[]')"
+    )
+    begun, found = time.monotonic(), list[FleetNode]()
+    asyncio.run(over_ssh(["n1"], found.append, ssh=(sys.executable, "-c", script), deadline=250.0))
+    os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+    assert time.monotonic() - begun < 200
+    assert "prints no status" in found[0].detail
 
 
 def test_without_ssh_that_is_said() -> None:
