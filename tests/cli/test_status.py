@@ -46,7 +46,7 @@ CLIENT = {
 DEVICE = {
     "index", "uuid", "name", "sm_count", "memory_total", "memory_used", "compute_mode", "mig", "contexts",
     "context_limit", "sm_utilization", "sm_occupancy", "dram_utilization", "gpu_utilization", "power_watts",
-    "temperature", "compute_capability", "outside_processes",
+    "temperature", "compute_capability", "outside_processes", "context_limit_source", "memory_utilization",
 }  # fmt: skip
 
 
