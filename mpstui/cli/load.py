@@ -19,7 +19,7 @@ from rich.table import Table
 
 from mpstui import api
 from mpstui.cli.say import output
-from mpstui.core.model import Device, device_named
+from mpstui.core.model import Device, Snapshot, device_named
 from mpstui.core.text import error_text, format_size, printable
 from mpstui.fields import (
     FLAG,
@@ -47,7 +47,7 @@ from mpstui.load.spread import Spread
 from mpstui.load.takes import others, takes, whose
 from mpstui.load.types import COMMAND, INFO, KERNELS, LoadSpec, WorkerError, WorkerReport, WorkerState, plural
 from mpstui.load.utilisation import METERS, Meter, Use
-from mpstui.operations.load import NotStarted, OperatedLoad, harm
+from mpstui.operations.load import NotStarted, OperatedLoad, StartLoad, harm
 from mpstui.operations.types import ExitStatus
 
 DEFAULT_SECONDS = 10.0
@@ -70,6 +70,8 @@ async def run(options: argparse.Namespace, node: api.AsyncNode) -> int:
     """Run the load to its end; returns the exit status."""
     try:
         check(options)
+        if (why := node.runner.unavailable(StartLoad(), Snapshot(0.0), Path())) is not None:  # before anybody is asked
+            raise LoadRefused(why, "", ExitStatus.REFUSED_BY_SAFETY_RULE)
         async with daemon_for(options, node) as pipe_dir:
             device = await find_device(options.device, node)
             spec = spec_from(options, device, pipe_dir)

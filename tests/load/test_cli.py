@@ -379,3 +379,15 @@ async def shown_by(node: SimNode, sources: NodeSources) -> int | None:
         if snapshot.daemons and (there := list(snapshot.daemons[0].clients())):
             return there[0].uid
     raise TimeoutError("the daemon tells of no client")
+
+
+async def test_read_only_is_said_before_anybody_is_asked(
+    node: SimNode, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def asked(*_: object) -> None:
+        raise AssertionError("asked")
+
+    monkeypatch.setattr(load, "ask_beside", asked)
+    async with api.open((node.pipe_dir,), read_only=True) as opened:
+        assert await load.run(parse(load, "fma"), opened) == 6
+    assert "mpstui runs read-only" in capsys.readouterr().err
