@@ -126,6 +126,8 @@ class MpsTuiApp(WritingApp[int]):
         self.typeahead = Typeahead(self, lambda: self.overview.knows)
         self._paused_at: float | None = None
         self._unpainted: Screen[object] | None = None
+        self._toasts = 0
+        """Notifications that stood on the screen at the last look."""
         self._looks = 0
         """Looks that are left to hold the terminal's cells against the whole screen."""
         self._unsubscribe: Callable[[], None] | None = None
@@ -419,7 +421,8 @@ class MpsTuiApp(WritingApp[int]):
     def _heal(self) -> None:
         """Whatever was lost on the way to the terminal: its size, the tick that paints, or that there is what to paint.
 
-        After a key all cells are held against the whole screen; only those that differ are written.
+        After a key, and while notifications stand there or have just gone, all cells are held against the whole screen;
+        only those that differ are written. Textual was seen to leave the place of a notification blank.
         """
         if leaving(self) or not self.screen_stack:
             return
@@ -429,8 +432,9 @@ class MpsTuiApp(WritingApp[int]):
         if waits and self._unpainted is screen:
             self.paint(screen)
         self._unpainted = screen if waits else None
-        if self._looks:
-            self._looks -= 1
+        before, self._toasts = self._toasts, len(screen.query("Toast"))
+        if self._looks or before or self._toasts:
+            self._looks = max(0, self._looks - 1)
             self.write_all(screen)
 
     def _look_at_size(self) -> None:
