@@ -32,7 +32,7 @@ class Told:
     stopping = False
 
     def __init__(self, command: tuple[str, ...]) -> None:
-        self.order = SimpleNamespace(command=command, seconds=None)
+        self.order = SimpleNamespace(command=command, seconds=None, metric="")
         self.failed: list[WorkerError] = []
         self.poked = threading.Event()
 
