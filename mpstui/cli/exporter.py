@@ -211,6 +211,17 @@ async def _write_again(options: argparse.Namespace, metrics: Metrics, seen: list
         await asyncio.sleep(options.every if seen else 0.1)
 
 
+def _no_file(path: Path) -> str | None:
+    """What is there instead of a file: a rename would put one in the place of /dev/null too, for the whole machine."""
+    try:
+        mode = os.lstat(path).st_mode
+    except OSError:
+        return None  # there is nothing, or writing says why not
+    if stat.S_ISLNK(mode):
+        return "a symbolic link"
+    return None if stat.S_ISREG(mode) or stat.S_ISDIR(mode) else "no regular file"
+
+
 def _write(name: str, metrics: Metrics, *, quiet: bool = False) -> int:
     """The file is as before or all new, never a part; the exit status."""
     _, text = metrics.rendered("")
@@ -218,6 +229,9 @@ def _write(name: str, metrics: Metrics, *, quiet: bool = False) -> int:
         sys.stdout.write(text.decode())
         return ExitStatus.DONE
     path = Path(name).absolute()
+    if (other := _no_file(path)) is not None:
+        status = ExitStatus.REFUSED_BY_SAFETY_RULE
+        return status if quiet else complain(f"{path_text(path)} is {other}, which is not replaced: name a file", status)
     beside = path.with_name(f".mpstui-{os.getpid()}.tmp")  # not *.prom, which node_exporter would read
     try:
         with suppress(FileNotFoundError):

@@ -7,6 +7,7 @@ import re
 import resource
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import tempfile
@@ -188,6 +189,31 @@ def test_a_file_is_written_as_a_whole(tmp_path: Path, node: SimNode) -> None:
     assert file.stat().st_mode & 0o777 == 0o644
     printed = run("--pipe-dir", node.pipe_dir, "--textfile", "-", "--once")
     assert added_up(printed.stdout)["mps_daemon_up"] == 1
+
+
+@pytest.mark.parametrize("kind", ["device", "pipe", "socket", "link", "dangling"])
+def test_what_is_no_file_is_never_replaced(tmp_path: Path, node: SimNode, kind: str) -> None:
+    file = tmp_path / "mps.prom"
+    if kind == "device":
+        if os.geteuid() != 0:
+            pytest.skip("needs root, to make a device")
+        try:
+            os.mknod(file, 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+        except PermissionError:
+            pytest.skip("devices cannot be made here")
+    elif kind == "pipe":
+        os.mkfifo(file)
+    elif kind == "socket":
+        os.mknod(file, 0o600 | stat.S_IFSOCK)
+    else:
+        if kind == "link":
+            (tmp_path / "real").write_text("old")
+        file.symlink_to(tmp_path / "real")
+    before, names = file.lstat(), sorted(os.listdir(tmp_path))
+    ended = run("--pipe-dir", node.pipe_dir, "--textfile", file, "--once")
+    assert (ended.returncode, "is not replaced" in ended.stderr) == (6, True), ended.stderr
+    assert (file.lstat().st_ino, file.lstat().st_mode) == (before.st_ino, before.st_mode)
+    assert sorted(os.listdir(tmp_path)) == names
 
 
 def full() -> None:
