@@ -32,8 +32,10 @@ _PACKAGES: Final = frozenset(
 )
 _SHORT: Final = 3
 """A name of fewer characters is masked where it stands alone as a JSON value, and not within a text."""
-_STAMP: Final = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
-"""What a line of MPS' logs begins with. Answers of the daemon have none: the rows of ``ps`` have commands in them."""
+_SENTENCE: Final = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[^\]]*\](?! *\d+\s)")
+"""What a line of MPS' logs begins with. One that goes on with a number is a row of an answer, as of ``ps``, which has
+commands in it; so may what has no such beginning."""
+_HEAD: Final = re.compile(r"(?:\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[.\d]* (?:Control|Server|Other) +\d+\] *)?")
 _ROW_WORD: Final = re.compile(
     r"(?:[\d.,:%()-]+[KMGT]?B?|0x[0-9a-fA-F]+|GPU-[0-9a-f-]+|MIG-[0-9a-f-]+|[A-Z][A-Z_]{1,30}|GPU|UUID|TRUE|FALSE)"
 )
@@ -90,7 +92,7 @@ class Mask:
             for suspect in event.suspects:
                 self._person(suspect.uid, suspect.user, suspect.command)
         names = sorted((name for name in self._texts if len(name) >= _SHORT), key=len, reverse=True)
-        self._within = re.compile("|".join(rf"(?<!\w){re.escape(name)}(?!\w)" for name in names) or r"(?!)")
+        self._within = re.compile("|".join(rf"(?<![^\W_]){re.escape(name)}(?![^\W_])" for name in names) or r"(?!)")
 
     def _person(self, uid: int | None, user: str | None, *texts: str | None) -> None:
         number = str(uid) if uid else None  # root's is no secret
@@ -143,10 +145,12 @@ class Mask:
         """A log's lines: of MPS' sentences the names are replaced, of anything else numbers and capitals are left."""
         lines = []
         for line in text.splitlines():
-            if _STAMP.match(line):
+            if _SENTENCE.match(line):
                 lines.append(self.text(line))
             else:
-                lines.append(" ".join(w if _ROW_WORD.fullmatch(w) else "(masked)" for w in line.split()))
+                head = re.match(_HEAD, line)[0]  # type: ignore[index]
+                words = line[len(head) :].split()
+                lines.append(head + " ".join(w if _ROW_WORD.fullmatch(w) else "(masked)" for w in words))
         return "\n".join(lines) + "\n" if lines else ""
 
 
@@ -154,6 +158,8 @@ def bundle(
     target: str, snapshot: Snapshot, findings: Mapping[str, Any], pipe_dirs: Sequence[Path], *, masked: bool
 ) -> int:
     """Writes the archive ``target``, whole or not at all; the exit status."""
+    if target in {"", "-"}:
+        return complain("--bundle writes a file: give it a name, as mps.tar.gz", ExitStatus.USAGE)
     path = Path(target).absolute()
     events = _events(pipe_dirs)
     mask = Mask(snapshot, events, snapshot.host) if masked else None

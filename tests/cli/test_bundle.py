@@ -90,11 +90,21 @@ def mask(**changes: object) -> Mask:
     return Mask(shown, [Event("client_connected", NOW, uid=1008, user="o'brien")], "gpu-7.site")
 
 
+@pytest.mark.parametrize("name", ["", "-"])
+def test_it_needs_a_name(
+    node: SimNode, mpstui: Mpstui, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    told = mpstui("--pipe-dir", node.pipe_dir, "doctor", f"--bundle={name}")
+    assert (told.status, "give it a name" in told.err, (tmp_path / "-").exists()) == (2, True, False)
+
+
 @pytest.mark.parametrize(
     ("text", "masked"),
     [
         ("client of bob waits", "client of user1 waits"),
         ("bobby and notbob stay", "bobby and notbob stay"),
+        ("/tmp/mps_bob/log, /tmp/bob_mps", "/tmp/mps_user1/log, /tmp/user1_mps"),
         ("NEW CLIENT 643 from user 1007: Server", "NEW CLIENT 643 from user user1: Server"),
         ("User 1009 did", "User user3 did"),
         ("o'brien on gpu-7.site and gpu-7", "user2 on host and host"),
@@ -114,6 +124,18 @@ def test_a_row_of_an_answer_keeps_numbers_alone() -> None:
         "[2026-11-20 21:29:12.195 Control  1] Received new client from user1",
         "2000 1 1402 GPU-11 4026531836 (masked) (masked) ACTIVE",
     ]
+
+
+def test_an_answer_that_the_daemon_logged_names_no_program() -> None:
+    """As recorded: each row of an answer has the time and the daemon before it."""
+    log = Path(__file__).parents[1].joinpath("data/h100/commands-control.log").read_text("utf-8")
+    rows = [line for line in log.splitlines() if line.rstrip().endswith("/tmp/client")]
+    assert rows
+    told = mask().log("\n".join(rows)).splitlines()
+    assert [line for line in told if "client" in line] == []
+    assert all(line.startswith(row[:40]) and line.endswith("(masked)") for line, row in zip(told, rows, strict=True))
+    row = "[2026-11-20 21:24:28.533 Control   480]  645  2  634  GPU-c6  4026531836  my prog"
+    assert mask().log(row).split("]")[1].split() == ["645", "2", "634", "GPU-c6", "4026531836", "(masked)", "(masked)"]
 
 
 def test_a_program_that_was_there_at_each_fault_is_not_named() -> None:
