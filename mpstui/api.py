@@ -28,7 +28,7 @@ from mpstui.core.activity import ActivityLook, Launcher
 from mpstui.core.model import Client, Daemon, Device, Event, Problem, ProcessKey, Server, Snapshot, no_test_clients
 from mpstui.core.text import error_text, path_text
 from mpstui.fields import ACTIVITY, EVENT, SNAPSHOT, View, as_json
-from mpstui.node import UnusableNode, named_dirs, open_node
+from mpstui.node import UnusableNode, named_dirs, open_node, real_processes
 from mpstui.node import demo_node as demo_node
 from mpstui.observe.sources import NvmlSample as NvmlSample
 from mpstui.observe.trusted import UnreadableLogError, UnreadableNodeError
@@ -440,7 +440,7 @@ class AsyncNode:
         from mpstui.doctor.why import gather
 
         try:
-            return await self._worker("check-up").call(lambda: gather(pid, snapshot))
+            return await self._worker("check-up").call(lambda: gather(pid, snapshot, real_processes()))
         except OSError as error:
             raise Unavailable(f"the look at it stopped: {error_text(error)}") from None
 

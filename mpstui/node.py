@@ -57,7 +57,7 @@ def open_node(
         False,
         (binary,),
         RealNvml(),
-        _processes(),
+        real_processes(),
         is_simulated,
         claim=claim,
         elsewhere=find_elsewhere,
@@ -80,7 +80,7 @@ def _launches() -> LaunchSource:
     return LaunchCounter()
 
 
-def _processes() -> ProcessSource:
+def real_processes() -> ProcessSource:
     """/proc, as far as root's policy lets this user see it."""
     processes = ProcProcesses(Cgroups().where)
     if os.geteuid() != 0:
@@ -133,7 +133,7 @@ def _simulated(pipe_dirs: Sequence[Path]) -> NodeSources:
     from mpstui.sim import SimLaunches, SimNvml, SimProcesses, SimXids, control_binary, driver_of_node
 
     dirs = tuple(pipe_dirs)
-    nvml, processes = SimNvml(dirs), SimProcesses(dirs, ProcProcesses(Cgroups().where))
+    nvml, processes = SimNvml(dirs), SimProcesses(dirs, real_processes())
 
     def add(pipe_dir: Path) -> None:
         nvml.add(pipe_dir)

@@ -191,7 +191,7 @@ def _health(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
     """``status --health`` where the short way of ``__main__`` did not take it."""
     from mpstui.doctor.health import probe, tell
 
-    if options.json or options.fields or wants_past(options):
+    if options.json or options.fields or options.group_by or wants_past(options):
         return complain("--health prints nothing, and tells of now: leave out what goes with it", 2)
     return tell(probe(pipe_dirs, getattr(options, "log_dir", None) or ()))
 

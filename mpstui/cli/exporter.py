@@ -230,8 +230,9 @@ def _write(name: str, metrics: Metrics, *, quiet: bool = False) -> int:
         return ExitStatus.DONE
     path = Path(name).absolute()
     if (other := _no_file(path)) is not None:
-        status = ExitStatus.REFUSED_BY_SAFETY_RULE
-        return status if quiet else complain(f"{path_text(path)} is {other}, which is not replaced: name a file", status)
+        refused = ExitStatus.REFUSED_BY_SAFETY_RULE
+        why = f"{path_text(path)} is {other}, which is not replaced: name a file"
+        return refused if quiet else complain(why, refused)
     beside = path.with_name(f".mpstui-{os.getpid()}.tmp")  # not *.prom, which node_exporter would read
     try:
         with suppress(FileNotFoundError):

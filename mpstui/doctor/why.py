@@ -14,6 +14,7 @@ from mpstui.doctor.types import DEBUGGERS
 from mpstui.observe.discovery import FileId, file_id
 from mpstui.observe.procfs import read_environment
 from mpstui.observe.program import Program, Shm, read_namespaces, read_program, shm_of
+from mpstui.observe.sources import ProcessSource
 
 Certainty = Literal["sure", "likely", "possible"]
 _ORDER: Final[Mapping[Certainty, int]] = {"sure": 0, "likely": 1, "possible": 2}
@@ -84,9 +85,10 @@ class Answer(NamedTuple):
         return self.reasons[0].remedy if self.reasons else None
 
 
-def gather(pid: int, snapshot: Snapshot) -> Answer | None:
-    """Reads what the process sees and what the daemons are, and says why; None where there is no such process."""
-    program = read_program(pid)
+def gather(pid: int, snapshot: Snapshot, processes: ProcessSource | None = None) -> Answer | None:
+    """Reads what the process sees and what the daemons are, and says why; None where there is no such process.
+    ``processes``: as of :func:`read_program`."""
+    program = read_program(pid, processes=processes)
     if program is None:
         return None
     if snapshot.source == "simulated":  # its programs are stand-ins: they have no GPU, and no driver's library

@@ -31,6 +31,7 @@ from mpstui.observe.procfs import (
     read_proc,
     read_stat,
 )
+from mpstui.observe.sources import ProcessSource
 from mpstui.observe.trusted import _walk
 
 PATIENCE: Final = 5.0
@@ -102,9 +103,9 @@ class Program:
         return self.key.pid
 
 
-def read_program(pid: int, patience: float = PATIENCE) -> Program | None:
+def read_program(pid: int, patience: float = PATIENCE, processes: ProcessSource | None = None) -> Program | None:
     """What the process sees; None where there is no such process. Its own words and its root take ``patience`` seconds
-    each at most."""
+    each at most. ``processes``: who tells of it, as far as a policy lets them; all of it otherwise."""
     try:
         stat_now = read_stat(pid)
     except HiddenProcessError:
@@ -113,7 +114,7 @@ def read_program(pid: int, patience: float = PATIENCE) -> Program | None:
         return None
     status = _status(pid)
     slow = f"does not answer within {patience:g} s: a file system of its own may hold it up"
-    base = within(lambda: _say(pid, status), patience)
+    base = within(lambda: _say(pid, status, processes or ProcProcesses(Cgroups().where)), patience)
     if base is None:
         return Program(stat_now.key, trouble=f"what it says of itself {slow}") if _is_still(stat_now.key) else None
     told = base.environment or {}
@@ -129,9 +130,9 @@ def read_program(pid: int, patience: float = PATIENCE) -> Program | None:
     return replace(base, devices=devices, shm=shm, pipe=pipe if base.environment is not None else None, trouble=trouble)
 
 
-def _say(pid: int, status: Mapping[str, str]) -> Program | None:
+def _say(pid: int, status: Mapping[str, str], processes: ProcessSource) -> Program | None:
     """What the process says of itself: its memory and its program file, which may be on anything."""
-    facts = ProcProcesses(Cgroups().where).facts([pid]).get(pid)
+    facts = processes.facts([pid]).get(pid)
     if facts is None:
         return None
     return Program(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from mpstui.core.model import Client, Daemon
-from mpstui.core.text import error_text, path_text, printable
+from mpstui.core.text import path_text, printable
 from mpstui.core.where import Cgroup, Kind, Where, parse_cgroups
 from mpstui.observe.cgroups import Cgroups
 from mpstui.observe.procfs import read_proc
@@ -30,7 +30,7 @@ _ID: Final = re.compile(r"\S{1,300}")
 def checked(option: str, text: str) -> str:
     """What ``Request.within`` says of an option's value. Raises Refused where it can name nothing."""
     if not _ID.fullmatch(text) or not text.isprintable():
-        raise Refused(f"--{option.replace('_', '-')} {printable(text, 60)!r} names nothing", ExitStatus.USAGE)
+        raise Refused(f"--{option.replace('_', '-')} “{printable(text, 60)}” names nothing", ExitStatus.USAGE)
     if option == "cgroup":
         parts = [part for part in text.split("/") if part]
         if not text.startswith("/") or not parts or ".." in parts or "." in parts:
@@ -49,7 +49,7 @@ def pids_in(file: Path) -> frozenset[int]:
     except NotTrustedError as error:
         raise Refused(f"--pid-file: {error}", ExitStatus.REFUSED_BY_SAFETY_RULE) from None
     except OSError as error:
-        raise Refused(f"--pid-file {error_text(error)}", ExitStatus.USAGE) from None
+        raise Refused(f"--pid-file {shown}: {error.strerror}", ExitStatus.USAGE) from None
     try:
         raw = os.read(fd, _PID_FILE_LIMIT + 1)
     finally:

@@ -85,6 +85,12 @@ def test_a_file_with_something_else_in_it_names_nobody(tmp_path: Path, content: 
     assert str(refused.value).isprintable()
 
 
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(Refused, match=r"pids: No such file") as refused:
+        pids_in(tmp_path / "pids")
+    assert refused.value.status == 2
+
+
 def test_a_file_that_others_can_write_to_names_nobody(tmp_path: Path) -> None:
     (file := tmp_path / "pids").write_text("4711")
     assert pids_in(file) == {4711}

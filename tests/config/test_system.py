@@ -172,6 +172,24 @@ def test_no_option_variable_or_file_of_a_user_s_takes_a_policy_back(public: Path
     assert values["policy.read_only"] == (True, str(system))
 
 
+@as_root
+@pytest.mark.parametrize("command", [("why", "{pid}"), ("why", "{pid}", "--json")])
+def test_a_closer_look_does_not_take_it_back_either(public: Path, command: tuple[str, ...]) -> None:
+    system = public / "system.toml"
+    system.write_text("[policy]\nsee_commands = []\n")
+    with subprocess.Popen(["sh", "-c", "read x", "--secret-of-root"], stdin=subprocess.PIPE) as other:
+        try:
+            asked = [each.format(pid=other.pid) for each in command]
+            ended = as_nobody(system, "--pipe-dir", "/nonexistent", *asked)
+        finally:
+            other.kill()
+    if ended.returncode in {126, 127}:
+        pytest.skip(f"another user may not run this Python: {ended.stderr.strip()}")
+    assert "Traceback" not in ended.stderr
+    assert "secret-of-root" not in ended.stdout + ended.stderr
+    assert OwnCommands.HIDDEN in ended.stdout
+
+
 def test_the_python_interface_does_not_take_it_back(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     import mpstui.api
 
