@@ -130,7 +130,7 @@ def stale(drill: Drill) -> None:
 def _start(drill: Drill) -> None:
     drill.screen.key("d")
     drill.screen.wait_for("Control daemons", 10)
-    drill.accept("n", done=STARTED)
+    drill.accept("S", done=STARTED)
     drill.recovered()
 
 

@@ -234,7 +234,7 @@ WRONG = {
 }
 
 
-COMMANDS = (["doctor"], ["daemon", "stop"], ["plan", "--clients", "2"], ["load"])
+COMMANDS = (["doctor"], ["daemon", "stop"], ["plan", "--clients", "2"], ["load", "fma"])
 
 
 @pytest.mark.parametrize(

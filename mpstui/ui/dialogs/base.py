@@ -37,7 +37,8 @@ class Dialog(InkScreen, ModalScreen[None]):
     AUTO_FOCUS: ClassVar[str] = "#body"
     DEFAULT_CSS = """
     Dialog {
-        align: center middle;
+        align: center middle; background: $background 60%;
+        &:ansi { background: transparent; }
         & > KeyBar { dock: bottom; }
         & > #box {
             width: 100%; max-width: 100; height: auto; max-height: 100%;
