@@ -197,8 +197,8 @@ def mapped_libraries(maps: bytes) -> list[Library]:
 
 def open_library(pid: int, library: Library) -> int:
     """The mapped file itself, whatever namespace it is in and whatever now has its name. Raises UncountedError."""
-    if _is_answered_for(library.device, read_proc(f"/proc/{pid}/mountinfo") or b""):
-        raise UncountedError("its libcuda.so is on a FUSE file system, which any user may answer for")
+    if not _is_answered_by_the_kernel(library.device, pid):
+        raise UncountedError("its libcuda.so is on FUSE, or on a file system that is not mounted where it can be seen")
     trouble: OSError | None = None
     for path in (
         os.fsencode(f"/proc/{pid}/map_files/{library.range}"),
@@ -218,17 +218,21 @@ def open_library(pid: int, library: Library) -> int:
     raise UncountedError("its libcuda.so could not be opened")
 
 
-def _is_answered_for(device: bytes, mountinfo: bytes) -> bool:
-    """Whether a file system of that device, as in /proc/PID/maps, is one of FUSE: a read of it may never return."""
+def _is_answered_by_the_kernel(device: bytes, pid: int) -> bool:
+    """Whether a file system of that device, as in /proc/PID/maps, is mounted there or here and is none of FUSE: a read
+    of such a one may never return, and whoever waits in it cannot be killed. One that was taken off its mount serves
+    on, so what is mounted nowhere is not believed either."""
     try:
         major, minor = (int(part, 16) for part in device.split(b":"))
     except ValueError:
         return False
-    for line in mountinfo.splitlines():
-        words, _, rest = line.partition(b" - ")
-        if words.split()[2:3] == [b"%d:%d" % (major, minor)] and rest.startswith(b"fuse"):
-            return True
-    return False
+    kinds = set()
+    for whose in (str(pid), "self"):
+        for line in (read_proc(f"/proc/{whose}/mountinfo") or b"").splitlines():
+            words, _, rest = line.partition(b" - ")
+            if words.split()[2:3] == [b"%d:%d" % (major, minor)]:
+                kinds.add(rest.split(b" ", 1)[0])
+    return bool(kinds) and not any(kind.startswith(b"fuse") for kind in kinds)
 
 
 def launch_offsets(fd: int, machine: int, wanted: Collection[str] = LAUNCHES) -> tuple[int, ...]:

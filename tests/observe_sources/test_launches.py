@@ -196,9 +196,20 @@ def test_each_libcuda_is_found_once_and_nothing_that_is_only_called_like_it() ->
     assert mapped_libraries(b"\0 libcuda.so\n- - libcuda.so libcuda.so x libcuda.so\n") == []
 
 
-def test_a_file_system_that_a_user_answers_for_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    mounts = b"36 25 0:75 / /compat rw - fuse.sshfs me@there: rw\n37 25 253:1 / / rw - ext4 /dev/vda1 rw\n"
+@pytest.mark.parametrize(
+    "mounts",
+    [
+        b"36 25 0:75 / /compat rw - fuse.sshfs me@there: rw\n37 25 253:1 / / rw - ext4 /dev/vda1 rw\n",
+        b"36 25 0:75 / /compat rw - fuseblk me rw\n37 25 0:75 / /x rw - ext4 it rw\n",
+        b"37 25 253:1 / / rw - ext4 /dev/vda1 rw\n",
+        b"",
+    ],
+    ids=["FUSE", "FUSE that is two", "taken off its mount", "nothing is seen"],
+)
+def test_a_file_system_that_a_user_answers_for_is_not_read(monkeypatch: pytest.MonkeyPatch, mounts: bytes) -> None:
+    """One that was taken off its mount serves those on who have a file of it mapped: root hung there, unkillable."""
     monkeypatch.setattr(launches, "read_proc", lambda path: mounts)
+    monkeypatch.setattr(os, "open", lambda *words: pytest.fail("it was opened"))
     compat = mapped_libraries(MAPS)[1]
     with pytest.raises(UncountedError, match="FUSE"):
         open_library(os.getpid(), compat)
