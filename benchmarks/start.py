@@ -62,7 +62,7 @@ def main() -> None:
             commands["echo … | control binary"] = ["sh", "-c", ask]
         environment = {
             **{name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"},
-            "PYTHONPATH": os.fspath(HERE),
+            "PYTHONPATH": os.pathsep.join([os.fspath(HERE), *filter(None, [os.environ.get("PYTHONPATH")])]),
             "CUDA_MPS_PIPE_DIRECTORY": os.fspath(pipe_dir),
             "MPSTUI_AUDIT_LOG": os.fspath(place / "audit.log"),
         }
