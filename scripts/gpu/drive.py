@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "pty"))
-from program import MPSTUI, WHOLE
+from program import MPSTUI
 from terminal import COLUMNS, LINES, Terminal, Timeout
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class Screen(Terminal):
 
     def wait_clients(self, pids: Iterable[int], deadline: float = 20.0) -> None:
         """Wait until these clients are shown, and whose they are: from then on the screen knows who is who."""
-        self.wait_for(WHOLE, deadline)
+        self.wait_for("⁴", deadline)  # the list of clients, in every size
         for pid in pids:
             self.wait_for(word(pid), deadline)
             self.wait_for(re.compile(rf"(?<![\w.]){pid} +[a-z_]"), deadline)
