@@ -135,10 +135,13 @@ class Operation:
     def unavailable(self, snapshot: Snapshot, pipe_dir: Path, clients: Sequence[ProcessKey]) -> str | None:
         """Why it cannot be chosen now, in words; None where it can."""
         try:
-            reachable_daemon(Request(self.id, pipe_dir), snapshot, self.sends)
+            self.check_daemon(reachable_daemon(Request(self.id, pipe_dir), snapshot, self.sends))
         except Refused as refused:
             return str(refused)
         return None
+
+    def check_daemon(self, daemon: Daemon) -> None:
+        """Raises Refused where it cannot be chosen for that daemon now, whatever is asked."""
 
     def preview(self, request: Request, snapshot: Snapshot) -> Preview:
         """What ``request`` would do to the node as it is in ``snapshot``; never asks the daemon, never raises."""

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from mpstui.control.answer import Answer, Outcome
@@ -17,7 +15,7 @@ from mpstui.control.drivers import driver_of
 from mpstui.control.mps import MpsControl
 from mpstui.control.partitions import Created, whole_uuids
 from mpstui.core.cells import client_line, count
-from mpstui.core.model import Chunks, Client, Daemon, PartitionTable, ProcessKey, SmPartition, Snapshot
+from mpstui.core.model import Chunks, Client, Daemon, PartitionTable, SmPartition, Snapshot
 from mpstui.core.text import UNKNOWN, device_keys, path_text, printable
 from mpstui.observe.poll import Need
 from mpstui.operations.check import Refused
@@ -108,16 +106,8 @@ class _PartitionOperation(Operation):
     def belongs(self, request: Request, daemon: Daemon) -> bool:
         return bool(daemon.static_partitioning)
 
-    def unavailable(self, snapshot: Snapshot, pipe_dir: Path, clients: Sequence[ProcessKey]) -> str | None:
-        why = super().unavailable(snapshot, pipe_dir, clients)
-        daemon = snapshot.daemon(pipe_dir)
-        if why is not None or daemon is None:
-            return why
-        try:
-            table_of(daemon)
-        except Refused as refused:
-            return str(refused)
-        return None
+    def check_daemon(self, daemon: Daemon) -> None:
+        table_of(daemon)
 
 
 class AddPartition(_PartitionOperation):

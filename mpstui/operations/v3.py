@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Sequence
-from pathlib import Path
 from typing import ClassVar, Final
 
 from mpstui.control.v3 import NAME
@@ -119,16 +117,8 @@ class V3Operation(Operation):
             return refused
         return None
 
-    def unavailable(self, snapshot: Snapshot, pipe_dir: Path, clients: Sequence[ProcessKey]) -> str | None:
-        why = super().unavailable(snapshot, pipe_dir, clients)
-        daemon = snapshot.daemon(pipe_dir)
-        if why is not None or daemon is None:
-            return why
-        try:
-            node_of(daemon)
-        except Refused as refused:
-            return str(refused)
-        return None
+    def check_daemon(self, daemon: Daemon) -> None:
+        node_of(daemon)
 
     def calls(self, request: Request) -> list[list[str]]:
         """The words of each command, in their order."""
