@@ -29,6 +29,7 @@ from mpstui.core.cells import (
     threads_text,
     with_indices,
 )
+from mpstui.core.cells import SEVERITY as SEVERITY_MARKS
 from mpstui.core.model import (
     EMPTY,
     Cause,
@@ -70,6 +71,7 @@ from mpstui.core.text import (
 )
 from mpstui.core.v3 import Namespace, V3Device, V3Node, V3Partition, V3Server
 from mpstui.core.where import KINDS, Kind
+from mpstui.history.when import local_text
 from mpstui.observe.procfs import user_name
 
 SCHEMA: Final = 1
@@ -114,6 +116,8 @@ class View:
     """The ids of the columns that are shown."""
     with_limits: bool = False
     """Whether the servers show their limits: there is no room for a panel of limits."""
+    users: Mapping[int, str] = field(default_factory=lambda: EMPTY)
+    """Whose a client's process is, by its PID: for events that do not say it."""
 
     @classmethod
     def of(cls, snapshot: Snapshot, daemon: Daemon | None = None, own: Mapping[ProcessKey, int] = EMPTY) -> View:
@@ -126,7 +130,7 @@ class View:
     @property
     def steady(self) -> tuple[object, ...]:
         """What is no part of the snapshot or of the daemon, and so mostly the same in the next view."""
-        return self.place, self.indices, self.lost, self.own, self.beside, self.with_limits
+        return self.place, self.indices, self.lost, self.own, self.beside, self.with_limits, self.users
 
     def age(self, since: float | None) -> str:
         """``8s``, ``4m``: from then to the time of the snapshot."""
@@ -142,7 +146,7 @@ class NotingView(View):
     looked: bool
 
     def __init__(self, view: View) -> None:
-        for name in ("place", "indices", "lost", "own", "beside", "with_limits"):
+        for name in ("place", "indices", "lost", "own", "beside", "with_limits", "users"):
             object.__setattr__(self, name, getattr(view, name))
         self._note(view, False)
 
@@ -294,6 +298,8 @@ class Text(NamedTuple):
     """Its heading."""
     text: Callable[[Any, View], str] | None = None
     """Otherwise the field's own."""
+    width: int = 0
+    """Its cells where rows are printed as they come, before the width of the longest is known."""
 
 
 class Detail(NamedTuple):
@@ -406,6 +412,8 @@ class Field(Generic[T]):
 
     def hit(self, thing: T, view: View, text: str) -> bool:
         """Whether ``text``, in lower case, is what a filter finds here."""
+        if self.only is not None and not self.only(thing):
+            return False
         if self.matches is not None:
             return self.matches(thing, view, text)
         value = self.value(thing, view)
@@ -2100,6 +2108,72 @@ SUSPECT: Final[Thing[Suspect]] = Thing(
 )
 
 
+EVENT_SEVERITY: Final[Mapping[EventKind, Severity]] = {
+    "daemon_exited": "error",
+    "server_exited": "warning",
+    "server_failed": "error",
+    "server_error": "error",
+    "daemon_error": "error",
+    "connection_failed": "warning",
+    "debuggee": "warning",
+    "client_evicted": "error",
+    "limit_ignored": "warning",
+    "server_shutdown_waiting": "warning",
+    "client_pending": "warning",
+    "client_refused": "error",
+    "terminate_requested": "warning",
+    "terminate_succeeded": "warning",
+    "fatal_fault": "error",
+    "xid": "warning",
+}
+"""How bad an event is, by its kind; ``info`` where it is not listed."""
+NOISE: Final[frozenset[EventKind]] = frozenset(("session_opened", "session_closed", "command", "client_admitted"))
+"""Kinds that each look at the daemon writes, ours or another monitor's (fact 8)."""
+_COMMAND_IN_EVENT: Final = 20
+"""Characters of a command in a line of the screen: what happened comes behind it."""
+_WITH_MILLISECONDS: Final = 14
+"""Cells from which the time of an event is told to the millisecond."""
+
+
+def severity(event: Event) -> Severity:
+    """How bad it is."""
+    return EVENT_SEVERITY.get(event.kind, "info")
+
+
+def pids_of(event: Event) -> set[str]:
+    """Every process that the event is about: the one that did or suffered it, and those that a fault took."""
+    found = {*event.values.get("clients", "").split(), *(str(suspect.pid) for suspect in event.suspects)}
+    return found | ({str(event.pid)} if event.pid is not None else set())
+
+
+def _severity_cell(event: Event, view: View, cells: int) -> Line:
+    return (SEVERITY_MARKS[severity(event)],)
+
+
+def _clock_cell(event: Event, view: View, cells: int) -> Line:
+    """The time of day; what has another date says so beside its row."""
+    if event.time is None:
+        return ((UNKNOWN, "dim"),)
+    clock = strftime("%H:%M:%S", localtime(event.time))
+    return ((f"{clock}.{int(event.time % 1 * 1000):03d}" if cells >= _WITH_MILLISECONDS else clock, "dim"),)
+
+
+def _sentence_cell(event: Event, view: View, cells: int) -> Line:
+    """The log's sentence with the user's name, and with indices in place of UUIDs."""
+    user = view.users.get(event.pid) if event.pid is not None else None
+    text = printable(event.sentence(user, _COMMAND_IN_EVENT) or event.kind.replace("_", " "))
+    return ((with_indices(text, view.indices), "plain"),)
+
+
+def _event_user_hit(event: Event, view: View, text: str) -> bool:
+    user = event.user or (view.users.get(event.pid) if event.pid is not None else None)
+    return text in (user or "").lower()
+
+
+def _event_gpu_hit(event: Event, view: View, text: str) -> bool:
+    return any(text == gpu_label(uuid, view.indices) or text in uuid.lower() for uuid in event.devices)
+
+
 def _is_fault(event: Event) -> bool:
     return event.kind == "fatal_fault"
 
@@ -2124,10 +2198,15 @@ EVENT: Final[Thing[Event]] = Thing(
     (
         Field(
             "time", "time", TIME, lambda e, v: e.time, null=True,
+            column=Column(10, 10, 90, cell=_clock_cell), row=Text(10, "TIME", lambda e, v: local_text(e.time), 24),
             detail=Detail("event", 10, facts=lambda e, v: (Fact("time", _when(e.time, v)),)),
         ),
         Field(
             "kind", "kind", enum(EventKind), lambda e, v: e.kind,
+            column=Column(
+                30, 23, 50, hidden=True, cell=lambda e, v, cells: ((e.kind.replace("_", " "), "label"),)
+            ),
+            row=Text(20, "KIND", width=24),
             detail=Detail("event", 20, facts=lambda e, v: (Fact("kind", e.kind.replace("_", " "), "bold"),)),
         ),
         Field(
@@ -2135,15 +2214,20 @@ EVENT: Final[Thing[Event]] = Thing(
             detail=Detail(
                 "event", 40, facts=lambda e, v: _known("daemon", e.pipe_dir and path_text(e.pipe_dir))
             ),
+            matches=lambda e, v, text: e.pipe_dir is not None and text in path_text(e.pipe_dir).lower(),
         ),
-        Field("server_pid", "server", INTEGER, lambda e, v: e.server_pid, null=True, detail=Detail("event", 50)),
+        Field(
+            "server_pid", "server", INTEGER, lambda e, v: e.server_pid, null=True, detail=Detail("event", 50),
+            word="server",
+        ),
         Field(
             "pid", "client", INTEGER, lambda e, v: e.pid, null=True, about="The process that it is about.",
-            detail=Detail("event", 60),
+            detail=Detail("event", 60), word="client", matches=lambda e, v, text: text in pids_of(e),
         ),
         Field("context_id", "context", INTEGER, lambda e, v: e.context_id, null=True, detail=Detail("event", 90)),
         Field(
             "devices", "devices", TEXTS, lambda e, v: e.devices, about="UUIDs, or the server's ordinals.",
+            word="gpu", matches=_event_gpu_hit,
             detail=Detail(
                 "event", 100,
                 facts=lambda e, v: (
@@ -2154,6 +2238,8 @@ EVENT: Final[Thing[Event]] = Thing(
         ),
         Field(
             "detail", "what", TEXT, lambda e, v: e.detail,
+            column=Column(40, 20, 99, cell=_sentence_cell),
+            row=Text(30, "WHAT", lambda e, v: e.sentence() or e.raw or UNKNOWN),
             detail=Detail("event", 30, facts=lambda e, v: _known("what", with_indices(e.detail, v.indices))),
         ),
         Field(
@@ -2166,8 +2252,15 @@ EVENT: Final[Thing[Event]] = Thing(
         Field(
             "user", "user", TEXT, lambda e, v: e.user, null=True,
             detail=Detail("event", 70, facts=lambda e, v: _known("user", e.user if e.user is not None else e.uid)),
+            matches=_event_user_hit,
         ),
-        Field("command", "command", TEXT, lambda e, v: e.command, null=True, detail=Detail("event", 80)),
+        Field(
+            "command", "command", TEXT, lambda e, v: e.command, null=True, detail=Detail("event", 80), word="cmd",
+        ),
+        Field(
+            "severity", "severity", enum(Severity), lambda e, v: severity(e), about="How bad such an event is.",
+            column=Column(20, 2, 95, cell=_severity_cell),
+        ),
         Field(
             "named", "named", INTEGERS, lambda e, v: e.named, only=_is_fault,
             about="Of a fatal_fault: the PIDs that server.log names, which is no proof.",

@@ -20,11 +20,13 @@ from mpstui.cli.say import complain
 from mpstui.cli.status import unreadable
 from mpstui.core.model import Event
 from mpstui.core.suspects import ADVICE, RUN, START, Ranked, Ranking, presence, rank
-from mpstui.core.text import UNKNOWN, path_text, printable
+from mpstui.core.text import path_text, printable
 from mpstui.fields import (
     EVENT,
+    EVENT_SEVERITY,
     INTEGER,
     INTEGERS,
+    NOISE,
     OBJECTS,
     SCHEMA,
     TEXT,
@@ -35,12 +37,10 @@ from mpstui.fields import (
     View,
     as_json,
     iso_time,
+    pids_of,
 )
-from mpstui.history.when import local_text
 from mpstui.operations.types import ExitStatus
 
-_NOISE = frozenset(("session_opened", "session_closed", "command", "client_admitted"))
-"""Kinds that are printed only where they are asked for: every question of every tool leaves three of them."""
 _PIDS = 6
 """Of a suspect's clients, shown at most."""
 
@@ -197,12 +197,13 @@ def to_json(event: Event, daemon: str | None) -> dict[str, Any]:
 
 
 def _filter(options: argparse.Namespace) -> Callable[[Event], bool]:
-    kinds, client = frozenset(options.kind or ()), options.client
+    kinds = frozenset(options.kind or ())
+    client = None if options.client is None else str(options.client)
 
     def wanted(event: Event) -> bool:
-        if event.kind not in kinds if kinds else event.kind in _NOISE and not options.all:
+        if event.kind not in kinds if kinds else event.kind in NOISE and not options.all:
             return False
-        return client is None or event.pid == client or any(client == suspect.pid for suspect in event.suspects)
+        return client is None or client in pids_of(event)
 
     return wanted
 
@@ -219,10 +220,12 @@ def _json_line(event: Event, daemon: str | None) -> str:
         f'"devices": [{_names(devices) if devices else ""}], '
         f'"detail": {_quoted(detail)}, "raw": {_quoted(raw)}, "uid": {"null" if uid is None else uid}, '
         f'"user": {"null" if user is None else _quoted(user)}, '
-        f'"command": {"null" if command is None else _quoted(command)}}}\n'
+        f'"command": {"null" if command is None else _quoted(command)}, '
+        f'"severity": "{_severity(kind, "info")}"}}\n'
     )
 
 
+_severity = EVENT_SEVERITY.get
 _WITH_MORE: Final = frozenset(("fatal_fault", "xid"))
 # Neighbours in a log share their time, their daemon and their devices.
 _iso = lru_cache(maxsize=4)(iso_time)
@@ -238,5 +241,9 @@ def _names(devices: tuple[str, ...]) -> str:
     return ", ".join(map(_quoted, devices))
 
 
+_NOTHING: Final = View()
+_ROWS: Final = tuple((each, each.row.width) for each in EVENT.rows() if each.row is not None)
+
+
 def _text_line(event: Event, daemon: str | None) -> str:
-    return f"{local_text(event.time)}  {event.kind:<24} {event.sentence() or event.raw or UNKNOWN}\n"
+    return " ".join([each.text(event, _NOTHING).ljust(width) for each, width in _ROWS]) + "\n"

@@ -1,62 +1,117 @@
-"""The filter of the clients table: ``user:alice gpu:0 state:term train``, every term must match."""
+"""The filters of the clients and of the events: ``user:alice gpu:0 state:term train``, every term must match."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import lru_cache
-from typing import Final
+from typing import Final, Generic, TypeVar
 
-from mpstui.core.model import Client
+from mpstui.core.model import Client, Event
 from mpstui.core.text import printable
-from mpstui.fields import CLIENT, Field, View, searched
+from mpstui.fields import CLIENT, EVENT, Field, Thing, View, searched
+from mpstui.history.when import parse_time
 
-_USUAL: Final = frozenset({"user", "gpu", "state", "cmd", "mem", "threads", "server", "pid", "container"})
+T = TypeVar("T")
+_CLIENTS: Final = {"user", "gpu", "state", "cmd", "mem", "threads", "server", "pid", "container"}
+_USUAL: Final = _CLIENTS | {"client", "kind", "severity", "since", "until"}
 """Fields that are named where none like the one asked for exists."""
+EVENT_TERMS: Final = "text  client:1877  kind:fault  since:10m  until:21:30  server:1402  !text"
 
 
-@lru_cache(maxsize=1)
-def _words() -> dict[str, Field[Client]]:
-    """A client's fields by the words that a term may begin with."""
-    return {name: each for each in CLIENT.fields for name in (each.id, each.word) if name}
-
-
-@dataclass(frozen=True, slots=True)
-class ClientFilter:
+class Filter(Generic[T]):
     """A filter. A term ``name:text`` looks in one field, ``!term`` excludes, other text is looked for in all."""
 
-    text: str = ""
+    def __init__(self, thing: Thing[T], text: str = "") -> None:
+        self.text = text
+        self._thing = thing
+        self._fields: dict[str, Field[T]] = {
+            name: each for each in thing.fields for name in (each.id, each.word) if name
+        }
+        self._terms: list[tuple[bool, str, str]] = []
+        """Whether it is wanted, the name of a field or none, and what is looked for."""
+        self._unknown: list[str] = []
+        for word in text.split():
+            self._take(not word.startswith("!"), *word.removeprefix("!").partition(":"))
+
+    def _take(self, wanted: bool, name: str, colon: str, value: str) -> None:
+        """One term, as it was typed."""
+        low = name.lower()
+        known = bool(colon) and low in self._fields
+        if colon and not known and low.isidentifier():
+            self._unknown.append(low)
+        name, value = (low, value) if known else ("", f"{name}{colon}{value}")
+        if value:
+            self._terms.append((wanted, name, value.lower()))
+
+    def _names(self) -> set[str]:
+        """What a term may begin with."""
+        return set(self._fields)
 
     def __bool__(self) -> bool:
         return bool(self.text.strip())
 
     @property
     def unknown(self) -> tuple[str, ...]:
-        """Names before a colon that no field of a client has: the term is looked for as text."""
-        names = (term.removeprefix("!").partition(":") for term in self.text.lower().split())
-        return tuple(name for name, colon, _ in names if colon and name.isidentifier() and name not in _words())
+        """Names before a colon that are none of a field: the term is looked for as text."""
+        return tuple(self._unknown)
 
     def complaint(self) -> str:
         """What is wrong with it, and what may stand there; empty where nothing is."""
-        if not self.unknown:
+        if not self._unknown:
             return ""
-        near = get_close_matches(self.unknown[0], _words(), 1)
-        hint = f"did you mean {near[0]}:?" if near else f"fields: {', '.join(sorted(set(_words()) & _USUAL))} …"
-        return f"no field “{printable(self.unknown[0], 20)}”; {hint}"
+        names = self._names()
+        near = get_close_matches(self._unknown[0], names, 1)
+        hint = f"did you mean {near[0]}:?" if near else f"fields: {', '.join(sorted(names & _USUAL))} …"
+        return f"no field “{printable(self._unknown[0], 20)}”; {hint}"
 
-    def matches(self, client: Client, view: View) -> bool:
-        """Whether the client is shown."""
-        words = _words()
-        for term in self.text.lower().split():
-            wanted = not term.startswith("!")
-            word = term.removeprefix("!")
-            if not word:
-                continue
-            name, colon, value = word.partition(":")
-            if colon and name in words:
-                hit = not value or words[name].hit(client, view, value)
+    def matches(self, item: T, view: View, line: str | None = None) -> bool:
+        """Whether it is shown. Text without a name is looked for in ``line``, where that is given."""
+        low = None if line is None or all(name for _, name, _ in self._terms) else line.lower()
+        for wanted, name, value in self._terms:
+            if name:
+                hit = self._fields[name].hit(item, view, value)
             else:
-                hit = searched(CLIENT, client, view, word)
+                hit = value in low if low is not None else searched(self._thing, item, view, value)
             if hit is not wanted:
                 return False
         return True
+
+
+class ClientFilter(Filter[Client]):
+    """The filter of the clients."""
+
+    def __init__(self, text: str = "") -> None:
+        super().__init__(CLIENT, text)
+
+
+class EventFilter(Filter[Event]):
+    """The filter of the events. Times are as on the command line; they are fixed when the filter is made, so that
+    ``since:10m`` stays put; ``now`` is what it counts from. Text is looked for in the log's line too."""
+
+    def __init__(self, text: str = "", now: float = 0.0) -> None:
+        self._now = now
+        self._times: dict[str, float] = {}
+        self._trouble = ""
+        super().__init__(EVENT, text)
+
+    def _take(self, wanted: bool, name: str, colon: str, value: str) -> None:
+        if not colon or name.lower() not in {"since", "until"}:
+            super()._take(wanted, name, colon, value)
+        elif value:
+            try:
+                self._times[name.lower()] = parse_time(value, self._now)
+            except ValueError:
+                self._trouble = f"{value} is no time: 10m, 21:29:12 or 2026-11-20T21:29 is one"
+
+    def _names(self) -> set[str]:
+        return super()._names() | {"since", "until"}
+
+    def complaint(self) -> str:
+        return self._trouble or super().complaint()
+
+    def matches(self, item: Event, view: View, line: str | None = None) -> bool:
+        since, until = self._times.get("since"), self._times.get("until")
+        if since is not None and (item.time is None or item.time < since):
+            return False
+        if until is not None and (item.time is None or item.time > until):
+            return False
+        return super().matches(item, view, f"{line or ''}\n{item.raw}")

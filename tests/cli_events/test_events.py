@@ -32,6 +32,7 @@ KEYS = [
     "uid",
     "user",
     "command",
+    "severity",
 ]
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from mpstui.core.model import Event
+from mpstui.fields import EVENT, View, pids_of
 from mpstui.ui.dialogs import DetailsScreen
-from mpstui.ui.trouble.eventfilter import EventFilter, pids_of
+from mpstui.ui.filter import EventFilter
 from mpstui.ui.trouble.events import EventsScreen
 from tests.ui.screen import make_app, push, text_of
 from tests.ui.snapshots import NOW, OTHER_PIPE
@@ -234,6 +235,28 @@ def test_who_an_event_is_about() -> None:
 
 
 def test_a_time_is_fixed_when_the_filter_is_made() -> None:
-    chosen = EventFilter.parse("since:10m", NOW)
-    assert chosen.since == NOW - 600
-    assert not chosen.matches(FATAL._replace(time=None), "")
+    chosen = EventFilter("since:10m", NOW)
+    assert chosen.matches(FATAL._replace(time=NOW - 600), View(), "")
+    assert not chosen.matches(FATAL._replace(time=NOW - 601), View(), "")
+    assert not chosen.matches(FATAL._replace(time=None), View(), "")
+
+
+@pytest.mark.parametrize("name", [each.word or each.id for each in EVENT.fields if each.of is None])
+def test_each_field_of_an_event_is_a_word_of_the_filter(name: str) -> None:
+    """A word of the table is one: nothing is looked for as text, and an event that has no such thing is not found."""
+    chosen, bare = EventFilter(f"{name}:no-such-text", NOW), event(1, "daemon_started")
+    assert not chosen.complaint()
+    assert not chosen.matches(bare, View(), f"{name}:no-such-text")
+    assert EventFilter(f"!{name}:no-such-text", NOW).matches(bare, View(), "")
+
+
+def test_events_are_found_by_their_fields() -> None:
+    mine = event(1, "client_refused", "client 7 of user 2001", pid=7)._replace(devices=("GPU-a",), user="Alice")
+    view = View(indices={"GPU-a": 3}, users={8: "bob"})
+    for text in ("severity:err", "gpu:3", "gpu:gpu-a", "user:ali", "client:7", "kind:refused", "REFUSED", "!client:8"):
+        assert EventFilter(text, NOW).matches(mine, view, "client refused"), text
+    for text in ("severity:warn", "gpu:1", "user:bob", "client:8", "client:77", "xid:79", "colour:red"):
+        assert not EventFilter(text, NOW).matches(mine, view, "client refused"), text
+    assert EventFilter("user:bob", NOW).matches(mine._replace(pid=8, user=None), view, ""), "as its client's list says"
+    assert "did you mean severity:?" in EventFilter("severty:error", NOW).complaint()
+    assert "is no time" in EventFilter("since:yesterday", NOW).complaint()

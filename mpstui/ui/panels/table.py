@@ -23,6 +23,8 @@ class TablePanel(Panel[T]):
     THING: ClassVar[Thing[Any]]
     STRETCH: ClassVar[bool] = False
     """Whether the last column takes what is left of the width."""
+    HEADED: ClassVar[bool] = True
+    """Whether the titles of its columns stand over them."""
     GUTTER: ClassVar[int] = 1
     NOTE_AT_RIGHT: ClassVar[bool] = False
     """Whether a row's note stands at the right border, over empty cells, and not behind the last of them."""
@@ -101,7 +103,10 @@ class TablePanel(Panel[T]):
         each.cell(row, self._noting, room)
         return self._noting.looked
 
-    def head(self, width: int) -> Line:
+    def head(self, width: int) -> Line | None:
+        return self._titles(width) if self.HEADED else None
+
+    def _titles(self, width: int) -> Line:
         line: list[tuple[str, str]] = [(" " * self.GUTTER, "head")]
         columns = self.columns(width)
         for each, room in columns:
@@ -119,13 +124,15 @@ class TablePanel(Panel[T]):
             line.append((text, "accent" if mark else "head"))
         return tuple(line)
 
-    def bar(self, width: int) -> Line:
+    def bar(self, width: int) -> Line | None:
         """The headings are enough: the number in the gutter, and whose list it is at the right."""
+        if not self.HEADED:
+            return super().bar(width)
         style = "title" if self.has_focus_within else "head"
         number = SUPERSCRIPT[self.NUMBER] if self.GUTTER < 3 else f" {SUPERSCRIPT[self.NUMBER]} "
         corner: Line = (("  ", "text"), *self.corner()) if self.tells else ()
         named: Line = ((" ", style), *self.named(), *corner, (" ", style))
-        *head, (last, name) = self.head(width)[1:]
+        *head, (last, name) = self._titles(width)[1:]
         left = fit_line(((number, "key"), *head, (last.rstrip(), name)), width)
         return tuple((text, f"{name}+bar") for text, name in justify(left, named, width))
 
@@ -157,15 +164,20 @@ def _fitted(each: Field[T], row: T, view: View, room: int, plain: str, last: boo
     """A cell in exactly ``room`` cells of the screen."""
     column = each.column
     assert column is not None  # noqa: S101 - lay_out gives fields that have one
+    cell = tuple(each.cell(row, view, room))
+    if last:
+        return fit_line(_styled(cell, plain), room)
     mark = None if column.mark is None else column.mark(row) or " "
-    return _fit_cell(tuple(each.cell(row, view, room)), room, column.gap, column.align == ">", mark, plain, last)
+    return _fit_cell(cell, room, column.gap, column.align == ">", mark, plain)
+
+
+def _styled(cell: Line, plain: str) -> Line:
+    return tuple((text, plain if style == "plain" else style) for text, style in cell)
 
 
 @lru_cache(maxsize=512)
-def _fit_cell(cell: Line, room: int, gap: int, right: bool, mark: str | None, plain: str, last: bool) -> Line:
-    spans = tuple((text, plain if style == "plain" else style) for text, style in cell)
-    if last:
-        return fit_line(spans, room)
+def _fit_cell(cell: Line, room: int, gap: int, right: bool, mark: str | None, plain: str) -> Line:
+    spans = _styled(cell, plain)
     style = spans[-1][1]
     if right:
         return ((fit("".join(text for text, _ in spans), room - 2, ">") + "  ", style),)

@@ -11,14 +11,17 @@ from typing import ClassVar, Final, get_args
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
-from mpstui.core.cells import SEVERITY
 from mpstui.core.model import Daemon, Event, EventKind, Snapshot
-from mpstui.ui.painted import Line, Span, fit, justify
+from mpstui.fields import EVENT, Field, Shown, View
+from mpstui.ui.painted import Line, Span, justify
 from mpstui.ui.panel import Panel
 from mpstui.ui.panels.events import EventsPanel
 
 KINDS: Final[tuple[EventKind, ...]] = get_args(EventKind)
 _MARKED: Final = "chosen"
+_WORDS: Final = (EVENT["kind"], EVENT["detail"])
+_TIMES: Final = (Shown("time", 14), Shown("severity"), Shown("detail"))
+_KINDS: Final = (*_TIMES[:2], Shown("kind"), _TIMES[2])
 
 
 class EventList(EventsPanel):
@@ -27,23 +30,24 @@ class EventList(EventsPanel):
     NUMBER: ClassVar[int] = 0
     KIND: ClassVar[str] = "event"
     BINDINGS: ClassVar[list[BindingType]] = [Binding("F", "follow", "Follow", show=False, id="events.follow")]
+    NOTE_AT_RIGHT = True
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.follows = True
         self.needle = ""
-        self.note: Line = ()
+        self.said: Line = ()
+        """What stands behind its title."""
         self._unseen = 0
         self._dates: dict[Hashable, str] = {}
         self._words: dict[Hashable, str] = {}
 
-    def know(self, snapshot: Snapshot, daemon: Daemon | None) -> None:
+    def know(self, snapshot: Snapshot, daemon: Daemon | None) -> bool:
         """Whose the clients are and which indices the devices have, as the lines tell it."""
-        users = {client.pid: client.user for client in daemon.clients() if client.user} if daemon else {}
-        indices = {device.uuid: device.index for device in snapshot.devices}
-        if (users, indices) != (self._users, self._indices):
-            self._users, self._indices = users, indices
+        new = super().know(snapshot, daemon)
+        if new:
             self._words.clear()
+        return new
 
     def fill(self, events: Sequence[Event], today: str) -> None:
         """Show these; a list that follows goes to its end."""
@@ -59,17 +63,26 @@ class EventList(EventsPanel):
             last = self.key(self.rows[-1])
             new = next((n for n, event in enumerate(reversed(events)) if self.key(event) == last), 0)
             self._unseen += new
-        self.set_rows(events, context=(self._users, self._indices))
+        self.set_rows(events)
 
     def stamp(self, row: Event) -> Hashable:
-        """A row is drawn again when its day or what is looked for changes."""
-        return self.needle, self._dates.get(self.key(row))
+        """A row is drawn again when what is looked for changes, too."""
+        return self.needle, super().stamp(row)
+
+    def note(self, row: Event, width: int) -> Line:
+        """Its date, where that is another than that of the row before."""
+        day = self._dates.get(self.key(row))
+        return ((f"  {day} ", "dim"),) if day else ()
+
+    def _lay(self, width: int) -> tuple[View, list[tuple[Field[Event], int]]]:
+        self.chosen_columns = _KINDS if width >= 100 else _TIMES if width >= 70 else ()
+        return super()._lay(width)
 
     def empty(self) -> str:
         return "no event passes the filter"
 
     def title(self) -> Line:
-        return (("Events", "title"), (f" {len(self.rows)}", "dim"), *self.note)
+        return (("Events", "title"), (f" {len(self.rows)}", "dim"), *self.said)
 
     def corner(self) -> Line:
         if self.follows:
@@ -79,24 +92,19 @@ class EventList(EventsPanel):
         return (("‖ paused · F to follow", "dim"),)
 
     def row_lines(self, row: Event, width: int) -> list[Line]:
-        severity, text = self.describe(row)
-        symbol, style = SEVERITY[severity]
-        clock = "—" if row.time is None else time.strftime("%H:%M:%S", time.localtime(row.time))
-        if row.time is not None and width >= 70:
-            clock += f".{int(row.time % 1 * 1000):03d}"
-        body: list[Span] = [(" ", "text"), (fit(clock, 12 if width >= 70 else 8), "dim"), (f"  {symbol} ", style)]
-        if width >= 100:
-            body.append((fit(row.kind.replace("_", " "), 22) + " ", "label"))
-        line: Line = (*body, *marked(text, self.needle, "text" if severity == "info" else style))
-        day = self._dates.get(self.key(row))
-        return [justify(line, ((f"  {day} ", "dim"),), width) if day else line]
+        plain = self.plain(row)
+        return [
+            tuple(span for each in line for span in (marked(*each, self.needle) if each[1] == plain else (each,)))
+            for line in super().row_lines(row, width)
+        ]
 
     def shown(self, event: Event) -> str:
         """The words of its line, for filter and search."""
         key = self.key(event)
         words = self._words.get(key)
         if words is None:
-            words = self._words[key] = f"{event.kind.replace('_', ' ')} {self.describe(event)[1]}"
+            cells = (span for each in _WORDS for span in each.cell(event, self.view, 100))
+            words = self._words[key] = " ".join(text for text, _ in cells)
         return words
 
     def move_to(self, index: int) -> None:
@@ -131,7 +139,7 @@ class EventList(EventsPanel):
         return False
 
 
-def marked(text: str, needle: str, style: str) -> Line:
+def marked(text: str, style: str, needle: str) -> Line:
     """The text with each ``needle`` in another style."""
     if not needle:
         return ((text, style),)

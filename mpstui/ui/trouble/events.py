@@ -15,16 +15,17 @@ from textual.widgets import Input
 
 from mpstui.api import Unavailable
 from mpstui.core.model import Event, EventKind, Snapshot
+from mpstui.fields import EVENT_SEVERITY, pids_of
 from mpstui.ui.bars import KeyHint, unless
 from mpstui.ui.box import Para
 from mpstui.ui.contract import Runner
+from mpstui.ui.filter import EVENT_TERMS, EventFilter
 from mpstui.ui.form import TypedLine
 from mpstui.ui.layout import WIDE
 from mpstui.ui.panel import Panel
 from mpstui.ui.panels.events import HIDDEN
 from mpstui.ui.trouble.base import TroubleScreen
 from mpstui.ui.trouble.contract import TroubleBackend
-from mpstui.ui.trouble.eventfilter import TERMS, EventFilter, pids_of
 from mpstui.ui.trouble.eventlist import KINDS, EventList, KindsPanel
 from mpstui.ui.typeahead import opens
 
@@ -80,9 +81,9 @@ class EventsScreen(TroubleScreen):
         self._window = 0
         self._reading = False
         self._source: tuple[Event, ...] | None = None
-        self.trouble = frozenset(kind for kind in KINDS if self.timeline.describe(Event(kind))[0] != "info")
+        self.trouble = frozenset(kind for kind in KINDS if EVENT_SEVERITY.get(kind, "info") != "info")
         self.kinds = KindsPanel(HIDDEN, id="kinds")
-        self.filter = TypedLine(placeholder=TERMS, id="filter")
+        self.filter = TypedLine(placeholder=EVENT_TERMS, id="filter")
         self.search = TypedLine(placeholder="look for", id="search")
 
     def make_list(self) -> Panel[Event]:
@@ -138,18 +139,20 @@ class EventsScreen(TroubleScreen):
             return
         known = list(self._known.values())
         panel, kinds, chosen = self.timeline, self.kinds.shown, self._filter
-        passing = [e for e in known if e.kind in kinds and (not chosen or chosen.matches(e, panel.shown(e)))]
+        passing = [
+            e for e in known if e.kind in kinds and (not chosen or chosen.matches(e, panel.view, panel.shown(e)))
+        ]
         self.kinds.count(known)
         note: list[tuple[str, str]] = [(f" of {len(known)}", "dim")]
         if chosen:
             note.append((f"  / {chosen.text}", "accent"))
-        if chosen.trouble:
-            note.append((f"  ✕ {chosen.trouble}", "bad"))
+        if complaint := chosen.complaint():
+            note.append((f"  ✕ {complaint}", "bad"))
         if panel.needle:
             note.append((f"  f {panel.needle}", "accent"))
         if self._reading:
             note.append(("  reading the logs …", "warn"))
-        panel.note = tuple(note)
+        panel.said = tuple(note)
         panel.fill(passing, time.strftime("%Y-%m-%d", time.localtime(self.snapshot.time)))
 
     def show_text(self) -> None:
@@ -232,7 +235,7 @@ class EventsScreen(TroubleScreen):
 
     def _set_filter(self, text: str) -> None:
         now = self.snapshot.time if self.snapshot else time.time()
-        self._filter = EventFilter.parse(text, now)
+        self._filter = EventFilter(text, now)
         self._sift()
         self.show_text()
 
