@@ -19,6 +19,7 @@ from mpstui.cli.say import NO_DAEMON, complain, meant
 from mpstui.core.model import Daemon, Device, Snapshot
 from mpstui.core.text import UNKNOWN, path_text
 from mpstui.core.trust import NotNamedError
+from mpstui.daemons.modes import DEFAULT, EXCLUSIVE, by_command, modes_before
 from mpstui.daemons.spec import DaemonSpec, Started, Wish, spec_of_profile, specs_of, usual_dir
 from mpstui.daemons.units import unit_text
 from mpstui.fields import (
@@ -120,12 +121,12 @@ def _start(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
             text = "no compute mode can be set, since NVML does not tell which GPUs there are; nothing was started"
             return complain(text, ExitStatus.NO_ANSWER)
         modes = _to_be_set(specs, devices) if options.exclusive else {}
-        if any(modes.values()) and not options.yes and not _exclusive_agreed(node, modes):
+        if not options.yes and not _exclusive_agreed(node, modes):
             return complain("nothing was started, and no compute mode was set", ExitStatus.REFUSED_BY_SAFETY_RULE)
         # One after the other: each failure is told before the next daemon is there.
         nothing = Snapshot(0.0)
         started = [
-            (spec, node.do(StartDaemon().request(spec, modes.get(spec.pipe_dir, ())), _tell, snapshot=nothing))
+            (spec, node.do(StartDaemon().request(spec, modes.get(spec.pipe_dir, {})), _tell, snapshot=nothing))
             for spec in specs
         ]
     results = [result for _, result in started]
@@ -149,20 +150,22 @@ def _start(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
     return status
 
 
-def _to_be_set(specs: Sequence[DaemonSpec], devices: Sequence[Device]) -> dict[Path, tuple[str, ...]]:
-    """The devices of each daemon that are not exclusive yet; each is the first one's that has it."""
-    found: dict[Path, tuple[str, ...]] = {}
+def _to_be_set(specs: Sequence[DaemonSpec], devices: Sequence[Device]) -> dict[Path, dict[str, str]]:
+    """The devices of each daemon with the mode that each has now; each is the first one's that has it."""
+    found: dict[Path, dict[str, str]] = {}
     for spec in specs:
         others = {uuid for uuids in found.values() for uuid in uuids}
-        mine = [d for d in devices if not spec.devices or d.uuid in spec.devices]
-        found[spec.pipe_dir] = tuple(d.uuid for d in mine if d.compute_mode != _EXCLUSIVE and d.uuid not in others)
+        mine = [d for d in devices if (not spec.devices or d.uuid in spec.devices) and d.uuid not in others]
+        found[spec.pipe_dir] = {d.uuid: by_command(d.compute_mode) or DEFAULT for d in mine}
     return found
 
 
-def _exclusive_agreed(node: api.Node, modes: Mapping[Path, Sequence[str]]) -> bool:
-    """Ask, with whom it hits; without a terminal the answer is no."""
+def _exclusive_agreed(node: api.Node, modes: Mapping[Path, Mapping[str, str]]) -> bool:
+    """Ask, with whom it hits, where a mode changes; without a terminal the answer is no."""
+    uuids = [uuid for each in modes.values() for uuid, mode in each.items() if mode != EXCLUSIVE]
+    if not uuids:
+        return True
     sample, snapshot = node.hardware(), node.snapshot()
-    uuids = [uuid for each in modes.values() for uuid in each]
     names = ", ".join(f"GPU {device.index}" for device in sample.devices if device.uuid in uuids)
     _tell(f"Set {names} to EXCLUSIVE_PROCESS, for all users: a program that does not find the daemon gets error 46")
     mps = {server.pid for daemon in snapshot.daemons for server in daemon.servers}
@@ -214,7 +217,7 @@ def _stop(options: argparse.Namespace, pipe_dirs: tuple[Path, ...], node: api.No
         raise PlanError(f"there are several daemons; choose with --pipe-dir: {names}")
     status = ExitStatus.DONE
     for one in running:
-        back = _to_give_back(one, snapshot) if options.exclusive else ()
+        back = _to_give_back(one, snapshot) if options.exclusive else {}
         request = StopDaemon().request(one, options.timeout, force=options.force, exclusive=back)
         shown = node.preview(request, snapshot)
         declined = None
@@ -229,12 +232,15 @@ def _stop(options: argparse.Namespace, pipe_dirs: tuple[Path, ...], node: api.No
     return status
 
 
-def _to_give_back(one: Daemon, snapshot: Snapshot) -> tuple[str, ...]:
-    """Its exclusive devices that no other daemon has."""
+def _to_give_back(one: Daemon, snapshot: Snapshot) -> dict[str, str]:
+    """Its exclusive devices that no other daemon has, with the mode that each had before the start; DEFAULT where that
+    was not kept: who made them exclusive did it by hand, or as another user."""
     mine = set(one.ordinals.values()) or {device.uuid for device in snapshot.devices}
     others = [d for d in snapshot.daemons if d.pid is not None and d.key != one.key]
     taken = {uuid for d in others for uuid in (set(d.ordinals.values()) or mine)}
-    return tuple(d.uuid for d in snapshot.devices if d.compute_mode == _EXCLUSIVE and d.uuid in mine - taken)
+    before = modes_before()
+    back = [d.uuid for d in snapshot.devices if d.compute_mode == _EXCLUSIVE and d.uuid in mine - taken]
+    return {uuid: before.get(uuid, DEFAULT) for uuid in back}
 
 
 def _nothing_runs(options: argparse.Namespace, node: api.Node, snapshot: Snapshot) -> int:

@@ -1,15 +1,25 @@
-"""The compute mode of a device, set as an admin does it: by ``nvidia-smi -c``, which needs root."""
+"""The compute mode of a device, set as an admin does it: by ``nvidia-smi -c``, which needs root; and which it was."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
+import tempfile
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
-from mpstui.core.text import printable
+from mpstui.config import state_folder
+from mpstui.core.text import error_text, path_text, printable
+from mpstui.observe.procfs import boot_id
+from mpstui.observe.trusted import NotTrustedError, judge_directory, open_trusted
 
 EXCLUSIVE: Final = "EXCLUSIVE_PROCESS"
 DEFAULT: Final = "DEFAULT"
+_MODES: Final = frozenset((DEFAULT, EXCLUSIVE, "PROHIBITED"))
+_LIMIT: Final = 1 << 16
 _SECONDS: Final = 60.0
 """A driver without persistence mode loads first."""
 
@@ -34,3 +44,63 @@ def set_compute_mode(uuid: str, mode: str) -> str | None:
     if done.returncode:
         return printable(done.stdout[:2000].strip(), 200) or f"nvidia-smi exited with status {done.returncode}"
     return None
+
+
+def by_command(mode: str | None) -> str | None:
+    """What ``nvidia-smi -c`` calls a device's mode; None where it is not known, or none that can be set."""
+    name = (mode or "").upper()
+    return name if name in _MODES else None
+
+
+def modes_before() -> Mapping[str, str]:
+    """UUID to the mode that a device had before a daemon was started with ``--exclusive`` in this boot.
+
+    From a file in the state folder that nobody but this user can have written; nothing where there is none.
+    """
+    try:
+        with open(open_trusted(_kept(), os.O_RDONLY, {0, os.geteuid()}), "rb") as file:
+            raw = file.read(_LIMIT + 1)
+        data = json.loads(raw) if len(raw) <= _LIMIT else None
+    except (OSError, NotTrustedError, ValueError, RecursionError):
+        return {}
+    boot = boot_id()
+    if not isinstance(data, dict) or not boot or data.get("boot_id") != boot or not isinstance(data.get("modes"), dict):
+        return {}
+    return dict(_valid(data["modes"]))
+
+
+def _valid(modes: Mapping[object, object]) -> Iterator[tuple[str, str]]:
+    for uuid, mode in modes.items():
+        if isinstance(uuid, str) and isinstance(mode, str) and mode in _MODES:
+            yield uuid, mode
+
+
+def keep_modes(found: Mapping[str, str], gone: Collection[str] = ()) -> str | None:
+    """Remember the modes that devices had before they were set, and forget those of ``gone``; why that could not be
+    written, or None. Of one that is exclusive, what is remembered already holds: a daemon that ended by itself gave
+    nothing back."""
+    before = modes_before()
+    wanted = {**before, **{u: m for u, m in found.items() if m != EXCLUSIVE or u not in before}}
+    wanted = {uuid: mode for uuid, mode in wanted.items() if uuid not in gone}
+    if wanted == before:
+        return None
+    path = _kept()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        judge_directory(path.parent, {0, os.geteuid()})
+        descriptor, temporary = tempfile.mkstemp(prefix=".compute-modes.", dir=path.parent)
+        try:
+            with open(descriptor, "w", encoding="utf-8") as file:
+                file.write(json.dumps({"boot_id": boot_id(), "modes": wanted}))
+            os.replace(temporary, path)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(temporary)
+            raise
+    except (OSError, NotTrustedError) as error:
+        return f"{path_text(path)}: {error_text(error)}"
+    return None
+
+
+def _kept() -> Path:
+    return state_folder() / "compute-modes.json"

@@ -58,6 +58,11 @@ class HiddenProcessError(Exception):
     """The process exists, but /proc does not show it (mounted with hidepid)."""
 
 
+def boot_id() -> str:
+    """The kernel's id of this boot: start ticks identify a process within one boot only. Empty where unreadable."""
+    return (read_proc("/proc/sys/kernel/random/boot_id", 64) or b"").decode("ascii", "replace").strip()
+
+
 def read_stat(pid: int) -> Stat | None:
     """The process's ``stat``, or None where there is no such process. Raises HiddenProcessError."""
     try:

@@ -132,14 +132,6 @@ def _torn(descriptor: int) -> bool:
     return size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
 
 
-def boot_id() -> str:
-    """The kernel's id of this boot: start ticks identify a process within one boot only. Empty where unreadable."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
-    except OSError:
-        return ""
-
-
 def _login() -> str:
     """Who is behind it: the user that sudo was called by, otherwise the user's name."""
     if name := os.environ.get("SUDO_USER"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from mpstui.control.answer import Answer, Outcome
 from mpstui.control.mps import MpsControl
 from mpstui.core.cells import client_line
-from mpstui.core.model import Daemon, ProcessKey, Snapshot
+from mpstui.core.model import EMPTY, Daemon, ProcessKey, Snapshot
 from mpstui.core.text import PRIORITIES, by_device, format_percentage, format_size, path_text
 from mpstui.observe.discovery import not_its_daemon
 from mpstui.observe.procfs import PidFd, open_pidfd, process_key
@@ -95,27 +95,45 @@ def _limits(percentage: float | None, memory: Mapping[str, int]) -> list[str]:
 
 _EXCLUSIVE: Final = "exclusive"
 _TO_EXCLUSIVE: Final = "EXCLUSIVE_PROCESS"
-_TO_DEFAULT: Final = "DEFAULT"
 
 
-def _uuids(request: Request, name: str) -> list[str]:
-    return [uuid for uuid in (request.setting(name) or "").split(",") if uuid]
+def _told_modes(modes: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    return ((_EXCLUSIVE, ",".join(f"{uuid}={mode}" for uuid, mode in modes.items())),) if modes else ()
 
 
-async def _set_modes(work: Work, uuids: Sequence[str], mode: str) -> tuple[list[str], str | None]:
+def _modes(request: Request) -> dict[str, str]:
+    """UUID to mode: for a start what its devices have before it, for a stop what they get back."""
+    pairs = [pair.rpartition("=") for pair in (request.setting(_EXCLUSIVE) or "").split(",") if pair]
+    return {uuid: mode for uuid, _, mode in pairs}
+
+
+async def _set_modes(work: Work, modes: Mapping[str, str]) -> tuple[dict[str, str], str | None]:
     """The devices whose compute mode was set, and of the first whose could not be, which and why."""
-    changed: list[str] = []
-    for uuid in uuids:
+    changed: dict[str, str] = {}
+    for uuid, mode in modes.items():
         work.progress(f"compute mode of {uuid}: {mode}")
         why = await asyncio.to_thread(work.set_compute_mode, uuid, mode)
         if why is not None:
             return changed, f"{uuid} was not set to {mode}: {why}"
-        changed.append(uuid)
+        changed[uuid] = mode
     return changed, None
 
 
-def _said(uuids: Sequence[str], mode: str) -> tuple[str, ...]:
-    return tuple(f"{uuid}: compute mode {mode}" for uuid in uuids)
+def _said(modes: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(f"{uuid}: compute mode {mode}" for uuid, mode in modes.items())
+
+
+def _given_back(modes: Mapping[str, str]) -> str:
+    """One clause, for the question before a stop."""
+    by_mode: dict[str, list[str]] = {}
+    for uuid, mode in modes.items():
+        by_mode.setdefault(mode, []).append(uuid)
+    return "; ".join(
+        f"stays {mode}, as it was before the start: {', '.join(uuids)}"
+        if mode == _TO_EXCLUSIVE
+        else f"{mode} again, for all users: {', '.join(uuids)}"
+        for mode, uuids in by_mode.items()
+    )
 
 
 def _spec_of(request: Request) -> DaemonSpec | None:
@@ -156,10 +174,10 @@ class StartDaemon(Operation):
     in_turn = False
     """There is no daemon yet whose turn it could be; MPS itself lets one start in a directory (fact 20)."""
 
-    def request(self, spec: DaemonSpec, exclusive: Sequence[str] = ()) -> Request:
-        """For one daemon; ``exclusive``: UUIDs of devices that are set to EXCLUSIVE_PROCESS before it starts."""
-        settings = ((_EXCLUSIVE, ",".join(exclusive)),) if exclusive else ()
-        return Request(self.id, spec.pipe_dir, settings=settings, subject=spec)
+    def request(self, spec: DaemonSpec, exclusive: Mapping[str, str] = EMPTY) -> Request:
+        """For one daemon; ``exclusive``: UUIDs of devices that are to be EXCLUSIVE_PROCESS before it starts, each with
+        the mode that it has now, which a stop gives back."""
+        return Request(self.id, spec.pipe_dir, settings=_told_modes(exclusive), subject=spec)
 
     def unavailable(self, snapshot: Snapshot, pipe_dir: Path, clients: Sequence[ProcessKey]) -> str | None:
         return None
@@ -182,11 +200,12 @@ class StartDaemon(Operation):
             "multi_user": spec.multi_user,
             "static": spec.static,
             "cpus": None if spec.cpus is None else cpu_text(spec.cpus),
-            "exclusive": _uuids(request, _EXCLUSIVE),
+            "exclusive": _modes(request),
         }
 
     async def run(self, work: Work) -> Result:
         """In a thread of its own: directories and logs may be on a slow file system. ``Result.outcome`` is Started."""
+        from mpstui.daemons.modes import keep_modes
         from mpstui.daemons.start import start
 
         spec, binary = _spec_of(work.request), work.control.channel.binary
@@ -197,21 +216,28 @@ class StartDaemon(Operation):
         def tell(text: str) -> None:
             loop.call_soon_threadsafe(work.progress, text)
 
-        changed, trouble = await _set_modes(work, _uuids(work.request, _EXCLUSIVE), _TO_EXCLUSIVE)
+        before = _modes(work.request)
+        forgotten: tuple[str, ...] = ()
+        if before and (why := await asyncio.to_thread(keep_modes, before)) is not None:
+            forgotten = (f"which compute mode was there before is not kept, and a stop gives back DEFAULT: {why}",)
+        wanted = {uuid: _TO_EXCLUSIVE for uuid, mode in before.items() if mode != _TO_EXCLUSIVE}
+        changed, trouble = await _set_modes(work, wanted)
         if trouble is not None:
-            back, _ = await _set_modes(work, changed, _TO_DEFAULT)
             text = f"no daemon was started: the compute mode of {trouble}"
-            return Result(work.request, ExitStatus.REFUSED_BY_DAEMON, text, _said(back, _TO_DEFAULT))
+            return Result(work.request, ExitStatus.REFUSED_BY_DAEMON, text, await self._back(work, before, changed))
         started = await asyncio.to_thread(lambda: asyncio.run(start(spec, binary, progress=tell)))
-        details = (*_said(changed, _TO_EXCLUSIVE), *started.details)
+        details = (*_said(changed), *forgotten, *started.details)
         if not started.done:  # what was changed for it is given back
-            back, trouble = await _set_modes(work, changed, _TO_DEFAULT)
-            details = (
-                *started.details,
-                *_said(back, _TO_DEFAULT),
-                *([f"the compute mode of {trouble}"] if trouble else []),
-            )
+            details = (*started.details, *await self._back(work, before, changed))
         return Result(work.request, started.status, started.message, details, outcome=started)
+
+    async def _back(self, work: Work, before: Mapping[str, str], changed: Collection[str]) -> tuple[str, ...]:
+        """What was set is set back, and said."""
+        from mpstui.daemons.modes import keep_modes
+
+        back, trouble = await _set_modes(work, {uuid: before[uuid] for uuid in changed})
+        await asyncio.to_thread(keep_modes, {}, back)
+        return (*_said(back), *([f"the compute mode of {trouble}"] if trouble else []))
 
 
 class StopDaemon(Operation):
@@ -235,7 +261,7 @@ class StopDaemon(Operation):
             "seconds", "It may wait", help="end the clients' work after S seconds", metavar="S", option="--timeout"
         ),
         Argument("flag", "Force", help="after 1 s; and end a daemon that does not answer", option="--force"),
-        Argument("flag", "", help="then set its devices back to DEFAULT, for all users", option="--exclusive"),
+        Argument("flag", "", help="then give its devices the compute mode back that they had", option="--exclusive"),
     )
     verb = Verb(("daemon", "stop"), "stop a control daemon", example="mpstui daemon stop --timeout 60")
     in_turn = False
@@ -248,13 +274,12 @@ class StopDaemon(Operation):
         return "no daemon runs there" if daemon is None or daemon.health in {"absent", "stale"} else None
 
     def request(
-        self, daemon: Daemon, timeout: int | None = None, *, force: bool = False, exclusive: Sequence[str] = ()
+        self, daemon: Daemon, timeout: int | None = None, *, force: bool = False, exclusive: Mapping[str, str] = EMPTY
     ) -> Request:
         """For the daemon that was seen and named, and no other that is there by then. ``exclusive``: UUIDs of devices
-        whose compute mode goes back to DEFAULT once it has ended."""
+        with the compute mode that each gets back once it has ended."""
         value = "" if timeout is None else str(timeout)
-        settings = ((_EXCLUSIVE, ",".join(exclusive)),) if exclusive else ()
-        return Request(self.id, daemon.pipe_dir, value, force=force, settings=settings, subject=daemon)
+        return Request(self.id, daemon.pipe_dir, value, force=force, settings=_told_modes(exclusive), subject=daemon)
 
     def preview(self, request: Request, snapshot: Snapshot) -> Preview:
         limit = int(request.value) if request.value else None
@@ -265,8 +290,8 @@ class StopDaemon(Operation):
             error = f"the daemon in {path_text(request.pipe_dir)} has ended, or another one is there now"
             status = ExitStatus.REFUSED_BY_SAFETY_RULE
         facts = (("effect", shown.effect), *((("limits", shown.limits),) if shown.limits else ()))
-        if given_back := _uuids(request, _EXCLUSIVE):
-            facts = (*facts, ("compute mode", f"DEFAULT again, for all users: {', '.join(given_back)}"))
+        if given_back := _modes(request):
+            facts = (*facts, ("compute mode", _given_back(given_back)))
         return Preview(self.title, facts, hits=shown.hits, error=error, error_status=status)
 
     def command(self, request: Request) -> str:
@@ -278,15 +303,19 @@ class StopDaemon(Operation):
         return {
             "daemon": named.pid if isinstance(named, Daemon) else None,
             "command": self.command(request),
-            "exclusive": _uuids(request, _EXCLUSIVE),
+            "exclusive": _modes(request),
         }
 
     async def run(self, work: Work) -> Result:
+        from mpstui.daemons.modes import keep_modes
+
         result = await self._end(work)
-        if not result.done or not (given_back := _uuids(work.request, _EXCLUSIVE)):
+        if not result.done or not (given_back := _modes(work.request)):
             return result
-        changed, trouble = await _set_modes(work, given_back, _TO_DEFAULT)
-        details = (*result.details, *_said(changed, _TO_DEFAULT))
+        changed, trouble = await _set_modes(work, {u: m for u, m in given_back.items() if m != _TO_EXCLUSIVE})
+        stay = {uuid: mode for uuid, mode in given_back.items() if mode == _TO_EXCLUSIVE}
+        await asyncio.to_thread(keep_modes, {}, {*changed, *stay})
+        details = (*result.details, *_said(changed), *(f"{said}, as before" for said in _said(stay)))
         if trouble is None:
             return result._replace(details=details)
         text = f"{result.message}, and the compute mode of {trouble}"

@@ -14,9 +14,10 @@ from mpstui.core.model import Daemon, ProcessKey, Snapshot
 from mpstui.core.text import path_text
 from mpstui.core.trust import Speaker
 from mpstui.observe.discovery import find_speaker
+from mpstui.observe.procfs import boot_id
 from mpstui.observe.sources import NodeSources
 from mpstui.operations.audit import REMEDY as AUDIT_REMEDY
-from mpstui.operations.audit import AuditLog, boot_id
+from mpstui.operations.audit import AuditLog
 from mpstui.operations.operation import Operation, Work, refused_result
 from mpstui.operations.registry import ON_OVERVIEW, operation
 from mpstui.operations.turn import NoTurn, turn

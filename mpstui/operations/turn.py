@@ -23,9 +23,8 @@ from typing import Any, Final
 from mpstui.core.model import Client
 from mpstui.core.text import path_text, printable
 from mpstui.core.trust import Speaker
-from mpstui.observe.procfs import process_key, process_uids, read_proc, user_name
+from mpstui.observe.procfs import boot_id, process_key, process_uids, read_proc, user_name
 from mpstui.observe.trusted import NotTrustedError, _walk
-from mpstui.operations.audit import boot_id
 
 FILE: Final = "mpstui.lock"
 WAIT: Final = 60.0

@@ -211,7 +211,7 @@ class SimNvml:
         """As nvidia-smi does on a real node; nothing here keeps to it."""
         try:
             gpus = read_marker(self._pipe_dir)
-            here = {"EXCLUSIVE_PROCESS": "Exclusive_Process", "DEFAULT": "Default"}[mode]
+            here = "_".join(word.capitalize() for word in mode.split("_"))
             self._gpus = tuple(replace(gpu, compute_mode=here) if gpu.uuid == uuid else gpu for gpu in gpus)
             write_marker(self._pipe_dir, self._gpus)
         except (OSError, ValueError) as error:

@@ -6,6 +6,7 @@ import io
 import os
 import pwd
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -15,11 +16,11 @@ import pytest
 from mpstui.api import Node
 from mpstui.cli.daemon import _exclusive_agreed
 from mpstui.core.model import Daemon, Device, ProcessKey, Server, Snapshot
-from mpstui.daemons.modes import set_compute_mode
+from mpstui.daemons.modes import keep_modes, modes_before, set_compute_mode
 from mpstui.observe.nvml import RealNvml
 from mpstui.observe.sources import NvmlSample
 from mpstui.sim import SimNode
-from mpstui.sim.simd.config import read_marker
+from mpstui.sim.simd.config import read_marker, write_marker
 
 from .conftest import Mpstui
 
@@ -47,9 +48,12 @@ def test_nothing_is_set_unless_it_is_asked_for_and_agreed_to(mpstui: Mpstui, pla
     assert modes(place) == ["Default"] * 2
 
 
-def test_it_is_set_before_the_start_and_given_back_at_the_end(mpstui: Mpstui, place: SimNode, tmp_path: Path) -> None:
+def test_it_is_set_before_the_start_and_what_was_there_before_is_given_back_at_the_end(
+    mpstui: Mpstui, place: SimNode, tmp_path: Path
+) -> None:
     at = ("--pipe-dir", place.pipe_dir, "--log-dir", place.log_dir)
-    uuid = read_marker(place.pipe_dir)[1].uuid
+    gpus = read_marker(place.pipe_dir)
+    uuid = gpus[1].uuid
     told = mpstui("daemon", "start", "--exclusive", "--yes", "--device", "1", *at)
     assert told.status == 0, told
     assert f"{uuid}: compute mode EXCLUSIVE_PROCESS" in told.out
@@ -65,6 +69,48 @@ def test_it_is_set_before_the_start_and_given_back_at_the_end(mpstui: Mpstui, pl
     assert stopped.status == 0, stopped
     assert f"{uuid}: compute mode DEFAULT" in stopped.out
     assert modes(place) == ["Default"] * 2
+    # Another one than the usual before: one prohibited, one exclusive already.
+    write_marker(
+        place.pipe_dir,
+        [replace(g, compute_mode=m) for g, m in zip(gpus, ("Prohibited", "Exclusive_Process"), strict=True)],
+    )
+    assert mpstui("daemon", "start", "--exclusive", "--yes", *at).status == 0
+    assert modes(place) == ["Exclusive_Process"] * 2
+    asked = mpstui("daemon", "stop", "--exclusive", *at[:2])
+    assert f"PROHIBITED again, for all users: {gpus[0].uuid}" in asked.err
+    assert f"stays EXCLUSIVE_PROCESS, as it was before the start: {uuid}" in asked.err
+    stopped = mpstui("daemon", "stop", "--exclusive", "--yes", *at[:2])
+    assert modes(place) == ["Prohibited", "Exclusive_Process"], stopped
+    assert modes_before() == {}
+
+
+def test_what_is_kept_of_the_modes_is_nobody_elses_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert keep_modes({"GPU-0": "DEFAULT", "GPU-1": "PROHIBITED", "GPU-2": "EXCLUSIVE_PROCESS"}) is None
+    # A daemon that died gave nothing back: the second start finds them exclusive, and what was before still holds.
+    assert keep_modes(dict.fromkeys(("GPU-0", "GPU-1", "GPU-2"), "EXCLUSIVE_PROCESS"), ["GPU-0"]) is None
+    assert modes_before() == {"GPU-1": "PROHIBITED", "GPU-2": "EXCLUSIVE_PROCESS"}
+    file = tmp_path / "mpstui/compute-modes.json"
+    good = file.read_text()
+    for bad in (
+        "",
+        "[]",
+        "[" * 10000,
+        good.replace('"boot_id": "', '"boot_id": "x'),
+        good.replace("PROHIBITED", "rm -rf"),
+    ):
+        file.write_text(bad)
+        assert "GPU-1" not in modes_before()
+    file.write_text(good)
+    file.chmod(0o666)
+    assert modes_before() == {}
+    file.chmod(0o600)
+    if os.geteuid() == 0:
+        os.chown(file, 4321, 4321)
+        assert modes_before() == {}
+    file.unlink()
+    file.mkdir()
+    assert "compute-modes.json" in (keep_modes({"GPU-0": "DEFAULT"}) or "")
 
 
 def test_a_start_that_fails_gives_it_back(mpstui: Mpstui, tmp_path: Path) -> None:
@@ -115,7 +161,7 @@ def test_who_is_hit_is_named(capsys: pytest.CaptureFixture[str], monkeypatch: py
     daemon = Daemon(Path("/p"), servers=(Server(ProcessKey(server, 1)),))
     node = SimpleNamespace(hardware=lambda: sample, snapshot=lambda: Snapshot(1.0, daemons=(daemon,)))
     monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))  # no terminal: the answer is no
-    assert not _exclusive_agreed(cast(Node, node), {Path("/p"): ("GPU-0",)})
+    assert not _exclusive_agreed(cast(Node, node), {Path("/p"): {"GPU-0": "DEFAULT", "GPU-1": "EXCLUSIVE_PROCESS"}})
     told = capsys.readouterr().err
     user = pwd.getpwuid(os.geteuid()).pw_name
     assert f"hits: process {here} of {user} on GPU 0, no client of MPS" in told

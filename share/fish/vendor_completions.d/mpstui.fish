@@ -211,7 +211,7 @@ complete -c mpstui -n '_shtab_mpstui_using daemon stop' -l log-dir -xka "(__fish
 complete -c mpstui -n '_shtab_mpstui_using daemon stop' -l demo -d 'work on a simulated node, started for this and ended with it; --demo=NAME for one on which something is wrong: fault, blocked, held, pending, full, stale, nostart; or of a daemon in another mode: static, v3'
 complete -c mpstui -n '_shtab_mpstui_using daemon stop' -l timeout -x -d 'end the clients'"'"' work after S seconds'
 complete -c mpstui -n '_shtab_mpstui_using daemon stop' -l force -d 'after 1 s; and end a daemon that does not answer'
-complete -c mpstui -n '_shtab_mpstui_using daemon stop' -l exclusive -d 'then set its devices back to DEFAULT, for all users'
+complete -c mpstui -n '_shtab_mpstui_using daemon stop' -l exclusive -d 'then give its devices the compute mode back that they had'
 complete -c mpstui -n '_shtab_mpstui_using daemon stop' -l yes -d 'do not ask'
 complete -c mpstui -n '_shtab_mpstui_using daemon stop' -l json -d 'print the result as JSON'
 complete -c mpstui -n '_shtab_mpstui_using daemon; and test $_shtab_mpstui_npos -eq 0' -a unit -d 'print a unit or a job script that starts and stops it'
