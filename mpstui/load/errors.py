@@ -15,7 +15,7 @@ _WORDS: Final[dict[int, tuple[str, str]]] = {
     35: ("the driver is too old", "driver 525 or later is needed, or an older cuda-bindings"),
     46: (
         "the device takes no more clients, or is busy exclusively",
-        "48 contexts are the limit of a device: end some clients, or make the pool of shares smaller",
+        "mpstui status has the limit of contexts of the device: end some clients, or make the pool of shares smaller",
     ),
     100: ("no GPU here", "check nvidia-smi -L and CUDA_VISIBLE_DEVICES"),
     101: ("no such device", "name a device by the UUID that nvidia-smi -L prints"),
@@ -65,7 +65,7 @@ _MPS: Final[dict[int, tuple[tuple[str, str], tuple[str, ...]]]] = {
     46: (
         ("CUDA_ERROR_DEVICE_UNAVAILABLE", "cudaErrorDevicesUnavailable"),
         (
-            "the device has as many contexts as it takes: 48 from Volta on, on driver 580",
+            "the device has all contexts that it takes: 48 as measured with driver 580, 16 before Volta",
             "the compute mode is EXCLUSIVE_PROCESS and the process is no client of MPS: mpstui why PID",
             "the compute mode is PROHIBITED",
         ),

@@ -105,13 +105,13 @@ class Supervisor:
 
         return unsubscribe
 
-    async def start(self, spec: LoadSpec, contexts_in_use: int = 0) -> tuple[int, ...]:
+    async def start(self, spec: LoadSpec, contexts: int = CONTEXT_LIMIT) -> tuple[int, ...]:
         """Start a group of workers; they begin together once each is ready. Returns their numbers.
 
-        ``contexts_in_use`` are those of others on the device: the pools share what is left of 48 (fact 13).
+        ``contexts``: how many of its device this supervisor's workers may have; the pools share them (fact 13).
         """
         mine = sum(max(1, len(s.pool)) for s in self._slots.values() if not s.process.report.over)
-        room = max(1, (CONTEXT_LIMIT - contexts_in_use - mine) // max(1, spec.clients))
+        room = max(1, (contexts - mine) // max(1, spec.clients))
         numbers = []
         for index in range(spec.clients):
             number = len(self._slots) + 1

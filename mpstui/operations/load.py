@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from mpstui.core.cells import count
-from mpstui.core.model import ProcessKey, Snapshot
+from mpstui.core.model import CONTEXT_LIMIT, ProcessKey, Snapshot
 from mpstui.operations.operation import Executes, Operation, Work
 from mpstui.operations.types import ExitStatus, Preview, Request, Result, Verb
 
@@ -229,7 +229,7 @@ class Workers(Protocol):
 
     def subscribe(self, callback: Callable[[WorkerReport], None], /) -> Callable[[], None]: ...
 
-    async def start(self, spec: LoadSpec, contexts_in_use: int = 0) -> tuple[int, ...]: ...
+    async def start(self, spec: LoadSpec, contexts: int = CONTEXT_LIMIT) -> tuple[int, ...]: ...
 
     async def set_share(self, worker: int, sms: int) -> None: ...
 
@@ -263,9 +263,9 @@ class OperatedLoad:
     def workers(self) -> tuple[WorkerReport, ...]:
         return self._supervisor.workers
 
-    async def start(self, spec: LoadSpec, contexts_in_use: int = 0) -> tuple[int, ...]:
+    async def start(self, spec: LoadSpec, contexts: int = CONTEXT_LIMIT) -> tuple[int, ...]:
         """The workers' numbers. Raises NotStarted where it is refused."""
-        start = Start(spec, lambda: self._supervisor.start(spec, contexts_in_use))
+        start = Start(spec, lambda: self._supervisor.start(spec, contexts))
         result = await self._runner.execute(StartLoad().request(start), Snapshot(0.0))
         if not isinstance(result.outcome, tuple):
             raise NotStarted(result)

@@ -108,7 +108,7 @@ async def test_without_a_pool_a_change_of_share_restarts_the_worker(node: SimNod
 async def test_a_restart_takes_the_shares_that_are_open_now(node: SimNode, supervisor: Supervisor) -> None:
     spec = LoadSpec("fma", pipe_dir=node.pipe_dir, sm_counts=(32,), pool=even_levels(32, 4))
     try:
-        [worker] = await supervisor.start(spec, contexts_in_use=42)
+        [worker] = await supervisor.start(spec, contexts=6)
         await until(supervisor, all_measured)
         assert supervisor.report(worker).levels == (8, 16, 24, 32)
         await supervisor.restart(worker, pool=even_levels(132, 12))

@@ -50,8 +50,8 @@ class FakeSupervisor:
         for callback in tuple(self._callbacks):
             callback(report)
 
-    async def start(self, spec: LoadSpec, contexts_in_use: int = 0) -> tuple[int, ...]:
-        self.specs.append((spec, contexts_in_use))
+    async def start(self, spec: LoadSpec, contexts: int = 48) -> tuple[int, ...]:
+        self.specs.append((spec, contexts))
         numbers = []
         for index in range(spec.clients):
             number = len(self._reports) + 1

@@ -166,19 +166,23 @@ async def test_more_clients_join_those_that_run_and_take_the_place_of_those_that
 
 async def test_contexts_of_others_are_left_to_them():
     session, supervisor = await started(made("one"))
-    assert supervisor.specs[0][1] == 46 + 8  # of the snapshot's device, and some that stay free
+    assert supervisor.specs[0][1] == 48 - 46 - 8  # of the snapshot's device, and some that stay free
     mine = Client(ProcessKey(7001, 501), contexts=tuple(Context(n, GPU0) for n in range(12)))
     own = rich(daemons=(daemon(servers=(server(clients=(mine,)),)),))
     session.start(made("one"), own, OPEN, DEVICES)
     await settle(session)
-    assert supervisor.specs[1][1] == 46 - 12 + 8
+    assert supervisor.specs[1][1] == 48 - (46 - 12) - 8
+    before_volta = replace(own, devices=tuple(replace(d, context_limit=16, contexts=12) for d in own.devices))
+    session.start(made("one"), before_volta, OPEN, DEVICES)
+    await settle(session)
+    assert supervisor.specs[2][1] == 16 - 8
 
 
 async def test_a_private_daemon_lives_as_long_as_its_clients():
     session, supervisor = await started(made("fault"))
     assert session.private_dir == PRIVATE
     assert {spec.pipe_dir for spec, _ in supervisor.specs} == {PRIVATE}
-    assert {in_use for _, in_use in supervisor.specs} == {8}
+    assert {contexts for _, contexts in supervisor.specs} == {48 - 8}
     for number in (1, 2, 3):
         supervisor.say(number, state="failed", error=WorkerError("CUDA error 700: gone"))
     assert session.busy

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from mpstui.api import Unavailable
-from mpstui.core.model import Daemon, Device, ProcessKey, Snapshot
+from mpstui.core.model import CONTEXT_LIMIT, Daemon, Device, ProcessKey, Snapshot
 from mpstui.core.partition import rounding_for, smallest_percentage, sms_of
 from mpstui.load.types import LoadSpec, WorkerReport
 from mpstui.operations.load import NotStarted
@@ -170,8 +170,8 @@ class LoadSession:
                 return
             self._say("starting")
             for spec in groups(setup, place, devices, server_limit(setup, daemon), endanger):
-                in_use = 0 if setup.where == "private" else self._others(snapshot, spec.device_uuid)
-                numbers = await supervisor.start(spec, in_use + LEFT_TO_OTHERS)
+                free = self._free(snapshot, spec.device_uuid, alone=setup.where == "private")
+                numbers = await supervisor.start(spec, free - LEFT_TO_OTHERS)
                 for report in supervisor.workers:
                     if report.worker in numbers:
                         self._take(report, spec)
@@ -197,14 +197,15 @@ class LoadSession:
         self._supervisor = self.backend.supervisor(pipe_dir)
         self._unsubscribe = self._supervisor.subscribe(self._receive)
 
-    def _others(self, snapshot: Snapshot, uuid: str | None) -> int:
-        """Contexts that others hold on a device: the supervisor counts the load's own by itself."""
+    def _free(self, snapshot: Snapshot, uuid: str | None, *, alone: bool) -> int:
+        """Contexts that a device has for this load, its own among them: the supervisor counts those by itself."""
         device = snapshot.device(uuid) if uuid else next(iter(snapshot.devices), None)
-        if device is None or device.contexts is None:
-            return 0
+        limit = (device.context_limit if device is not None else None) or CONTEXT_LIMIT
+        if alone or device is None or device.contexts is None:
+            return limit
         own = self.keys
         mine = [c for d in snapshot.daemons for client in d.clients() if client.key in own for c in client.contexts]
-        return max(0, device.contexts - sum(context.device_uuid == device.uuid for context in mine))
+        return limit - max(0, device.contexts - sum(context.device_uuid == device.uuid for context in mine))
 
     # Reports.
 
