@@ -14,7 +14,7 @@ from typing import Final, Literal, NamedTuple
 
 from mpstui.core.text import printable
 
-Batch = Literal["slurm", "pbs", "torque"]
+Batch = Literal["slurm", "pbs", "torque", "htcondor"]
 Kind = Literal["pod", "container", "job", "unit"]
 KINDS: Final[tuple[Kind, ...]] = ("job", "pod", "container", "unit")
 """The more telling first."""
@@ -31,6 +31,7 @@ _COLON_ID: Final = re.compile(rf".*:(?P<runtime>[a-z-]+):(?P<id>{_HEX})")
 _RUNTIMES: Final = {
     "docker": "docker",
     "libpod": "podman",
+    "libpod-payload": "podman",
     "crio": "cri-o",
     "cri-containerd": "containerd",
     "nerdctl": "containerd",
@@ -46,6 +47,8 @@ _SLURM: Final = re.compile(r"job_(?P<id>\d{1,18})")
 _STEP: Final = re.compile(r"step_(?P<id>\w{1,20})")
 _BATCH_ID: Final = re.compile(r"\d{1,18}(?:\[\d{0,9}\])?(?:[.-][\w.-]{1,200})?")
 """``4711.server``, ``4711[3].server``."""
+_CONDOR: Final = re.compile(r"condor_[\w.-]{0,200}?_(?P<slot>slot\d{1,9}(?:_\d{1,9})?(?:@[\w.-]{1,200}?)?)(?:\.\w+)?")
+"""``condor_var_lib_condor_execute_slot1_23@node7``: HTCondor's cgroups have the slot, in which one job at a time is."""
 _PBS_SLICE: Final = re.compile(r"pbs(?:pro|_jobs)-(?P<id>\d.*)\.slice")
 _UNIT: Final = re.compile(r".+\.(?:service|scope)", re.DOTALL)
 _NO_UNIT: Final = re.compile(r"(?:user@\d+|session-\w+|init|user-runtime-dir@\d+)\.(?:service|scope)")
@@ -84,7 +87,7 @@ class Where:
     container_id: str | None = None
     batch: Batch | None = None
     job: str | None = None
-    """The batch system's number, with its server: ``123``, ``4711.server``."""
+    """The batch system's number, with its server: ``123``, ``4711.server``; of HTCondor the slot, ``slot1_23@node7``."""
     step: str | None = None
     unit: str | None = None
     """``trainer.service``."""
@@ -252,6 +255,8 @@ def _job(part: str, above: Sequence[str], below: Sequence[str]) -> Where | None:
     if parent in {"jobid", "pbspro", "pbs_jobs"} and any(each.startswith("pbs") for each in above):
         name = _unescaped(part)
         return Where(batch="pbs", job=name) if _BATCH_ID.fullmatch(name) else None
+    if parent.startswith("htcondor") and (match := _CONDOR.fullmatch(part)):
+        return Where(batch="htcondor", job=match["slot"])
     if (match := _PBS_SLICE.fullmatch(part)) and _BATCH_ID.fullmatch(name := _unescaped(match["id"])):
         return Where(batch="pbs", job=name)
     return None

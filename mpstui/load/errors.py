@@ -15,7 +15,7 @@ _WORDS: Final[dict[int, tuple[str, str]]] = {
     35: ("the driver is too old", "driver 525 or later is needed, or an older cuda-bindings"),
     46: (
         "the device takes no more clients, or is busy exclusively",
-        "mpstui status has the limit of contexts of the device: end some clients, or make the pool of shares smaller",
+        "a device takes 48 contexts, or what mpstui status says: end some clients, or make the pool of shares smaller",
     ),
     100: ("no GPU here", "check nvidia-smi -L and CUDA_VISIBLE_DEVICES"),
     101: ("no such device", "name a device by the UUID that nvidia-smi -L prints"),

@@ -76,6 +76,19 @@ def test_a_static_pod_has_a_hash_for_a_uid() -> None:
         ("0::/pbs_jobs.service/jobid/4711.server", "pbs:4711.server", None),
         ("3:memory:/pbs_jobs.service/jobid/4711[12].pbs-1", "pbs:4711[12].pbs-1", None),
         ("3:memory:/pbspro/4711.server", "pbs:4711.server", None),
+        # As users posted it: the job's hierarchies beside those that stay the daemon's.
+        (
+            "12:pids:/system.slice/pbs.service\n11:rdma:/\n9:cpu,cpuacct:/pbspro.service/jobid/174849168.gadi-pbs\n"
+            "5:blkio:/system.slice/pbs.service\n0::/system.slice/pbs.service",
+            "pbs:174849168.gadi-pbs",
+            None,
+        ),
+        ("4:memory:/htcondor/condor_var_lib_condor_execute_slot1\n0::/", "htcondor:slot1", None),
+        (
+            "0::/system.slice/htcondor/condor_var_lib_condor_execute_slot1_23@wn-7.example",
+            "htcondor:slot1_23@wn-7.example",
+            None,
+        ),
         ("3:memory:/pbspro.slice/pbspro-4711.pbs\\x2d1.slice", "pbs:4711.pbs-1", None),
     ],
 )
@@ -95,6 +108,14 @@ def test_a_job_and_the_unit_of_its_batch_system() -> None:
         (f"0::/system.slice/docker-{ID}.scope", f"docker:{ID[:12]}"),
         (f"4:memory:/docker/{ID}\n1:name=systemd:/docker/{ID}", f"docker:{ID[:12]}"),
         (f"0::/machine.slice/libpod-{ID}.scope/container", f"podman:{ID[:12]}"),
+        (f"0::/machine.slice/machine-libpod_pod_{ID}.slice/libpod-{ID}.scope/container", f"podman:{ID[:12]}"),
+        (f"0::/system.slice/nginx.service/libpod-payload-{ID}", f"podman:{ID[:12]}"),  # Quadlet: --cgroups=split
+        (
+            f"0::/user.slice/user-7.slice/user@7.service/app.slice/redis.service/libpod-payload-{ID}",
+            f"podman:{ID[:12]}",
+        ),
+        (f"0::/user.slice/user-7.slice/user@7.service/user.slice/docker-{ID}.scope", f"docker:{ID[:12]}"),
+        ("0::/user.slice/user-7.slice/user@7.service/user.slice/apptainer-817.scope", "apptainer:817"),
         (f"0::/system.slice/nerdctl-{ID}.scope", f"containerd:{ID[:12]}"),
         (f"0::/default/{ID}", f"containerd:{ID[:12]}"),
         ("0::/lxc.payload.web-1/system.slice/x.service", "lxc:web-1"),
