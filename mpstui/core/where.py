@@ -87,7 +87,7 @@ class Where:
     container_id: str | None = None
     batch: Batch | None = None
     job: str | None = None
-    """The batch system's number, with its server: ``123``, ``4711.server``; of HTCondor the slot, ``slot1_23@node7``."""
+    """The batch system's number, with its server: ``123``, ``4711.server``; HTCondor's slot, ``slot1_23@node7``."""
     step: str | None = None
     unit: str | None = None
     """``trainer.service``."""
