@@ -47,7 +47,9 @@ _SLURM: Final = re.compile(r"job_(?P<id>\d{1,18})")
 _STEP: Final = re.compile(r"step_(?P<id>\w{1,20})")
 _BATCH_ID: Final = re.compile(r"\d{1,18}(?:\[\d{0,9}\])?(?:[.-][\w.-]{1,200})?")
 """``4711.server``, ``4711[3].server``."""
-_CONDOR: Final = re.compile(r"condor_[\w.-]{0,200}?_(?P<slot>slot\d{1,9}(?:_\d{1,9})?(?:@[\w.-]{1,200}?)?)(?:\.\w+)?")
+_CONDOR: Final = re.compile(
+    r"condor_[\w.-]{0,200}?_(?P<slot>slot\d{1,9}(?:_\d{1,9})?(?:@[\w.-]{1,200}?)?)(?:\.(?:slice|service|scope))?"
+)
 """``condor_var_lib_condor_execute_slot1_23@node7``: HTCondor's cgroups have the slot, in which one job at a time is."""
 _PBS_SLICE: Final = re.compile(r"pbs(?:pro|_jobs)-(?P<id>\d.*)\.slice")
 _UNIT: Final = re.compile(r".+\.(?:service|scope)", re.DOTALL)
