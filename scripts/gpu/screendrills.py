@@ -132,6 +132,8 @@ def _start(drill: Drill) -> None:
     drill.screen.wait_for("Control daemons", 10)
     drill.accept("S", done=STARTED)
     drill.recovered()
+    drill.screen.key("escape")  # in the daemons' form `q` is a letter
+    drill.screen.wait_for("Clients", 10)
 
 
 def full(drill: Drill) -> None:
