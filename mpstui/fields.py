@@ -7,6 +7,7 @@ said of it follows from its type. Pure: a value of the model in, text out.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
@@ -251,6 +252,40 @@ class Fact(NamedTuple):
     """``bold``, ``good``, ``warn``, ``bad``, or two of them."""
 
 
+class Total(NamedTuple):
+    """What a column comes to over a group of clients."""
+
+    value: Callable[[Group], tuple[float | None, bool]]
+    """The sum of what is known, None where nothing is; and whether that is all of it."""
+    text: Callable[[Group, float, int], str]
+    """The sum in so many cells."""
+
+    def cell(self, group: Group, cells: int) -> Line:
+        """``≥`` before the sum of a part."""
+        value, whole = self.value(group)
+        if value is None:
+            return ((UNKNOWN, "dim"),)
+        text = self.text(group, value, cells)
+        return ((text if whole else _at_least(text), "bold"),)
+
+
+def _at_least(text: str) -> str:
+    """In the place of a blank before it, where there is one, so that the numbers of a column stay below each other."""
+    bare = text.lstrip()
+    return f"≥{bare}".rjust(len(text))
+
+
+def _added(of: Callable[[Client], float | None]) -> Callable[[Group], tuple[float | None, bool]]:
+    """The sum over a group of what may not be known of each."""
+
+    def add_up(group: Group) -> tuple[float | None, bool]:
+        values = [of(client) for client in group.clients]
+        known = [value for value in values if value is not None]
+        return (sum(known) if known else None), len(known) == len(values)
+
+    return add_up
+
+
 @dataclass(frozen=True, slots=True)
 class Column(Generic[T]):
     """How the overview shows a field."""
@@ -282,6 +317,8 @@ class Column(Generic[T]):
     """Whether the largest comes first."""
     hidden: bool = False
     """Whether it is only shown where it was asked for."""
+    total: Total | None = None
+    """What it comes to over several of them; None: nothing can be added up."""
 
     def width_in(self, cells: int) -> int:
         """Its width in a list of so many cells."""
@@ -748,6 +785,23 @@ def _activity_facts(client: Client, view: View) -> Iterable[Fact]:
         yield Fact("idle since", text)
 
 
+def _used(client: Client) -> int | None:
+    return sum(client.gpu_memory.values()) if client.gpu_memory else None
+
+
+def _total_memory(group: Group, value: float, cells: int) -> str:
+    """With the sum of their limits, where each has one on each of its devices."""
+    limits = group.limits
+    limit = sum(limits.values()) if limits and not group.unlimited else None
+    if cells < _FULL_MEMORY:
+        return f"{short_size(int(value)):>5}" + (f"/{short_size(limit)}" if limit is not None else "")
+    return f"{format_size(int(value)):>9}" + (f" / {format_size(limit)}" if limit is not None else "")
+
+
+def _total_threads(group: Group, value: float, cells: int) -> str:
+    return f"{value:g}%".rjust(4) if cells < _FULL_THREADS else f"{value:g} %".rjust(5)
+
+
 CONTEXT: Final[Thing[Context]] = Thing(
     "context",
     "A CUDA context of a client.",
@@ -856,7 +910,10 @@ CLIENT: Final[Thing[Client]] = Thing(
         ),
         Field(
             "gpu_memory", "GPU memory", SIZES, lambda c, v: c.gpu_memory, about="Used, by the UUID of the device.",
-            column=Column(60, 22, 80, "GPU MEM / LIMIT", "MEM/LIMIT", _memory_cell, narrow=13, falling=True),
+            column=Column(
+                60, 22, 80, "GPU MEM / LIMIT", "MEM/LIMIT", _memory_cell, narrow=13, falling=True,
+                total=Total(_added(_used), _total_memory),
+            ),
             row=Text(60, "GPU MEM", _memory_row),
             detail=Detail(
                 "memory", 10,
@@ -871,6 +928,7 @@ CLIENT: Final[Thing[Client]] = Thing(
             column=Column(
                 70, 18, 60, falling=True,
                 cell=_threads_cell, narrow=13, gap=2, mark=lambda c: OUTDATED if c.outdated_limits else "",
+                total=Total(_added(lambda c: c.active_thread_percentage), _total_threads),
             ),
             row=Text(70, "THREADS", _threads_row), detail=Detail("mps", 40, facts=_threads_facts), word="threads",
             metric=Metric("client_active_thread_ratio", "Shares of the SMs, added up: over 1 they share SMs."),
@@ -938,7 +996,11 @@ CLIENT: Final[Thing[Client]] = Thing(
         ),
         Field(
             "cpu_percent", "CPU", LOAD, lambda c, v: c.cpu_percent, null=True, about="Of one core.",
-            column=Column(90, 7, 40, align=">", falling=True), detail=Detail("process", 70), word="cpu",
+            column=Column(
+                90, 7, 40, align=">", falling=True,
+                total=Total(_added(lambda c: c.cpu_percent), lambda g, value, cells: LOAD.text(value)),
+            ),
+            detail=Detail("process", 70), word="cpu",
             metric=Metric("client_cpu_ratio", "CPU use of clients; 1 is one core. Who launches kernels uses some."),
         ),
         Field(
@@ -953,6 +1015,7 @@ CLIENT: Final[Thing[Client]] = Thing(
             column=Column(
                 95, 18, 82, "LAUNCH/s", cell=_launch_cell, narrow=10, falling=True,
                 when=lambda v: v.snapshot.watches_activity,
+                total=Total(_added(_launches), lambda g, value, cells: f"{rate_text(value):>8}"),
             ),
             detail=Detail("activity", 10, facts=_activity_facts), word="launch",
             metric=Metric("client_launches_per_second", "Kernel launches a second, where watched; no SM time."),
@@ -982,17 +1045,33 @@ CLIENT: Final[Thing[Client]] = Thing(
 )  # fmt: skip
 
 
-# Clients that belong together: to a job, a pod, a unit, a user.
+# Clients that belong together: to a job, a pod, a unit, a user, a GPU, a server.
 
 
 class Group(NamedTuple):
-    """The clients of one daemon that belong to the same job, pod, container, unit or user."""
+    """The clients of one daemon that belong to the same job, pod, container, unit, user or server, or are on the same
+    GPUs."""
 
+    by: str
+    """One of ``GROUPS``."""
     name: str | None
     """None: those that belong to none."""
     clients: tuple[Client, ...]
     ordinals: Mapping[str, str]
     """The daemon's device ordinal to UUID."""
+
+    @property
+    def title(self) -> str:
+        """``user alice``, ``GPU 0,1``, ``in no job``."""
+        if self.name is None and self.by in KINDS:
+            return f"in no {self.by}"
+        return f"{'GPU' if self.by == 'gpu' else self.by} {self.name or UNKNOWN}"
+
+    @property
+    def order(self) -> tuple[bool, list[tuple[int, str]]]:
+        """By name, numbers in names by their value; the nameless last."""
+        parts = re.findall(r"\d+|\D+", self.name or "")
+        return self.name is None, [(int(part), "") if part.isdecimal() else (-1, part.lower()) for part in parts]
 
     @property
     def memory(self) -> Mapping[str, int]:
@@ -1044,18 +1123,28 @@ GROUPS: Final[Mapping[str, Callable[[Client, View], str | None]]] = {
     "unit": _in("unit"),
     "container": _in("container"),
     "user": lambda client, view: client.user or (None if client.uid is None else str(client.uid)),
+    "gpu": lambda client, view: gpus_text(client, view.indices) if client.device_uuids else None,
+    "server": lambda client, view: None if client.server_pid is None else str(client.server_pid),
 }
-"""What clients are grouped by, and the name of a client's group."""
+"""What clients are grouped by, and the name of a client's group. One that is on several GPUs is in a group of its own
+with those that are on the same ones: no byte is counted twice."""
 
 
-def grouped(daemon: Daemon, by: str) -> list[Group]:
-    """The clients of a daemon, by ``GROUPS``: the group that uses most memory first, and last those in none."""
+def groups_of(clients: Iterable[Client], by: str, view: View) -> list[Group]:
+    """Clients by ``GROUPS``, in the order in which they come; a group stands where its first one does."""
     found: dict[str | None, list[Client]] = {}
-    name, view = GROUPS[by], View()
-    for client in daemon.clients():
+    name, ordinals = GROUPS[by], view.daemon.ordinals if view.daemon is not None else EMPTY
+    for client in clients:
         found.setdefault(name(client, view), []).append(client)
-    groups = [Group(name, tuple(clients), daemon.ordinals) for name, clients in found.items()]
-    return sorted(groups, key=lambda each: (each.name is None, -sum(each.memory.values()), each.name or ""))
+    return [Group(by, name, tuple(clients), ordinals) for name, clients in found.items()]
+
+
+def grouped(daemon: Daemon, by: str, view: View) -> list[Group]:
+    """The clients of a daemon, by ``GROUPS``: the group that uses most memory first, and last those in none."""
+    return sorted(
+        groups_of(daemon.clients(), by, replace(view, daemon=daemon)),
+        key=lambda each: (each.name is None, -sum(each.memory.values()), each.name or ""),
+    )
 
 
 def _by_gpu(sizes: Mapping[str, int], view: View) -> str:
@@ -1078,8 +1167,9 @@ GROUP: Final[Thing[Group]] = Thing(
     (
         Field(
             "name", "name", TEXT, lambda g, v: g.name, null=True,
-            about="Of the job, pod, unit, container or user. null: of clients that belong to none. With “claims” before"
-            " it, it is a name that its user or a container may have made up: never the same group as the real one.",
+            about="Of the job, pod, unit, container or user, the PID of the server, the indices of the GPUs, 0,1. "
+            "null: of clients that belong to none. With “claims” before it, it is a name that its user or a container "
+            "may have made up: never the same group as the real one.",
             row=Text(10, "GROUP"),
         ),
         Field(
@@ -1124,7 +1214,7 @@ GROUPED: Final[Thing[GroupedDaemon]] = Thing(
     "A daemon's clients in groups.",
     (
         Field("pipe_dir", "pipe directory", PATH, lambda d, v: d.daemon.pipe_dir),
-        Field("groups", "groups", OBJECTS, lambda d, v: grouped(d.daemon, d.by), of=GROUP),
+        Field("groups", "groups", OBJECTS, lambda d, v: grouped(d.daemon, d.by, v), of=GROUP),
     ),
 )
 

@@ -163,9 +163,9 @@ def build_parser() -> argparse.ArgumentParser:
     )
     shown.add_argument(
         "--group-by",
-        choices=("pod", "job", "unit", "container", "user"),
+        choices=("pod", "job", "unit", "container", "user", "gpu", "server"),
         metavar="NAME",
-        help="the clients in groups, with their memory and limits in sum: pod, job, unit, container, user",
+        help="the clients in groups, with their memory and limits in sum: pod, job, unit, container, user, gpu, server",
     )
     add_past(status)
     add_events(commands, node)

@@ -155,7 +155,8 @@ def _print_groups(snapshot: Snapshot, console: Console, by: str) -> None:
         console.print(Text("SIMULATED — no GPU, no real daemon", style="bold reverse"))
     for daemon in snapshot.daemons:
         console.print(Text(_headline(daemon), style="bold"))
-        rows = table(GROUP, grouped(daemon, by), View.of(snapshot, daemon))
+        view = View.of(snapshot, daemon)
+        rows = table(GROUP, grouped(daemon, by, view), view)
         print_table(console, [(by.upper(), *rows[0][1:]), *rows[1:]])
 
 

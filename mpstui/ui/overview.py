@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
@@ -12,7 +12,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
 
-from mpstui.core.cells import no_daemon, with_indices
+from mpstui.core.cells import count, no_daemon, with_indices
 from mpstui.core.model import Daemon, Device, Problem, Server, Snapshot
 from mpstui.core.text import path_text
 from mpstui.fields import CLIENT, Limit, Shown, possible_columns
@@ -39,6 +39,10 @@ if TYPE_CHECKING:
 PANELS = ("devices", "limits", "servers", "clients", "events")
 _RIGHT = ("limits", "servers")
 """Beside the devices, where there is room."""
+_BY = ("user", "gpu", "server", "pod", "job", "unit", "container")
+"""What the clients can be grouped by, the most asked for first."""
+_FOLDS = 200
+"""Names of folded groups that are remembered."""
 _TWO_OF_PROBLEM = 20
 """Lines of the screen from which a problem's remedy may have one of its own."""
 
@@ -54,6 +58,8 @@ class Overview(WithTrouble):
         ),
         Binding("z", "zoom", "Zoom: this panel alone, and back", show=False, id="zoom"),
         Binding("f2", "columns", "Columns: which, their order, widths, and the sort", show=False, id="columns"),
+        Binding("f5", "group", "Groups: clients by user, GPU, server, pod or job, with sums", show=False, id="group"),
+        Binding("f6", "order", "Sort: choose the column", show=False, id="order"),
         Binding("slash", "filter", "Filter", id="filter"),
         Binding("escape", "back", "Back", show=False, id="back"),
         Binding("F", "app.pause", "Freeze the screen, and go on", id="pause"),
@@ -198,9 +204,9 @@ class Overview(WithTrouble):
         if snapshot is not None and daemon is not None and daemon.health == "ok":
             self.limits.show(snapshot, daemon)
             self.servers.show(snapshot, daemon, with_limits="limits" not in shown)
-            meant = self.clients.targets()
+            meant, at = self.clients.targets(), self.clients.cursor
             self.clients.show(snapshot, daemon, self._host.load_keys)
-            self.slip.watch(meant, daemon)
+            self.slip.watch(meant, daemon, moved=not self.clients.chosen and self.clients.cursor != at)
         if "card" in shown:
             self.card.show(snapshot, daemon)
         self._show_keys()
@@ -341,8 +347,8 @@ class Overview(WithTrouble):
             server = daemon.find_server(row.server.pid)
         elif isinstance(row, Device):
             device = row.uuid
-        elif isinstance(focused, ClientsPanel) and (client := focused.cursor_row) and client.server_pid is not None:
-            server = daemon.find_server(client.server_pid)
+        elif isinstance(focused, ClientsPanel) and (pid := focused.cursor_server) is not None:
+            server = daemon.find_server(pid)
         clients = rescue_targets(action.id, daemon) if action.finds_clients else self.clients.targets()
         self._host.open_action(action, daemon.pipe_dir, snapshot, clients, server, device)
 
@@ -410,11 +416,45 @@ class Overview(WithTrouble):
 
     @on(ClientsPanel.Arranged)
     def _arranged(self) -> None:
-        self._host.remember("sort", list(self.clients.sort))
+        clients = self.clients
+        self._host.remember("sort", list(clients.sort))
+        names = sorted((name for name in clients.folded if name), key=str.lower)[:_FOLDS]
+        self._host.remember("groups", None if clients.by is None else [clients.by, names, None in clients.folded])
+
+    @opens
+    def action_group(self) -> None:
+        """In what groups the clients are; what there is just one of is not worth one, but can be had."""
+        from mpstui.ui.dialogs.pick import Pick, PickDialog
+
+        clients = self.clients
+        picks = [Pick(None, "in no groups", "one list", " " if clients.by else "●")]
+        for by in _BY:
+            words = count(clients.groups_by(by), "group")
+            picks.append(Pick(by, f"by {'GPU' if by == 'gpu' else by}", words, "●" if clients.by == by else " "))
+        self.app.push_screen(PickDialog("Group the clients", picks, self._group_by))
+
+    def _group_by(self, by: Hashable) -> None:
+        self.clients.group(by if isinstance(by, str) else None)
+
+    @opens
+    def action_order(self) -> None:
+        """By which column the clients are sorted; the one that they are sorted by is turned round."""
+        from mpstui.ui.dialogs.pick import Pick, PickDialog
+
+        clients, (now, reverse) = self.clients, self.clients.sort
+        picks = [
+            Pick(each.id, each.heading(), each.about or each.title, clients.arrow if each.id == now else " ")
+            for each in possible_columns(CLIENT)
+        ]
+        title = "Sort the clients by: Enter on the one in force turns it round"
+        self.app.push_screen(
+            PickDialog(title, picks, lambda name: clients.sort_by(str(name), name == now and not reverse))
+        )
 
     def _recall_clients(self) -> None:
         """Columns and order as they were left; what cannot be read is left out."""
         columns, sort = self._host.remembered("columns"), self._host.remembered("sort")
+        groups = self._host.remembered("groups")
         if isinstance(columns, list):
             pairs = [each for each in columns if isinstance(each, list) and len(each) == 2]
             known = {each.id for each in possible_columns(CLIENT)}
@@ -426,6 +466,9 @@ class Overview(WithTrouble):
             self.clients.choose_columns(chosen)
         if isinstance(sort, list) and len(sort) == 2 and isinstance(sort[0], str):
             self.clients.sort_by(sort[0], sort[1] is True)
+        if isinstance(groups, list) and len(groups) == 3 and groups[0] in _BY and isinstance(groups[1], list):
+            folded = {name for name in groups[1] if isinstance(name, str)}
+            self.clients.group(groups[0], folded | ({None} if groups[2] is True else set()))
 
     def _remember(self) -> None:
         self._host.remember("panels", dict(self._shown))

@@ -137,6 +137,11 @@ class Panel(Painted, Generic[Row], can_focus=True):
         return self.rows[self._index] if self.rows else None
 
     @property
+    def cursor(self) -> Hashable | None:
+        """The identity of the row under the cursor."""
+        return self._cursor
+
+    @property
     def cursor_index(self) -> int:
         return self._index
 

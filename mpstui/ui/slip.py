@@ -1,4 +1,5 @@
-"""Holds an action back just after the client that it was meant for has ended and the cursor has gone to another."""
+"""Holds an action back just after the cursor has gone to another row by itself: the client that it was meant for has
+ended, or is no longer among those that are shown."""
 
 from __future__ import annotations
 
@@ -19,20 +20,25 @@ class Slip:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
         self._place: Path | None = None
-        self._ended: tuple[int, ...] = ()
+        self._meant: tuple[int, ...] = ()
+        self._ended = False
         self._at = 0.0
 
-    def watch(self, meant: Sequence[ProcessKey], daemon: Daemon) -> None:
-        """``meant``: the clients that an action was for until now; on another daemon's table it says nothing."""
+    def watch(self, meant: Sequence[ProcessKey], daemon: Daemon, *, moved: bool = False) -> None:
+        """``meant``: the clients that an action was for until now; on another daemon's table it says nothing.
+        ``moved``: the cursor is on another row than before."""
         same, self._place = self._place == daemon.pipe_dir, daemon.pipe_dir
-        if same and meant and not any(daemon.find_client(key) for key in meant):
-            self._ended, self._at = tuple(key.pid for key in meant), self.clock()
+        ended = not any(daemon.find_client(key) for key in meant)
+        if same and meant and (ended or moved):
+            self._meant, self._ended, self._at = tuple(key.pid for key in meant), ended, self.clock()
 
     def refusal(self) -> str | None:
         """Why an action on clients is not begun now; None where it may be."""
-        if not self._ended or self.clock() - self._at > HOLD:
+        if not self._meant or self.clock() - self._at > HOLD:
             return None
-        who = ", ".join(map(str, self._ended))
-        return (
-            f"{who} {'has' if len(self._ended) == 1 else 'have'} ended; nothing was done. The cursor is on another one"
-        )
+        who, one = ", ".join(map(str, self._meant)), len(self._meant) == 1
+        if self._ended:
+            what = "has ended" if one else "have ended"
+        else:
+            what = f"{'is' if one else 'are'} no longer in that row"
+        return f"{who} {what}; nothing was done. The cursor is on another one"

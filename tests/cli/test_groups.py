@@ -90,7 +90,7 @@ def test_the_fields_of_a_client(batch: SimNode, mpstui: Mpstui) -> None:
 def test_what_may_be_grouped_by_is_what_the_option_takes(capsys: pytest.CaptureFixture[str]) -> None:
     for name in GROUPS:
         assert build_parser().parse_args(["status", "--group-by", name]).group_by == name
-    for wrong in (["--group-by", "server"], ["--group-by", "job", "--fields", "pid"]):
+    for wrong in (["--group-by", "servers"], ["--group-by", "job", "--fields", "pid"]):
         with pytest.raises(SystemExit):
             build_parser().parse_args(["status", *wrong])
     capsys.readouterr()
@@ -106,7 +106,7 @@ def test_a_claim_is_no_member_of_the_group_that_it_claims() -> None:
         Path("/p"),
         servers=(Server(ProcessKey(1), clients=(client(10, true), client(11, false), client(12, None))),),
     )
-    assert [(g.name, [c.pid for c in g.clients]) for g in grouped(daemon, "job")] == [
+    assert [(g.name, [c.pid for c in g.clients]) for g in grouped(daemon, "job", View())] == [
         ("claims slurm:7", [11]),
         ("slurm:7", [10]),
         (None, [12]),
@@ -127,7 +127,7 @@ def test_limits_of_which_one_is_not_known_have_no_sum() -> None:
             ),
         ),
     )
-    (group,) = grouped(daemon, "job")
+    (group,) = grouped(daemon, "job", View())
     assert (dict(group.memory), group.limits, group.unlimited, group.threads) == ({"GPU-0": 11}, None, 0, None)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import ClassVar
 
@@ -10,16 +10,21 @@ from textual import events
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
+from mpstui.core.cells import count
 from mpstui.core.model import Client, Daemon, ProcessKey, Snapshot
-from mpstui.core.text import UNKNOWN, Line
-from mpstui.fields import CLIENT, Field, Thing, View, possible_columns
+from mpstui.core.text import UNKNOWN, Line, printable
+from mpstui.fields import CLIENT, GROUPS, Field, Group, Thing, View, groups_of, possible_columns
 from mpstui.ui.filter import ClientFilter
 from mpstui.ui.painted import fit, fit_line
 from mpstui.ui.panels.table import TablePanel
 
+_OPEN, _FOLDED = "[-]", "[+]"
+_FIELD_OF = {"gpu": "device_uuids", "server": "server_pid"}
+"""The column that a way of grouping goes by, where its name is another one."""
 
-class ClientsPanel(TablePanel[Client]):
-    """All clients of the daemon on the screen, those that the filter leaves, in the chosen order."""
+
+class ClientsPanel(TablePanel[Client | Group]):
+    """All clients of the daemon on the screen, those that the filter leaves, in the chosen order, also in groups."""
 
     NUMBER: ClassVar[int] = 4
     TITLE: ClassVar[str] = "Clients"
@@ -32,13 +37,17 @@ class ClientsPanel(TablePanel[Client]):
         Binding("asterisk", "choose_all", "Choose all", show=False, id="clients.choose_all"),
         Binding("s", "sort", "Sort", show=False, id="clients.sort"),
         Binding("I", "invert", "Invert the order", show=False, id="clients.invert"),
+        Binding("left", "fold(True)", "Fold this group", show=False, id="clients.fold"),
+        Binding("right", "fold(False)", "Unfold this group", show=False, id="clients.unfold"),
+        Binding("minus", "fold_all(True)", "Fold all groups", show=False, id="clients.fold_all"),
+        Binding("plus", "fold_all(False)", "Unfold all groups", show=False, id="clients.unfold_all"),
     ]
 
     class Chosen(Message):
         """The set of chosen clients changed."""
 
     class Arranged(Message):
-        """The order of the rows is another one."""
+        """The order of the rows, their groups, or which of those are folded, is another one."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -49,6 +58,13 @@ class ClientsPanel(TablePanel[Client]):
         self._sort = CLIENT["pid"]
         self._reverse = False
         self._anchor: Hashable | None = None
+        self._left: Sequence[Client] = ()
+        """Those that the filter leaves, in their order."""
+        self.by: str | None = None
+        """What they are grouped by, one of ``GROUPS``."""
+        self.folded: frozenset[str | None] = frozenset()
+        """The names of the groups of which only the first line is shown."""
+        self._groups: Mapping[str | None, Group] = {}
 
     def show(self, snapshot: Snapshot, daemon: Daemon, own: Mapping[ProcessKey, int] = MappingProxyType({})) -> None:
         """``own``: test clients of this program, which are marked with their numbers."""
@@ -70,16 +86,102 @@ class ClientsPanel(TablePanel[Client]):
             known = [pair for pair in keyed if not pair[0][0]]
             known.sort(key=lambda pair: pair[0], reverse=self._reverse)
             ordered = [c for _, c in known] + [c for order, c in keyed if order[0]]
-        self.set_rows(ordered)
+        self._left = ordered
+        self.set_rows(ordered if self.by is None else self._in_groups(self.by))
+
+    def _in_groups(self, by: str) -> list[Client | Group]:
+        """Each group's line, and under it its clients. A cursor that would be on one that is folded away is on the
+        line of its group."""
+        known, rows = self._groups, list[Client | Group]()
+        made = groups_of(self._left, by, self.view)
+        self._groups = {each.name: old if (old := known.get(each.name)) == each else each for each in made}
+        for group in self._ordered(self._groups.values(), by):
+            rows.append(group)
+            if group.name not in self.folded:
+                rows += group.clients
+            elif any(client.key == self._cursor for client in group.clients):
+                self._cursor = self.key(group)
+        return rows
+
+    def _ordered(self, groups: Iterable[Group], by: str) -> list[Group]:
+        """By their sums, where the clients are in the order of something that can be added up, otherwise by name."""
+        named = sorted(groups, key=lambda each: each.order)
+        column, backwards = self._sort.column, self._reverse
+        if column is None or column.total is None:
+            nameless = [each for each in named if each.name is None]
+            turned = backwards and self._sort.id == _FIELD_OF.get(by, by)
+            return [each for each in named if each.name is not None][:: -1 if turned else 1] + nameless
+        sums = [(column.total.value(each)[0], each) for each in named]
+        first = [(size, each) for size, each in sums if size is not None]
+        first.sort(key=lambda pair: pair[0], reverse=column.falling is not backwards)
+        return [each for _, each in first] + [each for size, each in sums if size is None]
+
+    def group(self, by: str | None, folded: Iterable[str | None] = ()) -> None:
+        """Put the clients in groups by one of ``GROUPS``; None, or another name: in none."""
+        self.by, self.folded = by if by in GROUPS else None, frozenset(folded)
+        self._groups = {}
+        self._arrange()
+        self.post_message(self.Arranged())
+
+    def groups_by(self, by: str) -> int:
+        """How many groups there would be."""
+        return len(groups_of(self._left, by, self.view))
+
+    @property
+    def cursor_group(self) -> Group | None:
+        """The group whose line the cursor is on."""
+        row = self.cursor_row
+        return row if isinstance(row, Group) else None
+
+    def action_fold(self, fold: bool) -> None:
+        """On a client, folding goes to the line of its group first."""
+        row = self.cursor_row
+        if self.by is None or row is None:
+            return
+        if isinstance(row, Group):
+            self._fold(self.folded | {row.name} if fold else self.folded - {row.name})
+        elif fold:
+            at = next(i for i in range(self.cursor_index, -1, -1) if isinstance(self.rows[i], Group))
+            self.move_to(at)
+
+    def action_fold_all(self, fold: bool) -> None:
+        if self.by is not None:
+            self._fold(frozenset(self._groups) if fold else frozenset())
+
+    def _fold(self, folded: frozenset[str | None]) -> None:
+        if folded != self.folded:
+            self.folded = folded
+            self._arrange()
+            self.post_message(self.Arranged())
+            self.post_message(self.Moved(self))
+
+    def action_open(self) -> None:
+        """Details of a client; a group is folded, or unfolded."""
+        if (group := self.cursor_group) is not None:
+            self.action_fold(group.name not in self.folded)
+        else:
+            super().action_open()
 
     # What actions are for.
 
     def targets(self) -> tuple[ProcessKey, ...]:
-        """The chosen clients in the order of the table, or the one under the cursor."""
+        """The chosen clients in the order of the daemon, or the one under the cursor; on the line of a group all of it
+        that the filter leaves, each of whom the question names."""
         if self.chosen:
             return tuple(client.key for client in self._all if client.key in self.chosen)
+        return tuple(client.key for client in self._under_cursor())
+
+    def _under_cursor(self) -> Sequence[Client]:
         row = self.cursor_row
-        return (row.key,) if row else ()
+        if isinstance(row, Group):
+            return row.clients
+        return () if row is None else (row,)
+
+    @property
+    def cursor_server(self) -> int | None:
+        """The PID of the server that all clients under the cursor are of."""
+        servers = {client.server_pid for client in self._under_cursor()}
+        return servers.pop() if len(servers) == 1 else None
 
     def begin_filter(self) -> None:
         """From here on the cursor comes back to this row whenever the filter leaves it."""
@@ -107,14 +209,18 @@ class ClientsPanel(TablePanel[Client]):
             self.post_message(self.Chosen())
 
     def action_choose(self) -> None:
-        if (row := self.cursor_row) is not None:
-            self._choose(self.chosen ^ {row.key})
+        if self.rows:
+            self._switch(self._under_cursor())
             self.action_move(1)
 
     def action_choose_all(self) -> None:
         """All that the filter leaves; none, where they already are."""
-        shown = frozenset(client.key for client in self.rows)
-        self._choose(self.chosen - shown if shown <= self.chosen else self.chosen | shown)
+        self._switch(self._left)
+
+    def _switch(self, clients: Iterable[Client]) -> None:
+        """Choose all of these; where they all are, none of them."""
+        keys = frozenset(client.key for client in clients)
+        self._choose(self.chosen - keys if keys <= self.chosen else self.chosen | keys)
 
     def action_sort(self) -> None:
         visible = self.columns(self.inner)
@@ -134,21 +240,26 @@ class ClientsPanel(TablePanel[Client]):
                 x += width
             return
         super().on_click(event)
-        if event.ctrl and self.row_at(event.y) is not None and (row := self.cursor_row) is not None:
-            self._choose(self.chosen ^ {row.key})
+        if event.ctrl and self.row_at(event.y) is not None:
+            self._switch(self._under_cursor())
+        elif event.chain == 1 and self.row_at(event.y) is not None and self.cursor_group is not None:
+            x = event.x - self._framed - self.GUTTER
+            if 0 <= x < len(_OPEN):
+                self.action_open()
 
     # Painting.
 
-    def key(self, row: Client) -> ProcessKey:
-        return row.key
+    def key(self, row: Client | Group) -> Hashable:
+        return ("group", row.by, row.name) if isinstance(row, Group) else row.key
 
     def title(self) -> Line:
         total = len(self._all)
-        text = f" {len(self.rows)}/{total}" if self.filter else f" {total}" if total or self._known else f" {UNKNOWN}"
+        text = f" {len(self._left)}/{total}" if self.filter else f" {total}" if total or self._known else f" {UNKNOWN}"
         chosen: Line = ((f"  ✓ {len(self.chosen)} chosen", "chosen"),) if self.chosen else ()
         shown = self._sort.id in {each.id for each, _ in self.columns(self.inner)} or self._sort.id == "pid"
         order: Line = () if shown else ((f"  {self.arrow} {self._sort.heading()}", "accent"),)
-        return ((self.TITLE, "title"), (text, "accent" if self.filter else "dim"), *order, *chosen)
+        by: Line = ((f" by {'GPU' if self.by == 'gpu' else self.by}", "accent"),) if self.by is not None else ()
+        return ((self.TITLE, "title"), (text, "accent" if self.filter else "dim"), *by, *order, *chosen)
 
     def corner(self) -> Line:
         if complaint := self.filter.complaint():
@@ -172,7 +283,7 @@ class ClientsPanel(TablePanel[Client]):
             return f"{complaint}  Esc clears the filter"
         return "no client matches the filter; Esc clears it" if self.filter and self._all else "no clients"
 
-    def sorted_by(self, each: Field[Client]) -> str:
+    def sorted_by(self, each: Field[Client | Group]) -> str:
         return self.arrow if each.id == self._sort.id else ""
 
     @property
@@ -195,14 +306,39 @@ class ClientsPanel(TablePanel[Client]):
         self._arrange()
         self.post_message(self.Arranged())
 
-    def plain(self, row: Client) -> str:
+    def plain(self, row: Client | Group) -> str:
+        if isinstance(row, Group):
+            return "text"
         return "dim" if row.state == "TERMINATED" or row.key in self.view.lost else "text"
 
-    def lead(self, row: Client) -> Line:
-        return ((" ", "text"), ("✓ " if row.key in self.chosen else "  ", "chosen"))
+    def _is_chosen(self, row: Client | Group) -> bool:
+        clients = row.clients if isinstance(row, Group) else (row,)
+        return bool(self.chosen) and all(client.key in self.chosen for client in clients)
 
-    def row_lines(self, row: Client, width: int) -> list[Line]:
-        lines = super().row_lines(row, width)
-        if row.key not in self.chosen:
+    def lead(self, row: Client | Group) -> Line:
+        return ((" ", "text"), ("✓ " if self._is_chosen(row) else "  ", "chosen"))
+
+    def stamp(self, row: Client | Group) -> Hashable:
+        if not isinstance(row, Group):
+            return super().stamp(row)
+        self._lay(self.inner)
+        return self._steady, self.lead(row), self._label(row)
+
+    def _label(self, group: Group) -> Line:
+        """``[-] user alice · 3 clients``"""
+        among = sum(client.key in self.chosen for client in group.clients) if self.chosen else 0
+        some = f", {among} chosen" if 0 < among < len(group.clients) else ""
+        return (
+            (_FOLDED if group.name in self.folded else _OPEN, "key"),
+            (f" {printable(group.title)}", "bold"),
+            (f" · {count(len(group.clients), 'client')}{some}", "dim"),
+        )
+
+    def row_lines(self, row: Client | Group, width: int) -> list[Line]:
+        if isinstance(row, Group):
+            lines: list[Line] = [(*self.lead(row), *self.summed(row, self._label(row), width))]
+        else:
+            lines = super().row_lines(row, width)
+        if not self._is_chosen(row):
             return lines
         return [tuple((text, f"{name}+marked") for text, name in fit_line(lines[0], width))]

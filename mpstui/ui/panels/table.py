@@ -7,12 +7,14 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, ClassVar, TypeVar
 
-from mpstui.core.text import Line
-from mpstui.fields import Field, NotingView, Shown, Thing, View, lay_out
+from mpstui.core.text import UNKNOWN, Line
+from mpstui.fields import Field, Group, NotingView, Shown, Thing, Total, View, lay_out
 from mpstui.ui.painted import fit, fit_line, justify, width_of
 from mpstui.ui.panel import SUPERSCRIPT, Panel
 
 T = TypeVar("T")
+_LABEL = 14
+"""Cells that the name of a group has at least."""
 _SPARE = 16
 """Rows that are remembered beyond twice as many as there is room for."""
 
@@ -83,6 +85,21 @@ class TablePanel(Panel[T]):
         return ""
 
     # Painting.
+
+    def summed(self, group: Group, label: Line, width: int) -> Line:
+        """A line with what its columns come to over a group. The columns before the first sum are the label's room."""
+        rest = list(self.columns(width))
+        room = 0
+        while rest and (_total(rest[0][0]) is None or room < _LABEL):
+            room += rest.pop(0)[1]
+        line: list[tuple[str, str]] = [*fit_line(label, room - 1, "text"), (" ", "text")]
+        for number, (each, cells) in enumerate(rest):
+            total, column = _total(each), each.column
+            assert column is not None  # noqa: S101 - lay_out gives fields that have one
+            cell: Line = total.cell(group, cells) if total is not None else ((UNKNOWN, "dim"),)
+            last = self.STRETCH and number == len(rest) - 1
+            line += _fit_cell(cell, cells, column.gap, column.align == ">", None, "text", last)
+        return tuple(line)
 
     def stamp(self, row: T) -> Hashable:
         width = self.inner
@@ -158,6 +175,10 @@ class TablePanel(Panel[T]):
                 line.pop()
             return [justify(tuple(line), note, width)]
         return [(*line, *note) if note and width_of((*line, *note)) <= width else tuple(line)]
+
+
+def _total(each: Field[Any]) -> Total | None:
+    return None if each.column is None else each.column.total
 
 
 def _fitted(each: Field[T], row: T, view: View, room: int, plain: str, last: bool) -> Line:

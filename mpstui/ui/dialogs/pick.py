@@ -1,0 +1,88 @@
+"""One of a list, taken by Enter: what the clients are grouped or sorted by, whose are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import ClassVar, NamedTuple
+
+from rich.cells import cell_len
+from textual import on
+from textual.app import ComposeResult
+
+from mpstui.core.model import Snapshot
+from mpstui.core.text import Line, printable
+from mpstui.ui.dialogs.base import Dialog
+from mpstui.ui.painted import fit
+from mpstui.ui.panel import Panel
+
+
+class Pick(NamedTuple):
+    """One of those that can be taken."""
+
+    value: Hashable
+    label: str
+    detail: str = ""
+    mark: str = " "
+    """One character before it: ``●`` for the one that holds now."""
+
+
+class PickList(Panel[Pick]):
+    """The cursor begins on the one that holds now."""
+
+    KIND: ClassVar[str] = "pick"
+
+    def __init__(self, picks: Sequence[Pick]) -> None:
+        super().__init__(id="picks")
+        self.rows = tuple(picks)
+        self._index = next((at for at, pick in enumerate(picks) if pick.mark != " "), 0)
+        self._cursor = self.key(picks[self._index]) if picks else None
+        self._width = max((cell_len(printable(pick.label)) for pick in picks), default=0)
+
+    def key(self, row: Pick) -> Hashable:
+        return row.value
+
+    def bar(self, width: int) -> None:
+        """The title of the dialog is enough."""
+
+    def empty(self) -> str:
+        return "there is nothing to choose from"
+
+    def row_lines(self, row: Pick, width: int) -> list[Line]:
+        label = fit(printable(row.label), min(self._width, max(8, width - 24)))
+        return [((f"  {row.mark} ", "accent"), (f"{label}  ", "text"), (printable(row.detail), "dim"))]
+
+
+class PickDialog(Dialog):
+    """Enter takes what the cursor is on and closes it; Escape changes nothing."""
+
+    AUTO_FOCUS: ClassVar[str] = "#picks"
+    DEFAULT_CSS = """
+    PickDialog > #box { max-width: 76; }
+    PickDialog #picks { width: 100%; background: $surface; }
+    """
+
+    def __init__(self, title: str, picks: Sequence[Pick], take: Callable[[Hashable], object]) -> None:
+        """``take`` gets the value that was taken, when the dialog has gone."""
+        super().__init__(Snapshot(0.0))
+        self._title, self._take = title, take
+        self.panel = PickList(picks)
+
+    def compose(self) -> ComposeResult:
+        yield self.frame(self._title, "Enter take it · ↑↓ move · Esc close", self.panel)
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        self.panel.frame(False)
+
+    def _fit(self, height: int) -> None:
+        super()._fit(height)
+        self.panel.styles.height = max(1, min(len(self.panel.rows) or 1, height - 6))
+
+    def show(self) -> None:
+        self.panel.repaint()
+
+    @on(Panel.Opened)
+    def _taken(self, message: Panel.Opened) -> None:
+        message.stop()
+        self.dismiss(None)
+        self._take(message.identity)
