@@ -97,8 +97,10 @@ class TablePanel(Panel[T]):
             total, column = _total(each), each.column
             assert column is not None  # noqa: S101 - lay_out gives fields that have one
             cell: Line = total.cell(group, cells) if total is not None else ((UNKNOWN, "dim"),)
-            last = self.STRETCH and number == len(rest) - 1
-            line += _fit_cell(cell, cells, column.gap, column.align == ">", None, "text", last)
+            if self.STRETCH and number == len(rest) - 1:
+                line += fit_line(cell, cells)
+            else:
+                line += _fit_cell(cell, cells, column.gap, column.align == ">", None, "text")
         return tuple(line)
 
     def stamp(self, row: T) -> Hashable:
