@@ -18,7 +18,9 @@ from typing import Any, Final
 
 import platformdirs
 
-from mpstui.core.text import path_text, printable
+from mpstui.core.text import error_text, path_text, printable
+from mpstui.observe.procfs import user_name
+from mpstui.observe.trusted import NotTrustedError, judge_directory, open_trusted
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -55,6 +57,12 @@ MARK_KEYS: Final = frozenset(
 )
 """Colours of our own beside Textual's: states, bars, badges and marked rows."""
 
+COMMANDS: Final = 50
+"""Commands of one's own at most."""
+ARGUMENTS: Final = 100
+"""Words of one of them at most."""
+_COMMAND_KEYS: Final = frozenset({"name", "key", "run", "terminal", "safe", "seconds"})
+
 _HEX = re.compile(r"#([0-9a-fA-F]{3}|[0-9a-fA-F]{6})")
 _ANSI = re.compile(r"ansi_(default|(bright_)?(black|red|green|yellow|blue|magenta|cyan|white))")
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
@@ -87,6 +95,26 @@ class Policy:
     """Users and ``@groups`` that see other users' command lines, beside root; None: everybody."""
     idle_minutes: float | None = None
     """A user may set fewer, and neither more nor never; None: as the user likes."""
+    commands: str = "any"
+    """Whose ``[[commands]]`` there are: ``any``, ``system`` for root's file alone, or ``none``."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommandSpec:
+    """A program of the user's that a key starts, as config.toml has it; ``mpstui.commands`` fills it in."""
+
+    name: str
+    key: str
+    run: tuple[str, ...]
+    """The program and its arguments; ``{client.pid}`` is a field of the row under the cursor."""
+    terminal: bool = False
+    """The program gets the terminal; otherwise its output is shown in a window."""
+    safe: bool = False
+    """It changes nothing: it is not asked about, and there in read-only mode too."""
+    seconds: float = 60.0
+    """How long it may take where it has no terminal."""
+    origin: str = ""
+    """The file that it is from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +133,7 @@ class Config:
     """Whether the clients' kernel launches are counted while the screen is open."""
     idle_minutes: float = 0.0
     """Minutes without a launch after which a client is a problem, where launches are counted; 0: never."""
+    commands: tuple[CommandSpec, ...] = ()
     policy: Policy = Policy()
     """As it binds the user who runs this: root is bound by nothing."""
     origins: Mapping[str, str] = field(default_factory=lambda: _NOTHING, compare=False)
@@ -113,6 +142,10 @@ class Config:
 
 class _BadFileError(Exception):
     """Why a file cannot be used, in words."""
+
+
+class _StrangersError(Exception):
+    """Whose file it is, in words: another user's wishes are nobody's."""
 
 
 def state_folder(environment: Mapping[str, str] = os.environ) -> Path:
@@ -206,6 +239,13 @@ def load_config(path: Path | None = None, system: Path | None = None) -> tuple[C
     if system is not None:
         below, messages = _load(system, Config(), system=True)
     config, more = _load(path, below, system=False)
+    if config.commands and config.policy.commands != "any":
+        kept = below.commands if config.policy.commands == "system" else ()
+        forbidden = [each.name for each in config.commands if each not in kept]
+        if forbidden:
+            words = ", ".join(map(_quoted, forbidden[:5]))
+            more = [*more, f"commands: {words}: the policy in {path_text(system)} forbids commands of one's own"]
+        config = replace(config, commands=kept)
     if config.policy.read_only:
         config = replace(config, read_only=True, origins={**config.origins, "read_only": path_text(system or path)})
     if (most := config.policy.idle_minutes) is not None and not 0 < config.idle_minutes <= most:
@@ -238,8 +278,10 @@ def _load(path: Path, below: Config, *, system: bool) -> tuple[Config, list[str]
         data = _read_toml(path, of_root=system)
     except FileNotFoundError:
         return below, []
+    except _StrangersError as error:
+        return below, [f"{where}: {error}; it is not read"]
     except _BadFileError as error:
-        policy = Policy(True, ()) if system and os.geteuid() != 0 else below.policy
+        policy = Policy(True, (), None, "none") if system and os.geteuid() != 0 else below.policy
         closed = replace(below, read_only=True, policy=policy, origins={**below.origins, "read_only": where})
         return closed, [f"{where}: {error}; read-only until it is mended"]
     config, messages = below, list[str]()
@@ -255,6 +297,7 @@ def _load(path: Path, below: Config, *, system: bool) -> tuple[Config, list[str]
         ),
         "idle_minutes": _minutes,
         "keys": lambda value: _keys(value, below.keys),
+        "commands": lambda value: _commands(value, path, below.commands, system=system),
     }
     if system:
         checks["policy"] = _policy
@@ -278,7 +321,7 @@ _POLICY: Final = frozenset(each.name for each in fields(Policy))
 def _policy(value: object) -> tuple[Policy, str | None]:
     """A policy that is not understood is the strictest one."""
     if not isinstance(value, dict):
-        return _bound(Policy(True, ())), "must be a table, [policy]; everything is forbidden until it is"
+        return _bound(Policy(True, (), None, "none")), "must be a table, [policy]; everything is forbidden until it is"
     wrong = [f"{_quoted(name)} is not known" for name in value if name not in _POLICY]
     idle, problem = _minutes(value.get("idle_minutes", 1))
     if problem is not None or idle == 0:
@@ -288,10 +331,14 @@ def _policy(value: object) -> tuple[Policy, str | None]:
         wrong.append("read_only must be true or false")
     if seen is not None and not (isinstance(seen, list) and all(isinstance(name, str) and name for name in seen)):
         wrong.append('see_commands must be a list of users and groups, as ["alice", "@admins"]')
+    if (commands := value.get("commands", "any")) not in ("any", "system", "none"):
+        wrong.append('commands must be "any", "system" or "none"')
     if wrong:
-        return _bound(Policy(True, ())), f"{'; '.join(wrong[:5])}; everything is forbidden until that is mended"
+        return _bound(
+            Policy(True, (), None, "none")
+        ), f"{'; '.join(wrong[:5])}; everything is forbidden until that is mended"
     seers = None if seen is None else tuple(seen)
-    return _bound(Policy(bool(read_only), seers, idle if "idle_minutes" in value else None)), None
+    return _bound(Policy(bool(read_only), seers, idle if "idle_minutes" in value else None, commands)), None
 
 
 def _bound(policy: Policy) -> Policy:
@@ -335,7 +382,7 @@ def _themes_in(folder: Path, taken: frozenset[str]) -> tuple[list[ThemeSpec], li
                 raise _BadFileError(f"there is already a theme named {_quoted(spec.name)}; choose another file name")
         except FileNotFoundError:
             messages.append(f"{path_text(file)}: is a link to nothing")
-        except _BadFileError as error:
+        except (_BadFileError, _StrangersError) as error:
             messages.append(f"{path_text(file)}: {error}")
         else:
             specs[spec.name] = spec
@@ -425,8 +472,75 @@ def _flat(table: Mapping[str, object]) -> Iterator[tuple[str, object]]:
             yield name, value
 
 
+def _commands(
+    value: object, path: Path, below: tuple[CommandSpec, ...], *, system: bool
+) -> tuple[tuple[CommandSpec, ...], str | None]:
+    """Behind those of root's file, whose names and keys they leave alone. A command that is wrong is left out; all are,
+    where others may have written the file: it says what is run."""
+    if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
+        return below, "must be tables, [[commands]]"
+    try:
+        text = _trusted_text(path, {0} if system else {0, os.geteuid()})
+    except (OSError, NotTrustedError) as error:
+        return below, f"are not used: {error_text(error)}"
+    try:
+        if tomllib.loads(text).get("commands") != value:
+            raise ValueError
+    except ValueError:
+        return below, "are not used: the file was changed while it was read"
+    found, wrong = list(below), list[str]()
+    for number, table in enumerate(value, 1):
+        try:
+            spec = _command(table, path_text(path))
+            if len(found) >= COMMANDS:
+                raise _BadFileError(f"more than {COMMANDS}")
+            for other in found:
+                if spec.name == other.name or spec.key == other.key:
+                    what = f"the name {_quoted(spec.name)}" if spec.name == other.name else f"the key {spec.key}"
+                    raise _BadFileError(f"{what} is that of another, of {other.origin}")
+        except _BadFileError as error:
+            wrong.append(f"[{number}]: {error}")
+        else:
+            found.append(spec)
+    return tuple(found), "; ".join(wrong[:5]) or None
+
+
+def _command(table: Mapping[str, Any], origin: str) -> CommandSpec:
+    """Raises _BadFileError."""
+    _only(table, _COMMAND_KEYS, "")
+    name, key, run = (table.get(each) for each in ("name", "key", "run"))
+    if not isinstance(name, str) or not name.strip() or printable(name, 40) != name:
+        raise _BadFileError("name must be a line of at most 40 characters")
+    if not isinstance(key, str) or not _KEY.fullmatch(key):
+        raise _BadFileError(f'{_quoted(name)}: key must name one key, as "f5" or "ctrl+t"')
+    words = run if isinstance(run, list) and all(isinstance(word, str) and "\0" not in word for word in run) else []
+    if not words or not words[0] or len(words) > ARGUMENTS:
+        raise _BadFileError(f'{_quoted(name)}: run must be a list of words, as ["ps", "-fp", "{{client.pid}}"]')
+    for flag in ("terminal", "safe"):
+        if not isinstance(table.get(flag, False), bool):
+            raise _BadFileError(f"{_quoted(name)}: {flag} must be true or false")
+    seconds, problem = _seconds(table.get("seconds", 60), 1, 3600, 60.0)
+    if problem is not None:
+        raise _BadFileError(f"{_quoted(name)}: seconds {problem}")
+    return CommandSpec(name, key, tuple(words), table.get("terminal", False), table.get("safe", False), seconds, origin)
+
+
+def _trusted_text(path: Path, owners: set[int]) -> str:
+    """A file that says what is run: nobody but ``owners`` can have written it, or led the way to it. A link as its last
+    name counts where its owner does. Raises NotTrustedError, OSError."""
+    place = path.absolute()
+    judge_directory(place.parent, owners)
+    if (found := os.lstat(place)) and stat.S_ISLNK(found.st_mode):
+        if found.st_uid not in owners:
+            raise NotTrustedError(f"{path_text(place)} is another user's link", "owner")
+        place = Path(os.path.realpath(place))
+    with open(open_trusted(place, os.O_RDONLY, owners), "rb") as file:
+        return file.read(FILE_LIMIT + 1).decode("utf-8", "replace")
+
+
 def _read_toml(path: Path, *, of_root: bool = False) -> dict[str, Any]:
-    """The data of a TOML file. Raises ``_BadFileError`` in words, or ``FileNotFoundError``; never blocks on a FIFO.
+    """The data of a TOML file. Raises ``_BadFileError`` and ``_StrangersError`` in words, or ``FileNotFoundError``;
+    never blocks on a FIFO.
     ``of_root``: nobody else may have written it."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -436,6 +550,8 @@ def _read_toml(path: Path, *, of_root: bool = False) -> dict[str, Any]:
                 raise _BadFileError("is not a file")
             if of_root and (found.st_uid != 0 or found.st_mode & 0o022):
                 raise _BadFileError("must be root's, and nobody else may write it")
+            if found.st_uid not in {0, os.geteuid()}:
+                raise _StrangersError(f"belongs to {user_name(found.st_uid)}")
             raw = file.read(FILE_LIMIT + 1)
     except FileNotFoundError:
         raise

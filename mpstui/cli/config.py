@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, Final
@@ -42,6 +43,11 @@ def config(options: argparse.Namespace) -> int:
     found, messages = load_config()
     if options.config_action == "check":
         messages += load_themes()[1]
+        if found.keys or found.commands:
+            from mpstui.ui.keymap import places, resolve, usable  # only where it has keys: the screen is large
+
+            keys, unheeded = resolve(found.keys, places())
+            messages += [*unheeded, *usable(found.commands, keys, places())[1]]
         for message in messages:
             complain(message, 1)
         return 1 if messages else ExitStatus.DONE
@@ -67,16 +73,18 @@ def told(found: Config) -> list[tuple[str, Any, str]]:
     """Name, value and the file that it is from; ``default`` where it is from none."""
     values: list[tuple[str, Any, str]] = []
     for each in fields(Config):
-        if each.name in {"origins", "policy"}:
+        if each.name in {"origins", "policy", "commands"}:
             continue
         value, origin = getattr(found, each.name), found.origins.get(each.name, DEFAULT)
         if isinstance(value, Mapping):
             values += [(f"{each.name}.{name}", inner, origin) for name, inner in value.items()]
         else:
             values.append((each.name, value, origin))
+    values += [(f"commands.{each.name}", f"{each.key}  {shlex.join(each.run)}", each.origin) for each in found.commands]
     policy = found.origins.get("policy", DEFAULT)
     values.append(("policy.read_only", found.policy.read_only, policy))
     values.append(("policy.idle_minutes", found.policy.idle_minutes, policy))
+    values.append(("policy.commands", found.policy.commands, policy))
     values.append(("policy.sees_commands", may_see_commands(found.policy), policy))
     return values
 

@@ -60,6 +60,12 @@ def run_screen(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
 
             keys, unheeded = resolve(keys, places())
             messages += unheeded
+        commands = list(config.commands)
+        if commands:
+            from mpstui.ui.keymap import places, usable
+
+            commands, unheeded = usable(commands, keys, places())
+            messages += unheeded
         demo = bool(getattr(options, "demo", False))
         app = MpsTuiApp(
             collector,
@@ -84,6 +90,7 @@ def run_screen(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
             taking_over=take_over,
         )
         app.mouse = not options.no_mouse
+        app.commands = commands
         return app.run(mouse=app.mouse) or 0
 
 

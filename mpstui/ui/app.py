@@ -25,7 +25,7 @@ from mpstui.core.model import ProcessKey, Server, Snapshot
 from mpstui.operations.operation import Operation
 from mpstui.ui.contract import Collector, Memory, Runner
 from mpstui.ui.diff import ScreenDiff
-from mpstui.ui.overview import Overview
+from mpstui.ui.overview import offering
 from mpstui.ui.plots import History
 from mpstui.ui.private import Update, WritingApp, leaving
 from mpstui.ui.terminal import TerminalDriver, can_come_back
@@ -33,6 +33,8 @@ from mpstui.ui.theme import variable_defaults
 from mpstui.ui.typeahead import Typeahead, opens
 
 if TYPE_CHECKING:
+    from mpstui.commands import Filled, Target
+    from mpstui.config import CommandSpec
     from mpstui.operations.types import Request
     from mpstui.ui.daemons.contract import DaemonBackend
     from mpstui.ui.load.contract import LoadBackend
@@ -117,6 +119,8 @@ class MpsTuiApp(WritingApp[int]):
         self._daemon_backend = daemons
         self._trouble_backend = trouble
         self._taking_over = taking_over
+        self.commands: Sequence[CommandSpec] = ()
+        """The user's own, settled by ``mpstui.ui.keymap.usable``. Given before the start."""
         self._memory = memory
         self.history = History()
         self.mouse = True
@@ -145,7 +149,7 @@ class MpsTuiApp(WritingApp[int]):
         return variable_defaults(self.current_theme)
 
     def get_default_screen(self) -> Screen[None]:
-        self.overview = Overview(self.runner, self._user_keys)
+        self.overview = offering(self.commands)(self.runner, self._user_keys)
         return self.overview
 
     # Beginning and end.
@@ -394,6 +398,54 @@ class MpsTuiApp(WritingApp[int]):
 
         backend = self._trouble_backend
         self.push_screen(open_screen(name, self.runner, backend, self.snapshot, pipe_dir, identity))
+
+    def open_own(self, spec: CommandSpec, target: Target) -> None:
+        """Asks first, unless it is marked safe."""
+        from mpstui.commands import RefusedError, fill, refusal
+        from mpstui.ui.dialogs.own import OwnCommandDialog
+
+        why = refusal(spec, read_only=self.read_only)
+        if why is None and spec.terminal and not self.can_suspend:
+            why = "it wants a terminal, and there is none to give: mpstui is in a browser"
+        try:
+            filled = fill(spec, self.snapshot, target)
+        except RefusedError as error:
+            why = why or str(error)
+        if why is not None or self.snapshot is None:
+            self.notify(why or "", title=spec.name, severity="warning", markup=False)
+        elif spec.safe and spec.terminal:
+            self.run_in_terminal(spec, filled)
+        else:
+            self.push_screen(
+                OwnCommandDialog(
+                    spec, self.snapshot, target, read_only=self.read_only, in_terminal=self.run_in_terminal
+                )
+            )
+
+    @property
+    def can_suspend(self) -> bool:
+        """Whether there is a terminal that can be given to another program."""
+        driver = self.terminal_driver
+        return driver is not None and driver.can_suspend
+
+    def run_in_terminal(self, spec: CommandSpec, filled: Filled) -> None:
+        """Give the terminal to a command of the user's own until it ends."""
+        from mpstui.commands import Ended, announce, conclude, run_in_terminal, stopped_by
+
+        unwritten = announce(spec, filled)
+        why = stopped_by(filled) or (None if spec.safe else unwritten)
+        asked = None
+        if why is None:
+            with self.suspend():
+                ended, asked = run_in_terminal(filled)
+        else:
+            ended = Ended(None, f"nothing was run: {why}")
+        trouble = conclude(spec, filled, ended)
+        if asked is not None:
+            self._on_signal(signal.Signals(asked))
+        elif not ended.good or trouble:
+            words = "; ".join(filter(None, (ended.words, trouble if trouble != why else None)))
+            self.notify(words, title=spec.name, severity="warning", timeout=15, markup=False)
 
     @property
     def keymap(self) -> Mapping[str, str]:

@@ -5,15 +5,19 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from mpstui.api import Collector as Collector
 from mpstui.api import Runner as Runner
+from mpstui.config import CommandSpec
 from mpstui.core.activity import ActivityLook
 from mpstui.core.model import ProcessKey, Server, Snapshot
 from mpstui.operations.operation import Operation
 from mpstui.operations.types import Request
 from mpstui.ui.plots import History
+
+if TYPE_CHECKING:
+    from mpstui.commands import Target
 
 
 class Memory(Protocol):
@@ -63,6 +67,9 @@ class Host(Protocol):
 
     async def activity(self, seconds: float) -> ActivityLook:
         """Count the kernel launches of everybody for so long."""
+
+    def open_own(self, spec: CommandSpec, target: Target) -> None:
+        """A command of the user's own, for a row of the overview."""
 
     def open_trouble(self, name: str, pipe_dir: Path | None, identity: object) -> None:
         """One of the screens of ``mpstui.ui.trouble.opening``."""

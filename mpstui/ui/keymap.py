@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, Final, NamedTuple
 
 from textual.binding import Binding, BindingType
+from textual.keys import KEY_ALIASES, Keys
 from textual.screen import Screen
 from textual.widget import Widget
 
+from mpstui.commands import problems
+from mpstui.config import CommandSpec
 from mpstui.ui.app import MpsTuiApp
 from mpstui.ui.box import TextBox
 from mpstui.ui.daemons.screen import DaemonScreen
@@ -126,6 +129,42 @@ def resolve(wanted: Mapping[str, str], where: Places) -> tuple[dict[str, str], l
             keymap[other] = ",".join(k for k in keys if k != key)
             messages.append(f"keys: {key} is now {name}; {other} keeps {keymap[other].replace(',', ', ')}")
     return keymap, messages
+
+
+def _unnamed() -> Iterator[str]:
+    """The keys of bindings that have no id, Textual's own among them."""
+    owners = {base for pair in _SCREENS.values() for owner in (MpsTuiApp, *pair) for base in owner.__mro__}
+    for binding in (each for owner in owners for each in vars(owner).get("BINDINGS", ())):
+        if not (isinstance(binding, Binding) and binding.id):
+            keys = binding.key if isinstance(binding, Binding) else binding[0]
+            yield from (key.strip() for key in keys.split(","))
+
+
+def usable(
+    specs: Sequence[CommandSpec], keymap: Mapping[str, str], where: Places
+) -> tuple[list[CommandSpec], list[str]]:
+    """The user's own commands that have a key of their own and can be filled in, and a message for each other one.
+    ``keymap``: of :func:`resolve`."""
+    taken = {key: name for bindings in where.values() for name, keys in bindings.items() for key in keys}
+    taken = {key: name for key, name in taken.items() if name not in keymap}
+    taken |= {key: name for name, keys in keymap.items() for key in keys.split(",")}
+    for key in _unnamed():
+        taken.setdefault(key, "Textual")
+    taken["ctrl+p"] = "palette"
+    taken |= {alias: taken[key] for key, names in KEY_ALIASES.items() for alias in names if key in taken}
+    taken |= {key: letter.meaning for key, letter in LETTERS.items()}
+    good, messages = list[CommandSpec](), list[str]()
+    for spec in specs:
+        why = next(problems(spec), None)
+        if spec.key in taken:
+            why = f"the key {spec.key} is taken: {taken[spec.key]}"
+        elif len(spec.key) > 1 and spec.key not in {each.value for each in Keys}:
+            why = f"there is no key {spec.key}; free are f3 to f12 and most of ctrl+a to ctrl+z"
+        if why is None:
+            good.append(spec)
+        else:
+            messages.append(f"commands: “{spec.name}” has no key: {why}")
+    return good, messages
 
 
 # One map of letters for all screens: what each means wherever it does something.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,9 +13,10 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
 
+from mpstui.config import CommandSpec
 from mpstui.core.cells import count, no_daemon, with_indices
 from mpstui.core.model import Daemon, Device, Problem, Server, Snapshot
-from mpstui.core.text import path_text
+from mpstui.core.text import path_text, printable
 from mpstui.fields import CLIENT, Limit, Shown, possible_columns
 from mpstui.operations.operation import Operation
 from mpstui.operations.registry import ON_OVERVIEW
@@ -51,6 +53,8 @@ class Overview(WithTrouble):
     """Applies a snapshot to its panels; each repaints only the lines that differ."""
 
     AUTO_FOCUS = "#clients"
+    OWN: ClassVar[Sequence[CommandSpec]] = ()
+    """Commands of the user's own, which :func:`offering` gives keys."""
     BINDINGS: ClassVar[list[BindingType]] = [
         *(
             Binding(str(n), f"jump('{name}')", name.title(), show=False, id=f"jump.{name}")
@@ -317,6 +321,10 @@ class Overview(WithTrouble):
         unknown = unless(snapshot, "the node is still being read")
         silent = unless(daemon and daemon.health == "ok", "no daemon answers here")
         hints += self.trouble_hints(snapshot, daemon)
+        hints += [
+            KeyHint(shown_key({spec.name: spec.key}, spec.name, ""), spec.name, f"own({number})", 1)
+            for number, spec in enumerate(self.OWN)
+        ]
         hints += program_hints(self._keymap, unknown=unknown, silent=silent, paused=self._paused is not None)
         self.keys.show(hints)
 
@@ -326,6 +334,24 @@ class Overview(WithTrouble):
         if self._snapshot is None or daemon is None:
             return no_daemon(self._snapshot)
         return self._runner.unavailable(action, self._snapshot, daemon.pipe_dir, self.clients.targets())
+
+    @opens
+    def action_own(self, number: int) -> None:
+        """A command of the user's own, for the row under the cursor, or the one client that is chosen."""
+        from mpstui.commands import Target
+
+        daemon, focused = self.daemon, self.focused
+        target = Target(daemon.pipe_dir if daemon else None)
+        row: object = focused.cursor_row if isinstance(focused, Panel) else None
+        if isinstance(row, Limit) and row.server is not None:
+            row = row.server
+        if isinstance(row, Server):
+            target = target._replace(server=row.key)
+        elif isinstance(row, Device):
+            target = target._replace(device=row.uuid)
+        elif isinstance(focused, ClientsPanel) and (clients := self.clients.targets()):
+            target = target._replace(client=clients[0], many=len(clients) if len(clients) > 1 else 0)
+        self._host.open_own(self.OWN[number], target)
 
     @opens
     def action_act(self, action_id: str) -> None:
@@ -588,3 +614,21 @@ class Overview(WithTrouble):
             await self.app.run_action(message.action, self.app)
         else:
             await self.run_action(message.action)
+
+
+def offering(specs: Sequence[CommandSpec]) -> type[Overview]:
+    """The overview with the keys of these commands."""
+    if not specs:
+        return Overview
+    keys: list[BindingType] = [
+        Binding(
+            spec.key,
+            f"own({number})",
+            spec.name,
+            show=False,
+            id=f"own.{number}",
+            tooltip=f"{spec.name}: own command, {shlex.join(map(printable, spec.run))}",
+        )
+        for number, spec in enumerate(specs)
+    ]
+    return type("OwnOverview", (Overview,), {"BINDINGS": keys, "OWN": tuple(specs)})

@@ -57,6 +57,9 @@ class WorkDialog(Dialog):
     """
 
     AUTO_FOCUS: ClassVar[str] = "#cancel"
+    PROGRESS: ClassVar[str] = "Progress"
+    """What the lines are called that come while it works."""
+    MARK: ClassVar[str] = "·"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up", "scroll_lists(-1)", "Up", show=False),
         Binding("down", "scroll_lists(1)", "Down", show=False),
@@ -151,14 +154,15 @@ class WorkDialog(Dialog):
             self._show_outcome()
 
     def _show_outcome(self) -> None:
-        lines = [marked("·", line, "$text-muted" if self.result else "") for line in self._progress]
+        style = "$text-muted" if self.result and self.MARK else ""
+        lines = [marked(self.MARK, line, style) if self.MARK else Content(plain(line)) for line in self._progress]
         outcome = self.result.lines() if self.result is not None else []
         if self.state == "running":
             outcome = [marked("…", "working; closing this window does not stop it", "$text-muted")]
         box = self.query_one("#box")
         box.set_class(self.state != "asking", "-outcome")
         box.set_class(self.settled, "-settled")
-        self.query_one("#progress", Listing).show("Progress", lines, follow=True)
+        self.query_one("#progress", Listing).show(self.PROGRESS, lines, follow=True)
         self.query_one("#outcome", Lines).show(*outcome)
         self.call_after_refresh(self.query_one("#body").scroll_end, animate=False)
 

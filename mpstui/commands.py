@@ -1,0 +1,401 @@
+"""Commands of the user's own, ``[[commands]]`` of config.toml: filled in for a row of the screen, checked, and run.
+
+What is filled in comes from the node, and strangers have a say in it: it is one word of the program's arguments, never
+a part of another one's syntax, and no option. A PID is given only while it is the very process of the row, and to a
+program that may harm only where the daemon's word is enough for that process (docs/commands.md).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import re
+import shlex
+import shutil
+import signal
+import stat
+import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from mpstui.api import audit
+from mpstui.config import CommandSpec
+from mpstui.core.model import Client, Daemon, Device, ProcessKey, Server, Snapshot
+from mpstui.core.text import UNKNOWN, error_text, path_text, printable
+from mpstui.core.trust import NOBODY, Speaker, may_signal, why_not
+from mpstui.fields import CLIENT, DAEMON, DEVICE, SERVER, SNAPSHOT, Field, Thing, View
+from mpstui.load.process import PR_SET_PDEATHSIG
+from mpstui.observe.procfs import HiddenProcessError, process_uids, read_stat, user_name
+from mpstui.observe.trusted import NotTrustedError, judge_directory
+
+THINGS: Final[Mapping[str, Thing[Any]]] = {
+    "client": CLIENT,
+    "server": SERVER,
+    "device": DEVICE,
+    "daemon": DAEMON,
+    "node": SNAPSHOT,
+}
+MOST: Final = 1 << 20
+"""Bytes that a program may print; one that prints more is ended."""
+_LINE: Final = 500
+_VALUE: Final = 1000
+"""Characters of a value; a longer one is refused."""
+_SCALARS: Final = frozenset({"string", "integer", "number", "boolean"})
+_FIELD: Final = re.compile(r"\{([a-z]+)\.([a-z0-9_]+)\}")
+_INTERPRETERS: Final = frozenset(
+    ("sh", "bash", "dash", "ash", "zsh", "ksh", "mksh", "fish", "csh", "tcsh", "busybox", "python", "perl", "ruby",
+     "lua", "node", "awk", "gawk", "mawk", "tclsh", "sed", "php", "expect", "gdb", "ssh", "watch", "su", "runuser",
+     "sudo", "doas", "xargs", "parallel", "tmux", "screen", "env", "at", "batch", "script", "kubectl", "docker",
+     "podman", "nsenter", "eval")
+)  # fmt: skip
+"""Programs that take a word for a program, or hand their words on to a shell."""
+_HARMLESS: Final = re.compile(r"[A-Za-z0-9_@%+=:,./-]*")
+"""What no shell takes for more than itself."""
+
+
+class RefusedError(Exception):
+    """Why a command is not run, as one sentence."""
+
+
+class Target(NamedTuple):
+    """The row that a command is for, by its identity."""
+
+    pipe_dir: Path | None = None
+    client: ProcessKey | None = None
+    server: ProcessKey | None = None
+    device: str | None = None
+    many: int = 0
+    """How many clients are chosen, where it is more than one."""
+
+
+class Filled(NamedTuple):
+    """What is run."""
+
+    program: str
+    """Its path."""
+    words: tuple[str, ...]
+    """With the name that the user has written first."""
+    about: str
+    """The row, in words."""
+    processes: tuple[ProcessKey, ...]
+    """Whose PIDs are among the words."""
+    speaker: Speaker | None = None
+    """Whose word it is that these are the daemon's processes; None where the program harms nobody."""
+
+    @property
+    def line(self) -> str:
+        """As one would type it."""
+        return shlex.join(map(printable, self.words))
+
+
+class Ended(NamedTuple):
+    """What came of a program."""
+
+    status: int | None
+    """Its exit status, negative for a signal; None where it was ended."""
+    words: str
+
+    @property
+    def good(self) -> bool:
+        return self.status == 0
+
+
+def problems(spec: CommandSpec) -> Iterator[str]:
+    """What is wrong in it on every node: fields that there are not, or that are no single value."""
+    if _FIELD.search(spec.run[0]):
+        yield "the program itself cannot be a field"
+    for word in spec.run:
+        for owner, name in _FIELD.findall(word):
+            thing = THINGS.get(owner)
+            found = next((each for each in thing.fields if each.id == name), None) if thing is not None else None
+            if thing is None:
+                yield f"there is no {{{owner}.…}}; there are: {', '.join(THINGS)}"
+            elif found is None:
+                yield f"there is no field {{{owner}.{name}}}; “mpstui schema status” prints all"
+            elif not _is_single(found):
+                yield f"{{{owner}.{name}}} has several values, and one is needed"
+
+
+def _is_single(found: Field[Any]) -> bool:
+    return found.of is None and found.type.schema.get("type") in _SCALARS
+
+
+def fill(spec: CommandSpec, snapshot: Snapshot | None, target: Target) -> Filled:
+    """The program and its arguments for this row, as the node is in the snapshot. Raises RefusedError."""
+    for problem in problems(spec):
+        raise RefusedError(problem)
+    things = _things(snapshot, target)
+    words, processes = list[str](), dict[ProcessKey, None]()
+    named = {os.path.basename(word).rstrip("0123456789.") for word in spec.run}
+    for at, word in enumerate(spec.run):
+        if not (fields := list(_FIELD.finditer(word))):
+            words.append(word)
+            continue
+        text = _FIELD.sub(lambda found: _value(found[1], found[2], things, target, snapshot), word)
+        filled = "".join(_value(found[1], found[2], things, target, snapshot) for found in fields)
+        if named & _INTERPRETERS and not _HARMLESS.fullmatch(filled):
+            raise RefusedError(f"{word} is “{printable(text, 80)}”, which a shell could take for more than a word")
+        if fields[0].start() == 0 and text.startswith("-") and "--" not in spec.run[:at]:
+            why = f"{word} is “{printable(text, 80)}”, which {spec.run[0]} could take for an option"
+            raise RefusedError(f"{why}: write “--” before it in run, if the program knows that")
+        words.append(text)
+        for found in fields:
+            if (key := _process(found[1], found[2], things)) is not None:
+                processes[key] = None
+    daemon: Daemon | None = things.get("daemon")
+    client: Client | None = things.get("client")
+    server: Server | None = things.get("server")
+    for key in processes:
+        process: Any = next((each for each in (client, server, daemon) if each is not None and each.key == key), None)
+        if isinstance(process, Client) and not process.local:
+            raise RefusedError(f"client {process.pid} is in another PID namespace: its number is no process here")
+        if not spec.safe and isinstance(process, Client) and not (daemon is not None and daemon.covers(process)):
+            raise RefusedError(
+                f"process {key.pid} belongs to {process.user or UNKNOWN}, and the daemon's word is not enough for it; "
+                "only a command that is marked safe is given its PID"
+            )
+    speaker = None if spec.safe else daemon.speaker if daemon is not None else NOBODY
+    return Filled(find_program(spec.run[0]), tuple(words), _about(spec, things), tuple(processes), speaker)
+
+
+def _things(snapshot: Snapshot | None, target: Target) -> dict[str, Any]:
+    """What there is for this row: a client has a server and, where it is on one alone, a device."""
+    if snapshot is None:
+        raise RefusedError("the node has not been read yet")
+    found: dict[str, Any] = {"node": snapshot}
+    daemon = snapshot.daemon(target.pipe_dir) if target.pipe_dir is not None else None
+    if daemon is not None:
+        found["daemon"] = daemon
+    client = daemon.find_client(target.client) if daemon is not None and target.client is not None else None
+    server = next((s for s in daemon.servers if s.key == target.server), None) if daemon and target.server else None
+    if client is not None:
+        found["client"] = client
+        server = daemon.find_server(client.server_pid) if daemon and client.server_pid is not None else None
+    if server is not None:
+        found["server"] = server
+    uuids = client.device_uuids if client is not None else {target.device}
+    devices = [device for device in snapshot.devices if device.uuid in uuids]
+    if len(devices) == 1:
+        found["device"] = devices[0]
+    return found
+
+
+def _value(owner: str, name: str, things: Mapping[str, Any], target: Target, snapshot: Snapshot | None) -> str:
+    if owner == "client" and target.many:
+        raise RefusedError(f"it runs for one client, and {target.many} are chosen")
+    if owner not in things:
+        if owner == "client" and target.client is not None:
+            raise RefusedError(f"client {target.client.pid} is gone")
+        if owner == "device" and "client" in things:
+            raise RefusedError("the client is not on one GPU alone: put the cursor on a GPU")
+        raise RefusedError(f"put the cursor on a {owner}: {{{owner}.{name}}} is needed")
+    field, view = THINGS[owner][name], View.of(snapshot or Snapshot(0.0), things.get("daemon"))
+    found = field.value(things[owner], view)
+    text = UNKNOWN if found is None else _text(field.type.json(found))
+    if text in {UNKNOWN, ""}:
+        raise RefusedError(f"{{{owner}.{name}}} is not known here")
+    if len(text) > _VALUE:
+        raise RefusedError(f"{{{owner}.{name}}} is longer than {_VALUE} characters")
+    return printable(text, _VALUE)
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def _process(owner: str, name: str, things: Mapping[str, Any]) -> ProcessKey | None:
+    """Whose PID a field is."""
+    if name == "pid_here":
+        raise RefusedError(f"{{{owner}.pid_here}} is not proved: it is to be looked at, and nothing is run for it")
+    if name == "server_pid" and owner == "client":
+        owner = "server"
+    elif name != "pid":
+        return None
+    thing = things.get(owner)
+    if thing is None or not isinstance(getattr(thing, "key", None), ProcessKey):
+        raise RefusedError(f"which process {{{owner}.{name}}} is cannot be proved")
+    key: ProcessKey = thing.key
+    return key
+
+
+def _about(spec: CommandSpec, things: Mapping[str, Any]) -> str:
+    named = {owner for word in spec.run for owner, _ in _FIELD.findall(word)}
+    client, server, device, daemon = (things.get(name) for name in ("client", "server", "device", "daemon"))
+    if "client" in named and isinstance(client, Client):
+        return f"client {client.pid} of {client.user or UNKNOWN}: {client.command or UNKNOWN}"
+    if "server" in named and isinstance(server, Server):
+        return f"server {server.pid} of {server.user or UNKNOWN}"
+    if "device" in named and isinstance(device, Device):
+        return f"GPU {UNKNOWN if device.index is None else device.index}  {device.uuid}"
+    if "daemon" in named and isinstance(daemon, Daemon):
+        return f"the daemon in {path_text(daemon.pipe_dir)}"
+    return "this node"
+
+
+def find_program(name: str, path: str | None = None) -> str:
+    """The path of the program: as it is written, or the first of that name in PATH. Root runs only what nobody else can
+    have written or put there. Raises RefusedError."""
+    if "/" in name and not os.path.isabs(name):
+        raise RefusedError(f"{printable(name)} is not a whole path; write it from / on, or the name alone")
+    places = (os.environ.get("PATH", os.defpath) if path is None else path).split(os.pathsep)
+    # A place that is not a whole path is wherever one stands: anybody may have put a program there.
+    found = shutil.which(name, path=os.pathsep.join(place for place in places if os.path.isabs(place)))
+    if found is None:
+        where = "" if "/" in name else " in PATH"
+        raise RefusedError(f"there is no program {printable(name)}{where}")
+    if os.geteuid() == 0:
+        try:
+            for place in {found, os.path.realpath(found)}:
+                judge_directory(Path(place).parent, {0})
+            told = os.stat(found)
+        except (OSError, NotTrustedError) as error:
+            raise RefusedError(f"root does not run {printable(found)}: {error_text(error)}") from None
+        if told.st_uid != 0 or told.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise RefusedError(f"root does not run {printable(found)}: others can change it")
+    return found
+
+
+def stopped_by(filled: Filled) -> str | None:
+    """Why it must not be run now, as the kernel has its processes: one is not there, its number is another one's, or
+    the daemon's word is not enough for its owner. None where it may."""
+    for key in filled.processes:
+        try:
+            now = read_stat(key.pid)
+        except HiddenProcessError:
+            return f"whether {key.pid} is still the same process cannot be seen"
+        if now is None or now.gone or now.key != key:
+            return f"process {key.pid} is not there: nothing is run with its number"
+        uids = process_uids(key.pid) or ()
+        if filled.speaker is not None and not may_signal(filled.speaker, uids):
+            owner = " and ".join(user_name(uid) for uid in sorted(uids)) or UNKNOWN
+            return why_not(filled.speaker, key.pid, owner)
+    return None
+
+
+def refusal(spec: CommandSpec, *, read_only: bool) -> str | None:
+    """Why it is not there in this mode."""
+    return "mpstui runs read-only; only commands that are marked safe run" if read_only and not spec.safe else None
+
+
+def announce(spec: CommandSpec, filled: Filled) -> str | None:
+    """The audit line before; why it could not be written."""
+    return _line(spec, filled, None, "about to be run")
+
+
+def conclude(spec: CommandSpec, filled: Filled, ended: Ended) -> str | None:
+    """The audit line after; why it could not be written."""
+    return _line(spec, filled, ended.status, ended.words)
+
+
+def _line(spec: CommandSpec, filled: Filled, status: int | None, result: str) -> str | None:
+    clients = [[key.pid, key.start_ticks] for key in filled.processes]
+    told = {"action": "own_command", "name": spec.name, "command": filled.line, "program": filled.program}
+    return audit(**told, from_file=spec.origin, clients=clients, euid=os.geteuid(), status=status, result=result)
+
+
+async def run(filled: Filled, seconds: float, told: Callable[[Sequence[str]], None], most: int = MOST) -> Ended:
+    """Run it without a terminal, and hand over its lines as they come, standard error among them. It is ended with all
+    that it has started after ``seconds``, after ``most`` bytes, and when this is cancelled; the kernel ends it where
+    this program is killed."""
+    prctl = ctypes.CDLL(None).prctl
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *filled.words,
+            executable=filled.program,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=lambda: prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0),
+        )
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        return Ended(None, f"{printable(filled.program)} could not be started: {error_text(error)}")
+    output = process.stdout
+    if output is None:
+        raise AssertionError("made with a pipe")
+    try:
+        whole = await asyncio.wait_for(_hear(output, told, most), seconds)
+        status = await asyncio.wait_for(process.wait(), 1.0) if whole else None
+    except asyncio.TimeoutError:
+        return Ended(None, f"not at its end after {seconds:g} s, and so ended")
+    finally:
+        with suppress(OSError):  # its group is its own
+            os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
+    if status is None:
+        return Ended(None, f"ended: it printed more than {most} bytes")
+    return Ended(status, _how(status))
+
+
+async def _hear(output: asyncio.StreamReader, told: Callable[[Sequence[str]], None], most: int) -> bool:
+    """Its lines; False where there are more than ``most`` bytes."""
+    rest, read = b"", 0
+    while chunk := await output.read(1 << 16):
+        read += len(chunk)
+        *lines, rest = (rest + chunk[: max(0, most - read + len(chunk))]).split(b"\n")
+        if len(rest) > 4 * _LINE:
+            lines, rest = [*lines, rest], b""
+        if lines:
+            told([_shown(line) for line in lines])
+        if read > most:
+            return False
+    if rest:
+        told([_shown(rest)])
+    return True
+
+
+def _shown(line: bytes) -> str:
+    return printable(line.removesuffix(b"\r").expandtabs(), _LINE)
+
+
+def _how(status: int) -> str:
+    if status < 0:
+        with suppress(ValueError):
+            return f"ended by {signal.Signals(-status).name}"
+        return f"ended by signal {-status}"
+    return f"ended with exit status {status}"
+
+
+def run_in_terminal(filled: Filled) -> tuple[Ended, int | None]:
+    """Run it with the terminal, which is free; nothing else goes on meanwhile. What the keyboard sends is its own.
+    Besides: the signal that asked this program to end meanwhile, which has ended it too."""
+    asked: list[int] = []
+    child: list[subprocess.Popen[bytes]] = []
+
+    def end(number: int, _frame: object) -> None:
+        asked.append(number)
+        for each in child:
+            each.send_signal(number)
+
+    wakeup = signal.set_wakeup_fd(-1)  # an event loop would hear the keyboard's signals of its own afterwards
+    before = {number: signal.getsignal(number) for number in (*_KEYBOARD, *_ENDS)}
+    for number in _KEYBOARD:
+        signal.signal(number, lambda *_: None)  # a program gets it as usual: what is caught is not handed down
+    for number in _ENDS:
+        signal.signal(number, end)
+    prctl = ctypes.CDLL(None).prctl
+    try:
+        child.append(
+            subprocess.Popen(
+                filled.words,
+                executable=filled.program,
+                preexec_fn=lambda: prctl(PR_SET_PDEATHSIG, int(signal.SIGHUP), 0, 0, 0),
+            )
+        )
+        status = child[0].wait()
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        return Ended(None, f"{printable(filled.program)} could not be started: {error_text(error)}"), None
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
+    return Ended(status, _how(status)), asked[0] if asked else None
+
+
+_KEYBOARD: Final = (signal.SIGINT, signal.SIGQUIT)
+_ENDS: Final = (signal.SIGTERM, signal.SIGHUP)

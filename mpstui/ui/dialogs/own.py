@@ -1,0 +1,145 @@
+"""A command of the user's own: the question before it, its output while it runs, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from textual.app import ComposeResult
+from textual.content import Content
+from textual.widgets import Static
+
+from mpstui.commands import (
+    Ended,
+    Filled,
+    RefusedError,
+    Target,
+    announce,
+    conclude,
+    fill,
+    refusal,
+    run,
+    stopped_by,
+)
+from mpstui.config import CommandSpec
+from mpstui.core.model import Snapshot
+from mpstui.ui.dialogs.parts import Lines, Push, Row, Sheet
+from mpstui.ui.dialogs.work import Outcome, WorkDialog
+
+LINES = 1000
+"""Lines of output that are kept: the last ones."""
+_HINT = "Enter marked button · Tab move · Esc cancel"
+
+
+class OwnCommandDialog(WorkDialog):
+    """Says what would be run, for which row, and has it run. One that is marked safe runs at once."""
+
+    DEFAULT_CSS = """
+    OwnCommandDialog {
+        #facts { margin-bottom: 1; }
+        #said { height: auto; color: $text-muted; }
+        #progress { max-height: 100%; }
+        #progress > Static { text-wrap: wrap; }
+    }
+    """
+
+    PROGRESS = "Output"
+    MARK = ""
+
+    def __init__(
+        self,
+        spec: CommandSpec,
+        snapshot: Snapshot,
+        target: Target,
+        *,
+        read_only: bool,
+        in_terminal: Callable[[CommandSpec, Filled], None],
+    ) -> None:
+        """``in_terminal`` runs one that is given the terminal, after the yes."""
+        super().__init__(snapshot, spec.name)
+        self._spec = spec
+        self._target = target
+        self._read_only = read_only
+        self._in_terminal = in_terminal
+        self._filled: Filled | None = None
+        self._dropped = 0
+
+    def compose(self) -> ComposeResult:
+        yield self.frame(
+            self._spec.name,
+            _HINT,
+            Sheet(id="facts"),
+            Static(Content(self._words()), id="said", classes="question", markup=False),
+            Lines(id="problem"),
+            *self.outcome_parts(),
+            foot=self.foot("Run"),
+        )
+
+    def _words(self) -> str:
+        where = "It gets this terminal until it ends." if self._spec.terminal else "Its output is shown here."
+        return f"A command of your own ({self._spec.origin}). mpstui does not know what it does. {where}"
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        if self._spec.safe and not self._spec.terminal:
+            self._start()
+
+    def show(self) -> None:
+        if self.state != "asking":
+            self.show_foot("Stop" if self.state == "running" else "Run again", ready=True)
+            self.say_hint("Enter marked button · Tab move · Esc close" + "; it goes on" * (self.state == "running"))
+            return
+        try:
+            self._filled = fill(self._spec, self.snapshot, self._target)
+            problem = refusal(self._spec, read_only=self._read_only)
+            rows = [Row("for", self._filled.about), Row("program", self._filled.program)]
+            rows += [Row("argument" if not at else "", word) for at, word in enumerate(self._filled.words[1:])]
+            self.query_one("#facts", Sheet).show(rows)
+        except RefusedError as error:
+            self._filled, problem = None, str(error)
+        self.show_problem(problem)
+        self.show_foot("Run", ready=problem is None)
+
+    def pressed(self, button: str) -> None:
+        if self.state == "running":
+            self.give_up()
+            self.state = "ended"
+            self.result = Outcome(False, f"{self._spec.name} was ended")
+            self._show_outcome()
+            self.show()
+        else:
+            self.ask_again()
+            self.show()
+            self._start()
+
+    def _start(self) -> None:
+        filled = self._filled
+        if filled is None or self.query_one("#apply", Push).disabled:
+            return
+        if self._spec.terminal:
+            self.dismiss(None)
+            self.app.call_later(self._in_terminal, self._spec, filled)
+            return
+        self._dropped = 0
+        self.begin(lambda _progress: self._run(filled))
+
+    async def _run(self, filled: Filled) -> Outcome:
+        unwritten = announce(self._spec, filled)
+        why = stopped_by(filled) or (None if self._spec.safe else unwritten)
+        ended = Ended(None, "was ended with mpstui, or by its user")
+        try:
+            if why is not None:
+                ended = Ended(None, f"nothing was run: {why}")
+            else:
+                ended = await run(filled, self._spec.seconds, self._hear)
+        finally:
+            after = conclude(self._spec, filled, ended)
+        trouble = tuple(dict.fromkeys(each for each in (unwritten, after) if each and each != why))
+        dropped = (f"{self._dropped} lines before these are not kept",) if self._dropped else ()
+        return Outcome(ended.good, f"{self._spec.name}: {ended.words}", (*dropped, *trouble))
+
+    def _hear(self, lines: Sequence[str]) -> None:
+        self._progress += lines
+        self._dropped += max(0, len(self._progress) - LINES)
+        del self._progress[:-LINES]
+        if self.is_attached and self.is_running:
+            self._show_outcome()

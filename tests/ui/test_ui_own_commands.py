@@ -1,0 +1,353 @@
+"""The user's own commands: what config.toml may say, what is filled in, what is refused, and what is run."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from dialogs.dialog_host import PIPE, UUIDS, client, node
+
+import mpstui.commands
+from mpstui.commands import MOST, Filled, RefusedError, Target, fill, find_program, run, stopped_by
+from mpstui.config import CommandSpec, Policy, load_config
+from mpstui.core.model import ProcessKey
+from mpstui.core.trust import Speaker
+from mpstui.observe.procfs import read_stat
+from mpstui.ui.keymap import LETTERS, places, usable
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: files of other users")
+KEY = ProcessKey(4011, 401100)
+ON_CLIENT = Target(PIPE, client=KEY)
+
+
+def spec(*words: str, **options) -> CommandSpec:
+    return CommandSpec("look", "f5", words, **options)
+
+
+def words(*run: str, snapshot=None, target: Target = ON_CLIENT, **options) -> tuple[str, ...]:
+    return fill(spec("/bin/echo", *run, **options), snapshot or node(), target).words[1:]
+
+
+# The file.
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "config.toml"
+
+
+GOOD = '[[commands]]\nname = "look"\nkey = "f5"\nrun = ["ps", "-fp", "{client.pid}"]\n'
+
+
+def test_a_command_of_the_file(file: Path) -> None:
+    file.write_text(GOOD + "terminal = true\nsafe = true\nseconds = 5\n")
+    config, messages = load_config(file)
+    assert messages == []
+    assert config.commands == (
+        CommandSpec("look", "f5", ("ps", "-fp", "{client.pid}"), True, True, 5.0, os.fspath(file)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("commands = 1", "must be tables, [[commands]]"),
+        ("commands = [1]", "must be tables"),
+        ('[[commands]]\nkey = "f5"\nrun = ["a"]', "name must be a line"),
+        ('[[commands]]\nname = "a\\u001b[2J"\nkey = "f5"\nrun = ["a"]', "name must be a line"),
+        ('[[commands]]\nname = "a"\nkey = "f 5"\nrun = ["a"]', "key must name one key"),
+        ('[[commands]]\nname = "a"\nkey = "f5"\nrun = "rm -rf /"', "run must be a list of words"),
+        ('[[commands]]\nname = "a"\nkey = "f5"\nrun = []', "run must be a list"),
+        ('[[commands]]\nname = "a"\nkey = "f5"\nrun = ["a\\u0000b"]', "run must be a list"),
+        ('[[commands]]\nname = "a"\nkey = "f5"\nrun = ["a"]\nshell = true', "“shell” is not known"),
+        ('[[commands]]\nname = "a"\nkey = "f5"\nrun = ["a"]\nsafe = "yes"', "safe must be true or false"),
+        ('[[commands]]\nname = "a"\nkey = "f5"\nrun = ["a"]\nseconds = 0', "seconds must be"),
+        (GOOD + GOOD, "is that of another"),
+        (GOOD + GOOD.replace("look", "other"), "the key f5 is that of another"),
+    ],
+)
+def test_a_wrong_command_is_left_out_and_named(file: Path, text: str, said: str) -> None:
+    file.write_text(text + "\n")
+    config, (message,) = load_config(file)
+    assert said in message
+    assert len(config.commands) == text.count("look") - (text.count("look") > 1)
+
+
+@as_root
+def test_policy_and_root_s_own(tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    system = tmp_path / "system.toml"
+    file.write_text(GOOD)
+    for root, kept in (("any", ["root's", "look"]), ("system", ["root's"]), ("none", []), ("maybe", [])):
+        system.write_text(f'[[commands]]\nname = "root\'s"\nkey = "f6"\nrun = ["id"]\n[policy]\ncommands = "{root}"\n')
+        monkeypatch.setattr(os, "geteuid", lambda: 65534)
+        config, messages = load_config(file, system)
+        monkeypatch.undo()
+        assert [each.name for each in config.commands] == kept
+        assert bool(messages) == (root != "any"), "what is taken away is said"
+    assert Policy().commands == "any"
+    system.write_text("policy = 1\n" + GOOD)
+    monkeypatch.setattr(os, "geteuid", lambda: 65534)
+    assert load_config(file, system)[0].commands == (), "a policy that is not understood is the strictest"
+
+
+@as_root
+def test_a_stranger_s_file_is_not_read_and_one_that_he_can_change_runs_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text("refresh = 7\n" + GOOD)
+    os.chown(file, 64101, 64101)
+    config, (message,) = load_config(file)
+    assert config.commands == ()
+    assert "belongs to 64101; it is not read" in message
+    assert config.refresh == 1.0
+    os.chown(file, 0, 0)
+    for harm, mend in (
+        (lambda: file.chmod(0o666), lambda: file.chmod(0o600)),
+        (lambda: tmp_path.chmod(0o777), lambda: tmp_path.chmod(0o700)),
+        (lambda: os.chown(tmp_path, 64101, 0), lambda: os.chown(tmp_path, 0, 0)),
+        (lambda: os.link(file, tmp_path / "second"), lambda: os.unlink(tmp_path / "second")),
+    ):
+        harm()
+        config, (message,) = load_config(file)
+        assert config.commands == (), message
+        assert "commands are not used" in message
+        mend()
+    assert [each.name for each in load_config(file)[0].commands] == ["look"]
+    link = tmp_path / "link.toml"
+    link.symlink_to(file)
+    assert [each.name for each in load_config(link)[0].commands] == ["look"], "dotfiles are often links"
+    os.chown(link, 64101, 64101, follow_symlinks=False)
+    assert load_config(link)[0].commands == ()
+
+
+# Keys.
+
+
+def test_only_a_free_key_is_given() -> None:
+    def told(key: str, keymap: dict[str, str] | None = None) -> list[str]:
+        return usable([CommandSpec("look", key, ("ps",))], keymap or {}, places())[1]
+
+    for key in ("f5", "ctrl+t", "Q"):
+        assert told(key) == [], key
+    taken = {*LETTERS, "slash", "escape", "enter", "tab", "shift+tab", "up", "1", "f1", "f2", "ctrl+c", "ctrl+z"}
+    for key in (*taken, "ctrl+p", "ctrl+i", "ctrl+m", "space", "question_mark", "f99", "banana", "any"):
+        (message,) = told(key)
+        assert "“look” has no key: " in message, key
+    assert "the key f5 is taken: quit" in told("f5", {"quit": "f5"})[0]
+    assert told("f2", {"columns": "f6"}) == [], "the user has freed it"
+    bad = CommandSpec("look", "f5", ("ps", "{client.sise}"))
+    assert "there is no field {client.sise}" in usable([bad], {}, places())[1][0]
+
+
+# What is filled in.
+
+
+def test_each_field_is_one_word_as_the_node_has_it() -> None:
+    run = ("{client.pid}", "--user={client.user}", "{server.pid}", "{daemon.pipe_dir}", "{device.uuid}", "-x")
+    assert words(*run) == ("4011", "--user=dave", "1402", os.fspath(PIPE), UUIDS[0], "-x")
+    assert words("{client.command}") == ("python train.py --config configs/run-0.yaml",), "one word, blanks and all"
+    assert words("$(id) `id` ; | {client.pid} {.Name} {{x}}") == ("$(id) `id` ; | 4011 {.Name} {{x}}",)
+    assert words("{device.index}", target=Target(PIPE, device=UUIDS[1])) == ("1",)
+
+
+@pytest.mark.parametrize(
+    ("run", "changes", "target", "why"),
+    [
+        (["{client.pid}"], {}, Target(PIPE), "put the cursor on a client"),
+        (["{client.pid}"], {}, ON_CLIENT._replace(many=3), "it runs for one client, and 3 are chosen"),
+        (["{client.pid}"], {}, Target(PIPE, client=ProcessKey(4011, 5)), "client 4011 is gone"),
+        (["{client.user}"], {"user": None}, ON_CLIENT, "{client.user} is not known here"),
+        (["{client.user}"], {"user": "—"}, ON_CLIENT, "is not known here"),
+        (["{client.user}"], {"user": ""}, ON_CLIENT, "is not known here"),
+        (["{client.command}"], {"command": "--output=/etc/passwd"}, ON_CLIENT, "could take for an option"),
+        (["{client.command}"], {"command": "x" * 1001}, ON_CLIENT, "longer than 1000"),
+        (["{client.pid}"], {"local": False}, ON_CLIENT, "in another PID namespace"),
+        (["{client.pid_here}"], {"pid_here": 5}, ON_CLIENT, "is not proved"),
+        (["{client.sise}"], {}, ON_CLIENT, "there is no field"),
+        (["{clients.pid}"], {}, ON_CLIENT, "there is no {clients.…}"),
+        (["{client.contexts}"], {}, ON_CLIENT, "has several values"),
+        (["{device.uuid}"], {"gpu_memory": dict.fromkeys(UUIDS, 1)}, ON_CLIENT, "not on one GPU alone"),
+        (["sh", "-c", "echo {client.command}"], {"command": "x; id"}, ON_CLIENT, "a shell could take for more"),
+        (["/usr/bin/bash5.2", "{client.command}"], {"command": "$(id)"}, ON_CLIENT, "a shell could take for more"),
+        (["ssh", "h", "ps", "{client.user}"], {"user": "a b"}, ON_CLIENT, "a shell could take for more"),
+    ],
+)
+def test_what_is_not_known_or_could_be_more_than_a_word_is_refused(run, changes, target, why) -> None:
+    with pytest.raises(RefusedError) as refused:
+        words(*run, snapshot=node((client(4011, **changes),)), target=target)
+    assert why in str(refused.value)
+
+
+def test_behind_two_dashes_a_word_may_begin_with_one() -> None:
+    snapshot = node((client(4011, command="-rf"),))
+    assert words("--", "{client.command}", snapshot=snapshot) == ("--", "-rf")
+    assert words("--pattern={client.command}", snapshot=snapshot) == ("--pattern=-rf",)
+
+
+def test_a_daemon_s_word_is_enough_for_its_own_user_s_processes_alone() -> None:
+    snapshot = node((client(4011, uid=0, user="root"),))
+    (daemon,) = snapshot.daemons
+    claimed = dataclasses.replace(snapshot, daemons=(dataclasses.replace(daemon, speaker=Speaker(1000, "alice's")),))
+    with pytest.raises(RefusedError, match="belongs to root, and the daemon's word is not enough"):
+        words("{client.pid}", snapshot=claimed)
+    assert words("{client.user}", snapshot=claimed) == ("root",), "no PID, no harm to that process"
+    assert words("{client.pid}", snapshot=claimed, safe=True) == ("4011",)
+
+
+def test_a_number_that_is_another_process_now_is_not_given_away() -> None:
+    own = read_stat(os.getpid())
+    assert own is not None
+    mine = Speaker(os.geteuid(), "mine")
+    here = Filled("/bin/true", ("true",), "", (own.key,), mine)
+    assert stopped_by(here) is None
+    reused = here._replace(processes=(ProcessKey(own.key.pid, own.key.start_ticks + 1),))
+    assert "is not there" in str(stopped_by(reused))
+    claimed = here._replace(speaker=Speaker(64101, "mallory's daemon"))
+    assert "mallory's daemon speaks for that user's processes alone" in str(stopped_by(claimed))
+    assert stopped_by(claimed._replace(speaker=None)) is None, "one that is marked safe"
+
+
+@as_root
+def test_root_runs_no_program_that_others_can_change(tmp_path: Path) -> None:
+    program = tmp_path / "tool"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    path = f".:{tmp_path}"
+    assert find_program("tool", path) == os.fspath(program)
+    program.chmod(0o775)
+    os.chown(program, 0, 64101)
+    with pytest.raises(RefusedError, match="others can change it"):
+        find_program("tool", path)
+    program.chmod(0o755)
+    tmp_path.chmod(0o777)
+    with pytest.raises(RefusedError, match="can be changed by everybody"):
+        find_program(os.fspath(program))
+    for name, why in (("./tool", "is not a whole path"), ("no-such-tool", "there is no program no-such-tool in PATH")):
+        with pytest.raises(RefusedError, match=why):
+            find_program(name, path)
+
+
+# Running.
+
+
+async def ran(script: str, seconds: float = 60.0, most: int = MOST) -> tuple[mpstui.commands.Ended, list[str]]:
+    lines: list[str] = []
+    filled = Filled(sys.executable, ("python3", "-c", script), "", ())
+    return await run(filled, seconds, lines.extend, most), lines
+
+
+async def test_output_status_and_bounds() -> None:
+    script = "import sys; print('\\033[2Jone\\ttab'); print('two', file=sys.stderr, end=''); sys.exit(3)"
+    ended, lines = await ran(script)
+    assert (ended.status, ended.words) == (3, "ended with exit status 3")
+    assert sorted("".join(lines).replace(" ", "")) == sorted("\\x1b[2Jonetabtwo"), "two streams, in any order"
+    ended, lines = await ran("while True: print('x' * 1000)", most=50_000)
+    assert ended.status is None
+    assert "more than 50000 bytes" in ended.words
+    assert sum(map(len, lines)) <= 50_000
+    ended, _ = await ran("import time; time.sleep(600)", seconds=0.3)
+    assert "not at its end after 0.3 s" in ended.words
+    gone = await run(Filled("/nowhere/tool", ("tool",), "", ()), 1, lambda _: None)
+    assert "could not be started" in gone.words
+
+
+async def test_what_is_given_up_ends_with_all_that_it_has_started() -> None:
+    seen: asyncio.Queue[str] = asyncio.Queue()
+    script = (
+        "import subprocess, time; p = subprocess.Popen(['sleep', '600']); print(p.pid, flush=True); time.sleep(600)"
+    )
+    filled = Filled(sys.executable, ("python3", "-c", script), "", ())
+    work = asyncio.create_task(run(filled, 60, lambda lines: [seen.put_nowait(line) for line in lines] and None))
+    child = int(await asyncio.wait_for(seen.get(), 120))
+    work.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await work
+    for _ in range(2400):
+        if (stat := read_stat(child)) is None or stat.gone:
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError("its child lives")
+
+
+def test_config_check_says_which_command_has_no_key(tmp_path: Path) -> None:
+    folder = tmp_path / "mpstui"
+    folder.mkdir()
+    (folder / "config.toml").write_text(GOOD + GOOD.replace("look", "taken").replace("f5", "t"))
+    env = {**os.environ, "XDG_CONFIG_HOME": os.fspath(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-m", "mpstui", "config", "check"], env=env, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 1
+    assert "commands: “taken” has no key: the key t is taken: terminate" in done.stderr
+    assert "look" not in done.stderr
+
+
+# The screen.
+
+
+async def test_a_key_asks_runs_shows_and_leaves_audit_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from textual.widgets import Button
+
+    from .screen import make_app, text_of, until
+
+    monkeypatch.setenv("MPSTUI_AUDIT_LOG", os.fspath(tmp_path / "audit.jsonl"))
+    specs = [
+        CommandSpec("who is it", "f5", ("/bin/echo", "user", "{client.user}")),
+        CommandSpec("safe look", "f6", ("/bin/echo", "cmd", "{client.command}"), safe=True),
+        CommandSpec("of a pid", "f7", ("/bin/echo", "{client.pid}")),
+        CommandSpec("wants a terminal", "f8", ("/bin/echo",), terminal=True),
+    ]
+    app = make_app(node())
+    app.commands = specs
+    async with app.run_test(size=(100, 40)) as pilot:
+        await until(pilot, lambda: app.snapshot is not None and app.overview.clients.rows)
+        await pilot.press("f5")
+        await until(pilot, lambda: "user dave" not in text_of(app) and "client 4011 of dave" in text_of(app))
+        assert app.focused is not None
+        assert app.focused.id == "cancel", "Enter is Cancel"
+        app.screen.query_one("#apply", Button).press()
+        await until(pilot, lambda: "ended with exit status 0" in text_of(app))
+        assert "user dave" in text_of(app)
+        await pilot.press("escape", "f6")
+        await until(pilot, lambda: "cmd python train.py" in text_of(app) and "ended with exit" in text_of(app))
+        await pilot.press("escape", "f7")
+        await until(pilot, lambda: "of a pid" in text_of(app))
+        app.screen.query_one("#apply", Button).press()
+        await until(pilot, lambda: "nothing was run" in text_of(app))
+        assert "process 4011 is not there" in text_of(app)
+        await pilot.press("escape", "f8")
+        await until(pilot, lambda: any("there is none to give" in n.message for n in app._notifications))
+        await pilot.press("question_mark")
+        await until(pilot, lambda: "who is it: own command, /bin/echo user" in app.screen.query_one("#facts").text)
+    lines = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
+    assert [(line["action"], line["name"], line["status"]) for line in lines] == [
+        ("own_command", "who is it", None),
+        ("own_command", "who is it", 0),
+        ("own_command", "safe look", None),
+        ("own_command", "safe look", 0),
+        ("own_command", "of a pid", None),
+        ("own_command", "of a pid", None),
+    ]
+    assert lines[0]["command"] == "/bin/echo user dave"
+
+
+async def test_read_only_leaves_what_is_marked_safe() -> None:
+    from .screen import make_app, text_of, until
+
+    specs = [CommandSpec("change", "f5", ("/bin/echo",)), CommandSpec("look", "f6", ("/bin/echo", "seen"), safe=True)]
+    app = make_app(node(), read_only=True)
+    app.commands = specs
+    async with app.run_test(size=(100, 40)) as pilot:
+        await until(pilot, lambda: app.snapshot is not None)
+        await pilot.press("f5")
+        await until(
+            pilot, lambda: any("only commands that are marked safe run" in n.message for n in app._notifications)
+        )
+        assert app.screen is app.overview
+        await pilot.press("f6")
+        await until(pilot, lambda: "ended with exit status 0" in text_of(app))
