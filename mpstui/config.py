@@ -512,7 +512,7 @@ def _command(table: Mapping[str, Any], origin: str) -> CommandSpec:
     if not isinstance(name, str) or not name.strip() or printable(name, 40) != name:
         raise _BadFileError("name must be a line of at most 40 characters")
     if not isinstance(key, str) or not _KEY.fullmatch(key):
-        raise _BadFileError(f'{_quoted(name)}: key must name one key, as "f5" or "ctrl+t"')
+        raise _BadFileError(f'{_quoted(name)}: key must name one key, as "f9" or "ctrl+t"')
     words = run if isinstance(run, list) and all(isinstance(word, str) and "\0" not in word for word in run) else []
     if not words or not words[0] or len(words) > ARGUMENTS:
         raise _BadFileError(f'{_quoted(name)}: run must be a list of words, as ["ps", "-fp", "{{client.pid}}"]')

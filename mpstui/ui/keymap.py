@@ -159,7 +159,7 @@ def usable(
         if spec.key in taken:
             why = f"the key {spec.key} is taken: {taken[spec.key]}"
         elif len(spec.key) > 1 and spec.key not in {each.value for each in Keys}:
-            why = f"there is no key {spec.key}; free are f3 to f12 and most of ctrl+a to ctrl+z"
+            why = f"there is no key {spec.key}; a key is called f9, ctrl+t or Q"
         if why is None:
             good.append(spec)
         else:

@@ -27,7 +27,7 @@ ON_CLIENT = Target(PIPE, client=KEY)
 
 
 def spec(*words: str, **options) -> CommandSpec:
-    return CommandSpec("look", "f5", words, **options)
+    return CommandSpec("look", "f9", words, **options)
 
 
 def words(*run: str, snapshot=None, target: Target = ON_CLIENT, **options) -> tuple[str, ...]:
@@ -42,7 +42,7 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "config.toml"
 
 
-GOOD = '[[commands]]\nname = "look"\nkey = "f5"\nrun = ["ps", "-fp", "{client.pid}"]\n'
+GOOD = '[[commands]]\nname = "look"\nkey = "f9"\nrun = ["ps", "-fp", "{client.pid}"]\n'
 
 
 def test_a_command_of_the_file(file: Path) -> None:
@@ -50,7 +50,7 @@ def test_a_command_of_the_file(file: Path) -> None:
     config, messages = load_config(file)
     assert messages == []
     assert config.commands == (
-        CommandSpec("look", "f5", ("ps", "-fp", "{client.pid}"), True, True, 5.0, os.fspath(file)),
+        CommandSpec("look", "f9", ("ps", "-fp", "{client.pid}"), True, True, 5.0, os.fspath(file)),
     )
 
 
@@ -59,17 +59,17 @@ def test_a_command_of_the_file(file: Path) -> None:
     [
         ("commands = 1", "must be tables, [[commands]]"),
         ("commands = [1]", "must be tables"),
-        ('[[commands]]\nkey = "f5"\nrun = ["a"]', "name must be a line"),
-        ('[[commands]]\nname = "a\\u001b[2J"\nkey = "f5"\nrun = ["a"]', "name must be a line"),
+        ('[[commands]]\nkey = "f9"\nrun = ["a"]', "name must be a line"),
+        ('[[commands]]\nname = "a\\u001b[2J"\nkey = "f9"\nrun = ["a"]', "name must be a line"),
         ('[[commands]]\nname = "a"\nkey = "f 5"\nrun = ["a"]', "key must name one key"),
-        ('[[commands]]\nname = "a"\nkey = "f5"\nrun = "rm -rf /"', "run must be a list of words"),
-        ('[[commands]]\nname = "a"\nkey = "f5"\nrun = []', "run must be a list"),
-        ('[[commands]]\nname = "a"\nkey = "f5"\nrun = ["a\\u0000b"]', "run must be a list"),
-        ('[[commands]]\nname = "a"\nkey = "f5"\nrun = ["a"]\nshell = true', "“shell” is not known"),
-        ('[[commands]]\nname = "a"\nkey = "f5"\nrun = ["a"]\nsafe = "yes"', "safe must be true or false"),
-        ('[[commands]]\nname = "a"\nkey = "f5"\nrun = ["a"]\nseconds = 0', "seconds must be"),
+        ('[[commands]]\nname = "a"\nkey = "f9"\nrun = "rm -rf /"', "run must be a list of words"),
+        ('[[commands]]\nname = "a"\nkey = "f9"\nrun = []', "run must be a list"),
+        ('[[commands]]\nname = "a"\nkey = "f9"\nrun = ["a\\u0000b"]', "run must be a list"),
+        ('[[commands]]\nname = "a"\nkey = "f9"\nrun = ["a"]\nshell = true', "“shell” is not known"),
+        ('[[commands]]\nname = "a"\nkey = "f9"\nrun = ["a"]\nsafe = "yes"', "safe must be true or false"),
+        ('[[commands]]\nname = "a"\nkey = "f9"\nrun = ["a"]\nseconds = 0', "seconds must be"),
         (GOOD + GOOD, "is that of another"),
-        (GOOD + GOOD.replace("look", "other"), "the key f5 is that of another"),
+        (GOOD + GOOD.replace("look", "other"), "the key f9 is that of another"),
     ],
 )
 def test_a_wrong_command_is_left_out_and_named(file: Path, text: str, said: str) -> None:
@@ -84,7 +84,7 @@ def test_policy_and_root_s_own(tmp_path: Path, file: Path, monkeypatch: pytest.M
     system = tmp_path / "system.toml"
     file.write_text(GOOD)
     for root, kept in (("any", ["root's", "look"]), ("system", ["root's"]), ("none", []), ("maybe", [])):
-        system.write_text(f'[[commands]]\nname = "root\'s"\nkey = "f6"\nrun = ["id"]\n[policy]\ncommands = "{root}"\n')
+        system.write_text(f'[[commands]]\nname = "root\'s"\nkey = "f10"\nrun = ["id"]\n[policy]\ncommands = "{root}"\n')
         monkeypatch.setattr(os, "geteuid", lambda: 65534)
         config, messages = load_config(file, system)
         monkeypatch.undo()
@@ -132,15 +132,15 @@ def test_only_a_free_key_is_given() -> None:
     def told(key: str, keymap: dict[str, str] | None = None) -> list[str]:
         return usable([CommandSpec("look", key, ("ps",))], keymap or {}, places())[1]
 
-    for key in ("f5", "ctrl+t", "Q"):
+    for key in ("f9", "ctrl+t", "Q"):
         assert told(key) == [], key
     taken = {*LETTERS, "slash", "escape", "enter", "tab", "shift+tab", "up", "1", "f1", "f2", "ctrl+c", "ctrl+z"}
     for key in (*taken, "ctrl+p", "ctrl+i", "ctrl+m", "space", "question_mark", "f99", "banana", "any"):
         (message,) = told(key)
         assert "“look” has no key: " in message, key
-    assert "the key f5 is taken: quit" in told("f5", {"quit": "f5"})[0]
-    assert told("f2", {"columns": "f6"}) == [], "the user has freed it"
-    bad = CommandSpec("look", "f5", ("ps", "{client.sise}"))
+    assert "the key f9 is taken: quit" in told("f9", {"quit": "f9"})[0]
+    assert told("f2", {"columns": "f10"}) == [], "the user has freed it"
+    bad = CommandSpec("look", "f9", ("ps", "{client.sise}"))
     assert "there is no field {client.sise}" in usable([bad], {}, places())[1][0]
 
 
@@ -277,7 +277,7 @@ async def test_what_is_given_up_ends_with_all_that_it_has_started() -> None:
 def test_config_check_says_which_command_has_no_key(tmp_path: Path) -> None:
     folder = tmp_path / "mpstui"
     folder.mkdir()
-    (folder / "config.toml").write_text(GOOD + GOOD.replace("look", "taken").replace("f5", "t"))
+    (folder / "config.toml").write_text(GOOD + GOOD.replace("look", "taken").replace("f9", "t"))
     env = {**os.environ, "XDG_CONFIG_HOME": os.fspath(tmp_path)}
     done = subprocess.run(
         [sys.executable, "-m", "mpstui", "config", "check"], env=env, capture_output=True, text=True, timeout=120
@@ -297,30 +297,30 @@ async def test_a_key_asks_runs_shows_and_leaves_audit_lines(tmp_path: Path, monk
 
     monkeypatch.setenv("MPSTUI_AUDIT_LOG", os.fspath(tmp_path / "audit.jsonl"))
     specs = [
-        CommandSpec("who is it", "f5", ("/bin/echo", "user", "{client.user}")),
-        CommandSpec("safe look", "f6", ("/bin/echo", "cmd", "{client.command}"), safe=True),
-        CommandSpec("of a pid", "f7", ("/bin/echo", "{client.pid}")),
-        CommandSpec("wants a terminal", "f8", ("/bin/echo",), terminal=True),
+        CommandSpec("who is it", "f9", ("/bin/echo", "user", "{client.user}")),
+        CommandSpec("safe look", "f10", ("/bin/echo", "cmd", "{client.command}"), safe=True),
+        CommandSpec("of a pid", "f11", ("/bin/echo", "{client.pid}")),
+        CommandSpec("wants a terminal", "f12", ("/bin/echo",), terminal=True),
     ]
     app = make_app(node())
     app.commands = specs
     async with app.run_test(size=(100, 40)) as pilot:
         await until(pilot, lambda: app.snapshot is not None and app.overview.clients.rows)
-        await pilot.press("f5")
+        await pilot.press("f9")
         await until(pilot, lambda: "user dave" not in text_of(app) and "client 4011 of dave" in text_of(app))
         assert app.focused is not None
         assert app.focused.id == "cancel", "Enter is Cancel"
         app.screen.query_one("#apply", Button).press()
         await until(pilot, lambda: "ended with exit status 0" in text_of(app))
         assert "user dave" in text_of(app)
-        await pilot.press("escape", "f6")
+        await pilot.press("escape", "f10")
         await until(pilot, lambda: "cmd python train.py" in text_of(app) and "ended with exit" in text_of(app))
-        await pilot.press("escape", "f7")
+        await pilot.press("escape", "f11")
         await until(pilot, lambda: "of a pid" in text_of(app))
         app.screen.query_one("#apply", Button).press()
         await until(pilot, lambda: "nothing was run" in text_of(app))
         assert "process 4011 is not there" in text_of(app)
-        await pilot.press("escape", "f8")
+        await pilot.press("escape", "f12")
         await until(pilot, lambda: any("there is none to give" in n.message for n in app._notifications))
         await pilot.press("question_mark")
         await until(pilot, lambda: "who is it: own command, /bin/echo user" in app.screen.query_one("#facts").text)
@@ -339,15 +339,15 @@ async def test_a_key_asks_runs_shows_and_leaves_audit_lines(tmp_path: Path, monk
 async def test_read_only_leaves_what_is_marked_safe() -> None:
     from .screen import make_app, text_of, until
 
-    specs = [CommandSpec("change", "f5", ("/bin/echo",)), CommandSpec("look", "f6", ("/bin/echo", "seen"), safe=True)]
+    specs = [CommandSpec("change", "f9", ("/bin/echo",)), CommandSpec("look", "f10", ("/bin/echo", "seen"), safe=True)]
     app = make_app(node(), read_only=True)
     app.commands = specs
     async with app.run_test(size=(100, 40)) as pilot:
         await until(pilot, lambda: app.snapshot is not None)
-        await pilot.press("f5")
+        await pilot.press("f9")
         await until(
             pilot, lambda: any("only commands that are marked safe run" in n.message for n in app._notifications)
         )
         assert app.screen is app.overview
-        await pilot.press("f6")
+        await pilot.press("f10")
         await until(pilot, lambda: "ended with exit status 0" in text_of(app))
