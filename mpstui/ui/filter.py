@@ -18,7 +18,8 @@ EVENT_TERMS: Final = "text  client:1877  kind:fault  since:10m  until:21:30  ser
 
 
 class Filter(Generic[T]):
-    """A filter. A term ``name:text`` looks in one field, ``!term`` excludes, other text is looked for in all."""
+    """A filter. A term ``name:text`` looks in one field, ``name:=text`` for exactly that, ``!term`` excludes, other
+    text is looked for in all."""
 
     def __init__(self, thing: Thing[T], text: str = "") -> None:
         self.text = text
@@ -67,7 +68,9 @@ class Filter(Generic[T]):
         """Whether it is shown. Text without a name is looked for in ``line``, where that is given."""
         low = None if line is None or all(name for _, name, _ in self._terms) else line.lower()
         for wanted, name, value in self._terms:
-            if name:
+            if name and value.startswith("="):
+                hit = self._fields[name].text(item, view).lower() == value[1:]
+            elif name:
                 hit = self._fields[name].hit(item, view, value)
             else:
                 hit = value in low if low is not None else searched(self._thing, item, view, value)
@@ -81,6 +84,18 @@ class ClientFilter(Filter[Client]):
 
     def __init__(self, text: str = "") -> None:
         super().__init__(CLIENT, text)
+
+    def of_user(self, name: str | None, uid: int | None) -> str:
+        """Its text, with this user's clients in place of whose it was for; None and None: everybody's."""
+        words = [w for w in self.text.split() if w.lstrip("!").partition(":")[0].lower() not in {"user", "uid"}]
+        plain = name is not None and name.isprintable() and not set(name) & set(" ?")
+        if plain:
+            words.insert(0, f"user:={name}")
+        elif uid is not None:
+            words.insert(0, f"uid:={uid}")
+        elif name is not None:
+            words.insert(0, f"user:{name.split()[0]}")
+        return " ".join(words)
 
 
 class EventFilter(Filter[Event]):

@@ -14,10 +14,10 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container
 
 from mpstui.config import CommandSpec
-from mpstui.core.cells import count, no_daemon, with_indices
-from mpstui.core.model import Daemon, Device, Problem, Server, Snapshot
-from mpstui.core.text import path_text, printable
-from mpstui.fields import CLIENT, Limit, Shown, possible_columns
+from mpstui.core.cells import client_line, count, no_daemon, with_indices
+from mpstui.core.model import Daemon, Device, Problem, ProcessKey, Server, Snapshot
+from mpstui.core.text import UNKNOWN, path_text, printable
+from mpstui.fields import CLIENT, Group, Limit, Shown, groups_of, possible_columns
 from mpstui.operations.operation import Operation
 from mpstui.operations.registry import ON_OVERVIEW
 from mpstui.operations.rescue import targets as rescue_targets
@@ -44,7 +44,9 @@ _RIGHT = ("limits", "servers")
 _BY = ("user", "gpu", "server", "pod", "job", "unit", "container")
 """What the clients can be grouped by, the most asked for first."""
 _FOLDS = 200
-"""Names of folded groups that are remembered."""
+"""Names of folded groups, and pinned rows, that are remembered."""
+_FILTER = 500
+"""Characters of a filter that is remembered."""
 _TWO_OF_PROBLEM = 20
 """Lines of the screen from which a problem's remedy may have one of its own."""
 
@@ -65,6 +67,10 @@ class Overview(WithTrouble):
         Binding("f5", "group", "Groups: clients by user, GPU, server, pod or job, with sums", show=False, id="group"),
         Binding("f6", "order", "Sort: choose the column", show=False, id="order"),
         Binding("slash", "filter", "Filter", id="filter"),
+        Binding("f", "find", "Find: to the next row that has it; n and N go on", show=False, id="clients.find"),
+        Binding("n", "found(1)", "Next of what was found", show=False, id="clients.next"),
+        Binding("N", "found(-1)", "The one before, of what was found", show=False, id="clients.previous"),
+        Binding("U", "users_of", "User: whose clients are shown", show=False, id="clients.user"),
         Binding("escape", "back", "Back", show=False, id="back"),
         Binding("F", "app.pause", "Freeze the screen, and go on", id="pause"),
         Binding("r", "refresh_now", "Refresh", id="refresh"),
@@ -104,6 +110,8 @@ class Overview(WithTrouble):
         self._pipe_dir: Path | None = None
         self._plan: Plan | None = None
         self._filter: Input | None = None
+        self._finding = False
+        """Whether what is typed is looked for, and hides nothing."""
         self._rescues: tuple[str, ...] = ()
         self._shown: dict[str, bool] = {}
         """Panels that the user has asked for, or hidden."""
@@ -445,6 +453,8 @@ class Overview(WithTrouble):
         clients = self.clients
         self._host.remember("sort", list(clients.sort))
         names = sorted((name for name in clients.folded if name), key=str.lower)[:_FOLDS]
+        pinned = [[key.pid, key.start_ticks] for key in clients.pinned if key.start_ticks is not None][:_FOLDS]
+        self._host.remember("pinned", pinned)
         self._host.remember("groups", None if clients.by is None else [clients.by, names, None in clients.folded])
 
     @opens
@@ -495,6 +505,18 @@ class Overview(WithTrouble):
         if isinstance(groups, list) and len(groups) == 3 and groups[0] in _BY and isinstance(groups[1], list):
             folded = {name for name in groups[1] if isinstance(name, str)}
             self.clients.group(groups[0], folded | ({None} if groups[2] is True else set()))
+        pinned, text = self._host.remembered("pinned"), self._host.remembered("filter")
+        if isinstance(pinned, list):
+            pairs = [each for each in pinned if isinstance(each, list) and len(each) == 2]
+            self.clients.pinned = frozenset(
+                ProcessKey(pid, ticks) for pid, ticks in pairs if isinstance(pid, int) and isinstance(ticks, int)
+            )
+        if isinstance(text, str) and text.strip():
+            self.clients.set_filter(text[:_FILTER])
+            self.app.notify(
+                f"{printable(text[:_FILTER])}: others are hidden. Esc shows all", title="Filter, as you left it",
+                markup=False,
+            )  # fmt: skip
 
     def _remember(self) -> None:
         self._host.remember("panels", dict(self._shown))
@@ -548,26 +570,115 @@ class Overview(WithTrouble):
         self.app.copy_to_clipboard(text)
         self.app.notify(text, title="Copied", markup=False)
 
+    def views(self) -> Mapping[str, Sequence[tuple[str, str]]]:
+        """What can be had shown by name: each command, and the words that may follow with what they are; none: text."""
+        columns = [(each.word or each.id, each.title) for each in possible_columns(CLIENT)]
+        users = [(group.name or UNKNOWN, count(len(group.clients), "client")) for group in self._by_user()]
+        return {
+            "group": [("none", "one list"), *((by, count(self.clients.groups_by(by), "group")) for by in _BY)],
+            "sort": columns,
+            "user": [("everybody", "all clients"), *users],
+            "filter": (),
+            "find": (),
+        }
+
+    def show_view(self, name: str, word: str) -> None:
+        """Carry such a command out."""
+        clients = self.clients
+        if name == "group":
+            clients.group(word)
+        elif name == "sort":
+            found = next((each.id for each in possible_columns(CLIENT) if word in {each.word, each.id}), "")
+            now, reverse = clients.sort
+            clients.sort_by(found, found == now and not reverse)
+        elif name == "user":
+            found_group = next((group for group in self._by_user() if (group.name or UNKNOWN) == word), None)
+            first = found_group.clients[0] if found_group else None
+            self._show_user(None if first is None else (first.user, first.uid))
+        elif name == "filter":
+            clients.set_filter(word)
+            self._keep_filter()
+        elif name == "find":
+            clients.find(word)
+        self._show_keys()
+
+    def _by_user(self) -> list[Group]:
+        clients = self.clients
+        return sorted(groups_of(clients.everybody, "user", clients.view), key=lambda each: each.order)
+
     # The filter.
 
     @opens
     async def action_filter(self) -> None:
+        await self._type(finding=False)
+
+    @opens
+    async def action_find(self) -> None:
+        await self._type(finding=True)
+
+    async def _type(self, *, finding: bool) -> None:
         # Also where there is nothing to filter: the letters that are typed next are for nothing else.
+        self._finding = finding
+        self.clients.begin_filter()
+        text = (self.clients.search if finding else self.clients.filter).text
         if self._filter is None:
             from mpstui.ui.form import TypedLine
 
-            self._filter = TypedLine(
-                self.clients.filter.text, placeholder="text  user:alice  gpu:0  state:term  !text", id="filter"
-            )
+            self._filter = TypedLine(text, id="filter")
             await self.mount(self._filter, before=self.problems)
-        self.clients.begin_filter()
+        self._filter.placeholder = f"{'find' if finding else 'filter'}: text  user:alice  gpu:0  state:term  !text"
+        self._filter.value = text
+        self._filter.cursor_position = len(text)
         self._filter.display = True
         self._filter.focus()
         self.apply(self._snapshot, self._paused)
 
     def on_input_changed(self, event: Any) -> None:
-        self.clients.set_filter(event.value)
+        if self._finding:
+            self.clients.find(event.value)
+        else:
+            self.clients.set_filter(event.value)
         self._show_keys()
+
+    def action_found(self, step: int) -> None:
+        """To the next one that was looked for; where nothing was, through the rows that the filter leaves."""
+        clients = self.clients
+        if not clients.search and not clients.filter:
+            self.app.notify("nothing is looked for: f finds, / filters", title="Next", severity="warning", markup=False)
+        elif not clients.go_on(step):
+            self.app.notify("no client is like that", title="Next", severity="warning", markup=False)
+        elif clients.display:
+            self.set_focus(clients, scroll_visible=False)
+
+    @opens
+    def action_users_of(self) -> None:
+        """Whose clients are shown: a filter like any other."""
+        from mpstui.ui.dialogs.pick import Pick, PickDialog
+
+        clients = self.clients
+        picks = [Pick(None, "everybody", count(len(clients.everybody), "client"))]
+        for group in self._by_user():
+            parts = [count(len(group.clients), "client")]
+            for name in ("gpu_memory", "cpu_percent"):
+                if (column := CLIENT[name].column) is not None and column.total is not None:
+                    told = "".join(text for text, _ in column.total.cell(group, 40)).strip()
+                    parts.append(f"{CLIENT[name].title} {told}")
+            first = group.clients[0]
+            value = (first.user or (UNKNOWN if first.uid is None else str(first.uid)), first.uid)
+            text = clients.filter.of_user(first.user, first.uid) if value[0] != UNKNOWN else f"user:={UNKNOWN}"
+            mark = "●" if clients.filter.text == text else " "
+            picks.append(Pick((first.user, first.uid), value[0], " · ".join(parts), mark))
+        self.app.push_screen(PickDialog("Whose clients", picks, self._show_user))
+
+    def _show_user(self, who: Hashable) -> None:
+        name, uid = who if isinstance(who, tuple) else (None, None)
+        unknown = UNKNOWN if isinstance(who, tuple) and name is None and uid is None else name
+        self.clients.set_filter(self.clients.filter.of_user(unknown, uid))
+        self._keep_filter()
+        self._show_keys()
+
+    def _keep_filter(self) -> None:
+        self._host.remember("filter", self.clients.filter.text)
 
     def on_input_submitted(self) -> None:
         self._end_filter()
@@ -576,21 +687,35 @@ class Overview(WithTrouble):
         if self._filter is not None:
             self._filter.display = False
         self.clients.end_filter()
+        self._keep_filter()
         shown = self._plan is not None and "clients" in self._plan.heights
         self.set_focus(self.clients if shown else None, scroll_visible=False)
         self.apply(self._snapshot, self._paused)
         self._keep_focus()
 
     def action_back(self) -> None:
-        """Escape: out of the filter and clear it, otherwise choose nothing, otherwise clear the filter."""
+        """Escape: out of the filter and clear it, otherwise choose nothing, otherwise look for nothing, otherwise clear
+        the filter."""
         editing = self._filter is not None and bool(self._filter.display)
         if not editing and self.clients.clear_chosen():
+            return
+        if self.clients.search if not editing else self._finding:
+            self.clients.find("")
+            if editing:
+                self._end_filter()
             return
         if self._filter is not None:
             self._filter.value = ""
         self.clients.set_filter("")
+        self._keep_filter()
         if editing:
             self._end_filter()
+
+    @on(ClientsPanel.Ended)
+    def _pinned_ended(self, message: ClientsPanel.Ended) -> None:
+        for client in message.clients[:3]:
+            self.app.notify(f"{client_line(client)} is no longer a client", title="Pinned", timeout=30, markup=False)
+        self._arranged()
 
     # Messages of the panels.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, runtime_checkable
@@ -17,7 +17,7 @@ from mpstui.core.model import Daemon, ProcessKey, Snapshot
 from mpstui.operations.operation import Operation
 from mpstui.operations.registry import ELSEWHERE
 from mpstui.ui.contract import Runner
-from mpstui.ui.dialogs.typed import Typed, commands
+from mpstui.ui.dialogs.typed import Typed, commands, views
 from mpstui.ui.keys import ACTION_PREFIX
 
 _HELP_WEIGHT = 0.01
@@ -36,6 +36,15 @@ class ActsOn(Protocol):
 
     @property
     def clients(self) -> _Targets: ...
+
+
+@runtime_checkable
+class Shows(Protocol):
+    """A screen of which one can say by name what it is to show."""
+
+    def views(self) -> Mapping[str, Sequence[tuple[str, str]]]: ...
+
+    def show_view(self, name: str, word: str) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +110,16 @@ class ActionCommands(Provider):
         """What is typed by name, on a screen that offers the operations."""
         runner: Runner | None = getattr(self.app, "runner", None)
         if runner is not None and isinstance(self.screen, ActsOn) and getattr(self.screen, "OFFERS_ACTIONS", True):
+            if isinstance(self.screen, Shows):
+                yield from views(query, self.screen.views())
             yield from commands(query, runner.actions, getattr(self.app, "snapshot", None), self.screen.daemon)
 
     def _take(self, typed: Typed) -> None:
         """Open the dialog; what is not whole yet can be typed on."""
         screen: Any = self.screen
-        if typed.pipe_dir is not None:
+        if typed.view is not None:
+            screen.show_view(*typed.view)
+        elif typed.pipe_dir is not None:
             screen.pick(typed.pipe_dir)
         elif typed.operation is not None:
             screen.open_typed(typed)

@@ -22,6 +22,8 @@ MARKS = (
     Row("✕", "terminate was asked for, or something has ended"),
     Row("≈", "worked out, not measured on this kind of device"),
     Row("—", "not known; never zero"),
+    Row("≥", "before the sum of a group: of one client it is not known"),
+    Row("↑", "pinned: stays on top"),
 )
 SAFETY = (
     Row("1", "Every change shows its effect and asks. Enter there is Cancel: Tab goes to the button that does it."),
@@ -62,7 +64,7 @@ GLOSSARY = (
     Row("execution affinity", "The same share as a number of SMs, which a program asks for by itself."),
     Row("pinned memory limit", "The device memory that a client may take. More gives it an out-of-memory error."),
     Row("outdated limits", "The client connected before the present limits were set. It keeps the old ones."),
-    Row("group", "The clients of one user, GPU, server, pod or job (F5). ≥ before a sum: one of them is not known."),
+    Row("group", "The clients of one user, GPU, server, pod or job (F5)."),
     Row("pending", "The client waits for a server, because another user has it."),
     Row("FAULT", "A client made a fatal error on a GPU. All clients of that server there lose their work."),
     Row("blast radius", "The clients that a fault of one client would take with it."),

@@ -3,7 +3,7 @@ come next at each word. Pure: nothing is carried out here, each opens the dialog
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -29,6 +29,8 @@ class Typed(NamedTuple):
     value: str = ""
     pipe_dir: Path | None = None
     """The daemon that is to be shown, for ``daemon``."""
+    view: tuple[str, str] | None = None
+    """What is to be shown, by name and word (:func:`views`)."""
 
 
 def names(operation: Operation) -> tuple[str, ...]:
@@ -52,6 +54,32 @@ def commands(
             yield from _arguments(name, text[len(name) :], operation, daemon)
         elif found := next((n for n in names(operation) if n.startswith(text)), None):
             yield Typed(found, operation.help, operation if not operation.arguments else None)
+
+
+VIEWS: Final = {
+    "group": "put the clients in groups: group user",
+    "sort": "sort the clients: sort mem; again, the other way round",
+    "user": "show one user's clients alone: user alice",
+    "filter": "show the clients that have this alone: filter gpu:0 !user:bob",
+    "find": "go to the next client that has this: find train",
+}
+"""The commands that change what is shown, and nothing on the node."""
+
+
+def views(text: str, words: Mapping[str, Sequence[tuple[str, str]]]) -> Iterator[Typed]:
+    """What of these the text may mean. ``words``: what may follow each, and what it is; none: any text."""
+    name, space, rest = text.lstrip().partition(" ")
+    rest = rest.strip()
+    for each, choices in words.items():
+        if not space or name.lower() != each:
+            if name and not space and each.startswith(name.lower()):
+                yield Typed(f"{each} ", VIEWS[each])
+            continue
+        if not choices and rest:
+            yield Typed(f"{each} {rest}", VIEWS[each], view=(each, rest))
+        for word, about in sorted(choices, key=lambda pair: pair[0].lower() != rest.lower()):
+            if word.lower().startswith(rest.lower()):
+                yield Typed(f"{each} {word}", about, view=(each, word))
 
 
 def _daemons(text: str, snapshot: Snapshot | None) -> Iterator[Typed]:

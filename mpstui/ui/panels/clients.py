@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import ClassVar
 
@@ -18,6 +19,7 @@ from mpstui.ui.filter import ClientFilter
 from mpstui.ui.painted import fit, fit_line
 from mpstui.ui.panels.table import TablePanel
 
+PIN = "↑"
 _OPEN, _FOLDED = "[-]", "[+]"
 _FIELD_OF = {"gpu": "device_uuids", "server": "server_pid"}
 """The column that a way of grouping goes by, where its name is another one."""
@@ -37,6 +39,9 @@ class ClientsPanel(TablePanel[Client | Group]):
         Binding("asterisk", "choose_all", "Choose all", show=False, id="clients.choose_all"),
         Binding("s", "sort", "Sort", show=False, id="clients.sort"),
         Binding("I", "invert", "Invert the order", show=False, id="clients.invert"),
+        Binding(
+            "i", "pin", "Pin: this row stays on top, its end is told; again: no longer", show=False, id="clients.pin"
+        ),
         Binding("left", "fold(True)", "Fold this group", show=False, id="clients.fold"),
         Binding("right", "fold(False)", "Unfold this group", show=False, id="clients.unfold"),
         Binding("minus", "fold_all(True)", "Fold all groups", show=False, id="clients.fold_all"),
@@ -45,6 +50,12 @@ class ClientsPanel(TablePanel[Client | Group]):
 
     class Chosen(Message):
         """The set of chosen clients changed."""
+
+    @dataclass
+    class Ended(Message):
+        """These, which were pinned, are no longer clients."""
+
+        clients: Sequence[Client]
 
     class Arranged(Message):
         """The order of the rows, their groups, or which of those are folded, is another one."""
@@ -65,9 +76,14 @@ class ClientsPanel(TablePanel[Client | Group]):
         self.folded: frozenset[str | None] = frozenset()
         """The names of the groups of which only the first line is shown."""
         self._groups: Mapping[str | None, Group] = {}
+        self.pinned: frozenset[ProcessKey] = frozenset()
+        """Those that stand above the others, of whichever daemon."""
+        self.search = ClientFilter()
+        """What ``n`` goes on to; without it to every row that the filter leaves."""
 
     def show(self, snapshot: Snapshot, daemon: Daemon, own: Mapping[ProcessKey, int] = MappingProxyType({})) -> None:
         """``own``: test clients of this program, which are marked with their numbers."""
+        before = self._all if self.view.daemon is not None and self.view.daemon.pipe_dir == daemon.pipe_dir else ()
         self.view = View.of(snapshot, daemon, own)
         self._all = tuple(daemon.clients())
         self._known = daemon.servers_known
@@ -75,6 +91,11 @@ class ClientsPanel(TablePanel[Client | Group]):
         if not self.chosen <= alive:
             self.chosen &= alive
             self.post_message(self.Chosen())
+        if self._known and self.pinned:
+            ended = [client for client in before if client.key in self.pinned and client.key not in alive]
+            if ended:
+                self.pinned -= {client.key for client in ended}
+                self.post_message(self.Ended(ended))
         self._arrange()
 
     def _arrange(self) -> None:
@@ -86,6 +107,8 @@ class ClientsPanel(TablePanel[Client | Group]):
             known = [pair for pair in keyed if not pair[0][0]]
             known.sort(key=lambda pair: pair[0], reverse=self._reverse)
             ordered = [c for _, c in known] + [c for order, c in keyed if order[0]]
+        if self.pinned:
+            ordered.sort(key=lambda c: c.key not in self.pinned)
         self._left = ordered
         self.set_rows(ordered if self.by is None else self._in_groups(self.by))
 
@@ -106,6 +129,12 @@ class ClientsPanel(TablePanel[Client | Group]):
     def _ordered(self, groups: Iterable[Group], by: str) -> list[Group]:
         """By their sums, where the clients are in the order of something that can be added up, otherwise by name."""
         named = sorted(groups, key=lambda each: each.order)
+        if self.pinned and any(each.clients[0].key in self.pinned for each in named):
+            first = [each for each in named if each.clients[0].key in self.pinned]
+            return first + self._by_sum([each for each in named if each not in first], by)
+        return self._by_sum(named, by)
+
+    def _by_sum(self, named: list[Group], by: str) -> list[Group]:
         column, backwards = self._sort.column, self._reverse
         if column is None or column.total is None:
             nameless = [each for each in named if each.name is None]
@@ -126,6 +155,11 @@ class ClientsPanel(TablePanel[Client | Group]):
     def groups_by(self, by: str) -> int:
         """How many groups there would be."""
         return len(groups_of(self._left, by, self.view))
+
+    @property
+    def everybody(self) -> Sequence[Client]:
+        """All clients of the daemon."""
+        return self._all
 
     @property
     def cursor_group(self) -> Group | None:
@@ -182,6 +216,59 @@ class ClientsPanel(TablePanel[Client | Group]):
         """The PID of the server that all clients under the cursor are of."""
         servers = {client.server_pid for client in self._under_cursor()}
         return servers.pop() if len(servers) == 1 else None
+
+    # What is looked for.
+
+    def _in_order(self) -> list[Client]:
+        """All that the filter leaves, in the order of the rows, those in folded groups too."""
+        if self.by is None:
+            return list(self._left)
+        return [client for group in self._ordered(self._groups.values(), self.by) for client in group.clients]
+
+    def find(self, text: str) -> None:
+        """Look for this from where the search began, or else from the cursor: the first that is it gets the cursor."""
+        self.search = ClientFilter(text)
+        if self._anchor is not None and any(self.key(row) == self._anchor for row in self.rows):
+            self.move_to(next(at for at, row in enumerate(self.rows) if self.key(row) == self._anchor))
+        if self.search:
+            self.go_on(1, here=True)
+        self.repaint()
+
+    def go_on(self, step: int, *, here: bool = False) -> bool:
+        """To the next one that is looked for, or the one before, round the end too; whether there is one. ``here``: the
+        one under the cursor counts."""
+        order = self._in_order()
+        hits = [at for at, c in enumerate(order) if not self.search or self.search.matches(c, self.view)]
+        if not hits:
+            return False
+        under = self._under_cursor()
+        at = next((n for n, client in enumerate(order) if under and client.key == under[0].key), 0)
+        on_line = isinstance(self.cursor_row, Group)
+        if step > 0:
+            from_here = at if here or on_line else at + 1
+            found = next((n for n in hits if n >= from_here), hits[0])
+        else:
+            found = next((n for n in reversed(hits) if n < at), hits[-1])
+        target = order[found]
+        if self.by is not None and target not in self.rows:
+            group = next(each for each in self._groups.values() if target in each.clients)
+            self._fold(self.folded - {group.name})
+        self.move_to(next(n for n, row in enumerate(self.rows) if self.key(row) == target.key))
+        return True
+
+    def _found(self) -> str:
+        """``2 of 5``: which of those that are looked for the cursor is on."""
+        hits = [c.key for c in self._in_order() if self.search.matches(c, self.view)]
+        at = hits.index(self._cursor) + 1 if self._cursor in hits else 0
+        return f"{at or UNKNOWN} of {len(hits)}" if hits else "none"
+
+    def action_pin(self) -> None:
+        """On the line of a group, all of it."""
+        keys = frozenset(client.key for client in self._under_cursor())
+        if keys:
+            self.pinned = self.pinned - keys if keys <= self.pinned else self.pinned | keys
+            self._arrange()
+            self.post_message(self.Arranged())
 
     def begin_filter(self) -> None:
         """From here on the cursor comes back to this row whenever the filter leaves it."""
@@ -262,8 +349,12 @@ class ClientsPanel(TablePanel[Client | Group]):
         return ((self.TITLE, "title"), (text, "accent" if self.filter else "dim"), *by, *order, *chosen)
 
     def corner(self) -> Line:
-        if complaint := self.filter.complaint():
-            return (("▲ ", "warn"), (complaint, "warn"))
+        for each in (self.filter, self.search):
+            if complaint := each.complaint():
+                return (("▲ ", "warn"), (complaint, "warn"))
+        if self.search:
+            sought = fit(self.search.text, min(30, len(self.search.text)))
+            return (("find ", "key"), (sought, "accent"), (f"  {self._found()}", "dim"))
         if self.filter:
             return (("/ ", "key"), (fit(self.filter.text, min(40, len(self.filter.text))), "accent"))
         return (("/ ", "key"), ("filter", "dim"))
@@ -274,7 +365,7 @@ class ClientsPanel(TablePanel[Client | Group]):
 
     @property
     def tells(self) -> bool:
-        return bool(self.filter)
+        return bool(self.filter or self.search)
 
     def empty(self) -> str:
         if not self._all and not self._known:
@@ -316,7 +407,8 @@ class ClientsPanel(TablePanel[Client | Group]):
         return bool(self.chosen) and all(client.key in self.chosen for client in clients)
 
     def lead(self, row: Client | Group) -> Line:
-        return ((" ", "text"), ("✓ " if self._is_chosen(row) else "  ", "chosen"))
+        pinned = not isinstance(row, Group) and row.key in self.pinned
+        return ((" ", "text"), ("✓" if self._is_chosen(row) else " ", "chosen"), (PIN if pinned else " ", "key"))
 
     def stamp(self, row: Client | Group) -> Hashable:
         if not isinstance(row, Group):

@@ -1,0 +1,139 @@
+"""Finding rows, whose are shown, pinned rows, and the commands that change what is shown."""
+
+from __future__ import annotations
+
+import pytest
+
+from mpstui.fields import View, groups_of
+from mpstui.ui.dialogs.typed import VIEWS, views
+from mpstui.ui.filter import ClientFilter
+
+from .screen import make_app, push, text_of, until
+from .snapshots import client, daemon, one_daemon, rich, server
+from .test_ui_states import Memory
+
+SIZE = (120, 40)
+
+
+def node(*clients):
+    return rich(daemons=(daemon(servers=(server(clients=clients),)),))
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "uid", "made"),
+    [
+        ("", "bob", 7, "user:=bob"),
+        ("gpu:0 user:=alice !uid:3 train", "bob", 7, "user:=bob gpu:0 train"),
+        ("user:al", None, None, ""),
+        ("", "EXAMPLE\\john doe", 1234, "uid:=1234"),
+        ("", "a\u202eb", 1234, "uid:=1234"),
+        ("", None, 1234, "uid:=1234"),
+        ("", "two words", None, "user:two"),
+        ("", "—", None, "user:=—"),
+    ],
+)
+def test_a_user_is_a_term_of_the_filter(text, name, uid, made) -> None:
+    assert ClientFilter(text).of_user(name, uid) == made
+
+
+def test_exactly_is_not_as_part_of_it_and_each_user_finds_the_own_clients_alone() -> None:
+    view = View.of(one_daemon(), daemon())
+    bobby = client(1, user="bobby")
+    assert ClientFilter("user:bob").matches(bobby, view)
+    assert not ClientFilter("user:=bob").matches(bobby, view)
+    assert ClientFilter("!user:=bob").matches(bobby, view)
+    clients = list(daemon().clients())
+    for group in groups_of(clients, "user", view):
+        first = group.clients[0]
+        term = ClientFilter().of_user(group.name or "—", first.uid)
+        assert [c.key for c in clients if ClientFilter(term).matches(c, view)] == [c.key for c in group.clients]
+
+
+def test_what_is_shown_can_be_said_by_name() -> None:
+    words = {"group": [("none", "one list"), ("user", "5 groups")], "user": [("Bob", ""), ("bobby", "")], "find": ()}
+    assert [t.view for t in views("group us", words)] == [("group", "user")]
+    assert [t.view for t in views("user bob", words)] == [("user", "Bob"), ("user", "bobby")]
+    assert [t.view for t in views("find two words", words)] == [("find", "two words")]
+    assert [t.text for t in views("gr", words)] == ["group "]
+    assert [*views("", words), *views("group nothing", words), *views("find ", words)] == []
+
+
+async def test_found_rows_are_walked_round_in_folded_groups_too_and_nothing_is_hidden() -> None:
+    app = make_app(one_daemon())
+    async with app.run_test(size=SIZE) as pilot:
+        table = app.overview.clients
+
+        def at() -> int:
+            return table.cursor_row.pid
+
+        await pilot.press("n")
+        assert "nothing is looked for" in [n.message for n in app._notifications][-1]
+        await pilot.press("j", "j", "f", *"user:=bob")
+        assert (at(), len(table.rows)) == (2042, 46), "the first from the cursor on, while it is typed"
+        await pilot.press("enter")
+        assert "user:=bob  2 of 9" in text_of(app)
+        await pilot.press("n")
+        assert at() == 2077
+        await pilot.press("N", "N", "N")
+        assert at() == 2287, "round the end"
+        table.group("user", ["bob", "alice"])
+        assert table.cursor_group.name == "bob", "folded"
+        await pilot.press("n")
+        assert (table.folded, at()) == ({"alice"}, 2007), "a group is unfolded for what is in it"
+        await pilot.press("escape")
+        assert not table.search
+        await pilot.press("f", *"zz")
+        assert (at(), "zz  none" in text_of(app)) == (2007, True)
+        await pilot.press("escape")
+        assert (app.focused.id, at()) == ("clients", 2007)
+        await pilot.press("f", *"bad:xy", "enter")
+        assert "no field “bad”" in text_of(app)
+        await pilot.press("escape", "slash", *"user:=eve", "enter", "n")
+        assert at() == 2028, "without a search through what the filter leaves"
+
+
+async def test_pins_user_and_filter_are_there_again_and_the_end_of_a_pinned_client_is_told() -> None:
+    memory = Memory()
+    series = [client(n) for n in range(8)]
+    app = make_app(node(*series), memory=memory)
+    async with app.run_test(size=SIZE) as pilot:
+        table = app.overview.clients
+        await pilot.press("G", "i")
+        assert (table.rows[0].pid, table.cursor_row.pid) == (2049, 2049), "the cursor stays with its row"
+        assert "↑2049" in text_of(app)
+        table.group("user")
+        assert [table.rows[0].title, table.rows[1].pid] == ["user carol", 2049], "its group is first, and it in that"
+        table.group(None)
+        await pilot.press("U", "j", "j", "enter")
+        assert (table.filter.text, [row.pid for row in table.rows]) == ("user:=bob", [2007, 2042])
+        await pilot.press("U")
+        assert app.screen.panel.cursor_row.label == "bob"
+        assert "2 clients · GPU memory 1.2 GiB" in text_of(app)
+        await pilot.press("escape")
+    again = make_app(node(*series), memory=memory)
+    async with again.run_test(size=SIZE) as pilot:
+        table = again.overview.clients
+        await pilot.pause()
+        assert (table.filter.text, table.pinned) == ("user:=bob", {series[7].key})
+        assert "Esc shows all" in [n.message for n in again._notifications][-1], "nobody is hidden without a word"
+        await pilot.press("escape")
+        assert (len(table.rows), memory["filter"]) == (8, "")
+        await push(pilot, node(*series[:7]))
+        await until(pilot, lambda: any("2049 carol" in n.message for n in again._notifications))
+        assert (table.pinned, memory["pinned"]) == (frozenset(), [])
+        for name in VIEWS:
+            assert name in again.overview.views()
+        again.overview.show_view("user", "alice")
+        assert {row.user for row in table.rows} == {"alice"}
+        again.overview.show_view("user", "everybody")
+        again.overview.show_view("sort", "mem")
+        again.overview.show_view("find", "train")
+        assert (len(table.rows), table.sort, table.cursor_row.user) == (7, ("gpu_memory", False), "alice")
+
+
+@pytest.mark.parametrize("kept", [{"pinned": [[1], "x", [None, 2]]}, {"pinned": 3}, {"filter": 4}, {"filter": " "}])
+async def test_nonsense_about_pins_and_filter_is_left_out(kept) -> None:
+    app = make_app(one_daemon(), memory=Memory(kept))
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.pause()
+        assert (len(app.overview.clients.rows), app.overview.clients.pinned) == (46, frozenset())
