@@ -132,6 +132,7 @@ def check(options: argparse.Namespace) -> None:
         raise LoadRefused(
             f"{what} does not serve requests", f"--arrivals and --busy are for: {', '.join(REQUESTED)}", usage
         )
+    _check_streams(options)
     hurts = harm(
         (options.kernel or COMMAND,),
         mps=options.mps == "on",
@@ -142,6 +143,22 @@ def check(options: argparse.Namespace) -> None:
         safer = "--private for a daemon of its own" if options.kernel == "illegal" else "--pinned-mem-limit"
         remedy = f"add {safer}, or --endanger-others if that is what you want"
         raise LoadRefused(hurts.rstrip("."), remedy, ExitStatus.REFUSED_BY_SAFETY_RULE)
+
+
+def _check_streams(options: argparse.Namespace) -> None:
+    """Raises LoadRefused where streams, copies and steps do not fit the rest."""
+    what = "a program" if options.program else options.kernel
+    refused: tuple[str, str] | None = None
+    if (options.streams or options.copies) and options.kernel not in REQUESTED:
+        refused = f"{what} has no streams and no copies to choose", f"they are for: {', '.join(REQUESTED)}"
+    elif options.streams and (options.arrivals or options.busy):
+        refused = "requests are served one after the other, in one stream", "leave out --streams"
+    elif options.default_stream and not options.streams:
+        refused = "--default-stream is for launches behind those of other streams", "add --streams 8"
+    elif options.steps and options.kernel != "small":
+        refused = f"{what} has no steps to choose", "--steps is for: small"
+    if refused is not None:
+        raise LoadRefused(*refused, ExitStatus.USAGE)
 
 
 @contextlib.asynccontextmanager
@@ -173,6 +190,11 @@ def spec_from(options: argparse.Namespace, device: Device | None, pipe_dir: Path
         mps=options.mps == "on",
         arrivals=options.arrivals,
         busy=options.busy,
+        streams=options.streams,
+        copies=options.copies,
+        default_stream=options.default_stream,
+        connections=options.device_max_connections,
+        steps=options.steps,
         pipe_dir=pipe_dir,
         private=options.private,
         endanger=options.endanger_others,
@@ -316,7 +338,7 @@ def print_table(spec: LoadSpec, reports: Sequence[WorkerReport], console: Consol
     unit = INFO[spec.kernel].unit
     table = Table(title=f"{'SIMULATED · ' if simulated else ''}{spec.kernel}, MPS {'on' if spec.mps else 'off'}")
     latency = any(report.latency_p50 is not None for report in reports)
-    heads = ("p50 ms", "p99 ms") if latency else ()
+    heads = (*(("p50 ms", "p99 ms") if latency else ()), *(("copied GB/s",) if spec.copies else ()))
     for name in ("PID", "SMs", unit or "figure", *heads, "memory", "seconds", "state"):
         table.add_column(name, justify="left" if name == "state" else "right")
     for report in reports:
@@ -327,6 +349,7 @@ def print_table(spec: LoadSpec, reports: Sequence[WorkerReport], console: Consol
             str(report.sms or "—"),
             "—" if figure is None else f"{figure:,.2f}",
             *((_milliseconds(report.latency_p50), _milliseconds(report.latency_p99)) if latency else ()),
+            *((_copied(report),) if spec.copies else ()),
             format_size(report.memory),
             f"{report.running_seconds:.1f}",
             "; ".join((words_, *report.notes)),
@@ -334,8 +357,17 @@ def print_table(spec: LoadSpec, reports: Sequence[WorkerReport], console: Consol
     if len(reports) > 1 and (together := total(reports, _mean)) is not None:
         table.add_row("all", "", f"{together:,.2f}", *("" for _ in heads), "", f"{took:.1f}", "")
     console.print(table)
+    if spec.copies:
+        console.print(f"copied: {format_size(spec.copies)} to the device before each launch and back after it")
     if latency:
         console.print(f"p50 and p99: from when a request came to when it was done, of the last {WINDOW:g} s")
+
+
+def _copied(report: WorkerReport) -> str:
+    """To the device and back, over its whole run."""
+    if report.copied is None or report.running_seconds <= 0:
+        return "—"
+    return f"{report.copied / report.running_seconds / 1e9:,.1f}"
 
 
 def _milliseconds(seconds: float | None) -> str:
@@ -374,6 +406,14 @@ WORKER: Final[Thing[WorkerReport]] = Thing(
         Field("sms", "SMs", INTEGER, lambda r, v: r.sms, null=True, about="The share that it launches on now."),
         Field("active_thread_percentage", "threads", SHARE, lambda r, v: r.percentage, null=True),
         Field("launches", "launches", INTEGER, lambda r, v: r.launches),
+        Field(
+            "copied_bytes",
+            "copied",
+            SIZE,
+            lambda r, v: r.copied,
+            null=True,
+            about="To the device and back so far; null: it copies nothing.",
+        ),
         Field("running_seconds", "running", SECONDS, lambda r, v: r.running_seconds, about="Since it was told to go."),
         Field("memory", "memory", SIZE, lambda r, v: r.memory, null=True, about="That it has allocated."),
         Field("device_uuid", "device", TEXT, lambda r, v: r.device_uuid, null=True),

@@ -7,8 +7,13 @@ import contextlib
 import shlex
 
 from mpstui.core.text import parse_size, printable
-from mpstui.load.types import INFO, KERNELS
+from mpstui.load.types import COPIED, DEFAULT_STREAM_NAMES, INFO, KERNELS
 
+MOST_STREAMS = 128
+MOST_CONNECTIONS = 32
+MOST_STEPS = 100_000_000
+"""Some tenths of a second a launch."""
+MOST_COPIED = 1 << 30
 MOST_CLIENTS = 64
 """A device takes 48 (fact 13); a few more show what the others are told."""
 
@@ -69,6 +74,29 @@ def percent(text: str) -> float:
     raise argparse.ArgumentTypeError(f"{printable(text, 40)!r} is not 1 to 100 percent")
 
 
+def copy_size(text: str) -> int:
+    """Bytes of a copy, for argparse."""
+    found = parse_size(text)
+    if found is None or found > MOST_COPIED:
+        raise argparse.ArgumentTypeError(f"{printable(text, 40)!r} is no size of a copy: 1M to 1G")
+    return found
+
+
+def streams(text: str) -> int:
+    """A number of streams, for argparse."""
+    return whole(text, MOST_STREAMS)
+
+
+def connections(text: str) -> int:
+    """What CUDA_DEVICE_MAX_CONNECTIONS takes, for argparse."""
+    return whole(text, MOST_CONNECTIONS)
+
+
+def steps(text: str) -> int:
+    """Steps of a kernel, for argparse."""
+    return whole(text, MOST_STEPS)
+
+
 def clients(text: str) -> int:
     """A number of clients, for argparse."""
     return whole(text, MOST_CLIENTS)
@@ -115,6 +143,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     pace.add_argument(
         "--busy", type=percent, metavar="P", help="percent of the time at work, with pauses between; with p50 and p99"
+    )
+    parser.add_argument(
+        "--streams", type=streams, metavar="N", help="launch in N streams (default: the default stream)"
+    )
+    parser.add_argument(
+        "--copies",
+        type=copy_size,
+        nargs="?",
+        const=COPIED,
+        metavar="SIZE",
+        help="copy so much to the device before each launch and back after it (32M); with --streams they overlap",
+    )
+    parser.add_argument(
+        "--default-stream",
+        choices=DEFAULT_STREAM_NAMES,
+        help="a launch of nothing in it behind each stream: legacy waits for all, and all for it",
+    )
+    parser.add_argument(
+        "--device-max-connections", type=connections, metavar="N", help="queues of each client's streams, 1 to 32"
+    )
+    parser.add_argument(
+        "--steps", type=steps, metavar="N", help="of small: how long a launch lasts (256; 200000 is some 0.4 ms)"
     )
     parser.add_argument("--pinned-mem-limit", type=size, metavar="S", help="memory of each client: 900M, 10G")
     parser.add_argument("--client-priority", type=int, choices=(0, 1), help="0 normal, 1 below normal")

@@ -38,12 +38,15 @@ def client_environment(
     memory_limit: str | None = None,
     priority: int | None = None,
     device_uuid: str | None = None,
+    connections: int | None = None,
 ) -> dict[str, str]:
     """The environment of a client; ``pipe_dir`` None is without MPS. Limits of the caller's own are not inherited."""
     environment = {name: value for name, value in base.items() if name not in _MPS_VARIABLES}
     environment["CUDA_MPS_PIPE_DIRECTORY"] = pipe_dir or NO_DAEMON_DIRECTORY
     if device_uuid is not None:
         environment["CUDA_VISIBLE_DEVICES"] = device_uuid
+    if connections is not None:
+        environment["CUDA_DEVICE_MAX_CONNECTIONS"] = str(connections)
     if pipe_dir is None:
         return environment
     if percentage is not None:

@@ -13,7 +13,10 @@ from mpstui.load.types import WorkerError
 
 _BLOCKING_SYNC: Final = 4
 _MAP_HOST: Final = 8
+_HOST_PORTABLE: Final = 1
 _HOST_DEVICEMAP: Final = 2
+_STREAM_BLOCKING: Final = 0
+_STREAM_NON_BLOCKING: Final = 1
 _BLOCKING_EVENT: Final = 1
 _NO_TIMING: Final = 2
 _NOT_READY: Final = 600
@@ -24,6 +27,8 @@ _MINIMUM_DRIVER: Final = 12000
 
 Value = ctypes.c_void_p | ctypes.c_int | ctypes.c_float | ctypes.c_ulonglong
 Handle = Any
+DEFAULT_STREAMS: Final[dict[str, Handle]] = {"legacy": 0, "per-thread": 2}
+"""The driver's own names for them: they are not made."""
 
 
 class CudaError(Exception):
@@ -214,16 +219,38 @@ class Driver:
         word.value = 0
         return word, int(self._call("cuMemHostGetDevicePointer", host, 0))
 
-    def launch(self, function: Handle, blocks: int, threads: int, arguments: Arguments | None) -> None:
+    def launch(
+        self, function: Handle, blocks: int, threads: int, arguments: Arguments | None, stream: Handle = 0
+    ) -> None:
         address = arguments.address if arguments else 0
-        self._call("cuLaunchKernel", function, blocks, 1, 1, threads, 1, 1, 0, 0, address, 0)
+        self._call("cuLaunchKernel", function, blocks, 1, 1, threads, 1, 1, 0, stream, address, 0)
+
+    def stream(self, *, blocking: bool = False) -> Handle:
+        """A stream of the current context, gone with it; a ``blocking`` one waits for the legacy default stream, which
+        waits for it."""
+        return self._call("cuStreamCreate", _STREAM_BLOCKING if blocking else _STREAM_NON_BLOCKING)
+
+    def pinned(self, size: int) -> int:
+        """Memory of the host that a copy is made of directly, in every context of this process."""
+        return int(self._call("cuMemHostAlloc", size, _HOST_PORTABLE))
+
+    def free_pinned(self, pointer: int) -> None:
+        self._call("cuMemFreeHost", pointer)
+
+    def copy_in(self, device: int, host: int, size: int, stream: Handle) -> None:
+        """Enqueue a copy of pinned memory to the device."""
+        self._call("cuMemcpyHtoDAsync", device, host, size, stream)
+
+    def copy_out(self, host: int, device: int, size: int, stream: Handle) -> None:
+        """Enqueue a copy of the device's memory to the host's."""
+        self._call("cuMemcpyDtoHAsync", host, device, size, stream)
 
     def event(self) -> Handle:
         """An event of the current context; waiting for it takes no CPU."""
         return self._call("cuEventCreate", _BLOCKING_EVENT | _NO_TIMING)
 
-    def record(self, event: Handle) -> None:
-        self._call("cuEventRecord", event, 0)
+    def record(self, event: Handle, stream: Handle = 0) -> None:
+        self._call("cuEventRecord", event, stream)
 
     def wait(self, event: Handle) -> None:
         self._call("cuEventSynchronize", event)

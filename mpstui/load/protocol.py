@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Final, cast
 
 from mpstui.core.text import printable
-from mpstui.load.types import PooledContext, WorkerError, WorkerReport, WorkerState
+from mpstui.load.types import DefaultStream, PooledContext, WorkerError, WorkerReport, WorkerState
 
 LINE_LIMIT: Final = 1 << 20
 """Bytes of a line; a worker's longest, with the processes of a command, is some KB."""
@@ -38,6 +38,10 @@ class Order:
     busy: float | None = None
     bodies: int | None = None
     blocks: int | None = None
+    steps: int | None = None
+    streams: int | None = None
+    default_stream: DefaultStream | None = None
+    copies: int | None = None
 
     def encode(self) -> bytes:
         return json.dumps(asdict(self)).encode() + b"\n"
@@ -71,7 +75,7 @@ def decode(line: bytes) -> dict[str, Any] | None:
 
 _STATES: Final[dict[str, WorkerState]] = {"ready": "ready", "running": "running", "end": "ended", "error": "failed"}
 _NUMBERS: Final = ("figure", "done", "running_seconds", "switch_seconds", "time", "latency_p50", "latency_p99")
-_INTEGERS: Final = ("launches", "sms", "memory", "device_sms")
+_INTEGERS: Final = ("launches", "copied", "sms", "memory", "device_sms")
 _FLAGS: Final = ("affinity", "mps", "simulated")
 _TEXTS: Final = ("device_uuid", "device_name", "unit")
 

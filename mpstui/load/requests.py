@@ -46,6 +46,10 @@ class Latencies:
     def add(self, now: float, seconds: float) -> None:
         self._known.append((now, seconds))
 
+    def forget(self) -> None:
+        """What was before a change tells nothing of what is after it."""
+        self._known.clear()
+
     def percentiles(self, now: float) -> tuple[float, float] | None:
         """p50 and p99, in seconds; None where there was no request."""
         while self._known and self._known[0][0] < now - WINDOW:

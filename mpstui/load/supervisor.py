@@ -245,6 +245,7 @@ class Supervisor:
             memory_limit=spec.memory_limit,
             priority=spec.priority,
             device_uuid=spec.device_uuid,
+            connections=spec.connections,
         )
         order = worker_order(
             spec.kernel,
@@ -261,6 +262,10 @@ class Supervisor:
             busy=spec.busy,
             bodies=spec.bodies,
             blocks=spec.blocks,
+            steps=spec.steps,
+            streams=spec.streams,
+            default_stream=spec.default_stream,
+            copies=spec.copies,
         )
         slot.process.report = replace(slot.process.report, percentage=slot.percentage, device_uuid=spec.device_uuid)
         await slot.process.start(argv, environment, order)

@@ -24,6 +24,7 @@ TRIAD_LARGEST: Final = 1024 * MIB
 BODIES: Final = 65536
 SMALL_BLOCKS: Final = 4
 SMALL_THREADS: Final = 64
+SMALL_STEPS: Final = 256
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,11 @@ from mpstui.core.model import ProcessKey
 
 KernelName = Literal["nbody", "fma", "triad", "small", "memory", "endless", "illegal"]
 KERNELS: Final = cast(tuple[KernelName, ...], get_args(KernelName))
+DefaultStream = Literal["legacy", "per-thread"]
+"""``legacy``: waits for all streams, and all wait for it. ``per-thread``: one like the others."""
+DEFAULT_STREAM_NAMES: Final = cast(tuple[DefaultStream, ...], get_args(DefaultStream))
+COPIED: Final = 32 << 20
+"""Bytes of a copy where nobody has chosen."""
 WorkerState = Literal["starting", "ready", "running", "restarting", "stopping", "ended", "failed"]
 """``ready``: has its context and waits for the others. ``ended``: as it was asked to. ``failed``: see ``error``."""
 
@@ -77,6 +82,17 @@ class LoadSpec:
     """Of ``nbody``; None: 65,536."""
     blocks: int | None = None
     """Of ``endless``, of one thread each; None: a block of 128 threads for each SM."""
+    steps: int | None = None
+    """Multiply-adds of each thread of ``small``, one after the other; None: 256, some microseconds."""
+    streams: int | None = None
+    """Streams in which each client launches, none of them waiting for another; None: in the default stream alone."""
+    default_stream: DefaultStream | None = None
+    """A launch of nothing in the default stream behind those of each stream, and which one that is; None: none."""
+    copies: int | None = None
+    """Bytes that are copied to the device before each launch and back after it, in pinned memory; None: none. In one
+    stream one waits for the other, in several they overlap."""
+    connections: int | None = None
+    """CUDA_DEVICE_MAX_CONNECTIONS: the queues into which the driver puts a process's streams."""
     private: bool = False
     """In a daemon of its own: a fault hits nobody else."""
     endanger: bool = False
@@ -126,6 +142,8 @@ class WorkerReport:
     done: float = 0.0
     """Interactions, operations, bytes or launches so far."""
     launches: int = 0
+    copied: int | None = None
+    """Bytes copied to the device and back so far; None: it copies nothing."""
     running_seconds: float = 0.0
     """Since it was told to go."""
     sms: int | None = None

@@ -10,14 +10,14 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, NoReturn
 
 from mpstui.core.text import error_text
-from mpstui.load.driver import Arguments, CudaError, DeviceFacts, Driver, Handle, NoDriver
+from mpstui.load.driver import DEFAULT_STREAMS, Arguments, CudaError, DeviceFacts, Driver, Handle, NoDriver
 from mpstui.load.errors import OUT_OF_MEMORY, cuda_error, limit_too_small, words
 from mpstui.load.process import Channel
 from mpstui.load.protocol import Order
 from mpstui.load.requests import Latencies, Requests
-from mpstui.load.takes import BODIES, MIB
+from mpstui.load.takes import BODIES, MIB, SMALL_STEPS
 from mpstui.load.types import INFO, WorkerError
-from mpstui.load.workloads import FUNCTIONS, Share, Workload, make_workload, ptx
+from mpstui.load.workloads import FUNCTIONS, Copied, Nothing, Share, Workload, make_workload, ptx
 
 BATCH_SECONDS: Final = 0.004
 """Two batches are under way at a time: a change of share waits for some 8 ms of work."""
@@ -31,14 +31,16 @@ REQUEST_SMS: Final = 132
 """A request is one launch as these many SMs would get it."""
 _UNAVAILABLE: Final = 46
 _LARGEST_BATCH: Final = 2000
+MAPPED_WORD: Final = 4
+"""Bytes of the word that ends the endless kernel, all that it holds."""
 _FILL_BLOCKS: Final = (256 * MIB, 32 * MIB, 2 * MIB)
 
 
 @dataclass(slots=True)
 class Batch:
-    """Launches under way, with the event behind them."""
+    """Launches under way, with the event behind those of each stream."""
 
-    event: Handle
+    events: tuple[Handle, ...]
     amount: float
     launches: int
 
@@ -101,12 +103,23 @@ class Worker:
         functions = self.driver.load(ptx(kernel), FUNCTIONS[kernel])
         if kernel == "illegal":
             functions |= self.driver.load(ptx("fma"), FUNCTIONS["fma"])
+        if self.order.default_stream is not None:
+            functions |= self.driver.load(ptx("small"), FUNCTIONS["small"])
         share = Share(context, got if got is not None else self.facts.sms, functions)
-        share.events = [self.driver.event(), self.driver.event()]
+        share.streams = self._streams()
+        share.events = [tuple(self.driver.event() for _ in share.streams) for _ in range(2)]
         share.seconds = time.monotonic() - before
         share.size = max(0, free - self.driver.free_memory()) if free is not None else 0
         self.shares[share.sms] = share
         return share
+
+    def _streams(self) -> tuple[Handle, ...]:
+        """Of the current context, the default stream behind the others."""
+        order = self.order
+        blocking = order.default_stream is not None
+        own = [self.driver.stream(blocking=blocking) for _ in range(order.streams or 0)]
+        own = own or [DEFAULT_STREAMS["legacy"]]
+        return (*own, DEFAULT_STREAMS[order.default_stream]) if order.default_stream else tuple(own)
 
     def destroy(self) -> None:
         """Give every context back, so that the server sees a client that left in order."""
@@ -125,6 +138,8 @@ class Worker:
         budget = min(int(facts.memory * 0.6), self.driver.free_memory() * 4 // 5) // max(1, self.order.clients)
         if self.order.memory_limited:
             budget = self.driver.free_memory() * 4 // 5
+        again_and_again = self.order.kernel not in {"endless", "memory"}
+        works = self._works(budget, share) if again_and_again else []
         self.channel.say(
             "ready",
             device_uuid=facts.uuid,
@@ -146,24 +161,37 @@ class Worker:
             elif self.order.kernel == "memory":
                 self._fill(share)
             else:
-                bodies = self.order.bodies or BODIES
-                work = make_workload(self.order.kernel, self.driver, budget, bodies)
                 requests = self.order.arrivals is not None or self.order.busy is not None
-                (self._serve if requests else self._loop)(work, share)
+                (self._serve if requests else self._loop)(works, share)
         elapsed = max(0.0, self._reported_at - self.started)
+        for work in works:
+            if isinstance(work, Copied):
+                work.close()
         self.destroy()
         self.channel.end(done=self.done, launches=self.launches, running_seconds=elapsed, time=self._reported_at)
+
+    def _works(self, budget: int, share: Share) -> list[Workload]:
+        """One for each stream of the share."""
+        order, works = self.order, list[Workload]()
+        each = budget // len(share.streams) - (order.copies or 0)
+        for _ in range(order.streams or 1):
+            bodies, steps = order.bodies or BODIES, order.steps or SMALL_STEPS
+            work = make_workload(order.kernel, self.driver, each, bodies, steps)
+            works.append(Copied(self.driver, work, order.copies) if order.copies else work)
+        return [*works, Nothing(self.driver)] if order.default_stream else works
 
     def _over(self) -> bool:
         seconds = self.order.seconds
         return self.channel.stopping or (seconds is not None and time.monotonic() - self.started >= seconds)
 
-    def _loop(self, work: Workload, share: Share) -> None:
-        """Keep two batches under way; a batch is as many launches as fill some milliseconds."""
-        work.enter(share)
+    def _loop(self, works: list[Workload], share: Share) -> None:
+        """Keep two batches under way; a batch is as many launches in each stream as fill some milliseconds."""
+        for work in works:
+            work.enter(share)
         under_way: deque[Batch] = deque()
         size, enqueued, last = 1, 0.0, time.monotonic()
         amount = self.order.amount
+        turns = self._turns(share)
         fault_due = self.started + FAULT_SECONDS if self.order.kernel == "illegal" else None
         while not self._over() and (amount is None or self.done < amount):
             target = share
@@ -175,10 +203,7 @@ class Worker:
             if target is not share:
                 while under_way:
                     self._finish(under_way.popleft())
-                work.leave()
-                share = self.share = target
-                self.driver.use(share.context)
-                work.enter(share)
+                share = self._change(works, target, target)
                 self._reported_at, self._reported_done = time.monotonic(), self.done
                 self._report_due = self._reported_at + SETTLE_SECONDS
                 size, last = 1, self._reported_at
@@ -187,7 +212,7 @@ class Worker:
                 self.driver.synchronize()
                 fault_due = None
             if amount is None or enqueued < amount:
-                batch = self._enqueue(work, share, size, None if amount is None else amount - enqueued)
+                batch = self._enqueue(works, share, turns, size, None if amount is None else amount - enqueued)
                 enqueued += batch.amount
                 under_way.append(batch)
                 if len(under_way) < 2:
@@ -195,58 +220,87 @@ class Worker:
             ended = under_way.popleft()
             self._finish(ended)
             now = time.monotonic()
-            if ended.launches == size:
+            if ended.launches == size * (self.order.streams or 1):
                 wanted = size * BATCH_SECONDS / max(1e-5, now - last)
                 size = max(1, min(_LARGEST_BATCH, 2 * size, int(wanted + 0.5)))
             last = now
             if now >= self._report_due:
-                self._report(work.memory, now)
+                self._report(works, now)
         while under_way:
             self._finish(under_way.popleft())
-        self._report(work.memory, time.monotonic())
-        work.leave()
+        self._report(works, time.monotonic())
+        for work in works:
+            work.leave()
 
-    def _serve(self, work: Workload, share: Share) -> None:
+    def _change(self, works: list[Workload], target: Share, room: Share) -> Share:
+        """To another context of the pool, with the memory of the workloads. ``room``: for what share they are made."""
+        for work in works:
+            work.leave()
+        self.share = target
+        self.driver.use(target.context)
+        for work in works:
+            work.enter(room)
+        return target
+
+    def _turns(self, share: Share) -> list[int]:
+        """In which stream is launched, one after the other; behind each the default stream, where that is asked."""
+        own = range(self.order.streams or 1)
+        if self.order.default_stream is None:
+            return list(own)
+        return [turn for number in own for turn in (number, len(own))]
+
+    def _serve(self, works: list[Workload], share: Share) -> None:
         """A launch for each request, one after the other, as an inference server does. A request is as large whatever
         the share, and so takes longer on a smaller one."""
-        work.enter(replace(share, sms=REQUEST_SMS))
+        for work in works:
+            work.enter(replace(share, sms=REQUEST_SMS))
         requests = Requests(self.order.arrivals, self.order.busy, os.getpid())
         came = requests.first(time.monotonic())
         amount = self.order.amount
         while not self._over() and (amount is None or self.done < amount):
             now = time.monotonic()
             if now >= self._report_due:
-                self._report(work.memory, now)
+                self._report(works, now)
             messages = self.channel.take() if now >= came else self.channel.wait(min(came, self._report_due) - now)
             for message in messages:
                 if message["type"] == "share" and (target := self._choose(message, share)) is not share:
-                    work.leave()
-                    share = self.share = target
-                    self.driver.use(share.context)
-                    work.enter(replace(share, sms=REQUEST_SMS))
+                    share = self._change(works, target, replace(target, sms=REQUEST_SMS))
+                    self._latencies.forget()
+                    self._reported_at, self._reported_done = time.monotonic(), self.done
+                    self._report_due = self._reported_at + SETTLE_SECONDS
             begun = time.monotonic()
             if begun < came:
                 continue
-            self._finish(self._enqueue(work, share, 1, None))
+            self._finish(self._enqueue(works, share, [0], 1, None))
             ended = time.monotonic()
             self._latencies.add(ended, ended - came)
             came = requests.next(came, begun, ended)
-        self._report(work.memory, time.monotonic())
-        work.leave()
+        self._report(works, time.monotonic())
+        for work in works:
+            work.leave()
 
-    def _enqueue(self, work: Workload, share: Share, size: int, left: float | None) -> Batch:
-        """``size`` launches, or fewer where ``left`` is less work than that."""
+    def _enqueue(self, works: list[Workload], share: Share, turns: list[int], size: int, left: float | None) -> Batch:
+        """``size`` launches in each stream, all of one before those of the next; fewer where ``left`` is less work."""
         amount, launches = 0.0, 0
-        while launches < size and (left is None or amount < left):
-            amount += work.launch()
-            launches += 1
-        event = share.events.pop(0)
-        share.events.append(event)
-        self.driver.record(event)
-        return Batch(event, amount, launches)
+        for turn in turns:
+            work, stream = works[turn], share.streams[turn]
+            if isinstance(work, Nothing):
+                work.launch(stream)
+                continue
+            for _ in range(size):
+                if left is not None and amount >= left:
+                    break
+                amount += work.launch(stream)
+                launches += 1
+        events = share.events.pop(0)
+        share.events.append(events)
+        for event, stream in zip(events, share.streams, strict=True):
+            self.driver.record(event, stream)
+        return Batch(events, amount, launches)
 
     def _finish(self, batch: Batch) -> None:
-        self.driver.wait(batch.event)
+        for event in batch.events:
+            self.driver.wait(event)
         self.done += batch.amount
         self.launches += batch.launches
 
@@ -262,7 +316,7 @@ class Worker:
             self._switch_from = None
         return self.shares[nearest]
 
-    def _report(self, memory: int, now: float) -> None:
+    def _report(self, works: list[Workload], now: float) -> None:
         passed = now - self._reported_at
         info = INFO[self.order.kernel]
         values: dict[str, Any] = {}
@@ -271,6 +325,8 @@ class Worker:
             self._switch_from = None
         if (latency := self._latencies.percentiles(now)) is not None:
             values["latency_p50"], values["latency_p99"] = latency
+        if self.order.copies:
+            values["copied"] = 2 * self.order.copies * self.launches
         if passed > 0 and info.unit:
             values["figure"] = (self.done - self._reported_done) / passed / info.scale
         self.channel.say(
@@ -281,7 +337,7 @@ class Worker:
             launches=self.launches,
             running_seconds=now - self.started,
             sms=self.share.sms if self.share else None,
-            memory=memory,
+            memory=sum(work.memory for work in works) if works else MAPPED_WORD,
             **values,
         )
         self._reported_at, self._reported_done, self._report_due = now, self.done, now + REPORT_SECONDS
@@ -293,12 +349,12 @@ class Worker:
         arguments = Arguments(ctypes.c_void_p(pointer))
         blocks, threads = (share.sms, 128) if self.order.blocks is None else (self.order.blocks, 1)
         self.driver.launch(share.functions["endless"], blocks, threads, arguments)
-        self.driver.record(share.events[0])
+        self.driver.record(share.events[0][0])
         self.launches = 1
         try:
-            while not self._over() and not self.driver.happened(share.events[0]):
+            while not self._over() and not self.driver.happened(share.events[0][0]):
                 self.channel.wait(REPORT_SECONDS / 2)
-                self._report(4, time.monotonic())
+                self._report([], time.monotonic())
         finally:
             word.value = 1
         self.driver.synchronize()

@@ -7,6 +7,7 @@ import math
 import random
 import struct
 from dataclasses import dataclass, field
+from functools import lru_cache
 from importlib import resources
 from typing import Final, Protocol
 
@@ -17,6 +18,7 @@ from mpstui.load.takes import (
     FMA_THREADS,
     MIB,
     SMALL_BLOCKS,
+    SMALL_STEPS,
     SMALL_THREADS,
     TRIAD_LARGEST,
 )
@@ -44,7 +46,10 @@ class Share:
     context: Handle
     sms: int
     functions: dict[str, Handle]
-    events: list[Handle] = field(default_factory=list)
+    streams: tuple[Handle, ...] = (0,)
+    """In each of them works a workload of its own."""
+    events: list[tuple[Handle, ...]] = field(default_factory=list)
+    """Of two batches: an event for each stream."""
     seconds: float = 0.0
     size: int = 0
 
@@ -57,7 +62,7 @@ class Workload(Protocol):
 
     def enter(self, share: Share) -> None: ...
 
-    def launch(self) -> float:
+    def launch(self, stream: Handle = 0) -> float:
         """Enqueue one launch of at most some milliseconds; how much work that is."""
 
     def leave(self) -> None:
@@ -83,8 +88,8 @@ class Fma:
             ctypes.c_void_p(self._out), ctypes.c_int(self.STEPS), ctypes.c_float(0.999), ctypes.c_float(0.5)
         )
 
-    def launch(self) -> float:
-        self._driver.launch(self._function, self._blocks, FMA_THREADS, self._arguments)
+    def launch(self, stream: Handle = 0) -> float:
+        self._driver.launch(self._function, self._blocks, FMA_THREADS, self._arguments, stream)
         return self._blocks * FMA_THREADS * 16.0 * self.STEPS
 
     def leave(self) -> None:
@@ -120,8 +125,8 @@ class Triad:
             ctypes.c_ulonglong(self._size // 16),
         )
 
-    def launch(self) -> float:
-        self._driver.launch(self._function, self._blocks, 256, self._arguments)
+    def launch(self, stream: Handle = 0) -> float:
+        self._driver.launch(self._function, self._blocks, 256, self._arguments, stream)
         return 3.0 * self._size
 
     def leave(self) -> None:
@@ -174,14 +179,14 @@ class NBody:
             ctypes.c_float(1e-3),
         )
 
-    def launch(self) -> float:
+    def launch(self, stream: Handle = 0) -> float:
         count = min(self._blocks * self.TILE, self._bodies - self._first)
         self._first_argument.value = self._first
         self._count_argument.value = count
-        self._driver.launch(self._functions["accelerate"], count // self.TILE, self.TILE, self._accelerate)
+        self._driver.launch(self._functions["accelerate"], count // self.TILE, self.TILE, self._accelerate, stream)
         self._first += count
         if self._first == self._bodies:
-            self._driver.launch(self._functions["advance"], self._bodies // self.TILE, self.TILE, self._advance)
+            self._driver.launch(self._functions["advance"], self._bodies // self.TILE, self.TILE, self._advance, stream)
             self._first = 0
         return float(count) * self._bodies
 
@@ -192,22 +197,21 @@ class NBody:
 
 
 class Small:
-    """Four blocks of 64 threads and some microseconds."""
+    """Four blocks of 64 threads and some microseconds, or longer with more steps."""
 
-    STEPS: Final = 256
-
-    def __init__(self, driver: Driver) -> None:
+    def __init__(self, driver: Driver, steps: int = SMALL_STEPS) -> None:
         self._driver = driver
+        self._steps = steps
         self.memory = 0
 
     def enter(self, share: Share) -> None:
         self.memory = SMALL_BLOCKS * SMALL_THREADS * 4
         self._out = self._driver.alloc(self.memory)
         self._function = share.functions["tick"]
-        self._arguments = Arguments(ctypes.c_void_p(self._out), ctypes.c_int(self.STEPS))
+        self._arguments = Arguments(ctypes.c_void_p(self._out), ctypes.c_int(self._steps))
 
-    def launch(self) -> float:
-        self._driver.launch(self._function, SMALL_BLOCKS, SMALL_THREADS, self._arguments)
+    def launch(self, stream: Handle = 0) -> float:
+        self._driver.launch(self._function, SMALL_BLOCKS, SMALL_THREADS, self._arguments, stream)
         return 1.0
 
     def leave(self) -> None:
@@ -215,7 +219,50 @@ class Small:
         self.memory = 0
 
 
-def make_workload(kernel: str, driver: Driver, budget: int, bodies: int = BODIES) -> Workload:
+class Nothing(Small):
+    """A launch that does no work, for a stream that the others may have to wait for."""
+
+    def __init__(self, driver: Driver) -> None:
+        super().__init__(driver, 1)
+
+    def launch(self, stream: Handle = 0) -> float:
+        super().launch(stream)
+        return 0.0
+
+
+class Copied:
+    """Another workload, each launch of which waits for a copy to the device and is followed by one back, as a program
+    works that gets its data from the host. What the kernel reads is its own: the copies are as large whatever it is."""
+
+    def __init__(self, driver: Driver, inner: Workload, size: int) -> None:
+        """``size``: bytes of one copy. The host's memory is taken at once, and given back by ``close``."""
+        self._driver = driver
+        self._inner = inner
+        self._size = size
+        self._host = driver.pinned(size)
+        self.memory = 0
+
+    def enter(self, share: Share) -> None:
+        self._inner.enter(share)
+        self._device = self._driver.alloc(self._size)
+        self.memory = self._inner.memory + self._size
+
+    def launch(self, stream: Handle = 0) -> float:
+        self._driver.copy_in(self._device, self._host, self._size, stream)
+        amount = self._inner.launch(stream)
+        self._driver.copy_out(self._host, self._device, self._size, stream)
+        return amount
+
+    def leave(self) -> None:
+        self._driver.free(self._device)
+        self._inner.leave()
+        self.memory = 0
+
+    def close(self) -> None:
+        self._driver.free_pinned(self._host)
+
+
+def make_workload(kernel: str, driver: Driver, budget: int, bodies: int = BODIES, steps: int = SMALL_STEPS) -> Workload:
     """The work of a kernel that is launched again and again; ``budget`` is the bytes that it may take.
 
     The illegal store works as ``fma`` does until it is due.
@@ -225,10 +272,11 @@ def make_workload(kernel: str, driver: Driver, budget: int, bodies: int = BODIES
     if kernel == "triad":
         return Triad(driver, budget)
     if kernel == "small":
-        return Small(driver)
+        return Small(driver, steps)
     return Fma(driver)
 
 
+@lru_cache(maxsize=1)
 def sphere(count: int, seed: int = 1) -> bytes:
     """Bodies x, y, z, mass as packed floats, evenly in the unit sphere; the same ones each time."""
     random_number = random.Random(seed).random  # noqa: S311 - positions of stars

@@ -24,6 +24,7 @@ from typing import Any, Final, NoReturn
 
 from mpstui.load.errors import cuda_error, limit_too_small, words
 from mpstui.load.process import Channel
+from mpstui.load.protocol import Order
 from mpstui.load.types import INFO
 from mpstui.sim.simd.clients import context_memory
 from mpstui.sim.simd.config import LOAD, Gpu, read_json, read_marker, write_json
@@ -59,6 +60,12 @@ _TOGETHER: Final = {"fma": 1.036, "triad": 1.028, "nbody": 1.175, "small": 4.0}
 _TRIAD_KNEE: Final = 48
 _TRIAD_DRAM: Final = 90
 """Percent of the time in which the memory moves data, with triad at its full speed."""
+_STEP: Final = 2.2e-9
+"""Seconds of a multiply-add that waits for the one before it."""
+_QUEUES: Final = 8
+"""Queues for streams that a process has where CUDA_DEVICE_MAX_CONNECTIONS says nothing else."""
+_LINK: Final = 50e9
+"""Bytes a second between host and device, each way, of all clients together."""
 _SMALL_SMS: Final = 4
 """SMs that a launch of a few blocks reaches."""
 _MIB: Final = 1 << 20
@@ -72,6 +79,7 @@ class Peer:
     sms: int
     device: int
     mps: bool
+    copies: bool = False
 
 
 def rate(me: Peer, all_of_them: Sequence[Peer], device_sms: int) -> float:
@@ -107,6 +115,30 @@ def _by_share(kernel: str, sms: float, device_sms: int) -> float:
     return 1.0
 
 
+def streamed(order: Order, queues: int) -> int:
+    """Streams whose launches run side by side: as many as there are queues for, and one where each waits for the
+    default stream."""
+    return 1 if order.default_stream == "legacy" else min(order.streams or 1, queues)
+
+
+def launch_seconds(order: Order) -> float:
+    """Of one launch, alone: of small grids as long as their steps take, or as it takes to launch one."""
+    if order.kernel == "small" and order.steps:
+        return max(_LAUNCH["small"], order.steps * _STEP)
+    return _LAUNCH.get(order.kernel, 1e-3)
+
+
+def with_copies(order: Order, speed: float, copying: int) -> float:
+    """Work a second where ``copying`` clients share the way between host and device: one stream is on its way there,
+    at work, or on its way back; several are all of it at once."""
+    if not order.copies or order.kernel not in _ALONE:
+        return speed
+    kernel, copy = launch_seconds(order), order.copies / _LINK
+    amount = _ALONE[order.kernel] * _LAUNCH[order.kernel]
+    whole = max(kernel, copy) if (order.streams or 1) > 1 else 2 * copy + kernel
+    return min(speed, amount / whole, amount / copy / max(1, copying))
+
+
 def round_affinity(sms: int, device_sms: int) -> int:
     """SMs of an execution affinity: rounded up to a multiple of 2, never under 8 (fact 22)."""
     return min(device_sms, max(8, sms + sms % 2))
@@ -134,7 +166,10 @@ class SimWorker:
         self.lost = 0
         self.sms = self.gpu.sm_count
         self.levels: tuple[int, ...] = ()
-        self.memory = {"triad": 3072 * _MIB, "nbody": 3 * _MIB}.get(self.order.kernel, 0)
+        each = {"triad": 3072 * _MIB, "nbody": 3 * _MIB}.get(self.order.kernel, 0) + (self.order.copies or 0)
+        self.memory = each if self.order.kernel == "triad" else each * (self.order.streams or 1)
+        queues = os.environ.get("CUDA_DEVICE_MAX_CONNECTIONS", "")
+        self.streams = streamed(self.order, int(queues) if queues.isdigit() else _QUEUES)
 
     def run(self) -> NoReturn:
         """Connect, wait for the word, work; never returns."""
@@ -269,6 +304,8 @@ class SimWorker:
             if due or any(command["type"] == "fault" for command in commands):
                 fault_told = True
                 self._fault()
+            if order.copies:
+                values["copied"] = int(done / self._amount) * 2 * order.copies
             self.channel.say(
                 "report",
                 droppable=True,
@@ -314,7 +351,9 @@ class SimWorker:
         self._tell(b"fault")
 
     def _publish(self) -> None:
-        sms = min(self.sms, _SMALL_SMS) if self.order.kernel == "small" else self.sms
+        sms = min(self.sms, _SMALL_SMS * self.streams) if self.order.kernel == "small" else self.sms
+        if self.order.copies:
+            sms = max(1, round(sms * with_copies(self.order, self._rate([]), 1) / self._rate([])))
         sms = sms if self.order.blocks is None else min(sms, self.order.blocks)
         dram = int(min(1.0, sms / _TRIAD_KNEE) * _TRIAD_DRAM) if self.order.kernel == "triad" else 0
         self._tell(f"uses {sms} {dram}".encode())
@@ -323,6 +362,7 @@ class SimWorker:
             "sms": self.sms,
             "device": self.gpu.index,
             "mps": self.daemon is not None,
+            "copies": bool(self.order.copies),
             # Of a worker without MPS no daemon tells: the simulated NVML reads it here.
             "start_ticks": start_ticks(os.getpid()),
             "used_sms": sms,
@@ -335,7 +375,12 @@ class SimWorker:
 
     def _service(self, speed: float) -> float:
         """Seconds that a launch takes at this speed, by a plain model."""
-        return _LAUNCH.get(self.order.kernel, 1e-3) * _ALONE.get(self.order.kernel, 1.0) / speed if speed else 0.0
+        return self._amount / speed if speed else 0.0
+
+    @property
+    def _amount(self) -> float:
+        """Work of one launch."""
+        return _LAUNCH.get(self.order.kernel, 1e-3) * _ALONE.get(self.order.kernel, 1.0)
 
     def _part(self, speed: float) -> float:
         """The part of the time in which it is at work, where it gets requests."""
@@ -356,8 +401,19 @@ class SimWorker:
     def _speed(self) -> float:
         if self.order.kernel in {"memory", "endless"}:
             return 0.0
+        found = peers(self.peers_dir)
+        copying = 1 + sum(peer.copies for peer in found if peer.device == self.gpu.index)
+        return with_copies(self.order, self._rate(found), copying)
+
+    def _rate(self, others: Sequence[Peer]) -> float:
+        """Work a second of the kernels alone."""
         me = Peer(self.order.kernel, self.sms, self.gpu.index, self.daemon is not None)
-        return rate(me, [me, *peers(self.peers_dir)], self.gpu.sm_count)
+        if self.order.kernel != "small" or (self.order.steps or 0) * _STEP <= _LAUNCH["small"]:
+            return rate(me, [me, *others], self.gpu.sm_count)
+        # Few blocks that last: they leave room for all others of MPS, and take turns without it.
+        here = [peer for peer in others if peer.device == me.device]
+        turns = 1 if me.mps and all(peer.mps for peer in here) else 1 + len(here)
+        return min(_ALONE["small"], self.streams / launch_seconds(self.order)) / turns
 
 
 def event(packet: bytes) -> tuple[str, dict[str, int]]:
@@ -381,7 +437,9 @@ def peers(folder: Path) -> list[Peer]:
         try:
             os.kill(pid, 0)
             entry = read_json(file)
-            peer = Peer(str(entry["kernel"]), int(entry["sms"]), int(entry["device"]), bool(entry["mps"]))
+            peer = Peer(
+                str(entry["kernel"]), int(entry["sms"]), int(entry["device"]), bool(entry["mps"]), bool(entry["copies"])
+            )
         except ProcessLookupError:
             file.unlink(missing_ok=True)
         except (OSError, ValueError, TypeError, KeyError):

@@ -64,6 +64,11 @@ class FakeDriver:
         self.current = 0
         self.launched: list[tuple[str, int, int]] = []
         """Function, blocks, and the context that was current."""
+        self.enqueued: list[tuple[str, int]] = []
+        """Kernels and copies in the order in which they were enqueued, with the stream."""
+        self.streams: dict[int, tuple[int, bool]] = {0: (0, True), 2: (0, True)}
+        """Number to context (0: of each) and whether it is a blocking one."""
+        self.hosts: dict[int, int] = {}
         self.blocks: dict[int, tuple[int, int]] = {}
         """Pointer to size and context."""
         self.recorded: set[object] = set()
@@ -126,9 +131,38 @@ class FakeDriver:
     def mapped_word(self) -> tuple[ctypes.c_int, int]:
         return self.word, 0x10
 
-    def launch(self, function: tuple[str, int], blocks: int, threads: int, arguments: Arguments | None) -> None:
+    def stream(self, *, blocking: bool = False) -> int:
+        number = 10 + len(self.streams)
+        self.streams[number] = (self.current, blocking)
+        return number
+
+    def pinned(self, size: int) -> int:
+        self._next += 0x1000
+        self.hosts[self._next] = size
+        return self._next
+
+    def free_pinned(self, pointer: int) -> None:
+        del self.hosts[pointer]
+
+    def copy_in(self, device: int, host: int, size: int, stream: int) -> None:
+        self._enqueue("in", stream)
+        assert self.blocks[device] == (size, self.current)
+        assert self.hosts[host] == size
+
+    def copy_out(self, host: int, device: int, size: int, stream: int) -> None:
+        self.copy_in(device, host, size, stream)
+        self.enqueued[-1] = ("out", stream)
+
+    def _enqueue(self, what: str, stream: int) -> None:
+        assert self.streams[stream][0] in {0, self.current}, "a stream of another context"
+        self.enqueued.append((what, stream))
+
+    def launch(
+        self, function: tuple[str, int], blocks: int, threads: int, arguments: Arguments | None, stream: int = 0
+    ) -> None:
         name, owner = function
         assert owner == self.current, "a function of another context"
+        self._enqueue(name, stream)
         if name == "illegal_store":
             raise CudaError(700, "CUDA_ERROR_ILLEGAL_ADDRESS", "cuCtxSynchronize")
         self.launched.append((name, blocks, self.current))
@@ -136,7 +170,8 @@ class FakeDriver:
     def event(self) -> object:
         return object()
 
-    def record(self, event: object) -> None:
+    def record(self, event: object, stream: int = 0) -> None:
+        self._enqueue("event", stream)
         self.recorded.add(event)
 
     def wait(self, event: object) -> None:

@@ -6,7 +6,7 @@ import ctypes
 import struct
 from typing import Any
 
-from mpstui.load.driver import Arguments, Driver
+from mpstui.load.driver import DEFAULT_STREAMS, Arguments, Driver
 from mpstui.load.workloads import FUNCTIONS, ptx, sphere
 
 
@@ -67,6 +67,29 @@ def triad_error(driver: Driver, numpy: Any, words: int = 4 * 1024 * 3 + 777) -> 
         driver.synchronize()
         got = numpy.frombuffer(driver.read(a, 16 * words), dtype="<f4")
     return float(numpy.abs(got - (b + numpy.float32(0.5) * c)).max())
+
+
+def copy_error(driver: Driver, size: int = 1 << 20) -> int:
+    """Bytes that differ after a way through pinned memory, the device, a second stream, and pinned memory again."""
+    with Device(driver, "small") as device:
+        hosts, streams = [driver.pinned(size) for _ in range(2)], [driver.stream(), driver.stream(blocking=True)]
+        pointer, event = driver.alloc(size), driver.event()
+        sent = bytes(number * 7 % 251 for number in range(size))
+        ctypes.memmove(hosts[0], sent, size)
+        driver.copy_in(pointer, hosts[0], size, streams[0])
+        driver.record(event, streams[0])
+        driver.wait(event)
+        out = device.put(bytes(4 * 64 * 4))
+        for stream in (*streams, *DEFAULT_STREAMS.values()):
+            driver.launch(device.functions["tick"], 4, 64, Arguments(ctypes.c_void_p(out), ctypes.c_int(1)), stream)
+        driver.copy_out(hosts[1], pointer, size, streams[1])
+        driver.record(event, streams[1])
+        driver.wait(event)
+        got = ctypes.string_at(hosts[1], size)
+        driver.synchronize()
+        for host in hosts:
+            driver.free_pinned(host)
+    return sum(one != other for one, other in zip(sent, got, strict=True))
 
 
 def fma_error(driver: Driver, numpy: Any, steps: int = 100) -> float:

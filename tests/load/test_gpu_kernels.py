@@ -6,7 +6,7 @@ import pytest
 
 from mpstui.load.driver import CudaError, Driver, NoDriver
 
-from .reference import fma_error, nbody_error, triad_error
+from .reference import copy_error, fma_error, nbody_error, triad_error
 
 pytestmark = pytest.mark.gpu
 
@@ -25,6 +25,10 @@ def test_accelerations(driver: Driver) -> None:
 
 def test_triad(driver: Driver) -> None:
     assert triad_error(driver, pytest.importorskip("numpy")) < 1e-6
+
+
+def test_copies(driver: Driver) -> None:
+    assert copy_error(driver) == 0
 
 
 def test_fma(driver: Driver) -> None:
