@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -48,3 +49,12 @@ def test_the_forge_runs_what_a_developer_runs() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert f">={job['strategy']['matrix']['python'][0]}" == project["requires-python"]
     assert set(flow) == {"name", True, "permissions", "concurrency", "jobs"}, "YAML reads the key on as true"
+
+
+def test_the_scripts_for_a_gpu_machine_find_what_they_import() -> None:
+    """Nothing else runs them without a GPU, and on a rented one it is too late."""
+    scripts = [path for path in sorted((ROOT / "scripts").glob("gpu-*")) if b"python" in path.read_bytes()[:40]]
+    assert len(scripts) >= 5
+    program = "import runpy, sys\nfor path in sys.argv[1:]: runpy.run_path(path, run_name='rehearsal')"
+    done = subprocess.run([sys.executable, "-c", program, *scripts], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr[-2000:]

@@ -41,8 +41,15 @@ EXPERIMENTS = {
     "oversubscribe": "shares that add up to more than the device, for clients that are idle half of the time",
     "priority": "who waits, of two clients, by their priorities",
     "gpu-util": "what GPU-Util says of one thread, and of all SMs",
+    "streams": "small kernels in 1, 4, 16 and 32 streams, and in as many processes, without and with MPS",
+    "copies": "copies to the device and back around each kernel, in turn and overlapped, by one process and by several",
     "stop": "what each way to end a client does to its neighbours",
 }
+
+
+GROUPED: Final = frozenset({"nbody", "command", "training", "streams", "copies"})
+"""Those that take several numbers of clients."""
+GROUPS: Final = ", ".join(name for name in EXPERIMENTS if name in GROUPED)
 
 
 def group_sizes(text: str) -> tuple[int, ...]:
@@ -105,7 +112,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="of `training`: a Python that has PyTorch (default: this)",
     )
     parser.add_argument("--report", metavar="FILE", help="write an HTML page with the tables and plots too")
-    parser.add_argument("--clients", type=group_sizes, metavar="N,N…", help="sizes of the groups (nbody, command)")
+    parser.add_argument("--clients", type=group_sizes, metavar="N,N…", help=f"sizes of the groups ({GROUPS})")
     parser.add_argument(
         "--bodies", type=bodies, metavar="N", help="of `nbody`: 16384 leave most of a GPU idle, 512000 fill it"
     )
@@ -129,7 +136,7 @@ async def run(options: argparse.Namespace, node: api.AsyncNode) -> int:
                 "mpstui experiment command --command 'python train.py'",
                 ExitStatus.USAGE,
             )
-        if options.clients and options.name not in {"nbody", "command", "training"}:
+        if options.clients and options.name not in GROUPED:
             raise LoadRefused(f"{options.name} has no groups of clients", "leave out --clients", ExitStatus.USAGE)
         if (options.metric and options.name != "command") or (options.percentages and not options.metric):
             raise LoadRefused(

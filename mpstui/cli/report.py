@@ -70,7 +70,8 @@ def _plot(data: Sequence[Mapping[str, Any]]) -> str:
     parts = []
     for number, entry in enumerate(entries):
         y, width = number * _ROW + 4, _BAR * entry["median"] / top
-        label = ", ".join(_label(key, entry[key]) for key in _LABELS if key in entry)
+        keys = ("situation",) if "situation" in entry else _LABELS
+        label = ", ".join(_label(key, entry[key]) for key in keys if key in entry)
         parts.append(f'<text x="290" y="{y + 14}" text-anchor="end">{_text(label)}</text>')
         parts.append(f'<rect x="300" y="{y}" width="{width:.1f}" height="18" fill="#3a7"/>')
         low, high = entry.get("low"), entry.get("high")

@@ -20,6 +20,7 @@ from mpstui.load.experiments import (
     training,
 )
 from mpstui.load.measure import Lab
+from mpstui.load.overlap import COPY_CLIENTS, SIZES, copies, streams
 from mpstui.load.private import PrivateDaemon
 from mpstui.load.results import Experiment, Measured, Outcome
 from mpstui.load.stopping import stop
@@ -66,6 +67,10 @@ async def _compare(asked: Experiment, lab: Lab) -> Outcome | Measured:
         return await metric(lab, asked.command, asked.metric, asked.groups or (1, 4), asked.percentages)
     if asked.name == "command":
         return await command(lab, asked.command, asked.groups or (1, 4))
+    if asked.name == "streams":
+        return await streams(lab, asked.groups or SIZES)
+    if asked.name == "copies":
+        return await copies(lab, asked.groups or COPY_CLIENTS)
     return await _ALONE[asked.name](lab)
 
 
