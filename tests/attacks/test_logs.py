@@ -458,6 +458,7 @@ OPENERS = {
     "config.py": "the user's own configuration",
     "control/holder.py": "/proc",
     "daemons/directories.py": "directories",
+    "daemons/modes.py": "the modes that it keeps, by open_trusted",
     "daemons/stale.py": "a pipe directory and its lock",
     "daemons/start.py": "a descriptor of open_log's",
     "export/webconfig.py": "the exporter's own configuration",

@@ -16,7 +16,7 @@ from typing import Any
 from terminal import DEADLINE, until
 
 MPSTUI = (sys.executable, "-c", "import sys; from mpstui.cli import main; sys.exit(main())")
-WHOLE = "⁴Clients"
+WHOLE = "⁴"  # the clients' panel: at 80×24 its title gives way to a row where all lines are needed
 """On the screen once that has taken over from the first look at the node."""
 
 
