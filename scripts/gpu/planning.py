@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -96,10 +96,15 @@ class Setting:
 
     @contextlib.contextmanager
     def started(
-        self, pipe_dir: Path, *mode: object, share: tuple[str, str] | None = None, **variables: str
+        self,
+        pipe_dir: Path,
+        *mode: object,
+        share: tuple[str, str] | None = None,
+        before: Sequence[str] = (),
+        **variables: str,
     ) -> Iterator[subprocess.Popen[str]]:
-        """A client on its way; killed at the end where it still runs."""
-        command = [*self.client, *map(str, mode)]
+        """A client on its way, its command behind ``before``; killed at the end where it still runs."""
+        command = [*before, *self.client, *map(str, mode)]
         if share is not None:
             words = ["run", "--profile", share[0], "--share", share[1], "--"]
             command = [sys.executable, "-m", "mpstui", *words, *command]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -22,7 +21,9 @@ def main() -> int:
             print(f"end {client.error or 2} cudaErrorOfTheSimulation", flush=True)
             return 10
         print(f"ready pid {client.pid} sm {client.sm_count} free {(client.free_memory or 0) >> 20}", flush=True)
-        time.sleep(float(numbers[-1]))
+        if client.wait_status("lost", float(numbers[-1])):
+            print(f"end {client.error} cudaErrorOfTheSimulation", flush=True)
+            return 10
         client.tell("exit")
         client.wait(5)
         print("end 0 cudaSuccess", flush=True)
