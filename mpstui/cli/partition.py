@@ -124,6 +124,8 @@ def plan_static(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
     """``plan --static``; returns the exit status."""
     others = ("strategy", "export", "share", "save", "apply", "sm_count_total", "memory_total", "measure", "program")
     try:
+        if options.from_activity is not None:
+            raise PlanError("--static goes with no --from-activity")
         if wrong := next((name for name in others if getattr(options, name, None)), None):
             option = f"--{wrong.replace('_', '-')}"
             raise PlanError(

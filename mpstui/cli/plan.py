@@ -6,13 +6,15 @@ import argparse
 import json
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, BinaryIO, Final, NamedTuple
 
 from mpstui.cli.say import complain
 from mpstui.cli.shares import choose_device, export, plan_of
+from mpstui.core.activity import rate_text
 from mpstui.core.model import Source
-from mpstui.core.text import format_percentage, format_size, path_text
+from mpstui.core.text import error_text, format_percentage, format_size, path_text
 from mpstui.fields import (
     FLAG,
     INTEGER,
@@ -20,20 +22,26 @@ from mpstui.fields import (
     OBJECT,
     OBJECTS,
     SCHEMA,
+    SECONDS,
     SHARE,
     SIZE,
     TEXT,
     TEXTS,
+    TIME,
     Field,
+    Text,
     Thing,
     Type,
     View,
     as_json,
     enum,
+    table,
 )
+from mpstui.operations.types import ExitStatus
 from mpstui.plan import amounts
 from mpstui.plan.amounts import PlanError, limit_text
 from mpstui.plan.profile import DaemonProfile, Profile, ProfileError
+from mpstui.plan.tenants import MOST_LINE, By, Look, Proposal, Tenant, look_of, propose, read_looks
 from mpstui.plan.types import Plan, Rest, Share, Strategy, Target, target_from, target_of
 
 USAGE = 2
@@ -41,7 +49,6 @@ USAGE = 2
 
 def plan(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
     """Carry it out; returns the exit status. With ``--sm-count-total`` it looks at no GPU and no daemon."""
-    measured: dict[str, Any] = {}
     if options.static:
         from mpstui.cli.partition import plan_static
 
@@ -49,20 +56,10 @@ def plan(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
     try:
         if options.apply and options.export is not None:
             raise PlanError("--apply sets the plan and --export prints it: one after the other, please")
-        if wants_measuring(options):
-            from mpstui.cli.measure import measure
-
-            result = measure(options, pipe_dirs)
-            if isinstance(result, int):
-                return result
-            made, simulated, measured = result
-        else:
-            simulated = False
-            if options.sm_count_total is None:
-                target, simulated = _target_here(options, pipe_dirs)
-            else:
-                target = _target_given(options)
-            made = plan_of(options, target)
+        result = _made(options, pipe_dirs)
+        if isinstance(result, int):
+            return result
+        made, simulated, measured = result
         pipe_dir = _pipe_dir(pipe_dirs)
         if options.save is not None:
             print(f"kept as {path_text(_save(options, made, pipe_dir))}", file=sys.stderr)
@@ -77,10 +74,54 @@ def plan(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
     return 0
 
 
+def _made(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> tuple[Plan, bool, dict[str, Any]] | int:
+    """The plan, whether its node is simulated, and what it is based on; or the exit status. Raises PlanError."""
+    if options.from_activity is not None:
+        return _made_from_activity(options, pipe_dirs)
+    if wants_measuring(options):
+        from mpstui.cli.measure import measure
+
+        return measure(options, pipe_dirs)
+    if options.sm_count_total is None:
+        target, simulated = _target_here(options, pipe_dirs)
+        return plan_of(options, target), simulated, {}
+    return plan_of(options, _target_given(options)), False, {}
+
+
+def _made_from_activity(
+    options: argparse.Namespace, pipe_dirs: tuple[Path, ...]
+) -> tuple[Plan, bool, dict[str, Any]] | int:
+    proposal = _proposal(options, pipe_dirs)
+    if not options.json and options.export is None:
+        _print_basis(proposal)
+    if not proposal.proposed:
+        if options.json:
+            print(json.dumps(as_json(PROPOSAL, proposal, View()), ensure_ascii=False))
+        return complain(f"no share is proposed: {proposal.too_little}", ExitStatus.REFUSED_BY_DAEMON)
+    if options.sm_count_total is None:
+        target, simulated = _target_here(options, pipe_dirs)
+        if simulated != proposal.simulated:
+            raise PlanError("the looks are of another node: either they or this one are simulated")
+    else:
+        target = _target_given(options)
+    shares = proposal.shares
+    limits = [share.memory for share in shares if share.memory is not None]
+    made = plan_of(
+        options,
+        target,
+        labels=[share.name for share in shares],
+        proposed=[share.weight for share in shares],
+        limits=limits if len(limits) == len(shares) else (),
+    )
+    return made, proposal.simulated, {"activity": proposal}
+
+
 def wants_measuring(options: argparse.Namespace) -> bool:
     """Whether the shares are to come from a measurement. Raises PlanError for its options without one."""
     if options.measure or options.program is not None:
         return True
+    if options.by is not None:
+        raise PlanError("--by goes with --from-activity")
     if options.shared or options.repeats or options.seconds:
         raise PlanError("--repeats, --seconds and --shared go with --measure KERNEL or --command CMD")
     return False
@@ -143,6 +184,49 @@ LEFT: Final[Thing[Rest]] = Thing(
 )
 
 
+TENANT: Final[Thing[Tenant]] = Thing(
+    "plan_tenant",
+    "What was recorded of those who are to get one share.",
+    (
+        Field("name", "share", TEXT, lambda t, v: t.name, row=Text(10, "SHARE")),
+        Field("what", "tenant", TEXT, lambda t, v: t.what, about="As recorded.", row=Text(80, "TENANT")),
+        Field("clients", "clients", INTEGER, lambda t, v: t.clients, about="At the same time, at most.",
+              row=Text(20, "CLIENTS")),
+        Field("looks", "looks", INTEGER, lambda t, v: t.looks, about="In which it was there and counted.",
+              row=Text(30, "LOOKS")),
+        Field("busy", "busy", INTEGER, lambda t, v: t.busy, about="Looks in which it launched something.",
+              row=Text(35, "BUSY")),
+        Field("launches_per_second_median", "median launches/s", NUMBER, lambda t, v: round(t.rate_median, 1),
+              about="Looks without it count as 0.", row=Text(40, "MEDIAN/s", lambda t, v: rate_text(t.rate_median))),
+        Field("launches_per_second_max", "most launches/s", NUMBER, lambda t, v: round(t.rate_max, 1),
+              row=Text(50, "MOST/s", lambda t, v: rate_text(t.rate_max))),
+        Field("memory_median", "median memory", SIZE, lambda t, v: t.memory_median, null=True,
+              row=Text(60, "MEMORY")),
+        Field("memory_max", "most memory", SIZE, lambda t, v: t.memory_max, null=True, row=Text(70, "MOST")),
+        Field("client_memory_max", "most of a client", SIZE, lambda t, v: t.largest, null=True,
+              row=Text(75, "ONE CLIENT"), about="Of its largest client: its limit is a quarter more."),
+        Field("too_little", "too little", TEXT, lambda t, v: t.too_little or None, null=True,
+              about="Why no share is proposed for it; null: one is."),
+    ),
+)  # fmt: skip
+
+PROPOSAL: Final[Thing[Proposal]] = Thing(
+    "plan_activity",
+    "The looks that shares are proposed from. Launches are not SM time.",
+    (
+        Field("by", "by", enum(By), lambda p, v: p.by, about="Who is one tenant."),
+        Field("looks", "looks", INTEGER, lambda p, v: p.looks),
+        Field("first", "first", TIME, lambda p, v: p.first),
+        Field("span", "span", SECONDS, lambda p, v: round(p.span, 1), about="From the first look to the last."),
+        Field("counted", "counted", SECONDS, lambda p, v: round(p.counted, 1), about="In which launches were counted."),
+        Field("tenants", "tenants", OBJECTS, lambda p, v: p.tenants, of=TENANT),
+        Field("not_counted", "not counted", INTEGER, lambda p, v: p.not_counted, about="Clients, in one look."),
+        Field("outside", "outside MPS", INTEGER, lambda p, v: p.outside, about="Processes, in one look."),
+        Field("notes", "notes", TEXTS, lambda p, v: p.notes),
+    ),
+)
+
+
 class Made(NamedTuple):
     """A plan as it is printed."""
 
@@ -170,6 +254,10 @@ PLAN: Final[Thing[Made]] = Thing(
             about="With --measure or --command: throughput over SMs, and what comes of it.",
             only=lambda m: "measured" in m.measured,
         ),
+        Field(
+            "activity", "activity", OBJECT, lambda m, v: m.measured["activity"], of=PROPOSAL,
+            about="With --from-activity: what the shares are based on.", only=lambda m: "activity" in m.measured,
+        ),
     ),
 )  # fmt: skip
 
@@ -184,6 +272,84 @@ def settings_of(made: Plan) -> tuple[Any, ...]:
     from mpstui.plan.exports import ShareSettings
 
     return tuple(ShareSettings(share.name, share.percentage, share.memory) for share in made.shares)
+
+
+def _proposal(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> Proposal:
+    """What the looks say: those of a file, of standard input, or taken now. Raises PlanError."""
+    if wrong := next((name for name in _OTHERS if getattr(options, name, None)), None):
+        raise PlanError(f"--from-activity gives the shares itself: leave out {_option(wrong)}")
+    if options.from_activity == "":
+        looks = _look_now(options, pipe_dirs)
+    elif options.seconds:
+        raise PlanError("--seconds goes with looks that are taken now: leave out the file")
+    elif options.from_activity == "-":
+        looks = list(read_looks(_lines(sys.stdin.buffer), "standard input"))
+    else:
+        where = path_text(Path(options.from_activity), 200)
+        try:
+            with open(options.from_activity, "rb") as file:
+                looks = list(read_looks(_lines(file), where))
+        except OSError as error:
+            raise PlanError(f"{where}: {error_text(error)}") from None
+    named = pipe_dirs or tuple(getattr(options, "pipe_dir", None) or ())
+    return propose(looks, options.by, path_text(named[0]) if len(named) == 1 else None)
+
+
+def _lines(file: BinaryIO) -> Iterator[bytes]:
+    """Lines; one that is too long for a look is cut, and so refused."""
+    return iter(lambda: file.readline(MOST_LINE + 1), b"")
+
+
+_OTHERS: Final = ("clients", "strategy", "weights", "sm_count", "measure", "program", "repeats", "shared")
+_LOOK: Final = 2.0
+"""Seconds of one look."""
+
+
+def _option(name: str) -> str:
+    return {"program": "--command"}.get(name, f"--{name.replace('_', '-')}")
+
+
+def _look_now(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> list[Look]:
+    from mpstui import api
+
+    seconds = options.seconds or 60.0
+    looks: list[Look] = []
+    try:
+        with api.open(pipe_dirs) as node:
+            while (left := seconds - sum(look.seconds for look in looks)) > _LOOK / 2:
+                look = node.activity(min(_LOOK, left))
+                if look.launchers and not look.counted:
+                    raise PlanError(look.sentence)
+                looks.append(look_of(api.to_json(look)))
+                if sys.stderr.isatty():
+                    print(f"\rlooking, {max(0.0, left - _LOOK):.0f} s left ", end="", file=sys.stderr, flush=True)
+    except api.UnusableNode as error:
+        raise PlanError(str(error)) from None
+    if sys.stderr.isatty():
+        print("\r\033[K", end="", file=sys.stderr)
+    return looks
+
+
+def _print_basis(proposal: Proposal) -> None:
+    """What the proposal is based on, and where it has too little."""
+    from datetime import datetime
+
+    from mpstui.cli.say import output
+    from mpstui.cli.status import print_table
+
+    begun = datetime.fromtimestamp(proposal.first).strftime("%Y-%m-%d %H:%M:%S")
+    word = "SIMULATED " if proposal.simulated else ""
+    print(
+        f"{word}{proposal.looks} looks from {begun} on, over {proposal.span:.0f} s, {proposal.counted:.0f} s of them"
+        f" counted; tenants by {proposal.by}"
+    )
+    if proposal.tenants:
+        print_table(output(), table(TENANT, proposal.tenants, View()))
+    for tenant in proposal.tenants:
+        if tenant.too_little:
+            print(f"  ! {tenant.name}: no share is proposed: it {tenant.too_little}")
+    for note in proposal.notes:
+        print(f"  ! {note}")
 
 
 def _target_given(options: argparse.Namespace) -> Target:

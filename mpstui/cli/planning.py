@@ -14,6 +14,7 @@ from mpstui.operations.registry import operation
 COMMANDS: Final = frozenset({"plan", "profile", "daemon", "run"})
 EXPORTS: Final = ("shell", "wrapper", "systemd", "slurm", "kubernetes", "device-plugin", "time-slicing", "dra")
 STRATEGIES: Final = ("uniform", "half", "weighted", "exact")
+BYS: Final = ("container", "user", "command", "process")
 MEASURABLE: Final = ("fma", "triad", "nbody", "small")
 OpenNode = Callable[[argparse.Namespace], AbstractContextManager[tuple[Path, ...]]]
 
@@ -43,7 +44,7 @@ def dispatch(options: argparse.Namespace, open_node: OpenNode) -> int:
         from mpstui.cli.run import run
 
         return run(options)
-    if options.command == "plan" and options.sm_count_total is not None and not options.apply:
+    if options.command == "plan" and options.sm_count_total is not None and not _looks(options):
         from mpstui.cli.plan import plan
 
         return plan(options, ())
@@ -61,12 +62,17 @@ def dispatch(options: argparse.Namespace, open_node: OpenNode) -> int:
         return daemon(options, pipe_dirs)
 
 
+def _looks(options: argparse.Namespace) -> bool:
+    """Whether a plan for a device of a given size looks at the node all the same."""
+    return bool(options.apply) or options.from_activity == ""
+
+
 def _add_plan(plan: argparse.ArgumentParser) -> None:
     plan.add_argument("--clients", metavar="N", help="how many")
     plan.add_argument("--strategy", choices=STRATEGIES, help="default: by what is given; half: 100 %% / 0.5 N")
     plan.add_argument("--weights", metavar="W,W…", help="for weighted: 30,70")
     plan.add_argument("--sm-count", metavar="N,N…", help="for exact: SMs of each client, 24,60")
-    plan.add_argument("--mem", metavar="HOW", default="even", help="even, weight, none, or a limit: 10G or 10G,20G")
+    plan.add_argument("--mem", metavar="HOW", help="even (default), weight, none, or a limit: 10G or 10G,20G")
     plan.add_argument("--contexts", metavar="N", default="1", help="contexts of each client on the device (default 1)")
     plan.add_argument("--names", metavar="A,B…", help="names of the clients' shares")
     device = plan.add_argument_group("device")
@@ -82,8 +88,16 @@ def _add_plan(plan: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     measured.add_argument("--command", dest="program", metavar="CMD", help="a program, run from start to end")
     measured.add_argument("--repeats", type=_repeats, metavar="N", help="of each measurement (default 3)")
-    measured.add_argument("--seconds", type=_window, metavar="S", help="of one window (default 1)")
+    measured.add_argument(
+        "--seconds", type=_window, metavar="S", help="of one window (default 1); all of --from-activity"
+    )
     measured.add_argument("--shared", action="store_true", help="in the daemon that runs, not in one of its own")
+    activity = plan.add_argument_group("shares from activity: who launched how much, and held how much memory")
+    activity.add_argument(
+        "--from-activity", nargs="?", const="", metavar="FILE",
+        help="looks of mpstui activity --json, one a line, - standard input; without FILE it looks now (60 s)",
+    )  # fmt: skip
+    activity.add_argument("--by", choices=BYS, help="who is one tenant; default: container, else user, else process")
     plan.add_argument(
         "--static", action="store_true", help="in whole chunks of a daemon with static SM partitions, as it tells them"
     )

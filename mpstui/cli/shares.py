@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from pathlib import Path
+from typing import Final
 
 from mpstui.core.model import Device, device_named
 from mpstui.core.text import printable
@@ -14,6 +16,8 @@ from mpstui.plan.exports import CLUSTER_EXPORTS, ShareSettings, cluster_text, en
 from mpstui.plan.planner import MemoryRule, make_plan
 from mpstui.plan.profile import NAME
 from mpstui.plan.types import Plan, Strategy, Target
+
+_RULES: Final[Mapping[str, MemoryRule]] = {"even": "even", "weight": "weight", "none": "none"}
 
 
 def export(
@@ -43,18 +47,27 @@ def export(
 
 
 def plan_of(
-    options: argparse.Namespace, target: Target, measured: Sequence[int] = (), labels: Sequence[str] = ()
+    options: argparse.Namespace,
+    target: Target,
+    measured: Sequence[int] = (),
+    labels: Sequence[str] = (),
+    proposed: Sequence[Fraction] = (),
+    limits: Sequence[int] = (),
 ) -> Plan:
-    """The plan that the options ask for, or that of the SM counts ``measured``, named ``labels`` where the options do
-    not name them. Raises PlanError.
+    """The plan that the options ask for, or that of the SM counts ``measured``, or of the weights ``proposed`` with
+    memory ``limits``, named ``labels`` where the options do not name them. Raises PlanError.
     """
-    weights = () if options.weights is None else amounts.weights(options.weights, "--weights")
+    weights = proposed if options.weights is None else amounts.weights(options.weights, "--weights")
     counts = measured if options.sm_count is None else amounts.counts(options.sm_count, "--sm-count")
     given: Strategy = "weighted" if weights else "exact" if counts else "uniform"
-    rule = options.mem.strip()
-    memory: MemoryRule | Sequence[int] = (
-        rule if rule in {"even", "weight", "none"} else amounts.sizes(options.mem, "--mem")
-    )
+    rule = "even" if options.mem is None else options.mem.strip()
+    memory: MemoryRule | Sequence[int]
+    if proposed and options.mem is None:
+        memory = limits or "none"
+    elif rule in _RULES:
+        memory = _RULES[rule]
+    else:
+        memory = amounts.sizes(rule, "--mem")
     names = tuple(name.strip() for name in options.names.split(",")) if options.names else ()
     if wrong := next((name for name in names if not NAME.fullmatch(name)), None):
         raise PlanError(f"--names: “{printable(wrong, 40)}” must be letters, digits, . _ and - only")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
@@ -89,6 +90,69 @@ def test_wrong_sizes_of_the_device(mpstui: Run) -> None:
         status, out, err = mpstui("plan", "--clients", 2, *words)
         assert (status, out) == (2, "")
         assert err
+
+
+def activity(folder: Path, seconds: float = 10.0) -> Path:
+    """Six looks at alice, who launches, and bob, who does not."""
+    lines = []
+    for number in range(6):
+        people = [("alice", 300), ("bob", 0), ("carol", 100)]
+        processes = [
+            {"pid": pid, "daemon": "/run/mps", "user": user, "launches": launches, "gpu_memory": pid << 30}
+            for pid, (user, launches) in enumerate(people, 1)
+        ]
+        time = datetime.fromtimestamp(1.7e9 + seconds * number, timezone.utc).isoformat()
+        lines.append(json.dumps({"time": time, "source": "real", "seconds": 2, "processes": processes}))
+    path = folder / "hour.ndjson"
+    path.write_text("\n".join(lines))
+    return path
+
+
+def test_shares_from_activity(mpstui: Run, tmp_path: Path) -> None:
+    path = activity(tmp_path)
+    status, out, err = mpstui("plan", "--from-activity", path, *SIZE, "--json")
+    made = json.loads(out)
+    assert (status, err) == (0, "")
+    assert [(c["name"], c["active_thread_percentage"]) for c in made["clients"]] == [("alice", 75.0), ("carol", 25.0)]
+    assert made["clients"][1]["pinned_mem_limit"] == 3.75 * (1 << 30)
+    assert (made["activity"]["looks"], made["activity"]["span"], made["activity"]["counted"]) == (6, 52.0, 12.0)
+    assert made["activity"]["tenants"][2]["too_little"] == "launched nothing in 6 looks"
+    status, out, _ = mpstui("plan", "--from-activity", path, *SIZE)
+    assert status == 0
+    for words in (
+        "6 looks from",
+        "tenants by user",
+        "Launches are not SM time",
+        "bob: no share is proposed",
+        "weighted",
+    ):
+        assert words in out
+    status, out, _ = mpstui("plan", "--from-activity", path, *SIZE, "--export", "shell", "--share", "carol")
+    assert "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=25" in out
+    status, out, err = mpstui("plan", "--from-activity", activity(tmp_path, 1.0), *SIZE)
+    assert (status, "say too little" in err, "LIMIT" in out) == (1, True, False)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--clients", 2), "leave out --clients"),
+        (("--static",), "--from-activity"),
+        (("--seconds", 5), "leave out the file"),
+        (("--pipe-dir", "/run/none"), "no client of MPS"),
+        (("--save", "x", "--names", "a"), "2 clients need a name each"),
+    ],
+)
+def test_what_does_not_go_with_activity(mpstui: Run, tmp_path: Path, words: tuple[object, ...], message: str) -> None:
+    status, _, err = mpstui("plan", "--from-activity", activity(tmp_path), *SIZE, *words)
+    assert status in {1, 2}
+    assert message in err
+
+
+def test_looks_that_cannot_be_read(mpstui: Run, tmp_path: Path) -> None:
+    assert "No such file" in mpstui("plan", "--from-activity", tmp_path / "none", *SIZE)[2]
+    assert "line 1: it is longer" in mpstui("plan", "--from-activity", "/dev/zero", *SIZE)[2]
+    assert "--by goes with" in mpstui("plan", "--by", "user", "--clients", 2, *SIZE)[2]
 
 
 def test_exports_and_a_profile(mpstui: Run, place: Path) -> None:

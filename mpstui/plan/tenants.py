@@ -1,0 +1,331 @@
+"""Shares proposed from looks at who launches kernels, recorded over a time: what they are based on, and where they say
+too little. Pure; raises PlanError.
+
+Launches are not SM time: a proposal is a beginning that a measurement (``plan --measure``) or the owners correct.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import statistics
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from fractions import Fraction
+from typing import Any, Final, Literal, NamedTuple
+
+from mpstui.core.text import printable
+from mpstui.plan.amounts import PlanError
+
+By = Literal["container", "user", "command", "process"]
+BYS: Final[tuple[By, ...]] = ("container", "user", "command", "process")
+LEAST_LOOKS: Final = 5
+LEAST_SECONDS: Final = 30.0
+"""Fewer looks, or a shorter time from the first to the last, say nothing of a tenant."""
+LEAST_BUSY: Final = 3
+"""Looks in which a tenant launched something."""
+MARGIN: Final = Fraction(5, 4)
+"""Of the memory that was seen at most: the next batch may be larger."""
+_STEP: Final = 256 << 20
+MOST_LINE: Final = 1 << 22
+"""Bytes of one look."""
+_MOST_LOOKS: Final = 200_000
+_NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9._-]+")
+_REMEDY: Final = "it must be one line of mpstui activity --json"
+
+
+class Counted(NamedTuple):
+    """A client in one look."""
+
+    pid: int
+    daemon: str
+    user: str | None
+    container: str | None
+    command: str | None
+    gpu_memory: int | None
+    launches: int | None
+    """None: it was not counted."""
+
+
+class Look(NamedTuple):
+    """One look at all processes."""
+
+    time: float
+    seconds: float
+    simulated: bool
+    clients: tuple[Counted, ...]
+    outside: int
+    """Processes that compute without MPS: a share would not reach them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """Those who get one share together, or each the same one."""
+
+    name: str
+    """Of the share: letters, digits, ``.``, ``_`` and ``-``."""
+    what: str
+    """The user, container, command or process as recorded; printable."""
+    clients: int
+    """At the same time, at most."""
+    looks: int
+    """In which one of them was there and counted."""
+    busy: int
+    """In which one of them launched something."""
+    rate_median: float
+    """Launches a second over all looks, those without it as 0."""
+    rate_max: float
+    memory_median: int | None
+    memory_max: int | None
+    """Bytes, of all of them together; None where it was not told."""
+    largest: int | None
+    """Bytes of the one of them that had most."""
+    too_little: str = ""
+    """Why no share is proposed."""
+
+    @property
+    def memory(self) -> int | None:
+        """The limit that is proposed for each of them: what the largest was seen with, and a quarter more."""
+        return math.ceil(self.largest * MARGIN / _STEP) * _STEP if self.largest else None
+
+
+class TenantShare(NamedTuple):
+    """What one client of a tenant is to get."""
+
+    name: str
+    weight: Fraction
+    memory: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """What the looks say."""
+
+    by: By
+    looks: int
+    counted: float
+    """Seconds in which launches were counted."""
+    first: float
+    last: float
+    simulated: bool
+    tenants: tuple[Tenant, ...]
+    """Who launched most comes first."""
+    not_counted: int
+    """Clients that could not be counted, in the look that had most of them."""
+    outside: int
+    daemons: int
+    too_little: str = ""
+    """Why nothing at all is proposed."""
+
+    @property
+    def span(self) -> float:
+        """Seconds from the first look to the end of the last."""
+        return self.last - self.first
+
+    @property
+    def proposed(self) -> tuple[Tenant, ...]:
+        """Those who get a share."""
+        return () if self.too_little else tuple(tenant for tenant in self.tenants if not tenant.too_little)
+
+    @property
+    def shares(self) -> tuple[TenantShare, ...]:
+        """One for each client of those who get some: a share is one client's, and a tenant's clients divide theirs.
+
+        By the median of launches a second; by half of the most where the median is 0.
+        """
+        found = []
+        for tenant in self.proposed:
+            weight = Fraction(tenant.rate_median or tenant.rate_max / 2).limit_denominator(10**6) / tenant.clients
+            names = (
+                [f"{tenant.name}-{n}" for n in range(1, tenant.clients + 1)] if tenant.clients > 1 else [tenant.name]
+            )
+            found += [TenantShare(name, weight, tenant.memory) for name in names]
+        return tuple(found)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What has to be known of it, a sentence each."""
+        found = ["Launches are not SM time: a tenant with few long kernels gets less here than it needs."]
+        if self.not_counted:
+            found.append(f"{_clients(self.not_counted)} could not be counted, and no share is left for them.")
+        if self.outside:
+            found.append(f"{self.outside} processes computed without MPS: no share reaches them.")
+        if any(tenant.clients > 1 for tenant in self.proposed):
+            found.append("A tenant's share is divided among as many clients as it had at the same time.")
+        if self.daemons > 1:
+            found.append(f"The looks have clients of {self.daemons} daemons: --pipe-dir chooses one.")
+        if any(share.memory is None for share in self.shares):
+            found.append("The memory of some was not told, so that no memory limit is proposed.")
+        return tuple(found)
+
+
+def read_looks(lines: Iterable[bytes], where: str) -> Iterator[Look]:
+    """Each line is what ``mpstui activity --json`` prints; empty ones are left out. Raises PlanError with the line."""
+    for number, line in enumerate(lines, 1):
+        if number > _MOST_LOOKS:
+            raise PlanError(f"{where}: more than {_MOST_LOOKS} lines; take a part of them")
+        if not line.strip():
+            continue
+        try:
+            if len(line) > MOST_LINE:
+                raise ValueError("it is longer than 4 MiB")
+            yield look_of(json.loads(line))
+        except (ValueError, RecursionError) as error:
+            why = "it is no JSON" if isinstance(error, (json.JSONDecodeError, UnicodeDecodeError)) else str(error)
+            raise PlanError(f"{where}: line {number}: {why or 'it is nested too deeply'}; {_REMEDY}") from None
+
+
+def look_of(data: Any) -> Look:
+    """Of one look as JSON. Raises ValueError, which says what is wrong."""
+    if not isinstance(data, dict) or not isinstance(data.get("processes"), list):
+        raise ValueError("it has no processes")
+    begun, seconds = _time(data.get("time")), _number(data, "seconds")
+    if begun is None or seconds is None or seconds <= 0:
+        raise ValueError("time or seconds is missing")
+    if data.get("source") not in {"real", "simulated"}:
+        raise ValueError("source is neither real nor simulated")
+    clients, outside = [], 0
+    for entry in data["processes"]:
+        pid = _count(entry, "pid") if isinstance(entry, dict) else None
+        if pid is None:
+            raise ValueError("a process has no pid")
+        daemon = _text(entry, "daemon")
+        if daemon is None:
+            outside += 1
+            continue
+        texts = (_text(entry, "user"), _text(entry, "container"), _text(entry, "command"))
+        clients.append(Counted(pid, daemon, *texts, _count(entry, "gpu_memory"), _count(entry, "launches")))
+    return Look(begun, seconds, data["source"] == "simulated", tuple(clients), outside)
+
+
+def _time(value: object) -> float | None:
+    """Seconds since the epoch of ``2026-11-22T04:20:40.783+00:00``. Raises ValueError."""
+    if not isinstance(value, str):
+        return None
+    try:
+        found = datetime.fromisoformat(value)
+        return found.timestamp() if found.tzinfo is not None else None
+    except (ValueError, OverflowError):
+        raise ValueError("time is none") from None
+
+
+def _number(data: dict[str, Any], name: str) -> float | None:
+    value = data.get(name)
+    if value is None or isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    if not 0 <= value < 1e12:  # not a number is not in it either
+        raise ValueError(f"{name} is out of range")
+    return float(value)
+
+
+def _count(data: dict[str, Any], name: str) -> int | None:
+    value = data.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 62:
+        raise ValueError(f"{name} is no whole number")
+    return value
+
+
+def _text(data: dict[str, Any], name: str) -> str | None:
+    value = data.get(name)
+    if value is not None and not isinstance(value, str):
+        raise ValueError(f"{name} is no text")
+    return None if value is None else printable(value, 200)
+
+
+def propose(looks: Sequence[Look], by: By | None = None, daemon: str | None = None) -> Proposal:
+    """``by``: who counts as one tenant; None: by container where all are in one, else by user where there are several,
+    else each process. ``daemon``: only the clients of this pipe directory. Raises PlanError."""
+    if daemon is not None:
+        looks = [look._replace(clients=tuple(c for c in look.clients if c.daemon == daemon)) for look in looks]
+    if not looks:
+        raise PlanError("there is no look in it: record some with mpstui activity --json >> FILE")
+    if len({look.simulated for look in looks}) > 1:
+        raise PlanError("some looks are of a simulated node and some of a real one: take them apart")
+    looks = sorted(looks)
+    seen = [client for look in looks for client in look.clients]
+    by = by or _usual(seen)
+    first, last = looks[0].time, looks[-1].time + looks[-1].seconds
+    whole = ""
+    if len(looks) < LEAST_LOOKS or last - first < LEAST_SECONDS:
+        span = f"{len(looks)} look{'' if len(looks) == 1 else 's'} in {last - first:.0f} s say too little"
+        whole = f"{span}: {LEAST_LOOKS} over {LEAST_SECONDS:.0f} s are the least, an hour of usual work is better"
+    names = dict.fromkeys(_whose(client, by) for client in seen)
+    tenants = [_tenant(what, looks, by) for what in names]
+    tenants.sort(key=lambda tenant: (-tenant.rate_median, -tenant.rate_max, tenant.what))
+    if not whole and not any(not tenant.too_little for tenant in tenants):
+        whole = "nobody launched enough for a share" if tenants else "no client of MPS is in the looks"
+    return Proposal(
+        by,
+        len(looks),
+        sum(look.seconds for look in looks),
+        first,
+        last,
+        looks[0].simulated,
+        _named(tenants),
+        max(sum(client.launches is None for client in look.clients) for look in looks),
+        max(look.outside for look in looks),
+        len({client.daemon for client in seen}),
+        whole,
+    )
+
+
+def _usual(seen: Sequence[Counted]) -> By:
+    if seen and all(client.container for client in seen):
+        return "container"
+    return "user" if len({client.user for client in seen}) > 1 else "process"
+
+
+def _whose(client: Counted, by: By) -> str:
+    if by == "process":
+        return f"{(client.command or '').split(' ')[0].rpartition('/')[2] or 'process'}-{client.pid}"
+    found = {"container": client.container, "user": client.user, "command": client.command}[by]
+    return found or f"no {by}"
+
+
+def _tenant(what: str, looks: Sequence[Look], by: By) -> Tenant:
+    rates: list[float] = []
+    memory: list[int] = []
+    largest: int | None = None
+    there, busy, most = 0, 0, 0
+    for look in looks:
+        mine = [client for client in look.clients if _whose(client, by) == what]
+        counted = [client.launches for client in mine if client.launches is not None]
+        rates.append(sum(counted) / look.seconds)
+        there += bool(counted)
+        busy += any(counted)
+        most = max(most, len(mine))
+        if mine and all(client.gpu_memory is not None for client in mine):
+            memory.append(sum(client.gpu_memory or 0 for client in mine))
+            largest = max(largest or 0, *(client.gpu_memory or 0 for client in mine))
+    too_little = ""
+    if not there:
+        too_little = "could not be counted"
+    elif not busy:
+        too_little = f"launched nothing in {there} look{'' if there == 1 else 's'}"
+    elif busy < LEAST_BUSY:
+        too_little = f"launched something in {busy} of {len(looks)} looks: {LEAST_BUSY} are needed"
+    middle = int(statistics.median(memory)) if memory else None
+    most_memory = max(memory, default=None)
+    return Tenant(
+        "", what, most, there, busy, statistics.median(rates), max(rates), middle, most_memory, largest, too_little
+    )
+
+
+def _named(tenants: Iterable[Tenant]) -> tuple[Tenant, ...]:
+    """With names that shares can have, each its own."""
+    taken: set[str] = set()
+    found = []
+    for tenant in tenants:
+        base = (_NOT_IN_NAMES.sub("-", tenant.what).strip("-._") or "tenant")[:50]
+        name = next(n for n in (base, *(f"{base}-{i}" for i in range(2, len(taken) + 3))) if n not in taken)
+        taken.add(name)
+        found.append(replace(tenant, name=name))
+    return tuple(found)
+
+
+def _clients(number: int) -> str:
+    return "1 client" if number == 1 else f"{number} clients"

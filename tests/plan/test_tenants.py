@@ -1,0 +1,138 @@
+"""Shares from activity: what the looks say, where they say too little, and lines that are no look."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from mpstui.plan.amounts import PlanError
+from mpstui.plan.tenants import Look, look_of, propose, read_looks
+
+GIB = 1 << 30
+
+
+def process(pid: int, launches: int | None, **more: Any) -> dict[str, Any]:
+    base = {"pid": pid, "daemon": "/run/mps", "user": "alice", "container": None, "command": "python train.py"}
+    return {**base, "gpu_memory": 4 * GIB, "launches": launches, **more}
+
+
+def look(at: int, *processes: dict[str, Any], **more: Any) -> dict[str, Any]:
+    time = f"2026-11-22T04:{at // 60:02}:{at % 60:02}.500+00:00"
+    return {"schema": 1, "time": time, "source": "real", "seconds": 2.0, "processes": list(processes), **more}
+
+
+def looks(*each: Sequence[dict[str, Any]]) -> list[Look]:
+    """One every ten seconds."""
+    return [look_of(look(10 * number, *processes)) for number, processes in enumerate(each)]
+
+
+BOB = {"user": "bob", "gpu_memory": 10 * GIB}
+
+
+def test_weights_follow_the_median_and_memory_the_largest_client() -> None:
+    found = propose(
+        looks(
+            *[[process(1, 400), process(2, 200, gpu_memory=6 * GIB), process(3, 1800, **BOB)]] * 4,
+            [process(1, 4000), process(3, None, **BOB)],
+        )
+    )
+    assert (found.by, found.looks, found.span, found.counted, found.too_little) == ("user", 5, 42.0, 10.0, "")
+    bob, alice = found.tenants
+    assert (bob.what, bob.rate_median, bob.looks, bob.busy, bob.clients) == ("bob", 900.0, 4, 4, 1)
+    assert (alice.rate_median, alice.rate_max, alice.clients, alice.memory_median) == (300.0, 2000.0, 2, 10 * GIB)
+    assert [(s.name, float(s.weight), s.memory) for s in found.shares] == [
+        ("bob", 900.0, 12.5 * GIB),
+        ("alice-1", 150.0, 7.5 * GIB),
+        ("alice-2", 150.0, 7.5 * GIB),
+    ]
+    assert found.notes[0].startswith("Launches are not SM time")
+    assert "1 client could not be counted" in found.notes[1]
+
+
+def test_who_is_idle_seldom_or_never_counted_gets_no_share() -> None:
+    rows = [[process(1, 100), process(2, 0, user="idle"), process(3, None, user="apart")] for _ in range(6)]
+    rows[0].append(process(4, 5, user="seldom"))
+    found = {tenant.what: tenant for tenant in propose(looks(*rows)).tenants}
+    assert [tenant.what for tenant in found.values() if not tenant.too_little] == ["alice"]
+    assert found["idle"].too_little == "launched nothing in 6 looks"
+    assert found["apart"].too_little == "could not be counted"
+    assert "1 of 6 looks" in found["seldom"].too_little
+    # One that works in bursts has a median of 0, and is not idle.
+    bursts = propose(looks(*[[process(1, 100), process(2, 300 * (n % 2), user="bursts")] for n in range(7)]))
+    assert {s.name: float(s.weight) for s in bursts.shares} == {"alice": 50.0, "bursts": 75.0}
+
+
+@pytest.mark.parametrize(
+    ("each", "why"),
+    [
+        ([[process(1, 9)]] * 3, "3 looks in 22 s say too little"),
+        ([[process(1, 9)]], "1 look in 2 s say too little"),
+        ([[process(1, 0)]] * 6, "nobody launched enough"),
+        ([[]] * 6, "no client of MPS"),
+        ([[process(1, 9, daemon=None)]] * 6, "no client of MPS"),
+    ],
+)
+def test_too_little_for_anything(each: list[list[dict[str, Any]]], why: str) -> None:
+    found = propose(looks(*each))
+    assert why in found.too_little
+    assert (found.proposed, found.shares) == ((), ())
+
+
+def test_who_is_a_tenant() -> None:
+    boxes = [process(1, 9, container="a b/ü"), process(2, 9, container="a-b"), process(3, 9, container="../../x")]
+    found = propose(looks(*[boxes] * 5))
+    assert found.by == "container"
+    assert sorted(tenant.name for tenant in found.tenants) == ["a-b", "a-b-2", "x"]
+    alone = [process(1, 9), process(2, 9, command="/usr/bin/vllm serve")]
+    assert sorted(t.name for t in propose(looks(*[alone] * 5)).tenants) == ["python-1", "vllm-2"]
+    assert propose(looks(*[alone] * 5), "command").tenants[0].clients == 1
+    two = [process(1, 9), process(2, 9, daemon="/run/other")]
+    assert "2 daemons" in " ".join(propose(looks(*[two] * 5)).notes)
+    assert [t.clients for t in propose(looks(*[two] * 5), daemon="/run/mps").tenants] == [1]
+    none = propose(looks(*[[process(1, 9, gpu_memory=None)]] * 5))
+    assert none.shares[0].memory is None
+    assert "no memory limit" in none.notes[-1]
+    mixed = [look_of(look(0)), look_of(look(1, source="simulated"))]
+    with pytest.raises(PlanError, match="simulated"):
+        propose(mixed)
+    with pytest.raises(PlanError, match="no look"):
+        propose([])
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"{",
+        b"\xff\xfe",
+        b"[]",
+        b"[" * 5000,
+        b'{"processes": []}',
+        *(
+            json.dumps(bad).encode()
+            for bad in (
+                look(0, time="yesterday"),
+                look(0, time=5),
+                look(0, time="2026-11-22T04:00:00"),
+                look(0, seconds=0),
+                look(0, seconds=float("nan")),
+                look(0, seconds=1e300),
+                look(0, source="other"),
+                look(0, processes=[3]),
+                look(0, process(1, -1)),
+                look(0, process(1, True)),
+                look(0, process(1, 1 << 70)),
+                look(0, process(1, 1, user=7)),
+            )
+        ),
+    ],
+)
+def test_a_line_that_is_no_look_is_named(line: bytes) -> None:
+    good = json.dumps(look(0, process(1, 5, user="\x1b[2J"))).encode()
+    (first,) = read_looks([good, b"\n"], "f")
+    assert (first.clients[0].user or "").isprintable()
+    with pytest.raises(PlanError, match=r"^f: line 3: .*mpstui activity --json") as refused:
+        list(read_looks([good, b"", line], "f"))
+    assert str(refused.value).isprintable()
