@@ -9,8 +9,10 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from cli_plan.conftest import Run
+from mpstui.cli.schema import schema_of
 
 SIZE = ("--sm-count-total", 132, "--memory-total", "80GiB")
 
@@ -119,6 +121,7 @@ def test_shares_from_activity(mpstui: Run, tmp_path: Path) -> None:
     assert made["activity"]["tenants"][2]["too_little"] == "launched nothing in 6 looks"
     status, out, _ = mpstui("plan", "--from-activity", path, *SIZE)
     assert status == 0
+    Draft202012Validator(schema_of("plan")).validate(made)
     for words in (
         "6 looks from",
         "tenants by user",
