@@ -51,7 +51,7 @@ function _shtab_mpstui_using
 end
 
 set -g _shtab_mpstui_commands status events suspects activity doctor why explain terminate end-lost unblock set 'set active-thread-percentage' 'set pinned-mem-limit' 'set client-priority' start-server shutdown-server daemon 'daemon start' 'daemon stop' 'daemon unit' profile 'profile apply' 'profile list' 'profile show' 'profile save' 'profile diff' partition 'partition add' 'partition rm' 'partition list' server 'server create' 'server set' 'server delete' 'server export' namespace 'namespace create' 'namespace set' 'namespace delete' sm-partition 'sm-partition create' 'sm-partition delete' load experiment plan run exporter fleet config 'config show' 'config check' schema sim 'sim serve'
-set -g _shtab_mpstui_opts_with_value --active-thread-percentage --allowed-devices --arrivals --at --bodies --bundle --busy --cgroup --chunks --client --client-priority --clients --command --contexts --copies --cpu --deadline --default-stream --description --device --device-max-connections --driver --every --export --fields --filter --group-by --host-label --hosts --job --journal --kind --listen --log-dir --max-groups --measure --mem --memory-total --metric --mps --names --open --opt-in --owner --percentages --pid-file --pinned-mem-limit --pinned-memory-limit --pipe-dir --pod --profile --prometheus --protocol --python --refresh --repeats --report --save --scenario --seconds --server --share --since --sm-count --sm-count-total --sms --ssh --ssh-config-pattern --steps --strategy --streams --textfile --theme --timeout --uid --unit --web-config --weights
+set -g _shtab_mpstui_opts_with_value --active-thread-percentage --allowed-devices --arrivals --at --bodies --bundle --busy --by --cgroup --chunks --client --client-priority --clients --command --contexts --copies --cpu --deadline --default-stream --description --device --device-max-connections --driver --every --export --fields --filter --from-activity --group-by --host-label --hosts --job --journal --kind --listen --log-dir --max-groups --measure --mem --memory-total --metric --mps --names --open --opt-in --owner --percentages --pid-file --pinned-mem-limit --pinned-memory-limit --pipe-dir --pod --profile --prometheus --protocol --python --refresh --repeats --report --save --scenario --seconds --server --share --since --sm-count --sm-count-total --sms --ssh --ssh-config-pattern --steps --strategy --streams --textfile --theme --timeout --uid --unit --web-config --weights
 
 complete -c mpstui -e
 complete -c mpstui -f
@@ -425,7 +425,7 @@ complete -c mpstui -n '_shtab_mpstui_using plan' -l clients -x -d 'how many'
 complete -c mpstui -n '_shtab_mpstui_using plan' -l strategy -xka "uniform half weighted exact" -d 'default: by what is given; half: 100 % / 0.5 N'
 complete -c mpstui -n '_shtab_mpstui_using plan' -l weights -x -d 'for weighted: 30,70'
 complete -c mpstui -n '_shtab_mpstui_using plan' -l sm-count -x -d 'for exact: SMs of each client, 24,60'
-complete -c mpstui -n '_shtab_mpstui_using plan' -l mem -x -d 'even, weight, none, or a limit: 10G or 10G,20G'
+complete -c mpstui -n '_shtab_mpstui_using plan' -l mem -x -d 'even (default), weight, none, or a limit: 10G or 10G,20G'
 complete -c mpstui -n '_shtab_mpstui_using plan' -l contexts -x -d 'contexts of each client on the device (default 1)'
 complete -c mpstui -n '_shtab_mpstui_using plan' -l names -x -d 'names of the clients'"'"' shares'
 complete -c mpstui -n '_shtab_mpstui_using plan' -l device -x -d 'an index, a UUID or its first characters; default: the only one'
@@ -434,8 +434,10 @@ complete -c mpstui -n '_shtab_mpstui_using plan' -l memory-total -x -d 'its memo
 complete -c mpstui -n '_shtab_mpstui_using plan' -l measure -xka "fma triad nbody small" -d 'fma, triad, nbody, small; given twice: what they cost each other'
 complete -c mpstui -n '_shtab_mpstui_using plan' -l command -x -d 'a program, run from start to end'
 complete -c mpstui -n '_shtab_mpstui_using plan' -l repeats -x -d 'of each measurement (default 3)'
-complete -c mpstui -n '_shtab_mpstui_using plan' -l seconds -x -d 'of one window (default 1)'
+complete -c mpstui -n '_shtab_mpstui_using plan' -l seconds -x -d 'of one window (default 1); all of --from-activity'
 complete -c mpstui -n '_shtab_mpstui_using plan' -l shared -d 'in the daemon that runs, not in one of its own'
+complete -c mpstui -n '_shtab_mpstui_using plan' -l from-activity -xka "(__fish_complete_path (commandline -ct))" -d 'looks of mpstui activity --json, one a line, - standard input; without FILE it looks now (60 s)'
+complete -c mpstui -n '_shtab_mpstui_using plan' -l by -xka "container user command process" -d 'who is one tenant; default: container, else user, else process'
 complete -c mpstui -n '_shtab_mpstui_using plan' -l static -d 'in whole chunks of a daemon with static SM partitions, as it tells them'
 complete -c mpstui -n '_shtab_mpstui_using plan' -l json -d 'print JSON'
 complete -c mpstui -n '_shtab_mpstui_using plan' -l export -xka "shell wrapper systemd slurm kubernetes device-plugin time-slicing dra" -d 'print the clients'"'"' shares for another program; device-plugin, time-slicing, dra: all of them for NVIDIA'"'"'s programs in Kubernetes'
