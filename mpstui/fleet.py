@@ -27,7 +27,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
-from mpstui.core.text import UNKNOWN, error_text, format_size, printable
+from mpstui.core.text import UNKNOWN, error_text, format_size, plural, printable
 from mpstui.fields import INTEGER, OBJECTS, SCHEMA, SIZE, TEXT, TIME, Field, Text, Thing, Type
 
 T = TypeVar("T")
@@ -525,7 +525,7 @@ def summary(nodes: Sequence[FleetNode]) -> str:
     states = {state: sum(node.state == state for node in nodes) for state in STATES}
     told = ", ".join(f"{number} {state}" for state, number in states.items() if number)
     clients = sum(node.clients or 0 for node in nodes)
-    return f"{len(nodes)} node{'' if len(nodes) == 1 else 's'}: {told or 'none'} · {clients} clients"
+    return f"{plural(len(nodes), 'node')}: {told or 'none'} · {clients} clients"
 
 
 def opening(command: str, host: str) -> list[str]:

@@ -8,12 +8,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Final, NamedTuple
 
 from mpstui import api
-from mpstui.cli.say import NO_DAEMON, complain, meant, print_json, state_text
-from mpstui.core.model import Daemon, Snapshot
+from mpstui.cli.say import NO_DAEMON, agreed, complain, meant, print_json, state_text, tell
+from mpstui.core.model import Client, Daemon, Snapshot
 from mpstui.core.text import path_text
 from mpstui.core.trust import NotNamedError
+from mpstui.fields import CLIENT, FLAG, INTEGER, OBJECTS, PATH, SCHEMA, TEXT, TEXTS, Field, Thing, Type
 from mpstui.operations.apply import (
     ApplyProfile,
     GoBack,
@@ -40,6 +42,99 @@ def diff_profile(options: argparse.Namespace, profile: Profile, pipe_dirs: tuple
             return _diff(options, matched(profile, node.snapshot(complete=True), pipe_dirs, node.named))
     except Unusable as error:
         return complain(str(error), error.status)
+
+
+class Changed(NamedTuple):
+    """What came of one daemon."""
+
+    pipe_dir: Path
+    report: Report
+    beside: Sequence[Client]
+
+
+class Applied(NamedTuple):
+    """What is printed of it; nothing was done where there is a message."""
+
+    status: ExitStatus
+    daemons: Sequence[Changed] = ()
+    not_tried: Sequence[Path] = ()
+    went_back: Sequence[str] = ()
+    message: str | None = None
+
+
+class Drift(NamedTuple):
+    """What is not as it should be, and where that takes a server."""
+
+    differences: Sequence[tuple[Path, Difference]]
+    waits: Sequence[Path]
+
+
+MET: Final[Thing[Client]] = Thing(
+    "met",
+    "A client that is no part of the profile and is reached all the same.",
+    tuple(CLIENT[name] for name in ("pid", "user", "command")),
+)
+
+CHANGED: Final[Thing[Changed]] = Thing(
+    "changed_daemon",
+    "What came of one daemon of the profile.",
+    (
+        Field("pipe_dir", "pipe directory", PATH, lambda c, v: c.pipe_dir),
+        Field("done", "done", FLAG, lambda c, v: c.report.complete),
+        Field("steps", "steps", INTEGER, lambda c, v: len(c.report.done), about="That were carried out."),
+        Field("lines", "lines", TEXTS, lambda c, v: c.report.lines(), about="One for each step."),
+        Field("reaches_too", "reaches too", OBJECTS, lambda c, v: c.beside, of=MET),
+    ),
+)
+
+
+def _carried_out(applied: Applied) -> bool:
+    return applied.message is None
+
+
+APPLIED: Final[Thing[Applied]] = Thing(
+    "profile_applied",
+    "What came of applying a profile, or a plan.",
+    (
+        Field("schema", "schema", Type({"const": SCHEMA}), lambda a, v: SCHEMA),
+        Field("done", "done", FLAG, lambda a, v: a.status is ExitStatus.DONE),
+        Field("exit_status", "exit status", INTEGER, lambda a, v: int(a.status)),
+        Field(
+            "message", "message", TEXT, lambda a, v: a.message, only=lambda a: a.message is not None,
+            about="Why nothing was done.",
+        ),
+        Field("daemons", "daemons", OBJECTS, lambda a, v: a.daemons, of=CHANGED, only=_carried_out),
+        Field("not_tried", "not tried", TEXTS, lambda a, v: map(path_text, a.not_tried), only=_carried_out),
+        Field(
+            "went_back", "went back", TEXTS, lambda a, v: a.went_back, only=_carried_out,
+            about="What was taken back, one line each.",
+        ),
+    ),
+)  # fmt: skip
+
+DIFFERENCE: Final[Thing[tuple[Path, Difference]]] = Thing(
+    "difference",
+    "A setting of a daemon that is not as a profile says.",
+    (
+        Field("pipe_dir", "pipe directory", PATH, lambda d, v: d[0]),
+        Field("what", "what", TEXT, lambda d, v: d[1].what),
+        Field("wanted", "wanted", TEXT, lambda d, v: d[1].wanted),
+        Field("found", "found", TEXT, lambda d, v: d[1].found),
+    ),
+)
+
+DRIFT: Final[Thing[Drift]] = Thing(
+    "profile_drift",
+    "What is not as a profile, or a plan, says.",
+    (
+        Field("schema", "schema", Type({"const": SCHEMA}), lambda d, v: SCHEMA),
+        Field("differences", "differences", OBJECTS, lambda d, v: d.differences, of=DIFFERENCE),
+        Field(
+            "waits_for_a_server", "waits for a server", TEXTS, lambda d, v: map(path_text, d.waits),
+            about="Pipe directories of daemons that tell a setting only once a server runs.",
+        ),
+    ),
+)  # fmt: skip
 
 
 class Unusable(Exception):
@@ -110,19 +205,19 @@ def apply_profile(options: argparse.Namespace, profile: Profile, pipe_dirs: tupl
             for found in beside:
                 if found is not None:
                     sentence, lines = beside_words(found, snapshot)
-                    _tell(f"▲ {sentence}")
+                    tell(f"▲ {sentence}")
                     for line in lines:
-                        _tell(f"    {line}")
+                        tell(f"    {line}")
             if getattr(options, "dry_run", False):
                 return _dry_run(options, [(daemon, planned) for daemon, _, planned in todo])
             for daemon, one, planned in todo:
                 report = Report()
                 if planned:
                     request = ApplyProfile().request(daemon.pipe_dir, one)
-                    report = report_of(node.do(request, _tell, snapshot=snapshot), planned)
+                    report = report_of(node.do(request, tell, snapshot=snapshot), planned)
                 reports.append((daemon.pipe_dir, report))
                 if waits_for_a_server(daemon, one):
-                    _tell(WAITS)
+                    tell(WAITS)
                 if not report.complete:
                     break
             not_tried = [daemon.pipe_dir for daemon, _, _ in todo[len(reports) :]]
@@ -132,29 +227,13 @@ def apply_profile(options: argparse.Namespace, profile: Profile, pipe_dirs: tupl
     except (Unusable, PlanError) as error:
         status = error.status if isinstance(error, Unusable) else ExitStatus.USAGE
         if getattr(options, "json", False):
-            print_json(done=False, exit_status=int(status), message=str(error))
+            print_json(APPLIED, Applied(status, message=str(error)))
         return complain(str(error), status)
     status = next((report.status for _, report in reports if not report.complete), ExitStatus.DONE)
     if getattr(options, "json", False):
-        print_json(
-            done=status is ExitStatus.DONE,
-            exit_status=int(status),
-            daemons=[
-                {
-                    "pipe_dir": path_text(pipe_dir),
-                    "done": report.complete,
-                    "steps": len(report.done),
-                    "lines": report.lines(),
-                    "reaches_too": [
-                        {"pid": client.pid, "user": client.user, "command": client.command}
-                        for client in (found.clients if found is not None else ())
-                    ],
-                }
-                for (pipe_dir, report), found in zip(reports, beside, strict=False)
-            ],
-            not_tried=[path_text(pipe_dir) for pipe_dir in not_tried],
-            went_back=back,
-        )
+        met = [() if found is None else found.clients for found in beside]
+        changed = [Changed(*told, clients) for told, clients in zip(reports, met, strict=False)]
+        print_json(APPLIED, Applied(status, changed, not_tried, back))
     return status
 
 
@@ -176,25 +255,24 @@ def _offer_way_back(
         return []
     if not getattr(options, "go_back", False):
         if not sys.stdin.isatty():
-            _tell("to go back:")
+            tell("to go back:")
             for report in reversed(reports):
                 for step in reversed(report.done):
-                    _tell(f"  {undo_line(step)}")
+                    tell(f"  {undo_line(step)}")
             return []
         if getattr(options, "json", False):
             for line in (line for report in reports for line in report.lines()):
-                _tell(line)
-        print("go back to what was before? [y/N] ", end="", file=sys.stderr, flush=True)
-        if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
+                tell(line)
+        if not agreed("go back to what was before?"):
             return []
     ways = [
-        way_of(node.do(GoBack().request(report), _tell, snapshot=snapshot), report)
+        way_of(node.do(GoBack().request(report), tell, snapshot=snapshot), report)
         for report in reversed(reports)
         if report.done
     ]
     lines = [line for way in ways for line in way.lines()]
     for line in lines:
-        _tell(line)
+        tell(line)
     return lines
 
 
@@ -221,12 +299,7 @@ def _print_differences(
     waits: Sequence[Path] = (),
 ) -> None:
     if getattr(options, "json", False):
-        entries = [
-            {"pipe_dir": path_text(pipe_dir), "what": d.what, "wanted": d.wanted, "found": d.found}
-            for pipe_dir, differences in found
-            for d in differences
-        ]
-        print_json(differences=entries, waits_for_a_server=[path_text(path) for path in waits])
+        print_json(DRIFT, Drift([(pipe_dir, each) for pipe_dir, listed in found for each in listed], waits))
         return
     for pipe_dir, differences in found:
         nothing = "no difference that can be seen yet" if pipe_dir in waits else "no difference"
@@ -235,7 +308,3 @@ def _print_differences(
             print(f"  {difference.what}: is {difference.found}, {verb} {difference.wanted}")
         if pipe_dir in waits:
             print(f"  {WAITS}")
-
-
-def _tell(text: str) -> None:
-    print(text, file=sys.stderr)

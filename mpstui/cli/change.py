@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from mpstui import api
-from mpstui.cli.say import NO_DAEMON, complain, meant, state_text
+from mpstui.cli.say import NO_DAEMON, agreed, complain, meant, print_json, print_result, state_text, tell
 from mpstui.cli.verbs import draft
 from mpstui.core.model import Daemon, ProcessKey, Snapshot
-from mpstui.core.text import path_text
+from mpstui.core.text import path_text, plural
 from mpstui.core.trust import NotNamedError
-from mpstui.fields import FLAG, INTEGER, PATH, SCHEMA, TEXT, TEXTS, Field, Thing, Type, View, as_json
+from mpstui.fields import FLAG, INTEGER, PATH, SCHEMA, TEXT, TEXTS, Field, Thing, Type
 from mpstui.operations.belonging import OPTIONS, checked, members, named, pids_in
 from mpstui.operations.check import Refused, owner_typed
 from mpstui.operations.operation import Operation
@@ -80,7 +79,7 @@ def carry_out(operation: Operation, options: argparse.Namespace, node: api.Node)
         request = _request(operation, options, snapshot, node.named)
         shown = node.preview(request, snapshot)
         if shown.error is None and not harm:
-            _tell(shown)
+            _tell_of(shown)
         if harm and not options.yes:
             if shown.type_in and not request.owner and sys.stdin.isatty():
                 request = request._replace(owner=_typed_owner(shown))
@@ -92,9 +91,9 @@ def carry_out(operation: Operation, options: argparse.Namespace, node: api.Node)
                 snapshot = node.snapshot(request=asked)
     except Refused as error:
         if options.json:
-            print(json.dumps(as_json(RESULT, error, View()), ensure_ascii=False))
+            print_json(RESULT, error)
         return complain(str(error), error.status)
-    return _told(options, node.do(request, lambda text: print(text, file=sys.stderr), snapshot=snapshot))
+    return _told(options, node.do(request, tell, snapshot=snapshot))
 
 
 def end_each(operation: Operation, options: argparse.Namespace, node: api.Node, named_by: Sequence[str]) -> int:
@@ -104,7 +103,7 @@ def end_each(operation: Operation, options: argparse.Namespace, node: api.Node, 
         result = _end_each(operation, options, node, named_by)
     except Refused as error:
         if options.json:
-            print(json.dumps(as_json(RESULT, error, View()), ensure_ascii=False))
+            print_json(RESULT, error)
         return complain(str(error), error.status)
     return _told(options, result)
 
@@ -142,7 +141,7 @@ def _end_each(operation: Operation, options: argparse.Namespace, node: api.Node,
     worst, left_over = None, len(requests)
     for request in requests:
         left_over -= 1
-        result = node.do(request, lambda text: print(text, file=sys.stderr))
+        result = node.do(request, tell)
         details += result.details if result.done else (result.message, *result.details)
         worst = worst if worst is not None or result.done else result
         if result.status is ExitStatus.NO_ANSWER:
@@ -153,7 +152,7 @@ def _end_each(operation: Operation, options: argparse.Namespace, node: api.Node,
         text = f"not all clients in {named(within)} were {ended}: {worst.message}"
         more = (f"{left_over} more not touched",) if left_over > 0 else ()
         return Result(worst.request, worst.status, text, (*details, *more), worst.remedy)
-    text = f"{count} client{'' if count == 1 else 's'} in {named(within)} {ended}"
+    text = f"{plural(count, 'client')} in {named(within)} {ended}"
     return Result(requests[0], ExitStatus.DONE, text, tuple(details))
 
 
@@ -162,12 +161,11 @@ def _ask_for_all(operation: Operation, requests: Sequence[Request], node: api.No
     for request in requests:
         shown = node.preview(request, snapshot)
         for line in shown.hits or (f"client {request.clients[0].pid}",):
-            print(f"  ends: {line}" + (f"  ▲ {shown.error}" if shown.error else ""), file=sys.stderr)
+            tell(f"  ends: {line}" + (f"  ▲ {shown.error}" if shown.error else ""))
     if not sys.stdin.isatty():
-        print(f"{operation.harms}: add --yes, or answer at a terminal", file=sys.stderr)
+        tell(f"{operation.harms}: add --yes, or answer at a terminal")
         raise Refused("nothing was sent", ExitStatus.REFUSED_BY_SAFETY_RULE)
-    print(f"end {len(requests)} of them? [y/N] ", end="", file=sys.stderr, flush=True)
-    if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
+    if not agreed(f"end {len(requests)} of them?"):
         raise Refused("nothing was sent", ExitStatus.REFUSED_BY_SAFETY_RULE)
 
 
@@ -230,22 +228,22 @@ def _one_daemon(snapshot: Snapshot, named: Sequence[Path], has: Callable[[Daemon
     return daemons[0]
 
 
-def _tell(shown: Preview) -> None:
+def _tell_of(shown: Preview) -> None:
     """What it comes to, and what is odd about it."""
     _print_facts(shown)
     for warning in shown.warnings:
-        print(f"  ▲ {warning}", file=sys.stderr)
+        tell(f"  ▲ {warning}")
 
 
 def _print_facts(shown: Preview) -> None:
     width = max((len(label) for label, _ in shown.facts), default=0)
     for label, text in shown.facts:
-        print(f"  {label:<{width}}  {text}", file=sys.stderr)
+        tell(f"  {label:<{width}}  {text}")
 
 
 def _confirmed(operation: Operation, request: Request, shown: Preview) -> bool:
     """Ask on the terminal, with no as the default; without a terminal the answer is no."""
-    print(shown.title, file=sys.stderr)
+    tell(shown.title)
     if operation.finds_clients or request.server_pid is not None or not shown.hits:
         _print_facts(shown)
     lines = [f"  ends: {hit}" for hit in shown.hits]
@@ -253,17 +251,16 @@ def _confirmed(operation: Operation, request: Request, shown: Preview) -> bool:
         lines.append(f"  {group.title}: {len(group.clients)}")
         lines += (f"    {client}" for client in group.clients)
     for line in (*lines, *(f"  ▲ {warning}" for warning in shown.warnings)):
-        print(line, file=sys.stderr)
+        tell(line)
     if not sys.stdin.isatty():
-        print(f"{operation.harms}: add --yes, or answer at a terminal", file=sys.stderr)
+        tell(f"{operation.harms}: add --yes, or answer at a terminal")
         return False
-    print(f"{operation.question} [y/N] ", end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip().lower() in {"y", "yes"}
+    return agreed(operation.question)
 
 
 def _typed_owner(shown: Preview) -> str:
     """Ask for PID and owner of a process that the daemon does not speak for. Raises Refused without them."""
-    print(f"{shown.error}", file=sys.stderr)
+    tell(f"{shown.error}")
     print("PID and owner: ", end="", file=sys.stderr, flush=True)
     if not (owner := owner_typed(shown, sys.stdin.readline())):
         raise Refused("nothing was sent", ExitStatus.REFUSED_BY_SAFETY_RULE)
@@ -273,12 +270,7 @@ def _typed_owner(shown: Preview) -> str:
 def _told(options: argparse.Namespace, result: Result) -> int:
     """Prints what came of it; returns the exit status."""
     if options.json:
-        print(json.dumps(as_json(RESULT, result, View()), ensure_ascii=False))
-        return result.status
-    stream = sys.stdout if result.done else sys.stderr
-    print(result.message, file=stream)
-    for line in result.details:
-        print(f"  {line}", file=stream)
-    if result.remedy:
-        print(f"  → {result.remedy}", file=stream)
+        print_json(RESULT, result)
+    else:
+        print_result(result)
     return result.status

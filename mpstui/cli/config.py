@@ -7,12 +7,13 @@ import os
 import shlex
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import mpstui.config
 from mpstui.cli.say import complain, print_json
 from mpstui.config import Config, config_dir, load_config, load_themes, may_see_commands
 from mpstui.core.text import path_text, printable
+from mpstui.fields import OBJECTS, SCHEMA, TEXT, TEXTS, WORDS, Field, Thing, Type
 from mpstui.operations.types import ExitStatus
 
 DEFAULT: Final = "default"
@@ -53,11 +54,7 @@ def config(options: argparse.Namespace) -> int:
         return 1 if messages else ExitStatus.DONE
     values, variables = told(found), {name: os.environ[name] for name in _VARIABLES if name in os.environ}
     if options.json:
-        print_json(
-            files=[path_text(mpstui.config.SYSTEM), path_text(config_dir() / "config.toml")],
-            values=[{"name": name, "value": value, "from": origin} for name, value, origin in values],
-            variables={name: printable(value) for name, value in variables.items()},
-        )
+        print_json(CONFIG, Shown(values, variables))
     else:
         width = max(len(name) for name, _, _ in values)
         for name, value, origin in values:
@@ -67,6 +64,44 @@ def config(options: argparse.Namespace) -> int:
     for message in messages:
         complain(message, 0)
     return ExitStatus.DONE
+
+
+class Shown(NamedTuple):
+    """What is printed of it."""
+
+    values: list[tuple[str, Any, str]]
+    """Name, value, and the file that it is from."""
+    variables: Mapping[str, str]
+
+
+VALUE: Final[Thing[tuple[str, Any, str]]] = Thing(
+    "config_value",
+    "A value that is in force.",
+    (
+        Field("name", "name", TEXT, lambda c, v: c[0]),
+        Field("value", "value", Type({}), lambda c, v: c[1], null=True),
+        Field("from", "from", TEXT, lambda c, v: c[2], about="The file; default: none."),
+    ),
+)
+
+CONFIG: Final[Thing[Shown]] = Thing(
+    "config",
+    "What is configured, and where.",
+    (
+        Field("schema", "schema", Type({"const": SCHEMA}), lambda c, v: SCHEMA),
+        Field(
+            "files", "files", TEXTS,
+            lambda c, v: map(path_text, (mpstui.config.SYSTEM, config_dir() / "config.toml")),
+            about="That are read, the system's first.",
+        ),
+        Field("values", "values", OBJECTS, lambda c, v: c.values, of=VALUE),
+        Field(
+            "variables", "variables", WORDS,
+            lambda c, v: {name: printable(value) for name, value in c.variables.items()},
+            about="Of the environment, those that are set.",
+        ),
+    ),
+)  # fmt: skip
 
 
 def told(found: Config) -> list[tuple[str, Any, str]]:

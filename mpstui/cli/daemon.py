@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import pwd
 import sys
@@ -15,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from mpstui import api
 from mpstui.cli.apply import apply_profile
-from mpstui.cli.say import NO_DAEMON, complain, meant
+from mpstui.cli.say import NO_DAEMON, agreed, complain, meant, print_json, print_result, tell
 from mpstui.core.model import Daemon, Device, Snapshot
 from mpstui.core.text import UNKNOWN, path_text
 from mpstui.core.trust import NotNamedError
@@ -33,8 +32,6 @@ from mpstui.fields import (
     Field,
     Thing,
     Type,
-    View,
-    as_json,
 )
 from mpstui.operations.daemons import RemoveStale, StartDaemon, StopDaemon
 from mpstui.operations.types import ExitStatus, Preview, Request, Result
@@ -126,20 +123,17 @@ def _start(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
         # One after the other: each failure is told before the next daemon is there.
         nothing = Snapshot(0.0)
         started = [
-            (spec, node.do(StartDaemon().request(spec, modes.get(spec.pipe_dir, {})), _tell, snapshot=nothing))
+            (spec, node.do(StartDaemon().request(spec, modes.get(spec.pipe_dir, {})), tell, snapshot=nothing))
             for spec in specs
         ]
     results = [result for _, result in started]
     status = next((result.status for result in results if not result.done), ExitStatus.DONE)
     left = [] if options.exclusive else _compute_modes(specs, devices)
     if options.json:
-        _print_json(ALL_STARTED, AllStarted(status, results, left))
+        print_json(ALL_STARTED, AllStarted(status, results, left))
     else:
         for result in results:
-            stream = sys.stdout if result.done else sys.stderr
-            print(result.message, file=stream)
-            for line in result.details:
-                print(f"  {line}", file=stream)
+            print_result(result)
         for line in left if any(result.done for result in results) else ():
             print(line)
     if profile is not None and status is ExitStatus.DONE:
@@ -167,21 +161,20 @@ def _exclusive_agreed(node: api.Node, modes: Mapping[Path, Mapping[str, str]]) -
         return True
     sample, snapshot = node.hardware(), node.snapshot()
     names = ", ".join(f"GPU {device.index}" for device in sample.devices if device.uuid in uuids)
-    _tell(f"Set {names} to EXCLUSIVE_PROCESS, for all users: a program that does not find the daemon gets error 46")
+    tell(f"Set {names} to EXCLUSIVE_PROCESS, for all users: a program that does not find the daemon gets error 46")
     mps = {server.pid for daemon in snapshot.daemons for server in daemon.servers}
     for device in (device for device in sample.devices if device.uuid in uuids):
         clients = sample.mps_clients.get(device.uuid, {})
         for pid in sorted(set(sample.processes.get(device.uuid, {})) - set(clients) - mps):
             who = f"process {pid} of {_owner(pid)} on GPU {device.index}"
-            _tell(f"  hits: {who}, no client of MPS: it goes on, and no MPS server starts there until it has ended")
+            tell(f"  hits: {who}, no client of MPS: it goes on, and no MPS server starts there until it has ended")
         for pid in sorted(clients):
             who = f"process {pid} of {_owner(pid)} on GPU {device.index}"
-            _tell(f"  hits: {who}, a client of another daemon: one MPS server at a time gets an exclusive GPU")
+            tell(f"  hits: {who}, a client of another daemon: one MPS server at a time gets an exclusive GPU")
     if not sys.stdin.isatty():
-        _tell("this changes the GPUs for all users: add --yes, or answer at a terminal")
+        tell("this changes the GPUs for all users: add --yes, or answer at a terminal")
         return False
-    print("set it? [y/N] ", end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip().lower() in {"y", "yes"}
+    return agreed("set it?")
 
 
 def _owner(pid: int) -> str:
@@ -226,7 +219,7 @@ def _stop(options: argparse.Namespace, pipe_dirs: tuple[Path, ...], node: api.No
         if declined is not None:
             result = node.refuse(request, declined[1], declined[0])
         else:
-            result = node.do(request, _tell, snapshot=snapshot)
+            result = node.do(request, tell, snapshot=snapshot)
         _report(options, result)
         status = result.status if status is ExitStatus.DONE else status
     return status
@@ -321,18 +314,11 @@ STOPPED: Final[Thing[Any]] = Thing(
 )
 
 
-def _print_json(thing: Thing[Any], value: object) -> None:
-    print(json.dumps(as_json(thing, value, View()), ensure_ascii=False))
-
-
 def _report(options: argparse.Namespace, result: Result) -> None:
     if options.json:
-        _print_json(STOPPED, result)
+        print_json(STOPPED, result)
         return
-    stream = sys.stdout if result.done else sys.stderr
-    print(result.message, file=stream)
-    for line in result.details:
-        print(f"  {line}", file=stream)
+    print_result(result)
 
 
 def _declined(node: api.Node, request: Request, one: Daemon, shown: Preview) -> tuple[ExitStatus, str] | None:
@@ -351,25 +337,20 @@ def _declined(node: api.Node, request: Request, one: Daemon, shown: Preview) -> 
             return shown.error_status, shown.error
         if named.issuperset(shown.hits):
             return None
-        _tell("clients have come since:")
+        tell("clients have come since:")
     return ExitStatus.REFUSED_BY_SAFETY_RULE, "nothing was sent"
 
 
 def _confirmed(one: Daemon, shown: Preview) -> bool:
     """Ask on the terminal, with no as the default; without a terminal the answer is no."""
-    _tell(f"Stop the daemon in {path_text(one.pipe_dir)} (PID {one.pid}): {dict(shown.facts)['effect']}")
+    tell(f"Stop the daemon in {path_text(one.pipe_dir)} (PID {one.pid}): {dict(shown.facts)['effect']}")
     for hit in shown.hits:
-        _tell(f"  hits: {hit}")
+        tell(f"  hits: {hit}")
     if mode := dict(shown.facts).get("compute mode"):
-        _tell(f"  compute mode: {mode}")
+        tell(f"  compute mode: {mode}")
     if limits := dict(shown.facts).get("limits"):
-        _tell(f"  {limits}")
+        tell(f"  {limits}")
     if not sys.stdin.isatty():
-        _tell("this stops a daemon: add --yes, or answer at a terminal")
+        tell("this stops a daemon: add --yes, or answer at a terminal")
         return False
-    print("stop it? [y/N] ", end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip().lower() in {"y", "yes"}
-
-
-def _tell(text: str) -> None:
-    print(text, file=sys.stderr)
+    return agreed("stop it?")

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from mpstui import api
-from mpstui.cli.say import complain
+from mpstui.cli.say import complain, print_json
 from mpstui.cli.status import unreadable
 from mpstui.core.model import Event
 from mpstui.core.suspects import ADVICE, RUN, START, Ranked, Ranking, presence, rank
@@ -141,7 +141,7 @@ def print_suspects(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> in
         found = [told[0] for told in events.told() if told is not None and told[0].kind == "fatal_fault"]
     ranking = rank(sorted(found, key=lambda event: event.time or 0.0))
     if options.json:
-        print(json.dumps(as_json(SUSPECTS, ranking, View()), ensure_ascii=False))
+        print_json(SUSPECTS, ranking)
         return ExitStatus.DONE
     print(ranking.sentence)
     total = len(ranking.faults)

@@ -22,9 +22,10 @@ from mpstui.cli.load import (
     find_device,
     print_uses,
 )
-from mpstui.cli.loadoptions import numbers, seconds, whole, words
+from mpstui.cli.loadoptions import numbers, words
 from mpstui.cli.report import write_report
 from mpstui.cli.say import output
+from mpstui.cli.words import between, whole
 from mpstui.core.model import Device, Snapshot
 from mpstui.core.text import printable
 from mpstui.fields import FLAG, INTEGER, SCHEMA, TEXT, TEXTS, Field, Thing, Type, View, as_json
@@ -65,7 +66,7 @@ def group_sizes(text: str) -> tuple[int, ...]:
 
 def bodies(text: str) -> int:
     """A number of bodies, in whole tiles, for argparse."""
-    value = whole(text, 1 << 22)
+    value = whole(1, 1 << 22)(text)
     if value % 128:
         raise argparse.ArgumentTypeError(f"{value} bodies are no whole number of tiles: a multiple of 128")
     return value
@@ -80,11 +81,6 @@ def expression(text: str) -> str:
     if not groups:
         raise argparse.ArgumentTypeError(f"{printable(text, 60)!r} has no group: put the number into one, ([0-9.]+)")
     return text
-
-
-def repeats(text: str) -> int:
-    """How often, for argparse."""
-    return whole(text, 100)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -116,8 +112,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--bodies", type=bodies, metavar="N", help="of `nbody`: 16384 leave most of a GPU idle, 512000 fill it"
     )
-    parser.add_argument("--repeats", type=repeats, default=3, metavar="N", help="default 3")
-    parser.add_argument("--seconds", type=seconds, default=1.0, metavar="S", help="of one window (default 1)")
+    parser.add_argument("--repeats", type=whole(1, 100), default=3, metavar="N", help="default 3")
+    parser.add_argument(
+        "--seconds", type=between(0.1, 86400), default=1.0, metavar="S", help="of one window (default 1)"
+    )
     parser.add_argument(
         "--device", metavar="DEV", help="a UUID, its first characters, or NVML's index (default: the first)"
     )

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from mpstui import api
 from mpstui.cli.say import complain
+from mpstui.cli.words import between, whole
 from mpstui.core.model import Snapshot
 from mpstui.core.text import error_text, path_text
 from mpstui.operations.types import ExitStatus
@@ -43,7 +44,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     where.add_argument(
         "--textfile", metavar="FILE", help="write FILE for node_exporter's textfile collector instead, as a whole"
     )
-    where.add_argument("--every", type=_every, default=15.0, metavar="S", help="seconds between writes (default 15)")
+    where.add_argument(
+        "--every", type=between(1, 3600), default=15.0, metavar="S", help="seconds between writes (default 15)"
+    )
     where.add_argument("--once", action="store_true", help="with --textfile: write it once and end; FILE may be -")
     where.add_argument(
         "--web-config", metavar="FILE", help="TLS and passwords: a web configuration file as of all exporters"
@@ -51,29 +54,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what = parser.add_argument_group("what")
     what.add_argument("--per-process", action="store_true", help="series for each client, with labels pid and command")
     what.add_argument(
-        "--max-groups", type=_groups, metavar="N",
+        "--max-groups", type=whole(1, 100_000), metavar="N",
         help="series for N groups of clients (user, container, job), the rest as one (default 100; 1000 per process)",
     )  # fmt: skip
     what.add_argument(
         "--host-label", choices=("Hostname", "hostname", "none"), default="Hostname",
         help="the label with the node's name, as DCGM's exporter has it (default Hostname)",
     )  # fmt: skip
-
-
-def _every(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 1 <= value <= 3600:
-        raise argparse.ArgumentTypeError(f"{text!r} is not 1 to 3600 seconds")
-    return value
-
-
-def _groups(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and 1 <= int(text[:9]) <= 100_000):
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 to 100000")
-    return int(text)
 
 
 def exporter(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import shlex
 import sys
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
-from mpstui.cli.say import complain, output
-from mpstui.fields import View, as_json, table
+from mpstui.cli.say import complain, output, print_json
+from mpstui.cli.words import between
+from mpstui.fields import View, table
 from mpstui.fleet import (
     FLEET,
     NODE,
@@ -46,21 +46,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what is run on each host (default “mpstui status --json”)",
     )  # fmt: skip
     parser.add_argument("--open", default=OPEN, metavar="COMMAND", help=f"what Enter runs (default “{OPEN}”)")
-    parser.add_argument("--every", type=_every, metavar="S", help="seconds between two looks (default 15; 30 over ssh)")
-    parser.add_argument("--deadline", type=_every, default=20.0, metavar="S", help="for each answer (default 20)")
+    parser.add_argument(
+        "--every", type=between(1, 3600), metavar="S", help="seconds between two looks (default 15; 30 over ssh)"
+    )
+    parser.add_argument(
+        "--deadline", type=between(1, 3600), default=20.0, metavar="S", help="for each answer (default 20)"
+    )
     parser.add_argument("--filter", default="", metavar="TEXT", help="only nodes with these words; !WORD: without")
     parser.add_argument("--json", action="store_true", help="print JSON once")
     parser.add_argument("--once", action="store_true", help="print a table once, on a terminal too")
-
-
-def _every(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 1 <= value <= 3600:
-        raise argparse.ArgumentTypeError(f"{text!r} is not 1 to 3600 seconds")
-    return value
 
 
 def fleet(options: argparse.Namespace) -> int:
@@ -86,7 +80,7 @@ def fleet(options: argparse.Namespace) -> int:
         return complain(str(error), ExitStatus.NO_ANSWER)
     nodes = [node for node in found if matches(node, options.filter)]
     if options.json:
-        print(json.dumps(as_json(FLEET, Fleet(time.time(), nodes), View()), ensure_ascii=False))
+        print_json(FLEET, Fleet(time.time(), nodes))
     else:
         from mpstui.cli.status import print_table
 

@@ -20,7 +20,7 @@ from rich.table import Table
 from mpstui import api
 from mpstui.cli.say import output
 from mpstui.core.model import Device, Snapshot, device_named
-from mpstui.core.text import error_text, format_size, printable
+from mpstui.core.text import error_text, format_size, plural, printable
 from mpstui.fields import (
     FLAG,
     INTEGER,
@@ -44,10 +44,10 @@ from mpstui.fields import (
 from mpstui.load import utilisation
 from mpstui.load.requests import WINDOW
 from mpstui.load.spread import Spread
-from mpstui.load.takes import others, takes, whose
-from mpstui.load.types import COMMAND, INFO, KERNELS, LoadSpec, WorkerError, WorkerReport, WorkerState, plural
+from mpstui.load.takes import others, takes
+from mpstui.load.types import COMMAND, INFO, KERNELS, LoadSpec, WorkerError, WorkerReport, WorkerState
 from mpstui.load.utilisation import METERS, Meter, Use
-from mpstui.operations.load import NotStarted, OperatedLoad, StartLoad, harm
+from mpstui.operations.load import NotStarted, OperatedLoad, StartLoad, beside, harm
 from mpstui.operations.types import ExitStatus
 
 DEFAULT_SECONDS = 10.0
@@ -118,7 +118,9 @@ def check(options: argparse.Namespace) -> None:
     ):
         if len(values) not in (0, 1, options.clients):
             raise LoadRefused(
-                f"--{name} has {len(values)} values for {plural(options.clients)}", "give one, or one for each", usage
+                f"--{name} has {len(values)} values for {plural(options.clients, 'client')}",
+                "give one, or one for each",
+                usage,
             )
     limits = (options.active_thread_percentage, options.sm_count, options.pinned_mem_limit, options.client_priority)
     if options.mps == "off" and (any(limits[:3]) or limits[3] is not None or options.private):
@@ -210,23 +212,9 @@ async def ask_beside(spec: LoadSpec, node: api.AsyncNode, pipe_dir: Path) -> Non
     if not there and daemon is not None and not daemon.unread:
         return
     device = next((d for d in snapshot.devices if d.uuid == spec.device_uuid), next(iter(snapshot.devices), None))
-    kernels = [spec.kernel] * spec.clients
-    taken = takes(kernels, device.sm_count if device else None, spec.memory_limit or "")
-    whom = whose(there) if there else "clients that it does not tell of"
-    print(
-        f"{plural(spec.clients)} of the load would run beside {printable(whom, 400)} on this daemon.", file=sys.stderr
-    )
-    for client in there:
-        print(
-            f"  {client.pid:<8}{printable(client.user or '—')}  {printable(client.command or '—', 100)}",
-            file=sys.stderr,
-        )
-    in_use = (
-        f"; {device.contexts} of {device.context_limit} contexts are in use"
-        if device and device.contexts is not None
-        else ""
-    )
-    print(f"  They take {taken.text}{in_use}.", file=sys.stderr)
+    taken = takes([spec.kernel] * spec.clients, device.sm_count if device else None, spec.memory_limit or "")
+    whom, what, clients = beside(spec.clients, there, taken, () if device is None else (device,))
+    print(whom, *(f"  {client}" for client in clients), f"  {what}", sep="\n", file=sys.stderr)
     if sys.stdin.isatty():
         print("start them? [y/N] ", end="", file=sys.stderr, flush=True)
         if (await _answer()).strip().lower() in {"y", "yes"}:
@@ -502,8 +490,3 @@ def print_uses(uses: Iterable[Use], word: str, console: Console) -> None:
         for row in rows:
             table.add_row(*row)
         console.print(table)
-
-
-def worker_json(report: WorkerReport) -> dict[str, Any]:
-    """A worker as ``--json`` shows it."""
-    return as_json(WORKER, report, View())

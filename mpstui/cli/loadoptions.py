@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import shlex
 
+from mpstui.cli.words import between, whole
 from mpstui.core.text import parse_size, printable
 from mpstui.load.types import COPIED, DEFAULT_STREAM_NAMES, INFO, KERNELS
 
@@ -47,68 +47,12 @@ def size(text: str) -> str:
     return text.strip()
 
 
-def seconds(text: str) -> float:
-    """A time, for argparse."""
-    with contextlib.suppress(ValueError):
-        value = float(text)
-        if 0.1 <= value <= 86400:
-            return value
-    raise argparse.ArgumentTypeError(f"{printable(text, 40)!r} is not 0.1 to 86400 seconds")
-
-
-def per_second(text: str) -> float:
-    """A rate, for argparse."""
-    with contextlib.suppress(ValueError):
-        value = float(text)
-        if 0.01 <= value <= 1e6:
-            return value
-    raise argparse.ArgumentTypeError(f"{printable(text, 40)!r} is not 0.01 to 1000000 a second")
-
-
-def percent(text: str) -> float:
-    """``50`` or ``50%``, for argparse."""
-    with contextlib.suppress(ValueError):
-        value = float(text.strip().removesuffix("%"))
-        if 1 <= value <= 100:
-            return value
-    raise argparse.ArgumentTypeError(f"{printable(text, 40)!r} is not 1 to 100 percent")
-
-
 def copy_size(text: str) -> int:
     """Bytes of a copy, for argparse."""
     found = parse_size(text)
     if found is None or found > MOST_COPIED:
         raise argparse.ArgumentTypeError(f"{printable(text, 40)!r} is no size of a copy: 1M to 1G")
     return found
-
-
-def streams(text: str) -> int:
-    """A number of streams, for argparse."""
-    return whole(text, MOST_STREAMS)
-
-
-def connections(text: str) -> int:
-    """What CUDA_DEVICE_MAX_CONNECTIONS takes, for argparse."""
-    return whole(text, MOST_CONNECTIONS)
-
-
-def steps(text: str) -> int:
-    """Steps of a kernel, for argparse."""
-    return whole(text, MOST_STEPS)
-
-
-def clients(text: str) -> int:
-    """A number of clients, for argparse."""
-    return whole(text, MOST_CLIENTS)
-
-
-def whole(text: str, most: int) -> int:
-    """A number of 1 to ``most``, for argparse."""
-    with contextlib.suppress(ValueError):
-        value = int(text)
-        if 1 <= value <= most:
-            return value
-    raise argparse.ArgumentTypeError(f"{printable(text, 40)!r} is not a whole number of 1 to {most}")
 
 
 def words(text: str) -> tuple[str, ...]:
@@ -127,7 +71,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     names = ", ".join(f"{name} ({INFO[name].text})" for name in KERNELS)
     parser.add_argument("kernel", nargs="?", choices=KERNELS, metavar="KERNEL", help=names)
     parser.add_argument("--command", dest="program", type=words, metavar="CMD", help="run this program instead")
-    parser.add_argument("--clients", type=clients, default=1, metavar="N", help="how many, together (default 1)")
+    parser.add_argument(
+        "--clients", type=whole(1, MOST_CLIENTS), default=1, metavar="N", help="how many, together (default 1)"
+    )
     parser.add_argument(
         "--device", metavar="DEV", help="a UUID, its first characters, or NVML's index (default: the first)"
     )
@@ -137,15 +83,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     pace = parser.add_mutually_exclusive_group()
     pace.add_argument(
         "--arrivals",
-        type=per_second,
+        type=between(0.01, 1e6, "a second"),
         metavar="R",
         help="requests a second for each client, by chance; with p50 and p99",
     )
     pace.add_argument(
-        "--busy", type=percent, metavar="P", help="percent of the time at work, with pauses between; with p50 and p99"
+        "--busy",
+        type=between(1, 100, "percent"),
+        metavar="P",
+        help="percent of the time at work, with pauses between; with p50 and p99",
     )
     parser.add_argument(
-        "--streams", type=streams, metavar="N", help="launch in N streams (default: the default stream)"
+        "--streams", type=whole(1, MOST_STREAMS), metavar="N", help="launch in N streams (default: the default stream)"
     )
     parser.add_argument(
         "--copies",
@@ -161,14 +110,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a launch of nothing in it behind each stream: legacy waits for all, and all for it",
     )
     parser.add_argument(
-        "--device-max-connections", type=connections, metavar="N", help="queues of each client's streams, 1 to 32"
+        "--device-max-connections",
+        type=whole(1, MOST_CONNECTIONS),
+        metavar="N",
+        help="queues of each client's streams, 1 to 32",
     )
     parser.add_argument(
-        "--steps", type=steps, metavar="N", help="of small: how long a launch lasts (256; 200000 is some 0.4 ms)"
+        "--steps",
+        type=whole(1, MOST_STEPS),
+        metavar="N",
+        help="of small: how long a launch lasts (256; 200000 is some 0.4 ms)",
     )
     parser.add_argument("--pinned-mem-limit", type=size, metavar="S", help="memory of each client: 900M, 10G")
     parser.add_argument("--client-priority", type=int, choices=(0, 1), help="0 normal, 1 below normal")
-    parser.add_argument("--seconds", type=seconds, metavar="S", help="default 10; a program runs to its end")
+    parser.add_argument(
+        "--seconds", type=between(0.1, 86400), metavar="S", help="default 10; a program runs to its end"
+    )
     parser.add_argument("--mps", choices=("on", "off"), default="on", help="off: beside the daemon (default on)")
     parser.add_argument("--private", action="store_true", help="in a daemon of its own, started for this run")
     parser.add_argument("--endanger-others", action="store_true", help="allow what harms other clients")

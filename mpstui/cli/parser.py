@@ -14,22 +14,13 @@ from mpstui import __version__
 from mpstui.cli.past import NODES, add_activity, add_demo, add_doctor, add_events, add_past, add_suspects, add_why
 from mpstui.cli.planning import add_commands
 from mpstui.cli.verbs import add_verbs
+from mpstui.cli.words import between
 from mpstui.core.text import printable, unprintable
 
 _EPILOG = """\
 exit status: 0 done · 1 the daemon refused, or the value read back is not the one set · 2 usage · 3 no daemon there ·
 4 the daemon does not answer · 5 not permitted · 6 refused by a safety rule
 """
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0.1 <= value <= 3600:
-        raise argparse.ArgumentTypeError(f"{text!r} is not 0.1 to 3600 seconds")
-    return value
 
 
 def _directory(text: str) -> Path:
@@ -137,7 +128,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"mpstui {__version__}")
     parser.add_argument("--read-only", action="store_true", help="show everything, change nothing")
-    parser.add_argument("--refresh", type=_seconds, metavar="S", help="seconds between readings (default 1)")
+    parser.add_argument("--refresh", type=between(0.1, 3600), metavar="S", help="seconds between readings (default 1)")
     parser.add_argument("--fresh", action="store_true", help="the screen as it comes, not as you left it")
     parser.add_argument("--no-mouse", action="store_true", help="leave the mouse to the terminal, to select text")
     parser.add_argument("--theme", metavar="NAME", help="a theme of the package or of the config folder")

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from mpstui import api
-from mpstui.cli.say import NO_DAEMON, complain, meant, output, state_text
+from mpstui.cli.say import NO_DAEMON, complain, meant, output, print_json, state_text
 from mpstui.cli.status import print_table
 from mpstui.core.model import Daemon, Snapshot, Source
 from mpstui.core.text import UNKNOWN, path_text
@@ -30,7 +29,6 @@ from mpstui.fields import (
     Thing,
     Type,
     View,
-    as_json,
     enum,
     table,
 )
@@ -75,7 +73,7 @@ def print_partitions(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> 
         return complain(str(error), ExitStatus.USAGE)
     view = View.of(snapshot, daemon)
     if options.json:
-        print(json.dumps(as_json(LISTED, Listed(snapshot, daemon), view), ensure_ascii=False))
+        print_json(LISTED, Listed(snapshot, daemon), view)
         return ExitStatus.DONE
     console = output()
     if snapshot.source == "simulated":
@@ -153,7 +151,7 @@ def plan_static(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
         return complain(str(error), ExitStatus.USAGE)
     view = View.of(snapshot, daemon)
     if options.json:
-        print(json.dumps(as_json(STATIC_PLAN, made, view), ensure_ascii=False))
+        print_json(STATIC_PLAN, made, view)
         return ExitStatus.DONE
     simulated = "SIMULATED " if snapshot.source == "simulated" else ""
     print(f"{simulated}{made.device}: {made.free} of {made.total} chunks are free")

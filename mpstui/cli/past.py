@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any, Final, get_args
 
+from mpstui.cli.words import between
 from mpstui.core.activity import CAVEAT
 from mpstui.core.model import EventKind
 from mpstui.history.when import parse_time
@@ -79,19 +80,9 @@ def add_activity(commands: Any, node: argparse.ArgumentParser) -> None:
         epilog="example: mpstui activity --seconds 5",
     )
     parser.add_argument(
-        "--seconds", type=_look_seconds, default=2.0, metavar="S", help="how long is counted (default 2)"
+        "--seconds", type=between(0.1, LONGEST_LOOK), default=2.0, metavar="S", help="how long is counted (default 2)"
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
-
-
-def _look_seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0.1 <= value <= LONGEST_LOOK:
-        raise argparse.ArgumentTypeError(f"{text!r} is not 0.1 to {LONGEST_LOOK:g} seconds")
-    return value
 
 
 def add_why(commands: Any, node: argparse.ArgumentParser) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from mpstui.cli.verbs import add_arguments
+from mpstui.cli.words import between, whole
 from mpstui.operations.registry import operation
 
 COMMANDS: Final = frozenset({"plan", "profile", "daemon", "run"})
@@ -87,9 +88,9 @@ def _add_plan(plan: argparse.ArgumentParser) -> None:
         help=f"{', '.join(MEASURABLE)}; given twice: what they cost each other",
     )  # fmt: skip
     measured.add_argument("--command", dest="program", metavar="CMD", help="a program, run from start to end")
-    measured.add_argument("--repeats", type=_repeats, metavar="N", help="of each measurement (default 3)")
+    measured.add_argument("--repeats", type=whole(1, 100), metavar="N", help="of each measurement (default 3)")
     measured.add_argument(
-        "--seconds", type=_window, metavar="S", help="of one window (default 1); all of --from-activity"
+        "--seconds", type=between(0.3, 600), metavar="S", help="of one window (default 1); all of --from-activity"
     )
     measured.add_argument("--shared", action="store_true", help="in the daemon that runs, not in one of its own")
     activity = plan.add_argument_group("shares from activity: who launched how much, and held how much memory")
@@ -148,19 +149,3 @@ def _add_unit(actions: Any, node: argparse.ArgumentParser) -> None:
         "pbs account=MPS=true",
     )
     add_arguments(unit, operation("start_daemon"))
-
-
-def _repeats(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and 1 <= int(text[:9]) <= 100):
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 to 100")
-    return int(text)
-
-
-def _window(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0.3 <= value <= 600:
-        raise argparse.ArgumentTypeError(f"{text!r} is not 0.3 to 600 seconds")
-    return value

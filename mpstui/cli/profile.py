@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 from collections.abc import Sequence
@@ -13,9 +12,9 @@ from typing import Final, NamedTuple
 from mpstui.api import Node
 from mpstui.cli.apply import Unusable, apply_profile, diff_profile, no_answer, opened
 from mpstui.cli.run import devices_of
-from mpstui.cli.say import NO_DAEMON, complain, state_text
+from mpstui.cli.say import NO_DAEMON, complain, print_json, state_text
 from mpstui.cli.shares import export
-from mpstui.core.text import path_text
+from mpstui.core.text import path_text, plural
 from mpstui.fields import (
     FLAG,
     INTEGER,
@@ -27,8 +26,6 @@ from mpstui.fields import (
     Field,
     Thing,
     Type,
-    View,
-    as_json,
 )
 from mpstui.operations.types import ExitStatus
 from mpstui.plan import store
@@ -118,13 +115,13 @@ def _list(options: argparse.Namespace) -> int:
         except ProfileError as error:
             entries.append(Listed(name, error=str(error)))
     if options.json:
-        print(json.dumps(as_json(PROFILES, entries, View()), ensure_ascii=False))
+        print_json(PROFILES, entries)
         return ExitStatus.DONE
     for name, daemons, names, description, problem in entries:
         if problem is not None:
             print(f"{name}: {problem}", file=sys.stderr)
             continue
-        what = f"{daemons} daemon{'s' if daemons > 1 else ''}" + (f", shares {', '.join(names)}" if names else "")
+        what = plural(daemons, "daemon") + (f", shares {', '.join(names)}" if names else "")
         print(f"{name}: {what}{f' — {description}' if description else ''}")
     if not entries:
         print(f"no profiles in {path_text(store.profiles_dir())}", file=sys.stderr)
@@ -168,7 +165,7 @@ def _save_from(node: Node, options: argparse.Namespace, old: Profile | None) -> 
     notes = [f"{d.what} is {d.found}, which a profile cannot say" for d in unsaid]
     notes += [f"not in it: {state_text(d)}" for d in others if d.health not in {"absent", "stale"}]
     if options.json:
-        print(json.dumps(as_json(SAVED, Kept(path, notes), View()), ensure_ascii=False))
+        print_json(SAVED, Kept(path, notes))
     else:
         print(f"kept as {path_text(path)}")
         for note in notes:

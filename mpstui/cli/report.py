@@ -8,6 +8,8 @@ from html import escape
 from pathlib import Path
 from typing import Any, Final
 
+from mpstui.core.text import plural
+
 _BAR: Final = 420
 _ROW: Final = 26
 _STYLE: Final = (
@@ -88,7 +90,7 @@ def _label(key: str, value: object) -> str:
     if key == "mps":
         return "with MPS" if value else "without MPS"
     if key == "clients":
-        return f"{value} client{'' if value == 1 else 's'}"
+        return plural(int(str(value)), "client")
     if key == "active_thread_percentage":
         return f"{value} %"
     return f"beside {value}" if key == "beside" else str(value)

@@ -7,13 +7,16 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mpstui.core.model import Daemon
 from mpstui.core.text import path_text, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from mpstui.fields import Thing, View
+    from mpstui.operations.types import Result
 
 NO_DAEMON = "no MPS control daemon found: none is running, and none was named"
 complaints: list[str] = []
@@ -50,9 +53,32 @@ def state_text(daemon: Daemon) -> str:
     return f"{where}{daemon.state_word}: {detail}"
 
 
-def print_json(**fields: object) -> None:
-    """One object on stdout, with the number of its schema."""
-    print(json.dumps({"schema": 1, **fields}, ensure_ascii=False))
+def print_json(thing: Thing[Any], value: object, view: View | None = None) -> None:
+    """One object on one line of stdout, as its schema says."""
+    from mpstui.fields import View, as_json
+
+    print(json.dumps(as_json(thing, value, view or View()), ensure_ascii=False))
+
+
+def tell(text: str) -> None:
+    """A line on stderr, for whoever watches."""
+    print(text, file=sys.stderr)
+
+
+def agreed(question: str) -> bool:
+    """Asks on the terminal, with no as the default."""
+    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in {"y", "yes"}
+
+
+def print_result(result: Result) -> None:
+    """What came of an operation: on stdout where it is done, otherwise on stderr."""
+    stream = sys.stdout if result.done else sys.stderr
+    print(result.message, file=stream)
+    for line in result.details:
+        print(f"  {line}", file=stream)
+    if result.remedy:
+        print(f"  → {result.remedy}", file=stream)
 
 
 def complain(text: str, status: int) -> int:

@@ -4,144 +4,80 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any, Final, NamedTuple
 
 from mpstui.cli.say import complain
-from mpstui.fields import EVENT, GROUPED_NODE, OBJECT, SNAPSHOT, Field, Thing
+from mpstui.fields import OBJECT, Field, Thing
+from mpstui.operations.registry import VERBS
 from mpstui.operations.types import ExitStatus
 
 DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
 
 
-def _plan() -> Thing[Any]:
-    from mpstui.cli.plan import PLAN
+class Schema(NamedTuple):
+    """Of one object that is printed."""
 
-    return PLAN
+    commands: tuple[str, ...]
+    """The words of the commands that print it."""
+    about: str
+    where: str
+    """``module:NAME`` of the table that it is made from; read when it is asked for."""
 
-
-def _doctor() -> Thing[Any]:
-    from mpstui.cli.doctor import DOCTOR
-
-    return DOCTOR
-
-
-def _suspects() -> Thing[Any]:
-    from mpstui.cli.events import SUSPECTS
-
-    return SUSPECTS
+    @property
+    def thing(self) -> Thing[Any]:
+        module, _, name = self.where.partition(":")
+        found: Thing[Any] = getattr(import_module(f"mpstui.{module}"), name)
+        return found
 
 
-def _activity() -> Thing[Any]:
-    from mpstui.fields import ACTIVITY
-
-    return ACTIVITY
-
-
-def _load() -> Thing[Any]:
-    from mpstui.cli.load import LOAD
-
-    return LOAD
-
-
-def _why() -> Thing[Any]:
-    from mpstui.cli.why import WHY
-
-    return WHY
-
-
-def _error() -> Thing[Any]:
-    from mpstui.cli.why import ERROR
-
-    return ERROR
-
-
-def _result() -> Thing[Any]:
-    from mpstui.cli.change import RESULT
-
-    return RESULT
-
-
-def _partitions() -> Thing[Any]:
-    from mpstui.cli.partition import LISTED
-
-    return LISTED
-
-
-def _static_plan() -> Thing[Any]:
-    from mpstui.cli.partition import STATIC_PLAN
-
-    return STATIC_PLAN
-
-
-def _fleet() -> Thing[Any]:
-    from mpstui.fleet import FLEET
-
-    return FLEET
-
-
-def _experiment() -> Thing[Any]:
-    from mpstui.cli.experiment import EXPERIMENT
-
-    return EXPERIMENT
-
-
-def _profiles() -> Thing[Any]:
-    from mpstui.cli.profile import PROFILES
-
-    return PROFILES
-
-
-def _profile_saved() -> Thing[Any]:
-    from mpstui.cli.profile import SAVED
-
-    return SAVED
-
-
-def _daemon_start() -> Thing[Any]:
-    from mpstui.cli.daemon import ALL_STARTED
-
-    return ALL_STARTED
-
-
-def _daemon_stop() -> Thing[Any]:
-    from mpstui.cli.daemon import STOPPED
-
-    return STOPPED
-
-
-SCHEMAS: Final[Mapping[str, tuple[str, Callable[[], Thing[Any]]]]] = {
-    "status": ("mpstui status --json: one snapshot of the node.", lambda: SNAPSHOT),
-    "groups": ("mpstui status --group-by NAME --json.", lambda: GROUPED_NODE),
-    "events": ("mpstui events --json: each line.", lambda: EVENT),
-    "suspects": ("mpstui suspects --json.", _suspects),
-    "activity": ("mpstui activity --json.", _activity),
-    "why": ("mpstui why PID --json.", _why),
-    "error": ("mpstui explain CODE --json.", _error),
-    "doctor": ("mpstui doctor --json.", _doctor),
-    "partitions": ("mpstui partition list --json.", _partitions),
-    "plan-static": ("mpstui plan --static --json.", _static_plan),
-    "plan": ("mpstui plan --json.", _plan),
-    "result": ("mpstui set, terminate and the other commands that change a daemon, with --json.", _result),
-    "fleet": ("mpstui fleet --json: many nodes.", _fleet),
-    "experiment": ("mpstui experiment NAME --json.", _experiment),
-    "profiles": ("mpstui profile list --json.", _profiles),
-    "profile-save": ("mpstui profile save NAME --json.", _profile_saved),
-    "daemon-start": ("mpstui daemon start --json.", _daemon_start),
-    "daemon-stop": ("mpstui daemon stop --json: each line, one for each daemon.", _daemon_stop),
-    "load": ("mpstui load --json: each line; the last one is final.", _load),
+SCHEMAS: Final[Mapping[str, Schema]] = {
+    "status": Schema(("status",), "mpstui status --json: one snapshot of the node.", "fields:SNAPSHOT"),
+    "groups": Schema(("status",), "mpstui status --group-by NAME --json.", "fields:GROUPED_NODE"),
+    "events": Schema(("events",), "mpstui events --json: each line.", "fields:EVENT"),
+    "suspects": Schema(("suspects",), "mpstui suspects --json.", "cli.events:SUSPECTS"),
+    "activity": Schema(("activity",), "mpstui activity --json.", "fields:ACTIVITY"),
+    "why": Schema(("why",), "mpstui why PID --json.", "cli.why:WHY"),
+    "error": Schema(("explain",), "mpstui explain CODE --json.", "cli.why:ERROR"),
+    "doctor": Schema(("doctor",), "mpstui doctor --json.", "cli.doctor:DOCTOR"),
+    "config": Schema(("config show",), "mpstui config show --json.", "cli.config:CONFIG"),
+    "partitions": Schema(("partition list",), "mpstui partition list --json.", "cli.partition:LISTED"),
+    "plan-static": Schema(("plan",), "mpstui plan --static --json.", "cli.partition:STATIC_PLAN"),
+    "plan": Schema(("plan",), "mpstui plan --json.", "cli.plan:PLAN"),
+    "result": Schema(
+        tuple(" ".join(verb.words) for verb, _ in VERBS),
+        "mpstui set, terminate and the other commands that change a daemon, with --json.",
+        "cli.change:RESULT",
+    ),
+    "fleet": Schema(("fleet",), "mpstui fleet --json: many nodes.", "fleet:FLEET"),
+    "experiment": Schema(("experiment",), "mpstui experiment NAME --json.", "cli.experiment:EXPERIMENT"),
+    "profiles": Schema(("profile list",), "mpstui profile list --json.", "cli.profile:PROFILES"),
+    "profile-save": Schema(("profile save",), "mpstui profile save NAME --json.", "cli.profile:SAVED"),
+    "profile-apply": Schema(
+        ("profile apply", "plan"), "mpstui profile apply NAME --json, mpstui plan --apply --json.", "cli.apply:APPLIED"
+    ),
+    "profile-diff": Schema(
+        ("profile diff", "profile apply", "plan"),
+        "mpstui profile diff NAME --json, and profile apply and plan --apply with --dry-run.",
+        "cli.apply:DRIFT",
+    ),
+    "daemon-start": Schema(("daemon start",), "mpstui daemon start --json.", "cli.daemon:ALL_STARTED"),
+    "daemon-stop": Schema(
+        ("daemon stop",), "mpstui daemon stop --json: each line, one for each daemon.", "cli.daemon:STOPPED"
+    ),
+    "load": Schema(("load",), "mpstui load --json: each line; the last one is final.", "cli.load:LOAD"),
 }
-"""What each is about, and whose fields it has."""
+"""Each object that a command prints with ``--json``."""
 
 
 def schema_of(name: str) -> dict[str, Any]:
     """The schema of one of ``SCHEMAS``, draft 2020-12. Keys may come: none but those that are there is ruled out."""
-    title, thing = SCHEMAS[name]
     definitions: dict[str, Any] = {}
-    whole = _object(thing(), definitions)
+    whole = _object(SCHEMAS[name].thing, definitions)
     return {
         "$schema": DRAFT,
-        "title": title,
+        "title": SCHEMAS[name].about,
         **whole,
         **({"$defs": dict(sorted(definitions.items()))} if definitions else {}),
     }
@@ -175,6 +111,8 @@ def _or_null(made: Mapping[str, Any]) -> dict[str, Any]:
         return {**made, "enum": [*made["enum"], None]}
     if "type" in made:
         return {**made, "type": [made["type"], "null"]}
+    if not made:  # whatever it is
+        return {}
     return {"anyOf": [dict(made), {"type": "null"}]}
 
 
@@ -186,8 +124,8 @@ def text_of(name: str) -> str:
 def schema(options: argparse.Namespace) -> int:
     """Print one schema, or which there are."""
     if options.name is None:
-        for name, (about, _) in SCHEMAS.items():
-            print(f"{name:<10} {about}")
+        for name, each in SCHEMAS.items():
+            print(f"{name:<14} {each.about}")
         return ExitStatus.DONE
     if options.name not in SCHEMAS:
         return complain(f"there is no schema {options.name!r}; there are: {', '.join(SCHEMAS)}", ExitStatus.USAGE)

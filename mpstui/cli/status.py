@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from mpstui import api
 from mpstui.cli.say import NO_DAEMON, complain, output, state_text
 from mpstui.core.model import Daemon, Snapshot
-from mpstui.core.text import UNKNOWN, path_text
+from mpstui.core.text import UNKNOWN, path_text, plural
 from mpstui.core.v3 import V3Node
 from mpstui.fields import (
     CLIENT,
@@ -207,9 +207,7 @@ def _headline(daemon: Daemon) -> str:
         parts.append(f"daemon {daemon.pid} of {daemon.user or UNKNOWN}")
         if daemon.servers_known:
             servers, clients = len(daemon.servers), sum(1 for _ in daemon.clients())
-            parts.append(
-                f"{servers} server{'' if servers == 1 else 's'}, {clients} client{'' if clients == 1 else 's'}"
-            )
+            parts.append(f"{plural(servers, 'server')}, {plural(clients, 'client')}")
         else:
             parts.append("servers and clients not known")
     return " · ".join(parts)

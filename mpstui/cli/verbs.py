@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from mpstui.cli.words import whole
 from mpstui.operations.operation import Operation
 from mpstui.operations.registry import VERBS
 from mpstui.operations.types import Argument, Danger, Request
@@ -48,13 +49,6 @@ def pid(text: str) -> int:
     """A process id. Raises argparse's error."""
     if not (text.isascii() and text.isdecimal() and 0 < int(text[:20]) < 1 << 31):
         raise argparse.ArgumentTypeError(f"{text!r} is no process id: a whole number above 0 is needed")
-    return int(text)
-
-
-def seconds(text: str) -> int:
-    """Whole seconds up to a day. Raises argparse's error."""
-    if not (text.isascii() and text.isdecimal() and int(text[:9]) <= 86400):
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of seconds from 0 to 86400")
     return int(text)
 
 
@@ -145,7 +139,7 @@ def _flag(parser: argparse.ArgumentParser, each: Operation, argument: Argument) 
 
 
 def _seconds(parser: argparse.ArgumentParser, each: Operation, argument: Argument) -> None:
-    parser.add_argument(argument.option, type=seconds, metavar=argument.metavar, help=argument.help)
+    parser.add_argument(argument.option, type=whole(0, 86400), metavar=argument.metavar, help=argument.help)
 
 
 def _size(parser: argparse.ArgumentParser, each: Operation, argument: Argument) -> None:

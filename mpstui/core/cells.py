@@ -63,11 +63,6 @@ def no_readings(detail: str) -> str:
     return detail.removeprefix("no device readings: ")
 
 
-def count(value: int, noun: str) -> str:
-    """``1 server``, ``2 servers``."""
-    return f"{value} {noun}" if value == 1 else f"{value} {noun}s"
-
-
 def sm_text(percentage: float | None, devices: Iterable[Device]) -> str:
     """SMs that a percentage comes to, ``32 SM``; ``≈`` where the rounding of the device is not measured (fact 22)."""
     shares = {share for device in devices if (share := sm_share(percentage, device))}

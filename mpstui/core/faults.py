@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 from mpstui.core.model import Client, Daemon, Event, ProcessKey, Server, ServerFault, Snapshot
-from mpstui.core.text import UNKNOWN, client_pids, format_age
+from mpstui.core.text import UNKNOWN, client_pids, format_age, plural
 
 NO_PROOF: Final = "which is not proof: with busy neighbours it often names the wrong one"
 """With idle neighbours it named the right one each time, with busy ones the wrong one in 13 of 23 (fact 36)."""
@@ -61,7 +61,9 @@ def fault_report(server: Server, fault: ServerFault, snapshot: Snapshot) -> Faul
     refused = f"; {fault.refused} refused so far" if fault.refused else ""
     since = "" if fault.since is None else f", {format_age(snapshot.time - fault.since)} ago"
     xids = xids_of(fault.since, snapshot.events)
-    waits = f"{_count(len(affected))} to end before it takes new ones" if affected else "it is recovering"
+    have = "has" if len(affected) == 1 else "have"
+    ends = f"{plural(len(affected), 'client')} {have} to end before it takes new ones"
+    waits = ends if affected else "it is recovering"
     summary = f"server {server.pid} had a fatal fault{ago}: {waits}{refused}"
     brief = f"server {server.pid}{since}: {len(affected)} to end; {fault.refused} refused"
     if not fault.confirmed:  # whoever writes the log may say what he likes: nobody is told to end anything for it
@@ -161,7 +163,3 @@ def _why(own: set[int], fault: ServerFault) -> Iterator[str]:
     if fault.ended_nearby:
         yield caveat_text(fault)
     yield "Run it alone under compute-sanitizer to find out whether yours makes such faults."
-
-
-def _count(number: int) -> str:
-    return f"{number} client{'s have' if number != 1 else ' has'}"

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from mpstui.core.model import EMPTY, Event, Suspect
-from mpstui.core.text import UNKNOWN, client_pids
+from mpstui.core.text import UNKNOWN, client_pids, plural
 
 START: Final = "mpstui daemon start --pipe-dir /run/mps-suspect --log-dir /var/log/mps-suspect"
 """Starts a daemon of its own for a suspect."""
@@ -76,7 +76,7 @@ class Ranking(NamedTuple):
         if not count:
             return "No fatal fault is in the history."
         if not leaders:
-            return f"{_faults(count)}, and neither user nor command of any client there is known."
+            return f"{plural(count, 'fault')}, and neither user nor command of any client there is known."
         who = "; ".join(each.text for each in leaders[:_LEADERS])
         who += f"; and {len(leaders) - _LEADERS} more" if len(leaders) > _LEADERS else ""
         if count == 1:
@@ -102,7 +102,7 @@ class Ranking(NamedTuple):
                 s.pid for f in self.faults for s in f.suspects if s.uid is None and s.user is None and s.command is None
             ]
             who = client_pids(sorted(dict.fromkeys(unknown)))
-            out.append(f"At {_faults(self.strangers)} not even the user is known of {who}.")
+            out.append(f"At {plural(self.strangers, 'fault')} not even the user is known of {who}.")
         if self.faults:
             out.append("To have been there is no proof.")
         return tuple(out)
@@ -173,7 +173,3 @@ def faults_of(each: Ranked, faults: Sequence[Event]) -> list[tuple[Event, tuple[
 
 def _owner(of: Suspect | Ranked) -> object:
     return of.uid if of.uid is not None else of.user
-
-
-def _faults(count: int) -> str:
-    return f"{count} fault{'s' if count != 1 else ''}"

@@ -25,6 +25,11 @@ _SIZE = re.compile(r"(?P<number>[0-9]+)(?P<unit>[KMGT])")
 _FACTOR = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
+def plural(number: int, noun: str) -> str:
+    """``1 server``, ``2 servers``, ``2 processes``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}{'es' if noun.endswith('s') else 's'}"
+
+
 def printable(raw: bytes | str, limit: int = 300) -> str:
     """Text of unknown origin on one line of at most ``limit`` characters.
 

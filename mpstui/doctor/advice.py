@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from mpstui.core.model import Daemon, Device, Event
-from mpstui.core.text import client_pids, printable
+from mpstui.core.text import client_pids, plural, printable
 from mpstui.doctor.types import Facts, Finding, subject_of
 
 _LEAST: Final = (3, 5)
@@ -89,9 +89,7 @@ def cpus(facts: Facts) -> Iterator[Finding]:
             if number is None:
                 yield Finding("cpus", "unknown", subject, "which CPUs it may use cannot be read")
             elif clients > number:
-                text = (
-                    f"{clients} clients, and it may use {number} CPU{'' if number == 1 else 's'}: launches take longer"
-                )
+                text = f"{clients} clients, and it may use {plural(number, 'CPU')}: launches take longer"
                 remedy = "Run fewer clients, or give the daemon more CPUs (mpstui daemon start --cpu, or taskset)."
                 yield Finding("cpus", "warning", subject, text, remedy)
             else:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mpstui.core.cells import count
 from mpstui.core.model import PARTITION_VARIABLE, PERCENTAGE_VARIABLE, Daemon
-from mpstui.core.text import path_text, printable
+from mpstui.core.text import path_text, plural, printable
 from mpstui.doctor.types import Facts, Finding
 
 _CHECK = "partitions"
@@ -39,7 +38,8 @@ def _static(daemon: Daemon) -> Iterator[Finding]:
         per = table.sms_per_chunk(device.device)
         if device.free == 0 and device.free_sms:
             text = (
-                f"all {count(device.total, 'chunk')} are in partitions; {count(device.free_sms, 'SM')} are in no chunk"
+                f"all {plural(device.total, 'chunk')} are in partitions; "
+                f"{plural(device.free_sms, 'SM')} are in no chunk"
             )
             yield Finding(_CHECK, "ok", device.device, f"{text}, and nobody can have them")
         elif per is None and device.used:
@@ -52,7 +52,7 @@ def _static(daemon: Daemon) -> Iterator[Finding]:
         yield Finding(_CHECK, "warning", where, text, "Add one: mpstui partition add --device UUID --chunks N.")
     else:
         used = sum(partition.in_use is True for partition in table.partitions)
-        text = f"{count(len(table.partitions), 'static partition')}, {used} in use"
+        text = f"{plural(len(table.partitions), 'static partition')}, {used} in use"
         yield Finding(_CHECK, "ok", where, text)
 
 

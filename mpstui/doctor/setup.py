@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from mpstui.control.drivers import driver_of, number_of
-from mpstui.core.text import format_size, path_text
+from mpstui.core.text import format_size, path_text, plural
 from mpstui.doctor.types import SHM, DirectoryFacts, Facts, Finding, subject_of
 from mpstui.observe.discovery import PATH_LIMIT
 from mpstui.observe.trusted import REMEDY
@@ -45,7 +45,7 @@ def driver(facts: Facts) -> Iterator[Finding]:
         yield Finding("driver", "unknown", "NVML", "no reading of the driver was taken")
     else:
         devices = len(snapshot.devices)
-        text = f"driver {snapshot.driver_version}, {devices} device{'' if devices == 1 else 's'}"
+        text = f"driver {snapshot.driver_version}, {plural(devices, 'device')}"
         yield Finding("driver", "ok", "NVML", text)
 
 

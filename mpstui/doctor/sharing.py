@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from mpstui.core.model import DEVICES_VARIABLE, Daemon, Device, Problem, Snapshot
-from mpstui.core.text import client_pids, format_size, printable
+from mpstui.core.text import client_pids, format_size, plural, printable
 from mpstui.core.trust import is_lying
 from mpstui.doctor.types import Facts, Finding, Verdict, subject_of
 from mpstui.history.when import local_text
@@ -50,7 +50,7 @@ def from_status(facts: Facts) -> Iterator[Finding]:
 def past_faults(times: Sequence[float], logs: str) -> Iterator[Finding]:
     """The fatal faults that logs tell of, whether or not they are over."""
     if times:
-        number = f"{len(times)} fatal GPU fault{'' if len(times) == 1 else 's'}"
+        number = plural(len(times), "fatal GPU fault")
         text = f"{number}, the last on {local_text(max(times))}"
         yield Finding("faults", "warning", logs, text, "See mpstui events --kind fatal_fault with this --log-dir.")
 
@@ -128,7 +128,7 @@ def _confused(facts: Facts, daemon: Daemon, set_to: str | None) -> Iterator[Find
         numbers = [int(word) for word in wanted.split(",") if word.strip()]
         subject, shown = f"client {client.pid}", printable(wanted, 60)
         if count and any(number >= count for number in numbers):
-            text = f"its CUDA_VISIBLE_DEVICES is {shown}, and the daemon has {count} device{'' if count == 1 else 's'}"
+            text = f"its CUDA_VISIBLE_DEVICES is {shown}, and the daemon has {plural(count, 'device')}"
             yield Finding("visible_devices", "error", subject, text, by_uuid)
         elif set_to is not None and not _same_on_the_machine(numbers, set_to):
             text = f"its CUDA_VISIBLE_DEVICES is {shown}, counted among the daemon's {printable(set_to, 60)}"
@@ -223,7 +223,7 @@ def percentages(facts: Facts) -> Iterator[Finding]:
         if not shares or len(shares) < len(clients):
             continue
         total, subject = sum(shares), subject_of(device)
-        text = f"{len(shares)} client{'' if len(shares) == 1 else 's'} may use {total:g} % of its SMs in all"
+        text = f"{plural(len(shares), 'client')} may use {total:g} % of its SMs in all"
         limited = all(share < 100 for share in shares)
         if limited and total > _MUCH:
             remedy = "They take turns. Lower the percentage for new clients to about 100 divided by their number."

@@ -9,7 +9,7 @@ from typing import Final, Literal, NamedTuple
 
 from mpstui.core.cells import gpu_label
 from mpstui.core.model import Daemon, Device, LostClient, PendingClient, Server, Snapshot
-from mpstui.core.text import UNKNOWN, format_size, path_text, printable
+from mpstui.core.text import UNKNOWN, format_size, path_text, plural, printable
 from mpstui.doctor.types import DEBUGGERS
 from mpstui.observe.discovery import FileId, file_id
 from mpstui.observe.procfs import read_environment
@@ -288,7 +288,7 @@ def _of_daemon(program: Program, near: Neighbour, snapshot: Snapshot) -> Iterato
         count = len(server.clients)
         yield Reason(
             "server_user", "likely", f"server {server.pid} is of {server.user or server.uid}, and has clients",
-            (f"one server runs at a time; it has {count} client{'' if count == 1 else 's'}",),
+            (f"one server runs at a time; it has {plural(count, 'client')}",),
             "It is let in when those have ended (error 807, or it waits); with -multiuser-server users share a server.",
         )  # fmt: skip
     if daemon.health in {"held", "blocked"} and daemon.condition.cause in {"terminated_twice", "quitting"}:

@@ -10,13 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from mpstui.core.text import PRIORITIES, format_change, path_text
+from mpstui.core.text import PRIORITIES, format_change, path_text, plural
 from mpstui.load.measure import ExperimentError, Lab, rates, running, served, times, windows
 from mpstui.load.programs import lenet
 from mpstui.load.results import Outcome
 from mpstui.load.spread import Spread, interval
 from mpstui.load.takes import BODIES
-from mpstui.load.types import COMMAND, INFO, KernelName, LoadSpec, WorkerReport, plural
+from mpstui.load.types import COMMAND, INFO, KernelName, LoadSpec, WorkerReport
 from mpstui.load.utilisation import Use, apart, busier
 from mpstui.load.utilisation import table as used
 
@@ -69,7 +69,7 @@ async def metric(
     for repeat in range(lab.repeats):
         for count in clients:
             for name, mps, shares in settings:
-                label = f"{prefix}{plural(count)} {name}"
+                label = f"{prefix}{plural(count, 'client')} {name}"
                 lab.step(f"repeat {repeat + 1} of {lab.repeats}: {label}")
                 spec = LoadSpec("command", program, count, percentages=shares, mps=mps, metric=expression)
                 found = await rates(lab, spec, label)
@@ -130,9 +130,11 @@ def metric_verdict(totals: Mapping[tuple[int, str], Sequence[float]]) -> str:
             gains[count, name] = statistics.fmean(values) / statistics.fmean(base) - 1
     best, worst = max(gains, key=gains.__getitem__, default=None), min(gains, key=gains.__getitem__, default=None)
     if best is not None and gains[best] >= DIFFERENCE:
-        return f"MPS helps: {plural(best[0])} {best[1]} do {gains[best]:.0%} more than without."
+        return f"MPS helps: {plural(best[0], 'client')} {best[1]} do {gains[best]:.0%} more than without."
     if worst is not None and gains[worst] <= -DIFFERENCE:
-        return f"MPS does not help here: {plural(worst[0])} {worst[1]} do {-gains[worst]:.0%} less than without."
+        return (
+            f"MPS does not help here: {plural(worst[0], 'client')} {worst[1]} do {-gains[worst]:.0%} less than without."
+        )
     if gains:
         return f"MPS makes no difference here: less than {DIFFERENCE:.0%} either way."
     return "No difference seen: the 95 % intervals of the repeats overlap."
@@ -162,14 +164,14 @@ async def _with_and_without(lab: Lab, name: str, spec: LoadSpec, clients: Sequen
             data.append({"clients": count, "mps": mps, "milliseconds": values, "median": spread.median})
     columns = ("clients", "without MPS (ms)", "with MPS (ms)", "time saved")
     notes: tuple[str, ...] = (
-        f"one run of {plural(min(clients))} without and one with MPS came first and are not counted",
+        f"one run of {plural(min(clients), 'client')} without and one with MPS came first and are not counted",
     )
     if lab.repeats == 1:
         notes += ("one repeat tells nothing of chance: no difference can be told from it; give more --repeats",)
     verdict = with_or_without(intervals)
     most = max(clients)
     used = busier(*(lab.meter.uses.get(_situation(most, mps)) for mps in (False, True)))
-    verdict += f" With MPS {used} ({plural(most)})." if used else ""
+    verdict += f" With MPS {used} ({plural(most, 'client')})." if used else ""
     return Outcome(name, f"Time of each client {what}", columns, tuple(rows), tuple(data), verdict, notes)
 
 
@@ -204,11 +206,11 @@ def _saved(off: Spread, on: Spread) -> float:
 
 
 def _take(count: int) -> str:
-    return f"{plural(count)} {'takes' if count == 1 else 'take'}"
+    return f"{plural(count, 'client')} {'takes' if count == 1 else 'take'}"
 
 
 def _situation(count: int, mps: bool) -> str:
-    return f"{plural(count)}, MPS {_on(mps)}"
+    return f"{plural(count, 'client')}, MPS {_on(mps)}"
 
 
 def _on(mps: bool) -> str:
@@ -225,7 +227,7 @@ async def oversubscribe(lab: Lab, clients: int = 4) -> Outcome:
     seen: dict[str, list[Sequence[WorkerReport]]] = {name: [] for name in shares}
     for repeat in range(lab.repeats):
         for name, share in shares.items():
-            lab.step(f"repeat {repeat + 1} of {lab.repeats}: {plural(clients)} at {name}")
+            lab.step(f"repeat {repeat + 1} of {lab.repeats}: {plural(clients, 'client')} at {name}")
             spec = LoadSpec(REQUESTS_KERNEL, clients=clients, percentages=(share,), busy=50.0)
             seen[name].append(await served(lab, spec, label=name))
     totals = {name: [sum(r.figure or 0.0 for r in reports) for reports in runs] for name, runs in seen.items()}
@@ -254,7 +256,7 @@ async def oversubscribe(lab: Lab, clients: int = 4) -> Outcome:
         "What one gains in throughput another may pay in p99, when all are at work at the same moment.",
     )
     columns = ("threads", f"in all ({unit})", "p50 (ms)", "p99 (ms)")
-    title = f"{plural(clients)} that are at work half of the time, by their shares"
+    title = f"{plural(clients, 'client')} that are at work half of the time, by their shares"
     return Outcome("oversubscribe", title, columns, rows, data, said, notes)
 
 

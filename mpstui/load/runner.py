@@ -18,7 +18,7 @@ from typing import IO, Final
 
 import psutil
 
-from mpstui.core.text import error_text, printable
+from mpstui.core.text import error_text, plural, printable
 from mpstui.load.process import PR_SET_PDEATHSIG, Channel, adopt_orphans
 from mpstui.load.types import WorkerError
 
@@ -71,13 +71,14 @@ class Runner:
         behind = descendants() if stopped else self._left_behind(process.pid)
         killed = end_all(behind)
         if killed:
-            self.channel.say("note", note=f"{plural(killed)} did not end on SIGTERM and had to be killed")
+            self.channel.say("note", note=f"{plural(killed, 'process')} did not end on SIGTERM and had to be killed")
         if self.ended_at is None:
             process.wait()
         if behind and not stopped:
             self.channel.fail(
                 WorkerError(
-                    f"the command ended after {elapsed:.1f} s but left {plural(len(behind))} running, ended now",
+                    f"the command ended after {elapsed:.1f} s but left {plural(len(behind), 'process')} running, "
+                    "ended now",
                     "run it in the foreground: a program that forks away cannot be timed",
                     kind="command",
                 )
@@ -167,11 +168,6 @@ class Runner:
         last = printable(lines[-1], 200) if lines else "it printed nothing"
         how = f"was ended by {signal.Signals(-status).name}" if status < 0 else f"ended with exit status {status}"
         return WorkerError(f"the command {how}: {last}", "run it by hand in the same environment", kind="command")
-
-
-def plural(count: int) -> str:
-    """``1 process``, ``2 processes``."""
-    return f"{count} process{'' if count == 1 else 'es'}"
 
 
 def descendants() -> list[psutil.Process]:

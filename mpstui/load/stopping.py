@@ -9,11 +9,12 @@ from collections.abc import Callable
 from signal import SIGABRT, SIGINT, SIGSEGV, SIGTERM
 from typing import Any, Final
 
+from mpstui.core.text import plural
 from mpstui.load.measure import ExperimentError, Lab, running
 from mpstui.load.private import PrivateDaemon
 from mpstui.load.results import Outcome
 from mpstui.load.supervisor import Supervisor
-from mpstui.load.types import INFO, KernelName, LoadSpec, WorkerReport, plural
+from mpstui.load.types import INFO, KernelName, LoadSpec, WorkerReport
 
 _KERNEL: Final[dict[str, KernelName]] = {
     "graceful": "fma",
@@ -81,7 +82,7 @@ async def stop(lab: Lab, make_daemon: Callable[[], PrivateDaemon], make_lab: Cal
         else " A new client gets in after each."
     )
     columns = ("ended by", "the client", "after", "neighbours", "their error", "server", "a new client")
-    title = f"Ending one of {plural(NEIGHBOURS + 1)} on a device"
+    title = f"Ending one of {plural(NEIGHBOURS + 1, 'client')} on a device"
     return Outcome("stop", title, columns, tuple(rows), tuple(data), verdict)
 
 

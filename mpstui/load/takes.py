@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from mpstui.core.model import Client
-from mpstui.core.text import UNKNOWN, format_size, parse_size
+from mpstui.core.text import UNKNOWN, format_size, parse_size, plural
 
 MIB: Final = 1 << 20
 CONTEXT_BASE: Final = 58 * MIB
@@ -38,7 +38,7 @@ class Takes:
     @property
     def text(self) -> str:
         """``4 contexts and about 240 MiB of device memory``."""
-        contexts = f"{self.contexts} context{'' if self.contexts == 1 else 's'}"
+        contexts = plural(self.contexts, "context")
         if self.all_memory:
             return f"{contexts} and all device memory that is free"
         if self.memory is None:
@@ -92,4 +92,4 @@ def whose(clients: Iterable[Client]) -> str:
     """``3 clients of alice, bob``."""
     found = list(clients)
     users = sorted({client.user or (UNKNOWN if client.uid is None else f"UID {client.uid}") for client in found})
-    return f"{len(found)} client{'' if len(found) == 1 else 's'} of {', '.join(users)}"
+    return f"{plural(len(found), 'client')} of {', '.join(users)}"

@@ -210,8 +210,3 @@ def value_for(values: tuple[float, ...] | tuple[int, ...], index: int) -> float 
     if not values:
         return None
     return values[0] if len(values) == 1 else values[index]
-
-
-def plural(count: int) -> str:
-    """``1 client``, ``4 clients``."""
-    return f"{count} client{'' if count == 1 else 's'}"

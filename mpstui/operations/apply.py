@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mpstui.core.cells import client_line
 from mpstui.core.model import Client, Daemon, Snapshot
-from mpstui.core.text import path_text
+from mpstui.core.text import path_text, plural
 from mpstui.operations.limits import LIMITS
 from mpstui.operations.operation import Executes, Operation, Work
 from mpstui.operations.types import Argument, ExitStatus, Preview, Progress, Request, Result, Verb
@@ -85,7 +85,7 @@ def beside_words(beside: Beside, snapshot: Snapshot) -> tuple[str, tuple[str, ..
         names = list(beside.devices)
     where = f"GPU{'s' if len(names) > 1 else ''} {', '.join(names)}"
     count = len(beside.clients)
-    who = f"{count} client{'' if count == 1 else 's'} there now" if count else "no client is there now"
+    who = f"{plural(count, 'client')} there now" if count else "no client is there now"
     return f"A percentage holds for all GPUs of the daemon: clients that start on {where} get it too ({who}).", tuple(
         client_line(client) for client in beside.clients
     )

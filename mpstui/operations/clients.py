@@ -12,7 +12,7 @@ from mpstui.control.answer import Answer, Outcome
 from mpstui.core.blast import blast_radius, server_of
 from mpstui.core.cells import client_line
 from mpstui.core.model import Client, Daemon, ProcessKey, Snapshot
-from mpstui.core.text import UNKNOWN
+from mpstui.core.text import UNKNOWN, plural
 from mpstui.core.trust import is_lying, why_not
 from mpstui.observe.poll import Need
 from mpstui.observe.procfs import PidFd, open_pidfd
@@ -180,7 +180,7 @@ class TerminateClient(Operation):
         if endangered and self.kill:
             warnings = (
                 "the kill follows only after terminate_client has answered 0; "
-                f"without it {endangered} other{'s' if endangered > 1 else ''} would be lost",
+                f"without it {plural(endangered, 'other')} would be lost",
             )
         elif not self.kill:
             warnings = ("the client still counts as a client until its process ends",)
@@ -223,7 +223,7 @@ class TerminateClient(Operation):
                     details.append(f"{left} more not touched")
                 return Result(request, status, f"client {key.pid}: {text}", tuple(details))
         count = len(request.clients)
-        text = f"{count} client{'s' if count > 1 else ''} {'ended' if self.kill else 'terminated'}"
+        text = f"{plural(count, 'client')} {'ended' if self.kill else 'terminated'}"
         return Result(request, ExitStatus.DONE, text, tuple(details))
 
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from mpstui.core.cells import count
-from mpstui.core.model import CONTEXT_LIMIT, ProcessKey, Snapshot
+from mpstui.core.model import CONTEXT_LIMIT, Client, Device, ProcessKey, Snapshot
+from mpstui.core.text import UNKNOWN, plural, printable
+from mpstui.load.takes import Takes, whose
 from mpstui.operations.operation import Executes, Operation, Work
 from mpstui.operations.types import ExitStatus, Preview, Request, Result, Verb
 
@@ -57,6 +58,29 @@ def harm(kernels: Iterable[str], *, mps: bool, private: bool, memory_limit: str 
     return None
 
 
+def beside(
+    number: int, others: Sequence[Client], taken: Takes, devices: Sequence[Device]
+) -> tuple[str, str, tuple[str, ...]]:
+    """What is told before somebody says whether a load of ``number`` clients may run beside other users' work: beside
+    whom, what it takes of ``devices``, and a line for each of ``others``; none: the daemon does not tell of them."""
+    whom = whose(others) if others else "clients that it does not tell of"
+    in_use = [
+        f"GPU {'?' if device.index is None else device.index}: {device.contexts} of {device.context_limit} contexts "
+        "in use"
+        for device in devices
+        if device.contexts is not None and device.context_limit is not None
+    ]
+    used = f" ({', '.join(in_use)})" if in_use else ""
+    return (
+        f"{plural(number, 'client')} of the load would run beside {printable(whom, 400)} on this daemon.",
+        f"They take {taken.text}{used}, and SMs while they run.",
+        tuple(
+            f"{client.pid:<8}{printable(client.user or UNKNOWN)}  {printable(client.command or UNKNOWN, 200)}"
+            for client in others
+        ),
+    )
+
+
 class StartLoad(_Load):
     """Test kernels, or a program, as clients: ``Request.subject`` is a Start."""
 
@@ -78,7 +102,7 @@ class StartLoad(_Load):
         hurts = harm((spec.kernel,), mps=spec.mps, private=spec.private, memory_limit=spec.memory_limit)
         if hurts is not None and not spec.endanger:
             return Preview(self.title, error=hurts, error_status=ExitStatus.REFUSED_BY_SAFETY_RULE)
-        return Preview(self.title, (("starts", f"{count(spec.clients, 'client')}: {spec.kernel}"),))
+        return Preview(self.title, (("starts", f"{plural(spec.clients, 'client')}: {spec.kernel}"),))
 
     def line(self, request: Request) -> Mapping[str, object]:
         if not isinstance(request.subject, Start):
@@ -92,7 +116,7 @@ class StartLoad(_Load):
         if not isinstance(start, Start):
             raise AssertionError("checked by the preview")
         numbers = await start.begin()
-        return Result(work.request, ExitStatus.DONE, f"{count(len(numbers), 'client')} started", outcome=numbers)
+        return Result(work.request, ExitStatus.DONE, f"{plural(len(numbers), 'client')} started", outcome=numbers)
 
 
 class StopLoad(_Load):
@@ -113,14 +137,14 @@ class StopLoad(_Load):
     def preview(self, request: Request, snapshot: Snapshot) -> Preview:
         if not isinstance(request.subject, End):
             return Preview(self.title, error="say which load", error_status=ExitStatus.USAGE)
-        return Preview(self.title, (("ends", count(request.subject.workers, "client")),))
+        return Preview(self.title, (("ends", plural(request.subject.workers, "client")),))
 
     async def run(self, work: Work) -> Result:
         end = work.request.subject
         if not isinstance(end, End):
             raise AssertionError("checked by the preview")
         await end.end()
-        return Result(work.request, ExitStatus.DONE, f"{count(end.workers, 'client')} ended")
+        return Result(work.request, ExitStatus.DONE, f"{plural(end.workers, 'client')} ended")
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,9 @@ from mpstui.control.answer import Answer, Outcome
 from mpstui.control.drivers import driver_of
 from mpstui.control.mps import MpsControl
 from mpstui.control.partitions import Created, whole_uuids
-from mpstui.core.cells import client_line, count
+from mpstui.core.cells import client_line
 from mpstui.core.model import Chunks, Client, Daemon, PartitionTable, SmPartition, Snapshot
-from mpstui.core.text import UNKNOWN, device_keys, path_text, printable
+from mpstui.core.text import UNKNOWN, device_keys, path_text, plural, printable
 from mpstui.observe.poll import Need
 from mpstui.operations.check import Refused
 from mpstui.operations.operation import Operation, Work, refused_result
@@ -81,7 +81,7 @@ def device_of(table: PartitionTable, daemon: Daemon, text: str | None) -> Chunks
 
 def size_words(chunks: int | None, sms: int | None) -> str:
     """``7 chunks, 56 SMs``; ``—`` for what is not known."""
-    return f"{UNKNOWN if chunks is None else count(chunks, 'chunk')}, {UNKNOWN if sms is None else count(sms, 'SM')}"
+    return f"{UNKNOWN if chunks is None else plural(chunks, 'chunk')}, {UNKNOWN if sms is None else plural(sms, 'SM')}"
 
 
 def clients_of(daemon: Daemon, partition: SmPartition) -> tuple[Client, ...]:
@@ -148,7 +148,7 @@ class AddPartition(_PartitionOperation):
         of = snapshot.device(device.device)
         facts = [
             ("device", f"{of.name if of is not None and of.name else UNKNOWN}  {device.device}"),
-            ("free", f"{device.free} of {count(device.total, 'chunk')}"),
+            ("free", f"{device.free} of {plural(device.total, 'chunk')}"),
         ]
         title, chunks = "Add a static partition", size.chunks
         try:
@@ -202,7 +202,7 @@ class AddPartition(_PartitionOperation):
         details = (*lost, *export_lines(daemon, made.name), f"to take it back: mpstui partition rm {made.name}")
         text = f"partition {made.name} is there: {size_words(made.chunks, made.sm_count)}"
         if made.chunks != chunks:
-            text = f"{count(chunks, 'chunk')} were asked for; {text}"
+            text = f"{plural(chunks, 'chunk')} were asked for; {text}"
             return Result(request, ExitStatus.REFUSED_BY_DAEMON, text, details, outcome=made)
         return Result(request, ExitStatus.DONE, text, details, outcome=made)
 
@@ -315,7 +315,7 @@ def _whole_chunks(sms: int, per: int) -> int:
 def _check_free(device: Chunks, chunks: int | None) -> None:
     wanted = 1 if chunks is None else chunks
     if wanted > device.free:
-        what = f"{count(wanted, 'chunk')} {'is' if wanted == 1 else 'are'} more than the {device.free} that are free"
+        what = f"{plural(wanted, 'chunk')} {'is' if wanted == 1 else 'are'} more than the {device.free} that are free"
         raise Refused(f"{what}, of {device.total}", ExitStatus.REFUSED_BY_DAEMON)
 
 

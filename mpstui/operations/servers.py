@@ -10,9 +10,9 @@ from typing import Final
 
 from mpstui.control.answer import Outcome
 from mpstui.control.channel import patience
-from mpstui.core.cells import client_line, count
+from mpstui.core.cells import client_line
 from mpstui.core.model import Client, Daemon, ProcessKey, Server, Snapshot
-from mpstui.core.text import UNKNOWN
+from mpstui.core.text import UNKNOWN, plural
 from mpstui.observe.poll import Need
 from mpstui.operations.check import Refused, find_server, parse_uid
 from mpstui.operations.limits import failed
@@ -119,7 +119,7 @@ class ShutdownServer(Operation):
             why = f"server {server.pid} is starting, and the daemon shuts it down by force alone"
             raise Refused(why, ExitStatus.REFUSED_BY_DAEMON)
         number = len(server.clients) + server.clients_elsewhere
-        clients = count(number, "client")
+        clients = plural(number, "client")
         facts = [("server", f"{server.pid} of {server.user or UNKNOWN}")]
         warnings: tuple[str, ...] = ()
         if not number:
@@ -181,7 +181,7 @@ class ShutdownServer(Operation):
             if pid not in listed.value:
                 return Result(work.request, ExitStatus.DONE, f"server {pid} has ended")
             if waits_for:
-                text = f"server {pid} was told to end, and waits for {count(waits_for, 'client')}"
+                text = f"server {pid} was told to end, and waits for {plural(waits_for, 'client')}"
                 detail = "it ends when they have ended; shut down by force it ends now, and their GPU work with it"
                 return Result(work.request, ExitStatus.REFUSED_BY_DAEMON, text, (detail,))
             if time.monotonic() > ends:
@@ -195,12 +195,12 @@ def _afterwards(daemon: Daemon, server: Server) -> str:
     """Who gets a server next."""
     waiting = [pending for pending in daemon.pending if pending.server_pid in {None, server.pid}]
     if waiting:
-        return f"{count(len(waiting), 'client')} that wait{'s' if len(waiting) == 1 else ''} may get a server"
+        return f"{plural(len(waiting), 'client')} that wait{'s' if len(waiting) == 1 else ''} may get a server"
     return "the daemon starts another one when a client comes"
 
 
 def _elsewhere(number: int) -> str:
-    return f"{count(number, 'client')} in PID namespaces that are not seen from here"
+    return f"{plural(number, 'client')} in PID namespaces that are not seen from here"
 
 
 def _elsewhere_named(request: Request) -> int:

@@ -11,9 +11,9 @@ import shlex
 from typing import ClassVar, Final
 
 from mpstui.control.v3 import NAME
-from mpstui.core.cells import client_line, count
+from mpstui.core.cells import client_line
 from mpstui.core.model import Client, Daemon, ProcessKey, Snapshot
-from mpstui.core.text import UNKNOWN, format_percentage, parse_size, path_text, printable
+from mpstui.core.text import UNKNOWN, format_percentage, parse_size, path_text, plural, printable
 from mpstui.core.v3 import DEFAULT, Namespace, V3Node, V3Partition, V3Server
 from mpstui.observe.poll import Need
 from mpstui.operations.check import Refused, parse_uid
@@ -149,7 +149,8 @@ class V3Operation(Operation):
         title = f"{self.title} {request.value}"
         error = None
         if hit and not request.force:
-            error = f"{count(len(hit), 'client')} would lose {'its' if len(hit) == 1 else 'their'} GPU work; -f ends it"
+            their = "its" if len(hit) == 1 else "their"
+            error = f"{plural(len(hit), 'client')} would lose {their} GPU work; -f ends it"
         elif request.clients and (fresh := [c for c in hit if c.key not in request.clients]):
             error = f"clients have come since: {', '.join(str(c.pid) for c in fresh)}"
         warnings = self.warnings(request, node)

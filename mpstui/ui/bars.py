@@ -11,9 +11,9 @@ from typing import NamedTuple
 from textual import events
 from textual.message import Message
 
-from mpstui.core.cells import SEVERITY, count, health_word
+from mpstui.core.cells import SEVERITY, health_word
 from mpstui.core.model import Daemon, Event, Problem, Snapshot
-from mpstui.core.text import UNKNOWN, about, path_text
+from mpstui.core.text import UNKNOWN, about, path_text, plural
 from mpstui.ui.painted import Line, Painted, fit, justify, width_of
 
 
@@ -57,7 +57,7 @@ class Header(Painted):
             word, style = health_word(daemon)
             clients = sum(len(server.clients) for server in daemon.servers)
             known = daemon.health == "ok" and daemon.servers_known
-            counts = f" · {count(len(daemon.servers), 'server')} · {count(clients, 'client')}"
+            counts = f" · {plural(len(daemon.servers), 'server')} · {plural(clients, 'client')}"
             right = {
                 "directory": ((f"  {_shorten(path_text(daemon.pipe_dir), max(12, width // 4))}", "label"),),
                 "health": ((f" {word}", style),),

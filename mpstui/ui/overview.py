@@ -14,9 +14,9 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container
 
 from mpstui.config import CommandSpec
-from mpstui.core.cells import client_line, count, no_daemon, with_indices
+from mpstui.core.cells import client_line, no_daemon, with_indices
 from mpstui.core.model import Daemon, Device, Problem, ProcessKey, Server, Snapshot
-from mpstui.core.text import UNKNOWN, path_text, printable
+from mpstui.core.text import UNKNOWN, path_text, plural, printable
 from mpstui.fields import CLIENT, Group, Limit, Shown, groups_of, possible_columns
 from mpstui.operations.operation import Operation
 from mpstui.operations.registry import ON_OVERVIEW
@@ -465,7 +465,7 @@ class Overview(WithTrouble):
         clients = self.clients
         picks = [Pick(None, "in no groups", "one list", " " if clients.by else "●")]
         for by in _BY:
-            words = count(clients.groups_by(by), "group")
+            words = plural(clients.groups_by(by), "group")
             picks.append(Pick(by, f"by {'GPU' if by == 'gpu' else by}", words, "●" if clients.by == by else " "))
         self.app.push_screen(PickDialog("Group the clients", picks, self._group_by))
 
@@ -573,9 +573,9 @@ class Overview(WithTrouble):
     def views(self) -> Mapping[str, Sequence[tuple[str, str]]]:
         """What can be had shown by name: each command, and the words that may follow with what they are; none: text."""
         columns = [(each.word or each.id, each.title) for each in possible_columns(CLIENT)]
-        users = [(group.name or UNKNOWN, count(len(group.clients), "client")) for group in self._by_user()]
+        users = [(group.name or UNKNOWN, plural(len(group.clients), "client")) for group in self._by_user()]
         return {
-            "group": [("none", "one list"), *((by, count(self.clients.groups_by(by), "group")) for by in _BY)],
+            "group": [("none", "one list"), *((by, plural(self.clients.groups_by(by), "group")) for by in _BY)],
             "sort": columns,
             "user": [("everybody", "all clients"), *users],
             "filter": (),
@@ -656,9 +656,9 @@ class Overview(WithTrouble):
         from mpstui.ui.dialogs.pick import Pick, PickDialog
 
         clients = self.clients
-        picks = [Pick(None, "everybody", count(len(clients.everybody), "client"))]
+        picks = [Pick(None, "everybody", plural(len(clients.everybody), "client"))]
         for group in self._by_user():
-            parts = [count(len(group.clients), "client")]
+            parts = [plural(len(group.clients), "client")]
             for name in ("gpu_memory", "cpu_percent"):
                 if (column := CLIENT[name].column) is not None and column.total is not None:
                     told = "".join(text for text, _ in column.total.cell(group, 40)).strip()

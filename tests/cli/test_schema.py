@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator, FormatChecker
 
+from mpstui.cli.parser import LateParser, build_parser
 from mpstui.cli.schema import SCHEMAS, schema_of, text_of
 from mpstui.sim import SimNode, control_binary
 
@@ -45,6 +47,26 @@ def test_the_file_is_that_of_today(name: str) -> None:
     kept = (KEPT / f"{name}.json").read_text()
     assert kept == text_of(name), f"mpstui schema {name} > docs/schema/{name}.json"
     assert {path.stem for path in KEPT.glob("*.json")} == set(SCHEMAS)
+
+
+def commands_with_json(parser: argparse.ArgumentParser, words: tuple[str, ...] = ()) -> Iterator[str]:
+    """Each command of the parser that takes ``--json``, with the options that it only gets when it is chosen."""
+    if isinstance(parser, LateParser):
+        parser.complete()
+    below = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    if any("--json" in action.option_strings for action in parser._actions):
+        yield " ".join(words)
+    for action in below:
+        for name, each in action.choices.items():
+            yield from commands_with_json(each, (*words, name))
+
+
+def test_every_command_with_json_has_a_schema() -> None:
+    there = set(commands_with_json(build_parser()))
+    assert {"status", "load", "set client-priority", "profile apply", "config show"} <= there, "the walk finds them"
+    told = {words for each in SCHEMAS.values() for words in each.commands}
+    assert there - told == set(), "a table of fields, and a row of SCHEMAS in mpstui/cli/schema.py"
+    assert told - there == set(), "no such command"
 
 
 def test_a_schema_that_is_not_held_is_seen() -> None:
@@ -133,6 +155,16 @@ def test_profiles_and_daemons_stopped_and_started(node: SimNode, mpstui: Mpstui,
     profiles = mpstui("profile", "list", "--json", **config).json
     assert [(each["name"], each["error"] is None) for each in profiles["profiles"]] == [("bad", False), ("day", True)]
     check("profiles", profiles)
+    half = "schema = 1\n[[daemon]]\n[daemon.limits]\nactive_thread_percentage = 50\n"
+    (tmp_path / "config" / "mpstui" / "profiles" / "half.toml").write_text(half)
+    for words, status in ((("profile", "diff", "half"), 1), (("profile", "apply", "half", "--dry-run"), 0)):
+        told = mpstui(*words, "--json", *where, **config)
+        assert (told.status, told.json["differences"][0]["wanted"]) == (status, "50 %"), told
+        check("profile-diff", told.json)
+    for place, status in (node.pipe_dir, 0), ("/tmp/mpstui-none", 3):
+        told = mpstui("profile", "apply", "half", "--json", "--pipe-dir", place, **config)
+        assert (told.status, told.json["done"]) == (status, status == 0), told
+        check("profile-apply", told.json)
     for status in (0, 3):  # the second time nothing runs there
         told = mpstui("daemon", "stop", "--json", "--yes", *where)
         assert (told.status, told.json["exit_status"]) == (status, status), told
@@ -141,6 +173,15 @@ def test_profiles_and_daemons_stopped_and_started(node: SimNode, mpstui: Mpstui,
     refused = mpstui("--read-only", "daemon", "start", "--json", "--pipe-dir", "/tmp/mpstui-none", **binary)
     assert refused.json["daemons"][0]["pid"] is None
     check("daemon-start", refused.json)
+
+
+def test_what_is_configured(mpstui: Mpstui, tmp_path: Path) -> None:
+    (tmp_path / "mpstui").mkdir()
+    (tmp_path / "mpstui" / "config.toml").write_text('theme = "nord"\nread_only = true\n')
+    told = mpstui("config", "show", "--json", XDG_CONFIG_HOME=str(tmp_path), MPSTUI_CONTROL_DEADLINE="60").json
+    assert {"name": "theme", "value": "nord", "from": told["files"][1]} in told["values"]
+    assert told["variables"]["MPSTUI_CONTROL_DEADLINE"] == "60"
+    check("config", told)
 
 
 def test_an_experiment(mpstui: Mpstui) -> None:

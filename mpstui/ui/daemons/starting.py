@@ -12,9 +12,8 @@ from textual.app import ComposeResult
 from textual.content import Content
 from textual.widgets import Input
 
-from mpstui.core.cells import count
 from mpstui.core.model import Daemon, Snapshot
-from mpstui.core.text import UNKNOWN, path_text
+from mpstui.core.text import UNKNOWN, path_text, plural
 from mpstui.daemons.spec import DaemonSpec, Wish, for_driver
 from mpstui.operations.types import Progress
 from mpstui.plan.amounts import PlanError
@@ -150,7 +149,7 @@ class StartDialog(WorkDialog):
                 problem = problem or f"a daemon runs in {path_text(spec.pipe_dir)} already"
             parts = wrap(plain(self._backend.command(spec)), _COLUMNS, break_long_words=False, break_on_hyphens=False)
             lines += [Content.styled(f"{'  ' if part is not parts[0] else ''}{part}", "bold") for part in parts]
-        self.query_one("#specs", Listing).show(f"Would be run: {count(len(self._specs), 'daemon')}", lines)
+        self.query_one("#specs", Listing).show(f"Would be run: {plural(len(self._specs), 'daemon')}", lines)
         self.show_problem(problem)
         self.show_foot("Start", ready=problem is None and bool(self._specs))
 

@@ -9,9 +9,8 @@ from textual import on
 from textual.app import ComposeResult
 from textual.content import Content
 
-from mpstui.core.cells import count
 from mpstui.core.model import Client, Daemon, ProcessKey, Snapshot
-from mpstui.core.text import path_text
+from mpstui.core.text import path_text, plural
 from mpstui.operations.daemons import FORCE_AFTER, StopPreview, preview_stop
 from mpstui.operations.types import Progress
 from mpstui.ui.daemons.contract import DaemonBackend
@@ -110,7 +109,7 @@ class StopDialog(WorkDialog):
         were = list(self._daemon.clients())
         lines = [_client_line(client, here=client.key in here) for client in were]
         left = sum(client.key in here for client in were)
-        title = f"Hit: {count(len(were), 'client')}" if self.state == "asking" else f"{left} of {len(were)} are left"
+        title = f"Hit: {plural(len(were), 'client')}" if self.state == "asking" else f"{left} of {len(were)} are left"
         self.query_one("#hits", Listing).show(title, lines)
 
     @on(Chooser.Changed)
@@ -173,7 +172,7 @@ class ForceConfirm(Dialog):
         )
 
     def show(self) -> None:
-        number = count(len(self._hits), "client")
+        number = plural(len(self._hits), "client")
         self.query_one("#what", Lines).show(
             marked("▲", f"After {FORCE_AFTER} s the GPU work of {number} is ended with error 806.", "$text-warning"),
             marked(

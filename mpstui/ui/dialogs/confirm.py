@@ -12,9 +12,8 @@ from textual.containers import Horizontal
 from textual.content import Content
 from textual.widgets import Input
 
-from mpstui.core.cells import count
 from mpstui.core.model import Client, ProcessKey, Snapshot
-from mpstui.core.text import UNKNOWN, format_age, format_size
+from mpstui.core.text import UNKNOWN, format_age, format_size, plural
 from mpstui.operations.check import owner_typed
 from mpstui.operations.operation import Operation
 from mpstui.operations.rescue import processes
@@ -103,7 +102,7 @@ class HarmConfirm(ActionDialog):
     def _servers(self) -> list[Choice]:
         daemon = self.snapshot.daemon(self.pipe_dir)
         return [
-            Choice(s.key, f"{s.pid}  {s.user or UNKNOWN}", count(len(s.clients) + s.clients_elsewhere, "client"))
+            Choice(s.key, f"{s.pid}  {s.user or UNKNOWN}", plural(len(s.clients) + s.clients_elsewhere, "client"))
             for s in (daemon.servers if daemon else ())
         ]
 

@@ -14,7 +14,7 @@ from textual.widget import Widget
 from textual.widgets import Input, Static
 
 from mpstui.core.model import ProcessKey, Server, Snapshot
-from mpstui.core.text import UNKNOWN, format_percentage
+from mpstui.core.text import UNKNOWN, format_percentage, plural
 from mpstui.operations.operation import Operation
 from mpstui.operations.types import Argument, ExitStatus, Preview, Request
 from mpstui.ui.contract import Runner
@@ -117,7 +117,7 @@ class ChangeForm(ActionDialog):
 
     def _about_server(self, server: Server) -> str:
         count = len(server.clients)
-        text = f"{server.user or UNKNOWN} · {count} client{'' if count == 1 else 's'}"
+        text = f"{server.user or UNKNOWN} · {plural(count, 'client')}"
         return self._about(text, format_percentage(server.active_thread_percentage))
 
     def _about(self, text: str, percentage: str) -> str:
@@ -170,7 +170,7 @@ class ChangeForm(ActionDialog):
             self.query_one("#warnings", Lines).show(*(marked("▲", line, "$text-warning") for line in preview.warnings))
             count = len(preview.not_reached)
             self.query_one("#kept", Listing).show(
-                f"Keeps what it has: {count} client{'' if count == 1 else 's'} already connected",
+                f"Keeps what it has: {plural(count, 'client')} already connected",
                 [Content(plain(line)) for line in preview.not_reached],
             )
         self.show_foot("Apply", ready=self._problem is None)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mpstui.core.cells import count, meter, whole
+from mpstui.core.cells import meter, whole
 from mpstui.core.model import Device, Server
 from mpstui.core.partition import rounding_of, sms_of
-from mpstui.core.text import format_percentage, format_size, printable
+from mpstui.core.text import format_percentage, format_size, plural, printable
 from mpstui.ui.box import Box, wrapped
 from mpstui.ui.load.bars import figure_text
 from mpstui.ui.load.reach import about_share, facts_of
@@ -46,7 +46,7 @@ class AboutBox(Box):
         if limit is not None and limit < 100 and live(setup) and (top := self._top(setup, devices, limit)):
             facts.append(("limit", f"the server's {format_percentage(limit)}: shares move up to {top} SM, l raises it"))
         cost = pool_cost(setup, devices, in_use, limit)
-        these = f"for {count(setup.clients, 'more client')}: " if more else ""
+        these = f"for {plural(setup.clients, 'more client')}: " if more else ""
         if cost is not None and cost.contexts > 1:
             text = f"{cost.contexts} contexts a client, about {format_size(cost.size)} in all, {cost.seconds:.1f} s"
             facts.append(("pool", f"{these}{text}"))
@@ -152,7 +152,7 @@ class TogetherBox(Box):
         contexts = sum(len(m.report.pool) for m in pooled)
         size = sum(m.report.pool_bytes for m in pooled)
         seconds = max(m.report.pool_seconds for m in pooled)
-        made = f"{count(contexts, 'context')} in {count(len(pooled), 'client')}"
+        made = f"{plural(contexts, 'context')} in {plural(len(pooled), 'client')}"
         return ((" pool", "label"), (f"   {made} · {format_size(size)} · made in {seconds:.1f} s", "text"))
 
     def _limit(self, width: int) -> Line:

@@ -11,9 +11,10 @@ from textual.binding import BindingType
 from textual.content import Content
 from textual.widgets import Input, Static
 
-from mpstui.core.model import Client, Snapshot
-from mpstui.core.text import UNKNOWN
-from mpstui.load.takes import Takes, whose
+from mpstui.core.model import Client, Device, Snapshot
+from mpstui.core.text import plural
+from mpstui.load.takes import Takes
+from mpstui.operations.load import beside
 from mpstui.ui.dialogs.base import Dialog
 from mpstui.ui.dialogs.parts import Lines, Listing, Push, marked, plain
 from mpstui.ui.form import TypedLine
@@ -52,7 +53,7 @@ class LeaveDialog(Dialog):
 
     def show(self) -> None:
         live = len(self._session.live)
-        clients = f"{live} client{'' if live == 1 else 's'} of the load"
+        clients = f"{plural(live, 'client')} of the load"
         lines = [marked("·", f"{clients} {'are' if live != 1 else 'is'} running. Nothing may be left behind.")]
         if self._session.private_dir is not None:
             lines.append(marked("·", "The private daemon ends with them."))
@@ -83,14 +84,19 @@ class BesideDialog(Dialog):
     DEFAULT_CSS = "BesideDialog #hits { margin-top: 1; }"
 
     def __init__(
-        self, clients: str, others: Callable[[], Sequence[Client]], taken: Takes, there: str, start: Callable[[], None]
+        self,
+        number: int,
+        others: Callable[[], Sequence[Client]],
+        taken: Takes,
+        devices: Sequence[Device],
+        start: Callable[[], None],
     ) -> None:
-        """``clients``: what would be started. ``others``: whose clients are there now. ``there``: what is in use."""
+        """``number``: how many would be started. ``others``: whose clients are there now."""
         super().__init__(Snapshot(0.0))
-        self._clients = clients
+        self._number = number
         self._others = others
         self._taken = taken
-        self._there = there
+        self._devices = devices
         self._start = start
 
     def compose(self) -> ComposeResult:
@@ -99,20 +105,23 @@ class BesideDialog(Dialog):
             "Enter presses the marked button · Tab move · Esc cancel",
             Lines(id="what"),
             Listing(id="hits"),
-            foot=(Push("Cancel", id="cancel"), Push(f"Start {self._clients}", id="apply", classes="-harm")),
+            foot=(
+                Push("Cancel", id="cancel"),
+                Push(f"Start {plural(self._number, 'client')}", id="apply", classes="-harm"),
+            ),
             harm=True,
         )
 
     def show(self) -> None:
-        others = self._others()
+        whom, what, clients = beside(self._number, self._others(), self._taken, self._devices)
         self.query_one("#what", Lines).show(
-            marked("▲", f"{self._clients} of the load would run beside {whose(others)}.", "$text-warning"),
-            marked("▲", f"They take {self._taken.text}{self._there}, and SMs while they run.", "$text-warning"),
+            marked("▲", whom, "$text-warning"),
+            marked("▲", what, "$text-warning"),
             marked("·", "MPS ‹private daemon› keeps them out of this server; they still share the device."),
         )
         self.query_one("#hits", Listing).show(
-            f"There now: {len(others)}",
-            [Content(plain(f"{c.pid:<8}{c.user or UNKNOWN}  {c.command or UNKNOWN}")) for c in others],
+            f"There now: {len(clients)}",
+            [Content(plain(client)) for client in clients],
         )
 
     def pressed(self, button: str) -> None:

@@ -11,8 +11,8 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
 
-from mpstui.core.cells import count
 from mpstui.core.model import Client, Device, Server, Snapshot
+from mpstui.core.text import plural
 from mpstui.load.takes import Takes, others, whose
 from mpstui.load.types import WorkerReport
 from mpstui.operations.registry import operation
@@ -208,7 +208,7 @@ class LoadScreen(SideScreen):
         if beside := self._beside():
             return "▲", f"Enter asks first: {whose(beside)} {'is' if len(beside) == 1 else 'are'} here.", "warn"
         more = "adds" if self.session.live else "starts"
-        return "⏎", f"Enter {more} {count(setup.clients, 'client')}", "good"
+        return "⏎", f"Enter {more} {plural(setup.clients, 'client')}", "good"
 
     def hints(self) -> list[KeyHint]:
         in_fields, row = self.fields.has_focus_within, self.bars.cursor_row
@@ -275,9 +275,7 @@ class LoadScreen(SideScreen):
         if danger is not None:
             self.app.push_screen(EndangerDialog(danger, safer(setup), self._hits(), self._start_anyway))
         elif self._beside():
-            self.app.push_screen(
-                BesideDialog(count(setup.clients, "client"), self._beside, self._taken(), self._in_use(), self._start)
-            )
+            self.app.push_screen(BesideDialog(setup.clients, self._beside, self._taken(), self._chosen(), self._start))
         else:
             self._start()
 
@@ -299,15 +297,9 @@ class LoadScreen(SideScreen):
         in_use = (device.contexts or 0) if device and setup.where == "on" else 0
         return taken(setup, self.devices, in_use, server_limit(setup, self.daemon))
 
-    def _in_use(self) -> str:
-        """How many of a device's contexts are in use, as far as that is known."""
-        chosen = [d for d in self.devices if d.uuid in self.fields.setup.devices]
-        known = [
-            f"GPU {'?' if d.index is None else d.index}: {d.contexts} of {d.context_limit} contexts in use"
-            for d in chosen
-            if d.contexts is not None and d.context_limit is not None
-        ]
-        return f" ({', '.join(known)})" if known else ""
+    def _chosen(self) -> list[Device]:
+        """The devices that the load is for."""
+        return [device for device in self.devices if device.uuid in self.fields.setup.devices]
 
     def _hits(self) -> str:
         """Whose work is on the devices."""
@@ -319,7 +311,7 @@ class LoadScreen(SideScreen):
             if client.key not in own and client.device_uuids & chosen
         ]
         users = sorted({client.user for client in others if client.user})
-        return f"{count(len(others), 'client')} there now, of {', '.join(users)}" if others and users else ""
+        return f"{plural(len(others), 'client')} there now, of {', '.join(users)}" if others and users else ""
 
     def _start_anyway(self) -> None:
         self._start(endanger=True)

@@ -11,9 +11,8 @@ from textual import events
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
-from mpstui.core.cells import count
 from mpstui.core.model import Client, Daemon, ProcessKey, Snapshot
-from mpstui.core.text import UNKNOWN, Line, printable
+from mpstui.core.text import UNKNOWN, Line, plural, printable
 from mpstui.fields import CLIENT, GROUPS, Field, Group, Thing, View, groups_of, possible_columns
 from mpstui.ui.filter import ClientFilter
 from mpstui.ui.painted import fit, fit_line
@@ -423,7 +422,7 @@ class ClientsPanel(TablePanel[Client | Group]):
         return (
             (_FOLDED if group.name in self.folded else _OPEN, "key"),
             (f" {printable(group.title)}", "bold"),
-            (f" · {count(len(group.clients), 'client')}{some}", "dim"),
+            (f" · {plural(len(group.clients), 'client')}{some}", "dim"),
         )
 
     def row_lines(self, row: Client | Group, width: int) -> list[Line]:

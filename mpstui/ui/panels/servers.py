@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import ClassVar
 
-from mpstui.core.cells import OUTDATED, count
+from mpstui.core.cells import OUTDATED
 from mpstui.core.model import Daemon, ProcessKey, Server, Snapshot
-from mpstui.core.text import UNKNOWN, Line
+from mpstui.core.text import UNKNOWN, Line, plural
 from mpstui.fields import SERVER, Thing, View
 from mpstui.ui.panels.table import TablePanel
 
@@ -39,7 +39,7 @@ class ServersPanel(TablePanel[Server]):
             return f"{UNKNOWN} not known: the daemon cannot be asked"
         if self._failed:
             were = "it was" if self._failed == 1 else "they were"
-            return f"no server: {count(self._failed, 'server')} ended before {were} ready"
+            return f"no server: {plural(self._failed, 'server')} ended before {were} ready"
         return "no server: the daemon starts one with the first client"
 
     def note(self, row: Server, width: int) -> Line:

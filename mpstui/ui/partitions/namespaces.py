@@ -8,9 +8,8 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
-from mpstui.core.cells import count
 from mpstui.core.model import Daemon
-from mpstui.core.text import UNKNOWN, printable
+from mpstui.core.text import UNKNOWN, plural, printable
 from mpstui.core.v3 import DEFAULT, Namespace, V3Client, V3Node, V3Server
 from mpstui.operations.registry import operation
 from mpstui.operations.types import Request
@@ -104,7 +103,7 @@ class LevelsPanel(Panel[Level]):
         return [
             (
                 (f"   {fit(row.space.name, 20)}", "text"),
-                (fit(count(clients, "client"), 13), "dim"),
+                (fit(plural(clients, "client"), 13), "dim"),
                 (space_words(row.space), "warn" if free else "text"),
                 ("  ▲ nothing of the server's" if free else "", "warn"),
             )

@@ -8,9 +8,9 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
-from mpstui.core.cells import client_line, count
+from mpstui.core.cells import client_line
 from mpstui.core.model import Chunks, Daemon, PartitionTable, SmPartition, Snapshot
-from mpstui.core.text import UNKNOWN, printable
+from mpstui.core.text import UNKNOWN, plural, printable
 from mpstui.operations.partitions import clients_of, export_lines
 from mpstui.operations.registry import operation
 from mpstui.operations.types import Request
@@ -84,7 +84,7 @@ class PartsPanel(Panel[Part]):
         known = self._snapshot.device(device.device) if self._snapshot is not None else None
         index = "?" if known is None or known.index is None else str(known.index)
         sms = "" if device.free_sms is None else f", {device.free_sms} SMs"
-        text = f"  {device.free} of {count(device.total, 'chunk')} free{sms}"
+        text = f"  {device.free} of {plural(device.total, 'chunk')} free{sms}"
         return ((f" GPU {index}  ", "bold"), *self._bar(device, max(8, width - len(text) - 12)), (text, "text"))
 
     def _bar(self, device: Chunks, room: int) -> list[tuple[str, str]]:
@@ -105,8 +105,8 @@ class PartsPanel(Panel[Part]):
         who = ", ".join(f"{c.pid} {c.user or UNKNOWN}" for c in users)
         if partition.in_use and not users:
             who = "by clients that name it in no environment that can be read"
-        chunks = UNKNOWN if partition.chunks is None else count(partition.chunks, "chunk")
-        sms = UNKNOWN if partition.sm_count is None else count(partition.sm_count, "SM")
+        chunks = UNKNOWN if partition.chunks is None else plural(partition.chunks, "chunk")
+        sms = UNKNOWN if partition.sm_count is None else plural(partition.sm_count, "SM")
         size = f"{chunks:>9} {sms:>8}  "
         return (
             (f"{' ' * _INDENT}{row.mark}  ", "meter"),

@@ -8,9 +8,8 @@ from pathlib import Path
 from textual.app import ComposeResult
 from textual.content import Content
 
-from mpstui.core.cells import count
 from mpstui.core.model import Snapshot
-from mpstui.core.text import path_text
+from mpstui.core.text import path_text, plural
 from mpstui.operations.apply import (
     ApplyProfile,
     GoBack,
@@ -103,7 +102,7 @@ class ApplyDialog(WorkDialog):
                     )
                 )
         number = sum(len(planned) for _, planned in found)
-        self.query_one("#commands", Listing).show(f"{count(number, 'command')}, each read back", lines)
+        self.query_one("#commands", Listing).show(f"{plural(number, 'command')}, each read back", lines)
         notes = [marked("⟳", "Clients that are connected keep what they have until they start anew.")] if number else []
         for pipe_dir, wanted in self._targets:
             daemon = self.snapshot.daemon(pipe_dir)

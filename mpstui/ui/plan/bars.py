@@ -8,8 +8,7 @@ from typing import ClassVar, Final, Literal
 
 from textual.binding import Binding, BindingType
 
-from mpstui.core.cells import count
-from mpstui.core.text import UNKNOWN, format_percentage, format_size, printable
+from mpstui.core.text import UNKNOWN, format_percentage, format_size, plural, printable
 from mpstui.plan.types import Share, Target
 from mpstui.plan.whatif import Row as Tenant
 from mpstui.ui.painted import Line, fit, fit_line
@@ -158,7 +157,7 @@ def _below(row: Bar, width: int) -> Line:
     """What the tenant is, under its label."""
     if row.kind == "memory":
         return ((" " * width, "text"),)
-    here = count(row.tenant.clients, "client") if row.tenant.clients else "nobody yet"
+    here = plural(row.tenant.clients, "client") if row.tenant.clients else "nobody yet"
     return (("    ", "text"), (fit(here if row.share else f"{here}, no share", width - 4), "dim"))
 
 

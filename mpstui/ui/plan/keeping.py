@@ -12,9 +12,8 @@ from textual.app import ComposeResult
 from textual.content import Content
 from textual.widgets import Input
 
-from mpstui.core.cells import count
 from mpstui.core.model import Snapshot
-from mpstui.core.text import path_text
+from mpstui.core.text import path_text, plural
 from mpstui.operations.types import Progress
 from mpstui.plan.amounts import PlanError
 from mpstui.plan.profile import NAME, DaemonProfile, Profile, ProfileError
@@ -239,7 +238,7 @@ class OpenDialog(WorkDialog):
             problem = problem or why or None
         same = profile is not None and not lines and problem is None
         self.query_one("#facts", Sheet).show(rows)
-        self.query_one("#diff", Listing).show(f"Not as it says: {count(len(lines), 'setting')}", lines)
+        self.query_one("#diff", Listing).show(f"Not as it says: {plural(len(lines), 'setting')}", lines)
         self.query_one("#same", Lines).show(
             *([marked("✓", "Everything is as it says.", "$text-success")] if same else [])
         )
@@ -279,7 +278,7 @@ def _rows(profile: Profile) -> list[Row]:
     for one in profile.daemons:
         limits = one.limits
         text = [f"{limits.active_thread_percentage:g} %"] if limits.active_thread_percentage is not None else []
-        text += [count(len(limits.pinned_mem_limits), "memory limit")] * bool(limits.pinned_mem_limits)
+        text += [plural(len(limits.pinned_mem_limits), "memory limit")] * bool(limits.pinned_mem_limits)
         where = path_text(one.pipe_dir) if one.pipe_dir is not None else "whichever is on the screen"
         rows.append(Row("daemon", f"{where}{'  ' if text else ''}{', '.join(text)}"))
         if one.shares:

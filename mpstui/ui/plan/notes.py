@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from mpstui.core.cells import count
-from mpstui.core.text import UNKNOWN, format_size, printable
+from mpstui.core.text import UNKNOWN, format_size, plural, printable
 from mpstui.operations.apply import Step
 from mpstui.ui.box import Box
 from mpstui.ui.painted import Line, fit, justify
@@ -61,11 +60,11 @@ def notes_of(now: Picture, steps: Sequence[Step] | None, trouble: str) -> list[t
         found.append(("✓", "the daemon allows the plan as it is: there is nothing to set", "good"))
     else:
         sets = "; ".join(f"{s.difference.what} {s.difference.wanted}" for s in steps)
-        found.append(("→", f"a sets, with {count(len(steps), 'command')}: {sets}", "accent"))
+        found.append(("→", f"a sets, with {plural(len(steps), 'command')}: {sets}", "accent"))
     if len({(s.percentage, s.memory) for s in plan.shares}) > 1:
         found.append(("→", "smaller shares are the clients' own to set: e writes them out", "accent"))
     if shown.keeps:
-        found.append(("⟳", f"{count(len(shown.keeps), 'client')} would have to start anew to get a share:", "warn"))
+        found.append(("⟳", f"{plural(len(shown.keeps), 'client')} would have to start anew to get a share:", "warn"))
         found += [(" ", line, "text") for line in shown.keeps]
     return found
 

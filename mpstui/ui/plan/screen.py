@@ -10,8 +10,9 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
 
-from mpstui.core.cells import count, no_daemon
+from mpstui.core.cells import no_daemon
 from mpstui.core.model import Snapshot
+from mpstui.core.text import plural
 from mpstui.operations.apply import ApplyProfile, Step
 from mpstui.operations.registry import operation
 from mpstui.plan.amounts import PlanError
@@ -248,7 +249,7 @@ class PlanScreen(SideScreen):
         if not steps:
             self.say(trouble or _ALLOWED)
             return
-        self._ask_to_apply(f"the plan of {count(len(self._now.plan.shares if self._now.plan else ()), 'share')}")
+        self._ask_to_apply(f"the plan of {plural(len(self._now.plan.shares if self._now.plan else ()), 'share')}")
 
     def _ask_to_apply(self, what: str, targets: Targets | None = None) -> None:
         if self.snapshot is not None:
@@ -271,7 +272,7 @@ class PlanScreen(SideScreen):
         pipe_dir = daemon.pipe_dir if daemon else None
         profile = None
         if plan is not None:
-            what = f"plan {plan.strategy} for {count(len(plan.shares), 'client')} on {plan.target.sm_count} SMs"
+            what = f"plan {plan.strategy} for {plural(len(plan.shares), 'client')} on {plan.target.sm_count} SMs"
             profile = profile_of(wanted(plan, with_device=True), pipe_dir, what)
         self.app.push_screen(SaveDialog(self._backend, self.snapshot, pipe_dir, profile, self.kept, self._keep))
 

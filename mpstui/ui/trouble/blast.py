@@ -10,9 +10,9 @@ from typing import ClassVar, Final, cast
 from textual.binding import Binding, BindingType
 
 from mpstui.core.blast import blast_of, blast_radius, bridges, groups, server_of
-from mpstui.core.cells import count, gpu_label
+from mpstui.core.cells import gpu_label
 from mpstui.core.model import Client, Daemon, ProcessKey, Server, Snapshot
-from mpstui.core.text import UNKNOWN
+from mpstui.core.text import UNKNOWN, plural
 from mpstui.ui.bars import KeyHint, unless
 from mpstui.ui.box import Para
 from mpstui.ui.contract import Runner
@@ -225,7 +225,7 @@ class BlastScreen(TroubleScreen):
         if radius.unhurt:
             out += [
                 Para(
-                    f"{count(len(radius.unhurt), 'client')} of the server would run on: {_names(radius.unhurt)}.",
+                    f"{plural(len(radius.unhurt), 'client')} of the server would run on: {_names(radius.unhurt)}.",
                     "good",
                     "✓",
                 )
@@ -316,7 +316,7 @@ def _lost(
     gpus = ", ".join(sorted(gpu_label(uuid, indices) for uuid in devices))
     out = []
     if lost:
-        text = f"{count(len(lost), 'other client')} would lose {'their' if len(lost) > 1 else 'its'} GPU work"
+        text = f"{plural(len(lost), 'other client')} would lose {'their' if len(lost) > 1 else 'its'} GPU work"
         out.append(Para(f"{text}: {_names(lost, owners=True)}.", "bad", "✕"))
     else:
         out.append(Para("No other client would lose its GPU work.", "good", "✓"))

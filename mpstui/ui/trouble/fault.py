@@ -10,10 +10,10 @@ from typing import ClassVar, Final, Literal, cast
 
 from textual.binding import Binding, BindingType
 
-from mpstui.core.cells import count, with_indices
+from mpstui.core.cells import with_indices
 from mpstui.core.faults import NOT_SAID, FaultReport, OwnerNote, fault_reports
 from mpstui.core.model import Client, ProcessKey, Snapshot
-from mpstui.core.text import UNKNOWN, format_age
+from mpstui.core.text import UNKNOWN, format_age, plural
 from mpstui.operations.rescue import targets
 from mpstui.ui.bars import KeyHint, unless
 from mpstui.ui.box import Para
@@ -190,7 +190,7 @@ class FaultScreen(TroubleScreen):
             yield Para(f"Server {report.server_pid} has ended; the next client gets a new one.", "good", "✓")
         if report.fault.refused:
             yield Para(
-                f"{count(report.fault.refused, 'connection')} had been refused: they have to be tried again.",
+                f"{plural(report.fault.refused, 'connection')} had been refused: they have to be tried again.",
                 "text",
                 "·",
             )
@@ -205,7 +205,7 @@ class FaultScreen(TroubleScreen):
             clock = time.strftime("%H:%M:%S", time.localtime(fault.since))
             since = f"since {clock}, {format_age(snapshot.time - fault.since)}"
         if fault.confirmed:
-            yield Para(f"A fatal fault, {since}. {count(fault.refused, 'new connection')} refused so far.", "bad", "✕")
+            yield Para(f"A fatal fault, {since}. {plural(fault.refused, 'new connection')} refused so far.", "bad", "✕")
         else:
             yield Para(f"server.log tells of a fatal fault, {since}; {NOT_SAID}.", "warn", "▲")
         named = named_by_log(fault, tuple(v.client for v in self._seen.values() if v.client is not None))
@@ -277,7 +277,7 @@ class FaultScreen(TroubleScreen):
 
     def action_copy_all(self) -> None:
         if (report := self._report) is not None and report.notes:
-            self.copy("\n\n".join(note.text for note in report.notes), f"{count(len(report.notes), 'note')}")
+            self.copy("\n\n".join(note.text for note in report.notes), plural(len(report.notes), "note"))
 
     @opens
     def action_end_one(self) -> None:

@@ -11,9 +11,9 @@ from typing import ClassVar, Final, cast
 from textual.binding import Binding, BindingType
 
 from mpstui.api import Unavailable
-from mpstui.core.cells import SEVERITY, count
+from mpstui.core.cells import SEVERITY
 from mpstui.core.model import Severity, Snapshot
-from mpstui.core.text import about
+from mpstui.core.text import about, plural
 from mpstui.doctor.types import Finding, Verdict
 from mpstui.ui.bars import KeyHint, unless
 from mpstui.ui.box import Para
@@ -154,7 +154,7 @@ class ProblemsScreen(TroubleScreen):
             return ((self._trouble, "bad"),)
         clock = time.strftime("%H:%M:%S", time.localtime(self._checked_at or 0))
         well = sum(f.verdict == "ok" for f in self._findings)
-        return ((f"{well} of {count(len(self._findings), 'finding')} ok at {clock}", "dim"),)
+        return ((f"{well} of {plural(len(self._findings), 'finding')} ok at {clock}", "dim"),)
 
     def describe(self, snapshot: Snapshot) -> tuple[str, list[Para]]:
         item = self.items.cursor_row
@@ -210,7 +210,7 @@ class ProblemsScreen(TroubleScreen):
             self.copy(_plain(item), item.subject)
 
     def action_copy_all(self) -> None:
-        self.copy("\n".join(_plain(item) for item in self.items.rows), count(len(self.items.rows), "finding"))
+        self.copy("\n".join(_plain(item) for item in self.items.rows), plural(len(self.items.rows), "finding"))
 
 
 def _plain(item: Item) -> str:

@@ -12,7 +12,7 @@ from textual.binding import Binding, BindingType
 from mpstui.api import Unavailable
 from mpstui.core.model import Event, Snapshot
 from mpstui.core.suspects import ADVICE, RUN, START, Ranked, Ranking, faults_of, presence, rank
-from mpstui.core.text import UNKNOWN, client_pids
+from mpstui.core.text import UNKNOWN, client_pids, plural
 from mpstui.ui.bars import KeyHint, unless
 from mpstui.ui.box import Para
 from mpstui.ui.contract import Runner
@@ -46,7 +46,7 @@ class SuspectsPanel(Panel[Ranked]):
         return row.uid, row.user, row.program
 
     def title(self) -> Line:
-        return (("Suspects", "title"), (f" {self.total} fault{'s' if self.total != 1 else ''}", "dim"), *self.note)
+        return (("Suspects", "title"), (f" {plural(self.total, 'fault')}", "dim"), *self.note)
 
     def empty(self) -> str:
         return "nobody: no fatal fault is in the history"

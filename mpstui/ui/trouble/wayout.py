@@ -5,9 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping
 
-from mpstui.core.cells import count
 from mpstui.core.model import Condition, Daemon, Snapshot
-from mpstui.core.text import UNKNOWN, format_age
+from mpstui.core.text import UNKNOWN, format_age, plural
 from mpstui.operations.rescue import left_out, processes, targets
 from mpstui.ui.keys import shown_key
 
@@ -29,12 +28,12 @@ def way_out(
     if found.cause == "quitting" and brief:
         some = ", ".join(str(each.pid) for each in found.ends[:_NAMED])
         more = ", …" if len(found.ends) > _NAMED else ""
-        fields.append(("waits for", f"{count(len(found.ends), 'client')}: {some}{more}"))
+        fields.append(("waits for", f"{plural(len(found.ends), 'client')}: {some}{more}"))
     elif found.cause == "quitting":
         lines = (f"{c.pid} {c.user or UNKNOWN} {c.command or UNKNOWN}" for c in daemon.clients())
         fields += _listed("waits for", lines, len(found.ends))
     if daemon.lost and brief:
-        number = count(len(daemon.lost), "client")
+        number = plural(len(daemon.lost), "client")
         fields.append(("lost server", f"{number}: each CUDA call gives error 806; {key('users', 'W')} shows them"))
     elif daemon.lost:
         lines = (f"{c.pid} {c.user or UNKNOWN} {c.command or UNKNOWN}" for c in daemon.lost)
@@ -42,7 +41,7 @@ def way_out(
         fields.append(("", f"each CUDA call of theirs gives error 806; {key('users', 'W')} shows them"))
     if daemon.servers:
         clients = sum(1 for _ in daemon.clients())
-        before = f"{count(len(daemon.servers), 'server')}, {count(clients, 'client')}"
+        before = f"{plural(len(daemon.servers), 'server')}, {plural(clients, 'client')}"
         fields.append(("before", f"{before}, {_as_of(found, snapshot)}; {key('blast', 'b')} shows them"))
     return fields
 
