@@ -16,7 +16,7 @@ from operator import add
 from time import localtime, strftime
 from typing import Any, Final, Generic, NamedTuple, TypeVar, get_args
 
-from mpstui.core.activity import ELSEWHERE, FULLY_WATCHED, ActivityLook, Launcher, rate_text, sparkline
+from mpstui.core.activity import ELSEWHERE, FULLY_WATCHED, ActivityLook, Launcher, Trends, rate_text, sparkline
 from mpstui.core.cells import (
     OUTDATED,
     devices_of,
@@ -93,6 +93,11 @@ _WIDE: Final = 72
 """Cells of a list from which its columns get their wide form."""
 _NARROW: Final = 96
 """Cells of a list below which its columns get their narrow form."""
+_ROOMY: Final = 156
+"""Cells of a list from which its columns show what was before, too."""
+_MEMORY_TEXT: Final = 22
+_CPU_TEXT: Final = 7
+"""Cells that memory and CPU take without what was before."""
 _SHORT_UUID: Final = len("GPU-130f1685")
 """As much of a UUID as ``ps`` and people use; logs alone tell no index."""
 
@@ -115,6 +120,8 @@ class View:
     """Test clients of this program, with their numbers."""
     beside: frozenset[str] = frozenset()
     """The ids of the columns that are shown."""
+    trends: Trends | None = None
+    """What clients had before, where somebody keeps it."""
     with_limits: bool = False
     """Whether the servers show their limits: there is no room for a panel of limits."""
     users: Mapping[int, str] = field(default_factory=lambda: EMPTY)
@@ -131,7 +138,20 @@ class View:
     @property
     def steady(self) -> tuple[object, ...]:
         """What is no part of the snapshot or of the daemon, and so mostly the same in the next view."""
-        return self.place, self.indices, self.lost, self.own, self.beside, self.with_limits, self.users
+        return (
+            self.place,
+            self.indices,
+            self.lost,
+            self.own,
+            self.beside,
+            self.with_limits,
+            self.users,
+            self.trends and self.trends.step,
+        )
+
+    def had(self, key: ProcessKey, what: Callable[[Trends, ProcessKey], list[float | None]]) -> list[float | None]:
+        """What a client had before now, the oldest first."""
+        return what(self.trends, key) if self.trends is not None else []
 
     def age(self, since: float | None) -> str:
         """``8s``, ``4m``: from then to the time of the snapshot."""
@@ -147,7 +167,7 @@ class NotingView(View):
     looked: bool
 
     def __init__(self, view: View) -> None:
-        for name in ("place", "indices", "lost", "own", "beside", "with_limits", "users"):
+        for name in ("place", "indices", "lost", "own", "beside", "with_limits", "users", "trends"):
             object.__setattr__(self, name, getattr(view, name))
         self._note(view, False)
 
@@ -308,6 +328,8 @@ class Column(Generic[T]):
     """Cells at its end that stay free, so that a text that is cut does not touch the next one."""
     wide: int = 0
     """Its width where the list has 72 cells or more."""
+    roomy: int = 0
+    """Its width where the list has 156 cells or more, and no column has to go for it."""
     narrow: int = 0
     """Its width where the list has fewer than 96 cells: its cell is told how many it has, and says it shorter."""
     when: Callable[[View], bool] | None = None
@@ -320,8 +342,10 @@ class Column(Generic[T]):
     total: Total | None = None
     """What it comes to over several of them; None: nothing can be added up."""
 
-    def width_in(self, cells: int) -> int:
+    def width_in(self, cells: int, *, roomy: bool = False) -> int:
         """Its width in a list of so many cells."""
+        if roomy and self.roomy and cells >= _ROOMY:
+            return self.roomy
         if self.narrow and cells < _NARROW:
             return self.narrow
         return self.wide if self.wide and cells >= _WIDE else self.width
@@ -636,6 +660,22 @@ def _gpus_row(client: Client, view: View) -> str:
 
 
 def _memory_cell(client: Client, view: View, cells: int) -> Line:
+    """What it uses and of what, and what it used before where there is room."""
+    line = _memory_text(client, view, cells)
+    bars = sparkline(view.had(client.key, Trends.memory), cells - _MEMORY_TEXT - 2)
+    if not bars:
+        return line
+    gap = _MEMORY_TEXT - sum(len(text) for text, _ in line)
+    return (*line, (" " * max(1, gap), "plain"), (bars, "meter-memory"))
+
+
+def _cpu_cell(client: Client, view: View, cells: int) -> Line:
+    text = UNKNOWN if client.cpu_percent is None else LOAD.text(client.cpu_percent)
+    bars = sparkline(view.had(client.key, Trends.cpu), cells - _CPU_TEXT - 2, 100.0)
+    return ((f"{bars} ", "meter"), (f"{text:>5}", "plain")) if bars else ((text, "plain"),)
+
+
+def _memory_text(client: Client, view: View, cells: int) -> Line:
     """What it uses in all, and of what; on several devices how full the fullest is, because a limit is a device's."""
     total, limit, percent, device = memory_of(client, view.daemon.ordinals if view.daemon is not None else EMPTY)
     if cells < _FULL_MEMORY:
@@ -911,7 +951,8 @@ CLIENT: Final[Thing[Client]] = Thing(
         Field(
             "gpu_memory", "GPU memory", SIZES, lambda c, v: c.gpu_memory, about="Used, by the UUID of the device.",
             column=Column(
-                60, 22, 80, "GPU MEM / LIMIT", "MEM/LIMIT", _memory_cell, narrow=13, falling=True,
+                60, _MEMORY_TEXT, 80, "GPU MEM / LIMIT", "MEM/LIMIT", _memory_cell, falling=True,
+                roomy=_MEMORY_TEXT + 12, narrow=13,
                 total=Total(_added(_used), _total_memory),
             ),
             row=Text(60, "GPU MEM", _memory_row),
@@ -997,7 +1038,7 @@ CLIENT: Final[Thing[Client]] = Thing(
         Field(
             "cpu_percent", "CPU", LOAD, lambda c, v: c.cpu_percent, null=True, about="Of one core.",
             column=Column(
-                90, 7, 40, align=">", falling=True,
+                90, _CPU_TEXT, 40, align=">", falling=True, cell=_cpu_cell, roomy=_CPU_TEXT + 12,
                 total=Total(_added(lambda c: c.cpu_percent), lambda g, value, cells: LOAD.text(value)),
             ),
             detail=Detail("process", 70), word="cpu",
@@ -2521,11 +2562,15 @@ def lay_out(
         wanted = [(fields[one.id], one.width) for one in chosen if one.id in fields]
     else:
         wanted = [(each, 0) for each in thing.columns() if each.column is not None and not each.column.hidden]
-    cells = [
-        (each, cells or column.width_in(width))
+    columns = [
+        (each, column, cells)
         for each, cells in wanted
         if (column := each.column) is not None and (chosen or column.when is None or column.when(view))
     ]
+    for roomy in (True, False):
+        cells = [(each, room or column.width_in(width, roomy=roomy)) for each, column, room in columns]
+        if sum(room for _, room in cells) + gutter <= width:
+            break
     while len(cells) > 2 and sum(room for _, room in cells) + gutter > width:
         cells.remove(min(cells, key=lambda each: each[0].column.keep if each[0].column else 0))
     if stretch:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+from math import isnan, nan
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from mpstui.core.model import ProcessKey, Snapshot, Source
+from mpstui.core.model import Client, ProcessKey, Snapshot, Source
 from mpstui.core.text import UNKNOWN
 
 CAVEAT = "Launches are not SM time: one long kernel keeps a GPU as busy as a thousand short ones."
@@ -105,8 +108,54 @@ def rate_text(rate: float | None) -> str:
     return f"{rate:,.0f}" if rate >= 10 or rate == 0 else f"{rate:.1f}"
 
 
-def sparkline(rates: tuple[float, ...], width: int) -> str:
-    """The last of them as bars, the highest one full; what is above 0 is never an empty bar."""
+def sparkline(rates: Sequence[float | None], width: int, least: float = 0.0) -> str:
+    """The last of them as bars, the highest one full, or what ``least`` is where none is higher; what is above 0 is
+    never an empty bar, what is not known a blank. Nothing, where that highest one is 0."""
     shown = rates[-width:] if width > 0 else ()
-    top = max(shown, default=0.0)
-    return "".join(_BARS[min(7, int(7 * rate / top + 0.999))] if rate else _BARS[0] for rate in shown) if top else ""
+    known = [rate for rate in shown if rate is not None]
+    top = max((*known, least)) if known else 0.0
+    if not top:
+        return ""
+    return "".join(
+        " " if rate is None else _BARS[min(7, int(7 * rate / top + 0.999))] if rate else _BARS[0] for rate in shown
+    )
+
+
+class Trends:
+    """GPU memory and CPU of each client since it was first seen: one value every ten seconds, ten minutes of them, in
+    half a kilobyte a client."""
+
+    STEP: Final = 10.0
+    _KEPT: Final = 60
+    _CLIENTS: Final = 4096
+
+    def __init__(self) -> None:
+        self._of: dict[ProcessKey, tuple[array[float], array[float]]] = {}
+        self.step: float | None = None
+        """Which step the newest values are of."""
+
+    def take(self, now: float, clients: Iterable[Client]) -> None:
+        """Note what these have now, once in a step; what is not among them has ended, and is forgotten."""
+        if self.step == (this := now // self.STEP):
+            return
+        self.step = this
+        before, self._of = self._of, {}
+        for client in islice(clients, self._CLIENTS):
+            kept = self._of[client.key] = before.get(client.key) or (array("f"), array("f"))
+            values = sum(client.gpu_memory.values()) if client.gpu_memory else None, client.cpu_percent
+            for column, value in zip(kept, values, strict=True):
+                column.append(nan if value is None else value)
+                if len(column) > self._KEPT:
+                    del column[0]
+
+    def memory(self, key: ProcessKey) -> list[float | None]:
+        """Bytes, the oldest first; None: not known then."""
+        return self._known(key, 0)
+
+    def cpu(self, key: ProcessKey) -> list[float | None]:
+        """Percent of a core, the oldest first."""
+        return self._known(key, 1)
+
+    def _known(self, key: ProcessKey, column: int) -> list[float | None]:
+        kept = self._of.get(key)
+        return [None if isnan(value) else value for value in kept[column]] if kept is not None else []

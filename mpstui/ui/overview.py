@@ -217,7 +217,7 @@ class Overview(WithTrouble):
             self.limits.show(snapshot, daemon)
             self.servers.show(snapshot, daemon, with_limits="limits" not in shown)
             meant, at = self.clients.targets(), self.clients.cursor
-            self.clients.show(snapshot, daemon, self._host.load_keys)
+            self.clients.show(snapshot, daemon, self._host.load_keys, self._host.history.clients)
             self.slip.watch(meant, daemon, moved=not self.clients.chosen and self.clients.cursor != at)
         if "card" in shown:
             self.card.show(snapshot, daemon)

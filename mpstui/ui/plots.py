@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from mpstui.core.activity import Trends
 from mpstui.core.model import Device, Snapshot
 from mpstui.core.text import UNKNOWN
 
@@ -65,13 +66,16 @@ def _mean(readings: Sequence[Reading]) -> Reading:
 
 
 class History:
-    """What the snapshots have said of each device: five minutes by the second, an hour by ten seconds."""
+    """What the snapshots have said of each device: five minutes by the second, an hour by ten seconds; and of each
+    client."""
 
     def __init__(self) -> None:
         self._devices: dict[str, _Device] = {}
+        self.clients = Trends()
 
     def take(self, snapshot: Snapshot) -> None:
         """Keep the readings of a snapshot; one of a moment that is known already changes nothing."""
+        self.clients.take(snapshot.time, (client for daemon in snapshot.daemons for client in daemon.clients()))
         clients: dict[str, int] = {}
         for daemon in snapshot.daemons:
             for client in daemon.clients():

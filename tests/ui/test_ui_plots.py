@@ -6,11 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from mpstui.core.activity import Trends, sparkline
 from mpstui.core.model import Snapshot
+from mpstui.fields import CLIENT, View, lay_out
 from mpstui.ui.plots import History, spark
 
 from .screen import make_app, push, text_of
-from .snapshots import GPU0, NOW, device, one_daemon
+from .snapshots import GPU0, NOW, client, daemon, device, one_daemon
 
 START = 1_800_000_000.0
 
@@ -93,3 +95,33 @@ async def test_on_a_small_screen_the_history_is_there_where_the_devices_are_zoom
         await pilot.press("1", "z")
         await pilot.pause()
         assert text_of(app).count("power") == 2
+
+
+def test_what_a_client_had_is_kept_by_tens_of_seconds_and_not_for_ever() -> None:
+    trends, one, two = Trends(), client(0, cpu_percent=50.0), client(1, gpu_memory={}, cpu_percent=None)
+    trends.take(0.0, [one, two])
+    trends.take(9.0, [client(0, cpu_percent=99.0)])
+    assert (trends.cpu(one.key), trends.cpu(two.key), trends.memory(two.key)) == ([50.0], [None], [None])
+    for at in range(1, 200):
+        trends.take(at * 10.0, [client(0, gpu_memory={GPU0: at << 20})])
+    assert trends.memory(one.key) == [float(at << 20) for at in range(140, 200)]
+    assert trends.cpu(two.key) == [], "it has ended"
+    assert sparkline([None, 0.0, 50.0, 100.0, 1.0], 9, 100.0) == " ▁▅█▂"
+    assert sparkline([25.0], 9, 100.0) == "▃"
+    assert sparkline([None, 0.0], 9, 100.0) == " ▁", "known to be nothing"
+    assert sparkline([None, 0.0], 9) == ""
+
+
+@pytest.mark.parametrize(("width", "shown"), [(120, False), (160, True), (200, True)])
+def test_where_there_is_room_the_rows_show_what_was_before(width: int, shown: bool) -> None:
+    trends, one = Trends(), client(0, gpu_memory={GPU0: 2 << 30}, cpu_percent=50.0)
+    for at, size in enumerate((1, 2, 4)):
+        trends.take(at * 10.0, [client(0, gpu_memory={GPU0: size << 30}, cpu_percent=25.0 * size)])
+    view = replace(View.of(one_daemon(), daemon()), trends=trends)
+    columns = {each.id: room for each, room in lay_out(CLIENT, view, width - 2, 3, stretch=True)}
+    assert len(columns) == 10 + shown, "no column goes for it"
+    for name, bars in (("gpu_memory", "▃▅█"), ("cpu_percent", "▃▅█")):
+        line = CLIENT[name].cell(one, view, columns[name])
+        assert (bars in "".join(text for text, _ in line)) is shown, name
+    other = CLIENT["cpu_percent"].cell(client(1, cpu_percent=None), view, columns["cpu_percent"])
+    assert other == (("—", "plain"),)

@@ -130,7 +130,7 @@ async def test_help_and_palette_list_the_panels_keys_and_no_actions():
 
 async def test_the_overviews_help_names_the_key():
     app = load_app(snapshot=FREE)
-    async with app.run_test(size=(160, 70)) as pilot:
+    async with app.run_test(size=(160, 100)) as pilot:
         await pilot.press("question_mark")
         await pilot.pause()
         assert "Load: test clients" in text_of(app)

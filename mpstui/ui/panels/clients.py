@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import ClassVar
 
@@ -11,6 +11,7 @@ from textual import events
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
+from mpstui.core.activity import Trends
 from mpstui.core.model import Client, Daemon, ProcessKey, Snapshot
 from mpstui.core.text import UNKNOWN, Line, plural, printable
 from mpstui.fields import CLIENT, GROUPS, Field, Group, Thing, View, groups_of, possible_columns
@@ -80,10 +81,17 @@ class ClientsPanel(TablePanel[Client | Group]):
         self.search = ClientFilter()
         """What ``n`` goes on to; without it to every row that the filter leaves."""
 
-    def show(self, snapshot: Snapshot, daemon: Daemon, own: Mapping[ProcessKey, int] = MappingProxyType({})) -> None:
-        """``own``: test clients of this program, which are marked with their numbers."""
+    def show(
+        self,
+        snapshot: Snapshot,
+        daemon: Daemon,
+        own: Mapping[ProcessKey, int] = MappingProxyType({}),
+        trends: Trends | None = None,
+    ) -> None:
+        """``own``: test clients of this program, which are marked with their numbers; ``trends``: what clients had
+        before."""
         before = self._all if self.view.daemon is not None and self.view.daemon.pipe_dir == daemon.pipe_dir else ()
-        self.view = View.of(snapshot, daemon, own)
+        self.view = replace(View.of(snapshot, daemon, own), trends=trends)
         self._all = tuple(daemon.clients())
         self._known = daemon.servers_known
         alive = frozenset(client.key for client in self._all)

@@ -202,6 +202,8 @@ def _styled(cell: Line, plain: str) -> Line:
 def _fit_cell(cell: Line, room: int, gap: int, right: bool, mark: str | None, plain: str) -> Line:
     spans = _styled(cell, plain)
     style = spans[-1][1]
+    if right and len(spans) > 1 and (spare := room - 2 - width_of(spans)) >= 0:
+        return ((" " * spare, style), *spans, ("  ", style))
     if right:
         return ((fit("".join(text for text, _ in spans), room - 2, ">") + "  ", style),)
     if mark is not None:
