@@ -45,14 +45,12 @@ from mpstui.load import utilisation
 from mpstui.load.requests import WINDOW
 from mpstui.load.spread import Spread
 from mpstui.load.takes import others, takes
-from mpstui.load.types import COMMAND, INFO, KERNELS, LoadSpec, WorkerError, WorkerReport, WorkerState
+from mpstui.load.types import COMMAND, INFO, KERNELS, REQUESTED, LoadSpec, WorkerError, WorkerReport, WorkerState
 from mpstui.load.utilisation import METERS, Meter, Use
 from mpstui.operations.load import NotStarted, OperatedLoad, StartLoad, beside, harm
 from mpstui.operations.types import ExitStatus
 
 DEFAULT_SECONDS = 10.0
-REQUESTED: Final = ("nbody", "fma", "triad", "small")
-"""Kernels that are launched for requests."""
 _TICK = 1.0
 FILE_WIDTH = 160
 
@@ -212,7 +210,13 @@ async def ask_beside(spec: LoadSpec, node: api.AsyncNode, pipe_dir: Path) -> Non
     if not there and daemon is not None and not daemon.unread:
         return
     device = next((d for d in snapshot.devices if d.uuid == spec.device_uuid), next(iter(snapshot.devices), None))
-    taken = takes([spec.kernel] * spec.clients, device.sm_count if device else None, spec.memory_limit or "")
+    taken = takes(
+        [spec.kernel] * spec.clients,
+        device.sm_count if device else None,
+        spec.memory_limit or "",
+        streams=spec.streams or 1,
+        copies=spec.copies or 0,
+    )
     whom, what, clients = beside(spec.clients, there, taken, () if device is None else (device,))
     print(whom, *(f"  {client}" for client in clients), f"  {what}", sep="\n", file=sys.stderr)
     if sys.stdin.isatty():

@@ -59,9 +59,16 @@ def kernel_memory(kernel: str, sms: int | None) -> int | None:
 
 
 def takes(
-    kernels: Iterable[str], sms: int | None, memory_limit: str = "", contexts: int = 1, pool_bytes: int = 0
+    kernels: Iterable[str],
+    sms: int | None,
+    memory_limit: str = "",
+    contexts: int = 1,
+    pool_bytes: int = 0,
+    streams: int = 1,
+    copies: int = 0,
 ) -> Takes:
-    """``kernels``: one for each client. ``contexts`` of each, ``pool_bytes`` of all beyond the first of each."""
+    """``kernels``: one for each client. ``contexts`` of each, ``pool_bytes`` of all beyond the first of each.
+    ``streams`` of each, and the bytes that each stream copies."""
     clients = list(kernels)
     limit = parse_size(memory_limit) if memory_limit else None
     if "memory" in clients and limit is None:
@@ -70,7 +77,7 @@ def takes(
     for kernel in clients:
         size = kernel_memory(kernel, sms)
         if size is not None:
-            size += CONTEXT_BASE
+            size = (size + copies) * streams + CONTEXT_BASE
         # The context counts for a limit too (fact 25), so a limit is the most where the rest is not known.
         if (most := min((n for n in (size, limit) if n is not None), default=None)) is not None:
             known.append(most)

@@ -17,6 +17,8 @@ DefaultStream = Literal["legacy", "per-thread"]
 DEFAULT_STREAM_NAMES: Final = cast(tuple[DefaultStream, ...], get_args(DefaultStream))
 COPIED: Final = 32 << 20
 """Bytes of a copy where nobody has chosen."""
+REQUESTED: Final[tuple[KernelName, ...]] = ("nbody", "fma", "triad", "small")
+"""Kernels that can be launched for requests, in several streams, and with copies around each launch."""
 WorkerState = Literal["starting", "ready", "running", "restarting", "stopping", "ended", "failed"]
 """``ready``: has its context and waits for the others. ``ended``: as it was asked to. ``failed``: see ``error``."""
 

@@ -165,6 +165,8 @@ class SimWorker:
         self.daemon: socket.socket | None = None
         self.lost = 0
         self.sms = self.gpu.sm_count
+        self._changed = 0.0
+        """When its share was changed last."""
         self.levels: tuple[int, ...] = ()
         each = {"triad": 3072 * _MIB, "nbody": 3 * _MIB}.get(self.order.kernel, 0) + (self.order.copies or 0)
         self.memory = each if self.order.kernel == "triad" else each * (self.order.streams or 1)
@@ -294,12 +296,18 @@ class SimWorker:
             last, elapsed = now, now - started
             part = self._part(speed)
             values: dict[str, Any] = {"figure": speed * part / info.scale} if info.unit else {}
-            values |= self._latency(speed, elapsed)
+            values |= self._latency(speed, now - max(started, self._changed))
             if order.kernel == "memory":
                 values["figure"] = self.memory / info.scale
             for command in commands:
                 if command["type"] == "share" and (asked := self._choose(command)) is not None:
-                    values |= {"switch_seconds": time.monotonic() - asked, "figure": self._speed() / info.scale}
+                    after = self._speed()
+                    figure = after * self._part(after) / info.scale
+                    values |= {
+                        "switch_seconds": time.monotonic() - asked,
+                        "figure": figure,
+                        **self._latency(after, 0.0),
+                    }
             due = order.kernel == "illegal" and not fault_told and elapsed >= FAULT_SECONDS
             if due or any(command["type"] == "fault" for command in commands):
                 fault_told = True
@@ -339,7 +347,7 @@ class SimWorker:
         nearest = min(self.levels, key=lambda level: (abs(level - sms), -level))
         if nearest == self.sms:
             return None
-        self.sms = nearest
+        self.sms, self._changed = nearest, time.monotonic()
         self._publish()
         asked = command.get("asked")
         return asked if isinstance(asked, float) else time.monotonic()

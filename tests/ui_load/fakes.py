@@ -160,6 +160,6 @@ def said(app) -> str:
 
 
 DOWN = {field: ["down"] * n for n, field in enumerate(
-    ("preset", "kernel", "clients", "device", "shares", "hold", "memory", "priority", "seconds", "where")
+    ("preset", "kernel", "clients", "device", "shares", "hold", "memory", "priority", "seconds", "way", "where")
 )}  # fmt: skip
 """The keys from the first field to each one."""

@@ -24,7 +24,7 @@ from mpstui.ui.load.presets import PRESETS
 from mpstui.ui.load.screen import LoadScreen
 from mpstui.ui.overview import Overview
 
-from .fakes import DOWN, FREE, SIZE, FakeBackend, load_app, opened, running, said, setup_of
+from .fakes import DOWN, FREE, NOW, SIZE, FakeBackend, load_app, opened, running, said, setup_of
 
 
 async def test_l_opens_it_and_escape_goes_back():
@@ -44,18 +44,54 @@ async def test_without_a_backend_there_is_no_panel():
         assert isinstance(app.screen, Overview)
 
 
-@pytest.mark.parametrize("number", range(len(PRESETS)))
-async def test_each_preset_starts_what_it_says(number):
+async def test_each_preset_starts_what_it_says():
     app = load_app(snapshot=FREE)
     async with app.run_test(size=SIZE) as pilot:
-        supervisor = await running(pilot, *["right"] * number)
-        chosen = PRESETS[number]
-        assert app.screen.fields.chosen is chosen
-        assert len(app.load.live) == chosen.clients
-        assert {spec.kernel for spec, _ in supervisor.specs} == set(chosen.kernels)
-        assert app.load.backend.private == (["up"] if chosen.private else [])
-        assert app.focused.id == "bars"
-        assert chosen.title in text_of(app)
+        backend = await opened(pilot)
+        for number, chosen in enumerate(PRESETS):
+            await pilot.press(*["right"] * bool(number), "enter")
+            if isinstance(app.screen, BesideDialog):
+                await pilot.press("tab", "enter")
+            await until(pilot, lambda: app.load.live and not app.load.starting)
+            assert app.screen.fields.chosen is chosen
+            assert len(app.load.live) == chosen.clients
+            specs = [spec for spec, _ in backend.supervisors[-1].specs]
+            assert {spec.kernel for spec in specs} == set(chosen.kernels)
+            assert {spec.streams for spec in specs} == {chosen.way.streams}
+            assert backend.private == (["up"] if chosen.private else [])
+            assert app.focused.id == "bars"
+            assert chosen.title in text_of(app)
+            await app.load.close()
+            await pilot.press("tab")
+
+
+@pytest.mark.parametrize("size", [(80, 24), (100, 30), (160, 48)])
+async def test_latencies_and_bars_follow_the_key_within_a_second(size):
+    """By a clock of its own: the painted bar, throughput and p99 are those of the report that came after the key."""
+    app, now = load_app(snapshot=FREE), [NOW]
+    async with app.run_test(size=size) as pilot:
+        supervisor = await running(pilot, *["right"] * [p.id for p in PRESETS].index("requests"))
+        app.load.clock = lambda: now[0]
+        for number in range(1, 5):
+            supervisor.say(number, latency_p50=0.0048, latency_p99=0.0123, figure=6.9)
+        bar = str(app.screen.bars.rows[0].report.sms)
+        await until(pilot, lambda: "p99 12.3 ms" in text_of(app))
+        assert "p99 up to 12.3 ms" in text_of(app) or size[0] < 100
+        supervisor.lazy = True
+        await pilot.press("left", "left")
+        wanted = app.screen.bars.rows[0].target
+        now[0] += 0.3  # the next report of a client comes by then
+        supervisor.say(
+            1, sms=wanted, switch_seconds=0.02, latency_p50=0.0192, latency_p99=0.0871, figure=5.1, time=now[0]
+        )
+        await pilot.pause()
+        said = text_of(app)
+        assert "p99 87.1 ms" in said
+        assert "5.10 TFLOP/s" in said
+        assert f"{wanted} SM" in said
+        assert said.count("p99 12.3 ms") == 3, "the others stay"
+        assert bar != str(wanted)
+        assert now[0] - NOW < 1.0
 
 
 @pytest.mark.parametrize(

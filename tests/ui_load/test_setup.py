@@ -11,6 +11,7 @@ from ui.snapshots import GPU0, GPU1, PIPE, daemon, device, server, unhealthy
 from mpstui.core.trust import Speaker
 from mpstui.ui.load.presets import PRESETS, apply, preset
 from mpstui.ui.load.setup import (
+    STEADY,
     Setup,
     groups,
     harm,
@@ -20,6 +21,8 @@ from mpstui.ui.load.setup import (
     safer,
     server_limit,
     sm_counts,
+    taken,
+    way,
 )
 
 DEVICES = (device(0, 10), device(1, 0))
@@ -46,6 +49,10 @@ def specs(setup: Setup, limit: float | None = None):
         ("two", ("nbody",), 2, (132, 132)),
         ("four", ("nbody",), 4, (132, 132, 132, 132)),
         ("noisy", ("fma",), 4, (32, 132, 132, 132)),
+        ("requests", ("fma",), 4, (32, 32, 32, 32)),
+        ("busy", ("fma",), 4, (66, 66, 66, 66)),
+        ("streams", ("small",), 1, (132,)),
+        ("copies", ("fma",), 1, (132,)),
         ("fault", ("illegal", "fma"), 4, (132, 132, 132, 132)),
     ],
 )
@@ -58,9 +65,36 @@ def test_presets(name, kernels, clients, counts):
 
 
 def test_every_preset_is_tested_and_says_what_to_look_at():
-    assert len(PRESETS) == 9
-    assert len({p.id for p in PRESETS}) == 9
+    assert len(PRESETS) == 13
+    assert len({p.id for p in PRESETS}) == 13
     assert all(p.text.endswith(".") for p in PRESETS)
+
+
+@pytest.mark.parametrize(
+    ("name", "asked"),
+    [
+        ("even", {}),
+        ("requests", {"arrivals": 100.0}),
+        ("busy", {"busy": 50.0}),
+        ("streams", {"streams": 16, "steps": 200_000}),
+        ("copies", {"streams": 4, "copies": 32 << 20}),
+    ],
+)
+def test_the_way_of_launching_reaches_the_clients(name, asked):
+    (spec,) = specs(made(name))
+    found = {key: getattr(spec, key) for key in ("streams", "copies", "busy", "arrivals", "steps")}
+    assert {key: value for key, value in found.items() if value is not None} == asked
+
+
+def test_what_is_launched_once_takes_no_other_way():
+    odd = Setup(kernels=("memory", "fma"), memory_limit="1G", way=way("in 4 streams"))
+    assert problem(odd, OPEN, DEVICES) == "memory is launched once: choose launches ‹one after another›"
+    assert problem(replace(odd, way=STEADY), OPEN, DEVICES) is None
+
+
+def test_memory_of_streams_and_copies_is_told_before_they_start():
+    one, copying = (taken(made("copies", way=each), DEVICES, 0, 100.0) for each in (STEADY, way("copies, overlapped")))
+    assert copying.memory - one.memory >= 4 * (32 << 20)
 
 
 def test_half_is_100_by_half_the_clients_and_never_over_100():

@@ -41,6 +41,11 @@ def figure_text(value: float | None) -> str:
     return f"{value:,.0f}" if value >= 200 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
+def milliseconds(seconds: float) -> str:
+    """``1.20``, ``34.5``, ``1,204``."""
+    return figure_text(1000 * seconds)
+
+
 class BarsPanel(Panel[Member]):
     """One to three lines for a client, as there is room. Keys grow and shrink the share of the one under the cursor."""
 
@@ -150,10 +155,8 @@ class BarsPanel(Panel[Member]):
         if lines == 1:
             body = self._short(row, left - width_of(name))
             return [(*fit_line((*name, *body), left), *charts[0])]
-        figure = self._figure(report)
-        state, (note, short, style) = (*name, *self._state(row)), self._note(row)
-        if width_of(state) + width_of(figure) > left:
-            state = (*name, *self._state(row, symbol_only=True))
+        note, short, style = self._note(row)
+        state, figure = self._fitting(row, name, left)
         room = left - width_of(state) - width_of(figure) - 2
         shown = next((text for text in (note, short) if text and len(text) <= room), "")
         first = justify((*state, (f"  {shown}", style)), figure, left)
@@ -215,6 +218,18 @@ class BarsPanel(Panel[Member]):
             return moved, moved.removeprefix("moved in "), "dim"
         return (printable(report.notes[-1], 160), "", "dim") if report.notes else ("", "", "dim")
 
+    def _fitting(self, member: Member, name: Line, width: int) -> tuple[Line, Line]:
+        """State and figures of a line, as much of them as there is room for: latencies before words."""
+        figure = self._figure(member.report)
+        state: Line = ()
+        for latency in (*_latencies(member.report), ()):
+            words, symbol = (self._state(member, symbol_only=only) for only in (False, True))
+            for shown in (words, symbol, *((symbol[:1],) if latency else ())):
+                state = (*name, *shown)
+                if width_of(state) + width_of(latency) + width_of(figure) <= width:
+                    return state, (*latency, *figure)
+        return state, figure
+
     def _figure(self, report: WorkerReport) -> Line:
         if report.over and report.mean is not None:
             return ((" mean ", "dim"), (figure_text(report.mean), "text"), (f" {report.unit}", "dim"))
@@ -229,6 +244,9 @@ class BarsPanel(Panel[Member]):
             word, style = STATE[report.state]
             return ((fit(word, width), style),)
         figure = self._figure(report)
+        if latency := next((each for each in _latencies(report) if width_of(each) + 34 <= width), ()):
+            sms: Line = ((fit(f"{report.sms or UNKNOWN} SM", 8, ">"), "bold"),)
+            return justify(sms, (*latency, *figure), width)
         spare = 24 - width_of(figure)
         return (*self._bar(member, width - 24, thick=False), (" " * max(0, spare), "text"), *figure)
 
@@ -267,6 +285,15 @@ class BarsPanel(Panel[Member]):
 
     def _total(self, member: Member) -> int | None:
         return self._session.total_sms(member.report.device_uuid) if self._session else None
+
+
+def _latencies(report: WorkerReport) -> tuple[Line, ...]:
+    """p50 and p99 of its requests, in full and in short; nothing where it gets none."""
+    if report.latency_p50 is None or report.latency_p99 is None or report.over:
+        return ()
+    middle, late = milliseconds(report.latency_p50), milliseconds(report.latency_p99)
+    short: Line = ((" p99 ", "dim"), (late, "bold"), (" ms", "dim"))
+    return ((" p50 ", "dim"), (middle, "bold"), *short), short
 
 
 def _thick(percent: float | None, width: int, style: str) -> Line:

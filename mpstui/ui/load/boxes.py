@@ -9,7 +9,7 @@ from mpstui.core.model import Device, Server
 from mpstui.core.partition import rounding_of, sms_of
 from mpstui.core.text import format_percentage, format_size, plural, printable
 from mpstui.ui.box import Box, wrapped
-from mpstui.ui.load.bars import figure_text
+from mpstui.ui.load.bars import figure_text, milliseconds
 from mpstui.ui.load.reach import about_share, facts_of
 from mpstui.ui.load.session import LoadSession, Member
 from mpstui.ui.load.setup import Setup, about_kernel, device_for, live, pool_cost
@@ -132,6 +132,8 @@ class TogetherBox(Box):
             line.append(("; means of the run:", "dim"))
         for number, (unit, total) in enumerate(totals.items()):
             line += [("  +  " if number else "  ", "dim"), (figure_text(total), "accent+bold"), (f" {unit}", "text")]
+        if (slowest := session.slowest) is not None:
+            line += [("  ·  p99 up to ", "dim"), (milliseconds(slowest), "accent+bold"), (" ms", "text")]
         shares = self._shares(session)
         return justify(tuple(line), ((f"  {shares} ", "dim"),), width) if shares else tuple(line)
 

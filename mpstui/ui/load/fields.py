@@ -13,7 +13,7 @@ from mpstui.core.model import Device
 from mpstui.load.types import KERNELS
 from mpstui.ui.form import Field, Form, after
 from mpstui.ui.load.presets import PRESETS, Preset, apply
-from mpstui.ui.load.setup import MOST_CLIENTS, Setup
+from mpstui.ui.load.setup import MOST_CLIENTS, STEADY, WAYS, Setup
 from mpstui.ui.painted import Line
 from mpstui.ui.typeahead import opens
 
@@ -43,6 +43,7 @@ FIELDS: Final = (
     ),
     Field("priority", "priority", "CUDA_MPS_CLIENT_PRIORITY: 0 normal, 1 below normal. A hint: no order is promised."),
     Field("seconds", "time", "How long each client runs; stopped earlier with x or X.", "0123456789."),
+    Field("way", "launches", ""),
     Field("where", "MPS", ""),
 )
 _ABOUT_HOLD: Final = {
@@ -111,6 +112,8 @@ class FieldsPanel(Form):
                 return _ABOUT_HOLD[self.setup.hold]
             case "where":
                 return _ABOUT_WHERE[self.setup.where]
+            case "way":
+                return self.setup.way.text
             case _:
                 return self.field.about
 
@@ -145,6 +148,8 @@ class FieldsPanel(Form):
                 self._own(priority=after(_PRIORITY, setup.priority, step))
             case "seconds":
                 self._own(seconds=after(_TIMES, setup.seconds, step))
+            case "way":
+                self._own(way=after(WAYS, setup.way, step))
             case _:
                 self._own(where=after(_WHERE, setup.where, step))
 
@@ -155,7 +160,7 @@ class FieldsPanel(Form):
 
     def _own(self, **changes: Any) -> None:
         """A value of the user's own: from here on it is no preset, where it would be one of its values."""
-        if changes.keys() & {"kernels", "shares", "hold"}:
+        if changes.keys() & {"kernels", "shares", "hold", "way"}:
             self.chosen = None
         self._set(replace(self.setup, **changes))
 
@@ -219,6 +224,8 @@ class FieldsPanel(Form):
                 return words[setup.priority], _style(free and setup.priority is not None)
             case "seconds":
                 return ("until stopped" if setup.seconds is None else f"{setup.seconds:g} s", "text")
+            case "way":
+                return setup.way.name, "text" if setup.way is STEADY else "bold"
             case _:
                 return {"on": "on", "private": "private daemon", "off": "off"}[setup.where], "bold"
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from mpstui.load.types import KernelName
-from mpstui.ui.load.setup import Setup
+from mpstui.ui.load.setup import STEADY, Setup, Way, way
 
 Shares = Callable[[int], tuple[float, ...]]
 
@@ -24,6 +24,7 @@ class Preset:
     shares: Shares
     private: bool = False
     all_devices: bool = False
+    way: Way = STEADY
 
 
 def _none(_clients: int) -> tuple[float, ...]:
@@ -82,6 +83,42 @@ PRESETS: Final = (
         _noisy,
     ),
     Preset(
+        "requests",
+        "requests",
+        "Each client serves requests by chance. Shrink one and its p99 grows within a second; the others' stay.",
+        ("fma",),
+        4,
+        _even,
+        way=way("100 requests/s"),
+    ),
+    Preset(
+        "busy",
+        "busy 50 %",
+        "Idle half of the time, on shares of 200 % in all: what one leaves the others use, and p99 pays.",
+        ("fma",),
+        4,
+        _half,
+        way=way("busy 50 %"),
+    ),
+    Preset(
+        "streams",
+        "streams",
+        "One client fills SMs that one stream leaves idle. Try ‹one after another›, 1 and 16 clients, MPS on and off.",
+        ("small",),
+        1,
+        _none,
+        way=way("in 16 streams"),
+    ),
+    Preset(
+        "copies",
+        "copies",
+        "One client copies and computes at once, in four streams. Try launches ‹copies, in turn›, 1 and 4 clients.",
+        ("fma",),
+        1,
+        _none,
+        way=way("copies, overlapped"),
+    ),
+    Preset(
         "fault",
         "fault containment",
         "Client 1 makes an illegal store after 3 s: who shares its GPU is lost too, on another GPU they run on.",
@@ -115,4 +152,5 @@ def apply(chosen: Preset, setup: Setup, devices: Sequence[str], *, has_daemon: b
         hold="affinity",
         devices=kept,
         where=where,
+        way=chosen.way,
     )

@@ -60,7 +60,7 @@ class LoadScreen(SideScreen):
         & #load { height: 1fr; layout: horizontal; }
         & #left { width: 46; height: 100%; layout: vertical; }
         & #right { width: 1fr; height: 100%; layout: vertical; }
-        & #fields { height: 12; }
+        & #fields { height: 13; }
         & #about { height: 1fr; }
         & #bars { height: 1fr; }
         & #together { height: 6; }
@@ -70,7 +70,7 @@ class LoadScreen(SideScreen):
         &.-narrow #load { layout: vertical; }
         &.-narrow #left { width: 100%; }
         &.-narrow #right { width: 100%; }
-        &.-stacked #left { height: 12; }
+        &.-stacked #left { height: 13; }
         &.-stacked #about { display: none; }
         &.-stacked #right { height: 1fr; }
     }

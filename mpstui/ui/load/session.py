@@ -99,6 +99,12 @@ class LoadSession:
                 sums[report.unit] = sums.get(report.unit, 0.0) + report.figure
         return sums
 
+    @property
+    def slowest(self) -> float | None:
+        """The largest p99 of those that run and get requests, in seconds."""
+        found = [m.report.latency_p99 for m in self.live if m.report.latency_p99 is not None]
+        return max(found, default=None)
+
     def means(self) -> dict[str, float]:
         """What those that have ended did on average while they ran, added up by unit."""
         sums: dict[str, float] = {}

@@ -13,7 +13,7 @@ from mpstui.core.model import Daemon, Device, no_test_clients
 from mpstui.core.partition import even_levels, rounding_of, sms_of
 from mpstui.core.text import parse_size
 from mpstui.load.takes import CONTEXT_BASE, CONTEXT_PER_SM, Takes, takes
-from mpstui.load.types import INFO, KernelName, LoadSpec, value_for
+from mpstui.load.types import COPIED, INFO, REQUESTED, KernelName, LoadSpec, value_for
 from mpstui.operations.load import harm as operation_harm
 
 Hold = Literal["affinity", "percentage"]
@@ -34,6 +34,47 @@ _CONTEXT_SECONDS: Final = 0.105
 
 
 @dataclass(frozen=True, slots=True)
+class Way:
+    """How a client launches its kernel: of ``LoadSpec``, what these are called there."""
+
+    name: str
+    text: str
+    streams: int | None = None
+    copies: int | None = None
+    busy: float | None = None
+    arrivals: float | None = None
+
+
+_STREAMS: Final = "Launches in so many streams of each client: side by side, where small kernels leave room (Hyper-Q)."
+_REQUESTS: Final = "Requests by chance, one launch each, with p50 and p99 from when one came to when it was done."
+STEADY: Final = Way("one after another", "The next launch waits behind the last one: a client that is always at work.")
+WAYS: Final = (
+    STEADY,
+    *(Way(f"in {count} streams", _STREAMS, streams=count) for count in (4, 16, 32)),
+    Way(
+        "copies, in turn",
+        "A copy to the device before each launch and one back: each waits for the last.",
+        copies=COPIED,
+    ),
+    Way(
+        "copies, overlapped",
+        "A copy to the device before each launch and one back, in four streams: one copies while another computes.",
+        streams=4,
+        copies=COPIED,
+    ),
+    Way("busy 50 %", "At work half of the time, with pauses between; with p50 and p99 of its launches.", busy=50.0),
+    *(Way(f"{rate} requests/s", _REQUESTS, arrivals=float(rate)) for rate in (20, 100, 500)),
+)
+LASTING_STEPS: Final = 200_000
+"""Of ``small`` in streams: launches that last, some tenths of a millisecond, so that several are there at a time."""
+
+
+def way(name: str) -> Way:
+    """The way of this name. Raises StopIteration where there is none."""
+    return next(each for each in WAYS if each.name == name)
+
+
+@dataclass(frozen=True, slots=True)
 class Setup:
     """All that can be chosen. A sequence that is shorter than the clients goes on with its last value."""
 
@@ -48,6 +89,7 @@ class Setup:
     priority: int | None = None
     seconds: float | None = None
     where: Where = "on"
+    way: Way = STEADY
 
     def kernel_of(self, index: int) -> KernelName:
         return self.kernels[min(index, len(self.kernels) - 1)]
@@ -85,6 +127,9 @@ def problem(setup: Setup, daemon: Daemon | None, devices: Sequence[Device]) -> s
         return "a memory limit is written 900M or 10G"
     if setup.seconds is not None and not 0.1 <= setup.seconds <= 86400:
         return "0.1 to 86400 seconds, or nothing: until stopped"
+    odd = next((kernel for kernel in setup.kernels if kernel not in REQUESTED), None)
+    if odd is not None and setup.way is not STEADY:
+        return f"{odd} is launched once: choose launches ‹{STEADY.name}›"
     if setup.where == "on" and (daemon is None or daemon.health != "ok"):
         return "no daemon answers here: choose MPS ‹private› for one of its own, or ‹off›"
     if setup.where == "on" and daemon is not None and (reason := _not_for_us(daemon)) is not None:
@@ -212,6 +257,8 @@ def taken(setup: Setup, devices: Sequence[Device], in_use: int, limit: float | N
         setup.memory_limit,
         cost.contexts if cost else 1,
         cost.size if cost else 0,
+        setup.way.streams or 1,
+        setup.way.copies or 0,
     )
 
 
@@ -244,6 +291,11 @@ def groups(
                 private=setup.where == "private",
                 endanger=endanger,
                 pool=pool_of(kernel, device, limit) if by_context else (),
+                streams=setup.way.streams,
+                copies=setup.way.copies,
+                busy=setup.way.busy,
+                arrivals=setup.way.arrivals,
+                steps=LASTING_STEPS if kernel == "small" and setup.way.streams else None,
             )
         )
     return tuple(specs)
