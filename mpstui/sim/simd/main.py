@@ -42,7 +42,11 @@ def start(program: str, args: list[str]) -> int:
         "CUDA_MPS_LOG_DIRECTORY": os.fspath(log_dir),
     }
     command = [sys.executable, "-I", "-S", program, "--simulated-daemon", str(report), *args]
+    # /proc/PID/environ shows where a daemon is. A process that has all of it there becomes the daemon as it is.
+    named = environment == dict(os.environ)
     if not background:
+        if named:
+            return _serve(pipe_dir, log_dir, report, args)
         os.execve(command[0], command, environment)  # noqa: S606
     if os.fork() == 0:
         os.setsid()
@@ -50,6 +54,9 @@ def start(program: str, args: list[str]) -> int:
             null = os.open(os.devnull, os.O_RDWR)
             for descriptor in range(3):
                 os.dup2(null, descriptor)
+            os.close(receiver)
+            if named:
+                return _serve(pipe_dir, log_dir, report, args)
             os.execve(command[0], command, environment)  # noqa: S606
         os._exit(0)
     os.wait()
