@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import warm
+
 from mpstui.observe.procfs import process_key
 
 from .conftest import Stranger
@@ -111,16 +113,7 @@ def roots_process(source: str = "") -> Iterator[subprocess.Popen[str]]:
 
 def mpstui(*args: str | Path, timeout: float = 120, **env: str) -> subprocess.CompletedProcess[str]:
     """The program itself, as this user; the control binary speaks to simulated and lying daemons alike."""
-    return subprocess.run(
-        [sys.executable, "-m", "mpstui", *(str(word) for word in args)],
-        cwd=ROOT,
-        env={**os.environ, "MPSTUI_CONTROL_BINARY": str(BINARY), **env},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-    )
+    return warm.run(*args, cwd=ROOT, env={**os.environ, "MPSTUI_CONTROL_BINARY": str(BINARY), **env}, timeout=timeout)
 
 
 def lives(process: subprocess.Popen[str]) -> bool:

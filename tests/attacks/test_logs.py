@@ -14,12 +14,12 @@ import shutil
 import signal
 import struct
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import warm
 from contract.harness import eventually
 from folders import daemons_below, leave_logs
 
@@ -52,8 +52,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give a 
 def mpstui_as_root(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     def run(*words: object) -> subprocess.CompletedProcess[str]:
         environment = {**os.environ, "MPSTUI_AUDIT_LOG": str(tmp_path / "audit.jsonl")}
-        argv = [sys.executable, "-m", "mpstui", *map(str, words)]
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=100, env=environment, check=False)
+        done = warm.run(*words, env=environment)
         assert "Traceback" not in done.stderr
         return done
 

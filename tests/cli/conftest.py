@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import warm
 
 from mpstui.sim import SimNode
 
@@ -40,14 +39,7 @@ def mpstui(tmp_path: Path) -> Mpstui:
     def run(*arguments: object, **variables: str) -> Run:
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("CUDA_", "MPSTUI_"))}
         environment = {**kept, "MPSTUI_AUDIT_LOG": str(tmp_path / "audit.jsonl"), **variables}
-        ended = subprocess.run(
-            [sys.executable, "-m", "mpstui", *map(str, arguments)],
-            capture_output=True,
-            text=True,
-            timeout=120,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-        )
+        ended = warm.run(*arguments, env=environment)
         assert "Traceback" not in ended.stderr, ended.stderr
         return Run(ended.returncode, ended.stdout, ended.stderr)
 
