@@ -80,9 +80,16 @@ class Popen(subprocess.Popen[Any]):
 
 
 def run(*words: object, timeout: float = 120, **options: Any) -> subprocess.CompletedProcess[Any]:
-    """``subprocess.run`` of it, with its output as text unless ``options`` say otherwise; nothing on standard input."""
+    """``subprocess.run`` of it, with its output as text unless ``options`` say otherwise; nothing on standard input.
+
+    Where Python is to start in another way, by its variables or those of the language, a process does start.
+    """
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with Popen(words, **{**pipes, **options}) as process:
+    options = {**pipes, **options}
+    if _of_python(options.get("env") or os.environ) != _of_python(os.environ):
+        command = [sys.executable, "-m", "mpstui", *map(str, words)]
+        return subprocess.run(command, timeout=timeout, check=False, **options)
+    with Popen(words, **options) as process:
         try:
             out, err = process.communicate(timeout=timeout)
         except BaseException:
