@@ -275,7 +275,7 @@ class MpsTuiApp(WritingApp[int]):
 
     def _show(self, snapshot: Snapshot | None) -> None:
         """Only the screen in front is brought up to date; the overview catches up when it is in front again."""
-        if not self.screen_stack:  # a snapshot that was under way when the program ended
+        if not (self.is_running and self.screen_stack):  # a snapshot that was under way when the program ended
             return
         if self.screen is self.overview:
             self.overview.apply(snapshot, self._paused_at)

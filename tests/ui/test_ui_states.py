@@ -6,10 +6,13 @@ import re
 from dataclasses import replace
 
 import pytest
+from textual.app import ComposeResult
 from textual.events import Resize
 from textual.geometry import Size
+from textual.screen import Screen
+from textual.widgets import Static
 
-from mpstui.core.model import Condition, Event, Problem, ProcessKey, StartFailures
+from mpstui.core.model import Condition, Event, Problem, ProcessKey, Snapshot, StartFailures
 from mpstui.ui.app import NewSnapshot
 
 from .screen import make_app, text_of
@@ -60,6 +63,31 @@ async def test_a_snapshot_that_is_under_way_when_the_program_ends_harms_nothing(
     async with app.run_test(size=SIZE):
         pass
     app.on_new_snapshot(NewSnapshot(fault()))
+
+
+async def test_a_screen_that_is_being_taken_down_is_not_brought_up_to_date() -> None:
+    """Its widgets go before it does."""
+    shown: list[object] = []
+
+    class Part(Static):
+        def on_unmount(self) -> None:
+            app.on_new_snapshot(NewSnapshot(fault()))
+
+    class Front(Screen[None]):
+        def compose(self) -> ComposeResult:
+            yield Part()
+
+        def update_snapshot(self, snapshot: Snapshot) -> None:
+            shown.append(snapshot)
+
+    app = make_app(rich())
+    async with app.run_test() as pilot:
+        await app.push_screen(Front())
+        app.on_new_snapshot(NewSnapshot(rich()))
+        await pilot.pause()
+        before = len(shown)
+    assert before
+    assert len(shown) == before
 
 
 async def test_simulated_is_always_said() -> None:
