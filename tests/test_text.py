@@ -29,6 +29,10 @@ from mpstui.core.text import (
         ("[/bold]", "[/bold]"),
         ("naïve 漢字", "naïve 漢字"),
         ("\x9b31m", "\\x9b31m"),
+        ("e\u0301 ja\u0302\u0323", "e\u0301 ja\u0302\u0323"),
+        ("\u0301x \u0301y", "\\u0301x \\u0301y"),
+        ("a" + "\u0301" * 6, "a" + "\u0301" * 4 + "\\u0301" * 2),
+        ("\u202e\u0301", "\\u202e\\u0301"),
     ],
 )
 def test_control_characters_become_visible(raw: bytes | str, shown: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 UNKNOWN = "—"
@@ -21,6 +21,8 @@ _INVISIBLE = frozenset(
     for code in range(first, last + 1)
 )  # fmt: skip
 """Letters and marks that take no place, or an empty one: with them two names look alike."""
+_MARKS = 4
+"""Marks that a letter may have: Vietnamese has two, Hebrew and Arabic three."""
 _SIZE = re.compile(r"(?P<number>[0-9]+)(?P<unit>[KMGT])")
 _FACTOR = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
@@ -38,15 +40,24 @@ def printable(raw: bytes | str, limit: int = 300) -> str:
     not be able to move the cursor or forge a row.
     """
     text = raw[: limit * 4].decode("utf-8", "backslashreplace") if isinstance(raw, bytes) else raw[: limit * 4]
-    out: list[str] = []
-    for char in text:
-        seen = char.isprintable() and char not in _INVISIBLE
-        if seen and unicodedata.category(char) not in {"Cf", "Cn", "Co", "Cs"}:
-            out.append(char)
-        else:
-            out.append(char.encode("unicode_escape").decode("ascii"))
-    shown = "".join(out)
+    shown = text if text.isascii() and text.isprintable() else "".join(_seen(text))
     return shown if len(shown) <= limit and len(raw) <= limit * 4 else shown[: limit - 1] + "…"
+
+
+def _seen(text: str) -> Iterator[str]:
+    """Each character, or its escape. A mark that is drawn over the letter before it needs one in this text, and there
+    are few on one: otherwise it would be drawn over a neighbour's cell, or over other lines."""
+    room = 0
+    for char in text:
+        kind = unicodedata.category(char)
+        mark = kind in {"Mn", "Me"}
+        hidden = not char.isprintable() or char in _INVISIBLE or kind in {"Cf", "Cn", "Co", "Cs"}
+        if hidden or (mark and not room):
+            room = 0
+            yield char.encode("unicode_escape").decode("ascii")
+        else:
+            room = room - 1 if mark else 0 if kind == "Zs" else _MARKS
+            yield char
 
 
 def path_text(path: os.PathLike[str] | str | None, limit: int = 4096) -> str:

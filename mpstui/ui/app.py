@@ -359,7 +359,7 @@ class MpsTuiApp(WritingApp[int]):
         screen.open_for(self.snapshot, pipe_dir)
         self.push_screen(screen)
 
-    def open_plan(self, pipe_dir: Path | None) -> None:
+    def open_plan(self, pipe_dir: Path | None, device: str | None = None) -> None:
         if self.plans is None:
             return
         from mpstui.ui.plan.screen import PlanScreen
@@ -367,7 +367,7 @@ class MpsTuiApp(WritingApp[int]):
         if not self.is_screen_installed("plan"):
             self.install_screen(PlanScreen(self.plans, self.runner), "plan")
         screen = cast("PlanScreen", self.get_screen("plan"))
-        screen.open_for(self.snapshot, pipe_dir)
+        screen.open_for(self.snapshot, pipe_dir, device)
         self.push_screen(screen)
 
     def open_daemons(self, pipe_dir: Path | None) -> None:

@@ -53,8 +53,8 @@ class Host(Protocol):
     def open_load(self, pipe_dir: Path | None) -> None:
         """The panel of test clients, for the daemon in ``pipe_dir``."""
 
-    def open_plan(self, pipe_dir: Path | None) -> None:
-        """The plan screen, for the daemon in ``pipe_dir``."""
+    def open_plan(self, pipe_dir: Path | None, device: str | None = None) -> None:
+        """The plan screen, for the daemon in ``pipe_dir``, and for this device where one is meant."""
 
     def open_daemons(self, pipe_dir: Path | None) -> None:
         """The screen of the control daemons."""

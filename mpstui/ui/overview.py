@@ -550,7 +550,9 @@ class Overview(WithTrouble):
 
     @opens
     def action_plan(self) -> None:
-        self._host.open_plan(self.daemon.pipe_dir if self.daemon else None)
+        row = self.focused.cursor_row if isinstance(self.focused, DevicesPanel) else None
+        device = row.uuid if row is not None else None
+        self._host.open_plan(self.daemon.pipe_dir if self.daemon else None, device)
 
     @opens
     def action_partitions(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from rich.cells import cell_len
 
 from mpstui.core.cells import (
     gpus_text,
@@ -17,12 +18,15 @@ from mpstui.core.cells import (
     threads_text,
     with_indices,
 )
-from mpstui.core.text import by_device
-from mpstui.fields import View
+from mpstui.core.text import by_device, printable
+from mpstui.fields import CLIENT, LIMIT, SERVER, View, groups_of, limits_of, possible_columns
+from mpstui.ui.dialogs.pick import Pick, PickList
 from mpstui.ui.filter import ClientFilter
 from mpstui.ui.painted import fit, fit_line, justify, width_of
+from mpstui.ui.panels import ClientsPanel
+from mpstui.ui.panels.table import _fitted
 
-from .snapshots import GIB, GPU0, GPU1, client, clients, device, server
+from .snapshots import GIB, GPU0, GPU1, client, clients, daemon, device, rich, server
 
 
 @pytest.mark.parametrize(
@@ -146,3 +150,46 @@ def test_lines_take_exactly_their_cells(width: int) -> None:
 def test_filter(text: str, expected: int) -> None:
     view = View(indices={GPU0: 0, GPU1: 1})
     assert sum(ClientFilter(text).matches(c, view) for c in clients()) == expected
+
+
+ODD = (
+    "日本語のユーザー",
+    "e\u0301a\u0308 o\u0323\u0302",
+    "👩\u200d👩\u200d👧 fam",
+    "🇩🇪🇫🇷 flags ☎\ufe0f 1\ufe0f\u20e3",
+    "\u202eevil\u202c \u2066x\u2069 \u200f",
+    "أهلا שלום",
+    "\u0301first",
+    "Z\u0351\u036b\u0343\u036a\u0302\u036b\u033d\u0334\u0319A",
+    "क्षि ｆｕｌｌ ﷺ",
+    "a\ttab\x1b[31m",
+    "",
+)
+
+
+@pytest.mark.parametrize("odd", ODD, ids=range(len(ODD)))
+def test_wide_combining_and_steering_characters_never_move_a_column(odd: str) -> None:
+    """Every cell is as wide as its column, whatever stands in it, and each part of a line is as wide as all of it."""
+    shown = printable(odd)
+    assert not {"\u202e", "\u202c", "\u2066", "\u2069", "\u200f", "\u200d", "\x1b", "\t"} & set(shown)
+    one = client(0, user=shown or None, command=shown or None, container=shown or None)
+    made = server(user=shown, status=shown, clients=(one, client(1, user="ж")))
+    node = rich(daemons=(daemon(servers=(made,), user=shown),))
+    view = View.of(node, node.daemons[0])
+    things = (CLIENT, [one]), (SERVER, [made]), (LIMIT, limits_of(node.daemons[0]))
+    for thing, items in things:
+        for each in possible_columns(thing):
+            for room in (4, 5, 7, 8, 11, 14, 22, 34):
+                for item in items:
+                    line = _fitted(each, item, view, room, "text", False)
+                    assert width_of(line) == cell_len("".join(text for text, _ in line)) == room, (each.id, room, line)
+    panel, picks = ClientsPanel(), PickList([Pick(1, odd, odd), Pick(2, "x")])
+    panel.view = view
+    (group, *_) = groups_of(made.clients, "user", view)
+    for width in (38, 79, 118, 158, 199):
+        for line in (
+            *panel.row_lines(one, width),
+            *panel.row_lines(group, width),
+            *picks.row_lines(picks.rows[0], width),
+        ):
+            assert cell_len("".join(text for text, _ in fit_line(line, width))) == width

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 from textual.events import Key, Paste
@@ -46,6 +47,30 @@ async def test_p_opens_it_for_the_tenants_there_are_and_escape_leaves() -> None:
         assert isinstance(app.screen, Overview)
         await press(pilot, "p", "down", "down", "down", "right", "escape", "p")
         assert plan_of(app).strategy == "half"  # the plan is still there
+
+
+async def test_of_several_gpus_the_one_that_was_taken_is_said_until_one_is_chosen() -> None:
+    app = make_app(small())
+    async with app.run_test(size=SMALL) as pilot:
+        await press(pilot, "p")
+        assert "▲ GPU 0, first of 2: ← →" in text_of(app)
+        await press(pilot, "right")
+        assert "GPU 1 of 2" in text_of(app)
+        await press(pilot, "left", "down", "down", "down", "right", "A")
+        assert "on GPU 0" in text_of(app), "the question names it"
+        await press(pilot, "escape", "escape", "1", "j", "p")
+        assert "GPU 0 of 2" in text_of(app), "what was chosen stays"
+        assert plan_of(app).strategy == "half"
+    again = make_app(small())
+    async with again.run_test(size=SMALL) as pilot:
+        await press(pilot, "1", "j", "p")
+        assert "GPU 1 of 2" in text_of(again), "the cursor was on it"
+        assert "first of" not in text_of(again)
+    alone = make_app(replace(small(), devices=small().devices[:1]))
+    async with alone.run_test(size=SMALL) as pilot:
+        await press(pilot, "p")
+        assert "first of" not in text_of(alone)
+        assert "GPU 0  NVIDIA" in text_of(alone)
 
 
 @pytest.mark.parametrize("size", [LARGE, SMALL])

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import ClassVar
 
+from rich.cells import cell_len
 from textual import events
 from textual.binding import Binding, BindingType
 from textual.message import Message
@@ -360,10 +361,9 @@ class ClientsPanel(TablePanel[Client | Group]):
             if complaint := each.complaint():
                 return (("▲ ", "warn"), (complaint, "warn"))
         if self.search:
-            sought = fit(self.search.text, min(30, len(self.search.text)))
-            return (("find ", "key"), (sought, "accent"), (f"  {self._found()}", "dim"))
+            return (("find ", "key"), (_at_most(self.search.text, 30), "accent"), (f"  {self._found()}", "dim"))
         if self.filter:
-            return (("/ ", "key"), (fit(self.filter.text, min(40, len(self.filter.text))), "accent"))
+            return (("/ ", "key"), (_at_most(self.filter.text, 40), "accent"))
         return (("/ ", "key"), ("filter", "dim"))
 
     def named(self) -> Line:
@@ -441,3 +441,9 @@ class ClientsPanel(TablePanel[Client | Group]):
         if not self._is_chosen(row):
             return lines
         return [tuple((text, f"{name}+marked") for text, name in fit_line(lines[0], width))]
+
+
+def _at_most(text: str, cells: int) -> str:
+    """What was typed, cut to so many cells."""
+    shown = printable(text)
+    return fit(shown, min(cells, cell_len(shown)))

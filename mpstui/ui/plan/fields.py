@@ -75,13 +75,20 @@ class PlanFields(Form):
         self.draft = Draft()
         self._daemon: Daemon | None = None
         self._devices: Sequence[Device] = ()
+        self.settled = False
+        """Whether the user has said which device is divided."""
+
+    def divide(self, device: str) -> None:
+        """The user has said that it is this one."""
+        self.draft = regroup(replace(self.draft, device=device), self._daemon, self._devices)
+        self.settled = True
 
     def show(self, daemon: Daemon | None, devices: Sequence[Device]) -> None:
         """The node as it is. A device that has gone gives way to the first one."""
         self._daemon, self._devices = daemon, devices
         known = [device.uuid for device in devices]
         if self.draft.device not in known and known:
-            self.draft = regroup(replace(self.draft, device=known[0]), daemon, devices)
+            self.draft, self.settled = regroup(replace(self.draft, device=known[0]), daemon, devices), False
         self.repaint()
 
     def take(self, draft: Draft) -> None:
@@ -97,9 +104,16 @@ class PlanFields(Form):
         return bool(row.typed) or (row.free and self.draft.by == "command")
 
     @property
+    def undecided(self) -> bool:
+        """Whether there are several devices, and nobody has said which one."""
+        return len(self._devices) > 1 and not self.settled
+
+    @property
     def about(self) -> str:
         """What the field under the cursor is for."""
         match self.field.id:
+            case "device" if self.undecided:
+                return f"{self.field.about} The first of {len(self._devices)} was taken: ← → takes another."
             case "strategy":
                 return _ABOUT_STRATEGY[self.draft.strategy]
             case "memory":
@@ -120,6 +134,7 @@ class PlanFields(Form):
         match self.field.id:
             case "device":
                 chosen = after([device.uuid for device in self._devices], draft.device, one)
+                self.settled = True
                 self._set(regroup(replace(draft, device=chosen), self._daemon, self._devices))
             case "by":
                 self._set(regroup(replace(draft, by=after(_BY, draft.by, one)), self._daemon, self._devices))
@@ -194,7 +209,10 @@ class PlanFields(Form):
                 device = next((d for d in self._devices if d.uuid == draft.device), None)
                 if device is None:
                     return "none known", "dim"
-                return f"GPU {'?' if device.index is None else device.index} {device.name or ''}", "text"
+                index, many = "?" if device.index is None else device.index, len(self._devices)
+                if self.undecided:
+                    return f"▲ GPU {index}, first of {many}: ← →  {device.name or ''}", "warn"
+                return f"GPU {index}{f' of {many}' if many > 1 else ''}  {device.name or ''}", "text"
             case "by":
                 return {"user": "by user", "command": "by command", "client": "each client"}[draft.by], "bold"
             case "patterns":

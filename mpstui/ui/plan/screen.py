@@ -125,12 +125,15 @@ class PlanScreen(SideScreen):
 
     # What it shows.
 
-    def open_for(self, snapshot: Snapshot | None, pipe_dir: Path | None) -> None:
-        """The node and the daemon that is planned for. Before it is pushed."""
+    def open_for(self, snapshot: Snapshot | None, pipe_dir: Path | None, device: str | None = None) -> None:
+        """The node and the daemon that is planned for, and the device that is meant, where nobody has said before which
+        one. Before it is pushed."""
         if pipe_dir != self.pipe_dir:
-            self.fields.draft = Draft()
+            self.fields.draft, self.fields.settled = Draft(), False
         self.snapshot, self.pipe_dir = snapshot, pipe_dir
         self.fields.show(self.daemon, self.devices)
+        if device is not None and self.fields.undecided:
+            self.fields.divide(device)
 
     def on_screen_resume(self) -> None:
         super().on_screen_resume()
@@ -249,7 +252,10 @@ class PlanScreen(SideScreen):
         if not steps:
             self.say(trouble or _ALLOWED)
             return
-        self._ask_to_apply(f"the plan of {plural(len(self._now.plan.shares if self._now.plan else ()), 'share')}")
+        device = self._now.device
+        where = f" on GPU {device.index}" if device is not None and device.index is not None else ""
+        shares = plural(len(self._now.plan.shares if self._now.plan else ()), "share")
+        self._ask_to_apply(f"the plan of {shares}{where}")
 
     def _ask_to_apply(self, what: str, targets: Targets | None = None) -> None:
         if self.snapshot is not None:
