@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 WORKERS ?= 7
 
-.PHONY: demo test test-real lint unit newest setup screenshots manual packages test-pythons clean
+.PHONY: demo test test-real test-browser lint unit newest setup screenshots manual packages test-pythons clean
 
 demo: $(VENV)/.ready
 	$(BIN)/mpstui --demo
@@ -29,6 +29,10 @@ unit: $(VENV)/.ready-dev
 test-real: $(VENV)/.ready-dev
 	@test -x "$(MPSTUI_REAL_CONTROL)" || { echo "MPSTUI_REAL_CONTROL has to name a control binary, and names: $(MPSTUI_REAL_CONTROL)"; exit 2; }
 	MPSTUI_CONTRACT=control $(BIN)/pytest -p no:xdist -s tests/contract
+
+# The screen in a real browser: Chromium has to be here.
+test-browser: $(VENV)/.ready-dev
+	MPSTUI_BROWSER=1 $(BIN)/pytest -p no:xdist tests/web
 
 # The screen on the newest Textual and Rich there are, whatever pyproject.toml allows; needs the network. Pictures are left out:
 # each release draws some of Textual's own widgets otherwise.

@@ -538,6 +538,35 @@ def _trusted_text(path: Path, owners: set[int]) -> str:
         return file.read(FILE_LIMIT + 1).decode("utf-8", "replace")
 
 
+class PrivateFileError(Exception):
+    """Why a file is not one of the user's own that nobody else reads or writes; one sentence."""
+
+
+def private_file(path: Path, text: str) -> None:
+    """Write a file, its folders too, that only the user can read. Raises PrivateFileError."""
+    try:
+        descriptor = open_trusted(path, os.O_WRONLY | os.O_CREAT, {0, os.geteuid()}, make=True)
+        with open(descriptor, "w", encoding="utf-8") as file:
+            os.fchmod(descriptor, 0o600)
+            file.truncate(0)
+            file.write(text)
+    except (OSError, NotTrustedError) as error:
+        raise PrivateFileError(f"{path_text(path)}: {error_text(error)}") from None
+
+
+def read_private(path: Path) -> str:
+    """A small text that only its owner, the user or root, can read. Raises PrivateFileError."""
+    try:
+        descriptor = open_trusted(path, os.O_RDONLY, {0, os.geteuid()})
+        with open(descriptor, "rb") as file:
+            mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
+            if mode & 0o044:
+                raise PrivateFileError(f"others can read it (mode {mode:04o}); chmod 600 it, and take another secret")
+            return file.read(FILE_LIMIT).decode("utf-8", "replace")
+    except (OSError, NotTrustedError) as error:
+        raise PrivateFileError(error_text(error)) from None
+
+
 def _read_toml(path: Path, *, of_root: bool = False) -> dict[str, Any]:
     """The data of a TOML file. Raises ``_BadFileError`` and ``_StrangersError`` in words, or ``FileNotFoundError``;
     never blocks on a FIFO.

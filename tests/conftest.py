@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 _OTHERS = ("CUDA_MPS_", "MPSTUI_", "TEXTUAL_", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES")
-_OURS = ("MPSTUI_CONTRACT", "MPSTUI_REAL_", "MPSTUI_ALL_KEYS", "TEXTUAL_SNAPSHOT_")
+_OURS = ("MPSTUI_BROWSER", "MPSTUI_CONTRACT", "MPSTUI_PICTURES", "MPSTUI_REAL_", "MPSTUI_ALL_KEYS", "TEXTUAL_SNAPSHOT_")
 for name in [name for name in os.environ if name.startswith(_OTHERS) and not name.startswith(_OURS)]:
     del os.environ[name]
 if os.environ.get("MPSTUI_CONTRACT") != "real":

@@ -223,7 +223,7 @@ def _without_node(options: argparse.Namespace) -> int:
     return serve(options.directory, options.scenario or mode, options.driver)
 
 
-_FOLLOWING = frozenset({"events", "suspects", "activity", "exporter"})
+_FOLLOWING = frozenset({"events", "suspects", "activity", "exporter", "web"})
 
 
 def _following(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
@@ -232,6 +232,10 @@ def _following(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
         from mpstui.cli.exporter import exporter
 
         return exporter(options, pipe_dirs)
+    if options.command == "web":
+        from mpstui.cli.web import web
+
+        return web(options, pipe_dirs)
     if options.command == "activity":
         from mpstui.cli.activity import print_activity
 

@@ -105,6 +105,12 @@ def _fill_exporter(parser: argparse.ArgumentParser) -> None:
     add_arguments(parser)
 
 
+def _fill_web(parser: argparse.ArgumentParser) -> None:
+    from mpstui.cli.web import add_arguments
+
+    add_arguments(parser)
+
+
 def _fill_config(parser: argparse.ArgumentParser) -> None:
     from mpstui.cli.config import add_arguments
 
@@ -180,6 +186,13 @@ def build_parser() -> argparse.ArgumentParser:
         fill=_fill_fleet,
         help="many nodes, the worst first: from Prometheus, or over ssh",
         epilog="example: mpstui fleet --hosts gpu-01,gpu-02",
+    )
+    commands.add_parser(
+        "web",
+        parents=[node],
+        fill=_fill_web,
+        help="the screen in a browser: on this machine, read-only and for a token, unless told otherwise",
+        epilog="example: mpstui web --listen 127.0.0.1:8037",
     )
     commands.add_parser("config", fill=_fill_config, help="what is configured, and where")
     schema = commands.add_parser("schema", help="the JSON Schema of what a command prints with --json")

@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from mpstui import api
 from mpstui.cli.say import complain
@@ -16,11 +17,14 @@ from mpstui.core.model import Snapshot
 from mpstui.core.text import path_text
 from mpstui.operations.types import ExitStatus
 
+IN_BROWSER: Final = "TEXTUAL_DRIVER" in os.environ
+"""Whether it is a session of ``mpstui web``: Textual is told by this which driver to take."""
+
 
 def run_screen(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
     """The screen until the user leaves it; returns the exit status."""
     problem = terminal_problem(os.environ, sys.stdin.isatty() and sys.stdout.isatty())
-    if problem is not None:
+    if problem is not None and not IN_BROWSER:
         return complain(problem, ExitStatus.USAGE)
     # Nothing of what is imported here is garbage: to look through it takes 36 of 334 ms of processor time until the
     # first picture (medians of 20 alternating runs, 2026-11-21). The screen turns the collection on again after that.
@@ -45,7 +49,7 @@ def run_screen(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
         return complain(str(error), ExitStatus.USAGE)
     if options.activity or config.activity:
         collector.watch_activity(60 * config.idle_minutes or None)
-    with shown(seen) as take_over:
+    with shown(None if IN_BROWSER else seen) as take_over:
         from mpstui.cli.settings import NodeDaemons, NodePlans
         from mpstui.ui.app import MpsTuiApp
         from mpstui.ui.theme import build_themes, choose_theme

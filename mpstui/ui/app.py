@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from textual import events
+from textual import constants, events
 from textual.actions import ActionParseResult
 from textual.app import App
 from textual.binding import Binding, BindingType
@@ -107,7 +107,9 @@ class MpsTuiApp(WritingApp[int]):
         terminal is about to be taken.
         """
         # Textual chooses at construction how NO_COLOR is obeyed: without any colour only where the theme is ``ansi``.
-        super().__init__(driver_class=TerminalDriver, ansi_color=any(t.ansi and t.name == theme for t in themes))
+        # In a browser (mpstui.web) the environment names the driver.
+        driver = None if constants.DRIVER else TerminalDriver
+        super().__init__(driver_class=driver, ansi_color=any(t.ansi and t.name == theme for t in themes))
         self.set_reactive(App.ansi_color, None)
         self.animation_level = "none"
         self.collector = collector

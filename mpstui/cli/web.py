@@ -1,0 +1,164 @@
+"""``web``: the screen in a browser."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import ipaddress
+import os
+import secrets
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from mpstui.cli.say import complain
+from mpstui.config import PrivateFileError, private_file, read_private, state_folder
+from mpstui.core.text import error_text, path_text, printable
+from mpstui.operations.types import ExitStatus
+
+LISTEN: Final = "127.0.0.1:8037"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of ``web``."""
+    parser.add_argument("--listen", default=LISTEN, metavar="ADDRESS", help=f"HOST:PORT (default {LISTEN})")
+    parser.add_argument(
+        "--public-url", default="", metavar="URL",
+        help="the address that browsers have for it, behind a reverse proxy or on an address that others reach",
+    )  # fmt: skip
+    parser.add_argument("--changes", action="store_true", help="not read-only: who has the address acts as you do")
+    parser.add_argument(
+        "--sessions", type=_count, default=4, metavar="N", help="browser tabs at the same time, 1 to 50 (default 4)"
+    )
+    parser.add_argument(
+        "--idle", type=_minutes, default=30.0, metavar="MIN",
+        help="minutes without a key or a click after which a session is closed (default 30)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--token-file", metavar="FILE",
+        help="a file that only you can read, with 20 to 200 letters, digits, - and _; otherwise a new token each time",
+    )  # fmt: skip
+    parser.add_argument("--theme", metavar="NAME", help="a theme of the package or of the config folder")
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and 1 <= int(text[:9]) <= 50):
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 to 50")
+    return int(text)
+
+
+def _minutes(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0.05 <= value <= 1440:
+        raise argparse.ArgumentTypeError(f"{text!r} is not 0.05 to 1440 minutes")
+    return value
+
+
+def web(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
+    """Serve until it is told to end; the exit status."""
+    try:
+        from mpstui.web import TOKEN, Rules, WebServer, address, signalled
+    except ImportError as error:
+        return complain(f"the browser needs the package {error.name}: pip install 'mpstui[web]'", ExitStatus.USAGE)
+    public = options.public_url.rstrip("/")
+    if public and not _is_url(public):
+        said = f"{printable(public, 80)} is no address of a page; give https://NAME or http://NAME:PORT"
+        return complain(said, ExitStatus.USAGE)
+    token = secrets.token_urlsafe(32)
+    if options.token_file is not None:
+        try:
+            token = read_private(Path(options.token_file).absolute()).strip()
+        except PrivateFileError as error:
+            return complain(f"{path_text(options.token_file)}: {error}", ExitStatus.USAGE)
+        if not TOKEN.fullmatch(token):
+            said = "a token is one line of 20 to 200 letters, digits, - and _"
+            return complain(f"{path_text(options.token_file)}: {said}", ExitStatus.USAGE)
+    try:
+        listening = _listen(options.listen, anywhere=bool(public))
+    except (ValueError, OSError) as error:
+        why = error_text(error) if isinstance(error, OSError) else str(error)
+        return complain(f"--listen {printable(options.listen, 80)}: {why}", ExitStatus.USAGE)
+    with listening:
+        port = listening.getsockname()[1]
+        rules = Rules(token, port, public, options.sessions, 60 * options.idle)
+        server = WebServer(_words(options, pipe_dirs), rules, f"mpstui {socket.gethostname()}")
+        if public.startswith("http:") and not _is_loopback(listening.getsockname()[0]):
+            complain("without TLS everybody on the way reads the screen and the token", 0)
+        with _told(address(rules, listening), port) as tell:
+            number = asyncio.run(server.serve_on([listening], tell, signalled))
+    return 0 if number == signal.SIGINT else 128 + number
+
+
+class _told:
+    """Says where to look. What is not a terminal may be a log: then the address is in a file of the user's own."""
+
+    def __init__(self, address: str, port: int) -> None:
+        self._address = address
+        self._path: Path | None = None if sys.stdout.isatty() else state_folder() / f"web-{port}.url"
+
+    def __enter__(self) -> _told:
+        return self
+
+    def __call__(self) -> None:
+        if self._path is None:
+            print(f"{self._address}\nCtrl-C ends it, and its sessions.", flush=True)
+            return
+        try:
+            private_file(self._path, self._address + "\n")
+        except PrivateFileError as error:
+            complain(f"the address could not be written: {error}", 0)
+            self._path = None
+            os.kill(os.getpid(), signal.SIGTERM)
+            return
+        print(f"the address with its token is in {path_text(self._path)}", flush=True)
+
+    def __exit__(self, *_: object) -> None:
+        if self._path is not None:
+            self._path.unlink(missing_ok=True)
+
+
+def _is_url(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        _ = parts.port
+    except ValueError:
+        return False
+    good = parts.scheme in {"http", "https"} and bool(parts.hostname) and text.isascii() and text.isprintable()
+    return good and not (parts.query or parts.fragment or parts.username or set(text) & set("\"'<>\\ "))
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host.partition("%")[0]).is_loopback
+    except ValueError:
+        return False
+
+
+def _listen(text: str, *, anywhere: bool) -> socket.socket:
+    """Raises ValueError and OSError."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not (port.isascii() and port.isdecimal()) or int(port[:6]) > 65535:
+        raise ValueError(f"give HOST:PORT, as {LISTEN}")
+    found = socket.getaddrinfo(host.removeprefix("[").removesuffix("]"), int(port), type=socket.SOCK_STREAM)
+    family, _, _, _, where = found[0]
+    if not anywhere and not _is_loopback(str(where[0])):
+        raise ValueError("others reach that address: say what browsers call it with --public-url, better behind TLS")
+    return socket.create_server(where[:2], family=family)
+
+
+def _words(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> list[str]:
+    """What each session runs."""
+    words = [sys.executable, "-m", "mpstui"]
+    for option, paths in (("--pipe-dir", pipe_dirs), ("--log-dir", getattr(options, "log_dir", None) or ())):
+        for path in paths:
+            words += [option, os.path.abspath(path)]
+    words += [] if options.changes else ["--read-only"]
+    words += ["--theme", options.theme] if options.theme else []
+    return words

@@ -1,0 +1,273 @@
+"""The screen in a browser: who gets in, how many, and that nothing outlives its tab or the server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from mpstui.cli.web import _is_url, _listen
+from mpstui.config import PrivateFileError, private_file, read_private
+from mpstui.observe.procfs import read_stat
+from mpstui.web import Rules, Size, WebServer, address
+
+TOKEN = "a" * 43
+CHILD = """
+import os, sys, time
+mode = sys.argv[1]
+print(os.getpid(), flush=True)
+sys.stdout.buffer.write(b"__GANGLION__\\n"); sys.stdout.buffer.flush()
+def say(data): sys.stdout.buffer.write(b"D" + len(data).to_bytes(4, "big") + data); sys.stdout.buffer.flush()
+say(b"pid %d %s" % (os.getpid(), os.environ["COLUMNS"].encode()))
+if mode == "deaf":
+    import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)
+while True:
+    head = sys.stdin.buffer.read(5)
+    if not head: time.sleep(600)
+    data = sys.stdin.buffer.read(int.from_bytes(head[1:], "big"))
+    if head[:1] == b"M" and b"quit" in data: break
+    say(head[:1] + data)
+"""
+"""Speaks textual-serve's packets; prints what it hears."""
+
+
+class Serving:
+    def __init__(self, server: WebServer, rules: Rules, port: int, browser: aiohttp.ClientSession) -> None:
+        self.server, self.rules, self.port, self.browser = server, rules, port, browser
+        self.at = f"http://127.0.0.1:{port}"
+
+    async def get(self, path: str, **headers: str) -> tuple[int, str]:
+        async with self.browser.get(self.at + path, headers=headers) as answer:
+            return answer.status, await answer.text()
+
+    async def enter(self) -> None:
+        assert (await self.get(f"/?token={TOKEN}"))[0] == 200
+
+    async def tab(self, query: str = "", **headers: str) -> aiohttp.ClientWebSocketResponse:
+        told = {"Origin": self.at, **headers}
+        return await self.browser.ws_connect(f"{self.at}/ws{query}", headers=told)
+
+    async def status_of_tab(self, **headers: str) -> int:
+        try:
+            tab = await self.tab(**headers)
+        except aiohttp.WSServerHandshakeError as error:
+            return error.status
+        await tab.close()
+        return 101
+
+
+@asynccontextmanager
+async def serving(mode: str = "echo", **rules: object) -> AsyncIterator[Serving]:
+    """A server whose sessions are small programs; it has ended, with them, at the end."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    port = listening.getsockname()[1]
+    known = Rules(TOKEN, port, **rules)
+    server, end, ready = (
+        WebServer([sys.executable, "-c", CHILD, mode], known, "mpstui"),
+        asyncio.Event(),
+        asyncio.Event(),
+    )
+
+    async def until_end() -> int:
+        await end.wait()
+        return 15
+
+    task = asyncio.create_task(server.serve_on([listening], ready.set, until_end))
+    await ready.wait()
+    jar = aiohttp.CookieJar(unsafe=True)  # of an address that is a number
+    try:
+        async with aiohttp.ClientSession(cookie_jar=jar) as browser:
+            yield Serving(server, known, port, browser)
+    finally:
+        end.set()
+        assert await asyncio.wait_for(task, 120) == 15
+        assert server.sessions == 0
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    for _ in range(2400):
+        if condition():
+            return
+        await asyncio.sleep(0.05)
+    raise TimeoutError
+
+
+def ended(pid: int) -> bool:
+    found = read_stat(pid)
+    return found is None or found.gone
+
+
+async def pid_of(tab: aiohttp.ClientWebSocketResponse) -> int:
+    return int((await asyncio.wait_for(tab.receive_bytes(), 120)).split()[1])
+
+
+async def test_who_gets_in() -> None:
+    async with serving() as web:
+        for path in ("/", "/static/js/textual.js", "/download/x", "/focus.js"):
+            assert (await web.get(path))[0] == 401, path
+        assert await web.status_of_tab() == 401
+        for wrong in ("x", "", TOKEN[:-1], TOKEN + "a", "%ff%00", "ä"):
+            status, text = await web.get(f"/?token={wrong}")
+            assert status == 403
+            assert TOKEN not in text
+        await web.enter()
+        status, text = await web.get("/")
+        assert status == 200
+        assert TOKEN not in text, "the address that stays has no token"
+        assert f'data-session-websocket-url="ws://127.0.0.1:{web.port}/ws"' in text
+        assert "googleapis" not in text
+        (cookie,) = web.browser.cookie_jar
+        assert TOKEN not in cookie.value
+        assert (cookie["httponly"], cookie["samesite"]) == (True, "Strict")
+        assert await web.status_of_tab() == 101
+        for headers, status in (
+            ({"Origin": "http://evil.example"}, 403),
+            ({"Origin": "null"}, 403),
+            ({"Origin": f"https://127.0.0.1:{web.port}"}, 403),
+            ({"Origin": f"http://127.0.0.1:{web.port + 1}"}, 403),
+            ({"Origin": ""}, 403),
+            ({"Host": "evil.example"}, 421),
+            ({"Host": f"evil.example:{web.port}", "Origin": f"http://evil.example:{web.port}"}, 421),
+            ({"Host": "localhost.evil.example"}, 421),
+        ):
+            assert await web.status_of_tab(**headers) == status, headers
+        forwarded = {"Host": "localhost:9000", "Origin": "http://localhost:9000"}
+        assert await web.status_of_tab(**forwarded) == 101, "by ssh -L, on another port"
+        assert "ws://localhost:9000/ws" in (await web.get("/", Host="localhost:9000"))[1]
+        async with web.browser.post(web.at + "/") as answer:
+            assert answer.status == 405
+        async with web.browser.get(web.at + "/") as answer:
+            policy = answer.headers["Content-Security-Policy"]
+            assert "default-src 'none'" in policy
+            assert "frame-ancestors 'none'" in policy
+            assert answer.headers["Referrer-Policy"] == "no-referrer"
+
+
+async def test_behind_a_proxy_it_goes_by_its_public_name() -> None:
+    async with serving(public="https://gw.example/mps") as web:
+        host = {"Host": "gw.example"}
+        async with web.browser.get(web.at + f"/?token={TOKEN}", headers=host) as answer:
+            assert answer.status == 200
+            assert "url=https://gw.example/mps/" in await answer.text()
+            assert "Secure" in answer.headers["Set-Cookie"]
+        cookie = {"Cookie": f"{web.rules.name}={web.rules.cookie}"}
+        assert "wss://gw.example/mps/ws" in (await web.get("/", **host, **cookie))[1]
+        assert await web.status_of_tab(**host, **cookie, Origin="https://gw.example") == 101
+        assert await web.status_of_tab(**host, **cookie, Origin="http://gw.example") == 403
+
+
+async def test_a_session_is_what_its_tab_says_within_bounds() -> None:
+    async with serving() as web:
+        await web.enter()
+        tab = await web.tab("?width=99999&height=x")
+        assert (await asyncio.wait_for(tab.receive_bytes(), 120)).endswith(b" 1000")
+        for told, heard in (
+            (["stdin", "q é"], "Dq é".encode()),
+            (["resize", {"width": 120, "height": 40}], b'M{"type": "resize", "width": 120, "height": 40}'),
+            (["resize", {"width": 10**12, "height": -5}], b'M{"type": "resize", "width": 1000, "height": 24}'),
+            (["resize", {"width": True, "height": "x" * 9}], b'M{"type": "resize", "width": 1, "height": 24}'),
+            (["focus"], b'M{"type": "focus"}'),
+        ):
+            await tab.send_json(told)
+            assert await asyncio.wait_for(tab.receive_bytes(), 120) == heard
+        for nonsense in (["stdin", 5], ["resize", 5], ["nothing"], ["ping", 5], [["x"], 1]):
+            await tab.send_json(nonsense)
+        await tab.send_json(["ping", "7"])
+        assert json.loads(await asyncio.wait_for(tab.receive_str(), 120)) == ["pong", "7"]
+        await tab.send_str("[" * 5000)
+        assert (await asyncio.wait_for(tab.receive(), 120)).type in (aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSED)
+
+
+async def test_a_hundred_tabs_are_as_many_sessions_as_allowed_and_all_end() -> None:
+    async with serving(sessions=3) as web:
+        await web.enter()
+        came = await asyncio.gather(*(web.tab() for _ in range(100)), return_exceptions=True)
+        tabs = [tab for tab in came if isinstance(tab, aiohttp.ClientWebSocketResponse)]
+        assert len(tabs) == 3
+        assert {error.status for error in came if isinstance(error, aiohttp.WSServerHandshakeError)} == {503}
+        pids = [await pid_of(tab) for tab in tabs]
+        tabs[0]._response.connection.transport.abort()  # kill -9 of a browser
+        await until(lambda: ended(pids[0]) and web.server.sessions == 2)
+        assert not ended(pids[1])
+        assert await web.status_of_tab() == 101, "there is room again"
+        os.kill(pids[1], signal.SIGKILL)
+        assert (await asyncio.wait_for(tabs[1].receive(), 120)).type is not aiohttp.WSMsgType.BINARY
+    assert all(ended(pid) for pid in pids), "they end with the server"
+
+
+async def test_who_does_not_come_back_and_who_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mpstui.web.GRACE", 0.1)
+    monkeypatch.setattr("mpstui.web._LAST", 0.1)
+    async with serving("deaf", idle=0.5) as web:
+        await web.enter()
+        tab = await web.tab()
+        pid = await pid_of(tab)
+        assert (await asyncio.wait_for(tab.receive(), 120)).type is aiohttp.WSMsgType.CLOSE, "idle"
+        await until(lambda: ended(pid))
+
+
+def test_addresses(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert address(Rules("t", port), taken) == f"http://127.0.0.1:{port}/?token=t"
+        assert address(Rules("t", port, "https://x/y"), taken) == "https://x/y/?token=t"
+        with pytest.raises(OSError, match="in use"):
+            _listen(f"127.0.0.1:{port}", anywhere=False)
+    for wrong in ("", "x", "127.0.0.1", ":80", "127.0.0.1:99999999", "127.0.0.1:x"):
+        with pytest.raises(ValueError, match="HOST:PORT"):
+            _listen(wrong, anywhere=True)
+    with pytest.raises(ValueError, match="others reach that address"):
+        _listen("0.0.0.0:0", anywhere=False)
+    for good in ("https://gw.example", "http://node7:8037", "https://gw.example/mps"):
+        assert _is_url(good)
+    for bad in ("gw.example", "ftp://x", "https://u:p@x", "https://x/?a", "https://x/#a", "https://x:y", 'https://x/"'):
+        assert not _is_url(bad), bad
+    assert (Size.of("12", 34), Size.of(None, {}), Size.of(True, "99999")) == ((12, 34), (80, 24), (1, 500))
+    file = tmp_path / "new" / "url"
+    private_file(file, "secret")
+    assert read_private(file) == "secret"
+    assert file.stat().st_mode & 0o777 == 0o600
+    private_file(file, "new")
+    assert read_private(file) == "new"
+    file.chmod(0o644)
+    with pytest.raises(PrivateFileError, match="others can read it"):
+        read_private(file)
+    (tmp_path / "link").symlink_to(file)
+    with pytest.raises(PrivateFileError, match="link"):
+        private_file(tmp_path / "link", "x")
+
+
+def test_the_token_is_nowhere_but_in_a_file_of_the_user_s_own(tmp_path: Path) -> None:
+    """Not in what is printed where that may be a log, in no argument and no environment; and a port that is taken."""
+    env = {**os.environ, "XDG_STATE_HOME": os.fspath(tmp_path / "state")}
+    words = [sys.executable, "-m", "mpstui", "web", "--listen", "127.0.0.1:0"]
+    server = subprocess.Popen(words, env=env, stdout=subprocess.PIPE, text=True)
+    try:
+        assert server.stdout is not None
+        line = server.stdout.readline()
+        file = Path(line.strip().partition(" is in ")[2])
+        token = file.read_text().strip().partition("token=")[2]
+        assert len(token) == 43
+        assert token not in line
+        assert file.stat().st_mode & 0o777 == 0o600
+        for name in ("cmdline", "environ"):
+            assert token.encode() not in Path(f"/proc/{server.pid}/{name}").read_bytes()
+        port = file.stem.removeprefix("web-")
+        words[-1] = f"127.0.0.1:{port}"
+        second = subprocess.run(words, env=env, capture_output=True, text=True, timeout=120)
+        assert second.returncode == 2
+        assert "in use" in second.stderr
+    finally:
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(120) == 128 + signal.SIGTERM
+    assert not file.exists()
