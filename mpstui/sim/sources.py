@@ -212,7 +212,7 @@ class SimNvml:
         try:
             gpus = read_marker(self._pipe_dir)
             here = "_".join(word.capitalize() for word in mode.split("_"))
-            self._gpus = tuple(replace(gpu, compute_mode=here) if gpu.uuid == uuid else gpu for gpu in gpus)
+            self._gpus = tuple(gpu._replace(compute_mode=here) if gpu.uuid == uuid else gpu for gpu in gpus)
             write_marker(self._pipe_dir, self._gpus)
         except (OSError, ValueError) as error:
             return error_text(error)

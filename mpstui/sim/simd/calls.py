@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import sys
+from _socket import AF_UNIX, SOCK_SEQPACKET, socket  # the public module costs another 3 ms
 from collections.abc import Sequence
 from typing import Final
 
@@ -16,7 +16,8 @@ PACKET: Final = 1 << 18
 def call(args: Sequence[str]) -> int:
     """Sends it; the exit status."""
     place = os.environ.get("CUDA_MPS_PIPE_DIRECTORY") or "/tmp/nvidia-mps"  # noqa: S108 - MPS's own default
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+    connection = socket(AF_UNIX, SOCK_SEQPACKET)
+    try:
         try:
             connection.connect(os.path.join(place, "control"))
         except OSError:
@@ -30,5 +31,7 @@ def call(args: Sequence[str]) -> int:
                 sys.stderr.buffer.write(said[b"X"])
                 return int(packet[1:])
             said[packet[:1]] += packet[1:]
+    finally:
+        connection.close()
     sys.stderr.write("The MPS control daemon closed the connection\n")
     return 1

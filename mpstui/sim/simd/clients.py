@@ -9,8 +9,7 @@ import re
 import socket
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from .config import MIB, Gpu
 from .process import pid_namespace, start_ticks
@@ -51,17 +50,22 @@ def context_memory(sms: int, gpu: Gpu) -> int:
     return int(_CONTEXT_BASE + share * (_CONTEXT_MAX - _CONTEXT_BASE)) * MIB
 
 
-@dataclass
-class Context:
+class Context(NamedTuple):
     """A CUDA context of a client; its device by ordinal."""
 
     id: int
     device: int
 
 
-@dataclass(eq=False)
 class Client:
     """One client process. ``error`` is the CUDA error that every call of it gives from now on."""
+
+    def __init__(self, **told: Any) -> None:
+        """``told``: what stands here without a value."""
+        vars(self).update(told)
+        self.contexts = []
+        self.used = {}
+        self.since = time.time()
 
     connection: socket.socket
     pid: int
@@ -85,7 +89,7 @@ class Client:
     number: int = 0
     """The running number that ``ps`` prints."""
     connected: bool = False
-    contexts: list[Context] = field(default_factory=list)
+    contexts: list[Context]
     percentage: float = 100.0
     sm_count: int = 0
     own_sms: int | None = None
@@ -94,14 +98,14 @@ class Client:
     """SMs that its kernels are on, where it says so: a context's share moves, and small grids reach few."""
     dram: int = 0
     """Percent of the memory's bandwidth that they use, where it says so."""
-    used: dict[int, int] = field(default_factory=dict)
+    used: dict[int, int]
     """Bytes by device ordinal."""
     terminated: bool = False
     error: int = 0
     closed: bool = False
     clean: bool = False
     """It said goodbye before it closed its connection."""
-    since: float = field(default_factory=time.time)
+    since: float
 
     def tell(self, event: str, **values: int) -> None:
         """Sends an event to the process. One that does not listen is not waited for: the socket's buffer takes it."""

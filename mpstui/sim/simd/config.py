@@ -1,4 +1,8 @@
-"""What the simulated node is made of, as the marker file in its pipe directory says."""
+"""What the simulated node is made of, as the marker file in its pipe directory says.
+
+The stand-in binary reads it at every start, so no module of this package imports dataclasses or pathlib: each of them
+takes as long as Python itself.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +12,11 @@ import os
 import re
 import stat
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, Union
 
 from mpstui.control.drivers import Driver, contexts_of, nearest
 
+Place = Union[str, "os.PathLike[str]"]
 MARKER: Final = "mpstui-simulated"
 """A file of this name makes a pipe directory that of a simulated node. It holds the devices as JSON."""
 STATE: Final = "mpstui-simulated.json"
@@ -34,11 +37,10 @@ SERVER_MEMORY: Final = 66 * MIB
 _NAMESPACE: Final = "6f0a1f7e-53a5-4cf7-9a2f-2f1d0c6f1a52"
 
 
-@dataclass(frozen=True)
-class Gpu:
+class Gpu(NamedTuple):
     """One simulated device; ``index`` is NVML's, ``memory_total`` in bytes."""
 
-    index: int
+    index: int  # type: ignore[assignment]  # not the method of a tuple
     uuid: str
     name: str = "NVIDIA H100 80GB HBM3"
     sm_count: int = 132
@@ -57,7 +59,7 @@ def default_gpus(count: int, name: str = "NVIDIA H100 80GB HBM3", driver: str | 
     return tuple(Gpu(i, f"GPU-{uuid.uuid5(names, f'gpu {i}')}", name, driver=driver) for i in range(count))
 
 
-def driver_here(pipe_dir: Path) -> Driver:
+def driver_here(pipe_dir: Place) -> Driver:
     """The driver of the simulated node in ``pipe_dir``; where there is none, that of one to be made there."""
     try:
         version = read_marker(pipe_dir)[0].driver
@@ -90,7 +92,7 @@ def visible_gpus(gpus: Sequence[Gpu], visible: str | None) -> tuple[Gpu, ...]:
     return tuple(chosen)
 
 
-def read_json(path: Path, owners: Collection[int] | None = None) -> Any:
+def read_json(path: Place, owners: Collection[int] | None = None) -> Any:
     """The JSON of a regular file of at most 2 MiB, which belongs to one of ``owners``.
 
     Raises OSError where it cannot be read and ValueError where it is not JSON, is nested too deeply, or has a number
@@ -122,24 +124,25 @@ def _no_number(text: str) -> float:
     raise ValueError(f"{text} in it is no number")
 
 
-def write_json(path: Path, value: Any) -> None:
+def write_json(path: Place, value: Any) -> None:
     """Puts ``value`` at ``path`` in one step, so that a reader sees the old one or the new one."""
-    temporary = path.with_name("." + path.name + f".{os.getpid()}")
+    folder, name = os.path.split(path)
+    temporary = os.path.join(folder, f".{name}.{os.getpid()}")
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
     with open(os.open(temporary, flags, 0o644), "w", encoding="utf-8") as file:
         json.dump(value, file)
     os.replace(temporary, path)
 
 
-def write_marker(pipe_dir: Path, gpus: tuple[Gpu, ...]) -> None:
+def write_marker(pipe_dir: Place, gpus: tuple[Gpu, ...]) -> None:
     """Makes ``pipe_dir`` that of a simulated node with these devices."""
-    write_json(pipe_dir / MARKER, {"version": 1, "devices": [asdict(gpu) for gpu in gpus]})
+    write_json(os.path.join(pipe_dir, MARKER), {"version": 1, "devices": [gpu._asdict() for gpu in gpus]})
 
 
-def read_marker(pipe_dir: Path) -> tuple[Gpu, ...]:
+def read_marker(pipe_dir: Place) -> tuple[Gpu, ...]:
     """The devices of a simulated node. Raises OSError and ValueError, the latter also for what a Gpu cannot be."""
     try:
-        devices = read_json(pipe_dir / MARKER)["devices"]
+        devices = read_json(os.path.join(pipe_dir, MARKER))["devices"]
         if not isinstance(devices, list) or not 1 <= len(devices) <= _MOST_DEVICES:
             raise ValueError(f"devices: not a list of 1 to {_MOST_DEVICES}")
         gpus = tuple(_gpu(entry, f"devices[{position}]") for position, entry in enumerate(devices))

@@ -10,7 +10,6 @@ import socket
 import struct
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Final
 
 from mpstui.control.drivers import Driver, nearest
@@ -64,7 +63,7 @@ class Daemon:
 
     def __init__(
         self,
-        pipe_dir: Path,
+        pipe_dir: str,
         listeners: Sequence[socket.socket],
         gpus: Sequence[Gpu],
         logs: Logs,
@@ -327,8 +326,7 @@ class Daemon:
             return
         uid, self._wanted_uid = self._wanted_uid, None
         start = self._server_start
-        pipe_dir = os.fspath(self._pipe_dir)
-        begin = Begin(pipe_dir, uid, self.gpus, self._logs, self.percentage, self.priority, start, self.driver)
+        begin = Begin(self._pipe_dir, uid, self.gpus, self._logs, self.percentage, self.priority, start, self.driver)
         pid, link = start_process(begin)
         server = Server(pid, link, uid, self.gpus, self._logs, self._xids.append)
         server.percentage = self.percentage

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import time
-from pathlib import Path
+
+from .config import Place
 
 
 class Logs:
     """The two logs of a daemon, appended to line by line; bytes, since a client's name may be any (fact 10)."""
 
-    def __init__(self, directory: Path | None) -> None:
+    def __init__(self, directory: Place | None) -> None:
         """In ``directory``; None for both on standard output, as of a daemon in the foreground (fact 47). Where the
         directory cannot be written the daemon runs without logs; it says so unless a file is in the way."""
         self._control = self._server = 1
@@ -18,8 +19,8 @@ class Logs:
             return
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         try:
-            self._control = os.open(directory / "control.log", flags, 0o644)
-            self._server = os.open(directory / "server.log", flags, 0o644)
+            self._control = os.open(os.path.join(directory, "control.log"), flags, 0o644)
+            self._server = os.open(os.path.join(directory, "server.log"), flags, 0o644)
         except OSError as error:
             self._control = self._server = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
             if not isinstance(error, NotADirectoryError):

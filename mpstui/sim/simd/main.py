@@ -8,7 +8,6 @@ import os
 import signal
 import socket
 import sys
-from pathlib import Path
 
 from .config import MARKER, default_gpus, driver_here, read_marker, visible_gpus, write_marker
 from .daemon import Daemon
@@ -27,8 +26,8 @@ def start(program: str, args: list[str]) -> int:
 
     A daemon with a lifeline stays its starter's child, and has files for logs, whichever of the two it is started with.
     """
-    pipe_dir = Path(os.path.abspath(os.environ.get("CUDA_MPS_PIPE_DIRECTORY") or "/tmp/nvidia-mps"))  # noqa: S108
-    log_dir = Path(os.path.abspath(os.environ.get("CUDA_MPS_LOG_DIRECTORY") or pipe_dir / "logs"))
+    pipe_dir = os.path.abspath(os.environ.get("CUDA_MPS_PIPE_DIRECTORY") or "/tmp/nvidia-mps")  # noqa: S108
+    log_dir = os.path.abspath(os.environ.get("CUDA_MPS_LOG_DIRECTORY") or os.path.join(pipe_dir, "logs"))
     if args[0] == "--simulated-daemon":
         return _serve(pipe_dir, log_dir, int(args[1]), args[2:])
     background = ("-d" in args or "--daemon" in args) and not os.environ.get("MPSTUI_SIM_LIFELINE")
@@ -38,8 +37,8 @@ def start(program: str, args: list[str]) -> int:
     os.set_inheritable(report, True)
     environment = {
         **os.environ,
-        "CUDA_MPS_PIPE_DIRECTORY": os.fspath(pipe_dir),
-        "CUDA_MPS_LOG_DIRECTORY": os.fspath(log_dir),
+        "CUDA_MPS_PIPE_DIRECTORY": pipe_dir,
+        "CUDA_MPS_LOG_DIRECTORY": log_dir,
     }
     command = [sys.executable, "-I", "-S", program, "--simulated-daemon", str(report), *args]
     # /proc/PID/environ shows where a daemon is. A process that has all of it there becomes the daemon as it is.
@@ -69,7 +68,7 @@ def start(program: str, args: list[str]) -> int:
     return int(not done)
 
 
-def _serve(pipe_dir: Path, log_dir: Path, report: int, args: list[str]) -> int:
+def _serve(pipe_dir: str, log_dir: str, report: int, args: list[str]) -> int:
     def fail(message: str) -> int:
         if message and foreground:
             print(message, flush=True)
@@ -82,24 +81,26 @@ def _serve(pipe_dir: Path, log_dir: Path, report: int, args: list[str]) -> int:
 
     os.umask(0o022)
     foreground = "-d" not in args and "--daemon" not in args
-    if len(os.fsencode(pipe_dir / "control_privileged")) > _SOCKET_PATH_LIMIT:
+    if len(os.fsencode(os.path.join(pipe_dir, "control_privileged"))) > _SOCKET_PATH_LIMIT:
         return fail("")
     try:
-        pipe_dir.mkdir(exist_ok=True)
+        _make_folder(pipe_dir)
     except OSError:
-        return fail("Cannot access CUDA_MPS_PIPE_DIRECTORY=" + os.fspath(pipe_dir))
+        return fail("Cannot access CUDA_MPS_PIPE_DIRECTORY=" + pipe_dir)
     to_stdout = foreground and not os.environ.get("MPSTUI_SIM_LIFELINE")
     with contextlib.suppress(OSError):
-        log_dir.mkdir(exist_ok=True)
+        _make_folder(log_dir)
     try:
         logs = Logs(None if to_stdout else log_dir)
-        lock = os.open(pipe_dir / "control_lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+        lock = os.open(
+            os.path.join(pipe_dir, "control_lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666
+        )
         try:
             fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            logs.server(os.getpid(), "Using log directory: " + os.fspath(log_dir), "Other")
+            logs.server(os.getpid(), "Using log directory: " + log_dir, "Other")
             return fail("An instance of this daemon is already running")
-        if not os.path.lexists(pipe_dir / MARKER):
+        if not os.path.lexists(os.path.join(pipe_dir, MARKER)):
             write_marker(pipe_dir, default_gpus(_DEFAULT_GPUS))
         driver = driver_here(pipe_dir)
         gpus = visible_gpus(read_marker(pipe_dir), os.environ.get("CUDA_VISIBLE_DEVICES"))
@@ -112,8 +113,8 @@ def _serve(pipe_dir: Path, log_dir: Path, report: int, args: list[str]) -> int:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: None)
     rename([b"nvidia-cuda-mps-control", *(arg.encode() for arg in args)])
-    logs.control("Starting control daemon using socket " + os.fspath(pipe_dir / "control"))
-    logs.control("To connect CUDA applications to this daemon, set env CUDA_MPS_PIPE_DIRECTORY=" + os.fspath(pipe_dir))
+    logs.control("Starting control daemon using socket " + os.path.join(pipe_dir, "control"))
+    logs.control("To connect CUDA applications to this daemon, set env CUDA_MPS_PIPE_DIRECTORY=" + pipe_dir)
     if driver.binary_version is not None:
         logs.control(f"CUDA MPS Control binary version: {driver.binary_version}")
     multiuser = not {"-M", "--multiuser-server", "-multiuser-server"}.isdisjoint(args)
@@ -125,7 +126,7 @@ def _serve(pipe_dir: Path, log_dir: Path, report: int, args: list[str]) -> int:
     goodbye = daemon.run(0 if os.environ.get("MPSTUI_SIM_LIFELINE") else None, wakeup)
     for name in ("log", "nvidia-cuda-mps-control.pid"):  # the sockets and the lock stay (fact 3)
         with contextlib.suppress(OSError):
-            os.unlink(pipe_dir / name)
+            os.unlink(os.path.join(pipe_dir, name))
     for listener in listeners:
         listener.close()
     os.close(lock)
@@ -133,28 +134,38 @@ def _serve(pipe_dir: Path, log_dir: Path, report: int, args: list[str]) -> int:
     return 0
 
 
-def _make_files(pipe_dir: Path, pid_file: bool) -> list[socket.socket]:
+def _make_folder(place: str) -> None:
+    """It may be there already."""
+    try:
+        os.mkdir(place)
+    except FileExistsError:
+        if not os.path.isdir(place):
+            raise
+
+
+def _make_files(pipe_dir: str, pid_file: bool) -> list[socket.socket]:
     """The sockets, the FIFO and the PID file, which not every driver has, with the recorded modes; what a dead daemon
     left is replaced."""
     listeners = []
     for name, mode in (("control_privileged", 0o755), ("control", 0o666)):
-        path = pipe_dir / name
+        path = os.path.join(pipe_dir, name)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        listener.bind(os.fspath(path))
+        listener.bind(path)
         os.chmod(path, mode)
         listener.listen(128)
         listener.setblocking(False)
         listeners.append(listener)
     for name in ("log", "nvidia-cuda-mps-control.pid"):
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(pipe_dir / name)
-    os.mkfifo(pipe_dir / "log")
+            os.unlink(os.path.join(pipe_dir, name))
+    os.mkfifo(os.path.join(pipe_dir, "log"))
     modes = {"control_lock": 0o666, "log": 0o777}
     if pid_file:
-        (pipe_dir / "nvidia-cuda-mps-control.pid").write_text(str(os.getpid()))
+        with open(os.path.join(pipe_dir, "nvidia-cuda-mps-control.pid"), "w", encoding="ascii") as file:
+            file.write(str(os.getpid()))
         modes["nvidia-cuda-mps-control.pid"] = 0o666
     for name, mode in modes.items():
-        os.chmod(pipe_dir / name, mode)
+        os.chmod(os.path.join(pipe_dir, name), mode)
     return listeners

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Final, Literal
 
 from mpstui.control.drivers import Driver
@@ -126,7 +125,7 @@ def ordered(program: str, args: list[str]) -> int | bytes | None:
     for one with these lines."""
     if args[0] == "--simulated-daemon" or "MPSTUI_SIM_LIFELINE" in os.environ:
         return _start(program, args)
-    driver = driver_here(Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY") or "/tmp/nvidia-mps"))  # noqa: S108
+    driver = driver_here(os.environ.get("CUDA_MPS_PIPE_DIRECTORY") or "/tmp/nvidia-mps")  # noqa: S108
     if driver.number >= 615 and args[0] in MODULES:
         return call(args)
     wanted = order(driver, args)

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from .clients import Client
 from .commands import Commands, Session, atoi
@@ -36,8 +35,7 @@ def chunk_count(gpu: Gpu) -> int:
     return _CHUNKS.get(gpu.sm_count, gpu.sm_count // chunk_size(gpu))
 
 
-@dataclass(frozen=True)
-class Partition:
+class Partition(NamedTuple):
     """Some chunks of a device, by their bits."""
 
     device: int

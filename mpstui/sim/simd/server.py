@@ -8,8 +8,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from mpstui.control.drivers import Driver
 
@@ -28,8 +27,7 @@ OUT_OF_MEMORY: Final = 2
 NO_CONTEXT: Final = 201
 
 
-@dataclass(frozen=True)
-class Begin:
+class Begin(NamedTuple):
     """What a server begins with."""
 
     pipe_dir: str
@@ -102,8 +100,7 @@ def _server_process(daemon: socket.socket, parent: int, begin: Begin) -> None:
     os._exit(0)
 
 
-@dataclass(frozen=True)
-class Xid:
+class Xid(NamedTuple):
     """What the driver says of a fault: NVML as an event, the kernel as a line of its log (facts 37 and 38)."""
 
     time: float

@@ -5,12 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from .clients import Client
-from .config import STATE, write_json
+from .config import STATE, Place, write_json
 from .process import start_ticks
 from .server import Server, Xid
 
@@ -20,8 +18,8 @@ _COMMAND_LIMIT = 1000
 class StateFile:
     """The state file of a pipe directory, rewritten only when its contents change."""
 
-    def __init__(self, pipe_dir: Path) -> None:
-        self._path = pipe_dir / STATE
+    def __init__(self, pipe_dir: Place) -> None:
+        self._path = os.path.join(pipe_dir, STATE)
         self._daemon = {"pid": os.getpid(), "start_ticks": start_ticks(os.getpid())}
         self._last: object = None
 
@@ -32,7 +30,7 @@ class StateFile:
             "daemon": self._daemon,
             "servers": [{"pid": s.pid, "uid": s.uid} for s in servers],
             "clients": [_client(c, s) for s in servers for c in s.clients] + [_client(c, None) for c in pending],
-            "xids": [asdict(xid) for xid in xids],
+            "xids": [xid._asdict() for xid in xids],
         }
         if state != self._last:
             self._last = state

@@ -13,8 +13,7 @@ import re
 import socket
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from .calls import PACKET
 from .clients import Client, client_from_hello, parse_percentage, parse_size
@@ -39,16 +38,15 @@ class CallError(Exception):
     """Why a command is not carried out: it goes to standard error, with status 1."""
 
 
-@dataclass
 class Space:
     """A namespace: its limits as they were given, and where its clients connect."""
 
-    limits: dict[str, str] = field(default_factory=dict)
-    listener: socket.socket | None = None
+    def __init__(self) -> None:
+        self.limits: dict[str, str] = {}
+        self.listener: socket.socket | None = None
 
 
-@dataclass
-class Named:
+class Named(NamedTuple):
     """A server by its name."""
 
     name: str
@@ -113,14 +111,18 @@ class V3Daemon(Daemon):
         found = next((n for n in self._there().values() if n.uid == client.uid), None)
         self._enter(client, found or self._create(f"uid_{client.uid}", client.uid, ""), _DEFAULT)
 
+    def _place(self, server: str, space: str = _DEFAULT) -> str:
+        """The directory at which a namespace's clients connect."""
+        return os.path.join(self._pipe_dir, server, *([] if space == _DEFAULT else [space]))
+
     def _listen(self, named: Named, space: str) -> None:
-        place = self._pipe_dir / named.name / ("" if space == _DEFAULT else space)
-        place.mkdir(parents=True, exist_ok=True)
-        path = place / "control"
+        place = self._place(named.name, space)
+        os.makedirs(place, exist_ok=True)
+        path = os.path.join(place, "control")
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        listener.bind(os.fspath(path))
+        listener.bind(path)
         os.chmod(path, 0o666)  # noqa: S103 - as the daemon's own socket
         listener.listen(64)
         listener.setblocking(False)
@@ -214,7 +216,7 @@ class V3Daemon(Daemon):
         devices = tuple(self._device(text) for text in allowed.split(",")) if allowed else tuple(range(len(self.gpus)))
         known = tuple(device for device in devices if device is not None)
         gpus = tuple(self.gpus[device] for device in known)
-        begin = Begin(os.fspath(self._pipe_dir / name), uid, gpus, self._logs, 100.0, 0, 0, self.driver)
+        begin = Begin(self._place(name), uid, gpus, self._logs, 100.0, 0, 0, self.driver)
         pid, link = start_process(begin)
         server = Server(pid, link, uid, gpus or self.gpus, self._logs, self._xids.append)
         self.servers[pid] = server
@@ -229,17 +231,17 @@ class V3Daemon(Daemon):
         for name, space in named.spaces.items():
             self._close(named, name, space)
         with contextlib.suppress(OSError):
-            os.rmdir(self._pipe_dir / named.name)
+            os.rmdir(self._place(named.name))
         for key in [key for key in self._parts if key[0] == named.name]:
             self._books.partitions.remove(self._parts.pop(key))
 
     def _close(self, named: Named, name: str, space: Space) -> None:
-        place = self._pipe_dir / named.name / ("" if name == _DEFAULT else name)
+        place = self._place(named.name, name)
         if space.listener is not None:
             self._loop.unwatch(space.listener)
             space.listener.close()
         with contextlib.suppress(OSError):
-            os.unlink(place / "control")
+            os.unlink(os.path.join(place, "control"))
         if name != _DEFAULT:
             with contextlib.suppress(OSError):
                 os.rmdir(place)
@@ -250,8 +252,7 @@ class V3Daemon(Daemon):
         if name in self._there():
             raise CallError(f"Server '{name}' already exists")
         self._create(name, uid, options.get("allowed-devices", ""))
-        place = os.fspath(self._pipe_dir / name)
-        return f"Server '{name}' created\nCUDA_MPS_PIPE_DIRECTORY=" + place + "\n"
+        return f"Server '{name}' created\nCUDA_MPS_PIPE_DIRECTORY=" + self._place(name) + "\n"
 
     def _server_delete(self, names: list[str], options: dict[str, str]) -> str:
         named = self._find(names[0])
@@ -274,7 +275,7 @@ class V3Daemon(Daemon):
                 str(named.uid),
                 str(named.pid),
                 "Fault" if self.servers[named.pid].status == "FAULT" else "Ready",
-                os.fspath(self._pipe_dir / named.name),
+                self._place(named.name),
                 ",".join(self.gpus[device].uuid for device in named.devices),
                 "-",
             ]
@@ -292,8 +293,7 @@ class V3Daemon(Daemon):
             raise CallError(f"Namespace '{name}' already exists")
         named.spaces[name] = Space()
         self._listen(named, name)
-        place = os.fspath(self._pipe_dir / named.name / name)
-        return f"Namespace '{name}' created\nCUDA_MPS_PIPE_DIRECTORY=" + place + "\n"
+        return f"Namespace '{name}' created\nCUDA_MPS_PIPE_DIRECTORY=" + self._place(named.name, name) + "\n"
 
     def _space(self, names: list[str], options: dict[str, str]) -> tuple[Named, Space]:
         named = self._find(options.get("server"))
@@ -325,7 +325,7 @@ class V3Daemon(Daemon):
             for name, space in named.spaces.items():
                 if options.get("server") in {None, named.name} and (not names or name == names[0]):
                     share = parse_percentage(space.limits.get("active-thread-percentage", ""))
-                    place = self._pipe_dir / named.name / ("" if name == _DEFAULT else name)
+                    place = self._place(named.name, name)
                     rows.append(
                         [
                             name,
