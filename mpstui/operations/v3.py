@@ -95,6 +95,10 @@ def _server(node: V3Node, name: str | None) -> V3Server:
     return found
 
 
+def _partition(request: Request, node: V3Node) -> V3Partition | None:
+    return next((p for p in node.partitions if (p.server, p.name) == (request.setting("server"), request.value)), None)
+
+
 class V3Operation(Operation):
     """A subclass gives the words, what is checked, and what shows afterwards that it was done."""
 
@@ -128,13 +132,22 @@ class V3Operation(Operation):
         """What it comes to, as facts; raises Refused where it cannot be."""
         raise NotImplementedError
 
+    def found(self, request: Request, node: V3Node) -> V3Server | Namespace | V3Partition | None:
+        """What it is about, where the daemon has it."""
+        name, server = request.value, request.setting("server")
+        if self.what == "server":
+            return node.server(name)
+        if self.what == "namespace":
+            return node.namespace(server, name)
+        return _partition(request, node)
+
     def missing(self, request: Request, node: V3Node) -> str | None:
         """What shows that it was not done; None where it was."""
-        raise NotImplementedError
+        return None if self.found(request, node) is not None else f"{self.what} {request.value} is not there"
 
     def tell(self, request: Request, node: V3Node, daemon: Daemon) -> tuple[str, tuple[str, ...]]:
         """What came of it in a sentence, and what is known besides."""
-        return f"{self.what} {request.value}: {self.title.lower()} done", ()
+        raise NotImplementedError
 
     def warnings(self, request: Request, node: V3Node) -> tuple[str, ...]:
         return ()
@@ -210,18 +223,45 @@ class V3Operation(Operation):
         return set()
 
 
-def _of_daemon(daemon: Daemon, server: str, namespace: str | None) -> tuple[Client, ...]:
-    node = daemon.v3
-    pids = {client.pid for client in node.clients_of(server, namespace)} if node is not None else set()
-    return tuple(client for client in daemon.clients() if client.pid in pids)
+class _Create(V3Operation):
+    """Makes something that was not there."""
+
+    def absent(self, request: Request, node: V3Node) -> None:
+        """Raises Refused where it is there already."""
+        if self.found(request, node) is not None:
+            raise Refused(f"{self.what} {request.value} is there already", ExitStatus.REFUSED_BY_SAFETY_RULE)
 
 
-class CreateServer(V3Operation):
+class _Delete(V3Operation):
+    """Takes something away; its clients' work ends where that is forced."""
+
+    danger = Danger.HARM
+    question = "delete it?"
+    then: ClassVar[str] = "a program with its pipe directory runs without MPS, and no error says so"
+
+    def missing(self, request: Request, node: V3Node) -> str | None:
+        return None if super().missing(request, node) else f"{self.what} {request.value} is still there"
+
+    def tell(self, request: Request, node: V3Node, daemon: Daemon) -> tuple[str, tuple[str, ...]]:
+        return f"{self.what} {request.value} is gone", ()
+
+    def clients(self, request: Request, daemon: Daemon) -> tuple[Client, ...]:
+        pids = self.pids(request, daemon.v3) if daemon.v3 is not None else set()
+        return tuple(client for client in daemon.clients() if client.pid in pids)
+
+    def pids(self, request: Request, node: V3Node) -> set[int]:
+        server = request.value if self.what == "server" else request.setting("server") or ""
+        return {client.pid for client in node.clients_of(server, None if self.what == "server" else request.value)}
+
+
+class CreateServer(_Create):
     """``server create``."""
 
     id = "v3_server_create"
     title = "Create server"
     what = "server"
+    key = "S"
+    key_id = "namespace.create_server"
     help = "Make a server with a name, for one user's clients"
     verb = Verb(("server", "create"), "make a named server (protocol 3)", example="mpstui server create training")
     arguments = (
@@ -241,8 +281,7 @@ class CreateServer(V3Operation):
         ]
 
     def check(self, request: Request, node: V3Node, daemon: Daemon) -> tuple[tuple[str, str], ...]:
-        if node.server(request.value) is not None:
-            raise Refused(f"server {request.value} is there already", ExitStatus.REFUSED_BY_SAFETY_RULE)
+        self.absent(request, node)
         uid, devices = request.setting("uid"), request.setting("allowed-devices")
         whose = parse_uid(uid) if uid is not None else None
         known = {device.uuid for device in node.devices} | set(daemon.ordinals.values()) | set(daemon.ordinals)
@@ -255,7 +294,7 @@ class CreateServer(V3Operation):
         return (("user", UNKNOWN if whose is None else str(whose)), ("devices", devices or "all"))
 
     def missing(self, request: Request, node: V3Node) -> str | None:
-        return None if node.server(request.value) is not None else f"server {request.value} is not there: it has ended"
+        return f"{missing}: it has ended" if (missing := super().missing(request, node)) else None
 
     def tell(self, request: Request, node: V3Node, daemon: Daemon) -> tuple[str, tuple[str, ...]]:
         found = node.server(request.value)
@@ -266,15 +305,15 @@ class CreateServer(V3Operation):
         return Request(DeleteServer.id, request.pipe_dir, request.value)
 
 
-class DeleteServer(V3Operation):
+class DeleteServer(_Delete):
     """``server delete``, which ends its clients' work where it is forced to."""
 
     id = "v3_server_delete"
     title = "Delete server"
     what = "server"
+    key = "x"
+    key_id = "namespace.delete"
     help = "Delete a named server with its namespaces"
-    danger = Danger.HARM
-    question = "delete it?"
     harms = "this deletes a server"
     verb = Verb(("server", "delete"), "delete a named server (protocol 3)", example="mpstui server delete training")
     arguments = (
@@ -291,20 +330,8 @@ class DeleteServer(V3Operation):
         return (
             ("server", request.value),
             ("namespaces", spaces),
-            ("then", "a program with its pipe directory runs without MPS, and no error says so"),
+            ("then", self.then),
         )
-
-    def clients(self, request: Request, daemon: Daemon) -> tuple[Client, ...]:
-        return _of_daemon(daemon, request.value, None)
-
-    def pids(self, request: Request, node: V3Node) -> set[int]:
-        return {client.pid for client in node.clients_of(request.value)}
-
-    def missing(self, request: Request, node: V3Node) -> str | None:
-        return None if node.server(request.value) is None else f"server {request.value} is still there"
-
-    def tell(self, request: Request, node: V3Node, daemon: Daemon) -> tuple[str, tuple[str, ...]]:
-        return f"server {request.value} is gone", ()
 
 
 class _SetLimits(V3Operation):
@@ -363,6 +390,8 @@ class SetServer(_SetLimits):
     id = "v3_server_set"
     title = "Set server"
     what = "server"
+    key = "l"
+    key_id = "namespace.limits"
     help = "Set the limits of a server's default namespace; its other namespaces have nothing of them"
     verb = Verb(
         ("server", "set"), "limits of a server's default namespace (protocol 3)",
@@ -391,6 +420,8 @@ class SetNamespace(_SetLimits):
     id = "v3_namespace_set"
     title = "Set namespace"
     what = "namespace"
+    key = "l"
+    key_id = "namespace.limits"
     help = "Set the limits of a namespace; its percentage comes before the clients' own"
     verb = Verb(
         ("namespace", "set"), "limits of a namespace (protocol 3)",
@@ -418,12 +449,14 @@ def _there(node: V3Node, server: V3Server, name: str) -> Namespace:
     return found
 
 
-class CreateNamespace(V3Operation):
+class CreateNamespace(_Create):
     """``namespace create``, and ``namespace set`` right behind it where limits are given."""
 
     id = "v3_namespace_create"
     title = "Create namespace"
     what = "namespace"
+    key = "A"
+    key_id = "namespace.create"
     help = "Make a namespace of a server, with limits of its own"
     verb = Verb(
         ("namespace", "create"), "make a namespace of a server (protocol 3)",
@@ -440,8 +473,7 @@ class CreateNamespace(V3Operation):
 
     def check(self, request: Request, node: V3Node, daemon: Daemon) -> tuple[tuple[str, str], ...]:
         server = _server(node, request.setting("server"))
-        if node.namespace(server.name, request.value) is not None:
-            raise Refused(f"namespace {request.value} is there already", ExitStatus.REFUSED_BY_SAFETY_RULE)
+        self.absent(request, node)
         return (("server", server.name), ("limits", " ".join(limits_asked(request)) or "none"))
 
     def warnings(self, request: Request, node: V3Node) -> tuple[str, ...]:
@@ -463,15 +495,15 @@ class CreateNamespace(V3Operation):
         return Request(DeleteNamespace.id, request.pipe_dir, request.value, settings=server)
 
 
-class DeleteNamespace(V3Operation):
+class DeleteNamespace(_Delete):
     """``namespace delete``."""
 
     id = "v3_namespace_delete"
     title = "Delete namespace"
     what = "namespace"
+    key = "x"
+    key_id = "namespace.delete"
     help = "Delete a namespace of a server"
-    danger = Danger.HARM
-    question = "delete it?"
     harms = "this deletes a namespace"
     verb = Verb(
         ("namespace", "delete"), "delete a namespace (protocol 3)",
@@ -492,29 +524,15 @@ class DeleteNamespace(V3Operation):
         found = _there(node, server, request.value)
         if found.name == DEFAULT:
             raise Refused("the default namespace goes with its server alone", ExitStatus.REFUSED_BY_SAFETY_RULE)
-        then = "a program with its pipe directory runs without MPS, and no error says so"
         return (
             ("namespace", found.name),
             ("server", server.name),
             ("limits", space_words(found)),
-            ("then", then),
+            ("then", self.then),
         )
 
-    def clients(self, request: Request, daemon: Daemon) -> tuple[Client, ...]:
-        return _of_daemon(daemon, request.setting("server") or "", request.value)
 
-    def pids(self, request: Request, node: V3Node) -> set[int]:
-        return {client.pid for client in node.clients_of(request.setting("server") or "", request.value)}
-
-    def missing(self, request: Request, node: V3Node) -> str | None:
-        there = node.namespace(request.setting("server"), request.value)
-        return None if there is None else f"namespace {request.value} is still there"
-
-    def tell(self, request: Request, node: V3Node, daemon: Daemon) -> tuple[str, tuple[str, ...]]:
-        return f"namespace {request.value} is gone", ()
-
-
-class CreatePartition(V3Operation):
+class CreatePartition(_Create):
     """``sm-partition create``; refused by the daemon where the device has clients."""
 
     id = "v3_partition_create"
@@ -551,8 +569,7 @@ class CreatePartition(V3Operation):
                 ", ".join(f"{d.ordinal} ({d.uuid})" for d in node.devices if d.server in {None, server.name}) or "none"
             )
             raise Refused(f"the server has no device “{printable(device, 80)}”; it has: {there}", ExitStatus.USAGE)
-        if _partition(request, node) is not None:
-            raise Refused(f"partition {request.value} is there already", ExitStatus.REFUSED_BY_SAFETY_RULE)
+        self.absent(request, node)
         return (("device", f"{known[0].name or UNKNOWN}  {known[0].uuid}"), ("chunks", request.setting("chunks") or ""))
 
     def missing(self, request: Request, node: V3Node) -> str | None:
@@ -573,19 +590,13 @@ class CreatePartition(V3Operation):
         return Request(DeletePartition.id, request.pipe_dir, request.value, settings=settings)
 
 
-def _partition(request: Request, node: V3Node) -> V3Partition | None:
-    return next((p for p in node.partitions if (p.server, p.name) == (request.setting("server"), request.value)), None)
-
-
-class DeletePartition(V3Operation):
+class DeletePartition(_Delete):
     """``sm-partition delete``."""
 
     id = "v3_partition_delete"
     title = "Delete SM partition"
     what = "partition"
     help = "Give the SMs of a partition back to its device"
-    danger = Danger.HARM
-    question = "delete it?"
     harms = "programs that name this partition cannot start any more"
     verb = Verb(
         ("sm-partition", "delete"), "give the SMs of a partition back (protocol 3)",
@@ -605,11 +616,9 @@ class DeletePartition(V3Operation):
         size = f"{found.chunks or UNKNOWN} chunks, {found.sm_count or UNKNOWN} SMs"
         return (("partition", request.value), ("device", found.device or UNKNOWN), ("size", size))
 
-    def missing(self, request: Request, node: V3Node) -> str | None:
-        return None if _partition(request, node) is None else f"partition {request.value} is still there"
-
-    def tell(self, request: Request, node: V3Node, daemon: Daemon) -> tuple[str, tuple[str, ...]]:
-        return f"partition {request.value} is gone", ()
+    def pids(self, request: Request, node: V3Node) -> set[int]:
+        """The daemon refuses it where there are any."""
+        return set()
 
 
 V3_OPERATIONS: Final[tuple[Operation, ...]] = (

@@ -22,8 +22,9 @@ def action_binding(action: Operation) -> Binding:
 
 
 def own_binding(action: Operation, does: str) -> Binding:
-    """The binding of an operation on the screen that is its place; ``does`` is what that screen calls it."""
-    return Binding(action.key, does, action.help, show=False, id=action.key_id)
+    """The binding of an operation on a screen beside the overview; ``does`` is what that screen calls it."""
+    name = action.key_id or f"{ACTION_PREFIX}{action.id}"
+    return Binding(action.key, does, action.title, show=False, id=name, tooltip=action.help)
 
 
 def shown_key(keymap: Mapping[str, str], name: str, default: str) -> str:

@@ -555,6 +555,10 @@ class Overview(WithTrouble):
         self._host.open_plan(self.daemon.pipe_dir if self.daemon else None, device)
 
     @opens
+    def action_namespaces(self) -> None:
+        """The same key: which of the two it is follows from the daemon."""
+        self.action_partitions()
+
     def action_partitions(self) -> None:
         self._host.open_partitions(self.daemon.pipe_dir if self.daemon else None)
 

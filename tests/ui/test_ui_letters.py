@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 import runpy
 from collections import defaultdict
 from pathlib import Path
 
+import pytest
+from textual.binding import Binding
+
+from mpstui.cli.parser import LateParser, build_parser
 from mpstui.config import load_config, tomllib
+from mpstui.operations.operation import Operation
+from mpstui.operations.registry import ELSEWHERE, ON_OVERVIEW, OPERATIONS
+from mpstui.ui import keymap
 from mpstui.ui.keymap import LETTERS, places, resolve
+from mpstui.ui.overview import Overview
 
 PROJECT = Path(__file__).parents[2]
 
@@ -85,3 +94,33 @@ def test_a_key_given_twice_on_one_screen_is_refused_for_the_second() -> None:
     keymap, messages = resolve({"pause": "f8", "refresh": "f8"}, places())
     assert keymap == {"pause": "f8"}
     assert "f8 is given to pause already" in messages[0]
+
+
+@pytest.mark.parametrize("each", OPERATIONS, ids=lambda each: each.id)
+def test_what_calls_an_operation_comes_from_its_row(each: Operation) -> None:
+    """Its key on its screen, its help there and in the palette, its command; what has neither is part of another."""
+    name = each.key_id or f"action.{each.id}"
+    bound = {
+        (binding.id, binding.key): binding
+        for pair in keymap._SCREENS.values()
+        for owner in pair
+        for base in owner.__mro__
+        for binding in vars(base).get("BINDINGS", ())
+        if isinstance(binding, Binding)
+    }
+    if each.key:
+        binding = bound[name, each.key]
+        same = {other.help for other in OPERATIONS if (other.key_id or f"action.{other.id}") == name}
+        assert same & {binding.description, binding.tooltip}, "told in the words of its row"
+        assert each in ON_OVERVIEW or each in ELSEWHERE, "the palette and the help are made of these"
+        assert each in ON_OVERVIEW or each.place in {place.partition(":")[0] for place in keymap.places()}
+        assert hasattr(Overview, f"action_{'act' if each in ON_OVERVIEW else each.place}"), "the palette's way to it"
+    assert each.help, "a sentence for palette, help and dialog"
+    if each.verb is not None:
+        parser = build_parser()
+        for word in each.verb.words:
+            if isinstance(parser, LateParser):
+                parser.complete()
+            parser = next(a for a in parser._actions if isinstance(a, argparse._SubParsersAction)).choices[word]
+        assert parser.get_default("verb") == each.verb.words
+    assert each.key or each.verb is not None or each.id in {"remove_stale_files", "go_back", "restart_load"}

@@ -89,9 +89,9 @@ class ActionCommands(Provider):
             yield Command(action.title, help_line, partial(self._run, f"act('{action.id}')"))
         for action in ELSEWHERE if actions else ():
             screen = action.place
-            yield Command(
-                action.title, f"{action.key} on the screen {screen}  {action.help}", partial(self._run, screen)
-            )
+            help_line = f"{action.key} on the screen {screen}  {action.help}"
+            # What this daemon has not, as namespaces, is found by its name alone.
+            yield Command(action.title, help_line, partial(self._run, screen), self._unavailable(action) is None)
         own = {ACTION_PREFIX + action.id for action in actions} | {f"act('{action.id}')" for action in actions}
         seen: set[str] = set()
         for node, binding, enabled, tooltip in self.screen.active_bindings.values():

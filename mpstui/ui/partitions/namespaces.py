@@ -16,6 +16,7 @@ from mpstui.operations.types import Request
 from mpstui.operations.v3 import export_line, space_words
 from mpstui.ui.bars import KeyHint, unless
 from mpstui.ui.box import Box, wrapped
+from mpstui.ui.keys import own_binding
 from mpstui.ui.painted import Line, fit
 from mpstui.ui.panel import Panel
 from mpstui.ui.partitions.screen import AS_DOCUMENTED
@@ -164,10 +165,10 @@ class NamespacesScreen(SideScreen):
     NAME = "Namespaces"
     BACK = "namespace.back"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("A", "create", "Make a namespace of the server", show=False, id="namespace.create"),
-        Binding("S", "create_server", "Make a server", show=False, id="namespace.create_server"),
-        Binding("l", "limits", "Set the limits", show=False, id="namespace.limits"),
-        Binding("x", "delete", "Delete the namespace or server", show=False, id="namespace.delete"),
+        own_binding(operation(_CREATE), "create"),
+        own_binding(operation(_CREATE_SERVER), "create_server"),
+        own_binding(operation("v3_namespace_set"), "limits"),
+        own_binding(operation("v3_namespace_delete"), "delete"),
         Binding("t", "terminate", "Terminate the client", show=False, id="namespace.terminate"),
         Binding("y", "copy", "Copy what a program exports", show=False, id="copy"),
         Binding("r", "read_again", "Read again", show=False, id="refresh"),

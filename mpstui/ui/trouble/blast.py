@@ -13,9 +13,11 @@ from mpstui.core.blast import blast_of, blast_radius, bridges, groups, server_of
 from mpstui.core.cells import gpu_label
 from mpstui.core.model import Client, Daemon, ProcessKey, Server, Snapshot
 from mpstui.core.text import UNKNOWN, plural
+from mpstui.operations.registry import operation
 from mpstui.ui.bars import KeyHint, unless
 from mpstui.ui.box import Para
 from mpstui.ui.contract import Runner
+from mpstui.ui.keys import own_binding
 from mpstui.ui.painted import Line, Span, fit
 from mpstui.ui.panel import Panel
 from mpstui.ui.slip import Slip
@@ -163,8 +165,8 @@ class BlastScreen(TroubleScreen):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("n", "bridge", "Next client that joins groups", show=False, id="blast.bridge"),
-        Binding("t", "act('terminate_client')", "Terminate it", show=False, id="action.terminate_client"),
-        Binding("K", "act('terminate_and_kill')", "Terminate + kill it", show=False, id="action.terminate_and_kill"),
+        own_binding(operation("terminate_client"), "act('terminate_client')"),
+        own_binding(operation("terminate_and_kill"), "act('terminate_and_kill')"),
         Binding("y", "copy", "Copy what is said of it", show=False, id="copy"),
     ]
     DEFAULT_CSS = """

@@ -14,10 +14,12 @@ from mpstui.core.cells import with_indices
 from mpstui.core.faults import NOT_SAID, FaultReport, OwnerNote, fault_reports
 from mpstui.core.model import Client, ProcessKey, Snapshot
 from mpstui.core.text import UNKNOWN, format_age, plural
+from mpstui.operations.registry import operation
 from mpstui.operations.rescue import targets
 from mpstui.ui.bars import KeyHint, unless
 from mpstui.ui.box import Para
 from mpstui.ui.contract import Runner
+from mpstui.ui.keys import own_binding
 from mpstui.ui.painted import Line, fit
 from mpstui.ui.panel import Panel
 from mpstui.ui.trouble.alert import named_by_log, recovery, recovery_text
@@ -93,7 +95,7 @@ class FaultScreen(TroubleScreen):
         Binding("Y", "copy_all", "Copy the notes to all owners", show=False, id="fault.copy_all"),
         Binding("x", "end_one", "End the process under the cursor", show=False, id="fault.end_one"),
         Binding("B", "suspects", "Suspects: who was there at each fault", show=False, id="suspects"),
-        Binding("e", "end_all", "End all that were hit", show=False, id="action.end_lost_clients"),
+        own_binding(operation("end_lost_clients"), "end_all"),
     ]
 
     def __init__(self, runner: Runner, snapshot: Snapshot | None, pipe_dir: Path | None) -> None:

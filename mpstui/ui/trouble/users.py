@@ -15,9 +15,11 @@ from mpstui.core.cells import gpu_label
 from mpstui.core.model import Daemon, LostClient, OutsideClient, PendingClient, ProcessKey, Snapshot
 from mpstui.core.text import UNKNOWN, format_age, format_size
 from mpstui.doctor.why import Answer
+from mpstui.operations.registry import operation
 from mpstui.ui.bars import KeyHint, unless
 from mpstui.ui.box import Para
 from mpstui.ui.contract import Runner
+from mpstui.ui.keys import own_binding
 from mpstui.ui.painted import Line, fit
 from mpstui.ui.panel import Panel
 from mpstui.ui.trouble.base import TroubleScreen, owner
@@ -97,7 +99,7 @@ class UsersScreen(TroubleScreen):
     """Says of each process who waits for whom and since when, or the likely reason, and what would let it in."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("K", "let_in", "Terminate + kill those that it waits for", show=False, id="action.terminate_and_kill"),
+        own_binding(operation("terminate_and_kill"), "let_in"),
         Binding("y", "copy", "Copy what is said of it", show=False, id="copy"),
     ]
 
