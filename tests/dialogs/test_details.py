@@ -215,10 +215,13 @@ async def test_the_palette_says_why_not():
 
 async def test_the_palette_finds_a_word_of_the_description_and_spares_how_to_move():
     host = PaletteHost()
+    host.runner.unavailable = lambda operation, *on: operation.unavailable(*on)  # this daemon has no namespaces
     async with host.run_test(size=(120, 40)):
         commands = ActionCommands(host.screen)
         listed = [str(hit.text) async for hit in commands.discover()]
         assert "Threads" in listed
         assert not {"Down", "Up", "First", "Page down"} & set(listed)
+        assert not {"Create namespace", "Delete server"} & set(listed)
         assert [str(hit.text) async for hit in commands.search("percentage")] == ["Threads"]
+        assert "Create namespace" in [str(hit.text) async for hit in commands.search("namespace")]
         assert "Terminate + kill" in [str(hit.text) async for hit in commands.search("kill")]

@@ -76,7 +76,8 @@ class ActionCommands(Provider):
         matcher = self.matcher(query)
         for command in self.commands():
             # "percentage" finds Threads; what has the word in its name stands above what has it in its description.
-            if (score := matcher.match(command.title) or _HELP_WEIGHT * (query.lower() in command.help.lower())) > 0:
+            described = command.listed and query.lower() in command.help.lower()
+            if (score := matcher.match(command.title) or _HELP_WEIGHT * described) > 0:
                 yield Hit(score, matcher.highlight(command.title), command.run, text=command.title, help=command.help)
 
     def commands(self) -> Iterator[Command]:
