@@ -152,3 +152,42 @@ def test_a_device_name_that_fills_its_column() -> None:
 )
 def test_percentages_are_sent_as_short_decimal_text(value: float, text: str) -> None:
     assert legacy.percentage_text(value) == text
+
+
+@pytest.mark.parametrize(
+    ("status", "how"),
+    [(None, "did not end"), (-9, "was killed by signal 9"), (0, "exited with status 0"), (1, "exited with status 1")],
+)
+def test_how_the_binary_ended_is_told_where_it_said_nothing(status: int | None, how: str) -> None:
+    assert legacy._ending(status) == how
+
+
+def test_as_many_clients_as_a_daemon_can_have_are_believed() -> None:
+    def numbers(count: int) -> object:
+        return legacy._numbers(b"".join(b"%d\n" % pid for pid in range(1, count + 1)), 48)
+
+    assert isinstance(numbers(48), tuple)
+    assert isinstance(numbers(49), Unreadable)
+
+
+def test_which_answers_prove_that_the_daemon_was_reached() -> None:
+    """Without one of them a question more is asked in the session (fact 30)."""
+    asked = legacy.Legacy()
+    proofs = (asked.default_percentage(), asked.priority(), asked.server_status(1), asked.devices())
+    assert all(question.proof for question in proofs)
+    silent = (
+        asked.server_list(),
+        asked.client_list(1),
+        asked.rows(),
+        asked.percentage(1),
+        asked.memory_limit(None, "0"),
+    )
+    assert not any(question.proof for question in silent)
+
+
+def test_a_list_ends_where_the_proof_begins_and_nowhere_else() -> None:
+    asked = legacy.Legacy()
+    proof, lists = asked.default_percentage(), asked.server_list()
+    assert asked.split((lists, proof), b"634\n635\n100.0\n") == [b"634\n635\n", b"100.0\n"]
+    assert asked.split((proof, lists), b"100.0\n634\n") == [b"100.0\n", b"634\n"]
+    assert asked.split((proof, lists, asked.client_list(634)), b"100.0\n634\n635\n") is None, "whose is which?"

@@ -10,6 +10,7 @@ import pytest
 from mpstui.control.drivers import absent_from
 from mpstui.core import condition
 from mpstui.core.model import Condition, ProcessKey
+from mpstui.core.trust import Speaker
 from mpstui.operations.check import Refused, parse_uid
 from mpstui.operations.limits import memory_text, parse_memory, parse_percentage, parse_priority
 from mpstui.operations.registry import operation, preview
@@ -260,3 +261,49 @@ def test_devices_that_cannot_be_told_apart_are_said_to_be_so() -> None:
     old = node(client(643), ordinals={}, lacks=absent_from("535.1"), driver="535.1")
     shown = preview(Request("set_pinned_mem_limit", PIPE, "1G", None, "0"), old)
     assert "device_query is not in driver 535" in (shown.error or "")
+
+
+def test_two_devices_that_begin_alike_are_none() -> None:
+    shown = preview(
+        Request("set_pinned_mem_limit", PIPE, "1G", None, "GPU-a"), node(ordinals={"0": "GPU-a1", "1": "GPU-a2"})
+    )
+    assert (shown.error or "").startswith("2 devices of the daemon begin with 'GPU-a': 0 (GPU-a1)")
+
+
+def test_a_percentage_that_is_a_share_as_it_stands_is_not_warned_of() -> None:
+    assert preview(set_threads("50"), node()).warnings == (), "66 of 132 SMs, no more than was asked for"
+
+
+def test_a_priority_that_nobody_has_read_is_not_known() -> None:
+    shown = preview(Request("set_client_priority", PIPE, "1"), node(default_client_priority=None))
+    assert dict(shown.facts)["today"] == "—"
+
+
+def test_where_a_percentage_has_no_effect_the_reason_is_said() -> None:
+    threads = operation("set_active_thread_percentage")
+    assert threads.unavailable(node(), PIPE, ()) is None
+    assert "static" in (threads.unavailable(node(static_partitioning=True), PIPE, ()) or "")
+
+
+def test_a_client_that_the_daemon_does_not_speak_for_is_chosen_alone() -> None:
+    of_bob = client(644, uid=2002, user="bob")
+    alices = node(client(643, uid=2001), of_bob, speaker=Speaker(2001, "alice's daemon"), uid=2001)
+    kill = Request("terminate_and_kill", PIPE, clients=(ProcessKey(644, 1),))
+    alone = preview(kill, alices)
+    assert (alone.type_in, alone.error_status) == ("644 bob", ExitStatus.REFUSED_BY_SAFETY_RULE)
+    both = preview(kill._replace(clients=(ProcessKey(643, 1), ProcessKey(644, 1))), alices)
+    assert (both.error or "").endswith("; choose it alone")
+    assert both.type_in == ""
+
+
+def test_a_client_is_told_once_among_those_that_stay() -> None:
+    """Of two that are ended, one shares a GPU with it, and of the other no GPU is known."""
+    unknown = replace(client(644), contexts=())
+    shown = preview(
+        Request("terminate_client", PIPE, clients=(ProcessKey(643, 1), ProcessKey(644, 1))),
+        node(client(643, GPU), unknown, client(645, GPU), client(646, OTHER_GPU)),
+    )
+    groups = {group.title.partition(" ")[0]: [line.split()[0] for line in group.clients] for group in shown.others}
+    assert groups["Share"] == ["645"]
+    assert [pid for pids in groups.values() for pid in pids].count("645") == 1
+    assert "646" in [pid for pids in groups.values() for pid in pids]

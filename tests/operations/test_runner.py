@@ -183,6 +183,7 @@ async def test_a_terminate_that_fails_does_not_go_on_to_a_kill(
     result = await Runner(fake, audit).execute(Request("terminate_and_kill", PIPE, clients=(first, second)), node())
     assert not result.done
     assert [p.poll() for p in processes] == [None, None]
+    assert ("may still be carried out" in result.message) is (outcome is Outcome.BLOCKED)
     assert fake.control.sent.count(f"terminate_client 634 {first.pid}") == 1
     assert not any(str(second.pid) in command for command in fake.control.sent)
     assert "1 more not touched" in result.details
@@ -266,8 +267,8 @@ def test_the_audit_log_has_its_place() -> None:
 
 
 def test_keys_are_unique_and_ids_resolve() -> None:
-    keys = [(a.place, a.key) for a in OPERATIONS if a.key]
-    assert len(set(keys)) == len(keys)
+    keys = {(a.place, a.key, a.key_id or a.id) for a in OPERATIONS if a.key}
+    assert len({key[:2] for key in keys}) == len(keys), "what shares a key has one name on that screen"
     assert all(operation(a.id) is a for a in OPERATIONS)
 
 
@@ -303,3 +304,24 @@ async def test_what_somebody_else_terminates_meanwhile_is_not_terminated_again(
     result = await Runner(fake, audit).execute(Request("terminate_client", PIPE, clients=(first, second)), node())
     assert result.status is ExitStatus.REFUSED_BY_SAFETY_RULE
     assert [c for c in fake.control.sent if c.startswith("terminate")] == [f"terminate_client 634 {first.pid}"]
+
+
+async def test_one_that_goes_while_the_others_are_ended_is_known_by_what_was_known_of_it(
+    audit: AuditLog, processes: list[subprocess.Popen[str]]
+) -> None:
+    """The newest snapshot has it no more: it is told of by the one before, and nothing is sent for it."""
+    keys = start(processes, MEEK), start(processes, MEEK)
+    clients = [client(key.pid, ticks=key.start_ticks) for key in keys]
+    fake = FakeNode(node(*clients))
+    fake.control.listed = (keys[0].pid,)
+
+    def goes(command: str) -> None:
+        if command.startswith("terminate_client"):
+            fake.snapshot = node(clients[0])
+
+    fake.control.on_send = goes
+    result = await Runner(fake, audit).execute(Request("terminate_client", PIPE, clients=keys), node())
+    assert [line.split()[0] for line in result.details] == [str(key.pid) for key in keys]
+    assert [command for command in fake.control.sent if "terminate" in command] == [
+        f"terminate_client 634 {keys[0].pid}"
+    ]

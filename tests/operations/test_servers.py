@@ -304,3 +304,32 @@ def test_the_owner_that_is_typed_has_to_be_the_processes_own(owner: str, refused
     shown = preview(request, node(his, uid=1500, user="1500", speaker=Speaker(1500, "a daemon of 1500")))
     assert shown.type_in == ("643 2001" if refused is None else "")
     assert (shown.error is None) if refused is None else refused in str(shown.error)
+
+
+def test_where_no_server_runs_there_is_none_to_shut_down() -> None:
+    shutdown = operation("shutdown_server")
+    assert shutdown.unavailable(node(), PIPE, ()) is None
+    assert shutdown.unavailable(node(servers=()), PIPE, ()) == "no server is running"
+    assert shutdown.unavailable(Snapshot(0.0), PIPE, ()) not in {None, "no server is running"}
+
+
+@pytest.mark.parametrize(
+    ("outcome", "said"),
+    [
+        (Outcome.REFUSED, "no server 634 there any more"),
+        (Outcome.BLOCKED, "who is on server 634 is not known: it said blocked"),
+    ],
+)
+async def test_a_server_that_has_gone_is_not_one_that_nothing_is_known_of(
+    tmp_path: Path, outcome: Outcome, said: str
+) -> None:
+    fake = FakeNode(node(), FakeControl(answers={"get_client_list": outcome}))
+    result = await execute(tmp_path, fake, shut_down(KEY, force=True))
+    assert (result.done, result.message) == (False, said)
+    assert not any("shutdown" in command for command in fake.control.sent)
+
+
+async def test_a_client_with_the_first_pid_of_all_counts(tmp_path: Path) -> None:
+    """In a container that is the program itself."""
+    result = await execute(tmp_path, FakeNode(node(), FakeControl(listed=(643, 1))), shut_down(KEY, force=True))
+    assert result.message == "clients have come since: 1"

@@ -1,0 +1,93 @@
+"""What is concluded from whose word, case by case; tests/attacks plays the same with real users."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from mpstui.core.trust import NOBODY, NotNamedError, Speaker, is_lying, may_signal, meant, same_namespace, why_not
+
+ROOT, ALICE, BOB = Speaker(0, "root's"), Speaker(2001, "alice's daemon"), Speaker(2002, "bob's daemon")
+
+
+class Place(NamedTuple):
+    pipe_dir: Path
+    speaker: Speaker
+    runs: bool = True
+
+
+def place(name: str, speaker: Speaker, runs: bool = True) -> Place:
+    return Place(Path("/tmp", name), speaker, runs)
+
+
+@pytest.mark.parametrize(
+    ("speaker", "uids", "may"),
+    [
+        (ROOT, {2001}, True),
+        (ROOT, set(), True),
+        (ALICE, {2001}, True),
+        (ALICE, {2001, 0}, False),  # a program that has another user's rights besides
+        (ALICE, {2002}, False),
+        (ALICE, set(), False),
+        (NOBODY, {2001}, False),
+        (NOBODY, set(), False),
+    ],
+)
+def test_a_daemon_speaks_for_its_own_user(speaker: Speaker, uids: set[int], may: bool) -> None:
+    assert may_signal(speaker, uids) is may
+
+
+def test_why_it_does_not_is_said() -> None:
+    assert "speaks for nobody: whose daemon it is has not been looked at" in why_not(NOBODY, 7, "bob")
+    assert why_not(ALICE, 7, "bob") == (
+        "process 7 belongs to bob, and alice's daemon speaks for that user's processes alone"
+    )
+
+
+@pytest.mark.parametrize(
+    ("speaker", "uid", "multiuser", "lies"),
+    [
+        (ALICE, 2002, False, True),
+        (ALICE, 2002, None, True),
+        (ALICE, 2002, True, False),
+        (ALICE, 2001, False, False),
+        (ALICE, None, False, False),
+        (ROOT, 2002, False, False),
+        (NOBODY, 2002, False, False),
+    ],
+)
+def test_a_users_daemon_has_no_clients_of_others(
+    speaker: Speaker, uid: int | None, multiuser: bool | None, lies: bool
+) -> None:
+    assert is_lying(speaker, uid, multiuser) is lies
+
+
+@pytest.mark.parametrize(
+    ("claimed", "found", "listed", "same"),
+    [
+        (1, 1, False, True),
+        (1, 2, True, False),  # what the kernel says comes before NVML's list
+        (None, 1, True, True),
+        (None, 1, False, False),
+        (1, None, True, True),
+        (1, None, False, False),
+        (None, None, False, False),
+    ],
+)
+def test_a_number_is_a_pid_of_ours_where_that_is_proved(
+    claimed: int | None, found: int | None, listed: bool, same: bool
+) -> None:
+    assert same_namespace(claimed, found, listed) is same
+
+
+def test_without_a_name_no_strangers_daemon_is_meant() -> None:
+    roots, mine, bobs = place("root", ROOT), place("mine", ALICE), place("bob", BOB)
+    ended, nobodys = place("ended", BOB, runs=False), place("nobody", NOBODY)
+    assert meant([bobs, roots, mine, ended, nobodys], lambda one: one.runs, 2001) == [roots, mine, ended]
+    assert meant([], lambda one: one.runs, 2001) == []
+    with pytest.raises(NotNamedError, match="/tmp/bob is bob's daemon; to use it all the same, name it: --pipe-dir"):
+        meant([bobs, nobodys], lambda one: one.runs, 2001)
+    with pytest.raises(NotNamedError, match="nobody's that is known: whose daemon it is has not been looked at"):
+        meant([nobodys], lambda one: one.runs, 2001)
