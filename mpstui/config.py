@@ -53,9 +53,11 @@ MARK_KEYS: Final = frozenset(
         "badge",
         "badge-text",
         "marked",
+        "edge",
+        "off",
     }
 )
-"""Colours of our own beside Textual's: states, bars, badges and marked rows."""
+"""Colours of our own beside Textual's: states, bars, badges, marked rows, frames, and keys that do nothing now."""
 
 COMMANDS: Final = 50
 """Commands of one's own at most."""

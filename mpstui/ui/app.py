@@ -169,6 +169,7 @@ class MpsTuiApp(WritingApp[int]):
         self.app_resume_signal.subscribe(self, lambda _app: self.action_redraw())
         self._unsubscribe = self.collector.subscribe(self._receive)
         if self.collector.snapshot is not None:
+            self.history.take(self.collector.snapshot)
             self._show(self.collector.snapshot)
         self._starting = asyncio.create_task(self.collector.start())
         self.set_interval(_LOOK_S, self._heal)

@@ -201,7 +201,7 @@ def unless(holds: object, why: str) -> str | None:
 
 
 class KeyBar(Painted):
-    """The keys at the foot, actions first; what cannot be used now is dimmed. A click does what the key does."""
+    """The keys at the foot, actions first; what cannot be used now is in brackets. A click does what the key does."""
 
     DEFAULT_CSS = "KeyBar { height: 1; background: $surface; }"
 
@@ -237,11 +237,14 @@ class KeyBar(Painted):
         return hints
 
     def lines(self, width: int, height: int) -> list[Line]:
-        line: list[tuple[str, str]] = [(" ", "text")]
+        line: list[tuple[str, str]] = []
+        last = ""
         for hint in self._shown(width):
+            line.append((f"{last} " if hint.available else f"{last}(", "key-off"))
             line.append((hint.key, "key" if hint.available else "key-off"))
-            line.append((f" {hint.text}  ", "text" if hint.available else "key-off"))
-        return [tuple(line)]
+            line.append((f" {hint.text}", "text" if hint.available else "key-off"))
+            last = " " if hint.available else ")"
+        return [(*line, (last, "key-off"))]
 
     def on_click(self, event: events.Click) -> None:
         x = 1

@@ -96,8 +96,8 @@ class Form(Panel[Field]):
     DEFAULT_CSS = """
     Form > TypedLine {
         position: absolute; display: none; height: 1; border: none; padding: 0;
-        background: $primary 30%; text-style: bold;
-        &:focus { border: none; background: $primary 30%; background-tint: $foreground 0%; }
+        background: $mps-cursor; text-style: bold;
+        &:focus { border: none; background: $mps-cursor; background-tint: $foreground 0%; }
         &:ansi { border: none; background: ansi_default; }
         &:ansi:focus { border: none; background: ansi_default; }
     }

@@ -71,24 +71,24 @@ InkScreen {
     & > .ui--user { color: $secondary; }
     & > .ui--bold { text-style: bold; }
     & > .ui--brand { color: $primary; text-style: bold; }
-    & > .ui--border { color: $foreground 25%; }
+    & > .ui--border { color: $mps-edge; }
     & > .ui--border-focus { color: $primary; }
     & > .ui--title { text-style: bold; }
     & > .ui--head { color: $mps-muted; }
     & > .ui--bar { background: $surface; }
-    & > .ui--track { color: $foreground 25%; }
+    & > .ui--track { color: $mps-edge; }
     & > .ui--meter { color: $mps-bar; }
     & > .ui--meter-memory { color: $mps-bar-memory; }
     & > .ui--meter-high { color: $mps-bar-high; }
-    & > .ui--cursor { background: $primary 30%; }
-    & > .ui--cursor-blur { background: $foreground 9%; }
+    & > .ui--cursor { background: $mps-cursor; }
+    & > .ui--cursor-blur { background: $mps-cursor-blur; }
     & > .ui--chosen { color: $accent; text-style: bold; }
-    & > .ui--marked { background: $accent 14%; }
+    & > .ui--marked { background: $mps-chosen; }
     & > .ui--badge-loud { background: $mps-warn; color: $background; text-style: bold; }
     & > .ui--badge { background: $mps-badge; color: $mps-badge-text; text-style: bold; }
     & > .ui--key { color: $primary; text-style: bold; }
-    & > .ui--key-off { color: $foreground 30%; }
-    & > .ui--tab { background: $primary 30%; text-style: bold; }
+    & > .ui--key-off { color: $mps-off; }
+    & > .ui--tab { background: $mps-cursor; text-style: bold; }
     &:ansi {
         & > .ui--dim, & > .ui--label, & > .ui--head, & > .ui--track, & > .ui--key-off {
             color: ansi_default; text-style: dim;

@@ -278,7 +278,7 @@ class Panel(Painted, Generic[Row], can_focus=True):
                 continue
             text, name = line[0]
             if number == 0 and text.startswith(" "):
-                line = (("▸" + text[1:], name if name != "text" else "accent"), *line[1:])
+                line = (("▸▹"[band == "cursor-blur"] + text[1:], name if name != "text" else "accent"), *line[1:])
             marked.append(tuple((t, f"{n}+{band}") for t, n in fit_line(line, inner)))
         return marked
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from textual.color import Color
 from textual.theme import Theme
 
 from mpstui.config import ThemeSpec
@@ -33,6 +34,12 @@ _MARK_FROM_COLOR: Final = {
 _DARK_GROUND: Final = {"foreground": "#d5daea", "background": "#0f1117", "surface": "#161922", "panel": "#1f2430"}
 _LIGHT_GROUND: Final = {"foreground": "#1f2430", "background": "#fafafa", "surface": "#f1f2f5", "panel": "#e5e8ee"}
 _ANSI_GROUND: Final = dict.fromkeys(_DARK_GROUND, "ansi_default")
+AA: Final = 4.5
+"""The contrast that WCAG 2 asks for text, level AA."""
+_BANDS: Final = {"cursor": ("primary", 0.30), "cursor-blur": ("foreground", 0.09), "chosen": ("accent", 0.14)}
+"""The ground of the row under the cursor and of chosen rows: what it is mixed of, and how much of it at most."""
+_MIXED: Final = {"edge": 0.25, "off": 0.5}
+"""Foreground in the ground: of frames, and of keys that do nothing now."""
 _FALLBACK: Final = {
     "error": "primary",
     "secondary": "primary",
@@ -62,7 +69,40 @@ def choose_theme(wanted: str | None, env: Mapping[str, str]) -> str:
 
 def variable_defaults(theme: Theme) -> dict[str, str]:
     """Our variables for ``App.get_theme_variable_defaults``, for a theme that has none: one of Textual's own."""
-    return {PREFIX + mark: getattr(theme, color) or theme.primary for mark, color in _MARK_FROM_COLOR.items()}
+
+    def color(name: str) -> str:
+        return getattr(theme, name, None) or _DARK_GROUND.get(name) or theme.primary
+
+    marks = {mark: getattr(theme, name) or theme.primary for mark, name in _MARK_FROM_COLOR.items()}
+    return {PREFIX + mark: value for mark, value in {**marks, **_grounds(color, marks)}.items()}
+
+
+def contrast(one: Color, other: Color) -> float:
+    """The ratio that WCAG 2 defines, 1 to 21."""
+    low, high = sorted((_luminance(one), _luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def _luminance(color: Color) -> float:
+    linear = [v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in color.normalized]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def _grounds(color: Callable[[str], str], marks: Mapping[str, str]) -> dict[str, str]:
+    """Bands and edges: as strong as they may be while all text that can be read on the ground can be read on them."""
+    ground, foreground = Color.parse(color("background")), Color.parse(color("foreground"))
+    if ground.ansi is not None or foreground.ansi is not None:
+        return dict.fromkeys((*_BANDS, *_MIXED), "ansi_default")
+    words = [color(name) for name in ("primary", "secondary", "accent", "foreground")]
+    words += [marks[name] for name in ("ok", "warn", "error", "held", "gone", "muted", "outdated")]
+    texts = [text for word in dict.fromkeys(words) if contrast(text := Color.parse(word), ground) >= AA]
+    made = {name: ground.blend(foreground, part).hex for name, part in _MIXED.items()}
+    for name, (tint, most) in _BANDS.items():
+        strengths = [most * step / 12 for step in range(12, 1, -1)]
+        mixed = (ground.blend(Color.parse(color(tint)), strength) for strength in strengths)
+        good = (band.hex for band in mixed if all(contrast(text, band) >= AA for text in texts))
+        made[name] = next(good, ground.hex)
+    return made
 
 
 def _many_colors(env: Mapping[str, str]) -> bool:
@@ -82,7 +122,8 @@ def _theme(spec: ThemeSpec) -> Theme:
         return colors.get(name, colors["primary"])
 
     marks = {mark: spec.marks.get(mark) or color(_MARK_FROM_COLOR[mark]) for mark in _MARK_FROM_COLOR}
-    variables = {PREFIX + mark: value for mark, value in marks.items()}
+    own = {name: spec.marks[name] for name in _MIXED if name in spec.marks}
+    variables = {PREFIX + mark: value for mark, value in {**marks, **_grounds(color, marks), **own}.items()}
     variables |= _ansi_variables() if spec.ansi else _variables(color, marks)
     return Theme(
         name=spec.name,

@@ -11,6 +11,7 @@ from textual.color import Color
 
 from mpstui.config import FILE_LIMIT, MARK_KEYS, THEME_FILES, load_themes, terminal_problem
 from mpstui.ui.theme import DEFAULT, TERMINAL, build_themes, choose_theme, variable_defaults
+from mpstui.ui.theme import contrast as of_colors
 
 SHIPPED = ["mpstui-contrast", "mpstui-dark", "mpstui-light", "terminal"]
 NOBODYS = Path("/nonexistent")
@@ -25,14 +26,7 @@ def shipped(name: str):
 
 
 def contrast(one: str, other: str) -> float:
-    """The ratio that WCAG 2 defines, 1 to 21."""
-
-    def luminance(text: str) -> float:
-        linear = [v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in Color.parse(text).normalized]
-        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-    low, high = sorted((luminance(one), luminance(other)))
-    return (high + 0.05) / (low + 0.05)
+    return of_colors(Color.parse(one), Color.parse(other))
 
 
 def test_contrast_is_that_of_the_standard():
@@ -83,7 +77,8 @@ def test_the_terminal_theme_has_the_sixteen_colours_only():
 def test_every_theme_has_all_our_colours():
     for theme in build_themes(load_themes(NOBODYS)[0]):
         assert {f"mps-{mark}" for mark in MARK_KEYS} <= set(theme.variables)
-        assert set(variable_defaults(theme)) == {f"mps-{mark}" for mark in MARK_KEYS}
+        bands = {"mps-cursor", "mps-cursor-blur", "mps-chosen"}
+        assert set(variable_defaults(theme)) == {f"mps-{mark}" for mark in MARK_KEYS} | bands <= set(theme.variables)
 
 
 def test_a_theme_of_the_user_needs_a_primary_colour_only(tmp_path):
