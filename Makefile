@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 WORKERS ?= 7
 
-.PHONY: demo test test-real test-browser lint unit newest setup screenshots manual packages test-pythons clean
+.PHONY: demo test test-real test-browser lint unit newest setup screenshots manual docs packages test-pythons clean
 
 demo: $(VENV)/.ready
 	$(BIN)/mpstui --demo
@@ -63,9 +63,15 @@ screenshots: $(VENV)/.ready-dev
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev,screenshots]'
 	$(BIN)/python scripts/screenshots.py
 
-# The man page and the completions, from the parser.
+# The man page, the completions and the pages of docs/ that are made from the program's tables.
 manual: $(VENV)/.ready-dev
 	COLUMNS=100 $(BIN)/python scripts/manual
+	$(BIN)/python scripts/docs pages
+
+# The documentation as a site, in build/site; every link is checked. Once mkdocs-material is there, no network is needed.
+docs: $(VENV)/.ready-dev
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev,docs]'
+	$(BIN)/python scripts/docs site
 
 # What is released, into dist/; the deb is installed and run in a clean root (as root, with debootstrap and a Debian mirror).
 packages: $(VENV)/.ready-dev

@@ -1,0 +1,75 @@
+"""The documentation: what is made from tables is as the tables are, no link is dead, every page is in the site."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def script() -> ModuleType:
+    loader = SourceFileLoader("docs_script", str(ROOT / "scripts" / "docs"))
+    spec = importlib.util.spec_from_loader("docs_script", loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    return module
+
+
+def anchors(text: str) -> set[str]:
+    """The ids of a page's headings, as forges and mkdocs make them."""
+    heads = re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE), re.MULTILINE)
+    plain = (re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", head) for head in heads)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).strip().replace(" ", "-") for head in plain}
+
+
+def test_pages_that_are_made_are_up_to_date(script: ModuleType) -> None:
+    made = script.pages()
+    for name, text in made.items():
+        assert (ROOT / "docs" / name).read_text() == text, f"docs/{name}: make manual"
+    told = made["troubleshooting.md"]
+    assert "`CUDA_ERROR_DEVICE_UNAVAILABLE`" in told
+    assert "Maximum number of clients (N) reached." in told
+    assert "| `mount` |" in told
+    assert all(f"### {kind.replace('_', ' ')}" in told for kind in script.LINES), "each has been recorded"
+    assert "--pipe-dir DIR" in made["command-line.md"]
+    assert "## mpstui daemon start" in made["command-line.md"]
+
+
+def test_every_picture_of_the_demo_is_shown(script: ModuleType) -> None:
+    there = {file.name for file in (ROOT / "screenshots").glob("*.png") if not file.name.startswith("real-")}
+    assert set(script.PICTURES) == there
+
+
+def test_no_link_of_the_site_is_dead_and_every_page_is_in_it(script: ModuleType, tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    script.stage(site)
+    links = 0
+    for page in site.rglob("*.md"):
+        text = page.read_text()
+        for target, anchor in re.findall(r"\]\(([^)\s#]*)#?([^)\s]*)\)", re.sub(r"`[^`\n]*`", "", text)):
+            if "://" in target or target.startswith("mailto:"):
+                continue
+            there = page.parent / target if target else page
+            assert there.is_file(), f"{page.name}: {target}"
+            assert not anchor or anchor in anchors(there.read_text()), f"{page.name}: {target}#{anchor}"
+            links += 1
+    assert links > 60
+    nav = yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]
+    assert set(_pages(nav)) == {page.name for page in site.glob("*.md")}
+
+
+def _pages(nav: object) -> list[str]:
+    if isinstance(nav, str):
+        return [nav]
+    inner = nav.values() if isinstance(nav, dict) else nav
+    assert not isinstance(inner, str)
+    return [name for each in inner for name in _pages(each)]  # type: ignore[union-attr]
