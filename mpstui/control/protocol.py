@@ -102,6 +102,7 @@ class Capabilities:
         elif verb in COMMANDS:
             self.known |= {verb}
 
-    def lacking(self, driver: str | None) -> frozenset[str]:
-        """What it does not know, and what its driver is known not to have; its own word comes first."""
-        return self.unknown | (absent_from(driver) - self.known)
+
+def lacking(unknown: frozenset[str], known: frozenset[str], driver: str | None) -> frozenset[str]:
+    """The commands that a daemon has said it does not know, and what its driver is known not to have."""
+    return unknown | (absent_from(driver) - known)

@@ -11,7 +11,7 @@ from mpstui.core.model import Daemon, Event, ProcessKey, Snapshot
 from mpstui.core.text import path_text
 from mpstui.history.reader import LogHistory
 from mpstui.observe.discovery import Place
-from mpstui.observe.reducer import NodeState
+from mpstui.observe.reducer import NodeState, Watching
 from mpstui.observe.trusted import Owners
 
 _EVENTS = 500
@@ -43,7 +43,7 @@ def state_at(log_dir: Path, at: float | None = None, owners: Owners | None = Non
     detail = f"{end}as its logs tell, in {path_text(log_dir)}" + "".join(f"; {text}" for text in history.trouble)
     node = NodeState()
     watched = node.watch(state.pipe_dir)
-    watched.state, watched.version, watched.past = state, history.version, True
+    watched.state, watched.how, watched.past = state, Watching(version=history.version), True
     watched.place = Place(
         state.pipe_dir,
         "running" if running else "absent",
@@ -55,12 +55,16 @@ def state_at(log_dir: Path, at: float | None = None, owners: Owners | None = Non
         remedy="" if running else _OVER,
     )
     shown = node.snapshot(last or 0.0)
+    events = tuple(event._replace(pipe_dir=state.pipe_dir) for event in latest)
+    return as_told_there(replace(shown, looked=True, events=events))
+
+
+def as_told_there(snapshot: Snapshot) -> Snapshot:
+    """With remedies that are for that node, if things still are so there."""
     return replace(
-        shown,
-        looked=True,
-        daemons=tuple(_as_told_there(daemon) for daemon in shown.daemons),
-        problems=tuple(replace(problem, remedy=_there(problem.remedy)) for problem in shown.problems),
-        events=tuple(event._replace(pipe_dir=state.pipe_dir) for event in latest),
+        snapshot,
+        daemons=tuple(_as_told_there(daemon) for daemon in snapshot.daemons),
+        problems=tuple(replace(problem, remedy=_there(problem.remedy)) for problem in snapshot.problems),
     )
 
 

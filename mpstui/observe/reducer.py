@@ -6,13 +6,16 @@ import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import wraps
 from pathlib import Path
-from typing import Generic, Literal, TypeVar, cast
+from typing import Concatenate, Final, Generic, Literal, NamedTuple, ParamSpec, Protocol, TypeVar, cast
 
 from mpstui.control.answer import Answer, Outcome
 from mpstui.control.drivers import contexts_of
 from mpstui.control.partitions import whole_uuids
-from mpstui.control.protocol import Capabilities
+from mpstui.control.protocol import lacking
+from mpstui.control.wire import DeviceQuery
+from mpstui.core.codec import NOT_KEPT
 from mpstui.core.condition import as_claimed
 from mpstui.core.model import (
     EMPTY,
@@ -40,8 +43,10 @@ from mpstui.observe.merge import (
     by_ordinal,
     effective,
     first_device,
+    fold_devices,
     fold_limits,
     fold_membership,
+    fold_partitions,
     fold_v3,
     in_namespace,
     inherited_memory,
@@ -105,6 +110,23 @@ class _Made:
     client: Client
 
 
+class Watching(NamedTuple):
+    """How one learns what a daemon does."""
+
+    watch: Watch = "none"
+    detail: str | None = None
+    remedy: str | None = None
+    version: str | None = None
+    """Of the control binary, as its log says."""
+
+
+class Knows(NamedTuple):
+    """Commands that a daemon has shown not to know, and to know."""
+
+    unknown: frozenset[str] = frozenset()
+    known: frozenset[str] = frozenset()
+
+
 @dataclass(slots=True)
 class Watched:
     """One pipe directory and all that is known of it."""
@@ -113,29 +135,26 @@ class Watched:
     place: Place | None = None
     probe: Probe | None = None
     answered_at: float | None = None
-    watch: Watch = "none"
-    watch_detail: str | None = None
-    watch_remedy: str | None = None
-    version: str | None = None
-    capabilities: Capabilities | None = None
+    how: Watching = field(default_factory=Watching)
+    knows: Knows | None = None
     """What the daemon that runs there knows; None where nobody has been asked."""
     past: bool = False
     """Nobody can be asked: its logs of long ago are all that there is."""
-    partitions: PartitionTable | None = None
+    partitions: PartitionTable | None = field(default=None, metadata=NOT_KEPT)
     """Its static partitions, with whole UUIDs."""
     told: dict[int, ProcessFacts] = field(default_factory=dict)
     """What the events were told of its processes."""
     ours: set[ProcessKey] = field(default_factory=set)
     """Processes that were proved to be the ones that the daemon means; they stay so as long as they live."""
-    clients: dict[ProcessKey, _Made] = field(default_factory=dict)
-    learnt: int = 0
+    clients: dict[ProcessKey, _Made] = field(default_factory=dict, metadata=NOT_KEPT)
+    learnt: int = field(default=0, metadata=NOT_KEPT)
     """Grows whenever /proc or NVML tells something else of one of its processes."""
-    named: _Kept[frozenset[int]] = field(default_factory=_Kept)
-    proofless: _Kept[bool] = field(default_factory=_Kept)
-    contexts: _Kept[Counter[str]] = field(default_factory=_Kept)
-    daemon: _Kept[Daemon] = field(default_factory=_Kept)
-    problems: _Kept[tuple[Problem, ...]] = field(default_factory=_Kept)
-    steady: _Kept[frozenset[int]] = field(default_factory=_Kept)
+    named: _Kept[frozenset[int]] = field(default_factory=_Kept, metadata=NOT_KEPT)
+    proofless: _Kept[bool] = field(default_factory=_Kept, metadata=NOT_KEPT)
+    contexts: _Kept[Counter[str]] = field(default_factory=_Kept, metadata=NOT_KEPT)
+    daemon: _Kept[Daemon] = field(default_factory=_Kept, metadata=NOT_KEPT)
+    problems: _Kept[tuple[Problem, ...]] = field(default_factory=_Kept, metadata=NOT_KEPT)
+    steady: _Kept[frozenset[int]] = field(default_factory=_Kept, metadata=NOT_KEPT)
     elsewhere: Mapping[tuple[int, int], ProcessKey] = field(default_factory=lambda: EMPTY)
     """The processes here of clients in other PID namespaces, by the inode of the namespace and the number there."""
 
@@ -151,7 +170,7 @@ class Watched:
     def told_of(self) -> frozenset[int]:
         """Clients whose end the logs tell: of a server in order, of a daemon that answers."""
         state = self.state
-        told = self.watch == "logs" and state.blocked_by is None and state.quitting_since is None
+        told = self.how.watch == "logs" and state.blocked_by is None and state.quitting_since is None
         if not told or self.probe is None or self.probe.outcome is not Outcome.OK:
             return frozenset()
         return self.steady.get((self.place, state.changes), self._told_of)
@@ -168,13 +187,62 @@ class Watched:
         return frozenset((*own, *state.servers, *clients, *state.pending, *state.lost, *joined)) - {0}
 
 
+@dataclass
+class Kept:
+    """All that a NodeState goes by, for another one that goes on from here."""
+
+    host: str = ""
+    source: Source = "real"
+    euid: int = 0
+    """Of whom it was that looked."""
+    watched: dict[Path, Watched] = field(default_factory=dict)
+    events: EventLog = field(default_factory=EventLog)
+    sample: NvmlSample | None = None
+    facts: dict[int, ProcessFacts] = field(default_factory=dict)
+    cpu: dict[ProcessKey, tuple[float, float, float | None]] = field(default_factory=dict)
+    looked: bool = False
+    activity: Mapping[ProcessKey, Activity] | None = None
+    idle_after: float | None = None
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+READINGS: Final[dict[str, Callable[..., object]]] = {}
+"""The ways into the fold, by name: whoever calls the same ones with the same values comes to the same snapshots."""
+
+
+class Listener(Protocol):
+    """Is told of each reading before it is folded."""
+
+    def __call__(self, node: NodeState, name: str, values: tuple[object, ...], /) -> None: ...
+
+
+def _reading(
+    method: Callable[Concatenate[NodeState, P], R],
+) -> Callable[Concatenate[NodeState, P], R]:
+    READINGS[method.__name__] = method
+
+    @wraps(method)
+    def told(self: NodeState, /, *values: P.args, **named: P.kwargs) -> R:
+        if self.listener is not None:
+            if named:
+                raise TypeError("a reading has no names for its values")
+            self.listener(self, method.__name__, values)
+        return method(self, *values, **named)
+
+    return cast("Callable[Concatenate[NodeState, P], R]", told)
+
+
 class NodeState:
     """Give it readings in the order in which they were taken; :meth:`snapshot` answers what they come to.
 
-    Unchanged parts of successive snapshots are the same objects.
+    Unchanged parts of successive snapshots are the same objects. Everything that changes it is one of ``READINGS``.
     """
 
-    def __init__(self, host: str = "", source: Source = "real") -> None:
+    def __init__(self, host: str = "", source: Source = "real", euid: int | None = None) -> None:
+        """``euid``: whose word is believed beside root's; None: this process' user."""
+        self.listener: Listener | None = None
+        self._euid = os.geteuid() if euid is None else euid
         self.watched: dict[Path, Watched] = {}
         self._host = host
         self._source: Source = source
@@ -195,6 +263,32 @@ class NodeState:
         self._activity: Mapping[ProcessKey, Activity] | None = None
         self._idle_after: float | None = None
 
+    def kept(self) -> Kept:
+        """What it goes by; its parts are this state's own."""
+        return Kept(
+            self._host,
+            self._source,
+            self._euid,
+            self.watched,
+            self._events,
+            self._sample,
+            self._facts,
+            self._cpu,
+            self._looked,
+            self._activity,
+            self._idle_after,
+        )
+
+    @classmethod
+    def resumed(cls, kept: Kept) -> NodeState:
+        """One that goes on from there; ``kept`` is its own from now on."""
+        node = cls(kept.host, kept.source, kept.euid)
+        node.watched, node._events, node._facts, node._cpu = kept.watched, kept.events, kept.facts, kept.cpu
+        node._looked, node._activity, node._idle_after = kept.looked, kept.activity, kept.idle_after
+        if kept.sample is not None:
+            node._take_sample(kept.sample)
+        return node
+
     def watch(self, pipe_dir: Path) -> Watched:
         """The entry of a pipe directory, made when it is first asked for."""
         found = self.watched.get(pipe_dir)
@@ -202,6 +296,7 @@ class NodeState:
             found = self.watched[pipe_dir] = Watched(DaemonState(pipe_dir))
         return found
 
+    @_reading
     def set_places(self, places: Sequence[Place], now: float | None = None) -> list[Path]:
         """Takes a discovery over. Answers the directories whose daemon came, went or is another one."""
         self._looked = True
@@ -212,14 +307,14 @@ class NodeState:
             if watched.state.multiuser != place.multiuser:
                 watched.state.multiuser = place.multiuser
                 watched.state.changes += 1
-            foreign = place.daemon is not None and place.uid not in {None, 0, os.geteuid()}
+            foreign = place.daemon is not None and place.uid not in {None, 0, self._euid}
             self._events.hear(place.pipe_dir, place.uid if foreign else None)
             old = (before.state, before.daemon) if before else None
             if old == (place.state, place.daemon):
                 continue
             changed.append(place.pipe_dir)
             watched.probe = None
-            if before is not None and before.daemon is not None and watched.watch == "logs":
+            if before is not None and before.daemon is not None and watched.how.watch == "logs":
                 self._tell_of_end(place.pipe_dir, before.daemon.pid, now)
             if place.state != "running" or (
                 before is not None and place.daemon and watched.state.daemon_pid != place.daemon.pid
@@ -232,6 +327,7 @@ class NodeState:
         self.watched = dict(sorted(self.watched.items(), key=lambda item: order[item[0]]))
         return changed
 
+    @_reading
     def add_event(self, pipe_dir: Path, event: Event, origin: Origin, now: float) -> None:
         """An event from a daemon's log; ``now`` is the moment at which the line was read."""
         watched = self.watch(pipe_dir)
@@ -241,12 +337,18 @@ class NodeState:
             self._tell(pipe_dir, state.about(derived), "derived", now)
         _forget_silence(watched, blocker)
 
+    @_reading
     def add_xids(self, xids: Iterable[Xid]) -> None:
         """What the driver says of faults; of no daemon in particular."""
         for xid in xids:
             self._events.add(xid.event(), "driver", None)
 
+    @_reading
     def set_sample(self, sample: NvmlSample) -> None:
+        """What NVML says."""
+        self._take_sample(sample)
+
+    def _take_sample(self, sample: NvmlSample) -> None:
         self._learn(self._relisted(sample))
         self._sample = sample
         self._listed = frozenset(pid for listing in sample.mps_clients.values() for pid in listing)
@@ -278,11 +380,12 @@ class NodeState:
         sample = self._sample
         return sample is not None and sample.error is None and any(d.sm_utilization is None for d in sample.devices)
 
+    @_reading
     def set_membership(self, members: Mapping[str, Mapping[int, int | None]]) -> bool:
         """NVML's list of MPS clients, taken between two full samples; whether it says anything new."""
         if self._sample is None or self._sample.mps_clients == members:
             return False
-        self.set_sample(replace(self._sample, mps_clients=members))
+        self._take_sample(replace(self._sample, mps_clients=members))
         return True
 
     def unexplained(self, members: Mapping[str, Mapping[int, int | None]]) -> frozenset[int]:
@@ -303,6 +406,7 @@ class NodeState:
                         listed.add(pid)
         return frozenset(listed)
 
+    @_reading
     def set_facts(self, asked: Collection[int], facts: Mapping[int, ProcessFacts], time: float) -> bool:
         """/proc's word on the processes ``asked`` for. One that was there and is gone has left MPS as well.
 
@@ -391,6 +495,7 @@ class NodeState:
                 if record.namespace is not None and pid > 0 and self._joined(watched, pid) is None:
                     yield record.namespace, pid
 
+    @_reading
     def set_elsewhere(self, found: Mapping[tuple[int, int], ProcessKey]) -> frozenset[int]:
         """Which processes here they are, by the kernel's word; answers the PIDs here."""
         pids: set[int] = set()
@@ -453,38 +558,90 @@ class NodeState:
         clients = (client.key for daemon in shown.daemons for client in daemon.clients() if client.local)
         return frozenset((*clients, *(process.key for process in shown.outside)))
 
+    @_reading
     def set_activity(self, activity: Mapping[ProcessKey, Activity], idle_after: float | None = None) -> None:
         """How often each of them launches. ``idle_after``: seconds without a launch that are a problem."""
         before = self._activity or {}
         self._learn({key.pid for key in {*before, *activity} if before.get(key) != activity.get(key)})
         self._activity, self._idle_after = activity, idle_after
 
+    @_reading
     def fold_membership(self, pipe_dir: Path, reading: Membership, now: float) -> None:
         for event in fold_membership(self.watch(pipe_dir).state, reading, now):
             self._tell(pipe_dir, event, "derived", now)
 
+    @_reading
     def fold_v3(self, pipe_dir: Path, node: V3Node | None, detail: str | None, started: float, now: float) -> None:
         """What a daemon of protocol 3 has told, or why that is not understood."""
         for event in fold_v3(self.watch(pipe_dir).state, node, detail, started, now):
             self._tell(pipe_dir, event, "derived", now)
 
+    @_reading
     def fold_limits(self, pipe_dir: Path, reading: LimitReading) -> None:
         watched = self.watch(pipe_dir)
-        fold_limits(watched.state, reading, watched.watch == "logs")
+        fold_limits(watched.state, reading, watched.how.watch == "logs")
+
+    @_reading
+    def fold_devices(self, pipe_dir: Path, query: DeviceQuery) -> None:
+        """Which device the daemon calls by which ordinal."""
+        fold_devices(self.watch(pipe_dir).state, query)
+
+    @_reading
+    def fold_partitions(self, pipe_dir: Path, found: PartitionTable | None, detail: str | None) -> None:
+        """Its static partitions, or why they could not be read."""
+        fold_partitions(self.watch(pipe_dir).state, found, detail)
+
+    @_reading
+    def take_device(self, pipe_dir: Path, uuid: str) -> None:
+        """The node's only device is the daemon's first one."""
+        state = self.watch(pipe_dir).state
+        state.ordinals = {"0": uuid}
+        state.changes += 1
+
+    @_reading
+    def read_from(self, pipe_dir: Path, time: float) -> None:
+        """What is before that time in control.log was not read."""
+        self.watch(pipe_dir).state.control_from = time
+
+    @_reading
+    def forget(self, pipe_dir: Path) -> None:
+        """No daemon runs there: nothing of what its logs told holds."""
+        self.watch(pipe_dir).state.reset()
+
+    @_reading
+    def set_watching(self, pipe_dir: Path, how: Watching) -> None:
+        """How one learns what the daemon does."""
+        self.watch(pipe_dir).how = how
+
+    @_reading
+    def set_knows(self, pipe_dir: Path, knows: Knows) -> None:
+        """Which commands the daemon knows."""
+        self.watch(pipe_dir).knows = knows
+
+    @_reading
+    def set_past(self, pipe_dir: Path) -> None:
+        """Nobody can be asked there: its logs of long ago are all that there is."""
+        self.watch(pipe_dir).past = True
 
     def set_probe(self, pipe_dir: Path, answer: Answer[object], now: float, asked: float | None = None) -> None:
         """How the latest command to the daemon ended, and when it was sent."""
+        self.take_probe(pipe_dir, Probe(now, answer.outcome, answer.message, answer.holder, asked))
+
+    @_reading
+    def take_probe(self, pipe_dir: Path, probe: Probe) -> None:
+        """How the latest command to the daemon ended."""
         watched = self.watch(pipe_dir)
-        watched.probe = Probe(now, answer.outcome, answer.message, answer.holder, asked)
-        if answer.outcome in {Outcome.OK, Outcome.REFUSED, Outcome.NOT_PERMITTED}:
-            watched.answered_at = now
+        watched.probe = probe
+        if probe.outcome in {Outcome.OK, Outcome.REFUSED, Outcome.NOT_PERMITTED}:
+            watched.answered_at = probe.time
             known = watched.state.blocked_known
-            if watched.state.blocked_by is not None and (known is None or (asked or now) > known):
+            if watched.state.blocked_by is not None and (known is None or (probe.asked or probe.time) > known):
                 watched.state.blocked_by = None  # a daemon that answers is not blocked, whatever its log says
                 watched.state.changes += 1
-        elif answer.outcome is Outcome.ABSENT:
-            watched.state.reset(now)
+        elif probe.outcome is Outcome.ABSENT:
+            watched.state.reset(probe.time)
 
+    @_reading
     def snapshot(self, time: float) -> Snapshot:
         sample = self._sample
         devices = self._devices()
@@ -593,7 +750,7 @@ class NodeState:
             for w in self.watched.values()
             if w.state.context_limit is not None
             and w.place is not None
-            and w.place.uid in {0, os.geteuid()}
+            and w.place.uid in {0, self._euid}
             and (not w.state.ordinals or device.uuid in w.state.ordinals.values())
         ]
         if said:
@@ -605,9 +762,10 @@ class NodeState:
     def _daemon(self, pipe_dir: Path, watched: Watched, devices: Mapping[str, Device], time: float) -> Daemon:
         """The same object as before where nothing has changed that it is made of."""
         driver = self._sample.driver_version if self._sample is not None else None
-        lacks = watched.capabilities.lacking(driver) if watched.capabilities is not None else frozenset[str]()
-        how = watched.probe, watched.answered_at, watched.watch, watched.watch_detail, watched.watch_remedy
-        of = (*watched.known, *how, watched.version, watched.past, driver, lacks, self._kinds)
+        knows = watched.knows
+        lacks = lacking(knows.unknown, knows.known, driver) if knows is not None else frozenset[str]()
+        how = watched.probe, watched.answered_at, watched.how
+        of = (*watched.known, *how, watched.past, driver, lacks, self._kinds)
         return watched.daemon.get(of, lambda: self._make_daemon(pipe_dir, watched, devices, time, lacks, driver))
 
     def _make_daemon(
@@ -639,7 +797,7 @@ class NodeState:
             pid_there=place.pid_there if place else None,
             start_time=place.start_time if place else None,
             protocol=place.protocol if place else None,
-            version=(place.version if place else None) or watched.version,
+            version=(place.version if place else None) or watched.how.version,
             multiuser=place.multiuser if place else None,
             static_partitioning=place.static_partitioning if place else None,
             v3=state.v3,
@@ -657,9 +815,9 @@ class NodeState:
             environment=place.limits if place else EMPTY,
             inherited_mem_limits=inherited_memory(place.limits if place else EMPTY, state.ordinals) or EMPTY,
             lost=lost_clients(state, known, self._facts),
-            watch=watched.watch,
-            watch_detail=watched.watch_detail,
-            watch_remedy=watched.watch_remedy,
+            watch=watched.how.watch,
+            watch_detail=watched.how.detail,
+            watch_remedy=watched.how.remedy,
             simulated=self._source == "simulated",
             speaker=place.speaker if place else Speaker(),
             lacks=lacks,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from mpstui.control.wire import MOST_CLIENTS
+from mpstui.core.codec import NOT_KEPT
 from mpstui.core.faults import MOMENT, xids_of
 from mpstui.core.model import Event, PartitionTable, Suspect
 from mpstui.core.v3 import V3Node
@@ -44,6 +44,8 @@ class StartRecord:
     reason: str | None = None
 
 
+FROM_START: Final = 0.0
+"""Before any line of any log: the log was read from the daemon's start on."""
 NEARBY: Final = 1.0
 """Seconds; the process of a killed client was gone 0.03 s after the fault that the kill made (fact 17)."""
 _LOST_LIMIT: Final = 256
@@ -131,55 +133,55 @@ class ServerRecord:
     """The latest clients to end: when, and the devices that they were on lately."""
 
 
+@dataclass(eq=False)
 class DaemonState:
     """The fold over one daemon's logs. Command readings are folded in by :mod:`mpstui.observe.merge`."""
 
-    def __init__(self, pipe_dir: Path) -> None:
-        self.pipe_dir = pipe_dir
-        self.changes = 0
-        """Grows with every change, so that what was made of an unchanged state need not be made again."""
-        self.daemon_pid: int | None = None
-        """Of the daemon whose start is in the log that was read."""
-        self.control_from = -math.inf
-        """From when on control.log was read; before, a percentage may have been set unseen."""
-        self.defaults = LimitsInForce()
-        self.ordinals: dict[str, str] = {}
-        self.servers: dict[int, ServerRecord] = {}
-        self.multiuser: bool | None = None
-        """Whether one server serves all users; None where that is not known."""
-        self.pending: dict[int, Event] = {}
-        self.pending_elsewhere: list[Event] = []
-        """Of clients in PID namespaces that the daemon does not see: it calls each of them 0."""
-        self.failures: StartRecord | None = None
-        self._failed: dict[int, float] = {}
-        """Servers that have failed to start, and when."""
-        self._starting: dict[int, int | None] = {}
-        """Servers that are not ready yet and have not exited as the log tells, and for whom. /proc or an answer
-        may know sooner that one is gone."""
-        self.blocked_by: int | None = None
-        """The client whose second terminate_client blocks the daemon (fact 16)."""
-        self.blocked_since: float | None = None
-        """When that one was sent; of the last one, where there were several."""
-        self.blocked_known: float | None = None
-        """When its line was read, or written if that was before, by the clock of this process."""
-        self.session_since: float | None = None
-        """When the control session that is open was opened; it may stay so (fact 2)."""
-        self.quitting_since: float | None = None
-        """Since when it has been told to quit and waits for its clients (fact 19)."""
-        self.context_limit: int | None = None
-        """The most contexts that a device takes, as it has said to a client that it refused (fact 13)."""
-        self.uids: dict[int, int] = {}
-        """Whose clients are and were, by PID, as control.log tells it; the latest ones."""
-        self.v3: V3Node | None = None
-        """What a daemon of protocol 3 told last."""
-        self.not_understood: str | None = None
-        """Why nothing of what it answers is believed."""
-        self.partitions: PartitionTable | None = None
-        """Static SM partitions as it told them last, with the UUIDs as printed."""
-        self.partitions_detail: str | None = None
-        """Why they could not be read."""
-        self.lost: dict[int, tuple[int, float | None]] = {}
-        """Clients whose server ended under them: its PID, and when (fact 19)."""
+    pipe_dir: Path
+    changes: int = field(default=0, metadata=NOT_KEPT)
+    """Grows with every change, so that what was made of an unchanged state need not be made again."""
+    daemon_pid: int | None = None
+    """Of the daemon whose start is in the log that was read."""
+    control_from: float = FROM_START
+    """From when on control.log was read; before, a percentage may have been set unseen."""
+    defaults: LimitsInForce = field(default_factory=LimitsInForce)
+    ordinals: dict[str, str] = field(default_factory=dict)
+    servers: dict[int, ServerRecord] = field(default_factory=dict)
+    multiuser: bool | None = None
+    """Whether one server serves all users; None where that is not known."""
+    pending: dict[int, Event] = field(default_factory=dict)
+    pending_elsewhere: list[Event] = field(default_factory=list)
+    """Of clients in PID namespaces that the daemon does not see: it calls each of them 0."""
+    failures: StartRecord | None = None
+    _failed: dict[int, float] = field(default_factory=dict)
+    """Servers that have failed to start, and when."""
+    _starting: dict[int, int | None] = field(default_factory=dict)
+    """Servers that are not ready yet and have not exited as the log tells, and for whom. /proc or an answer
+    may know sooner that one is gone."""
+    blocked_by: int | None = None
+    """The client whose second terminate_client blocks the daemon (fact 16)."""
+    blocked_since: float | None = None
+    """When that one was sent; of the last one, where there were several."""
+    blocked_known: float | None = None
+    """When its line was read, or written if that was before, by the clock of this process."""
+    session_since: float | None = None
+    """When the control session that is open was opened; it may stay so (fact 2)."""
+    quitting_since: float | None = None
+    """Since when it has been told to quit and waits for its clients (fact 19)."""
+    context_limit: int | None = None
+    """The most contexts that a device takes, as it has said to a client that it refused (fact 13)."""
+    uids: dict[int, int] = field(default_factory=dict)
+    """Whose clients are and were, by PID, as control.log tells it; the latest ones."""
+    v3: V3Node | None = None
+    """What a daemon of protocol 3 told last."""
+    not_understood: str | None = None
+    """Why nothing of what it answers is believed."""
+    partitions: PartitionTable | None = None
+    """Static SM partitions as it told them last, with the UUIDs as printed."""
+    partitions_detail: str | None = None
+    """Why they could not be read."""
+    lost: dict[int, tuple[int, float | None]] = field(default_factory=dict)
+    """Clients whose server ended under them: its PID, and when (fact 19)."""
 
     def apply(self, event: Event, now: float) -> list[Event]:
         """Folds one event; ``now`` is when it became known. Answers events that follow from it."""
@@ -331,7 +333,7 @@ class DaemonState:
 
 def _daemon_started(state: DaemonState, event: Event, now: float) -> list[Event]:
     state.reset(event.time)
-    state.daemon_pid, state.control_from = event.pid, -math.inf
+    state.daemon_pid, state.control_from = event.pid, FROM_START
     state.defaults.memory_known = True  # none; a limit from the environment is seen when it is read back
     return []
 
@@ -651,16 +653,20 @@ class _Told:
     confirmed: bool = False
 
 
+@dataclass(eq=False)
 class EventLog:
     """Oldest first, at most ``limit``. Plain questions to the daemon, mpstui's own among them, are left out."""
 
-    def __init__(self, limit: int = 500) -> None:
-        self._told: deque[_Told] = deque(maxlen=limit)
-        self._shown: tuple[Event, ...] | None = ()
-        self._people: dict[tuple[Path | None, int], Identity] = {}
-        self._enough = _FEW
-        self._users: dict[int, str] = {}
-        self._tellers: dict[Path | None, int] = {}
+    limit: int = 500
+    _told: deque[_Told] = field(default_factory=deque)
+    _people: dict[tuple[Path | None, int], Identity] = field(default_factory=dict)
+    _enough: int = _FEW
+    _users: dict[int, str] = field(default_factory=dict)
+    _tellers: dict[Path | None, int] = field(default_factory=dict)
+    _shown: tuple[Event, ...] | None = field(default=None, metadata=NOT_KEPT)
+
+    def __post_init__(self) -> None:
+        self._told = deque(self._told, maxlen=self.limit)
 
     def hear(self, pipe_dir: Path, uid: int | None) -> None:
         """Whose word it is what is told of this daemon, who then tells of himself alone; None: of everybody."""

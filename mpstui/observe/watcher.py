@@ -22,13 +22,13 @@ from mpstui.core.model import MEMORY_VARIABLE, EventKind, Snapshot
 from mpstui.core.text import error_text
 from mpstui.observe.discovery import Place, discover
 from mpstui.observe.logs import LogWatch
-from mpstui.observe.merge import Membership, fold_devices, fold_partitions
+from mpstui.observe.merge import Membership
 from mpstui.observe.nvml import GPM_SECONDS
 from mpstui.observe.poll import Asked, Need, Reconciler, Schedule, ask_for, ask_limits, ask_membership
 from mpstui.observe.problems import clients_left, is_silent
-from mpstui.observe.reducer import NodeState
+from mpstui.observe.reducer import Knows, Listener, NodeState, Watch, Watching
 from mpstui.observe.sources import LaunchSource, NodeSources, NvmlSample
-from mpstui.observe.state import DaemonState
+from mpstui.observe.state import FROM_START, DaemonState
 from mpstui.observe.trusted import REMEDY, owners_of
 from mpstui.observe.wakeups import Exits, Wakeups, Watcher, Worker, open_watcher
 from mpstui.observe.xid import Xid, XidWatch
@@ -116,14 +116,15 @@ class DaemonWatcher:
             logs, self._reading_history = self._logs, True
             told = await worker.call(logs.history)
             if not logs.complete and told:
-                watched.state.control_from = next((e.time for _, e in told if e.time is not None), 0.0)
+                first = next((e.time for _, e in told if e.time is not None), None)
+                self._node.read_from(self.pipe_dir, self._clock() if first is None else first)
             now = self._clock()  # the daemon's local time may be ahead of ours: history is never newer than an answer
             for kind, event in told:
                 self._node.add_event(self.pipe_dir, event, kind, min(event.time or 0.0, now))
                 self._note_session(event.kind, self._monotonic())
             logs.live(self._monotonic)
             if not self.running:
-                watched.state.reset()
+                self._node.forget(self.pipe_dir)
         self._reading_history = False
         self._judge()
 
@@ -138,7 +139,7 @@ class DaemonWatcher:
         told = self._logs.poll()
         now, wall = self._monotonic(), self._clock()
         if self._logs.missed():
-            self._node.watch(self.pipe_dir).state.control_from = wall
+            self._node.read_from(self.pipe_dir, wall)
             self.schedule.want(True, True, now)
         for kind, event in told:
             self._node.add_event(self.pipe_dir, event, kind, wall)
@@ -188,10 +189,10 @@ class DaemonWatcher:
         watched = self._node.watch(self.pipe_dir)
         state, place = watched.state, watched.place
         return (
-            watched.watch == "logs"
+            watched.how.watch == "logs"
             and self._logs is not None
             and self._logs.complete
-            and state.control_from == -math.inf
+            and state.control_from == FROM_START
             and len(state.servers) < 2
             and all(server.status == "ACTIVE" for server in state.servers.values())
             and place is not None
@@ -227,7 +228,7 @@ class DaemonWatcher:
         self._unreported |= self._fold_logs()
         self._probed(asked, begun)
         if asked.query is not None:
-            fold_devices(state, asked.query)
+            self._node.fold_devices(self.pipe_dir, asked.query)
         differs = asked.membership is not None and self._differs(asked.membership, need)
         if asked.membership is not None:
             # Which servers there are is the logs' word here, and one may have gone or come meanwhile.
@@ -324,7 +325,7 @@ class DaemonWatcher:
         if answer.outcome not in {Outcome.OK, Outcome.REFUSED, Outcome.UNREADABLE}:
             self._probed(Asked(answer), begun)
             return
-        fold_partitions(self._node.watch(self.pipe_dir).state, answer.value, answer.message or None)
+        self._node.fold_partitions(self.pipe_dir, answer.value, answer.message or None)
 
     def _lacks(self, command: str) -> bool:
         return command in self.control.capabilities.unknown
@@ -334,8 +335,7 @@ class DaemonWatcher:
         one; of several nothing is known."""
         state = self._node.watch(self.pipe_dir).state
         if not state.ordinals and self._lacks("device_query") and (uuid := self._node.only_device()) is not None:
-            state.ordinals = {"0": uuid}
-            state.changes += 1
+            self._node.take_device(self.pipe_dir, uuid)
             self.schedule.want(False, True, self._monotonic())
 
     async def _ask_limits(self, state: DaemonState) -> Asked:
@@ -374,6 +374,7 @@ class DaemonWatcher:
         if not answer.asked:
             return
         self._node.set_probe(self.pipe_dir, answer, self._clock(), begun)
+        self._know(self._node.watch(self.pipe_dir).place)
 
     def _judge(self) -> None:
         """Whether there is anybody to ask, and whether the logs can be relied on to tell when."""
@@ -392,31 +393,31 @@ class DaemonWatcher:
         foreground = place is not None and place.foreground and self._logs is None
         nowhere = STANDARD_OUTPUT if foreground else "it is not known where its logs are"
         trouble = self._logs.trouble if self._logs else nowhere
+        watch: Watch = "polling"
+        detail: str | None = None
         if not self.running:
-            watched.watch, watched.watch_detail = "none", None
+            watch = "none"
         elif v3:
-            watched.watch = "polling"
-            watched.watch_detail = (
-                "What a daemon of MPS protocol 3 writes into its logs is not known: it is asked every few seconds"
-            )
+            detail = "What a daemon of MPS protocol 3 writes into its logs is not known: it is asked every few seconds"
         elif trouble is None:
-            watched.watch, watched.watch_detail = "logs", None
+            watch = "logs"
         elif silent is not None:
-            watched.watch, watched.watch_detail = "none", f"It is not asked, and its logs cannot be followed: {trouble}"
+            watch, detail = "none", f"It is not asked, and its logs cannot be followed: {trouble}"
         else:
-            watched.watch = "polling"
             asked = "The daemon is asked every few seconds, and each question goes to its log"
             believed = self._logs is None or self._logs.believed
             first = foreground or not believed
-            watched.watch_detail = f"{trouble[:1].upper()}{trouble[1:]}. {asked}" if first else f"{asked}: {trouble}"
-        watched.watch_remedy = REMEDY if self._logs and not self._logs.believed else None
+            detail = f"{trouble[:1].upper()}{trouble[1:]}. {asked}" if first else f"{asked}: {trouble}"
+        remedy = REMEDY if self._logs and not self._logs.believed else None
         if foreground:
-            watched.watch_remedy = "Read it with “mpstui events --journal UNIT”, or pipe it into “mpstui events -”."
+            remedy = "Read it with “mpstui events --journal UNIT”, or pipe it into “mpstui events -”."
         if v3:
-            watched.watch_remedy = "Nothing is to be done; r asks at once."
-        self.schedule.polling = watched.watch == "polling"
+            remedy = "Nothing is to be done; r asks at once."
+        how = Watching(watch, detail, remedy, self._logs.version if self._logs else None)
+        if how != watched.how:
+            self._node.set_watching(self.pipe_dir, how)
+        self.schedule.polling = watch == "polling"
         self.schedule.told = self.told
-        watched.version = self._logs.version if self._logs else None
 
     def _know(self, place: Place | None) -> None:
         """What the daemon that runs there now has said that it does not know, to us or, in its log, to anybody."""
@@ -424,7 +425,9 @@ class DaemonWatcher:
         pid, logged = self._logs.unknown if self._logs is not None and self._logs.believed else (0, frozenset())
         known = self.control.capabilities
         known.belong_to(daemon, logged if daemon is not None and daemon.pid == pid else frozenset())
-        self._node.watch(self.pipe_dir).capabilities = known
+        knows = Knows(known.unknown, known.known)
+        if knows != self._node.watch(self.pipe_dir).knows:
+            self._node.set_knows(self.pipe_dir, knows)
         self._take_only_device()
 
 
@@ -556,6 +559,10 @@ class Collector:
                 self._callbacks.remove(callback)
 
         return unsubscribe
+
+    def listen(self, listener: Listener) -> None:
+        """Tells ``listener`` of every reading before it is folded, from now on."""
+        self._node.listener = listener
 
     def set_compute_mode(self, uuid: str, mode: str) -> str | None:
         """See NodeSources."""

@@ -9,7 +9,7 @@ from mpstui.control.grammar import LogParser
 from mpstui.core.model import Daemon, ProcessKey, Snapshot
 from mpstui.core.trust import Speaker
 from mpstui.observe.discovery import Place
-from mpstui.observe.reducer import NodeState
+from mpstui.observe.reducer import NodeState, Watching
 
 DATA = Path(__file__).parent.parent / "data"
 PIPE = Path("/tmp/mps_0")
@@ -47,7 +47,7 @@ def fold(until: str, control=(), server=(), node: NodeState | None = None) -> No
     ]
     if PIPE not in node.watched:
         node.set_places([running()])
-    node.watch(PIPE).watch = "logs"
+    node.set_watching(PIPE, Watching("logs"))
     for when, _, event, kind in sorted((t for t in told if t[0] is not None), key=lambda t: t[:2]):
         if when <= limit:
             node.add_event(PIPE, event, kind, when)

@@ -14,7 +14,7 @@ from mpstui.observe import reducer
 from mpstui.observe.discovery import Place
 from mpstui.observe.merge import LimitReading, Membership
 from mpstui.observe.problems import find_problems
-from mpstui.observe.reducer import NodeState
+from mpstui.observe.reducer import NodeState, Watching
 from mpstui.observe.sources import NvmlSample, ProcessFacts
 from tests.observe.replay import DATA, PIPE, at, events, fold, lines, running, shot
 
@@ -283,7 +283,7 @@ def test_a_server_of_which_no_log_tells_has_its_clients_from_the_first_reading()
 def test_without_logs_nothing_is_claimed_of_clients_that_were_there_before():
     node = NodeState()
     node.set_places([running()])
-    node.watch(PIPE).watch = "polling"
+    node.set_watching(PIPE, Watching("polling"))
     node.fold_membership(PIPE, Membership(1.0, (634,), {634: "ACTIVE"}, {634: (643,)}), 1.0)
     node.fold_limits(PIPE, LimitReading(1.0, 100.0, 0, {}, {634: 25.0}, {634: {}}))
     node.fold_membership(PIPE, Membership(6.0, (634,), {634: "ACTIVE"}, {634: (643, 700)}), 6.0)
@@ -433,7 +433,7 @@ def test_what_is_kept_is_what_would_be_made_anew(logs, monkeypatch):
     nodes = NodeState("gpu-07"), anew
     for node in nodes:
         node.set_places([running()])
-        node.watch(PIPE).watch = "logs"
+        node.set_watching(PIPE, Watching("logs"))
     for number, (when, kind, event) in enumerate(told):
         found = []
         for node in nodes:

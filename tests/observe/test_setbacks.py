@@ -7,7 +7,7 @@ import pytest
 from mpstui.core.model import ProcessKey
 from mpstui.observe.discovery import Place
 from mpstui.observe.merge import Membership
-from mpstui.observe.reducer import NodeState
+from mpstui.observe.reducer import NodeState, Watching
 from tests.observe.replay import PIPE, at, events, fold, running, shot
 from tests.observe.test_logparse import control
 from tests.observe.test_reducer import COMMANDS, facts
@@ -31,7 +31,7 @@ def test_only_an_end_without_a_word_is_called_one(here: int, said: bool, restart
     """In a container the log has the daemon's PID there, which is not the one that /proc shows here."""
     node = NodeState()
     node.set_places([running(here)])
-    node.watch(PIPE).watch = "logs"
+    node.set_watching(PIPE, Watching("logs"))
     start = ("Starting control daemon using socket /tmp/mps_0/control",)
     texts = start + (("Exit with status 0",) if said else ()) + (start if restarted else ())
     for event in events("control", control(*texts)):

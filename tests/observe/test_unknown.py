@@ -6,7 +6,7 @@ import pytest
 
 from mpstui.control.answer import Answer, Outcome
 from mpstui.core.model import ProcessKey
-from mpstui.observe.reducer import NodeState
+from mpstui.observe.reducer import NodeState, Watching
 from mpstui.observe.sources import NvmlSample, ProcessFacts
 from tests.observe.replay import PIPE, at, events, running
 from tests.observe.test_logparse import control
@@ -53,7 +53,7 @@ def test_who_waits_in_another_pid_namespace_is_not_taken_for_gone(waiting: NodeS
 def test_contexts_and_servers_of_a_daemon_that_has_told_nothing_are_not_none_but_unknown(outcome, contexts) -> None:
     node = NodeState()
     node.set_places([running()])
-    node.watch(PIPE).watch = "polling"
+    node.set_watching(PIPE, Watching("polling"))
     node.set_sample(NvmlSample(1.0, "580", (H100,)))
     node.set_probe(PIPE, Answer("get_server_list", outcome), 1.0)
     snapshot = node.snapshot(2.0)
