@@ -28,7 +28,7 @@ from mpstui.core.activity import ActivityLook, Launcher
 from mpstui.core.model import Client, Daemon, Device, Event, Problem, ProcessKey, Server, Snapshot, no_test_clients
 from mpstui.core.text import error_text, path_text
 from mpstui.fields import ACTIVITY, EVENT, SNAPSHOT, View, as_json
-from mpstui.node import UnusableNode, named_dirs, open_node, real_processes
+from mpstui.node import CONTROL_BINARY, UnusableNode, named_dirs, open_node, real_processes
 from mpstui.node import demo_node as demo_node
 from mpstui.observe.sources import NvmlSample as NvmlSample
 from mpstui.observe.trusted import UnreadableLogError, UnreadableNodeError
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from mpstui.doctor.types import Finding
     from mpstui.doctor.why import Answer
     from mpstui.history.node import LogPlace, NodeLogs
+    from mpstui.history.viewer import Recording, Viewer
     from mpstui.load.utilisation import Meter
     from mpstui.observe import watcher
     from mpstui.observe.sources import NodeSources
@@ -97,6 +98,13 @@ def operations() -> dict[str, str]:
     from mpstui.operations.registry import OPERATIONS
 
     return {each.id: each.help for each in OPERATIONS if not each.subject}
+
+
+def recording_schema() -> dict[str, Any]:
+    """The JSON Schema of a line of a recording."""
+    from mpstui.history.tape import line_schema
+
+    return line_schema()
 
 
 def may_know_more(request: Request, snapshot: Snapshot) -> bool:
@@ -219,6 +227,8 @@ def open(
     log_dirs: Sequence[PathName] = (),
     refresh: float = 1.0,
     read_only: bool | None = None,
+    recording: PathName | None = None,
+    speed: float = 1.0,
 ) -> Opening:
     """The node, for ``with`` or ``async with``.
 
@@ -226,7 +236,8 @@ def open(
     simulated node that is started for this and ended with it, ``True`` or the name of one on which something is wrong.
     ``log_dirs``: where the daemons' logs are; without ``pipe_dirs`` and ``demo``, ``events`` and ``past`` read these
     alone. ``refresh``: seconds between two readings of NVML and /proc while it is watched. ``read_only``: nothing is
-    changed; None: as the configuration says.
+    changed; None: as the configuration says. ``recording``: a file of ``mpstui record`` in the place of a node, for a
+    screen; ``speed`` is how fast it plays, 0 not at all.
 
     Entering it raises UnusableNode where that cannot be.
     """
@@ -234,7 +245,10 @@ def open(
     scenario = "demo" if demo is True else demo or None
     if scenario is not None and pipe_dirs:
         raise ValueError("demo has its own pipe directory; leave out pipe_dirs")
-    return Opening(places[0], places[1], scenario, refresh, read_only)
+    opening = Opening(places[0], places[1], scenario, refresh, read_only)
+    if recording is not None:
+        opening.play(Path(recording).absolute(), speed)
+    return opening
 
 
 class Opening:
@@ -254,6 +268,11 @@ class Opening:
         self._held = ExitStack()
         self._open: AsyncNode | None = None
         self._sync: Node | None = None
+        self._recording: tuple[Path, float] | None = None
+
+    def play(self, recording: Path, speed: float) -> None:
+        """A recording in the place of a node."""
+        self._recording = recording, speed
 
     def _begin(self) -> AsyncNode:
         dirs, demo = self._pipe_dirs, self._demo is not None
@@ -264,7 +283,7 @@ class Opening:
 
     def unentered(self) -> AsyncNode:
         """For a screen, which starts and ends what :meth:`AsyncNode.live` gives; there is nothing else to be ended."""
-        return AsyncNode(self._pipe_dirs, *self._rest)
+        return AsyncNode(self._pipe_dirs, *self._rest, recording=self._recording)
 
     def __enter__(self) -> Node:
         self._sync = Node(self._begin())
@@ -297,7 +316,10 @@ class AsyncNode:
         read_only: bool | None,
         *,
         demo: bool = False,
+        recording: tuple[Path, float] | None = None,
     ) -> None:
+        self._recording = recording
+        self._viewer: Viewer | None = None
         self._pipe_dirs = pipe_dirs
         self.named = named_dirs(pipe_dirs)
         """The pipe directories that were asked for, CUDA_MPS_PIPE_DIRECTORY too; empty: those that are found."""
@@ -396,6 +418,8 @@ class AsyncNode:
         """What the control binary is called. Raises UnusableNode."""
         from mpstui.control.commandline import shown_program
 
+        if self._viewer is not None and self._viewer.live is None:
+            return CONTROL_BINARY
         return os.path.basename(shown_program(self._sources()[0].control_binary))
 
     async def hardware(self) -> NvmlSample:
@@ -407,6 +431,7 @@ class AsyncNode:
         """The check-up of the set-up, the worst finding first, with a complete snapshot of the node. Of logs that are
         read alone: what they tell, with what :meth:`past` gave for each. Raises UnusableNode, Unavailable, or
         UnreadableNodeError for logs."""
+        self._there()
         if self._alone:
             return await asyncio.to_thread(self._examine_logs, snapshots)
         try:
@@ -439,6 +464,7 @@ class AsyncNode:
         such process. Raises Unavailable."""
         from mpstui.doctor.why import gather
 
+        self._there()
         try:
             return await self._worker("check-up").call(lambda: gather(pid, snapshot, real_processes()))
         except OSError as error:
@@ -450,13 +476,16 @@ class AsyncNode:
         from mpstui.observe.procfs import cpus_of
         from mpstui.plan.settings import as_it_runs
 
-        cpus = await asyncio.to_thread(cpus_of, daemon.pid) if daemon.pid is not None else None
+        here = self._viewer is None or self._viewer.live is not None
+        cpus = await asyncio.to_thread(cpus_of, daemon.pid) if here and daemon.pid is not None else None
         return as_it_runs(daemon, snapshot, cpus, old)
 
     async def environment(self, client: ProcessKey) -> Mapping[str, str] | None:
         """The CUDA_* variables that a client was started with; None where they may not be read."""
         from mpstui.observe.procfs import environment_of
 
+        if self._viewer is not None and self._viewer.live is None:
+            return None
         return await asyncio.to_thread(environment_of, client)
 
     async def older_events(self, daemon: Daemon, before: float, most: int) -> Sequence[Event]:
@@ -477,12 +506,16 @@ class AsyncNode:
         nobody waits any more."""
         from mpstui.history.node import owners
 
+        if not self._alone:
+            self._there()
         if daemon.log_dir is None:
             raise Unavailable("the daemon's log directory is not known; name it with --log-dir")
         log_dir, pipe_dir, over = daemon.log_dir, daemon.pipe_dir, threading.Event()
         logs = self._worker("older events")
         try:
-            return await logs.call(lambda: read(log_dir, pipe_dir, owners(pipe_dir), over.is_set))
+            return await logs.call(
+                lambda: read(log_dir, pipe_dir, None if self._alone else owners(pipe_dir), over.is_set)
+            )
         except (UnreadableLogError, OSError) as error:
             raise Unavailable(error_text(error)) from None
         finally:
@@ -576,7 +609,7 @@ class AsyncNode:
 
             config = load_config()[0]
             read_only = config.read_only if self._read_only is None else self._read_only or config.policy.read_only
-            self._runner = Runner(self._reader(), AuditLog(default_path()), read_only=read_only)
+            self._runner = Runner(self._viewer or self._reader(), AuditLog(default_path()), read_only=read_only)
         return self._runner
 
     # Test clients.
@@ -641,12 +674,38 @@ class AsyncNode:
 
     # For a screen, which starts and stops what keeps it up to date.
 
-    def live(self, reconcile: float) -> Collector:
-        """What keeps a screen up to date; what is done goes by what it has seen last. Whoever asks for it starts it and
-        stops it. ``reconcile``: seconds from the last change to one complete reading of a daemon; 0 for never. Raises
+    def live(self, reconcile: float) -> Viewer:
+        """What keeps a screen up to date, and can be moved in time; what is done goes by what it shows. Whoever asks
+        for it starts it and stops it. Of log directories alone, and of a recording, it is what those tell.
+        ``reconcile``: seconds from the last change to one complete reading of a daemon; 0 for never. Raises
         UnusableNode."""
-        self._collector, self._runner = self._make(reconcile), None
-        return self._collector
+        from mpstui.history import viewer
+        from mpstui.history.tape import RecordingError
+
+        self._runner = self._viewer = None
+        try:
+            if self._recording is not None:
+                self._viewer = viewer.of_file(*self._recording)
+            elif self._alone:
+                self._viewer = viewer.of_logs(self._log_dirs)
+            else:
+                self._collector = self._make(reconcile)
+                self._viewer = viewer.LiveViewer(self._collector)
+        except RecordingError as error:
+            raise UnusableNode(str(error)) from None
+        return self._viewer
+
+    def record(self, path: Path, most: int, seconds: float) -> Recording:
+        """What writes down all that is seen of the node: to be entered, and left at the end. ``most``: bytes of the
+        file and its older parts; ``seconds``: how old a part may become. Raises UnusableNode."""
+        from mpstui.history.tape import RecordingError
+        from mpstui.history.viewer import Recording
+
+        collector = self._make()
+        try:
+            return Recording(collector, path, most, seconds)
+        except RecordingError as error:
+            raise UnusableNode(str(error)) from None
 
     @property
     def runner(self) -> Runner:
@@ -664,7 +723,16 @@ class AsyncNode:
             self._workers[name] = Worker(name)
         return self._workers[name]
 
+    def _there(self) -> None:
+        """Raises Unavailable where it is logs or a recording that are shown: nothing of this machine is looked at."""
+        if self._viewer is not None and self._viewer.live is None:
+            raise Unavailable(self._viewer.why, status=ExitStatus.REFUSED_BY_SAFETY_RULE)
+
     def _sources(self) -> tuple[NodeSources, tuple[Path, ...]]:
+        try:
+            self._there()
+        except Unavailable as error:
+            raise UnusableNode(str(error)) from None
         if self._opened is None:
             self._opened = open_node(self._pipe_dirs)
         return self._opened

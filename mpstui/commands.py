@@ -125,6 +125,8 @@ def _is_single(found: Field[Any]) -> bool:
 
 def fill(spec: CommandSpec, snapshot: Snapshot | None, target: Target) -> Filled:
     """The program and its arguments for this row, as the node is in the snapshot. Raises RefusedError."""
+    if snapshot is not None and snapshot.past is not None:
+        raise RefusedError(snapshot.past.why)
     for problem in problems(spec):
         raise RefusedError(problem)
     things = _things(snapshot, target)

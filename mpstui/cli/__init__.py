@@ -131,6 +131,10 @@ def _run(arguments: Sequence[str]) -> int:
     for name in _DIRECTORIES:
         if (problem := unprintable(os.environ.get(name, ""))) is not None:
             return complain(f"{name}: {problem}", 2)
+    if options.command == "replay":
+        from mpstui.cli.screen import run_screen
+
+        return run_screen(options, ())
     if options.command in _WITHOUT_NODE:
         return _without_node(options)
     if not options.read_only and _changes(options):
@@ -312,5 +316,11 @@ async def _load(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int
         return 128 + ended_by[0]
 
 
-_LOOKS = {"partition": _partitions, "server": _export, "why": _why}
+def _record(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
+    from mpstui.cli.record import record
+
+    return record(options, tuple(pipe_dirs))
+
+
+_LOOKS = {"record": _record, "partition": _partitions, "server": _export, "why": _why}
 """Commands that look at the node, beside ``doctor``."""

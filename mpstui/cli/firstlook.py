@@ -13,11 +13,12 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from mpstui.api import Collector
 from mpstui.core.model import Snapshot
 
+C = TypeVar("C", bound=Collector)
 PATIENCE: Final = 0.3
 """Seconds that the first look may take; a directory that hangs holds up nothing longer than that."""
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
@@ -26,7 +27,7 @@ _ENTER: Final = "\x1b[?1049h\x1b[?25l\x1b[H"
 _LEAVE: Final = "\x1b[?1049l\x1b[?25h"
 
 
-def first_look(make: Callable[[], Collector]) -> tuple[Collector, Snapshot | None]:
+def first_look(make: Callable[[], C]) -> tuple[C, Snapshot | None]:
     """A collector and what it has seen; where that takes too long, one that has not looked yet, and None."""
     made = make()
     seen: list[Snapshot] = []

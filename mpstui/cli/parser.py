@@ -11,7 +11,17 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from mpstui import __version__
-from mpstui.cli.past import NODES, add_activity, add_demo, add_doctor, add_events, add_past, add_suspects, add_why
+from mpstui.cli.past import (
+    NODES,
+    add_activity,
+    add_demo,
+    add_doctor,
+    add_events,
+    add_past,
+    add_record,
+    add_suspects,
+    add_why,
+)
 from mpstui.cli.planning import add_commands
 from mpstui.cli.verbs import add_verbs
 from mpstui.cli.words import between
@@ -93,7 +103,7 @@ def _node_options() -> LateParser:
         action="append",
         type=_directory,
         metavar="DIR",
-        help="its log directory, where it cannot be found out",
+        help="its log directory, where it cannot be found out; without --pipe-dir, logs to be shown without a daemon",
     )
     add_demo(group)
     return options
@@ -170,6 +180,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_activity(commands, node)
     add_doctor(commands, node)
     add_why(commands, node)
+    add_record(commands, node)
 
     add_commands(commands, node, add_verbs(commands, node))
 

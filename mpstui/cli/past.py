@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import math
+import os
 import time
 from pathlib import Path
 from typing import Any, Final, get_args
@@ -10,6 +12,7 @@ from typing import Any, Final, get_args
 from mpstui.cli.words import between
 from mpstui.core.activity import CAVEAT
 from mpstui.core.model import EventKind
+from mpstui.core.text import parse_size, unprintable
 from mpstui.history.when import parse_time
 
 DRILLS: Final = ("fault", "blocked", "held", "pending", "full", "stale", "nostart")
@@ -117,6 +120,83 @@ def add_past(status: argparse.ArgumentParser) -> None:
     status.add_argument(
         "--at", type=_time, metavar="T", help="the state that the logs come to at that time: 10m, 2026-11-20T21:29:12"
     )
+
+
+def add_record(commands: Any, node: argparse.ArgumentParser) -> None:
+    """The options of ``record`` and ``replay``."""
+    record = commands.add_parser(
+        "record",
+        parents=[node],
+        help="write down all that is seen of the node, for replay",
+        description="Writes down what the node's logs, NVML, /proc and the daemons' answers tell, until it is "
+        "interrupted. FILE is for you alone (0600): it has users and commands in it. An older recording of yours is "
+        "continued. When it is full, it becomes FILE.1, that FILE.2, and so on.",
+        epilog="example: mpstui record /var/tmp/night.mps",
+    )
+    record.add_argument("file", type=_file, metavar="FILE", help="as night.mps")
+    record.add_argument("--for", dest="seconds", type=_span, metavar="T", help="so long: 90s, 10m, 8h")
+    record.add_argument(
+        "--max-size", type=_bytes, default=256 << 20, metavar="N", help="of all parts together: 64M, 1G (default 256M)"
+    )
+    record.add_argument(
+        "--max-age", type=_span, default=7 * 86400.0, metavar="T", help="older parts are deleted (default 7d)"
+    )
+    record.add_argument("--refresh", type=_refresh, metavar="S", help="seconds between readings (default 1)")
+    replay = commands.add_parser(
+        "replay",
+        help="the screen on a recording",
+        description="Plays a recording of mpstui record on the screen. Nothing of this machine is looked at, and "
+        "nothing can be changed. < and > step through events, { and } through minutes, T goes to a time, F stops and "
+        "plays, End goes to the end.",
+        epilog="example: mpstui replay night.mps --speed 10",
+    )
+    replay.add_argument("file", type=_file, metavar="FILE", help="as night.mps")
+    replay.add_argument(
+        "--speed", type=_speed, default=1.0, metavar="N", help="times as fast, 0.1 to 1000; 0 stands at the end"
+    )
+
+
+def _file(text: str) -> Path:
+    if not text or text == "-":
+        raise argparse.ArgumentTypeError("a file is needed")
+    if (problem := unprintable(os.path.abspath(text))) is not None:
+        raise argparse.ArgumentTypeError(problem)
+    return Path(text).absolute()
+
+
+def _span(text: str) -> float:
+    try:
+        value = time.time() - parse_time(text, time.time()) if text[-1:] in "smhd" else 0.0
+    except ValueError:
+        value = 0.0
+    if not 0.5 <= value <= 366 * 86400:
+        raise argparse.ArgumentTypeError(f"{text!r} is no span of time: write 90s, 10m, 8h or 7d")
+    return round(value, 1)
+
+
+def _bytes(text: str) -> int:
+    size = parse_size(text)
+    if size is None or not 1 << 20 <= size <= 1 << 40:
+        raise argparse.ArgumentTypeError(f"{text!r} is not 1M to 1024G")
+    return size
+
+
+def _refresh(text: str) -> float:
+    return _within(text, 0.1, 3600.0, "seconds")
+
+
+def _speed(text: str) -> float:
+    return 0.0 if text.strip() == "0" else _within(text, 0.1, 1000.0, "times as fast")
+
+
+def _within(text: str, least: float, most: float, what: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not least <= value <= most:
+        raise argparse.ArgumentTypeError(f"{text!r} is not {least:g} to {most:g} {what}")
+    return value
 
 
 def add_doctor(commands: Any, node: argparse.ArgumentParser) -> None:

@@ -71,8 +71,16 @@ SCHEMAS: Final[Mapping[str, Schema]] = {
 """Each object that a command prints with ``--json``."""
 
 
+RECORDING: Final = "recording"
+"""Of what is no table of fields: the lines of a recording, by the types of what is written down."""
+
+
 def schema_of(name: str) -> dict[str, Any]:
     """The schema of one of ``SCHEMAS``, draft 2020-12. Keys may come: none but those that are there is ruled out."""
+    if name == RECORDING:
+        from mpstui.api import recording_schema
+
+        return recording_schema()
     definitions: dict[str, Any] = {}
     whole = _object(SCHEMAS[name].thing, definitions)
     return {
@@ -126,8 +134,10 @@ def schema(options: argparse.Namespace) -> int:
     if options.name is None:
         for name, each in SCHEMAS.items():
             print(f"{name:<14} {each.about}")
+        print(f"{RECORDING:<14} mpstui record: each line of what zcat prints of its file.")
         return ExitStatus.DONE
-    if options.name not in SCHEMAS:
-        return complain(f"there is no schema {options.name!r}; there are: {', '.join(SCHEMAS)}", ExitStatus.USAGE)
+    if options.name not in (*SCHEMAS, RECORDING):
+        known = ", ".join((*SCHEMAS, RECORDING))
+        return complain(f"there is no schema {options.name!r}; there are: {known}", ExitStatus.USAGE)
     print(text_of(options.name), end="")
     return ExitStatus.DONE

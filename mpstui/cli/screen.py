@@ -42,7 +42,15 @@ def run_screen(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
     read_only = options.read_only or config.read_only
     refresh = options.refresh or config.refresh
     log_dirs = tuple(getattr(options, "log_dir", ()))
-    node = api.open(pipe_dirs, log_dirs=log_dirs, refresh=refresh, read_only=read_only).unentered()
+    replayed = options.file if options.command == "replay" else None
+    node = api.open(
+        pipe_dirs,
+        log_dirs=log_dirs,
+        refresh=refresh,
+        read_only=read_only,
+        recording=replayed,
+        speed=options.speed if replayed is not None else 1.0,
+    ).unentered()
     try:
         collector, seen = first_look(lambda: node.live(config.reconcile))
     except api.UnusableNode as error:
@@ -93,7 +101,7 @@ def run_screen(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
             memory=Memory(state_folder() / "screen.json", fresh=options.fresh),
             taking_over=take_over,
         )
-        app.mouse = not options.no_mouse
+        app.mouse, app.past = not options.no_mouse, collector
         app.commands = commands
         return app.run(mouse=app.mouse) or 0
 

@@ -683,6 +683,23 @@ class Problem:
     remedy: str
 
 
+class Past(NamedTuple):
+    """That a snapshot tells of the past, and where in it that is; times are seconds since the epoch."""
+
+    what: Literal["REPLAY", "LOGS", "PAST"]
+    """A recording, logs without a daemon, or what was before on a node that runs."""
+    at: float
+    first: float
+    last: float
+    """From when to when there is something."""
+    playing: bool
+    speed: float
+    why: str
+    """Why nothing can be changed, one clause."""
+    note: str | None = None
+    """What is the matter with it, one sentence."""
+
+
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """The whole node at one time."""
@@ -703,6 +720,8 @@ class Snapshot:
     """Whether it has been looked for daemons yet; where not, no daemons means nothing."""
     watches_activity: bool = False
     """Whether launches are counted, window after window."""
+    past: Past | None = None
+    """None: it is of now."""
 
     def daemon(self, pipe_dir: Path) -> Daemon | None:
         return next((d for d in self.daemons if d.pipe_dir == pipe_dir), None)

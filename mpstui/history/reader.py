@@ -94,6 +94,8 @@ class LogHistory(Telling):
         self._owners = owners
         self._files: dict[LogKind, LogFile] = {}
         self._parsers = {kind: LogParser(kind) for kind in KINDS}
+        self.cut = False
+        """Whether :meth:`entries` has left something older out."""
         self.trouble: list[str] = []
         """Why one of the two logs could not be read."""
         errors: list[UnreadableLogError] = []
@@ -141,6 +143,12 @@ class LogHistory(Telling):
                 if "server" in self._files:
                     starts["server"] = self._files["server"].offset_of(min(first, end))
         yield from self._fold(starts, None, until)
+
+    def entries(self, most: int) -> Iterator[tuple[float, LogKind, Event]]:
+        """What each log tells by itself, in the order of time: of the newest ``most`` bytes of each."""
+        starts = {kind: self._line_before(file, file.size - most) for kind, file in self._files.items()}
+        self.cut = any(start > 0 for start in starts.values())
+        yield from heapq.merge(*(self._stream(kind, starts[kind], None) for kind in self._files), key=_time)
 
     def follow(self) -> Iterator[Event | None]:
         """Events as they are written, after :meth:`events` has been read; None when there is no more at present."""
@@ -242,7 +250,7 @@ _SPANS: Final = 9
 
 
 def last_events(
-    before: float, most: int, log_dir: Path, pipe_dir: Path, owners: Owners, over: Callable[[], bool]
+    before: float, most: int, log_dir: Path, pipe_dir: Path, owners: Owners | None, over: Callable[[], bool]
 ) -> list[Event]:
     """The last ``most`` events up to ``before``, oldest first; looks back further and further until there are enough.
 

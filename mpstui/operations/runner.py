@@ -68,23 +68,33 @@ class Runner:
         self, action: Operation, snapshot: Snapshot | None, pipe_dir: Path, clients: Sequence[ProcessKey] = ()
     ) -> str | None:
         """Why the operation cannot be chosen now, in words; None where it can."""
+        if (past := self._past(snapshot)) is not None:
+            return past
         if self.read_only:
             return READ_ONLY
         if snapshot is None:
             return "the node has not been read yet"
         return action.unavailable(snapshot, pipe_dir, clients)
 
+    def _past(self, snapshot: Snapshot | None) -> str | None:
+        """Why nothing can be changed, where that is not of now from which it is asked, or which is shown."""
+        shown = self._node.snapshot
+        found = (each.past for each in (snapshot, shown) if each is not None and each.past is not None)
+        return next((past.why for past in found), None)
+
     def preview(self, request: Request, snapshot: Snapshot) -> Preview:
         """What the request would do; instant, sends nothing."""
         shown = operation(request.action).preview(request, snapshot)
-        if self.read_only:
-            return Preview(shown.title, shown.facts, error=READ_ONLY, error_status=ExitStatus.REFUSED_BY_SAFETY_RULE)
+        refused = self._past(snapshot) or (READ_ONLY if self.read_only else None)
+        if refused is not None:
+            return Preview(shown.title, shown.facts, error=refused, error_status=ExitStatus.REFUSED_BY_SAFETY_RULE)
         return shown
 
     async def execute(self, request: Request, snapshot: Snapshot, progress: Progress = lambda text: None) -> Result:
         """Check again on the newest snapshot, carry out, read back. Every way out leaves an audit line."""
-        found, snapshot = operation(request.action), self._node.snapshot or snapshot
-        shown = self.preview(request, snapshot)
+        found, asked = operation(request.action), snapshot
+        snapshot = self._node.snapshot or snapshot
+        shown = self.preview(request, asked if asked.past is not None else snapshot)
         if shown.error is not None:
             return self.refuse(request, shown.error, shown.error_status)
         unwritten = self._announce(request)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import signal
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
@@ -23,7 +23,7 @@ from textual.theme import Theme
 from mpstui.core.activity import ActivityLook
 from mpstui.core.model import ProcessKey, Server, Snapshot
 from mpstui.operations.operation import Operation
-from mpstui.ui.contract import Collector, Memory, Runner
+from mpstui.ui.contract import Collector, Memory, Runner, TimeMachine
 from mpstui.ui.diff import ScreenDiff
 from mpstui.ui.overview import offering
 from mpstui.ui.plots import History
@@ -124,7 +124,10 @@ class MpsTuiApp(WritingApp[int]):
         self.commands: Sequence[CommandSpec] = ()
         """The user's own, settled by ``mpstui.ui.keymap.usable``. Given before the start."""
         self._memory = memory
-        self.history = History()
+        self.history = self._live_history = History()
+        self.past: TimeMachine | None = None
+        """Moves what is shown in time. Before the start: where that can be."""
+        self._past_note: str | None = None
         self.mouse = True
         """Whether clicks are wanted. Before the start: as the user has said."""
         self.load: LoadSession | None = None
@@ -271,10 +274,36 @@ class MpsTuiApp(WritingApp[int]):
         self.post_message(NewSnapshot(snapshot))
 
     def on_new_snapshot(self, message: NewSnapshot) -> None:
-        self.history.take(message.snapshot)
+        self._remember_readings(message.snapshot)
         if self._paused_at is None:
             with self.typeahead.by_itself():
                 self._show(message.snapshot)
+
+    def _remember_readings(self, snapshot: Snapshot) -> None:
+        """Of the past, what was before the moment that is shown."""
+        if snapshot.past is None:
+            self.history = self._live_history
+        else:
+            self.history = History()
+            for each in self.past.earlier if self.past is not None else ():
+                self.history.take(each)
+            if snapshot.past.note not in {None, self._past_note}:
+                self._past_note = snapshot.past.note
+                self.notify(str(snapshot.past.note), title=snapshot.past.what, severity="warning", markup=False)
+        self.history.take(snapshot)
+
+    def travel(self, how: str, *values: object) -> None:
+        """Move in time."""
+        if self.past is None:
+            self.notify("There is no past to go to here.", severity="warning", markup=False)
+            return
+        self._paused_at = None
+        self.run_worker(self._travel(getattr(self.past, how), *values), group="past", exit_on_error=False)
+
+    async def _travel(self, move: Callable[..., Awaitable[str | None]], *values: object) -> None:
+        why = await move(*values)
+        if why is not None:
+            self.notify(why, title="Time", severity="warning", markup=False, timeout=6)
 
     def _show(self, snapshot: Snapshot | None) -> None:
         """Only the screen in front is brought up to date; the overview catches up when it is in front again."""
@@ -299,6 +328,8 @@ class MpsTuiApp(WritingApp[int]):
 
     def action_pause(self) -> None:
         """Stop and go on; going on shows the newest snapshot at once."""
+        if self.past is not None and self.past.toggle():
+            return
         newest = self.collector.snapshot
         if self._paused_at is None and newest is not None:
             self._paused_at = newest.time

@@ -12,9 +12,14 @@ from textual import events
 from textual.message import Message
 
 from mpstui.core.cells import SEVERITY, health_word
-from mpstui.core.model import Daemon, Event, Problem, Snapshot
+from mpstui.core.model import Daemon, Event, Past, Problem, Snapshot
 from mpstui.core.text import UNKNOWN, about, path_text, plural
 from mpstui.ui.painted import Line, Painted, fit, justify, width_of
+
+
+def badge(past: Past) -> str:
+    """What the header says all the time while the past is shown."""
+    return f" {past.what} {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(past.at))} "
 
 
 class Header(Painted):
@@ -36,6 +41,8 @@ class Header(Painted):
     def lines(self, width: int, height: int) -> list[Line]:
         snapshot, daemon = self._snapshot, self._daemon
         badges: list[tuple[str, str]] = []
+        if snapshot and snapshot.past:
+            badges += [(" ", "text"), (badge(snapshot.past), "badge-loud")]
         if (snapshot and snapshot.source == "simulated") or (daemon and daemon.simulated):
             badges += [(" ", "text"), (" SIMULATED ", "badge-loud")]
         if self._read_only:

@@ -3,7 +3,7 @@ the application."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -28,8 +28,30 @@ class Memory(Protocol):
     def put(self, name: str, value: object, /) -> None: ...
 
 
+class TimeMachine(Protocol):
+    """Moves what is shown in time. What answers a text has not moved, for that reason."""
+
+    @property
+    def earlier(self) -> Sequence[Snapshot]:
+        """Some of what was before the moment that is shown, oldest first."""
+
+    async def step(self, events: int, /) -> str | None: ...
+
+    async def move(self, seconds: float, /) -> str | None: ...
+
+    async def jump(self, text: str, /) -> str | None: ...
+
+    async def to_end(self) -> str | None: ...
+
+    def toggle(self) -> bool:
+        """Let time go on, or stand; False where it is now that is shown."""
+
+
 class Host(Protocol):
     """What the overview asks of the application."""
+
+    def travel(self, how: str, *values: object) -> None:
+        """Move in time: one of the ways of a ``TimeMachine``."""
 
     def catch_up(self) -> None: ...
 

@@ -209,6 +209,7 @@ LETTERS: Final[Mapping[str, Letter]] = {
         "partition.add",
         "namespace.create_server",
     ),
+    "T": _letter("to a time", "past.time"),
     "V": _letter("view profiles", "plan.open"),
     "W": _letter("waiting, and not served", "users"),
     "X": _letter("stop all", "load.stop_all", harms=True),

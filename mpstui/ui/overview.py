@@ -29,6 +29,7 @@ from mpstui.ui.layout import Needs, Plan, plan
 from mpstui.ui.painted import Painted
 from mpstui.ui.panel import Panel
 from mpstui.ui.panels import ClientsPanel, DevicesPanel, EventsPanel, LimitsPanel, ServersPanel
+from mpstui.ui.past import WithPast
 from mpstui.ui.slip import Slip
 from mpstui.ui.trouble.offers import WithTrouble
 from mpstui.ui.typeahead import opens
@@ -51,7 +52,7 @@ _TWO_OF_PROBLEM = 20
 """Lines of the screen from which a problem's remedy may have one of its own."""
 
 
-class Overview(WithTrouble):
+class Overview(WithPast, WithTrouble):
     """Applies a snapshot to its panels; each repaints only the lines that differ."""
 
     AUTO_FOCUS = "#clients"
@@ -134,6 +135,7 @@ class Overview(WithTrouble):
     def compose(self) -> ComposeResult:
         yield self.header
         yield self.tabs
+        yield self.past_bar
         yield self.alert
         with Container(id="top"):
             yield self.devices
@@ -148,6 +150,10 @@ class Overview(WithTrouble):
         yield self.keys
 
     # Snapshots.
+
+    @property
+    def _shown_snapshot(self) -> Snapshot | None:
+        return self._snapshot
 
     @property
     def _host(self) -> Host:
@@ -254,6 +260,7 @@ class Overview(WithTrouble):
         filtering = self._filter is not None and bool(self._filter.display)
         focused = self.focused.id if self.focused is not None and self.focused.id in PANELS else "clients"
         alert = self.arrange_alert(snapshot, daemon)
+        past = self.arrange_past()
         fresh = plan(
             width,
             height,
@@ -262,14 +269,14 @@ class Overview(WithTrouble):
                 limits=1 + len(daemon.servers) if daemon else 1,
                 servers=len(daemon.servers) if daemon else 0,
                 explained=daemon is None or daemon.health != "ok",
-                bars=tabs + problems + filtering + alert,
+                bars=tabs + problems + filtering + alert + past,
                 focus=str(focused),
                 shown=self._shown,
                 zoomed=self._zoomed,
             ),
         )
         if fresh.too_small:
-            tabs = problems = self.alert.display = False
+            tabs = problems = self.alert.display = self.past_bar.display = False
         self.tabs.display = tabs
         self.problems.display = bool(problems)
         if fresh == self._plan:
@@ -329,11 +336,13 @@ class Overview(WithTrouble):
         unknown = unless(snapshot, "the node is still being read")
         silent = unless(daemon and daemon.health == "ok", "no daemon answers here")
         hints += self.trouble_hints(snapshot, daemon)
+        past = snapshot.past if snapshot is not None else None
+        stands = self._paused is not None or (past is not None and not past.playing)
         hints += [
             KeyHint(shown_key({spec.name: spec.key}, spec.name, ""), spec.name, f"own({number})", 1)
             for number, spec in enumerate(self.OWN)
         ]
-        hints += program_hints(self._keymap, unknown=unknown, silent=silent, paused=self._paused is not None)
+        hints += program_hints(self._keymap, unknown=unknown, silent=silent, paused=stands)
         self.keys.show(hints)
 
     def _refusal(self, action: Operation) -> str | None:
@@ -640,6 +649,8 @@ class Overview(WithTrouble):
         self.apply(self._snapshot, self._paused)
 
     def on_input_changed(self, event: Any) -> None:
+        if event.input is not self._filter:
+            return
         if self._finding:
             self.clients.find(event.value)
         else:
@@ -686,8 +697,21 @@ class Overview(WithTrouble):
     def _keep_filter(self) -> None:
         self._host.remember("filter", self.clients.filter.text)
 
-    def on_input_submitted(self) -> None:
-        self._end_filter()
+    def on_input_submitted(self, event: Any) -> None:
+        if event.input is self._filter:
+            self._end_filter()
+        else:
+            self.take_time(event.value)
+
+    def time_line_changed(self) -> None:
+        self.apply(self._snapshot, self._paused)
+
+    def close_time(self) -> None:
+        super().close_time()
+        shown = self._plan is not None and "clients" in self._plan.heights
+        self.set_focus(self.clients if shown else None, scroll_visible=False)
+        self.apply(self._snapshot, self._paused)
+        self._keep_focus()
 
     def _end_filter(self) -> None:
         if self._filter is not None:
@@ -702,6 +726,9 @@ class Overview(WithTrouble):
     def action_back(self) -> None:
         """Escape: out of the filter and clear it, otherwise choose nothing, otherwise look for nothing, otherwise clear
         the filter."""
+        if self.asks_time:
+            self.close_time()
+            return
         editing = self._filter is not None and bool(self._filter.display)
         if not editing and self.clients.clear_chosen():
             return

@@ -1,0 +1,161 @@
+"""A recording folded again, at whatever moment one asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from mpstui.core.model import Snapshot
+from mpstui.core.text import error_text
+from mpstui.history.tape import Coder, Head, RecordingError, Tape, lines, member_at
+from mpstui.observe.reducer import READINGS, NodeState
+
+_BEFORE: Final = 120
+"""Snapshots before the one that is asked for that come with it, for plots."""
+
+
+class Moment(NamedTuple):
+    """What was shown at one time."""
+
+    time: float
+    """When it was heard."""
+    snapshot: Snapshot
+    before: tuple[Snapshot, ...] = ()
+    """Some that came before it, oldest first."""
+
+
+class Player:
+    """Reads a tape. Raises RecordingError where nothing of it can be read; what is damaged later ends it there."""
+
+    def __init__(self, tape: Tape) -> None:
+        self._tape = tape
+        self.trouble: str | None = None
+        """Why it ends where it does, where that is not its end."""
+        self._until: float | None = None
+        self._cursor: _Cursor | None = None
+
+    @property
+    def span(self) -> tuple[float, float]:
+        """Its first and its last moment."""
+        heads = self._tape.heads()
+        if not heads:
+            return 0.0, 0.0
+        return heads[0].first, heads[-1].last if self._until is None else min(self._until, heads[-1].last)
+
+    def at(self, time: float) -> Moment | None:
+        """What was known at that time; before the first moment: there. None where nothing is known yet."""
+        heads = self._tape.heads()
+        if not heads:
+            return None
+        for number in reversed(range(member_at(heads, time) + 1)):
+            if (found := self._in(number, heads[number], time)) is not None:
+                return found
+        for number in range(len(heads)):
+            for when, shown, _ in self.moments(number):
+                if shown is not None:
+                    return Moment(when, shown)
+        return None
+
+    def next_event(self, after: float) -> Moment | None:
+        """The first moment behind ``after`` with an event that was not there before; None where there is none."""
+        heads = self._tape.heads()
+        for number in range(member_at(heads, after), len(heads)):
+            if heads[number].events and (heads[number].last > after or number == len(heads) - 1):
+                for moment in self._news(number):
+                    if moment.time > after:
+                        return moment
+        return None
+
+    def previous_event(self, before: float) -> Moment | None:
+        """The last moment before ``before`` with an event that was not there before; None where there is none."""
+        heads = self._tape.heads()
+        for number in reversed(range(member_at(heads, before) + 1 if heads else 0)):
+            if heads[number].events:
+                found = None
+                for moment in self._news(number):
+                    if moment.time >= before:
+                        break
+                    found = moment
+                if found is not None:
+                    return found
+        return None
+
+    def _in(self, number: int, head: Head, time: float) -> Moment | None:
+        """The last snapshot of the member up to ``time``."""
+        cursor = self._cursor
+        if cursor is None or cursor.number != number or cursor.first != head.first or cursor.time > time:
+            cursor = self._cursor = _Cursor(self, number, head.first)
+        cursor.go(time)
+        return cursor.moment
+
+    def _news(self, number: int) -> Iterator[Moment]:
+        """The moments of a member at which there is a new event."""
+        last: object = None
+        for time, shown, told in self.moments(number):
+            if shown is None:
+                last = told
+            elif told != last:
+                last = told
+                yield Moment(time, shown)
+
+    def moments(self, number: int) -> Iterator[tuple[float, Snapshot | None, object]]:
+        """Each snapshot of a member with its time and what its newest event is; first, what that was before."""
+        raw, coder = lines(self._tape, number), Coder()
+        time = 0.0
+        try:
+            first = next(raw, None)
+            if first is None:
+                return
+            time, node = coder.resumed(first)
+            yield time, None, _newest(node.snapshot(time))
+            for line in raw:
+                time, name, values = coder.decode(line)
+                made = _told(node, name, values)
+                if isinstance(made, Snapshot):
+                    yield time, made, _newest(made)
+        except RecordingError as error:
+            self.trouble = f"The recording is damaged: {error}. It is shown up to there."
+            self._until = time if self._until is None else min(self._until, time)
+
+
+def _newest(snapshot: Snapshot) -> object:
+    return snapshot.events[-1].key if snapshot.events else None
+
+
+def _told(node: NodeState, name: str, values: list[object]) -> object:
+    """Whatever a line tells that no node says ends the recording there, and not the program."""
+    try:
+        return READINGS[name](node, *values)
+    except Exception as error:
+        raise RecordingError(f"a line of it does not fit ({type(error).__name__}: {error_text(error)})") from None
+
+
+class _Cursor:
+    """How far a member has been read."""
+
+    def __init__(self, player: Player, number: int, first: float) -> None:
+        self.number, self.first = number, first
+        self.time = first
+        self.moment: Moment | None = None
+        self._before: list[Snapshot] = []
+        self._moments = player.moments(number)
+        self._ahead: tuple[float, Snapshot] | None = None
+
+    def go(self, time: float) -> None:
+        """Up to that time."""
+        while True:
+            if self._ahead is None:
+                for when, shown, _ in self._moments:
+                    if shown is not None:
+                        self._ahead = when, shown
+                        break
+                else:
+                    break
+            if self._ahead[0] > time:
+                break
+            if self.moment is not None:
+                self._before = [*self._before[-_BEFORE:], self.moment.snapshot]
+            self.moment, self._ahead = Moment(*self._ahead), None
+        self.time = time
+        if self.moment is not None:
+            self.moment = self.moment._replace(before=tuple(self._before))

@@ -1,0 +1,469 @@
+"""What a screen shows of a node at any time: of one that runs, now and before; of a recording and of logs, then."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time as system
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Final, Literal, TypeVar
+
+from mpstui.control.mps import MpsControl
+from mpstui.core.activity import ActivityLook
+from mpstui.core.model import Past, Snapshot
+from mpstui.core.text import printable
+from mpstui.history.logtape import LogTape
+from mpstui.history.player import Moment, Player
+from mpstui.history.postmortem import as_told_there
+from mpstui.history.reader import LogHistory
+from mpstui.history.tape import FileSink, FileTape, MemoryTape, Recorder, RecordingError, Tape
+from mpstui.history.when import parse_time
+from mpstui.observe.sources import NodeSources
+from mpstui.observe.trusted import UnreadableLogError
+from mpstui.observe.wakeups import Worker
+from mpstui.observe.watcher import Collector
+
+MEMORY: Final = 6 << 20
+"""Bytes that a screen keeps of what was."""
+BACK: Final = 3600.0
+"""Seconds that it keeps at most."""
+_TICK: Final = 0.25
+_LATEST: Final = 2.5e11
+SPEEDS: Final = (0.1, 1000.0)
+WHY: Final = {
+    "REPLAY": "this is a recording: nothing can be changed in it",
+    "LOGS": "these are logs of the past: nothing can be changed there",
+    "PAST": "the screen shows the past: End goes back to now",
+}
+T = TypeVar("T")
+What = Literal["REPLAY", "LOGS", "PAST"]
+
+
+class Viewer:
+    """A collector, as a screen needs one, that can be moved in time. All methods belong to one event loop.
+
+    ``open_tape`` is called in a thread, once; a recording begins to play at ``speed``, or stands where that is 0. The
+    methods that move answer why they did not, in a sentence.
+    """
+
+    def __init__(
+        self,
+        what: What,
+        open_tape: Callable[[], Tape],
+        *,
+        speed: float = 1.0,
+        trouble: Callable[[], str | None] = lambda: None,
+        clock: Callable[[], float] = system.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._what = what
+        self._open_tape = open_tape
+        self._player: Player | None = None
+        self._worker = Worker("mpstui-past")
+        self._speed = speed or 1.0
+        self._playing = bool(speed)
+        self._trouble = trouble
+        self._clock, self._sleep = clock, sleep
+        self._at: float | None = None
+        self._moment: Moment | None = None
+        self._shown: Snapshot | None = None
+        self._callbacks: list[Callable[[Snapshot], None]] = []
+        self._task: asyncio.Task[None] | None = None
+        self._moving = asyncio.Lock()
+
+    @property
+    def live(self) -> Collector | None:
+        """Of the node that runs; None where there is none."""
+        return None
+
+    @property
+    def why(self) -> str:
+        """Why nothing can be changed in the past, one clause."""
+        return WHY[self._what]
+
+    # As a collector.
+
+    @property
+    def snapshot(self) -> Snapshot | None:
+        """What is shown."""
+        return self._shown
+
+    @property
+    def earlier(self) -> tuple[Snapshot, ...]:
+        """Some of what was before it, oldest first; for plots."""
+        return self._moment.before if self._moment is not None else ()
+
+    def subscribe(self, callback: Callable[[Snapshot], None], /) -> Callable[[], None]:
+        """See Collector."""
+        self._callbacks.append(callback)
+
+        def unsubscribe() -> None:
+            with suppress(ValueError):
+                self._callbacks.remove(callback)
+
+        return unsubscribe
+
+    async def prime(self) -> Snapshot:
+        """The first moment, in whatever event loop."""
+        player = self._open()
+        moment = player.at(player.span[0] if self._playing else player.span[1])
+        return self._dated(moment.snapshot, moment.time, player) if moment is not None else Snapshot(0.0)
+
+    async def start(self) -> None:
+        """See Collector."""
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._play())
+
+    async def stop(self) -> None:
+        """See Collector."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        self._worker.close()
+
+    def watch(self, pipe_dir: Path, /) -> None:
+        """Nobody is asked."""
+
+    def request_refresh(self, pipe_dir: Path | None = None, /) -> None:
+        """Nobody is asked."""
+
+    def look_at(self, pipe_dir: Path | None, /) -> None:
+        """Everything is known alike."""
+
+    def watch_activity(self, idle_after: float | None = None) -> None:
+        """What was counted was counted."""
+
+    async def activity(self, seconds: float, /) -> ActivityLook:
+        """Nobody is counted in the past."""
+        from mpstui.core.activity import activity_look
+
+        shown = self._shown or Snapshot(0.0)
+        clients = [client for daemon in shown.daemons for client in daemon.clients()]
+        return activity_look(shown, seconds, "", {}, {client.key: WHY[self._what] for client in clients})
+
+    # As the node of the operations.
+
+    @property
+    def sources(self) -> NodeSources:
+        """None: no operation comes so far."""
+        raise RecordingError(WHY[self._what])
+
+    def control_for(self, pipe_dir: Path) -> MpsControl:
+        """None: no operation comes so far."""
+        raise RecordingError(WHY[self._what])
+
+    def set_compute_mode(self, uuid: str, mode: str) -> str | None:
+        """Not in the past."""
+        return WHY[self._what]
+
+    # Moving.
+
+    async def step(self, events: int) -> str | None:
+        """To the next event, or with -1 to the one before."""
+        async with self._moving:
+            at = self._now()
+
+            def look(player: Player) -> Moment | None:
+                return player.next_event(at) if events > 0 else player.previous_event(at)
+
+            found = await self._ask(look)
+            if found is None:
+                return "There is no later event." if events > 0 else "There is no earlier event."
+            await self._stand(found.time)
+            return None
+
+    async def move(self, seconds: float) -> str | None:
+        """So far on, or back."""
+        async with self._moving:
+            return await self._go(self._now() + seconds)
+
+    async def jump(self, text: str) -> str | None:
+        """To a time as a person writes it: HH:MM, HH:MM:SS, with a date before it, 10m for ten minutes before the end.
+        A time of day is the one nearest to what is shown."""
+        async with self._moving:
+            span = await self._ask(lambda player: player.span)
+            try:
+                wanted = _nearest(parse_time(text, span[1]), self._now(), text)
+            except (ValueError, OverflowError):
+                wanted = math.nan
+            if not 0 <= wanted <= _LATEST:
+                shown = printable(text, 40)
+                return f"“{shown}” is no time: write 21:29, 21:29:12, 2026-11-20 21:29 or 10m (before the end)"
+            if not span[0] - 1 <= wanted <= span[1] + 1:
+                return f"{_told(wanted, span)} is not kept: there is {_told(span[0], span)} to {_told(span[1], span)}"
+            return await self._go(wanted)
+
+    async def to_end(self) -> str | None:
+        """To now; of a recording, to its end."""
+        async with self._moving:
+            await self._leave()
+            return None
+
+    def toggle(self) -> bool:
+        """Let time go on from here, or stand; answers whether it is the past that is shown."""
+        if self._at is None:
+            return False
+        self._playing = not self._playing
+        self._emit()
+        return True
+
+    def _now(self) -> float:
+        return self._at if self._at is not None else self._end()
+
+    def _end(self) -> float:
+        return self._player.span[1] if self._player is not None else 0.0
+
+    async def _go(self, wanted: float) -> str | None:
+        span = await self._ask(lambda player: player.span)
+        if wanted >= span[1]:
+            late = self._at is not None and self._at >= span[1]
+            await self._leave()
+            return "This is the end." if late else None
+        early = self._at is not None and self._at <= span[0] and wanted < span[0]
+        await self._stand(max(span[0], wanted))
+        return f"Nothing is kept of before {_told(span[0], span)}." if early else None
+
+    async def _stand(self, time: float) -> None:
+        self._playing = False
+        await self._show(time)
+
+    async def _show(self, time: float) -> None:
+        moment = await self._ask(lambda player: player.at(time))
+        if moment is not None:
+            self._at, self._moment = time, moment
+            self._emit()
+
+    async def _leave(self) -> None:
+        self._playing = False
+        span = await self._ask(lambda player: player.span)
+        await self._show(span[1])
+
+    async def _ask(self, look: Callable[[Player], T]) -> T:
+        return await self._worker.call(lambda: look(self._open()))
+
+    def _open(self) -> Player:
+        if self._player is None:
+            self._player = Player(self._open_tape())
+        return self._player
+
+    def _dated(self, snapshot: Snapshot, at: float, player: Player) -> Snapshot:
+        first, last = player.span
+        note = player.trouble or self._trouble()
+        past = Past(self._what, at, first, last, self._playing, self._speed, WHY[self._what], note)
+        return replace(self._told(snapshot), past=past)
+
+    def _told(self, snapshot: Snapshot) -> Snapshot:
+        """What is to be done is to be done there."""
+        return as_told_there(snapshot)
+
+    def _emit(self) -> None:
+        if self._moment is None or self._at is None or self._player is None:
+            return
+        self._tell(self._dated(self._moment.snapshot, self._at, self._player))
+
+    def _tell(self, shown: Snapshot) -> None:
+        self._shown = shown
+        for callback in tuple(self._callbacks):
+            callback(shown)
+
+    async def _play(self) -> None:
+        """From its beginning on; where it is not to play, its end."""
+        async with self._moving:
+            span = await self._ask(lambda player: player.span)
+            await self._show(span[0] if self._playing else span[1])
+        await self._go_on()
+
+    async def _go_on(self) -> None:
+        before = self._clock()
+        while True:
+            await self._sleep(_TICK)
+            now = self._clock()
+            passed, before = now - before, now
+            if not self._playing or self._at is None:
+                continue
+            async with self._moving:
+                if self._playing and self._at is not None:
+                    end = self._end()
+                    await self._show(min(end, self._at + passed * self._speed))
+                    if self._at is not None and self._at >= end:
+                        await self._arrived()
+
+    async def _arrived(self) -> None:
+        """It has come to its end by itself."""
+        self._playing = False
+        self._emit()
+
+
+def of_file(path: Path, speed: float) -> Viewer:
+    """Of a recording. Raises RecordingError."""
+    tape = FileTape(path)
+    return Viewer("REPLAY", lambda: tape, speed=speed, trouble=lambda: tape.trouble)
+
+
+def of_logs(log_dirs: Sequence[Path]) -> Viewer:
+    """Of logs without a daemon. Raises RecordingError where none can be opened."""
+    errors = []
+    for log_dir in log_dirs:
+        try:
+            LogHistory(log_dir).close()
+        except UnreadableLogError as error:
+            errors.append(str(error))
+    if len(errors) == len(log_dirs):
+        raise RecordingError("; ".join(errors))
+    read: list[LogTape] = []
+
+    def open_tape() -> LogTape:
+        read[:] = [LogTape(log_dirs)]
+        return read[0]
+
+    return Viewer("LOGS", open_tape, speed=0.0, trouble=lambda: read[0].trouble if read else None)
+
+
+class LiveViewer(Viewer):
+    """A node that runs, and what was seen of it before: the last hour, as far as ``MEMORY`` goes."""
+
+    def __init__(self, live: Collector, *, most: int = MEMORY, back: float = BACK) -> None:
+        self._tape = MemoryTape(most, back)
+        super().__init__("PAST", lambda: self._tape.copy(), speed=0.0)
+        self._live = live
+        self._recorder = Recorder(self._tape, system.time, flush=math.inf)
+        live.listen(self._recorder)
+        live.subscribe(self._receive)
+
+    @property
+    def live(self) -> Collector | None:
+        """Of the node."""
+        return self._live
+
+    @property
+    def snapshot(self) -> Snapshot | None:
+        """What is shown: the newest one, or one of the past."""
+        return self._shown if self._at is not None else self._live.snapshot
+
+    @property
+    def kept(self) -> int:
+        """Bytes that are kept of what was."""
+        return self._tape.size
+
+    def _receive(self, snapshot: Snapshot) -> None:
+        if self._at is None:
+            self._tell(snapshot)
+
+    async def prime(self) -> Snapshot:
+        """See Collector."""
+        return await self._live.prime()
+
+    async def start(self) -> None:
+        """See Collector."""
+        await self._live.start()
+        if self._task is None:
+            self._moving = asyncio.Lock()
+            self._task = asyncio.get_running_loop().create_task(self._go_on())
+
+    async def stop(self) -> None:
+        """See Collector."""
+        await super().stop()
+        await self._live.stop()
+
+    def watch(self, pipe_dir: Path, /) -> None:
+        """See Collector."""
+        self._live.watch(pipe_dir)
+
+    def request_refresh(self, pipe_dir: Path | None = None, /) -> None:
+        """See Collector."""
+        self._live.request_refresh(pipe_dir)
+
+    def look_at(self, pipe_dir: Path | None, /) -> None:
+        """See Collector."""
+        self._live.look_at(pipe_dir)
+
+    def watch_activity(self, idle_after: float | None = None) -> None:
+        """See Collector."""
+        self._live.watch_activity(idle_after)
+
+    async def activity(self, seconds: float, /) -> ActivityLook:
+        """See Collector."""
+        return await (super().activity(seconds) if self._at is not None else self._live.activity(seconds))
+
+    @property
+    def sources(self) -> NodeSources:
+        """Of the node."""
+        return self._live.sources
+
+    def control_for(self, pipe_dir: Path) -> MpsControl:
+        """Of the node."""
+        return self._live.control_for(pipe_dir)
+
+    def set_compute_mode(self, uuid: str, mode: str) -> str | None:
+        """Of the node."""
+        return self._live.set_compute_mode(uuid, mode)
+
+    def _told(self, snapshot: Snapshot) -> Snapshot:
+        return snapshot
+
+    def _now(self) -> float:
+        return self._at if self._at is not None else system.time()
+
+    async def _ask(self, look: Callable[[Player], T]) -> T:
+        """On what is kept up to this moment."""
+        self._recorder.flush()
+        self._player = None
+        return await super()._ask(look)
+
+    async def _leave(self) -> None:
+        await self._arrived()
+
+    async def _arrived(self) -> None:
+        """Back to now."""
+        self._playing, self._at, self._moment = False, None, None
+        if self._live.snapshot is not None:
+            self._tell(self._live.snapshot)
+
+
+def _told(time: float, span: tuple[float, float]) -> str:
+    """With the date where the span is longer than a day."""
+    moment = datetime.fromtimestamp(time)
+    same = datetime.fromtimestamp(span[0]).date() == datetime.fromtimestamp(span[1]).date() == moment.date()
+    return moment.strftime("%H:%M:%S" if same else "%Y-%m-%d %H:%M:%S")
+
+
+def _nearest(found: float, shown: float, text: str) -> float:
+    """A time of day without a date is that of the day that is nearest to what is shown."""
+    if "-" in text or text.startswith("@") or ":" not in text:
+        return found
+    return found + round((shown - found) / 86400) * 86400
+
+
+class Recording:
+    """Writes down all that a collector hears, into a file; enter it, and leave it at the end. Raises RecordingError."""
+
+    def __init__(self, live: Collector, path: Path, most: int, seconds: float) -> None:
+        self._live = live
+        self._sink = FileSink(path, most, seconds)
+        self._recorder = Recorder(self._sink, system.time)
+        live.listen(self._recorder)
+
+    @property
+    def trouble(self) -> str | None:
+        """Why nothing more is written; None while it is."""
+        return self._recorder.trouble
+
+    @property
+    def snapshot(self) -> Snapshot | None:
+        """The latest one."""
+        return self._live.snapshot
+
+    async def __aenter__(self) -> Recording:
+        await self._live.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._live.stop()
+        with suppress(OSError):
+            self._recorder.end()
+        self._sink.close()

@@ -1,0 +1,356 @@
+"""What a NodeState hears is written down and folded again: the same snapshots, entered anywhere, and whatever a
+stranger makes of the file."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import random
+import re
+import stat
+import struct
+import zlib
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from mpstui.control.answer import Answer, Outcome
+from mpstui.core.codec import codec, difference, patched
+from mpstui.core.model import Snapshot
+from mpstui.core.text import printable
+from mpstui.history.player import Player
+from mpstui.history.tape import (
+    FileSink,
+    FileTape,
+    Head,
+    MemoryTape,
+    Recorder,
+    RecordingError,
+    _packed,
+    line_schema,
+    lines,
+)
+from mpstui.observe.reducer import Kept, NodeState, Watching
+from mpstui.observe.sources import NvmlSample
+from tests.observe.replay import PIPE, events, running
+from tests.observe.test_reducer import COMMANDS, FAULTS, H100, USERS, UUID, facts
+
+
+def told_by(logs, listener, now: list[float]) -> list[Snapshot]:
+    """The snapshots of a node that reads these logs, with readings between them."""
+    told = sorted(
+        ((event.time, kind, event) for kind, raw in logs.items() for event in events(kind, raw) if event.time),
+        key=lambda each: each[:2],
+    )
+    node = NodeState("gpu-07", euid=0)
+    node.listener = listener
+    now[0] = told[0][0]
+    node.set_places([running()])
+    node.set_watching(PIPE, Watching("logs"))
+    made = []
+    for number, (when, kind, event) in enumerate(told):
+        now[0] = when
+        node.add_event(PIPE, event, kind, when)
+        pids = sorted(node.pids())
+        if number % 3 == 0:
+            there = {pid: facts(pid, cpu_seconds=number * pid % 7 / 9) for pid in pids if (pid + number) % 11}
+            node.set_facts(pids, there, when)
+        if number % 4 == 0:
+            memory = {pid: (number // 20 + pid) % 3 << 20 for pid in pids if (pid + number) % 5}
+            node.set_sample(NvmlSample(when, "580", (H100,), {UUID: memory}, {UUID: {**memory, 99: 5}}))
+        if number % 7 == 0:
+            outcome = (Outcome.OK, Outcome.BLOCKED, Outcome.HELD)[number // 7 % 3]
+            node.set_probe(PIPE, Answer("ps", outcome), when, when)
+        made.append(node.snapshot(when))
+    return made
+
+
+def recorded(logs, sink, **options) -> tuple[list[Snapshot], Recorder]:
+    now = [0.0]
+    recorder = Recorder(sink, lambda: now[0], **options)
+    made = told_by(logs, recorder, now)
+    recorder.end()
+    assert recorder.trouble is None
+    return made, recorder
+
+
+@pytest.fixture(scope="module")
+def small_file(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("small", numbered=True) / "small.mps"
+    sink = FileSink(path, 1 << 30, 1e9)
+    recorded({kind: raw[:12] for kind, raw in FAULTS.items()}, sink, many=30)
+    sink.close()
+    return path
+
+
+@pytest.fixture(scope="module")
+def fault_file(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("recording", numbered=True) / "fault.mps"
+    sink = FileSink(path, 1 << 30, 1e9)
+    recorded(FAULTS, sink, many=60)
+    sink.close()
+    return path
+
+
+@pytest.mark.parametrize("logs", [COMMANDS, FAULTS, USERS], ids=["commands", "faults", "users"])
+def test_a_recording_folded_again_gives_equal_snapshots(logs):
+    """Each member begins with a state of its own: 60 lines a member, so that many are entered in the middle."""
+    tape = MemoryTape(1 << 30, 1e9)
+    made, _ = recorded(logs, tape, many=60)
+    player = Player(tape)
+    assert len(tape.heads()) > 3
+    back = [shown for n in range(len(tape.heads())) for _, shown, _ in player.moments(n) if shown is not None]
+    assert player.trouble is None
+    assert back == made
+
+
+def test_each_line_is_as_the_schema_says(fault_file):
+    validator = Draft202012Validator(line_schema())
+    with gzip.open(fault_file) as file:
+        told = [json.loads(line) for line in file]
+    assert len(told) > 200
+    assert not [error.message for each in told[::9] for error in validator.iter_errors(each)]
+
+
+def test_steps_go_through_the_events_and_back():
+    tape = MemoryTape(1 << 30, 1e9)
+    made, _ = recorded({kind: raw[:70] for kind, raw in FAULTS.items()}, tape, many=30)
+    player = Player(tape)
+    first, last = player.span
+    ahead, at = [], first - 1
+    while (moment := player.next_event(at)) is not None:
+        ahead.append(moment.time)
+        at = moment.time
+    back, at = [], last + 1
+    while (moment := player.previous_event(at)) is not None:
+        back.append(moment.time)
+        at = moment.time
+    assert ahead == back[::-1] == sorted(set(ahead))
+    assert len(ahead) > 10
+    middle = player.at(made[len(made) // 2].time)
+    assert middle.snapshot == [each for each in made if each.time == middle.time][-1]
+    assert player.at(first - 100).snapshot == made[0]
+    assert player.at(last + 100).snapshot == made[-1]
+
+
+def test_what_a_screen_keeps_is_bounded():
+    tape = MemoryTape(20_000, 1e9)
+    made, _ = recorded(COMMANDS, tape, many=40)
+    assert tape.size < 40_000
+    assert Player(tape).at(made[-1].time).snapshot == made[-1]
+    assert tape.heads()[0].first > made[0].time
+    short = MemoryTape(1 << 30, 3.0)
+    recorded(COMMANDS, short, many=40)
+    assert short.heads()[-1].first - short.heads()[1].last <= 4.0
+
+
+def test_a_difference_and_the_value_before_make_the_value():
+    values = [{"a": 1}, {"a": {"b": [1], "c": None}}, {"a": {"c": 2}}, {}, {"~": {"-": 1}, "=": {}}, {"~": 3}, [1], 4]
+    for old in values:
+        for new in values:
+            assert patched(old, difference(old, new)) == new
+
+
+# The file.
+
+
+def test_a_recording_is_for_its_owner_alone(fault_file):
+    assert stat.S_IMODE(fault_file.stat().st_mode) == 0o600
+
+
+def test_nothing_but_a_recording_of_ones_own_is_continued(tmp_path, fault_file):
+    other = tmp_path / "other"
+    other.write_text("mine")
+    with pytest.raises(RecordingError, match="is there, and others may read it|is no recording"):
+        FileSink(other, 1 << 30, 1e9)
+    other.chmod(0o600)
+    with pytest.raises(RecordingError, match="is there and is no recording"):
+        FileSink(other, 1 << 30, 1e9)
+    assert other.read_text() == "mine"
+    for name, make in (("link", os.symlink), ("hard", os.link)):
+        place = tmp_path / "folder" / name
+        place.parent.mkdir(exist_ok=True)
+        target = tmp_path / f"target of {name}"
+        target.write_bytes(fault_file.read_bytes())
+        target.chmod(0o600)
+        make(target, place)
+        with pytest.raises(RecordingError):
+            FileSink(place, 1 << 30, 1e9)
+    os.mkfifo(tmp_path / "fifo", 0o600)
+    with pytest.raises(RecordingError):
+        FileSink(tmp_path / "fifo", 1 << 30, 1e9)
+    open_folder = tmp_path / "open"
+    open_folder.mkdir()
+    open_folder.chmod(0o777)
+    with pytest.raises(RecordingError, match="is not written"):
+        FileSink(open_folder / "file", 1 << 30, 1e9)
+
+
+def test_one_that_was_torn_off_is_continued_behind_that(tmp_path, fault_file):
+    path = tmp_path / "torn.mps"
+    path.write_bytes(fault_file.read_bytes()[:-500])
+    path.chmod(0o600)
+    before = FileTape(path)
+    sink = FileSink(path, 1 << 30, 1e9)
+    now = [before.heads()[-1].last + 10]
+    recorder = Recorder(sink, lambda: now[0])
+    node = NodeState("later", euid=0)
+    node.listener = recorder
+    node.set_places([running()])
+    node.snapshot(now[0])
+    recorder.end()
+    sink.close()
+    tape = FileTape(path)
+    player = Player(tape)
+    assert player.at(now[0]).snapshot.host == "later"
+    assert player.at(before.heads()[0].last).snapshot.host == "gpu-07"
+    assert tape.trouble is None
+
+
+def test_a_full_file_becomes_the_older_part(tmp_path):
+    path = tmp_path / "long.mps"
+    sink = FileSink(path, 60_000, 1e12)
+    made, _ = recorded(COMMANDS, sink, many=20)
+    sink.close()
+    parts = sorted(each.name for each in tmp_path.iterdir())
+    assert parts == ["long.mps", "long.mps.1", "long.mps.2", "long.mps.3"]
+    assert sum(each.stat().st_size for each in tmp_path.iterdir()) < 120_000
+    assert all(stat.S_IMODE(each.stat().st_mode) == 0o600 for each in tmp_path.iterdir())
+    player = Player(FileTape(path))
+    assert player.at(made[-1].time).snapshot == made[-1]
+    assert player.span[0] > made[0].time
+    again = FileSink(path, 1 << 30, 1e12)
+    again.close()
+
+
+# Whatever somebody makes of it.
+
+
+def read_all(path: Path) -> str | None:
+    """Everything of it, once: why it was not read, or not further; None where there is nothing the matter."""
+    try:
+        tape = FileTape(path)
+    except RecordingError as error:
+        return str(error)
+    try:
+        player = Player(tape)
+        for number in range(len(tape.heads())):
+            for _, shown, _ in player.moments(number):
+                assert shown is None or isinstance(shown, Snapshot)
+        first, last = player.span
+        if (moment := player.at((first + last) / 2)) is not None:
+            text = repr(moment.snapshot)
+            assert printable(text, len(text)) == text
+        player.next_event(first)
+        player.previous_event(last)
+        return player.trouble or tape.trouble
+    finally:
+        tape.close()
+
+
+def test_torn_anywhere_it_is_read_up_to_there(tmp_path, small_file):
+    raw, torn = small_file.read_bytes(), tmp_path / "torn.mps"
+    for size in random.Random(7).sample(range(len(raw)), 25):
+        torn.write_bytes(raw[:size])
+        read_all(torn)
+    torn.write_bytes(raw[: len(raw) - 9])
+    assert len(FileTape(torn).heads()) == len(FileTape(small_file).heads())
+
+
+def test_changed_anywhere_it_is_damaged_and_no_traceback(tmp_path, small_file):
+    raw, bad = small_file.read_bytes(), tmp_path / "bad.mps"
+    chance = random.Random(11)
+    for _ in range(25):
+        wrong = bytearray(raw)
+        for _ in range(chance.choice((1, 1, 5))):
+            wrong[chance.randrange(len(wrong))] = chance.randrange(256)
+        bad.write_bytes(wrong)
+        read_all(bad)
+
+
+def member(*told: bytes, first: float = 1e9) -> bytes:
+    packer = zlib.compressobj(9, zlib.DEFLATED, -15)
+    body = packer.compress(b"".join(line + b"\n" for line in told)) + packer.flush()
+    end = struct.pack("<II", 0, 0)
+    size = len(_packed(Head(0, 0.0, 0.0, 0))) + len(body) + len(end)
+    return _packed(Head(size, first, first + 10, 3)) + body + end
+
+
+def state(**more: object) -> bytes:
+    return json.dumps({"mpstui_recording": 1, "time": 1e9, "state": {"looked": True, **more}}).encode()
+
+
+SHOW = json.dumps({"t": 1e9, "r": "snapshot", "v": {"time": 1e9}}).encode()
+
+
+def event(**more: object) -> bytes:
+    values = {
+        "pipe_dir": "/tmp/x",
+        "event": {"kind": "server_ready", "time": 1e9, **more},
+        "origin": "server",
+        "now": 1e9,
+    }
+    return json.dumps({"t": 1e9, "r": "add_event", "v": values}).encode()
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"", "is empty"),
+        (b"hello", "is not a recording"),
+        (gzip.compress(b"{}"), "is not a recording"),
+        (_packed(Head(0, 5.0, 5.0, 0)).replace(b"\x01\x00\x00\x00", b"\x09\x00\x00\x00", 1), "format 9"),
+        (member(state(), b"[" * 100_000), "no JSON"),
+        (member(state(), b'{"t": ' + b"9" * 400 + b"}"), "damaged|no known kind|no JSON"),
+        (member(state(), event(pid=10**400)), "a whole number"),
+        (member(state(), event(time=1e300)), "a number is needed"),
+        (member(state(), b'{"t": 1e9, "r": "kept", "v": {}}'), "no known kind"),
+        (member(state(), b'{"t": NaN, "r": "snapshot", "v": {}}'), "no JSON"),
+        (member(state(), event(kind="server_starting")), "does not fit"),
+        (member(state(), event(nonsense=1)), "an? .*Event is needed"),
+        (member(state(), event(pipe_dir="/tmp/\x1b]0;x")), "a path that can be shown"),
+        (member(state(watched={"/tmp/\u202e": {}})), "a path|Watched"),
+        (member(b'{"mpstui_recording": 2}'), "does not begin with a state"),
+        (member(state(), b"\xff\xfe"), "no JSON"),
+        (member(state(), b" " * (9 << 20)), "larger than any"),
+    ],
+    ids=range(17),
+)
+def test_a_strangers_file_is_refused_in_words(data, said, tmp_path):
+    path = tmp_path / "theirs.mps"
+    path.write_bytes(data)
+    told = read_all(path)
+    assert told is not None
+    assert printable(told, len(told)) == told
+    assert re.search(said, told), told
+
+
+def test_what_a_strangers_file_says_is_printable(tmp_path):
+    path = tmp_path / "theirs.mps"
+    evil = "\x1b]52;c;aGk=\x07\u202e\n"
+    path.write_bytes(member(state(host=evil), event(server_pid=1, detail=evil, raw=evil), SHOW))
+    assert read_all(path) is None
+    tape = FileTape(path)
+    shown = Player(tape).at(2e9).snapshot
+    assert "\\x1b]52" in shown.host
+    assert "\\u202e" in shown.events[0].detail
+
+
+def test_it_is_read_whosever_it_is_and_no_fifo(tmp_path):
+    os.mkfifo(tmp_path / "fifo")
+    assert "cannot be read" in str(read_all(tmp_path / "fifo"))
+    assert "cannot be read" in str(read_all(tmp_path / "none"))
+    assert "cannot be read" in str(read_all(tmp_path))
+
+
+def test_every_part_of_a_state_has_a_way_to_json():
+    assert codec(Kept).decode(codec(Kept).encode(Kept("x"))).host == "x"
+
+
+def test_the_lines_are_read_in_pieces(fault_file):
+    tape = FileTape(fault_file)
+    with gzip.open(fault_file) as file:
+        whole = file.read().splitlines()
+    assert [line for n in range(len(tape.heads())) for line in lines(tape, n)] == whole

@@ -1,0 +1,231 @@
+"""What a screen shows of the past, and that nothing is changed from there."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from mpstui import api
+from mpstui.core.model import Snapshot
+from mpstui.history.logtape import LogTape
+from mpstui.history.player import Player
+from mpstui.history.postmortem import state_at
+from mpstui.history.tape import FileSink, MemoryTape, RecordingError
+from mpstui.history.viewer import LiveViewer, Viewer, of_logs
+from mpstui.observe.reducer import NodeState
+from mpstui.operations.registry import ON_OVERVIEW, OPERATIONS
+from mpstui.operations.runner import Runner
+from mpstui.operations.types import ExitStatus, Request
+from tests.observe.replay import PIPE, at, running
+from tests.observe.test_reducer import FAULTS
+
+from .test_tape import recorded
+
+FEW = {kind: raw[:40] for kind, raw in FAULTS.items()}
+
+
+@pytest.fixture(scope="module")
+def tape() -> MemoryTape:
+    kept = MemoryTape(1 << 30, 1e9)
+    recorded(FEW, kept, many=30)
+    return kept
+
+
+@pytest.fixture
+def log_dir(tmp_path) -> Path:
+    for kind, raw in FAULTS.items():
+        (tmp_path / f"{kind}.log").write_bytes(b"\n".join(raw) + b"\n")
+    return tmp_path
+
+
+async def shown(viewer, condition) -> Snapshot:
+    end = time.monotonic() + 120
+    while viewer.snapshot is None or not condition(viewer.snapshot):
+        assert time.monotonic() < end
+        await asyncio.sleep(0)
+    return viewer.snapshot
+
+
+def test_a_recording_plays_stands_steps_and_ends(tape) -> None:
+    first, last = Player(tape).span
+
+    async def play() -> None:
+        now, ticks = [0.0], asyncio.Semaphore(0)
+
+        async def sleep(seconds: float) -> None:
+            await ticks.acquire()
+            now[0] += seconds
+
+        viewer = Viewer("REPLAY", lambda: tape, speed=4.0, clock=lambda: now[0], sleep=sleep)
+        await viewer.start()
+        begun = await shown(viewer, lambda s: True)
+        assert begun.past.at == first
+        assert begun.past.playing
+        ticks.release()
+        assert (await shown(viewer, lambda s: s.past.at > first)).past.at == pytest.approx(first + 1.0)
+        assert await viewer.step(1) is None
+        assert not viewer.snapshot.past.playing
+        after = viewer.snapshot.past.at
+        assert await viewer.step(1) is None
+        assert viewer.snapshot.past.at > after
+        assert await viewer.step(-1) is None
+        assert viewer.snapshot.past.at == after
+        assert await viewer.move(-1e6) is None
+        assert viewer.snapshot.past.at == first
+        assert "Nothing is kept of before" in await viewer.move(-60)
+        assert "no earlier event" in (await viewer.step(-1) or "")
+        assert await viewer.to_end() is None
+        assert viewer.snapshot.past.at == last
+        assert "no later event" in await viewer.step(1)
+        assert "end" in await viewer.move(60)
+        middle = time.strftime("%H:%M:%S", time.localtime(first + 2))
+        assert await viewer.jump(middle) is None
+        assert viewer.snapshot.past.at == int(first + 2)
+        for wrong in ("99:99", "", "noon", "10:61", "@nan", "@inf", "@1e99", "9" * 400, "\x1b"):
+            assert await viewer.jump(wrong) is not None
+        assert "is not kept: there is" in await viewer.jump("2020-01-01 10:00")
+        assert viewer.snapshot.past.at == int(first + 2)
+        assert viewer.toggle()
+        assert viewer.snapshot.past.playing
+        await viewer.stop()
+
+    asyncio.run(play())
+
+
+def test_nothing_is_changed_from_the_past(tape) -> None:
+    """One rule for all of them, in the wrapper: also where one that is asked with is of now, and the screen is not."""
+
+    class Audit:
+        def write(self, **_: object) -> None: ...
+
+    async def look() -> None:
+        viewer = Viewer("REPLAY", lambda: tape, speed=0.0)
+        past = await viewer.prime()
+        await viewer.start()
+        await shown(viewer, lambda s: True)
+        runner = Runner(viewer, Audit())
+        for action in (*ON_OVERVIEW, *OPERATIONS):
+            for asked in (past, viewer.snapshot, replace(past, past=None), None):
+                assert runner.unavailable(action, asked, PIPE) == viewer.why
+        for action in OPERATIONS:
+            request = Request(action.id, PIPE, subject=action.subject)
+            for asked in (past, replace(past, past=None)):
+                assert runner.preview(request, asked).error == viewer.why
+                result = await runner.execute(request, asked)
+                assert (result.status, result.message) == (ExitStatus.REFUSED_BY_SAFETY_RULE, viewer.why)
+        await viewer.stop()
+
+    asyncio.run(look())
+
+
+def test_logs_without_a_daemon_come_to_what_they_tell_at_each_time(log_dir) -> None:
+    player = Player(LogTape([log_dir]))
+    first, last = player.span
+    for part in (0.2, 0.4, 0.6, 0.8, 1.0):
+        when = first + part * (last - first)
+        found, told = player.at(when).snapshot, state_at(log_dir, when)
+        mine, theirs = found.daemons[0], told.daemons[0]
+        assert [(s.pid, s.status, [c.key for c in s.clients]) for s in mine.servers] == [
+            (s.pid, s.status, [c.key for c in s.clients]) for s in theirs.servers
+        ]
+        assert mine.key == theirs.key
+        assert when - 5 < found.time <= when
+
+
+def test_logs_that_are_not_there_are_said_so(tmp_path) -> None:
+    with pytest.raises(RecordingError, match="No such file"):
+        of_logs([tmp_path])
+    (tmp_path / "control.log").write_bytes(b"nothing\n")
+    with pytest.raises(RecordingError, match="tell of nothing"):
+        LogTape([tmp_path])
+
+
+def test_a_recording_looks_at_nothing_here(tmp_path) -> None:
+    path = tmp_path / "a.mps"
+    sink = FileSink(path, 1 << 30, 1e9)
+    recorded(FEW, sink)
+    sink.close()
+    node = api.open(recording=path, speed=0).unentered()
+    viewer = node.live(60)
+
+    async def look() -> None:
+        past = await viewer.prime()
+        daemon = past.daemons[0]
+        with pytest.raises(api.UnusableNode, match="this is a recording"):
+            await node.hardware()
+        with pytest.raises(api.UnusableNode):
+            node.supervisor(PIPE)
+        for asked in (node.findings(past), node.why(1, past), node.older_events(daemon, 2e9, 5), node.faults(daemon)):
+            with pytest.raises(api.Unavailable, match="this is a recording"):
+                await asked
+        assert await node.environment(daemon.key) is None
+
+    asyncio.run(look())
+    with pytest.raises(api.UnusableNode, match="cannot be read"):
+        api.open(recording=tmp_path / "none").unentered().live(60)
+
+
+class Live:
+    """A collector whose node is told by the test."""
+
+    def __init__(self, node: NodeState) -> None:
+        self.node, self.callbacks, self.snapshot = node, [], None
+
+    def listen(self, listener) -> None:
+        self.node.listener = listener
+
+    def subscribe(self, callback):
+        self.callbacks.append(callback)
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+    def tell(self, now: float) -> None:
+        self.snapshot = self.node.snapshot(now)
+        for callback in self.callbacks:
+            callback(self.snapshot)
+
+
+def test_the_live_screen_goes_back_and_comes_again(monkeypatch) -> None:
+    now = [at("21:29:00")]
+    monkeypatch.setattr(time, "time", lambda: now[0])
+    live = Live(NodeState("gpu-07", euid=0))
+    viewer = LiveViewer(live)
+    seen: list[Snapshot] = []
+    viewer.subscribe(seen.append)
+    live.node.set_places([running()])
+    for second in range(200):
+        now[0] += 1
+        live.tell(now[0])
+
+    async def look() -> None:
+        await viewer.start()
+        assert viewer.snapshot.past is None
+        assert await viewer.move(-60) is None
+        back = viewer.snapshot
+        assert back.past.what == "PAST"
+        assert back.time == now[0] - 60
+        before = len(seen)
+        now[0] += 1
+        live.tell(now[0])
+        assert len(seen) == before
+        assert viewer.snapshot is back
+        assert len(viewer.earlier) > 10
+        assert await viewer.jump("10m") is not None
+        assert await viewer.move(60) is None
+        assert viewer.snapshot.past is not None
+        assert await viewer.move(60) is None
+        assert viewer.snapshot.past is None
+        assert viewer.snapshot is live.snapshot is seen[-1]
+        assert await viewer.move(-90) is None
+        await viewer.to_end()
+        assert viewer.snapshot is live.snapshot
+        await viewer.stop()
+
+    asyncio.run(look())
+    assert viewer.kept < 50_000

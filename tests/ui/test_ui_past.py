@@ -1,0 +1,108 @@
+"""The screen back in time: its keys, its bar, the line that takes a time, and what says that it is the past."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import pytest
+
+from mpstui.core.model import Past, Snapshot
+from mpstui.ui.past import track
+
+from .fakes import FakeCollector, FakeRunner
+from .screen import make_app, push, text_of, until
+from .snapshots import NOW, one_daemon
+
+WHY = "this is a recording: nothing can be changed in it"
+
+
+class Machine:
+    """Says what it was asked, and shows the past that the test wants."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[object, ...]] = []
+        self.earlier: tuple[Snapshot, ...] = ()
+        self.why: str | None = None
+
+    async def step(self, events: int) -> str | None:
+        self.asked.append(("step", events))
+        return self.why
+
+    async def move(self, seconds: float) -> str | None:
+        self.asked.append(("move", seconds))
+        return self.why
+
+    async def jump(self, text: str) -> str | None:
+        self.asked.append(("jump", text))
+        return f"“{text}” is no time"
+
+    async def to_end(self) -> str | None:
+        self.asked.append(("end",))
+        return None
+
+    def toggle(self) -> bool:
+        self.asked.append(("toggle",))
+        return True
+
+
+def said(app, text: str) -> bool:
+    return text in [each.message for each in app._notifications]
+
+
+def past(**more: object) -> Past:
+    return Past("REPLAY", NOW - 60, NOW - 3600, NOW, False, 1.0, WHY)._replace(**more)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=str)
+async def test_the_past_is_said_all_the_time_and_its_keys_move(size) -> None:
+    app = make_app(one_daemon())
+    app.past = machine = Machine()
+    async with app.run_test(size=size) as pilot:
+        await pilot.pause()
+        assert "REPLAY" not in text_of(app)
+        await pilot.press("end")
+        assert machine.asked == []
+        shown = await push(pilot, replace(one_daemon(), past=past()))
+        head, bar = shown.splitlines()[:2]
+        assert time.strftime(" REPLAY %Y-%m-%d %H:%M:%S ", time.localtime(NOW - 60)) in head
+        assert "●" in bar
+        assert "< > event { } minute T time F play End" in bar
+        await pilot.press(
+            "less_than_sign", "greater_than_sign", "left_curly_bracket", "right_curly_bracket", "end", "F"
+        )
+        wanted = [("step", -1), ("step", 1), ("move", -60.0), ("move", 60.0), ("end",), ("toggle",)]
+        await until(pilot, lambda: len(machine.asked) == len(wanted))
+        assert sorted(map(str, machine.asked)) == sorted(map(str, wanted))
+        machine.asked.clear()
+        await pilot.press("T", *"25:00", "enter")
+        await until(pilot, lambda: said(app, "“25:00” is no time"))
+        assert machine.asked == [("jump", "25:00")]
+        await pilot.press("T", *"12", "escape", "slash", *"a<T", "end", "escape")
+        assert len(machine.asked) == 1
+        assert "T time" in text_of(app)
+        await pilot.press("question_mark")
+        await until(pilot, lambda: app.screen is not app.overview)
+        await pilot.press("escape", "E")
+        await until(pilot, lambda: "REPLAY" in text_of(app).splitlines()[0])
+        await pilot.press("escape")
+        machine.why = "There is no later event."
+        await pilot.press("greater_than_sign")
+        await until(pilot, lambda: said(app, "There is no later event."))
+        assert "REPLAY" not in await push(pilot, one_daemon())
+
+
+def test_the_bar_says_where_one_is() -> None:
+    assert track(past(at=NOW - 3600), 11) == "●" + "─" * 10
+    assert track(past(at=NOW - 1800), 11) == "━" * 5 + "●" + "─" * 5
+    assert track(past(at=NOW + 9), 11) == "━" * 10 + "●"
+    assert track(past(first=NOW, last=NOW), 3) == "━━●"
+
+
+async def test_without_a_past_the_keys_say_so() -> None:
+    app = make_app(one_daemon())
+    assert isinstance(app.collector, FakeCollector)
+    assert isinstance(app.runner, FakeRunner)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("less_than_sign")
+        await until(pilot, lambda: said(app, "There is no past to go to here."))
