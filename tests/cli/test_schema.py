@@ -12,7 +12,7 @@ import pytest
 from jsonschema import Draft202012Validator, FormatChecker
 
 from mpstui.cli.parser import LateParser, build_parser
-from mpstui.cli.schema import SCHEMAS, schema_of, text_of
+from mpstui.cli.schema import RECORDING, SCHEMAS, schema_of, text_of
 from mpstui.sim import SimNode, control_binary
 
 from .conftest import Mpstui
@@ -42,11 +42,11 @@ def check(name: str, told: Any) -> None:
     assert not errors, errors
 
 
-@pytest.mark.parametrize("name", SCHEMAS)
+@pytest.mark.parametrize("name", [*SCHEMAS, RECORDING])
 def test_the_file_is_that_of_today(name: str) -> None:
     kept = (KEPT / f"{name}.json").read_text()
     assert kept == text_of(name), f"mpstui schema {name} > docs/schema/{name}.json"
-    assert {path.stem for path in KEPT.glob("*.json")} == set(SCHEMAS)
+    assert {path.stem for path in KEPT.glob("*.json")} == {*SCHEMAS, RECORDING}
 
 
 def commands_with_json(parser: argparse.ArgumentParser, words: tuple[str, ...] = ()) -> Iterator[str]:

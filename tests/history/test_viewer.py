@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from mpstui import api
-from mpstui.core.model import Snapshot
+from mpstui.commands import RefusedError, Target, fill
+from mpstui.config import CommandSpec
+from mpstui.core.model import Past, Snapshot
 from mpstui.history.logtape import LogTape
 from mpstui.history.player import Player
 from mpstui.history.postmortem import state_at
@@ -199,7 +201,7 @@ def test_the_live_screen_goes_back_and_comes_again(monkeypatch) -> None:
     seen: list[Snapshot] = []
     viewer.subscribe(seen.append)
     live.node.set_places([running()])
-    for second in range(200):
+    for _ in range(200):
         now[0] += 1
         live.tell(now[0])
 
@@ -229,3 +231,11 @@ def test_the_live_screen_goes_back_and_comes_again(monkeypatch) -> None:
 
     asyncio.run(look())
     assert viewer.kept < 50_000
+
+
+def test_no_command_of_ones_own_is_run_from_the_past(tape) -> None:
+    spec = CommandSpec("look", "f9", ("true",))
+    shown = Player(tape).at(2e9).snapshot
+    assert fill(spec, shown, Target(PIPE)).words
+    with pytest.raises(RefusedError, match="the past"):
+        fill(spec, replace(shown, past=Past("PAST", 1.0, 0.0, 1.0, False, 1.0, "the past")), Target(PIPE))
