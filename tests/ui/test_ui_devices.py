@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from mpstui.fields import DEVICE, View, table
+from mpstui.fields import DEVICE, View, device_load, table
 from mpstui.ui.panels.devices import DevicesPanel
 from mpstui.ui.plots import History
 from tests.ui.snapshots import device, rich
@@ -53,3 +53,13 @@ def test_one_whose_activity_is_only_not_read_yet_stays_unknown() -> None:
     assert column[2].endswith(" %")
     details = [fact.text for _, _, facts in DEVICE.details(OLD, View()) for fact in facts]
     assert any("Hopper and later have it" in text for text in details)
+
+
+@pytest.mark.parametrize("one", [device(0, 3), OLD, replace(device(0, 3), mig=True, contexts=None)])
+@pytest.mark.parametrize(("lines", "width"), [(3, 150), (2, 150), (1, 200)])
+def test_what_the_panel_says_of_a_device_its_fields_say(one, lines: int, width: int) -> None:
+    text = " ".join(painted(one, lines, width).split())
+    shown = ["name", "sm_count", "contexts", device_load(one)[0], "memory_used", "power_watts", "temperature"]
+    for name in [*shown, *(["compute_mode", "mig"] if lines > 1 else [])]:
+        said = "".join(part for part, _ in DEVICE[name].cell(one, View(), 29 if lines > 1 else 6))
+        assert " ".join(said.split()) in text, name

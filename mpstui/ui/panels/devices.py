@@ -8,20 +8,22 @@ from typing import ClassVar
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
-from mpstui.core.cells import meter, no_readings, number, whole
+from mpstui.core.cells import meter, no_readings
 from mpstui.core.model import Device, Snapshot
 from mpstui.core.text import UNKNOWN
-from mpstui.ui.painted import Line, fit, fit_line, justify, width_of
+from mpstui.fields import DEVICE, View, device_load, memory_percent
+from mpstui.ui.painted import Line, Span, fit, fit_line, justify, width_of
 from mpstui.ui.panel import Panel
 from mpstui.ui.plots import METRICS, USUAL, WINDOWS, History, peak, spark, window_text
 
-_GIB = 1 << 30
 _READINGS = 3
 """Lines of a device's readings; what it has more are of its history."""
 _UNITS = {"sm": " %", "memory": " %", "power": " W", "clients": ""}
 _LONGEST_BAR = 60
-NEAR_FULL = 5
-"""Contexts left at which a device is marked: the client after the last one gets an error (fact 13)."""
+_WORDS = 29
+"""Cells in which the contexts are told in words."""
+_FIELDS = {each.id: each for each in DEVICE.fields}
+_NOTHING = View()
 
 
 class DevicesPanel(Panel[Device]):
@@ -98,88 +100,65 @@ class DevicesPanel(Panel[Device]):
     def row_lines(self, row: Device, width: int) -> list[Line]:
         if self._lines_per_row == 1:
             return [_one_line(row, width)]
-        name = f"{number(row.index):>2}  "
-        mode: Line = (("  MIG", "warn"),) if row.mig else ()
         first: Line = (
-            (name, "text"),
-            (_short_name(row), "bold"),
-            (f"  {number(row.sm_count)} SM", "text"),
-            (f"  {row.compute_mode or UNKNOWN}", "dim"),
-            *mode,
+            (f"{_text('index', row, 2)}  ", "text"),
+            *_cell("name", row),
+            (f"  {_text('sm_count', row)}", "text"),
+            (f"  {_text('compute_mode', row)}", "dim"),
+            *((f"  {text}", style) for text, style in _cell("mig", row)),
         )
         bar = max(6, min(_LONGEST_BAR, width - 46))
-        used = contexts(row, wide=True)
+        used = _cell("contexts", row, _WORDS)
         room = bar + 46 if self._lines_per_row >= _READINGS else width
         if width_of((*first, *used)) > room:
             first = first[:3]
         lines = [justify(first, used, room)]
+        field, name, value = device_load(row)
+        full = memory_percent(row)
         if self._lines_per_row == 2:
             bar = max(4, (width - 58) // 2)
-            name, value = load(row)
             text = (
                 (f"    {name} "[-9:], "dim"),
                 *meter(value, bar),
-                (f"{whole(value):>6}", "text"),
+                (_text(field, row, 6), "text"),
                 ("  mem ", "dim"),
-                *meter(_memory_percent(row), bar, _fill(_memory_percent(row))),
-                (f" {_memory(row)}", "text"),
-                (f"  {number(row.power_watts, ' W'):>5} {number(row.temperature, ' °C'):>6} ", "text"),
+                *meter(full, bar, _fill(full)),
+                (f" {_text('memory_used', row)}", "text"),
+                (f"  {_text('power_watts', row, 5)} {_text('temperature', row, 6)} ", "text"),
             )
             return [*lines, fit_line(text, width)]
-        tail: Line = (("  occupancy", "dim"), (f"{whole(row.sm_occupancy):>6}", "text"))
-        dram: Line = (("  DRAM", "dim"), (f"{whole(row.dram_utilization):>6} ", "text"))
-        name, value = load(row)
-        if name != "SM":
-            tail, dram = (("  memory utilisation", "dim"), (f"{whole(row.memory_utilization):>6}", "text")), ()
-        lines.append(
-            (
-                (f"{'    SM' if name == 'SM' else name:<9}", "dim"),
-                *meter(value, bar),
-                (f"{whole(value):>6}", "text"),
-                *tail,
-                *dram,
-            )
-        )
-        memory = (("    mem  ", "dim"), *meter(_memory_percent(row), bar, _fill(_memory_percent(row))))
-        watts = f"{number(row.power_watts, ' W'):>8}  {number(row.temperature, ' °C'):>6} "
-        lines.append(justify((*memory, (" " + _memory(row), "text")), ((watts, "text"),), bar + 46))
+        busy: list[Span] = [(f"{'    SM' if name == 'SM' else name:<9}", "dim"), *meter(value, bar)]
+        busy.append((_text(field, row, 6), "text"))
+        for other in ("sm_occupancy", "dram_utilization") if name == "SM" else ("memory_utilization",):
+            busy += [(f"  {_FIELDS[other].heading()}", "dim"), (_text(other, row, 6), "text")]
+        lines.append(tuple(busy) if name != "SM" else (*busy[:-1], (f"{busy[-1][0]} ", "text")))
+        memory: Line = (("    mem  ", "dim"), *meter(full, bar, _fill(full)))
+        watts = f"{_text('power_watts', row, 8)}  {_text('temperature', row, 6)} "
+        lines.append(justify((*memory, (f" {_text('memory_used', row)}", "text")), ((watts, "text"),), bar + 46))
         return [*lines, *self._plots(row, width)]
 
 
-def load(device: Device) -> tuple[str, float | None]:
-    """``SM`` and its activity, or what NVML tells of a GPU without it, by its name."""
-    if device.tells_sm or device.sm_utilization is not None:
-        return "SM", device.sm_utilization
-    return "GPU-Util", device.gpu_utilization
+def _cell(name: str, device: Device, cells: int = 0) -> Line:
+    """What its field says."""
+    return _FIELDS[name].cell(device, _NOTHING, cells)
 
 
-def contexts(device: Device, *, wide: bool) -> Line:
-    """``46/48 contexts  2 left ▲``: used, the most there can be, and what is left; ▲ when near full, ✕ when full, ?
-    where the most is a claim that nobody has measured."""
-    if device.contexts is None or device.context_limit is None:
-        used = f"{UNKNOWN}/{number(device.context_limit)}"
-        return ((f"{used} contexts " if wide else f"{used:>5} ", "dim"),)
-    left = max(0, device.context_limit - device.contexts)
-    style, mark = ("bad", "✕") if left == 0 else ("warn", "▲") if left <= NEAR_FULL else ("text", " ")
-    used = f"{device.contexts}/{device.context_limit}"
-    claim = "?" if device.limit_is_claim else " "
-    if not wide:
-        return ((f"{used:>5}{mark if mark.strip() else claim}", style),)
-    rest = "full" if left == 0 else f"{left} left"
-    return ((used, style), (f" contexts{claim} ", "dim"), (f"{rest:>7} {mark} ", style))
+def _text(name: str, device: Device, cells: int = 0) -> str:
+    """The same as text, at the right of so many cells."""
+    return "".join(text for text, _ in _cell(name, device)).rjust(cells)
 
 
 def _one_line(device: Device, width: int) -> Line:
     """Contexts, utilisation and memory always; then what fits of the name, power and heat, a bar, the SMs."""
-    memory = ("mem ", "dim"), (f"{_memory(device)} ", "text")
-    what, value = load(device)
-    used: Line = ((" ctx ", "dim"), *contexts(device, wide=False), (f" {what} ", "dim"))
-    busy: Line = ((f"{whole(value):>5} ", "text"),)
+    memory = ("mem ", "dim"), (f"{_text('memory_used', device)} ", "text")
+    field, what, value = device_load(device)
+    used: Line = ((" ctx ", "dim"), *_cell("contexts", device), (f" {what} ", "dim"))
+    busy: Line = ((f"{_text(field, device, 5)} ", "text"),)
     room = width - 3 - width_of((*used, *busy, *memory))
-    name = _short_name(device)
+    name = _text("name", device)
     cells = min(len(name), max(0, room))
     room -= cells
-    heat: Line = ((f"{number(device.power_watts, ' W'):>5} {number(device.temperature, ' °C'):>6} ", "text"),)
+    heat: Line = ((f"{_text('power_watts', device, 5)} {_text('temperature', device, 6)} ", "text"),)
     if room >= width_of(heat):
         room -= width_of(heat)
     else:
@@ -189,25 +168,9 @@ def _one_line(device: Device, width: int) -> Line:
         cells_of_bar = min(24, room)
         bar = meter(value, cells_of_bar)
         room -= cells_of_bar
-    count = f" {number(device.sm_count)} SM"
+    count = f" {_text('sm_count', device)}"
     label = fit(name, cells) + (count if room >= len(count) else "")
-    return ((f"{number(device.index):>2} ", "text"), (label, "bold"), *used, *bar, *busy, *memory, *heat)
-
-
-def _short_name(device: Device) -> str:
-    return (device.name or UNKNOWN).removeprefix("NVIDIA ")
-
-
-def _memory_percent(device: Device) -> float | None:
-    if device.memory_used is None or not device.memory_total:
-        return None
-    return device.memory_used / device.memory_total * 100
-
-
-def _memory(device: Device) -> str:
-    used = UNKNOWN if device.memory_used is None else f"{device.memory_used / _GIB:.1f}"
-    total = UNKNOWN if device.memory_total is None else f"{device.memory_total / _GIB:.1f}"
-    return f"{used:>5}/{total} GiB"
+    return ((f"{_text('index', device, 2)} ", "text"), (label, "bold"), *used, *bar, *busy, *memory, *heat)
 
 
 def _fill(percent: float | None) -> str:
