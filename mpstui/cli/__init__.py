@@ -15,7 +15,7 @@ from pathlib import Path
 
 from mpstui.cli import planning
 from mpstui.cli.parser import build_parser
-from mpstui.cli.past import wants_past
+from mpstui.cli.past import NODES, wants_past
 from mpstui.cli.say import complain, complaints
 from mpstui.cli.verbs import chosen, names_one
 from mpstui.core.text import unprintable
@@ -139,6 +139,8 @@ def _run(arguments: Sequence[str]) -> int:
         return _without_node(options)
     if not options.read_only and _changes(options):
         options.read_only = _read_only_by_config()
+    if options.command == "tour":
+        return _tour(options)
     if options.command in planning.COMMANDS:
         return planning.dispatch(options, _node)
     with _node(options) as pipe_dirs:
@@ -165,6 +167,28 @@ def _run(arguments: Sequence[str]) -> int:
 
             return change(operation, options, pipe_dirs)
         return _LOOKS.get(options.command, _doctor)(options, pipe_dirs)
+
+
+def _tour(options: argparse.Namespace) -> int:
+    """The screen with a guide; without a name, which tours there are. A file is checked before a node is started."""
+    from mpstui.ui.tours import TourError, read, shipped
+
+    try:
+        if options.name is None:
+            for name in shipped():
+                print(f"{name:14}{read(name).title}")
+            return 0
+        tour = read(options.name)
+        if tour.demo is not None and tour.demo not in NODES:
+            raise TourError(f"there is no simulated node {tour.demo}; there are: {', '.join(NODES)}")
+    except TourError as error:
+        return complain(str(error), 2)
+    if getattr(options, "demo", None) == "demo" and tour.demo is not None:
+        options.demo = tour.demo
+    with _node(options) as pipe_dirs:
+        from mpstui.cli.screen import run_screen
+
+        return run_screen(options, pipe_dirs, tour)
 
 
 def _partitions(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:

@@ -205,6 +205,14 @@ def build_parser() -> argparse.ArgumentParser:
         help="the screen in a browser: on this machine, read-only and for a token, unless told otherwise",
         epilog="example: mpstui web --listen 127.0.0.1:8037",
     )
+    tour = commands.add_parser(
+        "tour",
+        parents=[node],
+        help="the screen with a guide: partitioning, limits, fault, who; or a tour of your own",
+        epilog="example: mpstui tour partitioning --demo",
+    )
+    tour.add_argument("name", nargs="?", metavar="NAME|FILE.toml", help="without it: which tours there are")
+    tour.add_argument("--auto", action="store_true", help="go on by itself; F8 goes on sooner")
     commands.add_parser("config", fill=_fill_config, help="what is configured, and where")
     schema = commands.add_parser("schema", help="the JSON Schema of what a command prints with --json")
     schema.add_argument("name", nargs="?", metavar="NAME", help="status, events, …; without it: which there are")

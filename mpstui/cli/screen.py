@@ -6,9 +6,9 @@ import argparse
 import gc
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from mpstui import api
 from mpstui.cli.say import complain
@@ -17,12 +17,15 @@ from mpstui.core.model import Snapshot
 from mpstui.core.text import path_text
 from mpstui.operations.types import ExitStatus
 
+if TYPE_CHECKING:
+    from mpstui.ui.tours import Tour
+
 IN_BROWSER: Final = "TEXTUAL_DRIVER" in os.environ
 """Whether it is a session of ``mpstui web``: Textual is told by this which driver to take."""
 
 
-def run_screen(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
-    """The screen until the user leaves it; returns the exit status."""
+def run_screen(options: argparse.Namespace, pipe_dirs: tuple[Path, ...], tour: Tour | None = None) -> int:
+    """The screen until the user leaves it, led through by ``tour``; returns the exit status."""
     problem = terminal_problem(os.environ, sys.stdin.isatty() and sys.stdout.isatty())
     if problem is not None and not IN_BROWSER:
         return complain(problem, ExitStatus.USAGE)
@@ -79,7 +82,12 @@ def run_screen(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
             commands, unheeded = usable(commands, keys, places())
             messages += unheeded
         demo = bool(getattr(options, "demo", False))
-        app = MpsTuiApp(
+        make: Callable[..., MpsTuiApp] = MpsTuiApp
+        if tour is not None:
+            from mpstui.ui.touring import led
+
+            make = led(tour, own_demo=demo, auto=options.auto)
+        app = make(
             collector,
             node.runner,
             themes=themes,
@@ -98,7 +106,8 @@ def run_screen(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
                 watch=collector.watch,
             ),
             trouble=node,
-            memory=Memory(state_folder() / "screen.json", fresh=options.fresh),
+            # A tour shows the screen as it comes, and leaves it as it was.
+            memory=None if tour is not None else Memory(state_folder() / "screen.json", fresh=options.fresh),
             taking_over=take_over,
         )
         app.mouse, app.past = not options.no_mouse, collector

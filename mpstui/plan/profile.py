@@ -97,7 +97,7 @@ def parse(text: str) -> Profile:
     try:
         return _profile(data)
     except _WrongError as wrong:
-        line = _line_of(text, wrong.key)
+        line = line_of(text, wrong.key)
         raise ProfileError(f"line {line}: {wrong}" if line else str(wrong)) from None
 
 
@@ -280,7 +280,7 @@ def _quoted(text: str) -> str:
     return f"“{printable(text, 60)}”"
 
 
-def _line_of(text: str, key: Key) -> int | None:
+def line_of(text: str, key: Key) -> int | None:
     """The line on which ``key`` is given: the first beginning of the file that holds it ends there.
 
     What is not given at all stands where what it belongs to begins.

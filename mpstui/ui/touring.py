@@ -1,0 +1,235 @@
+"""The screen with a guide: captions over whatever is in front, and the keys of each step pressed for the reader.
+
+Nothing is done behind the reader's back: on a node that is not the tour's own simulated one it presses no key that ends
+work and answers no question. The reader does, or leaves it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from textual import events
+from textual.keys import key_to_character
+from textual.screen import ModalScreen
+from textual.widgets import Button
+
+from mpstui.ui.app import MpsTuiApp
+from mpstui.ui.keymap import LETTERS
+from mpstui.ui.tours import Step, Tour
+
+NEXT: Final = "f8"
+END: Final = "f7"
+_PACE: Final = 0.25
+"""Seconds between two keys, so that each can be followed."""
+_PATIENCE: Final = 30.0
+"""Seconds after which it says that what it waits for does not come."""
+_STANDS: Final = 24 * 3600.0
+_HARMS: Final = frozenset(id for letter in LETTERS.values() if letter.harms for id in letter.ids)
+_NAMES: Final = {
+    "/": "slash", ":": "colon", ".": "full_stop", ",": "comma", "-": "minus", "+": "plus", "?": "question_mark",
+    "%": "percent_sign", "=": "equals_sign", "_": "underscore", "!": "exclamation_mark", "@": "at",
+}  # fmt: skip
+_CHARACTERS: Final = {name: character for character, name in _NAMES.items()}
+_MOVES: Final = frozenset({"escape", "up", "down", "left", "right", "pageup", "pagedown", "home", "end"})
+"""What says yes to no question, as a character that is typed does not."""
+_SHOWN: Final = _CHARACTERS | {
+    "left": "←",
+    "right": "→",
+    "up": "↑",
+    "down": "↓",
+    "enter": "Enter",
+    "escape": "Esc",
+    "tab": "Tab",
+}
+
+
+class Guide:
+    """Where a tour is, and what comes next."""
+
+    def __init__(
+        self, app: MpsTuiApp, tour: Tour, *, own_demo: bool, auto: bool, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """``own_demo``: the node is a simulated one, started for this tour: everything may be done to it."""
+        self.app, self.tour, self.own_demo, self.auto, self._clock = app, tour, own_demo, auto, clock
+        self._at = -1
+        self._left: list[str] = []
+        """Keys of the step that are still to be pressed."""
+        self._pressed: list[str] = []
+        self._since = 0.0
+        """When the step's last key was pressed."""
+        self._ready_at: float | None = None
+        self._said = ""
+        self._heard: events.Key | None = None
+        self._over = False
+
+    @property
+    def step(self) -> Step | None:
+        """The present one."""
+        return self.tour.steps[self._at] if not self._over and self._at >= 0 else None
+
+    def lead_on(self) -> None:
+        """The next thing that can be done now, if anything can: a key, or the next step where nobody presses keys."""
+        if self._over or not self.app.screen_stack:
+            return
+        if self.step is None:
+            if self.app.overview.knows:
+                self._go(0)
+            return
+        if self.app.typeahead.busy:
+            return
+        if self._left:
+            if self._whose_turn() is None:
+                self._press(self._left.pop(0))
+        elif self._ready_at is None and self._met():
+            self._ready_at = self._clock()
+        elif self.auto and self._ready_at is not None and self._clock() - self._ready_at >= self.step.seconds:
+            self.next()
+            return
+        self._tell()
+
+    def next(self) -> None:
+        """The next step, whatever this one still waits for."""
+        if not self._over:
+            self._go(self._at + 1)
+
+    def end(self) -> None:
+        """The screen goes on without it."""
+        self._over = True
+        self._clear()
+
+    def _go(self, at: int) -> None:
+        if at >= len(self.tour.steps):
+            self._over = True
+            self._clear()
+            self.app.notify("The tour is over; the screen stays. q leaves it.", title=self.tour.title, markup=False)
+            return
+        self._at, self._left, self._pressed = at, list(self.tour.steps[at].keys), []
+        self._since, self._ready_at = self._clock(), None
+        self._tell()
+
+    # Keys.
+
+    def _whose_turn(self) -> str | None:
+        """What the reader has to do first; None where the tour may press its next key. On its own simulated node it
+        does all of it."""
+        if self.own_demo:
+            return None
+        typed = len(self._left[0]) == 1 or self._left[0] in _MOVES
+        if isinstance(self.app.screen, ModalScreen) and self.app.screen.query(Button) and not typed:
+            return "The answer is yours: the tour answers no question on this node. F8 leaves it."
+        key, binding = self._resolved(self._left[0])
+        if key is not None and self._is_readers(key, binding):
+            return f"Press {self._shown(key)} yourself, or F8 to leave it: it acts on this node."
+        return None
+
+    def _is_readers(self, key: str, binding: str | None) -> bool:
+        """Whether a key is the reader's alone to press, where the node is not the tour's own."""
+        return binding in _HARMS or key in {spec.key for spec in self.app.commands}
+
+    def _resolved(self, key: str) -> tuple[str | None, str | None]:
+        """The key and the id of what it does on the screen in front; no key where the screen has none for that id."""
+        active = self.app.screen.active_bindings
+        if key.startswith("@") and len(key) > 1:
+            found = next((k for k, bound in active.items() if bound.binding.id == key[1:]), None)
+            return found, key[1:]
+        name = _NAMES.get(key, key)
+        bound = active.get(name)
+        return name, bound.binding.id if bound is not None else None
+
+    def _press(self, key: str) -> None:
+        name, binding = self._resolved(key)
+        if name is None:
+            self._pressed.append(f"(no key for {binding} here)")
+        else:
+            character = key if len(key) == 1 else " " if key == "space" else name if len(name) == 1 else None
+            self._pressed.append(self._shown(name))
+            self.app.post_message(events.Key(name, character))
+        self._since = self._clock()
+
+    def typed(self, event: events.Key) -> None:
+        """The reader has pressed a key: the one that was asked for is done with."""
+        if self.step is None or not self._left or self.own_demo or event is self._heard:
+            return
+        self._heard = event  # it comes once more when its turn has come
+        key, binding = self._resolved(self._left[0])
+        if key is not None and event.key == key and self._is_readers(key, binding):
+            del self._left[0]
+            self._pressed.append(self._shown(key))
+            self._since = self._clock()
+
+    def _shown(self, key: str) -> str:
+        plain = key.removeprefix("shift+")
+        return f"{'⇧' if plain != key else ''}{_SHOWN.get(plain) or key_to_character(plain) or plain}"
+
+    # What is waited for, and what is said.
+
+    def _met(self) -> bool:
+        wait = self.step.wait if self.step is not None else None
+        load = {member.report.state for member in self.app.load.members} if self.app.load is not None else ()
+        return wait is None or (self.app.snapshot is not None and wait.holds(self.app.snapshot, load))
+
+    def _clear(self) -> None:
+        """No caption any more, also on the screens below, which show through a dialog."""
+        self.app.clear_notifications()
+        for screen in self.app.screen_stack[:-1]:
+            screen.query("ToastHolder").remove()
+
+    def _tell(self) -> None:
+        step = self.step
+        if step is None:
+            return
+        lines = [step.caption]
+        if self._pressed or self._left:
+            more = " …" if self._left else ""
+            lines.append(f"keys: {' '.join(self._pressed)}{more}")
+        if self._left and (turn := self._whose_turn()) is not None:
+            lines.append(turn)
+        elif self._left:
+            pass
+        elif self._ready_at is None and step.wait is not None:
+            late = self._clock() - self._since > _PATIENCE
+            lines.append(f"waits for: {step.wait.text}{' (not seen yet; F8 goes on without it)' if late else ''}")
+        last = self._at + 1 == len(self.tour.steps)
+        lines.append(f"F8 {'ends the tour' if last else 'next'} · F7 no tour")
+        text = "\n".join(lines)
+        if text == self._said:
+            return
+        self._said = text
+        self._clear()
+        title = f"{self.tour.title} · {self._at + 1} of {len(self.tour.steps)}"
+        self.app.notify(text, title=title, timeout=_STANDS, markup=False)
+
+
+class TouringApp(MpsTuiApp):
+    """F8: the next step; F7: no tour any more."""
+
+    CSS = "Toast { width: 78; max-width: 100%; padding: 0 1; margin-top: 0; }"
+
+    guide: Guide
+    """Given before it runs."""
+
+    async def on_mount(self) -> None:
+        await super().on_mount()
+        self.set_interval(_PACE, self.guide.lead_on)
+
+    async def on_event(self, event: events.Event) -> None:
+        """The guide's keys wait for nothing that its own have set off."""
+        if isinstance(event, events.Key) and event.key in {NEXT, END}:
+            self.guide.next() if event.key == NEXT else self.guide.end()
+            return
+        if isinstance(event, events.Key):
+            self.guide.typed(event)
+        await super().on_event(event)
+
+
+def led(tour: Tour, *, own_demo: bool, auto: bool) -> Callable[..., TouringApp]:
+    """What makes the screen with this tour."""
+
+    def make(*arguments: Any, **options: Any) -> TouringApp:
+        app = TouringApp(*arguments, **options)
+        app.guide = Guide(app, tour, own_demo=own_demo, auto=auto)
+        return app
+
+    return make

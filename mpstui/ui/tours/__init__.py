@@ -1,0 +1,248 @@
+"""Guided tours: files that lead through the screen, step by step; read and checked. No terminal, no Textual.
+
+A step is a caption, keys that are pressed for the reader, and a condition to wait for, in the words of the filter.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import sys
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, get_args
+
+from mpstui.core.model import Snapshot
+from mpstui.core.text import error_text, path_text, printable, unprintable
+from mpstui.fields import CLIENT, DAEMON, DEVICE, EVENT, SERVER, Thing, View
+from mpstui.load.types import WorkerState
+from mpstui.plan.profile import line_of
+from mpstui.ui.filter import Filter
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+FOLDER: Final = Path(__file__).parent
+_LIMIT: Final = 64 << 10
+_STEPS: Final = 60
+_KEYS: Final = 60
+_CAPTION: Final = 400
+_NAME: Final = re.compile(r"[a-z][a-z0-9-]{0,40}")
+_BINDING: Final = re.compile(r"@[a-z][a-z0-9_.]{0,60}")
+_PLAIN: Final = [
+    "up",
+    "down",
+    "left",
+    "right",
+    "enter",
+    "escape",
+    "tab",
+    "space",
+    "backspace",
+    "delete",
+    "home",
+    "end",
+    "pageup",
+    "pagedown",
+    "backtab",
+]
+_SPECIAL: Final = re.compile(rf"(?:(?:shift|ctrl)\+)?(?:{'|'.join(_PLAIN)}|f[1-9]|f1[0-2])|ctrl\+[a-z]")
+_TAKEN: Final = {
+    "f7": "ends the tour",
+    "f8": "is the next step",
+    "ctrl+c": "ends the program",
+    "ctrl+q": "ends the program",
+}
+LOAD: Final = "load"
+_THINGS: Final[Mapping[str, Thing[Any]]] = {
+    "client": CLIENT, "server": SERVER, "daemon": DAEMON, "device": DEVICE, "event": EVENT,
+}  # fmt: skip
+
+
+class TourError(Exception):
+    """What is wrong with a tour, where, and what may stand there."""
+
+
+@dataclass(frozen=True)
+class Condition:
+    """``client user:alice``, ``load running``: that there is one such thing."""
+
+    text: str
+    kind: str
+    terms: str
+    filter: Filter[Any] | None = None
+
+    def holds(self, snapshot: Snapshot, load: Collection[str] = ()) -> bool:
+        """Whether the node has one now. ``load``: the states of the load's clients."""
+        if self.filter is None:
+            return self.terms in load
+        return any(self.filter.matches(item, view) for item, view in _items(self.kind, snapshot))
+
+
+def _items(kind: str, snapshot: Snapshot) -> Iterable[tuple[Any, View]]:
+    whole = View.of(snapshot)
+    if kind == "device":
+        yield from ((device, whole) for device in snapshot.devices)
+    elif kind == "event":
+        yield from ((event, whole) for event in snapshot.events)
+    else:
+        for daemon in snapshot.daemons:
+            view = View.of(snapshot, daemon)
+            found: Sequence[Any] = (daemon,)
+            if kind != "daemon":
+                found = daemon.servers if kind == "server" else tuple(daemon.clients())
+            yield from ((item, view) for item in found)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One key of the reader's."""
+
+    caption: str
+    keys: tuple[str, ...] = ()
+    """As Textual calls them, a single character, or ``@`` and the id of a binding (docs/keys.md)."""
+    wait: Condition | None = None
+    seconds: float = 8.0
+    """How long it stands where nobody presses a key."""
+
+
+@dataclass(frozen=True)
+class Tour:
+    """What a file says."""
+
+    name: str
+    title: str
+    steps: tuple[Step, ...]
+    demo: str | None = None
+    """The simulated node that it is made for."""
+
+
+def shipped() -> dict[str, Path]:
+    """The tours of the package, by name."""
+    return {path.stem: path for path in sorted(FOLDER.glob("*.toml"))}
+
+
+def read(name: str) -> Tour:
+    """A shipped tour by its name, or a file that ends in ``.toml``. Raises TourError."""
+    known = shipped()
+    if not name.endswith(".toml"):
+        if name not in known:
+            there = ", ".join(known)
+            raise TourError(f"there is no tour “{printable(name, 60)}”; there are: {there}; a file of yours: FILE.toml")
+        return parse(known[name].read_text("utf-8"), name)
+    path = Path(name)
+    if (problem := unprintable(path)) is not None:
+        raise TourError(problem)
+    where = path_text(path, 200)
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise TourError(f"{where}: is not a file")
+            raw = file.read(_LIMIT + 1)
+    except OSError as error:
+        raise TourError(f"{where}: {error_text(error)}") from None
+    if len(raw) > _LIMIT:
+        raise TourError(f"{where}: is larger than {_LIMIT >> 10} KiB")
+    try:
+        return parse(raw.decode("utf-8"), printable(path.stem, 40))
+    except UnicodeDecodeError as error:
+        raise TourError(f"{where}: line {raw[: error.start].count(10) + 1}: is not UTF-8") from None
+    except TourError as error:
+        raise TourError(f"{where}: {error}") from None
+
+
+class _WrongError(Exception):
+    def __init__(self, message: str, *key: str | int) -> None:
+        super().__init__(message)
+        self.key = key
+
+
+def parse(text: str, name: str) -> Tour:
+    """The tour in ``text``. Raises TourError with the line of the first thing that is wrong."""
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise TourError(f"is not TOML: {printable(str(error), 160)}") from None
+    except RecursionError:
+        raise TourError("is nested too deeply") from None
+    try:
+        return _tour(data, name)
+    except _WrongError as wrong:
+        line = line_of(text, wrong.key)
+        raise TourError(f"line {line}: {wrong}" if line else str(wrong)) from None
+
+
+def _tour(data: Mapping[str, Any], name: str) -> Tour:
+    _only(data, {"title", "demo", "step"})
+    steps = data.get("step")
+    if not isinstance(steps, list) or not steps or not all(isinstance(step, dict) for step in steps):
+        raise _WrongError(
+            "there is no step in it: each one is a table, [[step]]", *(["step"] if "step" in data else [])
+        )
+    if len(steps) > _STEPS:
+        raise _WrongError(f"{len(steps)} steps are more than {_STEPS}", "step", _STEPS)
+    demo = data.get("demo")
+    if demo is not None and not (isinstance(demo, str) and _NAME.fullmatch(demo)):
+        raise _WrongError('demo must be the name of a simulated node, as "fault"', "demo")
+    title = _text(data, "title", 60) if "title" in data else name
+    return Tour(name, title, tuple(_step(step, ("step", index)) for index, step in enumerate(steps)), demo)
+
+
+def _step(data: Mapping[str, Any], at: tuple[str | int, ...]) -> Step:
+    _only(data, {"caption", "keys", "wait", "seconds"}, *at)
+    if "caption" not in data:
+        raise _WrongError('it has no caption: caption = "What is seen. What it means."', *at)
+    keys = data.get("keys", [])
+    if not isinstance(keys, list) or len(keys) > _KEYS:
+        raise _WrongError(f'keys must be a list of at most {_KEYS}, as ["L", "right", "enter"]', *at, "keys")
+    for index, key in enumerate(keys):
+        _key(key, (*at, "keys", index))
+    seconds = data.get("seconds", 8)
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 1 <= seconds <= 600:
+        raise _WrongError("seconds must be a number from 1 to 600", *at, "seconds")
+    wait = _condition(_text(data, "wait", 200, *at), (*at, "wait")) if "wait" in data else None
+    return Step(_text(data, "caption", _CAPTION, *at), tuple(keys), wait, float(seconds))
+
+
+def _key(key: object, at: tuple[str | int, ...]) -> None:
+    shape = 'a key is a single character, a name as "enter", "right", "f5" or "ctrl+l", or a binding as "@load"'
+    if not isinstance(key, str):
+        raise _WrongError(f"{key!r:.40} is no key: {shape}", *at)
+    if key in _TAKEN:
+        raise _WrongError(f"{key} {_TAKEN[key]}: leave it out", *at)
+    single = len(key) == 1 and key.isascii() and key.isprintable() and key != " "
+    if not (single or _SPECIAL.fullmatch(key) or _BINDING.fullmatch(key)):
+        raise _WrongError(f"“{printable(key, 40)}” is no key: {shape}", *at)
+
+
+def _condition(text: str, at: tuple[str | int, ...]) -> Condition:
+    kind, _, terms = text.strip().partition(" ")
+    if kind == LOAD:
+        if terms not in get_args(WorkerState):
+            raise _WrongError(f"wait: a client of the load is {', '.join(get_args(WorkerState))}, and never this", *at)
+        return Condition(text.strip(), kind, terms)
+    if kind not in _THINGS or not terms.strip():
+        what = f"begin with {', '.join(_THINGS)} or load, then a filter: “client user:alice”, “load running”"
+        raise _WrongError(f"wait must {what}", *at)
+    found = Filter(_THINGS[kind], terms)
+    if complaint := found.complaint():
+        raise _WrongError(f"wait: {complaint}", *at)
+    return Condition(text.strip(), kind, terms, found)
+
+
+def _text(data: Mapping[str, Any], name: str, most: int, *at: str | int) -> str:
+    value = data[name]
+    if not isinstance(value, str) or not value.strip() or len(value) > most:
+        raise _WrongError(f"{name} must be text of at most {most} characters", *at, name)
+    return printable(" ".join(value.split()), most)
+
+
+def _only(data: Mapping[str, Any], known: set[str], *at: str | int) -> None:
+    for name in data:
+        if name not in known:
+            told = f"“{printable(name, 40)}” is not known; known: {', '.join(sorted(known))}"
+            raise _WrongError(told, *at, name)

@@ -1,0 +1,217 @@
+"""Guided tours: files checked with their lines, steps led on, and nothing done that is the reader's to do."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from textual.events import Key
+from textual.screen import ModalScreen
+
+from mpstui.cli.past import NODES
+from mpstui.config import load_themes
+from mpstui.ui.keymap import places
+from mpstui.ui.theme import build_themes
+from mpstui.ui.touring import Guide, TouringApp
+from mpstui.ui.tours import Tour, TourError, parse, read, shipped
+from ui.fakes import FakeCollector, FakeRunner
+from ui.screen import text_of, until
+from ui.snapshots import one_daemon
+
+GOOD = '[[step]]\ncaption = "One. Two."\n'
+
+
+def test_the_shipped_ones_press_keys_that_there_are() -> None:
+    assert set(shipped()) == {"fault", "limits", "partitioning", "who"}
+    known = {name for bindings in places().values() for name in bindings}
+    for name in shipped():
+        tour = read(name)
+        assert tour.demo is None or tour.demo in NODES
+        assert {key[1:] for step in tour.steps for key in step.keys if len(key) > 1 and key[0] == "@"} <= known
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("x = 1\n" + GOOD, "line 1: “x” is not known; known: demo, step, title"),
+        ("", "there is no step"),
+        ("step = 3", "line 1: there is no step"),
+        ("[[step", "is not TOML"),
+        ('title = "a"\n[[step]]\nkeys = []', "line 2: it has no caption"),
+        (GOOD + 'colour = "red"', "line 3: “colour” is not known"),
+        (GOOD + 'keys = "L"', "line 3: keys must be a list"),
+        (GOOD + 'keys = ["L", "entre"]', "line 3: “entre” is no key: a key is a single character"),
+        (GOOD + 'keys = ["\\u001b"]', "is no key"),
+        (GOOD + "keys = [3]", "is no key"),
+        (GOOD + 'keys = ["f8"]', "f8 is the next step"),
+        (GOOD + 'wait = "user:bob"', "line 3: wait must begin with client"),
+        (GOOD + 'wait = "client usr:bob"', "did you mean user:?"),
+        (GOOD + 'wait = "load runing"', "line 3: wait: a client of the load is"),
+        (GOOD + "seconds = 0", "seconds must be a number from 1 to 600"),
+        (GOOD + "seconds = true", "seconds must be a number"),
+        ('demo = "../x"\n' + GOOD, "line 1: demo must be the name"),
+        ('[[step]]\ncaption = ""', "caption must be text of at most 400"),
+        pytest.param(GOOD * 61, "61 steps are more than 60", id="many"),
+    ],
+)
+def test_a_file_that_is_wrong_says_where_and_what_may_stand_there(text: str, told: str) -> None:
+    with pytest.raises(TourError) as refused:
+        parse(text, "t")
+    assert told in str(refused.value)
+    assert str(refused.value).isprintable()
+
+
+def test_files_that_cannot_be_read(tmp_path: Any) -> None:
+    (tmp_path / "bad.toml").write_bytes(b'[[step]]\ncaption = "\xff"')
+    (tmp_path / "large.toml").write_bytes(b"#" * 70000)
+    for name, told in {
+        "none": "there is no tour “none”; there are: fault, limits",
+        f"{tmp_path}/none.toml": "No such file",
+        f"{tmp_path}/bad.toml": "line 2: is not UTF-8",
+        f"{tmp_path}/large.toml": "is larger than 64 KiB",
+        "/dev/null.toml": "",
+        "a\x1b[2J.toml": "",
+    }.items():
+        with pytest.raises(TourError) as refused:
+            read(name)
+        assert told in str(refused.value)
+        assert str(refused.value).isprintable()
+
+
+class Question(ModalScreen[None]):
+    """One that stands open."""
+
+    active_bindings: Any = {}  # noqa: RUF012
+
+    def query(self, *_: Any) -> Any:
+        return [object()]
+
+
+class Surface:
+    """What a guide needs of the app, and what it did."""
+
+    def __init__(self) -> None:
+        ids = {"K": "action.terminate_and_kill", "L": "load", "X": "load.stop_all"}
+        bound = {key: SimpleNamespace(binding=SimpleNamespace(id=id)) for key, id in ids.items()}
+        self.plain = self.screen = SimpleNamespace(active_bindings=bound)
+        self.screen_stack = [self.screen]
+        self.overview = SimpleNamespace(knows=True)
+        self.typeahead = SimpleNamespace(busy=False)
+        self.commands = (SimpleNamespace(key="f9"),)
+        self.load: Any = None
+        self.snapshot: Any = one_daemon()
+        self.keys: list[str] = []
+        self.said = ""
+
+    def post_message(self, event: Key) -> None:
+        self.keys.append(event.key)
+
+    def notify(self, text: str, **_: Any) -> None:
+        self.said = text
+
+    def clear_notifications(self) -> None:
+        self.said = ""
+
+
+def guide(tour: Tour, *, own: bool = False, auto: bool = False) -> tuple[Guide, Any, list[float]]:
+    surface, now = Surface(), [0.0]
+    return Guide(surface, tour, own_demo=own, auto=auto, clock=lambda: now[0]), surface, now  # type: ignore[arg-type]
+
+
+def steps(*each: str) -> Tour:
+    return parse("".join(f'[[step]]\ncaption = "Seen."\n{text}\n' for text in each), "t")
+
+
+def ticks(lead: Guide, count: int = 12) -> None:
+    for _ in range(count):
+        lead.lead_on()
+
+
+def test_what_ends_work_and_what_is_asked_are_the_readers_on_a_real_node() -> None:
+    lead, surface, _ = guide(steps('keys = ["L", "@load.stop_all", "a", "f9", "b"]', 'keys = ["enter", "escape"]'))
+    ticks(lead)
+    assert surface.keys == ["L"]
+    assert "Press X yourself" in surface.said
+    lead.typed(Key("K", "K"))  # another one is not what was asked for
+    ticks(lead)
+    assert surface.keys == ["L"]
+    pressed = Key("X", "X")
+    lead.typed(pressed)
+    lead.typed(pressed)  # it comes twice: when it is read, and when its turn has come
+    ticks(lead)
+    assert surface.keys == ["L", "a"]
+    assert "Press F9 yourself" in surface.said or "Press f9 yourself" in surface.said
+    lead.next()
+    surface.screen = Question()
+    ticks(lead)
+    assert surface.keys == ["L", "a"]
+    assert "The answer is yours" in surface.said
+    surface.screen = surface.plain  # the reader has answered
+    ticks(lead)
+    assert surface.keys == ["L", "a", "enter", "escape"]
+
+
+def test_in_a_question_of_a_real_node_it_types_and_leaves_and_nothing_else() -> None:
+    lead, surface, _ = guide(steps('keys = ["5", "up", "tab", "enter"]', 'keys = ["escape"]'))
+    surface.screen = Question()
+    ticks(lead)
+    assert surface.keys == ["5", "up"]
+    lead.next()
+    ticks(lead)
+    assert surface.keys == ["5", "up", "escape"]
+
+
+def test_on_its_own_node_it_does_all_of_it() -> None:
+    lead, surface, _ = guide(steps('keys = ["K", "tab", "enter", "@nothing"]'), own=True)
+    surface.screen = Question()
+    ticks(lead)
+    assert surface.keys == ["K", "tab", "enter"]
+    assert "(no key for nothing here)" in surface.said
+
+
+def test_it_waits_and_goes_on_by_itself_only_where_it_was_told_to() -> None:
+    tour = steps('wait = "client user:alice"', 'wait = "client user:=nobody"\nseconds = 5', 'wait = "load running"')
+    lead, surface, now = guide(tour)
+    ticks(lead)
+    now[0] = 1e6
+    ticks(lead)
+    assert lead.step is tour.steps[0]
+    lead, surface, now = guide(tour, auto=True)
+    ticks(lead)
+    now[0] = 9.0
+    ticks(lead)
+    assert lead.step is tour.steps[1]
+    now[0] = 50.0
+    ticks(lead)
+    assert "waits for: client user:=nobody (not seen yet" in surface.said
+    lead.next()
+    assert lead.step is tour.steps[2]
+    surface.load = SimpleNamespace(members=[SimpleNamespace(report=SimpleNamespace(state="running"))])
+    ticks(lead)
+    assert "waits for" not in surface.said
+    lead.next()
+    assert lead.step is None
+    assert "over" in surface.said
+    lead, surface, _ = guide(tour)
+    ticks(lead)
+    lead.end()
+    ticks(lead)
+    assert (surface.said, surface.keys) == ("", [])
+
+
+async def test_a_tour_through_forms_changes_nothing_on_a_real_node() -> None:
+    done: list[Any] = []
+    runner = FakeRunner()
+    runner.execute = lambda *asked: done.append(asked)  # type: ignore[assignment, return-value]
+    app = TouringApp(FakeCollector(one_daemon()), runner, themes=build_themes(load_themes()[0]), theme="mpstui-dark")
+    app.guide = Guide(app, read("limits"), own_demo=False, auto=False)
+    async with app.run_test(size=(80, 24), notifications=True) as pilot:
+        await until(pilot, lambda: "1 of 7" in text_of(app))
+        await pilot.press("f8")
+        await until(pilot, lambda: "Percentage    50" in text_of(app) and "keys: l 5 0 " in text_of(app))
+        await pilot.press("f8")
+        await until(pilot, lambda: "Limit         4G" in text_of(app) and "keys: Esc m 4 G" in text_of(app))
+        await pilot.press("f7")
+        await until(pilot, lambda: "F8 next" not in text_of(app))
+    assert not done
