@@ -62,6 +62,7 @@ def main() -> None:
     parser.add_argument("--daemons", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--churn", type=float, default=0.0, metavar="SECONDS", help="a client comes and one ends")
+    parser.add_argument("--keys", default="", help="pressed before it begins, e.g. f5,j,enter: groups by user")
     parser.add_argument("--profile", metavar="FILE", help="cProfile's statistics of the screen")
     options = parser.parse_args()
     with ExitStack() as stack:
@@ -91,6 +92,9 @@ def main() -> None:
                     churn.step()
                 terminal.read(min(0.05, left))
 
+        for name in filter(None, options.keys.split(",")):
+            terminal.key(name)
+            go_on(1.0)
         go_on(_SETTLE)
         start, pid = time.monotonic(), terminal.process.pid
         while time.monotonic() - start < options.minutes * 60:

@@ -144,7 +144,7 @@ def _run(arguments: Sequence[str]) -> int:
     if options.command in planning.COMMANDS:
         return planning.dispatch(options, _node)
     with _node(options) as pipe_dirs:
-        if getattr(options, "health", False):
+        if getattr(options, "health", False) and not getattr(options, "watch", False):
             return _health(options, pipe_dirs)
         if options.command is None:
             from mpstui.cli.screen import run_screen
@@ -152,10 +152,14 @@ def _run(arguments: Sequence[str]) -> int:
             return run_screen(options, pipe_dirs)
         if options.command in _FOLLOWING:
             return _following(options, pipe_dirs)
-        if wants_past(options):
+        if wants_past(options) and not getattr(options, "watch", False):
             from mpstui.cli.status import print_past
 
             return print_past(options, pipe_dirs)
+        if getattr(options, "watch", False):
+            from mpstui.cli.watch import watch_status
+
+            return watch_status(options, pipe_dirs)
         if options.command == "status":
             from mpstui.cli.status import print_status
 

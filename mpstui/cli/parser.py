@@ -174,6 +174,11 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="NAME",
         help="the clients in groups, with their memory and limits in sum: pod, job, unit, container, user, gpu, server",
     )
+    status.add_argument(
+        "--watch",
+        action="store_true",
+        help="go on, and print a line for each thing that comes, goes or changes: for a screen reader, or a log",
+    )
     add_past(status)
     add_events(commands, node)
     add_suspects(commands, node)

@@ -46,6 +46,7 @@ KEYS = {
     "backspace": "\x7f",
     "delete": "\x1b[3~",
     "f1": "\x1bOP",
+    "f5": "\x1b[15~",
 }
 _LEFT_OUT = ("CUDA_MPS_", "MPSTUI_", "TEXTUAL", "LC_", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES")
 """Variables by which a user's own settings would change what is measured."""

@@ -76,6 +76,7 @@ complete -c mpstui -n '_shtab_mpstui_using status' -l json -d 'print JSON, schem
 complete -c mpstui -n '_shtab_mpstui_using status' -l fields -x -d 'show these, in this order: pid,user,gpu_memory or server.pid,device.name; “mpstui schema status” has all'
 complete -c mpstui -n '_shtab_mpstui_using status' -l health -d 'a liveness probe, which sends no command: exit status 0 where each daemon runs, 3 where one does not, 4 where one is stopped or busy with one session for 10 s'
 complete -c mpstui -n '_shtab_mpstui_using status' -l group-by -xka "pod job unit container user gpu server" -d 'the clients in groups, with their memory and limits in sum: pod, job, unit, container, user, gpu, server'
+complete -c mpstui -n '_shtab_mpstui_using status' -l watch -d 'go on, and print a line for each thing that comes, goes or changes: for a screen reader, or a log'
 complete -c mpstui -n '_shtab_mpstui_using status' -l at -x -d 'the state that the logs come to at that time: 10m, 2026-11-20T21:29:12'
 complete -c mpstui -n '_shtab_mpstui_using; and test $_shtab_mpstui_npos -eq 0' -a events -d 'What happened, from the logs, oldest first. With --log-dir and without --pipe-dir no daemon is needed: logs of a dead or distant node will do. A daemon that was started with -f has no log files: its log is its standard output, which “-” and --journal read.'
 complete -c mpstui -n '_shtab_mpstui_using events' -s h -l help -d 'show this help message and exit'

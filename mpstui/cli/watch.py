@@ -1,0 +1,111 @@
+"""``status --watch``: what comes, goes and changes on a node, in words, a line each: for who listens to a screen, or
+keeps a log of it."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from pathlib import Path
+from time import localtime, strftime
+from typing import Any, Final, NamedTuple
+
+from mpstui import api
+from mpstui.cli.say import complain
+from mpstui.core.cells import OUTDATED, client_line, with_indices
+from mpstui.core.model import Snapshot
+from mpstui.core.text import UNKNOWN, path_text, printable
+from mpstui.fields import CLIENT, DAEMON, DEVICE, SERVER, Thing, View
+from mpstui.operations.types import ExitStatus
+
+_SAID: Final[Mapping[str, tuple[str, ...]]] = {
+    "daemon": ("health", "default_active_thread_percentage", "default_pinned_mem_limits", "default_client_priority"),
+    "device": ("compute_mode",),
+    "server": ("status", "active_thread_percentage", "pinned_mem_limits"),
+    "client": (
+        "state", "server_pid", "device_uuids", "active_thread_percentage", "pinned_mem_limits", "outdated_limits",
+    ),
+}  # fmt: skip
+"""Fields that are said: those that somebody or something changes. What moves by itself each second is not."""
+_ALONE: Final = ("json", "fields", "group_by", "health", "at", "log_dir")
+
+
+class Told(NamedTuple):
+    """One thing of the node, as it was said last."""
+
+    name: str
+    values: Mapping[str, str]
+    """By the title of a field."""
+
+    def line(self) -> str:
+        """All of it; what is not known, and what is not so, is left out."""
+        known = [f"{title} {text}" for title, text in self.values.items() if text not in {UNKNOWN, "no", "none", ""}]
+        return ": ".join(part for part in (self.name, ", ".join(known)) if part)
+
+
+def things(snapshot: Snapshot) -> dict[Hashable, Told]:
+    """All that is said of a node, by what each is."""
+    whole = View.of(snapshot)
+    found: dict[Hashable, Told] = {}
+
+    def add(key: Hashable, name: str, thing: Thing[Any], item: object, view: View) -> None:
+        fields = [thing[each] for each in _SAID[thing.name]]
+        texts = {each.title: with_indices(each.text(item, view), view.indices) for each in fields}
+        values = {title: printable(text.replace(OUTDATED, "").strip()) for title, text in texts.items()}
+        found[thing.name, key] = Told(printable(name, 400), values)
+
+    for device in snapshot.devices:
+        index = "?" if device.index is None else device.index
+        add(device.uuid, f"GPU {index} {device.name or UNKNOWN}", DEVICE, device, whole)
+    for daemon in snapshot.daemons:
+        view = View.of(snapshot, daemon)
+        place = path_text(daemon.pipe_dir)
+        add(place, f"daemon in {place}", DAEMON, daemon, view)
+        for server in daemon.servers:
+            add((place, server.key), f"server {server.key.pid} of {server.user or UNKNOWN}", SERVER, server, view)
+            for client in server.clients:
+                add((place, client.key), f"client {client_line(client)}", CLIENT, client, view)
+    for problem in snapshot.problems:
+        subject = with_indices(problem.subject, whole.indices)
+        text, remedy = (with_indices(part, whole.indices) for part in (problem.text, problem.remedy))
+        name = f"{problem.severity}: {subject}: {text}" + (f" Remedy: {remedy}" if remedy else "")
+        found["problem", problem.severity, problem.subject, problem.text] = Told(printable(name, 600), {})
+    return found
+
+
+def differences(before: Mapping[Hashable, Told], now: Mapping[Hashable, Told]) -> Iterator[str]:
+    """A line for each thing that has come, gone or changed; what has gone first."""
+    yield from (f"gone: {told.name}" for key, told in before.items() if key not in now)
+    for key, told in now.items():
+        known = before.get(key)
+        if known is None:
+            yield f"new: {told.line()}"
+            continue
+        for title, text in told.values.items():
+            was = known.values.get(title, UNKNOWN)
+            if was == text:
+                continue
+            if text == UNKNOWN:
+                yield f"{told.name}: {title} no longer known, was {was}"
+            else:
+                yield f"{told.name}: {title} " + (text if was == UNKNOWN else f"from {was} to {text}")
+
+
+def watch_status(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
+    """Until it is interrupted; returns the exit status."""
+    for name in _ALONE:
+        if getattr(options, name, None):
+            return complain(f"--watch stands alone: not with --{name.replace('_', '-')}", ExitStatus.USAGE)
+    try:
+        with api.open(pipe_dirs) as node:
+            before: dict[Hashable, Told] = {}
+            for snapshot in node.watch():
+                now = things(snapshot)
+                if snapshot.source == "simulated" and not before:
+                    print("SIMULATED: no GPU, no real daemon", flush=True)
+                clock = strftime("%H:%M:%S", localtime(snapshot.time))
+                for line in differences(before, now):
+                    print(f"{clock} {line}", flush=True)
+                before = now
+    except api.UnusableNode as error:
+        return complain(str(error), ExitStatus.USAGE)
+    return ExitStatus.DONE
