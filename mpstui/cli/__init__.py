@@ -144,22 +144,18 @@ def _run(arguments: Sequence[str]) -> int:
     if options.command in planning.COMMANDS:
         return planning.dispatch(options, _node)
     with _node(options) as pipe_dirs:
-        if getattr(options, "health", False) and not getattr(options, "watch", False):
+        if options.command in _FOLLOWING or getattr(options, "watch", False):
+            return _following(options, pipe_dirs)
+        if getattr(options, "health", False):
             return _health(options, pipe_dirs)
         if options.command is None:
             from mpstui.cli.screen import run_screen
 
             return run_screen(options, pipe_dirs)
-        if options.command in _FOLLOWING:
-            return _following(options, pipe_dirs)
-        if wants_past(options) and not getattr(options, "watch", False):
+        if wants_past(options):
             from mpstui.cli.status import print_past
 
             return print_past(options, pipe_dirs)
-        if getattr(options, "watch", False):
-            from mpstui.cli.watch import watch_status
-
-            return watch_status(options, pipe_dirs)
         if options.command == "status":
             from mpstui.cli.status import print_status
 
@@ -268,6 +264,10 @@ def _following(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
         from mpstui.cli.web import web
 
         return web(options, pipe_dirs)
+    if options.command == "status":
+        from mpstui.cli.watch import watch_status
+
+        return watch_status(options, pipe_dirs)
     if options.command == "activity":
         from mpstui.cli.activity import print_activity
 
