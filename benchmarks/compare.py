@@ -74,9 +74,13 @@ def simulated(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def real(node: Node, settings: Settings, starts: int, runs: int, nvitop: str | None = None) -> dict[str, Any]:
-    """mpstui and nvitop on a node whose clients are there; nvitop shows the processes of all GPUs."""
+    """mpstui, without and with the watching of launches, and nvitop on a node whose clients are there; nvitop shows the processes of all GPUs."""
     pids = node.client_pids()
-    programs = [mpstui(f"mpstui, {len(pids)} clients", node), other("nvitop", showing(pids), nvitop)]
+    programs = [
+        mpstui(f"mpstui, {len(pids)} clients", node),
+        mpstui("mpstui --activity, which counts launches", node, (*MPSTUI, "--activity")),
+        other("nvitop", showing(pids), nvitop),
+    ]
     return measure([p for p in programs if p], settings, starts, runs)
 
 
