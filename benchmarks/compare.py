@@ -74,7 +74,7 @@ def simulated(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def real(node: Node, settings: Settings, starts: int, runs: int, nvitop: str | None = None) -> dict[str, Any]:
-    """mpstui, without and with the watching of launches, and nvitop on a node whose clients are there; nvitop shows the processes of all GPUs."""
+    """mpstui, without and with counting launches, and nvitop, which shows the processes of all GPUs."""
     pids = node.client_pids()
     programs = [
         mpstui(f"mpstui, {len(pids)} clients", node),

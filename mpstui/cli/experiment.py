@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import sys
 from datetime import datetime, timezone
@@ -12,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from mpstui import api
 from mpstui.cli.load import (
@@ -272,11 +274,22 @@ def to_json(outcome: Outcome, about: dict[str, Any]) -> dict[str, Any]:
 
 
 def progress(text: str) -> None:
-    """What is being measured, on stderr."""
+    """What is being measured, on stderr. On a terminal in one line, cut where it is too long for that: only one line is
+    taken off again."""
     if sys.stderr.isatty():
-        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+        shown = Text(text)
+        shown.truncate(max(1, _width() - 1), overflow="ellipsis")
+        print(f"\r\x1b[K{shown.plain}", end="", file=sys.stderr, flush=True)
     else:
         print(text, file=sys.stderr, flush=True)
+
+
+def _width() -> int:
+    """Columns of the terminal behind stderr; 80 where it does not tell."""
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns or 80
+    except (OSError, ValueError):
+        return 80
 
 
 def clear() -> None:

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Table
+from rich.table import Column, Table
 
 from mpstui import api
 from mpstui.cli.say import output
@@ -52,6 +52,8 @@ from mpstui.operations.types import ExitStatus
 
 DEFAULT_SECONDS = 10.0
 _TICK = 1.0
+BAR_FROM: Final = 72
+"""Columns from which the progress has a bar beside its words."""
 FILE_WIDTH = 160
 
 
@@ -295,10 +297,17 @@ async def _run(options: argparse.Namespace, spec: LoadSpec, supervisor: Operated
     return ExitStatus.REFUSED_BY_DAEMON if failed else ExitStatus.DONE
 
 
-def _progress(spec: LoadSpec, quiet: bool) -> Progress:
-    console = Console(stderr=True)
-    columns: list[ProgressColumn] = [TextColumn("{task.description}", markup=False)]
-    columns += [TimeElapsedColumn()] if spec.seconds is None else [BarColumn(), TimeRemainingColumn()]
+def _progress(spec: LoadSpec, quiet: bool, console: Console | None = None) -> Progress:
+    """On a narrow terminal the words give way, then the bar; the time stays."""
+    console = console or Console(stderr=True)
+    bar = spec.seconds is not None and console.width >= BAR_FROM
+    time_width = len("0:00:00")
+    words = Column(no_wrap=True, overflow="ellipsis", max_width=max(1, console.width - time_width - (22 if bar else 2)))
+    columns: list[ProgressColumn] = [TextColumn("{task.description}", markup=False, table_column=words)]
+    if bar:
+        columns.append(BarColumn())
+    time_ = Column(no_wrap=True, min_width=time_width)
+    columns.append((TimeElapsedColumn if spec.seconds is None else TimeRemainingColumn)(table_column=time_))
     return Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal)
 
 

@@ -27,6 +27,8 @@ EXIT_FAILED: Final = 10
 EXIT_FORCED: Final = 70
 PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36
+NO_END: Final = frozenset({int(signal.SIGVTALRM)})
+"""Signals that a worker sends itself."""
 _DEADLY: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGSEGV, signal.SIGABRT)
 
 
@@ -93,7 +95,8 @@ class Channel:
                 break
             ready, _, _ = select.select([0, self._wakeup], [], [])
             chunk = os.read(0, 1 << 16) if 0 in ready else b""
-            stop = self._wakeup in ready or not chunk or len(data) > LINE_LIMIT
+            signalled = self._wakeup in ready and any(number not in NO_END for number in os.read(self._wakeup, 4096))
+            stop = signalled or (0 in ready and not chunk) or len(data) > LINE_LIMIT
             data += chunk
         self.stop()
         threading.Event().wait(self._grace)

@@ -8,13 +8,14 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import queue
 import re
 import signal
 import subprocess
 import threading
 import time
 from collections import deque
-from typing import IO, Final
+from typing import IO, Final, NoReturn
 
 import psutil
 
@@ -29,10 +30,18 @@ LEFT_SECONDS: Final = 0.5
 """What descendants have for ending after the program itself."""
 DRAIN_SECONDS: Final = 10.0
 """What the end of the output has to come in: something that this process could not adopt may hold it open."""
+METRIC_SECONDS: Final = 1.0
+"""CPU time that the metric may take of a piece of output: an expression may need longer than the world will last."""
 _REPORT_SECONDS: Final = 0.5
 _TAIL: Final = 2000
 _METRICS: Final = 1000
 _LINE: Final = 4096
+_CHUNK: Final = 1 << 16
+_CHUNKS: Final = 16
+
+
+class SlowMetric(Exception):
+    """The metric does not come to an end."""
 
 
 class Runner:
@@ -43,6 +52,7 @@ class Runner:
         self.tail = b""
         self.metrics: deque[float] = deque(maxlen=_METRICS)
         self._line = b""
+        self._chunks: queue.Queue[bytes] = queue.Queue(_CHUNKS)
         self._metric = re.compile(channel.order.metric) if channel.order.metric else None
         self.ended_at: float | None = None
 
@@ -58,15 +68,10 @@ class Runner:
         threading.Thread(target=self._wait, args=(process,), daemon=True).start()
         drain = threading.Thread(target=self._drain, args=(process.stdout,), daemon=True)
         drain.start()
-        stopped = False
-        while self.ended_at is None:
-            left = _REPORT_SECONDS if order.seconds is None else started + order.seconds - time.monotonic()
-            self.channel.wait(max(0.0, min(_REPORT_SECONDS, left)))
-            now = time.monotonic()
-            stopped = self.channel.stopping or (order.seconds is not None and now - started >= order.seconds)
-            if stopped:
-                break
-            self._report(now, now - started, process.pid)
+        try:
+            stopped = self._watch(started, process.pid)
+        except SlowMetric:
+            self._too_slow()
         elapsed = (self.ended_at or time.monotonic()) - started
         behind = descendants() if stopped else self._left_behind(process.pid)
         killed = end_all(behind)
@@ -84,7 +89,10 @@ class Runner:
                 )
             )
         # All that could write has ended; what it wrote may still be unread on a busy machine.
-        drain.join(DRAIN_SECONDS)
+        try:
+            self._rest(drain)
+        except SlowMetric:
+            self._too_slow()
         if process.returncode and not stopped:
             self.channel.fail(self._failure(process.returncode))
         if stopped:
@@ -95,6 +103,38 @@ class Runner:
             figure=elapsed,
             time=time.monotonic(),
             metrics=list(self.metrics),
+        )
+
+    def _watch(self, started: float, main: int) -> bool:
+        """Until it has ended; whether it is to be ended before that. Raises SlowMetric."""
+        seconds, due = self.channel.order.seconds, started + _REPORT_SECONDS
+        while self.ended_at is None:
+            now = time.monotonic()
+            if self.channel.stopping or (seconds is not None and now - started >= seconds):
+                return True
+            if now >= due:
+                self._report(now, now - started, main)
+                due = now + _REPORT_SECONDS
+            until = due if seconds is None else min(due, started + seconds)
+            if not self._take():
+                self.channel.wait(max(0.0, until - now))
+        return False
+
+    def _rest(self, drain: threading.Thread) -> None:
+        """What is still to be read of the output. Raises SlowMetric."""
+        end = time.monotonic() + DRAIN_SECONDS
+        while self._take() or (drain.is_alive() and time.monotonic() < end):
+            drain.join(0 if self._chunks.qsize() else 0.02)
+        self._measure(b"\n")
+
+    def _too_slow(self) -> NoReturn:
+        end_all(descendants())
+        self.channel.fail(
+            WorkerError(
+                f"the metric takes more than {METRIC_SECONDS:g} s of CPU for a piece of the program's output",
+                "make the expression simpler: no repetition within a repetition, as in (a+)+",
+                kind="command",
+            )
         )
 
     def _start(self, command: tuple[str, ...]) -> subprocess.Popen[bytes]:
@@ -125,22 +165,41 @@ class Runner:
     def _drain(self, output: IO[bytes] | None) -> None:
         """Keep the last words: a full disk or a pipe that nobody reads must not stop the program."""
         with contextlib.suppress(OSError, ValueError):
-            while output is not None and (chunk := os.read(output.fileno(), 1 << 16)):
+            while output is not None and (chunk := os.read(output.fileno(), _CHUNK)):
                 self.tail = (self.tail + chunk)[-_TAIL:]
                 if self._metric is not None:
-                    self._measure(self._metric, chunk)
-            if self._metric is not None:
-                self._measure(self._metric, b"\n")
+                    self._chunks.put(chunk)
+                    self.channel.poke()
 
-    def _measure(self, metric: re.Pattern[str], chunk: bytes) -> None:
-        """Whole lines, also those that a progress bar writes over each other."""
+    def _take(self) -> bool:
+        """Look for the metric in the next piece of output; whether there was one. Raises SlowMetric."""
+        try:
+            chunk = self._chunks.get_nowait()
+        except queue.Empty:
+            return False
+        self._measure(chunk)
+        return True
+
+    def _measure(self, chunk: bytes) -> None:
+        """Whole lines, also those that a progress bar writes over each other. Raises SlowMetric.
+
+        In the main thread: only there does a signal end a search that goes on for ever.
+        """
+        metric = self._metric
+        if metric is None:
+            return
         *lines, rest = re.split(rb"[\r\n]", self._line + chunk)
         self._line = rest[-_LINE:]
-        for line in lines:
-            found = metric.search(line[:_LINE].decode("utf-8", "replace"))
-            with contextlib.suppress(ValueError, TypeError):
-                if found is not None:
-                    self.metrics.append(float(found[1].replace(",", "")))
+        signal.signal(signal.SIGVTALRM, _give_up)
+        signal.setitimer(signal.ITIMER_VIRTUAL, METRIC_SECONDS)
+        try:
+            for line in lines:
+                found = metric.search(line[:_LINE].decode("utf-8", "replace"))
+                with contextlib.suppress(ValueError, TypeError):
+                    if found is not None:
+                        self.metrics.append(float(found[1].replace(",", "")))
+        finally:
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
 
     def _report(self, now: float, elapsed: float, main: int) -> None:
         reap(main)
@@ -168,6 +227,10 @@ class Runner:
         last = printable(lines[-1], 200) if lines else "it printed nothing"
         how = f"was ended by {signal.Signals(-status).name}" if status < 0 else f"ended with exit status {status}"
         return WorkerError(f"the command {how}: {last}", "run it by hand in the same environment", kind="command")
+
+
+def _give_up(*_: object) -> NoReturn:
+    raise SlowMetric
 
 
 def descendants() -> list[psutil.Process]:

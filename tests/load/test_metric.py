@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
+import io
 import json
 import os
 import re
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from rich.cells import cell_len
+from rich.console import Console
 
-from mpstui.cli import experiment
+from mpstui.cli import experiment, load
 from mpstui.cli.report import page, write_report
 from mpstui.load.experiments import metric_verdict
 from mpstui.load.protocol import fold
-from mpstui.load.types import WorkerReport
+from mpstui.load.types import LoadSpec, WorkerReport
 from mpstui.observe.sources import NodeSources
 from mpstui.sim import SimNode
 
+from .conftest import gone, processes_with
 from .test_cli import run, sources
 
 __all__ = ["sources"]
@@ -68,6 +74,62 @@ async def test_a_program_that_says_nothing_of_it_is_told_so(
     words = ("command", "--command", "echo hello", "--metric", "([0-9]+) images", "--clients", "1", "--repeats", "1")
     assert await run(experiment, sources, node, *words) == 1
     assert "printed no line that the metric matches" in capsys.readouterr().err
+
+
+ODD = {
+    "a burst at the end": ("print('images/s: 5\\n' * 20000)", "", (5.0, 5.0)),
+    "endless without a line": ("import os\nfor _ in range(400): os.write(1, b'x' * 65536)", "no line that", ()),
+    "a line that ends never and a number": ("print('x' * 9000 + 'images/s: 7', end='')", "", (7.0,)),
+}
+"""A program, what is said of it, and the first of its values."""
+
+
+@pytest.mark.parametrize("name", ODD)
+async def test_odd_programs_are_measured_or_told_and_nothing_stays(
+    sources: NodeSources, node: SimNode, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    text, said, values = ODD[name]
+    path = tmp_path / "odd.py"
+    path.write_text(text)
+    words = ("command", "--command", f"{sys.executable} -S {path}", "--metric", "images/s: ([0-9.]+)", "--clients", "1")
+    status = await run(experiment, sources, node, *words, "--repeats", "1", "--json")
+    out, err = capsys.readouterr()
+    assert said in err
+    assert status == (1 if said else 0)
+    assert not said or not out
+    assert not values or json.loads(out)["data"][0]["totals"] == [values[-1]]
+    await gone(processes_with(str(path)))
+
+
+async def test_an_expression_that_never_comes_to_an_end_is_told_so(
+    sources: NodeSources, node: SimNode, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = (
+        "command",
+        "--command",
+        "sh -c 'echo aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa!; exec sleep 600'",
+    )
+    words += ("--metric", "(a+)+$", "--clients", "1", "--repeats", "1")
+    assert await asyncio.wait_for(run(experiment, sources, node, *words), 120) == 1
+    assert "the metric takes more than 1 s of CPU" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("width", [40, 80])
+def test_progress_keeps_to_one_line_and_says_the_time(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
+    bar = load._progress(LoadSpec(seconds=60.0), False, console)
+    bar.add_task("SIMULATED nbody: 32 of 32 running  1,234.5 Ginteractions/s", total=60.0)
+    console.print(bar.get_renderable())
+    (line,) = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert line.rstrip().endswith("-:--:--")
+    said: list[str] = []
+    terminal = SimpleNamespace(isatty=lambda: True, fileno=lambda: 2, write=said.append, flush=lambda: None)
+    monkeypatch.setattr(experiment.sys, "stderr", terminal)
+    monkeypatch.setattr(experiment.os, "get_terminal_size", lambda _fd: os.terminal_size((width, 24)))
+    experiment.progress("14 of 15, about 40 s left: 32 streams, per-thread default stream between \u4e2d\u4e2d")
+    (text,) = said[:1]
+    assert cell_len(text.removeprefix("\r\x1b[K")) < width
+    assert text.startswith("\r\x1b[K14 of 15, about 40 s left: ")
 
 
 @pytest.mark.parametrize(
