@@ -453,6 +453,7 @@ OPENERS = {
     "cli/bundle.py": "the archive that it writes",
     "cli/exporter.py": "the file of metrics that it writes",
     "cli/load.py": "/dev/null",
+    "cli/plan.py": "the looks that the user names",
     "cli/report.py": "the report that it writes",
     "config.py": "the user's own configuration",
     "control/holder.py": "/proc",
@@ -474,6 +475,7 @@ OPENERS = {
     "observe/xid.py": "the log of the kernel",
     "plan/store.py": "the user's own profiles",
     "ui/terminal.py": "/proc",
+    "ui/tours/__init__.py": "the program's own tours, and the user's",
 }
 """Where files are opened, and which; a log is opened by ``open_log`` alone."""
 
