@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import subprocess
 import sys
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 
 import pytest
@@ -58,3 +60,19 @@ def test_the_scripts_for_a_gpu_machine_find_what_they_import() -> None:
     program = "import runpy, sys\nfor path in sys.argv[1:]: runpy.run_path(path, run_name='rehearsal')"
     done = subprocess.run([sys.executable, "-c", program, *scripts], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_the_page_of_a_package_index_has_no_link_that_leads_nowhere() -> None:
+    loader = SourceFileLoader("packages_script", str(ROOT / "scripts" / "packages"))
+    spec = importlib.util.spec_from_loader("packages_script", loader)
+    assert spec is not None
+    script = importlib.util.module_from_spec(spec)
+    loader.exec_module(script)
+    readme = (ROOT / "README.md").read_text()
+    links = re.compile(r"\]\(([^)\s]+)\)")
+    whole = script.index_page(readme, "https://forge.example/mpstui", "1.2.3")
+    assert "![mpstui on a simulated node](https://forge.example/mpstui/raw/v1.2.3/screenshots/overview.png)" in whole
+    assert "(https://forge.example/mpstui/blob/v1.2.3/docs/mps.md)" in whole
+    assert len(links.findall(whole)) == len(links.findall(readme)) > 10
+    for page in (whole, script.index_page(readme, "", "1.2.3")):
+        assert all("://" in target for target in links.findall(page))
