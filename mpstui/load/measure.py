@@ -164,6 +164,17 @@ async def served(lab: Lab, *specs: LoadSpec, label: str = "") -> list[WorkerRepo
 async def rates(lab: Lab, spec: LoadSpec, label: str = "") -> list[float]:
     """What each program of the group said of its throughput: the middle of its values, without the first one where
     there are three, as its start is in that. Raises ExperimentError where one says nothing."""
+    reports = await _ended(lab, spec, label)
+    if not all(report.metrics for report in reports):
+        raise ExperimentError(
+            "the program has printed no line that the metric matches",
+            "try the expression on its output: its first group has to be the number",
+        )
+    return [statistics.median(r.metrics[1:] if len(r.metrics) > 2 else r.metrics) for r in reports]
+
+
+async def _ended(lab: Lab, spec: LoadSpec, label: str) -> list[WorkerReport]:
+    """The last word of each client of the group, once all have ended by themselves. Raises ExperimentError."""
     supervisor, at_work = lab.make_supervisor(), asyncio.Event()
     supervisor.subscribe(lambda report: at_work.set() if report.metrics or report.state == "running" else None)
     try:
@@ -174,27 +185,13 @@ async def rates(lab: Lab, spec: LoadSpec, label: str = "") -> list[float]:
         await supervisor.stop()
     reports = [supervisor.report(worker) for worker in workers]
     raise_failed(reports)
-    if not all(report.metrics for report in reports):
-        raise ExperimentError(
-            "the program has printed no line that the metric matches",
-            "try the expression on its output: its first group has to be the number",
-        )
-    return [statistics.median(r.metrics[1:] if len(r.metrics) > 2 else r.metrics) for r in reports]
+    return reports
 
 
 async def times(lab: Lab, spec: LoadSpec, label: str = "") -> list[float]:
     """Seconds that each client of the group took for its amount of work, or its program. ``label``: what the device's
     readings meanwhile are called."""
-    supervisor, at_work = lab.make_supervisor(), asyncio.Event()
-    supervisor.subscribe(lambda report: at_work.set() if report.state == "running" else None)
-    try:
-        workers = await supervisor.start(lab.spec(spec))
-        async with lab.meter.during(label, at_work):
-            await supervisor.wait(workers)
-    finally:
-        await supervisor.stop()
-    reports = [supervisor.report(worker) for worker in workers]
-    raise_failed(reports)
+    reports = await _ended(lab, spec, label)
     if spec.amount is None:
         return [report.running_seconds for report in reports]
     return [report.running_seconds * spec.amount / report.done for report in reports if report.done]

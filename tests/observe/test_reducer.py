@@ -305,7 +305,7 @@ def test_facts_give_identity_cpu_and_the_clients_own_limit():
     node.set_sample(NvmlSample(1.0, devices=(H100,)))
     own = {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "10", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=1G"}
     node.set_facts([643], {643: facts(643, user="alice", cpu_seconds=1.0, environment=own)}, 10.0)
-    node.set_facts([643], {643: facts(643, user="alice", cpu_seconds=1.5, environment=own)}, 11.0)
+    node.set_facts([643], {643: facts(643, user="alice", cpu_seconds=2.0, environment=own)}, 12.0)
     client = shot(node, "21:24:28")[1].find_client(ProcessKey(643, 77))
     assert (client.user, client.cpu_percent, client.active_thread_percentage, client.sm_count) == (
         "alice",
@@ -322,6 +322,24 @@ def test_facts_give_identity_cpu_and_the_clients_own_limit():
     client = shot(node, "21:24:28")[1].find_client(ProcessKey(643, 77))
     assert client.limit_source == {"active_thread_percentage": "client", "pinned_mem_limits": "client"}
     assert client.pinned_mem_limits == {"0": 1 << 30}
+
+
+def test_what_is_on_the_only_device_is_known_and_of_several_it_is_not():
+    node = fold("21:24:28.000", **COMMANDS)
+    assert node.only_device() is None, "NVML has told nothing"
+    mig = Device(UUID, index=0, mig=True)
+    for devices, only in (((H100,), UUID), ((H100, Device("GPU-b", index=1)), None), ((mig,), None), ((), None)):
+        node.set_sample(NvmlSample(1.0, devices=devices))
+        assert node.only_device() == only
+
+
+def test_of_whom_there_is_something_to_read_and_who_may_wait():
+    node = fold("21:24:28.000", **COMMANDS)
+    assert {643, 644, 645} <= node.pids()
+    assert 0 not in node.pids(), "a client of another PID namespace has no process here"
+    shot(node, "21:24:28")
+    assert node.resting(PIPE) == frozenset(), "the daemon that is shown"
+    assert node.resting(PIPE / "other") == frozenset(), "the daemon has not been asked yet"
 
 
 def test_a_process_that_ends_has_left():

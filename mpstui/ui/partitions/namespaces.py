@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import ClassVar, Final, NamedTuple
 
-from textual import on
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
-from mpstui.core.model import Daemon
+from mpstui.core.model import Daemon, Snapshot
 from mpstui.core.text import UNKNOWN, plural, printable
 from mpstui.core.v3 import DEFAULT, Namespace, V3Client, V3Node, V3Server
 from mpstui.operations.registry import operation
@@ -16,11 +15,11 @@ from mpstui.operations.types import Request
 from mpstui.operations.v3 import export_line, space_words
 from mpstui.ui.bars import KeyHint, unless
 from mpstui.ui.box import Box, wrapped
+from mpstui.ui.contract import Runner
 from mpstui.ui.keys import own_binding
 from mpstui.ui.painted import Line, fit
 from mpstui.ui.panel import Panel
-from mpstui.ui.partitions.screen import AS_DOCUMENTED
-from mpstui.ui.side import SideScreen
+from mpstui.ui.partitions.screen import AS_DOCUMENTED, ListScreen
 from mpstui.ui.typeahead import opens
 
 _CREATE_SERVER: Final = "v3_server_create"
@@ -158,10 +157,9 @@ def export_of(row: Level) -> str:
     return export_line("CUDA_MPS_PIPE_DIRECTORY", place)
 
 
-class NamespacesScreen(SideScreen):
+class NamespacesScreen(ListScreen):
     """A makes a namespace of the server under the cursor, S a server; l sets limits, x deletes, t terminates."""
 
-    AUTO_FOCUS = "#levels"
     NAME = "Namespaces"
     BACK = "namespace.back"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -170,40 +168,23 @@ class NamespacesScreen(SideScreen):
         own_binding(operation("v3_namespace_set"), "limits"),
         own_binding(operation("v3_namespace_delete"), "delete"),
         Binding("t", "terminate", "Terminate the client", show=False, id="namespace.terminate"),
-        Binding("y", "copy", "Copy what a program exports", show=False, id="copy"),
-        Binding("r", "read_again", "Read again", show=False, id="refresh"),
         Binding("escape", "back", "Back", show=False, id="namespace.back"),
     ]
-    DEFAULT_CSS = """
-    NamespacesScreen {
-        & #levels { height: 1fr; }
-        & #about { height: 8; }
-    }
-    """
+    DEFAULT_CSS = "NamespacesScreen #about { height: 8; }"
 
-    def parts(self) -> ComposeResult:
-        self.panel = LevelsPanel(id="levels")
-        self.about = AboutLevel(id="about")
-        yield self.panel
-        yield self.about
-
-    def on_mount(self) -> None:
-        self.show()
+    def __init__(self, runner: Runner, snapshot: Snapshot | None = None, pipe_dir: Path | None = None) -> None:
+        super().__init__(runner, snapshot, pipe_dir)
+        self.panel: LevelsPanel = LevelsPanel(id="parts")
+        self.about: AboutLevel = AboutLevel(id="about")
 
     @property
     def row(self) -> Level | None:
         """What the cursor is on."""
         return self.panel.cursor_row
 
-    def show(self) -> None:
-        if not self.is_mounted:
-            return
-        with self.app.batch_update():
-            self.panel.show(self.daemon)
-            self.header.show(self.snapshot, self.daemon, None)
-            self.about.show(self.row, self.daemon.v3 if self.daemon is not None else None)
-            self._arrange()
-            self.show_keys()
+    def show_list(self) -> None:
+        self.panel.show(self.daemon)
+        self.about.show(self.row, self.daemon.v3 if self.daemon is not None else None)
 
     def hints(self) -> list[KeyHint]:
         row, cannot = self.row, self._why_not()
@@ -227,10 +208,6 @@ class NamespacesScreen(SideScreen):
         if self.daemon is None or self.snapshot is None:
             return "there is no daemon here"
         return self.runner.unavailable(operation(_CREATE), self.snapshot, self.daemon.pipe_dir, ())
-
-    def _arrange(self) -> None:
-        self.about.display = not self.too_small and self.app.size.height >= 18
-        self._hide_where_too_small("#levels")
 
     def _open(self, action: str, value: str = "", **settings: str) -> None:
         if self.daemon is not None:
@@ -277,10 +254,3 @@ class NamespacesScreen(SideScreen):
     def action_copy(self) -> None:
         if self.row is not None and self.row.client is None:
             self.copy(export_of(self.row), export_of(self.row))
-
-    def action_read_again(self) -> None:
-        self.host.refresh_now(self.daemon.pipe_dir if self.daemon is not None else None)
-
-    @on(Panel.Moved)
-    def _moved(self) -> None:
-        self.show()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Final, NamedTuple
+from pathlib import Path
+from typing import Any, ClassVar, Final, NamedTuple
 
 from textual import on
 from textual.app import ComposeResult
@@ -16,6 +17,7 @@ from mpstui.operations.registry import operation
 from mpstui.operations.types import Request
 from mpstui.ui.bars import KeyHint, unless
 from mpstui.ui.box import Box, wrapped
+from mpstui.ui.contract import Runner
 from mpstui.ui.keys import own_binding
 from mpstui.ui.painted import Line, fit
 from mpstui.ui.panel import Panel
@@ -163,49 +165,79 @@ class AboutPart(Box):
         return lines
 
 
-class PartitionsScreen(SideScreen):
-    """a adds a partition to the device under the cursor, x removes the one under it; both ask."""
+class ListScreen(SideScreen):
+    """A list, and all of what its cursor is on below it."""
 
     AUTO_FOCUS = "#parts"
-    NAME = "Partitions"
-    BACK = "partition.back"
     BINDINGS: ClassVar[list[BindingType]] = [
-        own_binding(_ADD, "add"),
-        own_binding(_REMOVE, "remove"),
         Binding("y", "copy", "Copy what a program exports", show=False, id="copy"),
         Binding("r", "read_again", "Read again", show=False, id="refresh"),
-        Binding("escape", "back", "Back", show=False, id="partition.back"),
     ]
     DEFAULT_CSS = """
-    PartitionsScreen {
+    ListScreen {
         & #parts { height: 1fr; }
         & #about { height: 9; }
     }
     """
+    panel: Panel[Any]
+    about: Box
 
     def parts(self) -> ComposeResult:
-        self.panel = PartsPanel(id="parts")
-        self.about = AboutPart(id="about")
         yield self.panel
         yield self.about
 
     def on_mount(self) -> None:
         self.show()
 
+    def show(self) -> None:
+        if not self.is_mounted:
+            return
+        with self.app.batch_update():
+            self.show_list()
+            self.header.show(self.snapshot, self.daemon, None)
+            self._arrange()
+            self.show_keys()
+
+    def show_list(self) -> None:
+        """Bring the list, and what is told of its cursor, up to date."""
+        raise NotImplementedError
+
+    def _arrange(self) -> None:
+        self.about.display = not self.too_small and self.app.size.height >= 18
+        self._hide_where_too_small("#parts")
+
+    def action_read_again(self) -> None:
+        self.host.refresh_now(self.daemon.pipe_dir if self.daemon is not None else None)
+
+    @on(Panel.Moved)
+    def _moved(self) -> None:
+        self.show()
+
+
+class PartitionsScreen(ListScreen):
+    """a adds a partition to the device under the cursor, x removes the one under it; both ask."""
+
+    NAME = "Partitions"
+    BACK = "partition.back"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        own_binding(_ADD, "add"),
+        own_binding(_REMOVE, "remove"),
+        Binding("escape", "back", "Back", show=False, id="partition.back"),
+    ]
+
+    def __init__(self, runner: Runner, snapshot: Snapshot | None = None, pipe_dir: Path | None = None) -> None:
+        super().__init__(runner, snapshot, pipe_dir)
+        self.panel: PartsPanel = PartsPanel(id="parts")
+        self.about: AboutPart = AboutPart(id="about")
+
     @property
     def part(self) -> Part | None:
         """What the cursor is on."""
         return self.panel.cursor_row
 
-    def show(self) -> None:
-        if not self.is_mounted:
-            return
-        with self.app.batch_update():
-            self.panel.show(self.snapshot, self.daemon)
-            self.header.show(self.snapshot, self.daemon, None)
-            self.about.show(self.daemon, self.part)
-            self._arrange()
-            self.show_keys()
+    def show_list(self) -> None:
+        self.panel.show(self.snapshot, self.daemon)
+        self.about.show(self.daemon, self.part)
 
     def hints(self) -> list[KeyHint]:
         partition = self.part.partition if self.part is not None else None
@@ -222,10 +254,6 @@ class PartitionsScreen(SideScreen):
             return "there is no daemon here"
         return self.runner.unavailable(operation(action), self.snapshot, self.daemon.pipe_dir, ())
 
-    def _arrange(self) -> None:
-        self.about.display = not self.too_small and self.app.size.height >= 18
-        self._hide_where_too_small("#parts")
-
     @opens
     def action_add(self) -> None:
         if self.daemon is not None:
@@ -241,10 +269,3 @@ class PartitionsScreen(SideScreen):
         if self.daemon is not None and self.part is not None and self.part.partition is not None:
             name = self.part.partition.name
             self.copy("\n".join(export_lines(self.daemon, name)), name)
-
-    def action_read_again(self) -> None:
-        self.host.refresh_now(self.daemon.pipe_dir if self.daemon is not None else None)
-
-    @on(Panel.Moved)
-    def _moved(self) -> None:
-        self.show()
