@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -10,6 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+gc.disable()  # what is imported and collected until the first test runs stays for good
 
 _OTHERS = ("CUDA_MPS_", "MPSTUI_", "TEXTUAL_", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES")
 _OURS = ("MPSTUI_BROWSER", "MPSTUI_CONTRACT", "MPSTUI_PICTURES", "MPSTUI_REAL_", "MPSTUI_ALL_KEYS", "TEXTUAL_SNAPSHOT_")
@@ -33,6 +36,12 @@ from mpstui.ui import typeahead  # noqa: E402
 textual.app.wait_for_idle = settled
 textual.pilot.wait_for_idle = settled
 typeahead.UNSEEN = 0.0  # most tests show no notifications: there a refusal is never painted
+
+
+def pytest_collection_finish() -> None:
+    """From here on there is garbage; thousands of tests are not looked through for it again and again."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True, scope="session")

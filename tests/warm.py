@@ -54,7 +54,7 @@ class Popen(subprocess.Popen[Any]):
         order = os.memfd_create("order")
         try:
             os.write(order, pickle.dumps((args, env, os.fspath(cwd or os.getcwd()))))
-            socket.send_fds(_store(), [b"!"], [order, reply, *streams])
+            socket.send_fds(_door(), [b"!"], [order, reply, *streams])
         finally:
             os.close(order)
             os.close(reply)
@@ -102,9 +102,18 @@ def _of_python(environment: Any) -> dict[str, str]:
     return {name: value for name, value in environment.items() if name.startswith(_OF_PYTHON)}
 
 
+_one = threading.Lock()
+
+
+def _door() -> socket.socket:
+    """That of this process's store."""
+    with _one:  # two threads would start two
+        return _store()
+
+
 @functools.cache
 def _store() -> socket.socket:
-    """The door of this process's store, which ends with this process."""
+    """Starts a store, which ends with this process."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     number = str(theirs.fileno())
     environment = {name: value for name, value in os.environ.items() if not name.startswith(_NEVER)}

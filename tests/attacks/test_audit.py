@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import warm
 
 from mpstui.core import condition
 from mpstui.core.model import Daemon, Event, ProcessKey, Snapshot
@@ -311,8 +312,7 @@ def test_a_refusal_before_the_action_layer_leaves_a_line(
 ) -> None:
     log = tmp_path / "audit.jsonl"
     environment = {**os.environ, "MPSTUI_AUDIT_LOG": str(log)}
-    argv = [sys.executable, "-m", "mpstui", *words, "--pipe-dir", str(node.pipe_dir)]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=100, env=environment, stdin=subprocess.DEVNULL)
+    done = warm.run(*words, "--pipe-dir", node.pipe_dir, env=environment)
     assert done.returncode == status, done.stderr
     assert "Traceback" not in done.stderr
     last = lines(log)[-1]
@@ -325,6 +325,5 @@ def test_what_changes_nothing_leaves_no_line(node: SimNode, tmp_path: Path) -> N
     log = tmp_path / "audit.jsonl"
     environment = {**os.environ, "MPSTUI_AUDIT_LOG": str(log)}
     for words in (["status"], ["status", "--nonsense"], ["set", "--help"], ["plan", "--clients", "x"]):
-        argv = [sys.executable, "-m", "mpstui", *words, *([] if "--help" in words else ["--pipe-dir", node.pipe_dir])]
-        subprocess.run(argv, capture_output=True, timeout=100, env=environment, check=False)
+        warm.run(*words, *([] if "--help" in words else ["--pipe-dir", node.pipe_dir]), env=environment)
     assert not log.exists()

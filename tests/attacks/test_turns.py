@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import warm
 
 from mpstui.core.model import Client, ProcessKey
 from mpstui.core.trust import Speaker
@@ -43,8 +44,8 @@ def at_once(start: Callable[[int], subprocess.Popen[str]]) -> list[tuple[int, st
 def terminate(pid: int, pipe_dir: Path, home: Path) -> subprocess.Popen[str]:
     """Each with an audit log of its own, as of another admin."""
     env = {**os.environ, "MPSTUI_AUDIT_LOG": str(home / "audit.jsonl"), "MPSTUI_CONTROL_BINARY": str(BINARY)}
-    return subprocess.Popen(
-        [sys.executable, "-m", "mpstui", "terminate", str(pid), "--yes", "--pipe-dir", os.fspath(pipe_dir)],
+    return warm.Popen(
+        ["terminate", pid, "--yes", "--pipe-dir", os.fspath(pipe_dir)],
         cwd=ROOT,
         env=env,
         stdin=subprocess.DEVNULL,

@@ -9,6 +9,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
+import warm
 from jsonschema import Draft202012Validator
 
 from cli_plan.conftest import Run
@@ -174,7 +175,7 @@ def test_exports_and_a_profile(mpstui: Run, place: Path) -> None:
 
 
 def run_mpstui(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "mpstui", *words], capture_output=True, text=True, check=False)
+    return warm.run(*words)
 
 
 def test_run_becomes_the_command(mpstui: Run, place: Path) -> None:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import warm
 
 from mpstui.cli import main
 from mpstui.fleet import (
@@ -171,8 +172,7 @@ def test_without_ssh_that_is_said() -> None:
 def test_a_status_of_a_real_node(tmp_path: Path) -> None:
     with SimNode.start(Path(tempfile.mkdtemp(prefix="mpstui-fleet-"))) as node:
         node.spawn()
-        command = [sys.executable, "-m", "mpstui", "status", "--json", "--pipe-dir", str(node.pipe_dir)]
-        told = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+        told = warm.run("status", "--json", "--pipe-dir", node.pipe_dir)
     made = from_status("n1", json.loads(told.stdout), time.time())
     assert (made.clients, made.pending, made.context_limit) == (1, 0, 96)
 

@@ -10,11 +10,10 @@ ResourceClaimTemplate of resource.k8s.io/v1 from Kubernetes' own reference.
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from typing import Any
 
 import pytest
+import warm
 import yaml
 from jsonschema import Draft202012Validator
 
@@ -166,10 +165,8 @@ def test_what_they_cannot_say_is_refused(kind: ClusterKind, wrong: list[ShareSet
 def test_from_the_command_line() -> None:
     size = ("--sm-count-total", "132", "--memory-total", "80GiB", "--clients", "4")
     for kind, schema in (("device-plugin", CONFIG_MAP), ("dra", CLAIM)):
-        command = [sys.executable, "-m", "mpstui", "plan", *size, "--export", kind]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+        done = warm.run("plan", *size, "--export", kind)
         assert done.returncode == 0, done.stderr
         held(schema, yaml.safe_load(done.stdout))
-    command = [sys.executable, "-m", "mpstui", "plan", *size, "--export", "dra", "--share", "client-1"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    done = warm.run("plan", *size, "--export", "dra", "--share", "client-1")
     assert done.returncode == 2

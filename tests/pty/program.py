@@ -15,6 +15,8 @@ from typing import Any
 
 from terminal import DEADLINE, until
 
+from mpstui.sim.simd.config import STATE, read_json
+
 MPSTUI = (sys.executable, "-c", "import sys; from mpstui.cli import main; sys.exit(main())")
 WHOLE = "⁴"  # the clients' panel: at 80×24 its title gives way to a row where all lines are needed
 """On the screen once that has taken over from the first look at the node."""
@@ -48,9 +50,17 @@ def simulated_node(*options: str, clients: int = 1) -> Iterator[Node]:
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     node = Node(directory, server)
     try:
-        until(lambda: len(node.client_pids()) >= clients, DEADLINE, f"{clients} clients on the simulated node")
+        until(lambda: _connected(directory) >= clients, DEADLINE, f"{clients} clients on the simulated node")
         yield node
     finally:
         server.terminate()
         server.wait(120)
         shutil.rmtree(directory, ignore_errors=True)
+
+
+def _connected(directory: Path) -> int:
+    """How many clients have a server, by the simulated node's own account."""
+    try:
+        return sum(client["server"] is not None for client in read_json(directory / STATE)["clients"])
+    except OSError:
+        return 0
