@@ -14,7 +14,7 @@ from mpstui.control.answer import Answer, Outcome
 from mpstui.control.channel import ControlChannel, RawReply
 from mpstui.control.partitions import ID, Created, StaticPartitions
 from mpstui.control.protocol import LEGACY, Capabilities, ControlProtocol
-from mpstui.control.v3 import AS_CSV, LISTS, judge_call, parse_clients, parse_done, parse_servers
+from mpstui.control.v3 import AS_CSV, LISTS, MOVING, judge_call, parse_clients, parse_done, parse_servers
 from mpstui.control.wire import STARTING, DeviceClients, DeviceQuery, PsRow, Question, Unreadable
 from mpstui.core.model import PartitionTable
 from mpstui.core.text import printable
@@ -198,14 +198,30 @@ class MpsControl:
         reply = await self.channel.call(words, deadline)
         return to_answer(reply, parser, judge=lambda _, *told: judge_call(*told))
 
-    async def read_v3(self) -> tuple[Answer[object], V3Node | None]:
+    async def read_v3(self, known: V3Node | None = None) -> tuple[Answer[object], V3Node | None]:
         """Everything that a daemon of protocol 3 tells; None where its servers could not be read. The answer is the one
-        that ended the reading, else that of the servers."""
+        that ended the reading, else that of the servers.
+
+        ``known``: what it told before. Where servers and clients go on as they were, or clients come and go in
+        namespaces that are known, two lists are asked and the rest of it is taken over.
+        """
+        if known is not None and not known.not_read:
+            answer, moved = await self._read_v3_lists(MOVING)
+            if moved is None or answer.value is None or not _goes_on(known, moved):
+                return (answer, None) if moved is None else await self.read_v3()
+            return answer, replace(
+                known,
+                clients=moved.clients,
+                not_understood=(*_but(known.not_understood, MOVING), *moved.not_understood),
+            )
+        return await self._read_v3_lists(LISTS)
+
+    async def _read_v3_lists(self, lists: Sequence[Any]) -> tuple[Answer[object], V3Node | None]:
         found: dict[str, tuple[Any, ...]] = {}
         not_read: dict[str, str] = {}
         odd: list[str] = []
         first: Answer[object] | None = None
-        for module, words, parser in LISTS:
+        for module, words, parser in lists:
             answer: Answer[Any] = await self._call(words, parser)
             first = first or answer
             if answer.value is None:
@@ -396,3 +412,18 @@ def to_answer(
         reply.seconds,
         reply.holder,
     )
+
+
+def _goes_on(known: V3Node, moved: V3Node) -> bool:
+    """Whether a reading of servers and clients alone leaves the rest as it was."""
+    places = {(space.server, space.name) for space in known.namespaces}
+    return (
+        moved.servers == known.servers
+        and not moved.not_read
+        and all((client.server, client.namespace) in places for client in moved.clients)
+    )
+
+
+def _but(told: Sequence[str], lists: Sequence[Any]) -> tuple[str, ...]:
+    """What was not understood of other lists than these."""
+    return tuple(line for line in told if line.split(" list:")[0] not in {module for module, _, _ in lists})

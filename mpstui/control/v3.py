@@ -320,6 +320,8 @@ LISTS: Final = (
     ("feature", ("feature", "describe"), parse_lines),
 )
 """What is asked for a whole reading: each list with its command and its parser."""
+MOVING: Final = tuple(each for each in LISTS if each[0] in {"server", "client"})
+"""What changes by itself: who comes and goes. The rest somebody has to set."""
 OTHER_WORDS: Final = "it runs with MPS protocol 3, which has other commands"
 
 

@@ -124,6 +124,11 @@ class Schedule:
         self.membership = self.limits = self._urgent = True
         self._changed = now
 
+    @property
+    def quiet(self) -> bool:
+        """Whether nothing in particular was seen to change, and nobody has asked."""
+        return not (self.membership or self.limits or self.moved or self._urgent) and self._retry is None
+
     def due(self) -> float:
         """When to ask next; infinity for not at all."""
         if self.asleep:

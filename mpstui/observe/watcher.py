@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 Clock = Callable[[], float]
 _SESSION_LOOK = 0.5
 """Seconds between two looks at the log while somebody waits for the daemon's answers."""
+_WHOLE = 60.0
+"""Seconds after which a daemon of protocol 3 is asked for everything again, where no other time is set."""
 _TRIES = 3
 """Times that the limits are asked for while somebody sets one after the other."""
 _NOTHING: frozenset[EventKind] = frozenset()
@@ -72,6 +74,8 @@ class DaemonWatcher:
         self._logs: LogWatch | None = None
         self._reading_history = True
         self._named: frozenset[int] = frozenset()
+        self._whole = -math.inf
+        """When a daemon of protocol 3 was last asked for everything."""
         self._asking: asyncio.Task[None] | None = None
         self._session_at: float | None = None
         self._unreported = _NOTHING
@@ -260,10 +264,11 @@ class DaemonWatcher:
             self._logs.close()
 
     async def _ask(self) -> None:
+        quiet = self.schedule.quiet
         membership, limits = self.schedule.begin(self._monotonic())
         outcome = Outcome.BLOCKED
         try:
-            outcome = await self._read(membership, limits)
+            outcome = await self._read(membership, limits, quiet)
             if outcome is Outcome.OK:
                 await self._read_partitions()
         finally:
@@ -271,9 +276,9 @@ class DaemonWatcher:
             self._asking = None
             self._notify()
 
-    async def _read(self, membership: bool, limits: bool) -> Outcome:
+    async def _read(self, membership: bool, limits: bool, quiet: bool = False) -> Outcome:
         if self.control.protocol.name == "v3":
-            return await self._read_v3()
+            return await self._read_v3(quiet)
         state, begun = self._node.watch(self.pipe_dir).state, self._clock()
         devices = bool(state.ordinals) or self._lacks("device_query")
         if not membership and not limits and self.told and devices:
@@ -302,10 +307,15 @@ class DaemonWatcher:
             self._node.fold_limits(self.pipe_dir, asked.limits)
         return Outcome.OK
 
-    async def _read_v3(self) -> Outcome:
-        """Everything that a daemon of protocol 3 tells. What is not understood of its servers makes it read-only."""
-        begun = self._clock()
-        answer, found = await self.control.read_v3()
+    async def _read_v3(self, quiet: bool) -> Outcome:
+        """Everything that a daemon of protocol 3 tells; while it is ``quiet``, who is there, and the rest once in a
+        while, as others may set it. What is not understood of its servers makes it read-only."""
+        begun, now = self._clock(), self._monotonic()
+        recent = now - self._whole < (self.schedule.reconcile or _WHOLE)
+        known = self._node.watch(self.pipe_dir).state.v3 if quiet and recent else None
+        answer, found = await self.control.read_v3(known)
+        if known is None and found is not None:
+            self._whole = now
         unclear = found is None and answer.outcome in {Outcome.UNREADABLE, Outcome.REFUSED, Outcome.NOT_PERMITTED}
         self._probed(Asked(answer if not unclear else replace(answer, outcome=Outcome.OK, message="")), begun)
         if found is None and not unclear:

@@ -4,11 +4,14 @@ what a stranger puts between the commas."""
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
 from mpstui.control.answer import Outcome
-from mpstui.control.channel import ControlChannel
+from mpstui.control.channel import ControlChannel, RawReply
+from mpstui.control.mps import MpsControl
 from mpstui.control.v3 import (
     judge_call,
     parse_clients,
@@ -181,3 +184,41 @@ def test_no_mutation_of_a_table_is_an_error_or_prints_a_control_character() -> N
                 for row in found[0]:
                     for value in (getattr(row, name) for name in row.__slots__):
                         assert not isinstance(value, str) or value.isprintable(), raw
+
+
+async def test_while_nothing_moves_two_lists_are_asked_and_else_all(tmp_path: Path) -> None:
+    """Who comes and goes is seen in them; what somebody has to set is taken over."""
+    control = MpsControl(ControlChannel(tmp_path, ["control"]))
+    servers = "srv,0,7,Ready,/run/srv,0,-\n"
+    asked: list[str] = []
+    answers = {
+        "server": "name,uid,pid,status,pipe-directory,allowed-devices,context-ids\n" + servers,
+        "namespace": "name,server\ndefault,srv\nsmall,srv\n",
+        "client": "pid,server,device,namespace,cmd\n51,srv,0,default,a\n",
+        "device": "ordinal,server\n0,srv\n",
+        "sm-partition": "name,server\n",
+        "feature": "memacct: disabled\n",
+    }
+
+    async def call(words: Sequence[str], deadline: float | None = None) -> RawReply:
+        asked.append(words[0])
+        return RawReply(" ".join(words), stdout=answers[words[0]].encode(), exit_status=0)
+
+    control.channel.call = call  # type: ignore[method-assign, assignment]
+    _, first = await control.read_v3()
+    assert first is not None
+    assert len(asked) == 6
+    asked.clear()
+    answers["client"] += "52,srv,0,small,b\n"
+    answers["namespace"] = "name,server\n"  # by nobody's doing: not asked for
+    _, again = await control.read_v3(first)
+    assert again is not None
+    assert asked == ["server", "client"]
+    assert [client.pid for client in again.clients] == [51, 52]
+    assert (again.namespaces, again.features) == (first.namespaces, first.features)
+    for name, change in {"client": "53,srv,0,new,c\n", "server": "other,0,8,Ready,/run/o,0,-\n"}.items():
+        asked.clear()
+        kept, answers[name] = answers[name], answers[name] + change
+        await control.read_v3(first)
+        assert asked == ["server", "client", "server", "namespace", "client", "device", "sm-partition", "feature"], name
+        answers[name] = kept
