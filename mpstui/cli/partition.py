@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from mpstui import api
 from mpstui.cli.say import NO_DAEMON, complain, meant, output, print_json, state_text
 from mpstui.cli.status import print_table
-from mpstui.core.model import Daemon, Snapshot, Source
+from mpstui.core.model import Daemon, PartitionTable, SmPartition, Snapshot, Source
 from mpstui.core.text import UNKNOWN, path_text
 from mpstui.core.trust import NotNamedError
 from mpstui.fields import (
@@ -33,7 +35,7 @@ from mpstui.fields import (
     table,
 )
 from mpstui.operations.check import Refused
-from mpstui.operations.partitions import AddPartition, device_of, not_static, table_of
+from mpstui.operations.partitions import AddPartition, RemovePartition, device_of, export_lines, not_static, table_of
 from mpstui.operations.types import ExitStatus, Request
 from mpstui.plan import amounts
 from mpstui.plan.amounts import PlanError
@@ -96,6 +98,10 @@ STATIC_SHARE: Final[Thing[StaticShare]] = Thing(
         Field("name", "name", TEXT, lambda s, v: s.name, row=Text(10, "NAME")),
         Field("chunks", "chunks", INTEGER, lambda s, v: s.chunks, row=Text(20, "CHUNKS")),
         Field(
+            "sm_partition", "partition", TEXT, lambda s, v: s.partition, null=True,
+            about="With --apply: the one that was made. null: none was.",
+        ),
+        Field(
             "sm_count_about", "about SMs", INTEGER, lambda s, v: s.sms_about, null=True,
             about="By what a chunk of the partitions that are there has; to be confirmed by the daemon.",
             row=Text(30, "ABOUT SMS", lambda s, v: UNKNOWN if s.sms_about is None else f"≈{s.sms_about}"),
@@ -120,7 +126,7 @@ STATIC_PLAN: Final[Thing[StaticPlan]] = Thing(
 
 def plan_static(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
     """``plan --static``; returns the exit status."""
-    others = ("strategy", "export", "share", "save", "apply", "sm_count_total", "memory_total", "measure", "program")
+    others = ("strategy", "export", "share", "save", "sm_count_total", "memory_total", "measure", "program")
     try:
         if options.from_activity is not None:
             raise PlanError("--static goes with no --from-activity")
@@ -133,18 +139,9 @@ def plan_static(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
             snapshot = node.snapshot(request=Request(AddPartition.id, Path()))
             daemon = _daemon(snapshot, node.named)
             found = table_of(daemon)
-        if options.device is None and len(found.devices) != 1:
-            known = ", ".join(device.device for device in found.devices) or "none"
-            raise PlanError(f"say which device with --device; the daemon has: {known}")
-        device = device_of(found, daemon, options.device or found.devices[0].device).device
-        made = divide(
-            found,
-            device,
-            clients=None if options.clients is None else amounts.count(options.clients, "--clients"),
-            weights=() if options.weights is None else amounts.weights(options.weights, "--weights"),
-            sm_counts=() if options.sm_count is None else amounts.counts(options.sm_count, "--sm-count"),
-            names=tuple(name.strip() for name in options.names.split(",")) if options.names else (),
-        )
+            made = _divided(options, found, daemon)
+            if options.apply and not options.dry_run:
+                return _apply_static(options, made, node, snapshot, daemon)
     except Refused as error:
         return complain(str(error), error.status)
     except (PlanError, api.UnusableNode) as error:
@@ -153,15 +150,85 @@ def plan_static(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
     if options.json:
         print_json(STATIC_PLAN, made, view)
         return ExitStatus.DONE
+    _print_static(made, snapshot, view)
+    for line in _commands(made):
+        print(line)
+    return ExitStatus.DONE
+
+
+def _divided(options: argparse.Namespace, found: PartitionTable, daemon: Daemon) -> StaticPlan:
+    """The free chunks as the options say. Raises PlanError and Refused."""
+    if options.device is None and len(found.devices) != 1:
+        known = ", ".join(device.device for device in found.devices) or "none"
+        raise PlanError(f"say which device with --device; the daemon has: {known}")
+    device = device_of(found, daemon, options.device or found.devices[0].device).device
+    return divide(
+        found,
+        device,
+        clients=None if options.clients is None else amounts.count(options.clients, "--clients"),
+        weights=() if options.weights is None else amounts.weights(options.weights, "--weights"),
+        sm_counts=() if options.sm_count is None else amounts.counts(options.sm_count, "--sm-count"),
+        names=tuple(name.strip() for name in options.names.split(",")) if options.names else (),
+    )
+
+
+def _print_static(made: StaticPlan, snapshot: Snapshot, view: View) -> None:
     simulated = "SIMULATED " if snapshot.source == "simulated" else ""
     print(f"{simulated}{made.device}: {made.free} of {made.total} chunks are free")
     print_table(output(), table(STATIC_SHARE, made.shares, view))
     print(f"  left: {made.left} chunks")
     if any(share.sms_about is None for share in made.shares):
         print(f"  ! {ABOUT}")
-    for line in _commands(made):
-        print(line)
-    return ExitStatus.DONE
+
+
+def _apply_static(
+    options: argparse.Namespace, made: StaticPlan, node: api.Node, snapshot: Snapshot, daemon: Daemon
+) -> int:
+    """Makes the partitions, one after the other, once it was agreed to. Where one fails, those before it are taken back
+    with ``--go-back``, and named otherwise."""
+    if not options.json:
+        _print_static(made, snapshot, View.of(snapshot, daemon))
+    print("hits nobody: only free chunks are given, and who is in a partition keeps it", file=sys.stderr)
+    if not options.yes:
+        if not sys.stdin.isatty():
+            return complain("to make them add --yes, or answer at a terminal", ExitStatus.REFUSED_BY_SAFETY_RULE)
+        print(f"make {len(made.shares)} partitions? [y/N] ", end="", file=sys.stderr, flush=True)
+        if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
+            return complain("nothing was sent", ExitStatus.REFUSED_BY_SAFETY_RULE)
+    done: list[StaticShare] = []
+    status = ExitStatus.DONE
+    for share in made.shares:
+        asked = Request(AddPartition.id, daemon.pipe_dir, f"{share.chunks} chunks", device=made.device)
+        result = node.do(asked)
+        if not result.done or not isinstance(result.outcome, SmPartition):
+            status = result.status if not result.done else ExitStatus.REFUSED_BY_DAEMON
+            complain(f"{share.name}: {result.message}", status)
+            break
+        done.append(replace(share, partition=result.outcome.name))
+        if not options.json:
+            print(f"# {share.name}: {result.message}")
+            print("\n".join(export_lines(daemon, result.outcome.name)))
+    if status is not ExitStatus.DONE:
+        done = _taken_back(options, node, daemon, done)
+    if options.json:
+        shares = (*done, *(replace(share, partition=None) for share in made.shares[len(done) :]))
+        print_json(STATIC_PLAN, replace(made, shares=shares), View.of(snapshot, daemon))
+    return status
+
+
+def _taken_back(
+    options: argparse.Namespace, node: api.Node, daemon: Daemon, done: list[StaticShare]
+) -> list[StaticShare]:
+    """After a failure; what is left there."""
+    left = []
+    for share in done:
+        name = share.partition or ""
+        if options.go_back and node.do(Request(RemovePartition.id, daemon.pipe_dir, name)).done:
+            complain(f"{share.name}: partition {name} is taken back", ExitStatus.DONE)
+            continue
+        left.append(share)
+        complain(f"{share.name}: partition {name} is there; mpstui partition rm {name}", ExitStatus.DONE)
+    return left
 
 
 def _daemon(snapshot: Snapshot, named: Sequence[Path]) -> Daemon:

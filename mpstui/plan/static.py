@@ -27,6 +27,8 @@ class StaticShare:
     chunks: int
     sms_about: int | None = None
     """By what a chunk of the partitions that are there has; None where there are none. To be confirmed."""
+    partition: str | None = None
+    """The name of the one that was made for it; None where none was."""
 
 
 @dataclass(frozen=True, slots=True)

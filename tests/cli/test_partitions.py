@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
+from mpstui import api
+from mpstui.cli.partition import _apply_static
+from mpstui.core.model import Daemon, SmPartition, Snapshot
+from mpstui.operations.types import ExitStatus, Request, Result
+from mpstui.plan.static import StaticPlan, StaticShare
 from mpstui.sim import SimNode
 
 from .conftest import Mpstui, Run
@@ -202,3 +210,47 @@ def test_a_plan_in_chunks_is_carried_out_as_printed(static: SimNode, mpstui: Mps
     assert mpstui("plan", "--static", "--clients", "4", "--device", device, *at).status == 2, "three are left"
     assert mpstui("plan", "--static", "--clients", "4", "--apply", "--device", device, *at).status == 2
     assert mpstui("plan", "--static", "--clients", "4", *at).status == 2, "which of two devices"
+
+
+def test_a_plan_in_chunks_is_applied_once_it_is_agreed_to(static: SimNode, mpstui: Mpstui) -> None:
+    device = uuids(static)[0]
+    words = ("plan", "--static", "--weights", "2,1", "--device", device, "--apply", "--pipe-dir", static.pipe_dir)
+    asked = mpstui(*words)
+    assert (asked.status, "hits nobody" in asked.err, "--yes" in asked.err) == (6, True, True)
+    dry = mpstui(*words, "--dry-run")
+    assert (dry.status, "mpstui partition add" in dry.out) == (0, True)
+    assert mpstui(*words, "--yes", "--read-only").status != 0
+    assert listed(mpstui, static)["partitions"] == []
+    told = mpstui(*words, "--yes", "--json")
+    assert told.status == 0, told
+    names = [share["sm_partition"] for share in told.json["clients"]]
+    there = {p["name"]: p["chunks"] for p in listed(mpstui, static)["partitions"]}
+    assert {name: there[name] for name in names} == dict(zip(names, (10, 5), strict=True))
+    again = mpstui(*words, "--yes")
+    assert (again.status, len(listed(mpstui, static)["partitions"])) == (2, 2), "no chunk is free"
+
+
+@pytest.mark.parametrize("back", [True, False])
+def test_where_one_fails_those_before_it_are_taken_back_or_named(
+    back: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[Request] = []
+
+    def do(request: Request) -> Result:
+        asked.append(request)
+        if request.action == "remove_partition":
+            return Result(request, ExitStatus.DONE, "gone")
+        if request.value == "2 chunks":
+            return Result(request, ExitStatus.REFUSED_BY_DAEMON, "no more")
+        return Result(request, ExitStatus.DONE, "there", outcome=SmPartition("GPU-0", "A", 5, 40, False))
+
+    options = argparse.Namespace(json=True, yes=True, go_back=back)
+    plan = StaticPlan("GPU-0", 9, 9, (StaticShare("a", 5), StaticShare("b", 2), StaticShare("c", 1)))
+    node = cast(api.Node, SimpleNamespace(do=do))
+    status = _apply_static(options, plan, node, Snapshot(0.0), Daemon(Path("/p")))
+    assert status is ExitStatus.REFUSED_BY_DAEMON
+    assert [request.value for request in asked] == ["5 chunks", "2 chunks", *(["GPU-0/A"] if back else [])]
+    told = capsys.readouterr()
+    assert ("partition rm GPU-0/A" in told.err) is not back
+    left = [share["sm_partition"] for share in json.loads(told.out)["clients"]]
+    assert left == [None if back else "GPU-0/A", None, None]

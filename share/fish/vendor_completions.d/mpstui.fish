@@ -460,6 +460,7 @@ complete -c mpstui -n '_shtab_mpstui_using plan' -l share -x -d 'of one client o
 complete -c mpstui -n '_shtab_mpstui_using plan' -l save -x -d 'keep the plan as a profile'
 complete -c mpstui -n '_shtab_mpstui_using plan' -l replace -d 'overwrite a profile that is there'
 complete -c mpstui -n '_shtab_mpstui_using plan' -l apply -d 'set what the daemon and its servers need for the plan'
+complete -c mpstui -n '_shtab_mpstui_using plan' -l yes -d 'with --static --apply: do not ask'
 complete -c mpstui -n '_shtab_mpstui_using plan' -l dry-run -d 'only show what would be sent'
 complete -c mpstui -n '_shtab_mpstui_using plan' -l go-back -d 'where a step fails, take the others back unasked'
 complete -c mpstui -n '_shtab_mpstui_using; and test $_shtab_mpstui_npos -eq 0' -a run -d 'run a command with its share of the GPU'
