@@ -62,6 +62,7 @@ $(VENV)/.ready-dev: $(VENV)/bin/python pyproject.toml constraints.txt
 screenshots: $(VENV)/.ready-dev
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev,screenshots]'
 	$(BIN)/python scripts/screenshots.py
+	$(BIN)/python scripts/animation.py
 
 # The man page, the completions and the pages of docs/ that are made from the program's tables.
 manual: $(VENV)/.ready-dev

@@ -58,17 +58,35 @@ def screen_svg(screen: pyte.Screen, title: str, foreground: str = "#e0e0e0", bac
         f'<g font-family="{FONTS}" font-size="{FONT_SIZE}" xml:space="preserve">',
     ]
     rows = [[screen.buffer[y][x] for x in range(screen.columns)] for y in range(screen.lines)]
-    ground = Counter(_colours(cell, foreground, background)[1] for row in rows for cell in row).most_common(1)[0][0]
+    ground = ground_of(rows, foreground, background)
     parts.append(f'<rect width="{width:g}" height="{height:g}" fill="{ground}"/>')
     for y, row in enumerate(rows):
-        for x, cells in _runs(row, lambda cell: _colours(cell, foreground, background)[1]):
-            colour = _colours(cells[0], foreground, background)[1]
-            if colour != ground:
-                parts.append(_rect(x, y, len(cells), 1, colour))
+        parts += _grounds(row, y, ground, foreground, background)
     for y, row in enumerate(rows):
-        for x, cells in _runs(row, lambda cell: (_colours(cell, foreground, background)[0], _style(cell))):
-            parts += _run(x, y, cells, _colours(cells[0], foreground, background)[0])
+        parts += _words(row, y, foreground, background)
     return "\n".join([*parts, "</g>", "</svg>"]) + "\n"
+
+
+def ground_of(rows: list[list[Char]], foreground: str = "#e0e0e0", background: str = "#121212") -> str:
+    """The colour behind most cells."""
+    return Counter(_colours(cell, foreground, background)[1] for row in rows for cell in row).most_common(1)[0][0]
+
+
+def row_svg(row: list[Char], y: int, ground: str, foreground: str = "#e0e0e0", background: str = "#121212") -> str:
+    """One row of the screen, for a document whose ground is that."""
+    return "".join((*_grounds(row, y, ground, foreground, background), *_words(row, y, foreground, background)))
+
+
+def _grounds(row: list[Char], y: int, ground: str, foreground: str, background: str) -> Iterator[str]:
+    for x, cells in _runs(row, lambda cell: _colours(cell, foreground, background)[1]):
+        colour = _colours(cells[0], foreground, background)[1]
+        if colour != ground:
+            yield _rect(x, y, len(cells), 1, colour)
+
+
+def _words(row: list[Char], y: int, foreground: str, background: str) -> Iterator[str]:
+    for x, cells in _runs(row, lambda cell: (_colours(cell, foreground, background)[0], _style(cell))):
+        yield from _run(x, y, cells, _colours(cells[0], foreground, background)[0])
 
 
 def _runs(row: list[Char], key: object) -> Iterator[tuple[int, list[Char]]]:
