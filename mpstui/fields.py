@@ -2371,7 +2371,10 @@ def _event_user_hit(event: Event, view: View, text: str) -> bool:
 
 
 def _event_gpu_hit(event: Event, view: View, text: str) -> bool:
-    return any(text == gpu_label(uuid, view.indices) or text in uuid.lower() for uuid in event.devices)
+    """By NVML's index, by the first characters of a UUID, or by the ordinal where the log tells that alone."""
+    if text.startswith(("gpu-", "mig-")):
+        return any(uuid.lower().startswith(text) for uuid in event.devices)
+    return any(text in {gpu_label(uuid, view.indices), uuid} for uuid in event.devices)
 
 
 def _is_fault(event: Event) -> bool:

@@ -251,11 +251,11 @@ def test_each_field_of_an_event_is_a_word_of_the_filter(name: str) -> None:
 
 
 def test_events_are_found_by_their_fields() -> None:
-    mine = event(1, "client_refused", "client 7 of user 2001", pid=7)._replace(devices=("GPU-a",), user="Alice")
-    view = View(indices={"GPU-a": 3}, users={8: "bob"})
+    mine = event(1, "client_refused", "client 7 of user 2001", pid=7)._replace(devices=("GPU-a1",), user="Alice")
+    view = View(indices={"GPU-a1": 3}, users={8: "bob"})
     for text in ("severity:err", "gpu:3", "gpu:gpu-a", "user:ali", "client:7", "kind:refused", "REFUSED", "!client:8"):
         assert EventFilter(text, NOW).matches(mine, view, "client refused"), text
-    for text in ("severity:warn", "gpu:1", "user:bob", "client:8", "client:77", "xid:79", "colour:red"):
+    for text in ("severity:warn", "gpu:1", "gpu:gpu-b", "user:bob", "client:8", "client:77", "xid:79", "colour:red"):
         assert not EventFilter(text, NOW).matches(mine, view, "client refused"), text
     assert EventFilter("user:bob", NOW).matches(mine._replace(pid=8, user=None), view, ""), "as its client's list says"
     assert "did you mean severity:?" in EventFilter("severty:error", NOW).complaint()
