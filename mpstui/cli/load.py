@@ -441,7 +441,7 @@ def _meter(name: str) -> Field[Use]:
     title, unit = METERS[name]
     return Field(
         name, title, OBJECT, lambda u, v: u.spread(name), null=True, of=SPREAD,
-        about=f"In{unit.replace('%', 'percent').replace('W', 'watts')}; null: the device does not tell it.",
+        about=f"In{unit.replace('%', 'percent').replace(' W', ' watts')}; null: the device does not tell it.",
     )  # fmt: skip
 
 

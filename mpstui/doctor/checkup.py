@@ -71,6 +71,7 @@ CHECKS: Final[tuple[Callable[[Facts], Iterator[Finding]], ...]] = (
     advice.cpus,
     advice.debuggers,
     advice.repeated_faults,
+    advice.gain,
     setup.server_binary,
     sharing.cgroup_memory,
     sharing.parts_of_devices,

@@ -341,7 +341,7 @@ async def gpu_util(lab: Lab) -> Outcome:
     if little[1] is not None and little[1].median > OTHERS:
         verdict = "Others are at work on this device, and its meters tell of all: take it again on one that is idle."
     notes = (
-        "GPU-Util is the part of the time in which some kernel ran, however small.",
+        "GPU-Util is the part of the last second, or of less than that, in which some kernel ran, however small.",
         "A GPU at 100 % may be all but idle: look at SM activity, which NVML has from Hopper on.",
     )
     data = tuple(use.data() for use in uses)

@@ -22,8 +22,17 @@ METERS: Final = {
     "dram_utilization": ("DRAM", " %"),
     "gpu_utilization": ("GPU-Util", " %"),
     "power_watts": ("power", " W"),
+    "memory_gib": ("memory in use", " GiB"),
 }
 """What is read of a device: its name and unit."""
+
+
+def reading(device: Device, meter: str) -> float | None:
+    """What the device tells of one of them; None where it does not."""
+    if meter == "memory_gib":
+        return None if device.memory_used is None else device.memory_used / (1 << 30)
+    value: float | None = getattr(device, meter)
+    return value
 
 
 @dataclass
@@ -36,7 +45,7 @@ class Use:
     def add(self, device: Device) -> None:
         """One more reading of the latest block."""
         for meter in METERS:
-            if (value := getattr(device, meter)) is not None:
+            if (value := reading(device, meter)) is not None:
                 self.blocks[-1].setdefault(meter, []).append(value)
 
     def values(self, meter: str) -> list[float]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import stat
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from mpstui.core.model import Event, Snapshot, Suspect
+from mpstui.core.model import Event, OutsideClient, ProcessKey, Snapshot, Suspect
 from mpstui.doctor import advice, setup
 from mpstui.doctor.checkup import gather
 from mpstui.doctor.types import BinaryFacts, Debugged, Facts, PlatformFacts
@@ -167,3 +168,28 @@ def test_a_terminate_under_way_is_not_taken_for_a_fault() -> None:
     ]
     told = [event for line in server(*lines) for event in parser.feed(line)]
     assert [e.values["reason"] for e in told if e.kind == "client_refused"] == ["fault", "terminate", "fault"]
+
+
+@pytest.mark.parametrize(
+    ("meters", "past_mps", "verdict", "said"),
+    [
+        ((None, None, None), 0, "unknown", "NVML does not tell how busy it is"),
+        ((30.0, 4.0, 2.0), 3, "ok", "too little work now to tell"),
+        ((97.0, None, None), 3, "unknown", "not how much of the GPU it uses"),
+        ((97.0, 23.0, 6.0), 0, "ok", "GPU-Util 97 %, SM activity 23 %, occupancy 6 %: most SMs have no work: room for"),
+        ((97.0, 23.0, None), 1, "ok", "room for more clients; mpstui experiment command measures"),
+        ((97.0, 23.0, 6.0), 3, "warning", "most SMs have no work, and 3 processes take turns on it past MPS"),
+        ((97.0, 90.0, 6.0), 0, "ok", "its SMs have work, but few threads of it: room for more clients"),
+        ((97.0, 90.0, 60.0), 3, "ok", "its SMs are in use, more clients would gain little"),
+        ((97.0, 90.0, None), 0, "ok", "its SMs are in use"),
+    ],
+)
+def test_whether_a_device_would_gain_is_told_by_its_meters(meters, past_mps, verdict, said) -> None:
+    named = dict(zip(("gpu_utilization", "sm_utilization", "sm_occupancy"), meters, strict=True))
+    given = facts(devices=(device(**named), device(OTHER, 1)))
+    outside = tuple(OutsideClient(ProcessKey(900 + n, 5), (GPU,)) for n in range(past_mps))
+    snapshot = replace(given.snapshot, outside=(*outside, OutsideClient(ProcessKey(990, 5), (OTHER,))))
+    found, other = advice.gain(replace(given, snapshot=snapshot))
+    assert (found.verdict, said in found.evidence) == (verdict, True), found.evidence
+    assert bool(found.remedy) == (verdict == "warning")
+    assert other.verdict == "unknown"

@@ -93,7 +93,8 @@ def verdicts(check, given):
 
 
 def test_a_node_in_order_gives_no_cause_for_complaint():
-    devices = (device(compute_capability=(9, 0)), device(OTHER, 1, compute_capability=(9, 0)))
+    told = {"compute_capability": (9, 0), "gpu_utilization": 90.0, "sm_utilization": 85.0}
+    devices = (device(**told), device(OTHER, 1, **told))
     found = examine(facts(devices=devices, client_environments={643: {}}, server_cpus={634: 8}))
     assert {finding.verdict for finding in found} == {"ok"}, [f for f in found if f.verdict != "ok"]
     assert worst(found) == "ok"

@@ -111,3 +111,11 @@ def test_the_time_left_is_that_of_the_steps_so_far() -> None:
     now[0] = 720.0
     assert pace.step("c") == "3 of 4, about 4 min left: c"
     assert Spread.of([1.0]).median == 1.0
+
+
+def test_memory_in_use_is_told_beside_the_meters() -> None:
+    use = Use("16 processes", [{}])
+    for used in (3 << 30, 4 << 30, None):
+        use.add(Device("GPU-1", memory_used=used))
+    assert use.data()["memory_gib"] == {"median": 3.5, "low": 3.0, "high": 4.0}
+    assert table([use]) == (("on the device meanwhile", "memory in use"), [("16 processes", "3.5 (3.0–4.0) GiB")])
