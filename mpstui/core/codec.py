@@ -185,11 +185,18 @@ def _several(part: Codec, make: Callable[[Iterable[Any]], Any], *, ordered: bool
     )
 
 
+_compact: Final = json.JSONEncoder(separators=(",", ":")).encode
+"""json.dumps makes an encoder anew each time that it is not asked for the usual form."""
+
+
 def _mapping(key: Codec, part: Codec, *, text: bool) -> Codec:
     """An object; a key that is no text is written as its JSON."""
 
     def name(value: Any) -> str:
-        return cast("str", key.encode(value)) if text else json.dumps(key.encode(value), separators=(",", ":"))
+        told = key.encode(value)
+        if type(told) is int:  # PIDs, hundreds of them each second
+            return str(told)
+        return cast("str", told) if text else _compact(told)
 
     def named(value: str) -> Any:
         return key.decode(value if text else json.loads(value))

@@ -197,8 +197,11 @@ class Coder:
             raise RecordingError(f"a line of it is damaged: {text}") from None
 
 
+_compact: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+
+
 def _line(value: object) -> bytes:
-    return json.dumps(value, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+    return _compact(value).encode() + b"\n"
 
 
 def _parsed(line: bytes) -> dict[str, Any]:
