@@ -673,7 +673,8 @@ class Overview(WithPast, WithTrouble):
         from mpstui.ui.dialogs.pick import Pick, PickDialog
 
         clients = self.clients
-        picks = [Pick(None, "everybody", plural(len(clients.everybody), "client"))]
+        all_of_them = " " if clients.filter else "●"
+        picks = [Pick(None, "everybody", plural(len(clients.everybody), "client"), all_of_them)]
         for group in self._by_user():
             parts = [plural(len(group.clients), "client")]
             for name in ("gpu_memory", "cpu_percent"):

@@ -137,3 +137,13 @@ async def test_nonsense_about_pins_and_filter_is_left_out(kept) -> None:
     async with app.run_test(size=SIZE) as pilot:
         await pilot.pause()
         assert (len(app.overview.clients.rows), app.overview.clients.pinned) == (46, frozenset())
+
+
+async def test_what_is_typed_by_name_stands_above_what_its_letters_are_found_in() -> None:
+    app = make_app(one_daemon())
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("colon", *"group", "space", *"us")
+        await until(pilot, lambda: "group user" in text_of(app))
+        await pilot.press("enter")
+        await until(pilot, lambda: app.screen is app.overview)
+        assert app.overview.clients.by == "user"

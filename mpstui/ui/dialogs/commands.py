@@ -21,6 +21,8 @@ from mpstui.ui.dialogs.typed import Typed, commands, views
 from mpstui.ui.keys import ACTION_PREFIX
 
 _HELP_WEIGHT = 0.01
+_TYPED = 1000
+"""What is typed by name stands above all that its letters are found in."""
 
 
 class _Targets(Protocol):
@@ -71,7 +73,7 @@ class ActionCommands(Provider):
     async def search(self, query: str) -> Hits:
         for number, typed in enumerate(self._typed(query)):
             yield Hit(
-                2 - number / 100, Content(typed.text), partial(self._take, typed), text=typed.text, help=typed.help
+                _TYPED - number, Content(typed.text), partial(self._take, typed), text=typed.text, help=typed.help
             )
         matcher = self.matcher(query)
         for command in self.commands():
