@@ -150,10 +150,6 @@ class View:
             self.trends and self.trends.step,
         )
 
-    def had(self, key: ProcessKey, what: Callable[[Trends, ProcessKey], list[float | None]]) -> list[float | None]:
-        """What a client had before now, the oldest first."""
-        return what(self.trends, key) if self.trends is not None else []
-
     def age(self, since: float | None) -> str:
         """``8s``, ``4m``: from then to the time of the snapshot."""
         return format_age(None if since is None else self.snapshot.time - since)
@@ -663,7 +659,7 @@ def _gpus_row(client: Client, view: View) -> str:
 def _memory_cell(client: Client, view: View, cells: int) -> Line:
     """What it uses and of what, and what it used before where there is room."""
     line = _memory_text(client, view, cells)
-    bars = sparkline(view.had(client.key, Trends.memory), cells - _MEMORY_TEXT - 2)
+    bars = view.trends.memory(client.key, cells - _MEMORY_TEXT - 2) if view.trends is not None else ""
     if not bars:
         return line
     gap = _MEMORY_TEXT - sum(len(text) for text, _ in line)
@@ -672,7 +668,7 @@ def _memory_cell(client: Client, view: View, cells: int) -> Line:
 
 def _cpu_cell(client: Client, view: View, cells: int) -> Line:
     text = UNKNOWN if client.cpu_percent is None else LOAD.text(client.cpu_percent)
-    bars = sparkline(view.had(client.key, Trends.cpu), cells - _CPU_TEXT - 2, 100.0)
+    bars = view.trends.cpu(client.key, cells - _CPU_TEXT - 2) if view.trends is not None else ""
     return ((f"{bars} ", "meter"), (f"{text:>5}", "plain")) if bars else ((text, "plain"),)
 
 

@@ -131,6 +131,7 @@ class Trends:
 
     def __init__(self) -> None:
         self._of: dict[ProcessKey, tuple[array[float], array[float]]] = {}
+        self._drawn: dict[tuple[ProcessKey, int, int], str] = {}
         self.step: float | None = None
         """Which step the newest values are of."""
 
@@ -139,6 +140,7 @@ class Trends:
         if self.step == (this := now // self.STEP):
             return
         self.step = this
+        self._drawn.clear()
         before, self._of = self._of, {}
         for client in islice(clients, self._CLIENTS):
             kept = self._of[client.key] = before.get(client.key) or (array("f"), array("f"))
@@ -148,14 +150,21 @@ class Trends:
                 if len(column) > self._KEPT:
                     del column[0]
 
-    def memory(self, key: ProcessKey) -> list[float | None]:
-        """Bytes, the oldest first; None: not known then."""
-        return self._known(key, 0)
+    def memory(self, key: ProcessKey, cells: int) -> str:
+        """Its GPU memory as bars in so many cells, the newest last."""
+        return self._bars(key, 0, cells, 0.0)
 
-    def cpu(self, key: ProcessKey) -> list[float | None]:
-        """Percent of a core, the oldest first."""
-        return self._known(key, 1)
+    def cpu(self, key: ProcessKey, cells: int) -> str:
+        """Its CPU as bars, of which a full one is a core or the most that is shown."""
+        return self._bars(key, 1, cells, 100.0)
 
-    def _known(self, key: ProcessKey, column: int) -> list[float | None]:
-        kept = self._of.get(key)
-        return [None if isnan(value) else value for value in kept[column]] if kept is not None else []
+    def _bars(self, key: ProcessKey, column: int, cells: int, least: float) -> str:
+        """They are drawn once in a step."""
+        asked = key, column, cells
+        drawn = self._drawn.get(asked)
+        if drawn is None:
+            kept = self._of.get(key)
+            values = kept[column][-cells:] if kept is not None and cells > 0 else ()
+            shown = [None if isnan(value) else value for value in values]
+            drawn = self._drawn[asked] = sparkline(shown, cells, least)
+        return drawn

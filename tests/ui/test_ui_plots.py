@@ -101,11 +101,12 @@ def test_what_a_client_had_is_kept_by_tens_of_seconds_and_not_for_ever() -> None
     trends, one, two = Trends(), client(0, cpu_percent=50.0), client(1, gpu_memory={}, cpu_percent=None)
     trends.take(0.0, [one, two])
     trends.take(9.0, [client(0, cpu_percent=99.0)])
-    assert (trends.cpu(one.key), trends.cpu(two.key), trends.memory(two.key)) == ([50.0], [None], [None])
+    assert (trends.cpu(one.key, 9), trends.cpu(two.key, 9), trends.memory(two.key, 9)) == ("▅", "", "")
     for at in range(1, 200):
         trends.take(at * 10.0, [client(0, gpu_memory={GPU0: at << 20})])
-    assert trends.memory(one.key) == [float(at << 20) for at in range(140, 200)]
-    assert trends.cpu(two.key) == [], "it has ended"
+    assert len(trends.memory(one.key, 99)) == 60
+    assert trends.memory(one.key, 3) == "███"
+    assert (len(trends._of), len(trends._drawn)) == (1, 2), "who has ended is forgotten"
     assert sparkline([None, 0.0, 50.0, 100.0, 1.0], 9, 100.0) == " ▁▅█▂"
     assert sparkline([25.0], 9, 100.0) == "▃"
     assert sparkline([None, 0.0], 9, 100.0) == " ▁", "known to be nothing"
