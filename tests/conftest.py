@@ -38,6 +38,41 @@ textual.pilot.wait_for_idle = settled
 typeahead.UNSEEN = 0.0  # most tests show no notifications: there a refusal is never painted
 
 
+_LONG = (
+    "test_v3.py::test_servers_and_namespaces_are_made_set_and_deleted",
+    "test_cli.py::test_stop_tells_the_safe_ways_from_the_others[others]",
+    "test_operations.py::test_a_way_out_names_whom_it_ends_and_asks[unblock-blocked]",
+    "test_pty_beside.py::",
+    "test_decoys.py::",
+    "test_recording.py::test_the_part_without_a_gpu_runs_on_any_binary",
+    "test_stops.py::",
+    "test_schema.py::test_an_experiment",
+    "test_deploy.py::test_board_and_rules_on_a_real_prometheus",
+    "test_drills.py::test_blocked_is_freed",
+    "test_unnamed.py::test_many_of_somebody_elses_do_not_stand_in_the_way_of_roots[stop]",
+    "test_screen.py::test_a_silent_daemon_of_a_strangers_accuses_in_vain",
+    "test_pty_monkey.py::",
+)
+"""Tests that take more than ten seconds on a busy machine, most of them because they wait."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The long ones come first, some to each worker, whose part of the tests is one piece of the list: none of them is
+    left for the end, when the others have nothing more to do."""
+    long = [item for item in items if any(name in item.nodeid for name in _LONG)]
+    rest = [item for item in items if item not in set(long)]
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    total = len(items)
+    items.clear()
+    for number in range(workers):
+        size = (total - len(items)) // (workers - number)
+        first = long[number::workers]
+        taken = max(0, size - len(first))
+        items += [*first, *rest[:taken]]
+        del rest[:taken]
+    items += rest
+
+
 def pytest_collection_finish() -> None:
     """From here on there is garbage; thousands of tests are not looked through for it again and again."""
     gc.freeze()

@@ -6,7 +6,6 @@ import io
 import os
 import pwd
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -72,7 +71,7 @@ def test_it_is_set_before_the_start_and_what_was_there_before_is_given_back_at_t
     # Another one than the usual before: one prohibited, one exclusive already.
     write_marker(
         place.pipe_dir,
-        [replace(g, compute_mode=m) for g, m in zip(gpus, ("Prohibited", "Exclusive_Process"), strict=True)],
+        [g._replace(compute_mode=m) for g, m in zip(gpus, ("Prohibited", "Exclusive_Process"), strict=True)],
     )
     assert mpstui("daemon", "start", "--exclusive", "--yes", *at).status == 0
     assert modes(place) == ["Exclusive_Process"] * 2
