@@ -167,6 +167,8 @@ def _things(snapshot: Snapshot | None, target: Target) -> dict[str, Any]:
     """What there is for this row: a client has a server and, where it is on one alone, a device."""
     if snapshot is None:
         raise RefusedError("the node has not been read yet")
+    if snapshot.past is not None:
+        raise RefusedError(snapshot.past.why)
     found: dict[str, Any] = {"node": snapshot}
     daemon = snapshot.daemon(target.pipe_dir) if target.pipe_dir is not None else None
     if daemon is not None:
@@ -330,7 +332,7 @@ async def run(filled: Filled, seconds: float, told: Callable[[Sequence[str]], No
             os.killpg(process.pid, signal.SIGKILL)
         await process.wait()
     if status is None:
-        return Ended(None, f"ended: it printed more than {most} bytes")
+        return Ended(None, f"ended, as it printed more than {most} bytes")
     return Ended(status, _how(status))
 
 
@@ -352,7 +354,10 @@ async def _hear(output: asyncio.StreamReader, told: Callable[[Sequence[str]], No
 
 
 def _shown(line: bytes) -> str:
-    return printable(line.removesuffix(b"\r").expandtabs(), _LINE)
+    line = line.removesuffix(b"\r").expandtabs()
+    if len(line) <= _LINE and line.isascii() and (text := line.decode("ascii")).isprintable():
+        return text  # nearly every line: a program may print many
+    return printable(line, _LINE)
 
 
 def _how(status: int) -> str:

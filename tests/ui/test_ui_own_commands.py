@@ -16,7 +16,7 @@ from dialogs.dialog_host import PIPE, UUIDS, client, node
 import mpstui.commands
 from mpstui.commands import MOST, Filled, RefusedError, Target, fill, find_program, run, stopped_by
 from mpstui.config import CommandSpec, Policy, load_config
-from mpstui.core.model import ProcessKey
+from mpstui.core.model import Past, ProcessKey
 from mpstui.core.trust import Speaker
 from mpstui.observe.procfs import read_stat
 from mpstui.ui.keymap import LETTERS, places, usable
@@ -181,6 +181,13 @@ def test_what_is_not_known_or_could_be_more_than_a_word_is_refused(run, changes,
     with pytest.raises(RefusedError) as refused:
         words(*run, snapshot=node((client(4011, **changes),)), target=target)
     assert why in str(refused.value)
+
+
+def test_nothing_is_run_for_a_row_of_the_past() -> None:
+    past = Past("REPLAY", 1.0, 0.0, 2.0, False, 1.0, "this is a recording")
+    for options in ({}, {"safe": True}):
+        with pytest.raises(RefusedError, match="this is a recording"):
+            words("{client.user}", snapshot=dataclasses.replace(node(), past=past), **options)
 
 
 def test_behind_two_dashes_a_word_may_begin_with_one() -> None:

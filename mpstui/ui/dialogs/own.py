@@ -27,6 +27,8 @@ from mpstui.ui.dialogs.work import Outcome, WorkDialog
 
 LINES = 1000
 """Lines of output that are kept: the last ones."""
+_PACE = 0.2
+"""Seconds between two pictures of the output, however fast it comes."""
 _HINT = "Enter marked button · Tab move · Esc cancel"
 
 
@@ -62,6 +64,7 @@ class OwnCommandDialog(WorkDialog):
         self._in_terminal = in_terminal
         self._filled: Filled | None = None
         self._dropped = 0
+        self._waits = False
 
     def compose(self) -> ComposeResult:
         yield self.frame(
@@ -85,7 +88,7 @@ class OwnCommandDialog(WorkDialog):
 
     def show(self) -> None:
         if self.state != "asking":
-            self.show_foot("Stop" if self.state == "running" else "Run again", ready=True)
+            self.show_foot("Stop" if self.state == "running" else "Repeat", ready=True)
             self.say_hint("Enter marked button · Tab move · Esc close" + "; it goes on" * (self.state == "running"))
             return
         try:
@@ -141,5 +144,11 @@ class OwnCommandDialog(WorkDialog):
         self._progress += lines
         self._dropped += max(0, len(self._progress) - LINES)
         del self._progress[:-LINES]
-        if self.is_attached and self.is_running:
+        if not self._waits and self.is_attached and self.is_running:
+            self._waits = True
+            self.set_timer(_PACE, self._show_heard)
+
+    def _show_heard(self) -> None:
+        self._waits = False
+        if self.state == "running":
             self._show_outcome()
