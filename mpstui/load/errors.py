@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 from mpstui.load.types import WorkerError
 
 OUT_OF_MEMORY: Final = 2
+PINNED_CALL: Final = "cuMemHostAlloc"
 _WORDS: Final[dict[int, tuple[str, str]]] = {
     1: ("a value was not accepted", "report this: the worker asked the driver for something it does not know"),
     2: ("out of device memory, or over the pinned memory limit", "raise the limit, or run fewer clients"),
@@ -149,6 +150,16 @@ def cuda_error(code: int, name: str = "", call: str = "") -> WorkerError:
     text, remedy = _WORDS.get(code, ("an error of the driver", "see dmesg and server.log"))
     where = f" ({call})" if call else ""
     return WorkerError(f"CUDA error {code}: {text}{where}", remedy, code, name)
+
+
+def no_pinned_memory(code: int, name: str, call: str) -> WorkerError:
+    """No room in the host's memory for copies."""
+    return WorkerError(
+        f"CUDA error {code}: no pinned memory of the host ({call})",
+        "smaller --copies, or fewer --streams; clients of MPS take it from /dev/shm: see df /dev/shm",
+        code,
+        name,
+    )
 
 
 def limit_too_small(name: str = "", call: str = "") -> WorkerError:

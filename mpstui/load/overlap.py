@@ -145,7 +145,7 @@ async def _take(lab: Lab, asked: Mapping[str, LoadSpec]) -> dict[str, Taken]:
                 values = await windows(lab, supervisor, workers, label)
                 reports = [supervisor.report(worker) for worker in workers]
         except ExperimentError as error:
-            taken[label] = Taken(error=str(error))
+            taken[label] = Taken(error=f"{error}; {error.remedy}" if error.remedy else str(error))
         else:
             taken[label] = Taken(tuple(map(sum, zip(*values, strict=True))), _copied(reports))
     if not any(each.totals for each in taken.values()):

@@ -11,7 +11,7 @@ from typing import Any, Final, NoReturn
 
 from mpstui.core.text import error_text
 from mpstui.load.driver import DEFAULT_STREAMS, Arguments, CudaError, DeviceFacts, Driver, Handle, NoDriver
-from mpstui.load.errors import OUT_OF_MEMORY, cuda_error, limit_too_small, words
+from mpstui.load.errors import OUT_OF_MEMORY, PINNED_CALL, cuda_error, limit_too_small, no_pinned_memory, words
 from mpstui.load.process import Channel
 from mpstui.load.protocol import Order
 from mpstui.load.requests import Latencies, Requests
@@ -410,6 +410,8 @@ def explain(error: CudaError, order: Order, has_context: bool) -> WorkerError:
     said = cuda_error(error.code, error.name, error.call)
     if error.code == OUT_OF_MEMORY and not has_context and order.memory_limited:
         return limit_too_small(error.name, error.call)
+    if error.call == PINNED_CALL:
+        return no_pinned_memory(error.code, error.name, error.call)
     return said
 
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import ctypes
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from mpstui.load import worker as worker_module
 from mpstui.load.client import client_environment
-from mpstui.load.driver import Arguments, Driver
+from mpstui.load.driver import Arguments, CudaError, Driver
+from mpstui.load.worker import Worker, explain
 
-from .fakes import MIB, FakeChannel, FakeDriver
+from .fakes import MIB, FakeChannel, FakeDriver, order
 from .test_worker import stop_after, work
 
 KERNELS = {"accelerate", "advance", "fma_chains", "triad", "tick"}
@@ -82,6 +83,19 @@ def test_a_request_is_copied_in_and_its_answer_out() -> None:
     work(driver, channel, kernel="small", copies=MIB, busy=100.0)
     assert [what for what, _ in driver.enqueued[:4]] == ["in", "tick", "out", "event"]
     assert channel.of("report")[-1]["copied"] > 0
+
+
+def test_no_room_for_pinned_memory_is_told_as_such() -> None:
+    class Full(FakeDriver):
+        def pinned(self, size: int) -> int:
+            raise CudaError(2, "CUDA_ERROR_OUT_OF_MEMORY", "cuMemHostAlloc")
+
+    asked = order("fma", copies=MIB)
+    with pytest.raises(CudaError) as raised:
+        Worker(cast(Any, Full()), cast(Any, FakeChannel()), asked).run()
+    said = explain(raised.value, asked, has_context=True)
+    assert said.text == "CUDA error 2: no pinned memory of the host (cuMemHostAlloc)"
+    assert "/dev/shm" in said.remedy
 
 
 def test_steps_make_a_small_grid_last(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,9 @@ from ui.snapshots import (
 from mpstui.ui.load.dialogs import BesideDialog, EndangerDialog
 from mpstui.ui.load.presets import PRESETS
 from mpstui.ui.load.screen import LoadScreen
+from mpstui.ui.load.setup import STEADY
 from mpstui.ui.overview import Overview
+from mpstui.ui.tours import read
 
 from .fakes import DOWN, FREE, NOW, SIZE, FakeBackend, load_app, opened, running, said, setup_of
 
@@ -395,3 +397,17 @@ async def test_the_words_button_is_dead_until_it_is_typed():
         await pilot.click("#apply")
         await until(pilot, lambda: app.load.live)
         assert len(backend.supervisors) == 1
+
+
+@pytest.mark.parametrize(
+    ("tour", "kernels", "shares"), [("partitioning", ("fma",), (30.0, 70.0)), ("fault", ("illegal", "fma"), ())]
+)
+async def test_the_tours_choose_what_they_say_in_a_private_daemon(tour, kernels, shares):
+    """They go to a field and a preset by how far that is: another one before it must not change what they start."""
+    keys = next(step.keys for step in read(tour).steps if step.keys[:1] == ("@load",))
+    app = load_app(snapshot=FREE)
+    async with app.run_test(size=SIZE) as pilot:
+        await opened(pilot, *keys[1:])
+        setup = setup_of(app)
+        assert (setup.kernels, setup.shares, setup.where) == (kernels, shares, "private")
+        assert setup.way is STEADY
