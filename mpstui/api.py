@@ -411,6 +411,9 @@ class AsyncNode:
     @property
     def simulated(self) -> bool:
         """Whether it is a simulated node. Raises UnusableNode."""
+        if self._viewer is not None and self._viewer.live is None:
+            shown = self._viewer.snapshot
+            return shown is not None and shown.source == "simulated"
         return self._sources()[0].simulated
 
     @property

@@ -353,7 +353,7 @@ class FileSink:
         for number in reversed(range(self.PARTS - 1)):
             if os.path.lexists(part(number)):
                 os.rename(part(number), part(number + 1))
-        os.close(self._fd)
+        self.close()
         self._fd = self._open()
         self._at = 0
         for number in range(1, self.PARTS):
@@ -377,7 +377,9 @@ class FileSink:
 
     def close(self) -> None:
         """Gives the file back."""
-        os.close(self._fd)
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
 
 
 class FileTape:
@@ -393,9 +395,11 @@ class FileTape:
         self._members: list[tuple[Head, int, int]] = []
         """Its head, its file, and where it is there."""
         try:
-            for part in (*_parts(path), path):
-                self._files.append(open_named(part))
-                self._index(self._files[-1], part)
+            newest = open_named(path)
+            self._files.append(newest)
+            for part in _parts(path):
+                self._take_older(part, os.fstat(newest).st_uid)
+            self._index(newest, path)
         except (OSError, NotTrustedError) as error:
             self.close()
             text = error_text(error) if isinstance(error, OSError) else str(error)
@@ -406,6 +410,17 @@ class FileTape:
         if not self._members:
             self.close()
             raise RecordingError(f"{path_text(path)}: {self.trouble or 'the recording is empty'}")
+
+    def _take_older(self, part: Path, owner: int) -> None:
+        """An older part, where whoever owns the newest one owns it: in /tmp anybody makes a file of that name."""
+        try:
+            fd = open_named(part)
+            self._files.append(fd)
+            if os.fstat(fd).st_uid != owner:
+                raise RecordingError("it belongs to somebody else than the newest part")
+            self._index(fd, part)
+        except (OSError, NotTrustedError, RecordingError) as error:
+            self.trouble = f"{path_text(part)} is left out: {error_text(error)}"
 
     def _index(self, fd: int, part: Path) -> None:
         size, offset = os.fstat(fd).st_size, 0

@@ -380,7 +380,16 @@ class MpsTuiApp(WritingApp[int]):
         if self.snapshot is not None:
             self.push_screen(DetailsScreen(self.snapshot, kind, identity))
 
+    def _stays_in_past(self, what: str) -> bool:
+        """Whether the past is shown, and so a screen that is there to change something does not open; says why."""
+        past = self.snapshot.past if self.snapshot is not None else None
+        if past is not None:
+            self.notify(past.why, title=what, severity="warning", markup=False)
+        return past is not None
+
     def open_load(self, pipe_dir: Path | None) -> None:
+        if self._stays_in_past("Load"):
+            return
         if self._load_backend is None:
             return
         from mpstui.ui.load.screen import LoadScreen
@@ -394,6 +403,8 @@ class MpsTuiApp(WritingApp[int]):
         self.push_screen(screen)
 
     def open_plan(self, pipe_dir: Path | None, device: str | None = None) -> None:
+        if self._stays_in_past("Plan"):
+            return
         if self.plans is None:
             return
         from mpstui.ui.plan.screen import PlanScreen
@@ -405,6 +416,8 @@ class MpsTuiApp(WritingApp[int]):
         self.push_screen(screen)
 
     def open_daemons(self, pipe_dir: Path | None) -> None:
+        if self._stays_in_past("Daemons"):
+            return
         if self._daemon_backend is None or self.plans is None:
             return
         from mpstui.ui.daemons.screen import DaemonScreen

@@ -333,10 +333,10 @@ class Overview(WithPast, WithTrouble):
             key = shown_key(self._keymap, f"{ACTION_PREFIX}{action.id}", action.key)
             hints.append(KeyHint(key, action.title, f"act('{action.id}')", action.weight, refusal))
         self._rescues = tuple(rescues)
-        unknown = unless(snapshot, "the node is still being read")
+        past = snapshot.past if snapshot is not None else None
+        unknown = past.why if past is not None else unless(snapshot, "the node is still being read")
         silent = unless(daemon and daemon.health == "ok", "no daemon answers here")
         hints += self.trouble_hints(snapshot, daemon)
-        past = snapshot.past if snapshot is not None else None
         stands = self._paused is not None or (past is not None and not past.playing)
         hints += [
             KeyHint(shown_key({spec.name: spec.key}, spec.name, ""), spec.name, f"own({number})", 1)

@@ -225,6 +225,20 @@ def test_a_full_file_becomes_the_older_part(tmp_path):
     again.close()
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs another owner")
+def test_an_older_part_that_is_somebody_elses_is_left_out(tmp_path, small_file):
+    path, forged = tmp_path / "a.mps", tmp_path / "a.mps.1"
+    for each in (path, forged):
+        each.write_bytes(small_file.read_bytes())
+    os.chown(forged, 12345, 12345)
+    tape = FileTape(path)
+    assert len(tape.heads()) == len(FileTape(small_file).heads())
+    assert "a.mps.1 is left out: it belongs to somebody else" in tape.trouble
+    forged.unlink()
+    os.mkfifo(forged)
+    assert "is left out" in FileTape(path).trouble
+
+
 # Whatever somebody makes of it.
 
 
