@@ -31,7 +31,11 @@ def shown_key(keymap: Mapping[str, str], name: str, default: str) -> str:
     """How the key bar writes the key of a binding; ``default`` where the user has not changed it."""
     if name not in keymap:
         return default
-    key = keymap[name].split(",")[0]
+    return key_name(keymap[name].split(",")[0])
+
+
+def key_name(key: str) -> str:
+    """How a key is written that a binding calls so."""
     character = key_to_character(key)
     return character if character and character.isprintable() and character != " " else key.replace("ctrl+", "^")
 

@@ -19,6 +19,7 @@ from textual.app import App
 from textual.command import CommandPalette
 from textual.worker import Worker
 
+from mpstui.ui.keys import key_name
 from mpstui.ui.private import leaving
 
 P = ParamSpec("P")
@@ -37,6 +38,8 @@ UNSEEN = 1.0
 _PACE: Final = 0.005
 _LEAVES: Final = frozenset({"quit_app", "app.quit_app"})
 _REDRAWS: Final = frozenset({"redraw", "app.redraw"})
+_NAMED: Final = 8
+"""Keys that are named, of those that were dropped together."""
 _TURNS: Final = 200
 """Turns of an event loop that does not tell whether it has something to do: more than any chain of messages takes."""
 
@@ -59,6 +62,7 @@ class Typeahead:
 
     What opens or moves the focus by itself takes no key that was typed before it was painted: such a key was meant for
     what stood there before, and is dropped. So is what was typed after a key that was refused, before that was seen.
+    Whatever is dropped is named to the user.
     """
 
     def __init__(self, app: App[Any], begun: Callable[[], bool], clock: Callable[[], float] = time.monotonic) -> None:
@@ -85,6 +89,8 @@ class Typeahead:
         """Something has changed that the key which is being carried out did not ask for."""
         self._deaf = float("-inf")
         """What was typed until then is dropped: the key before it was refused."""
+        self._dropped: list[str] = []
+        """What was typed and is not done, to be told."""
         self._abandoned: set[Worker[Any]] = set()
         self._spins = False
         self._turns = 0
@@ -160,9 +166,34 @@ class Typeahead:
                 opened, self._left = False, self._place()
             elif event is not None:
                 self._waiting.popleft()
-                if not self._stale(event):
+                if self._stale(event):
+                    self._drop(event)
+                else:
+                    self._tell_dropped()
                     await self._deliver(event)
                 since = self._clock()
+        self._tell_dropped()
+
+    def _drop(self, event: events.Event) -> None:
+        """A key that does nothing says so. The rest of a click or a wheel does not: what it began with has."""
+        if isinstance(event, events.Key):
+            self._dropped.append(key_name(event.key))
+        elif isinstance(event, events.Paste | events.MouseDown):
+            self._dropped.append("a paste" if isinstance(event, events.Paste) else "a click")
+
+    def _tell_dropped(self) -> None:
+        """Once for all that was dropped together."""
+        names = list(dict.fromkeys(self._dropped))
+        self._dropped.clear()
+        if not names or leaving(self._app):
+            return
+        shown = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
+        self.dropped(shown)
+
+    def dropped(self, shown: str) -> None:
+        """Tell it."""
+        text = f"Dropped: {shown}. Typed before what is on the screen now was seen."
+        self._app.notify(text, title="Keys", timeout=4, markup=False)
 
     async def _deliver(self, event: events.Event) -> None:
         """Have it carried out, with all that comes of it."""

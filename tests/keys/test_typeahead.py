@@ -23,6 +23,7 @@ from mpstui.ui.dialogs.confirm import HarmConfirm
 from mpstui.ui.typeahead import OPENING
 
 SIZE = (160, 48)
+WHY = "Typed before what is on the screen now was seen."
 
 
 def type_at_once(pilot: Pilot[Any], *keys: str, at: float | None = None) -> None:
@@ -82,9 +83,10 @@ async def test_a_card_that_opens_by_itself_takes_no_key_that_was_typed_before_it
         app.collector.push(held(one_daemon()))
         await pilot.pause()
         assert "HELD" in str(app.overview.daemon and app.overview.daemon.health).upper()
-        type_at_once(pilot, "question_mark", at=before)
+        type_at_once(pilot, "question_mark", "K", "K", "ctrl+d", at=before)
         await pilot.pause()
         assert app.screen is app.overview
+        assert [n.message for n in app._notifications] == [f"Dropped: ?, K, ^d. {WHY}"]
         await pilot.press("question_mark")
         assert isinstance(app.screen, HelpScreen), "typed with the card on the screen"
 
@@ -157,6 +159,7 @@ async def test_what_was_typed_with_a_key_that_is_refused_is_dropped() -> None:
         type_at_once(pilot, "K", "d", "question_mark", at=time.monotonic())
         await pilot.pause()
         assert app.screen is app.overview
+        assert [n.title for n in app._notifications] == ["Terminate + kill", "Keys"]
         await pilot.press("question_mark")
         assert isinstance(app.screen, HelpScreen)
 
@@ -166,9 +169,14 @@ async def test_what_was_typed_with_a_key_that_opens_nothing_is_dropped() -> None
     daemon = replace(nobody.daemons[0], servers=())
     app = make_app(replace(nobody, daemons=(daemon,)))
     async with app.run_test(size=SIZE) as pilot:
-        type_at_once(pilot, "enter", "question_mark", at=time.monotonic())
+        typed = time.monotonic()
+        type_at_once(pilot, "enter", "question_mark", *"abcdefgh", at=typed)
         await pilot.pause()
         assert app.screen is app.overview
+        assert [n.message for n in app._notifications] == [f"Dropped: ?, a, b, c, d, e, f, g and 1 more. {WHY}"]
+        await pilot.press("question_mark")
+        assert isinstance(app.screen, HelpScreen)
+        assert len(app._notifications) == 1, "what is done is not told"
 
 
 async def test_a_filter_opens_also_where_there_is_nothing_to_filter() -> None:

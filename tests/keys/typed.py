@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,15 +14,32 @@ from terminal import DEADLINE, KEYS, Terminal, Timeout
 from textual._ansi_sequences import ANSI_SEQUENCES_KEYS
 from textual.keys import _character_to_key
 
-BASES: Mapping[str, str] = {
-    "overview": "f5",
-    "events": "f6",
-    "plan": "f7",
-    "daemons": "f8",
-    "load": "f9",
-    "problems": "f10",
+SCREENS = ("overview", "events", "plan", "daemons", "load", "problems")
+OTHERS = {
+    "": (
+        "overview: devices",
+        "overview: limits",
+        "overview: servers",
+        "overview: events",
+        "events: text",
+        "plan: bars",
+        "load: clients",
+        "blast",
+        "suspects",
+        "users",
+        "activity",
+        "partitions",
+        *(f"overview > {key}" for key in ("f2", "question_mark", "enter", "slash", "t", "K", "l", "m", "o", "S", "Z")),
+        *("daemons > S", "daemons > x", "plan > A", "plan > w", "plan > V", "plan > C"),
+    ),
+    "--scenario fault": ("overview", "fault", "fault > x", "overview > e"),
+    "--scenario held": ("overview", "daemons"),
+    "--static": ("overview", "partitions", "partitions > S", "load"),
+    "--protocol 3": ("overview", "namespaces", "namespaces > A", "namespaces > S", "namespaces > l", "load"),
 }
-"""Screens, and the key by which the recorder goes there."""
+"""What else takes keys, by the node that has it: a screen, its part that has the focus, or what a key opens there."""
+GOES = "f6"
+"""Goes to the screen whose name has been written beside the file."""
 TELLS = ("f4", "f3")
 """Used in turn, so that no late answer is taken for that to the next question."""
 AGAIN = 0.25
@@ -74,10 +91,14 @@ class Recorded:
             self.terminal.read(0.002)
         return self._lines
 
-    def base(self, name: str) -> dict[str, Any]:
-        """Go to a screen; what it says of itself: ``at``, where keys go, and ``keys``, one for each thing it does."""
+    def base(self, name: str, done: int | None = None) -> dict[str, Any]:
+        """Go to a screen; what it says of itself: ``at``, where keys go, and ``keys``, one for each thing it does.
+
+        ``done``: so many keys are carried out there; of the others it is only written down what would take them.
+        """
         self.forget()
-        self.terminal.send(sent(BASES[name]))
+        self._file.with_suffix(".base").write_text(json.dumps([name, done]))
+        self.terminal.send(sent(GOES))
         lines = self.wait(lambda lines: any("base" in line for line in lines), name)
         return next(line for line in lines if "base" in line)
 
@@ -110,6 +131,18 @@ class Recorded:
             self.terminal.read(0.002)
         return str(answers[0])
 
+    def seen(self, text: str) -> None:
+        """Wait until that is on the screen. Raises Timeout."""
+        self.terminal.looks = True
+        self.terminal.key("ctrl+l")
+        self.terminal.wait_for(text)
+        self.terminal.looks = False
+
+    @property
+    def dropped(self) -> list[str]:
+        """What was named as dropped since :meth:`forget`."""
+        return [line["dropped"] for line in self._lines if "dropped" in line]
+
     def alone(self, key: str) -> str:
         """Press one key; where another one would go when all that comes of it is done and seen."""
         self.forget()
@@ -119,11 +152,12 @@ class Recorded:
 
 
 @contextmanager
-def recorded(folder: Path, arguments: Sequence[str]) -> Iterator[Recorded]:
-    """The program with these arguments, once its clients are shown."""
+def recorded(folder: Path, arguments: Sequence[str], shown: str = "⁴Clients") -> Iterator[Recorded]:
+    """The program with these arguments, once that is shown."""
     file = folder / "keys"
     where = ":".join(map(str, (HERE, HERE.parent / "pty", HERE.parents[1])))
     command = [sys.executable, str(HERE / "recorder.py"), str(file), *arguments]
     with Terminal(command, environment={"PYTHONPATH": where}) as terminal:
-        terminal.wait_for("⁴Clients")
+        terminal.wait_for(shown)
+        terminal.looks = False
         yield Recorded(terminal, file)

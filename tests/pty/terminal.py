@@ -122,6 +122,8 @@ class Terminal:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._pending = ""
         self._record = record
+        self.looks = True
+        """Whether what comes is put on the screen: where nobody looks at it, that is half of the time."""
         self.bytes = bytearray()
         """All the output, where ``record`` is set."""
         self.size = 0
@@ -197,7 +199,8 @@ class Terminal:
         self.size += len(data)
         if self._record:
             self.bytes += data
-        self._feed(data)
+        if self.looks:
+            self._feed(data)
         return len(data)
 
     def drain(self, quiet: float, deadline: float) -> Burst | None:
