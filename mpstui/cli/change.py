@@ -175,7 +175,7 @@ def _request(operation: Operation, options: argparse.Namespace, snapshot: Snapsh
         raise Refused(NO_DAEMON, ExitStatus.NO_DAEMON)
     request = draft(operation, options, ())
     if hasattr(options, "client_pid"):
-        return _client_of(options.client_pid, request, snapshot)
+        return _client_of(options.client_pid, request, snapshot, named)
     if operation.finds_clients:
         daemon = _one_daemon(snapshot, named, lambda found: bool(targets(operation.id, found)))
         found = targets(operation.id, daemon)
@@ -193,10 +193,17 @@ def _request(operation: Operation, options: argparse.Namespace, snapshot: Snapsh
     return request._replace(pipe_dir=daemon.pipe_dir, clients=hit, subject=server)
 
 
-def _client_of(pid: int, request: Request, snapshot: Snapshot) -> Request:
-    found = [(d, c) for d in snapshot.daemons for c in d.clients() if c.pid == pid]
+def _client_of(pid: int, request: Request, snapshot: Snapshot, named: Sequence[Path]) -> Request:
+    every = [(d, c) for d in snapshot.daemons for c in d.clients() if c.pid == pid]
     # What a user's daemon says of others does not come before the word of the daemon whose client it is.
-    sure = [(daemon, client) for daemon, client in found if client.local and daemon.covers(client)]
+    sure = [(daemon, client) for daemon, client in every if client.local and daemon.covers(client)]
+    try:
+        there = meant(snapshot.daemons, named)
+    except NotNamedError as error:
+        if not sure:
+            raise Refused(str(error), ExitStatus.REFUSED_BY_SAFETY_RULE) from None
+        there = []
+    found = [each for each in every if each in sure or each[0] in there]
     if len(found) > 1 and len(sure) != 1:
         names = ", ".join(path_text(daemon.pipe_dir) for daemon, _ in found)
         text = f"several daemons name a client {pid}; choose one with --pipe-dir: {names}"
@@ -204,13 +211,13 @@ def _client_of(pid: int, request: Request, snapshot: Snapshot) -> Request:
     if found:
         daemon, client = (sure or found)[0]
         return request._replace(pipe_dir=daemon.pipe_dir, clients=(client.key,))
-    for daemon in snapshot.daemons:
+    for daemon in there:
         if daemon.unspoken is not None:
             raise Refused(daemon.unspoken, ExitStatus.REFUSED_BY_SAFETY_RULE)
         if daemon.health != "ok" or daemon.unread:
             status = ExitStatus.NO_ANSWER if daemon.health in {"ok", "held", "blocked"} else ExitStatus.NO_DAEMON
             raise Refused(state_text(daemon), status)
-    places = ", ".join(path_text(d.pipe_dir) for d in snapshot.daemons)
+    places = ", ".join(path_text(d.pipe_dir) for d in there)
     text = f"process {pid} is not a client of {places}; nothing was sent"
     raise Refused(text, ExitStatus.REFUSED_BY_SAFETY_RULE)
 

@@ -209,7 +209,8 @@ async def ask_beside(spec: LoadSpec, node: api.AsyncNode, pipe_dir: Path) -> Non
     daemon = snapshot.daemon(pipe_dir)
     named = (spec.device_uuid,) if spec.device_uuid else ()
     there = others(daemon.clients(), os.geteuid(), named) if daemon else []
-    if not there and daemon is not None and not daemon.unread:
+    stranger = daemon is not None and not daemon.simulated and daemon.speaker.uid not in {0, os.geteuid()}
+    if not there and not stranger and daemon is not None and not daemon.unread:
         return
     device = next((d for d in snapshot.devices if d.uuid == spec.device_uuid), next(iter(snapshot.devices), None))
     taken = takes(
@@ -221,12 +222,17 @@ async def ask_beside(spec: LoadSpec, node: api.AsyncNode, pipe_dir: Path) -> Non
     )
     whom, what, clients = beside(spec.clients, there, taken, () if device is None else (device,))
     print(whom, *(f"  {client}" for client in clients), f"  {what}", sep="\n", file=sys.stderr)
+    if stranger and daemon is not None:
+        of = daemon.speaker.why if daemon.speaker.uid is not None else "a daemon that speaks for nobody"
+        print(f"  This is {of}: its server has all that the load has on the GPU.", file=sys.stderr)
     if sys.stdin.isatty():
         print("start them? [y/N] ", end="", file=sys.stderr, flush=True)
         if (await _answer()).strip().lower() in {"y", "yes"}:
             return
     raise LoadRefused(
-        "others work on this daemon; nothing was started",
+        "this is another user's daemon; nothing was started"
+        if stranger
+        else "others work on this daemon; nothing was started",
         "add --yes, answer at a terminal, or start a daemon for this run: --private",
         ExitStatus.REFUSED_BY_SAFETY_RULE,
     )

@@ -12,9 +12,10 @@ from typing import Final, NamedTuple
 from mpstui.api import Node
 from mpstui.cli.apply import Unusable, apply_profile, diff_profile, no_answer, opened
 from mpstui.cli.run import devices_of
-from mpstui.cli.say import NO_DAEMON, complain, print_json, state_text
+from mpstui.cli.say import NO_DAEMON, complain, meant, print_json, state_text
 from mpstui.cli.shares import export
 from mpstui.core.text import path_text, plural
+from mpstui.core.trust import NotNamedError
 from mpstui.fields import (
     FLAG,
     INTEGER,
@@ -154,8 +155,13 @@ def _save(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
 
 def _save_from(node: Node, options: argparse.Namespace, old: Profile | None) -> int:
     snapshot = node.snapshot(complete=True)
-    daemons = [daemon for daemon in snapshot.daemons if daemon.health == "ok" and not daemon.unread]
-    others = [daemon for daemon in snapshot.daemons if daemon not in daemons]
+    # Whose directory is in a profile is named by it: a stranger's is not to get there by itself.
+    try:
+        there = meant(snapshot.daemons, node.named)
+    except NotNamedError as error:
+        raise Unusable(str(error), ExitStatus.REFUSED_BY_SAFETY_RULE) from None
+    daemons = [daemon for daemon in there if daemon.health == "ok" and not daemon.unread]
+    others = [daemon for daemon in there if daemon not in daemons]
     if not daemons:
         states = "; ".join(map(state_text, others))
         raise Unusable(states or NO_DAEMON, max(map(no_answer, others), default=ExitStatus.NO_DAEMON))

@@ -5,15 +5,21 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Final, NamedTuple
 
 from mpstui.cli.say import complain
 from mpstui.core.text import printable
+from mpstui.core.trust import NotNamedError, Speaker, meant
+from mpstui.observe.discovery import DEFAULT_PIPE_DIR, find_speaker
+from mpstui.operations.types import ExitStatus
 from mpstui.plan import store
 from mpstui.plan.exports import ShareSettings, environment
 from mpstui.plan.profile import DaemonProfile, ProfileError
 
 USAGE = 2
+VARIABLE: Final = "CUDA_MPS_PIPE_DIRECTORY"
 NOT_EXECUTABLE, NOT_FOUND = 126, 127
 """As a shell says it."""
 
@@ -28,11 +34,33 @@ def run(options: argparse.Namespace) -> int:
     except ProfileError as error:
         return complain(str(error), USAGE)
     variables = environment(share, daemon.pipe_dir, devices_of(daemon, share))
+    place = variables.get(VARIABLE) or os.environ.get(VARIABLE)
+    # Of root's environment root is the author; a profile may be older than the daemon that is there now.
+    named = [*(getattr(options, "pipe_dir", None) or ()), *([] if VARIABLE in variables or place is None else [place])]
+    try:
+        _meant(Path(place or DEFAULT_PIPE_DIR), [Path(each) for each in named])
+    except NotNamedError as error:
+        return complain(str(error), ExitStatus.REFUSED_BY_SAFETY_RULE)
     try:
         os.execvpe(argv[0], argv, {**os.environ, **variables})  # noqa: S606 - the command is what the user typed
     except OSError as error:
         status = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
         return complain(f"{printable(argv[0])}: {error.strerror}", status)
+
+
+class _There(NamedTuple):
+    """Where the command will look for a daemon, and whose word that one's is."""
+
+    pipe_dir: Path
+    speaker: Speaker
+
+
+def _meant(pipe_dir: Path, named: Sequence[Path]) -> None:
+    """A server has all that its clients have on the GPU: a program becomes one of a stranger's where that was asked
+    for. Raises NotNamedError."""
+    wanted = os.path.realpath(pipe_dir)
+    if os.path.lexists(pipe_dir / "control") and all(os.path.realpath(each) != wanted for each in named):
+        meant([_There(pipe_dir, find_speaker(pipe_dir))], lambda there: True, os.geteuid())
 
 
 def _find(name: str, profile: str | None) -> tuple[DaemonProfile, ShareSettings]:

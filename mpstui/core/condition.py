@@ -57,6 +57,9 @@ _WORDS: Final[Mapping[Cause, _Words]] = {
 }
 
 
+_ASK: Final = "Ask the daemon's user, or start a new daemon in another directory."
+
+
 class Moment(NamedTuple):
     """When a daemon was last tried, and when it last answered; seconds since the epoch."""
 
@@ -113,14 +116,18 @@ def terminated_twice(client: ProcessKey, since: float | None, moment: Moment) ->
 
 
 def as_claimed(found: Condition) -> Condition:
-    """The same where nothing proves that the process is the one that the daemon's log accuses: no remedy asks for the
-    end of a process on a log's word."""
+    """The same where the daemon's word is not enough to end a process, or nothing proves that it is the one that the
+    daemon's log accuses: no remedy asks for the end of a process on a log's word."""
+    if found.cause == "held":
+        return replace(found, remedy="Ask its user to close that session; clients still connect meanwhile.")
+    if found.cause == "silent":
+        return replace(found, remedy=f"End no process on its word alone. {_ASK}")
     pid = found.ends[0].pid
     claim = f"it answers nobody; its log says that client {pid} was told to end twice"
     return replace(
         found,
         detail=f"{claim}, and nothing proves that process {pid} here is that client or its user's",
-        remedy="End no process on its word alone. Ask the daemon's user, or start a new daemon in another directory.",
+        remedy=f"End no process on its word alone. {_ASK}",
     )
 
 

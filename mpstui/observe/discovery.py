@@ -523,6 +523,8 @@ def discover(
         # Those that were not asked for are all shown anyway.
         places.append(_place(pipe_dir, wanted, daemons, _elsewhere(pipe_dir, daemons) if asked else ""))
     if not asked:
+        # Root's and one's own come first: the first one is what is looked at.
+        places.sort(key=lambda place: (place.speaker.uid if place.state == "running" else place.uid) not in _mine())
         places = [place for place in places if place.state != "absent"][:_PLACES_LIMIT]
         places = places or [_place(DEFAULT_PIPE_DIR, log_dirs[0] if log_dirs else None, daemons)]
     return tuple(places)
@@ -751,7 +753,11 @@ def _matching(pattern: str) -> list[Path]:
 
 def _is_others(path: Path) -> bool:
     """Whether it is neither root's nor one's own, or not there."""
-    return _owner(path) not in {0, os.geteuid()}
+    return _owner(path) not in _mine()
+
+
+def _mine() -> frozenset[int]:
+    return frozenset((0, os.geteuid()))
 
 
 def _names(directory: Path) -> list[str]:

@@ -30,6 +30,7 @@ from mpstui.core.model import (
     Problem,
     ProcessKey,
     Server,
+    SessionHolder,
     Snapshot,
     Source,
 )
@@ -1016,12 +1017,18 @@ class NodeState:
 
 
 def _as_claimed(daemon: Daemon) -> Daemon:
-    """Whom a log accuses of blocking its daemon is told as that log's claim, unless the daemon's word covers him: no
-    remedy asks for the end of a process that is not proved to be the one, or is somebody else's."""
-    key = daemon.blocked_by
-    if key is None or daemon.covers(daemon.find_client(key)):
+    """Whom a log accuses of blocking its daemon, or who holds it, is told as that daemon's claim, unless its word
+    covers him: no remedy asks for the end of a process that is not proved to be the one, or is somebody else's."""
+    found, accused = daemon.condition, list[Client | SessionHolder | None]()
+    if daemon.blocked_by is not None:
+        accused = [daemon.find_client(daemon.blocked_by)]
+    elif found.cause == "silent":
+        accused = [c for c in daemon.clients() if c.terminate_requested or c.state == "TERMINATED"]
+    elif found.cause == "held" and found.holder is not None:
+        accused = [found.holder]
+    if all(map(daemon.covers, accused)):
         return daemon
-    return replace(daemon, condition=as_claimed(daemon.condition))
+    return replace(daemon, condition=as_claimed(found))
 
 
 def _forget_silence(watched: Watched, blocker: int | None) -> None:

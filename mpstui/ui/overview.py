@@ -204,6 +204,8 @@ class Overview(WithPast, WithTrouble):
         self._snapshot, self._paused = snapshot, paused
         if not self.is_mounted:
             return
+        if self._pipe_dir is None and (daemon := self.daemon) is not None and daemon.health not in {"absent", "stale"}:
+            self._pipe_dir = daemon.pipe_dir  # one that comes later does not take its place
         with self.app.batch_update():
             self._arrange()
             self._fill()

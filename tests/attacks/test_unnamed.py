@@ -12,6 +12,7 @@ import pytest
 from mpstui import cli
 from mpstui.observe import discovery
 from mpstui.observe.discovery import discover
+from mpstui.operations.registry import VERBS
 
 from .conftest import Stranger
 from .programs import BINARY, lives, lying_daemon
@@ -22,6 +23,15 @@ COMMANDS = {
     "a server's percentage": ("set", "active-thread-percentage", "50", "--server", "{server}"),
     "a memory limit": ("set", "pinned-mem-limit", "1G", "--device", "0", "--default"),
     "a profile": ("profile", "apply", "half"),
+    "a profile kept": ("profile", "save", "new"),
+    "a client": ("terminate", "{server}", "--yes"),
+    "a client and its process": ("terminate", "{server}", "--kill", "--yes"),
+    "lost clients": ("end-lost", "--yes"),
+    "what blocks": ("unblock", "--yes"),
+    "a partition": ("partition", "add", "--device", "0", "--chunks", "1"),
+    "a named server": ("server", "create", "a"),
+    "a namespace": ("namespace", "create", "n", "--server", "a"),
+    "SMs of a named server": ("sm-partition", "create", "p", "--server", "a", "--device", "0", "--chunks", "1"),
     "a server started": ("start-server", "root"),
     "a server shut down": ("shutdown-server", "{server}", "-f", "--yes"),
     "stop": ("daemon", "stop", "--yes"),
@@ -70,18 +80,48 @@ def heard(pipe_dir: Path) -> str:
     return (pipe_dir / "heard").read_text() if (pipe_dir / "heard").exists() else ""
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_that_changes_a_node_has_its_place_here() -> None:
+    """Or its like: those with the same first word look for their daemon in the same way."""
+    tried = {words[0] for words in COMMANDS.values()}
+    assert not {verb.words[0] for verb, _ in VERBS} - tried
+
+
 def test_a_daemon_of_somebody_elses_is_not_taken_for_the_one_that_is_meant(
-    stranger: Stranger, main: Main, command: str, tmp_path: Path
+    stranger: Stranger, main: Main, tmp_path: Path
 ) -> None:
     pipe_dir = stranger.home / "p"
-    daemon = lying_daemon(stranger, pipe_dir, clients=[])
-    status, said = main(*COMMANDS[command])
-    assert status == 6, said
-    assert f"a daemon of {stranger.uid}; to use it all the same, name it: --pipe-dir {pipe_dir}" in said
+    daemon = lying_daemon(stranger, pipe_dir, clients=[os.getpid()])
+    refusal = f"a daemon of {stranger.uid}; to use it all the same, name it: --pipe-dir {pipe_dir}"
+    for command, words in COMMANDS.items():
+        status, said = main(*words)
+        assert (status, refusal in said) == (6, True), (command, status, said)
     assert not any(word in heard(pipe_dir) for word in CHANGES)
     assert lives(daemon)
     assert not (tmp_path / "mark").exists()
+
+
+def test_a_program_of_a_share_is_no_client_of_somebody_elses_by_an_older_profile(
+    stranger: Stranger, main: Main, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The directory was root's when the profile was made."""
+    became: list[dict[str, str]] = []
+    monkeypatch.setattr(os, "execvpe", lambda file, argv, env: became.append(env))
+    pipe_dir = stranger.home / "p"
+    monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", os.fspath(pipe_dir))
+    main("plan", "--clients", "2", "--sm-count-total", "132", "--memory-total", "80GiB", "--save", "own", "--replace")
+    monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", os.fspath(pipe_dir.parent / "other"))
+    run = ("run", "--share", "client1", "--profile", "own", "--", "x")
+    assert (main(*run)[1], len(became)) == ("", 1), "nobody's is there yet"
+    assert became.pop()["CUDA_MPS_PIPE_DIRECTORY"] == os.fspath(pipe_dir)
+    lying_daemon(stranger, pipe_dir, clients=[])
+    status, said = main(*run)
+    assert (status, became) == (6, [])
+    assert f"a daemon of {stranger.uid}; to use it all the same, name it" in said
+    main("--pipe-dir", os.fspath(pipe_dir), *run)
+    assert became.pop()["CUDA_MPS_PIPE_DIRECTORY"] == os.fspath(pipe_dir)
+    monkeypatch.setattr(os, "geteuid", lambda: stranger.uid)
+    main(*run)
+    assert len(became) == 1, "his own"
 
 
 @pytest.mark.parametrize("command", ["a priority", "a server's percentage", "stop", "a program"])
@@ -94,6 +134,8 @@ def test_many_of_somebody_elses_do_not_stand_in_the_way_of_roots(
         lying_daemon(stranger, pipe_dir, clients=[])
     own = roots.home / "p"
     lying_daemon(roots, own, clients=[])
+    if command == "stop":
+        assert main("status")[1].startswith(f"{own} "), "root's comes first"
     _, said = main(*COMMANDS[command])
     assert "several daemons" not in said
     assert any(word in heard(own) for word in CHANGES) or (tmp_path / "mark").exists(), said

@@ -21,9 +21,9 @@ OTHERS = {
         "overview: limits",
         "overview: servers",
         "overview: events",
-        "events: text",
-        "plan: bars",
-        "load: clients",
+        "events: kinds",
+        "plan: shares",
+        "load: bars",
         "blast",
         "suspects",
         "users",
@@ -56,6 +56,11 @@ def sent(key: str) -> str:
     if key in KEYS:
         return KEYS[key]
     return key if len(key) == 1 else _SENT[key]
+
+
+def can_be_sent(key: str) -> bool:
+    """Whether a terminal has it; Textual binds more."""
+    return key in KEYS or len(key) == 1 or key in _SENT
 
 
 class Recorded:

@@ -198,6 +198,11 @@ async def test_tabs_switch_daemons_and_drop_the_choice() -> None:
         assert "no clients" in text_of(app)
         await push(pilot, one_daemon())
         assert app.overview.daemon.pipe_dir == PIPE, "a daemon that has gone leaves its tab"
+    app = make_app(one_daemon())
+    async with app.run_test(size=SIZE) as pilot:
+        own, other = rich().daemons
+        await push(pilot, replace(rich(), daemons=(other, own)))
+        assert app.overview.daemon.pipe_dir == PIPE, "one that comes later does not take its place"
 
 
 @pytest.mark.parametrize("action", CHOSEN, ids=lambda action: action.id)
