@@ -5,14 +5,13 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
+from mpstui import api
 from mpstui.cli.say import complain
 from mpstui.core.text import printable
-from mpstui.core.trust import NotNamedError, Speaker, meant
-from mpstui.observe.discovery import DEFAULT_PIPE_DIR, find_speaker
+from mpstui.core.trust import NotNamedError
 from mpstui.operations.types import ExitStatus
 from mpstui.plan import store
 from mpstui.plan.exports import ShareSettings, environment
@@ -38,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
     # Of root's environment root is the author; a profile may be older than the daemon that is there now.
     named = [*(getattr(options, "pipe_dir", None) or ()), *([] if VARIABLE in variables or place is None else [place])]
     try:
-        _meant(Path(place or DEFAULT_PIPE_DIR), [Path(each) for each in named])
+        api.check_meant(Path(place) if place else None, [Path(each) for each in named])
     except NotNamedError as error:
         return complain(str(error), ExitStatus.REFUSED_BY_SAFETY_RULE)
     try:
@@ -46,21 +45,6 @@ def run(options: argparse.Namespace) -> int:
     except OSError as error:
         status = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
         return complain(f"{printable(argv[0])}: {error.strerror}", status)
-
-
-class _There(NamedTuple):
-    """Where the command will look for a daemon, and whose word that one's is."""
-
-    pipe_dir: Path
-    speaker: Speaker
-
-
-def _meant(pipe_dir: Path, named: Sequence[Path]) -> None:
-    """A server has all that its clients have on the GPU: a program becomes one of a stranger's where that was asked
-    for. Raises NotNamedError."""
-    wanted = os.path.realpath(pipe_dir)
-    if os.path.lexists(pipe_dir / "control") and all(os.path.realpath(each) != wanted for each in named):
-        meant([_There(pipe_dir, find_speaker(pipe_dir))], lambda there: True, os.geteuid())
 
 
 def _find(name: str, profile: str | None) -> tuple[DaemonProfile, ShareSettings]:
@@ -89,8 +73,6 @@ def devices_of(daemon: DaemonProfile, share: ShareSettings) -> tuple[str, ...]:
     """UUIDs of the daemon's devices; without a word about them in the profile all that the node has."""
     if share.pinned_mem_limit is None or daemon.devices:
         return daemon.devices
-    from mpstui import api
-
     try:
         with api.open((daemon.pipe_dir or Path("/nonexistent"),)) as node:
             found = node.hardware().devices
