@@ -1,6 +1,6 @@
 """The program itself, writing down which key reaches what. Arguments: the file to write to, then mpstui's own.
 
-F6 goes to the screen whose name is in FILE.base, whatever is open; F3 and F4 tell where a key would go now. Nothing
+F9 goes to the screen whose name is in FILE.base, whatever is open; F3 and F4 tell where a key would go now. Nothing
 quits, and nothing is changed: what a dialog would do is refused.
 """
 

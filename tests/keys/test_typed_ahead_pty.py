@@ -17,7 +17,7 @@ from typed import OTHERS, SCREENS, SYMBOLS, Recorded, can_be_sent, recorded, sen
 
 ALL = "MPSTUI_ALL_KEYS" in os.environ
 TRIES = 20
-ROUNDS = 4 if ALL else 1
+ROUNDS = 2 if ALL else 1
 """How often each opening key is tried, each time with another symbol right behind it."""
 
 
@@ -87,6 +87,8 @@ def all_symbols() -> Iterator[str]:
     at = 0
     while True:
         at = (at + 37) % len(SYMBOLS)
+        if SYMBOLS[at] in "[O":
+            continue  # with an Escape before and the next one behind it is a sequence, not keys
         yield SYMBOLS[at:] + SYMBOLS[:at]
 
 

@@ -38,7 +38,7 @@ OTHERS = {
     "--protocol 3": ("overview", "namespaces", "namespaces > A", "namespaces > S", "namespaces > l", "load"),
 }
 """What else takes keys, by the node that has it: a screen, its part that has the focus, or what a key opens there."""
-GOES = "f6"
+GOES = "f9"
 """Goes to the screen whose name has been written beside the file."""
 TELLS = ("f4", "f3")
 """Used in turn, so that no late answer is taken for that to the next question."""
