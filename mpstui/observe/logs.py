@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -20,6 +21,11 @@ CHUNK_BYTES: Final = 1 << 20
 BEHIND_BYTES: Final = 32 << 20
 """Further behind than this, the tail skips to the newest ``HISTORY_BYTES``."""
 _BLOCK: Final = 256 << 10
+_PRINT: Final = 512
+"""Bytes at a file's begin, and as many before the place that it is read to, by which it is known again."""
+_TICK_NS: Final = 100_000_000
+"""The kernel's clock for files goes in steps of up to 10 ms, and that of a file server is another one: a change that
+came so soon after the last one may have left the file's time as it was."""
 
 
 class LogTail:
@@ -41,6 +47,8 @@ class LogTail:
         "_offset",
         "_overlong",
         "_owners",
+        "_print",
+        "_settled",
         "believed",
         "error",
         "from_start",
@@ -72,6 +80,10 @@ class LogTail:
         self._offset = 0
         self._buffer = b""
         self._overlong = False
+        self._print: tuple[bytes, int, bytes] | None = None
+        """What the file began with, and what stood before which place, when it was last read."""
+        self._settled: tuple[int, int, int] | None = None
+        """Size and times of the file with that print, where a later change would show in them."""
 
     def poll(self) -> list[bytes]:
         """New whole lines without their line breaks; at most ``CHUNK_BYTES`` of them, so poll until none comes."""
@@ -91,11 +103,31 @@ class LogTail:
             if not self._open():
                 return []
             found = os.fstat(self._fd) if self._fd is not None else found
-        if found.st_size == self._offset:
+        if (found.st_size, found.st_mtime_ns, found.st_ctime_ns) == self._settled:
             return []
-        if found.st_size < self._offset:  # truncated in place: what is there now is new
+        if found.st_size < self._offset or self._is_another():  # written anew in place: what is there now is new
             self._offset, self._buffer, self._overlong = 0, b"", False
-        return self._read(found.st_size)
+        lines = self._read(found.st_size) if found.st_size > self._offset else []
+        self._remember(found)
+        return lines
+
+    def _is_another(self) -> bool:
+        """Whether the open file no longer holds what was read of it, whatever length it has."""
+        if self._fd is None or self._print is None:
+            return False
+        begin, at, before = self._print
+        now = _pread(self._fd, len(begin), 0), _pread(self._fd, len(before), at - len(before))
+        return now != (begin, before)
+
+    def _remember(self, found: os.stat_result) -> None:
+        """What the file is known by from now on. ``found``: as it was before it was read."""
+        if self._fd is None:
+            return
+        at = self._offset
+        self._print = _pread(self._fd, min(_PRINT, at), 0), at, _pread(self._fd, min(_PRINT, at), max(0, at - _PRINT))
+        stamp = found.st_size, found.st_mtime_ns, found.st_ctime_ns
+        quiet = time.time_ns() - max(found.st_mtime_ns, found.st_ctime_ns) > _TICK_NS
+        self._settled = stamp if quiet and found.st_size == at else None
 
     def believe(self, owners: Owners | None) -> None:
         """From now on whoever these are; a file of anybody else is left."""
@@ -148,6 +180,7 @@ class LogTail:
         self._fd, self._identity = fd, (found.st_dev, found.st_ino)
         self._access = found.st_uid, found.st_mode, found.st_nlink
         self._offset, self._buffer, self._overlong, self.error, self.believed = 0, b"", False, None, True
+        self._print = self._settled = None
         if self._left is not None and self._left[0] == self._identity:
             _, self._offset, self._overlong = self._left
             self._left = None

@@ -7,6 +7,7 @@ import os
 
 import pytest
 
+from mpstui.observe import logs
 from mpstui.observe.logs import HISTORY_BYTES, LINE_BYTES, LogTail, LogWatch
 
 
@@ -45,6 +46,52 @@ def test_truncation_in_place(tmp_path):
     with path.open("ab") as log:
         log.write(b"new\n")
     assert tail.poll() == [b"new"]
+
+
+def rewritten(path, text, like=None):
+    """In place, by the same name and inode; ``like``: with the times that it had then, as far as they can be set."""
+    with path.open("r+b") as log:
+        log.truncate(0)
+        log.write(text)
+    if like is not None:
+        os.utime(path, ns=(like.st_atime_ns, like.st_mtime_ns))
+
+
+@pytest.mark.parametrize("kept", [False, True], ids=["", "with the time it had"])
+@pytest.mark.parametrize(
+    ("before", "after", "new"),
+    [
+        (b"one\ntwo\n", b"six\nten\n", [b"six", b"ten"]),
+        (b"one\ntwo\n", b"six\nseven\n", [b"six", b"seven"]),
+        (b"one\ntwo\npart", b"six\nten\nrest", [b"six", b"ten"]),
+        (b"old\n" + b"same\n" * 999, b"new\n" + b"same\n" * 999, [b"new", *[b"same"] * 999]),
+        (b"same\n" * 999 + b"old\n", b"same\n" * 999 + b"new\n", [*[b"same"] * 999, b"new"]),
+    ],
+    ids=["as long", "longer", "half a line", "its end is the same", "its begin is the same"],
+)
+def test_a_log_that_is_written_anew_is_read_anew(tmp_path, before, after, new, kept):
+    path = tmp_path / "server.log"
+    path.write_bytes(before)
+    tail = LogTail(path)
+    tail.poll()
+    rewritten(path, after, path.stat() if kept else None)
+    assert tail.poll() == new
+    assert tail.poll() == []
+    rewritten(path, before)
+    with path.open("ab") as log:
+        log.write(b"x\n")
+    assert tail.poll()[-1].endswith(b"x")
+
+
+def test_nothing_is_read_where_nothing_was_written_for_a_while(tmp_path, monkeypatch):
+    path = tmp_path / "server.log"
+    path.write_bytes(b"one\n")
+    tail = LogTail(path)
+    tail.poll()
+    monkeypatch.setattr(logs.time, "time_ns", lambda: path.stat().st_ctime_ns + 10**9)
+    tail.poll()
+    monkeypatch.setattr(os, "pread", lambda *_: pytest.fail("read"))
+    assert tail.poll() == []
 
 
 def test_deleted_and_made_again(tmp_path):
