@@ -9,7 +9,8 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from json.encoder import encode_basestring as _quoted
 from pathlib import Path
@@ -69,6 +70,8 @@ def print_events(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
 
 _UNIT: Final = re.compile(r"[A-Za-z0-9_@:.\\-]{1,255}")
 _CHUNK: Final = 1 << 16
+_LEAVING: Final = 5.0
+"""Seconds that journalctl may take to end."""
 
 
 def _print_stream(
@@ -83,28 +86,72 @@ def _print_stream(
     if not _UNIT.fullmatch(unit) or unit.startswith("-"):
         return complain(f"“{printable(unit, 60)}” is no name of a systemd unit", ExitStatus.USAGE)
     command = ["journalctl", f"--unit={unit}", "--output=cat", "--all", "--no-pager", "--quiet"]
-    if options.since is not None:
-        command.append(f"--since=@{options.since:.0f}")
-    if options.follow:
-        command += ["--follow", "--lines=all"]
+    since = [] if options.since is None else [f"--since=@{options.since:.0f}"]
+    follow = ["--follow", "--lines=all"] if options.follow else []
     try:
-        journal = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+        told, said = _of_journal(
+            [*command, *since, *follow], lambda chunks: _print_chunks(chunks, options, line, wanted)
         )
+        if not told and since:  # a unit that was quiet since then has said something before
+            told, said = _of_journal([*command, "--lines=1"], lambda chunks: [None for _ in chunks])
     except OSError as error:
         return complain(f"the journal cannot be read: journalctl: {error.strerror}", ExitStatus.NO_DAEMON)
-    with journal:
-        try:
-            out = 0 if journal.stdout is None else journal.stdout.fileno()
-            _print_chunks(iter(lambda: os.read(out, _CHUNK), b""), options, line, wanted)
-        finally:
-            if journal.poll() is None:
-                journal.terminate()
-        said = b"" if journal.stderr is None else journal.stderr.read(_CHUNK)
-    if journal.returncode not in {0, -signal.SIGTERM}:
-        words = printable(said.strip(), 200) or f"exit status {journal.returncode}"
-        return complain(f"the journal cannot be read: {words}", ExitStatus.NO_DAEMON)
+    except _Unread as error:
+        return complain(f"the journal cannot be read: {error}", ExitStatus.NO_DAEMON)
+    if not told:
+        text = f"the journal has no line of the unit “{unit}”: see systemctl list-units"
+        return complain(f"{text}; journalctl says: {said}" if said else text, ExitStatus.NO_DAEMON)
     return ExitStatus.DONE
+
+
+class _Unread(Exception):
+    """Why journalctl gave up, in its own words."""
+
+
+def _of_journal(command: Sequence[str], take: Callable[[Iterable[bytes]], object]) -> tuple[bool, str]:
+    """Whether it told anything, and what it has complained of. Raises OSError, and _Unread."""
+    said = bytearray()
+
+    def listen(fd: int) -> None:
+        while data := os.read(fd, _CHUNK):  # a pipe that nobody reads holds up who writes to it
+            said.extend(data[: _CHUNK - len(said)])
+
+    told = False
+
+    def chunks(fd: int) -> Iterator[bytes]:
+        nonlocal told
+        while data := os.read(fd, _CHUNK):
+            told = True
+            yield data
+
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+    ) as journal:
+        if journal.stdout is None or journal.stderr is None:
+            raise AssertionError("both are pipes")
+        listener = threading.Thread(target=listen, args=(journal.stderr.fileno(),), daemon=True)
+        listener.start()
+        try:
+            take(chunks(journal.stdout.fileno()))
+        finally:
+            _end(journal)
+        listener.join(_LEAVING)
+    words = printable(bytes(said).strip(), 200)
+    if journal.returncode not in {0, -signal.SIGTERM, -signal.SIGKILL}:
+        raise _Unread(words or f"exit status {journal.returncode}")
+    return told, words
+
+
+def _end(journal: subprocess.Popen[bytes]) -> None:
+    """One that has closed its output ends by itself; one that is still at it is ended."""
+    try:
+        journal.wait(0 if sys.exc_info()[0] is not None else _LEAVING)
+    except subprocess.TimeoutExpired:
+        journal.terminate()
+        try:
+            journal.wait(_LEAVING)
+        except subprocess.TimeoutExpired:
+            journal.kill()
 
 
 def _print_chunks(

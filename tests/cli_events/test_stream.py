@@ -153,6 +153,18 @@ def test_the_journal_of_a_unit(
     assert asked == ["--unit=nvidia-mps.service", "--output=cat", "--all", "--no-pager", "--quiet"]
     for wrong in ("", "-M", "a b", "x;y", "a\nb", "é"):
         assert main(["events", f"--journal={wrong}"]) == 2
+    fake.write_text(f"#!/bin/sh\nhead -c 1000000 /dev/zero >&2; cat {DATA}/h100/users-control.log\n")
+    assert main(["events", "--journal", "mps"]) == 0, "who fills its standard error is not waited for"
+    capsys.readouterr()
+    fake.write_text("#!/bin/sh\necho Hint: you see no others >&2\n")
+    for since in ([], ["--since", "1h"]):
+        assert main(["events", "--journal", "no-such", *since]) == 3
+        said = capsys.readouterr()
+        assert said.out == ""
+        assert "has no line of the unit “no-such”" in said.err
+        assert "Hint: you see no others" in said.err
+    fake.write_text('#!/bin/sh\ncase "$*" in *since*) ;; *) echo line;; esac\n')
+    assert main(["events", "--journal", "mps", "--since", "1h"]) == 0, "it was quiet since then"
     fake.write_text("#!/bin/sh\necho 'No journal files were found.' >&2; exit 1\n")
     assert main(["events", "--journal", "mps"]) == 3
     assert "No journal files were found." in capsys.readouterr().err
