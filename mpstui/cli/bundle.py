@@ -41,6 +41,9 @@ _ROW_WORD: Final = re.compile(
 )
 """Numbers, devices and words in capitals: what an answer says of itself."""
 _HOME: Final = re.compile(r"/(?:home|users|data/home)/[^\s/\"]+[^\s\"]*", re.IGNORECASE)
+_PATH: Final = re.compile(r"/[^\s\"]*")
+_NUMBER: Final = re.compile(r"(?<![^\W_])\d{1,10}(?![^\W_])")
+_RUN: Final = re.compile(r"(/run/user/)(\d{1,10})(?=/|$|\W)")
 _UID: Final = re.compile(r"\b((?:from )?(?:[Uu]ser|[Uu][Ii][Dd])[ =:]+)(\d{2,10})\b")
 README: Final = """\
 A support archive of mpstui, made by `mpstui doctor --bundle`.
@@ -119,6 +122,9 @@ class Mask:
         """With names, home directories and user numbers replaced."""
         text = self._within.sub(lambda match: self._texts.get(match[0], "(masked)"), text)
         text = _HOME.sub("(masked)", text)
+        text = _RUN.sub(lambda match: match[1] + self.user(match[2]) if match[2] != "0" else match[0], text)
+        # A user's number in a path is his name: /tmp/mps_1001, /scratch/1001/mps.
+        text = _PATH.sub(lambda path: _NUMBER.sub(lambda found: self._users.get(found[0], found[0]), path[0]), text)
         return _UID.sub(lambda match: match[1] + self.user(match[2]), text)
 
     def json(self, value: Any, key: str = "") -> Any:

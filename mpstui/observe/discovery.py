@@ -24,6 +24,7 @@ from mpstui.core.trust import Speaker, may_signal
 from mpstui.observe.procfs import (
     HiddenProcessError,
     effective_uid,
+    mounts_of_its_own,
     namespace_pids,
     pid_namespace,
     process_key,
@@ -145,10 +146,24 @@ def listening_dirs() -> list[Path]:
 
 
 def seen_by(pid: int, path: Path | None) -> FileId | None:
-    """Device and inode of ``path`` as the process sees it, which in a container is not what the path is here."""
+    """Device and inode of ``path`` as the process sees it, which in a container is not what the path is here; None also
+    where its user mounts there what he likes (``mounts_of_its_own``)."""
     if path is None:
         return None
-    return file_id(Path(f"/proc/{pid}/root" + os.fspath(path)))
+    try:
+        root = os.open(f"/proc/{pid}/root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        # Looked at once its root is held: a process leaves its first user namespace, and never comes back.
+        if mounts_of_its_own(pid):
+            return None
+        found = os.stat(os.fspath(path).lstrip("/") or ".", dir_fd=root)
+    except (OSError, ValueError):
+        return None
+    finally:
+        os.close(root)
+    return found.st_dev, found.st_ino
 
 
 def file_id(path: Path) -> FileId | None:

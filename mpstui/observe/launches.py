@@ -25,7 +25,7 @@ from typing import Final, NamedTuple
 
 from mpstui.core.model import ProcessKey
 from mpstui.core.text import error_text, printable
-from mpstui.observe.procfs import process_key, read_proc
+from mpstui.observe.procfs import mounts_of_its_own, process_key, read_proc
 from mpstui.observe.sources import LaunchReading
 
 LAUNCHES: Final = frozenset(
@@ -52,6 +52,8 @@ _SYSTEM_CALLS: Final = {"x86_64": (321, 298, 62), "aarch64": (280, 241, 183)}
 _MAPS_LIMIT: Final = 1 << 25
 _TABLE_LIMIT: Final = 1 << 23
 _NAME_LIMIT: Final = 48
+_STACKED: Final = frozenset((b"overlay", b"overlayfs", b"aufs", b"ecryptfs", b"shiftfs"))
+"""File systems that are answered by another one."""
 _C_LIBRARY: Final = re.compile(rb" r-xp .*/(?:libc\.so\.6|libc-[\d.]+\.so|ld-musl-[\w-]+\.so\.1)$")
 _LIBRARY: Final = re.compile(rb"libcuda\.so(?:\.\d+)*(?: \(deleted\))?")
 _INITIAL_NAMESPACE: Final = 0xEFFFFFFC
@@ -200,10 +202,10 @@ def open_library(pid: int, library: Library) -> int:
     if not _is_answered_by_the_kernel(library.device, pid):
         raise UncountedError("its libcuda.so is on FUSE, or on a file system that is not mounted where it can be seen")
     trouble: OSError | None = None
-    for path in (
-        os.fsencode(f"/proc/{pid}/map_files/{library.range}"),
-        os.fsencode(f"/proc/{pid}/root") + library.path.removesuffix(b" (deleted)"),
-    ):
+    ways = [os.fsencode(f"/proc/{pid}/map_files/{library.range}")]
+    if os.geteuid() != 0:  # that way is root's; this one leads through what the process's user has mounted
+        ways.append(os.fsencode(f"/proc/{pid}/root") + library.path.removesuffix(b" (deleted)"))
+    for path in ways:
         try:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
         except OSError as error:
@@ -221,18 +223,22 @@ def open_library(pid: int, library: Library) -> int:
 def _is_answered_by_the_kernel(device: bytes, pid: int) -> bool:
     """Whether a file system of that device, as in /proc/PID/maps, is mounted there or here and is none of FUSE: a read
     of such a one may never return, and whoever waits in it cannot be killed. One that was taken off its mount serves
-    on, so what is mounted nowhere is not believed either."""
+    on, so what is mounted nowhere is not believed either; nor is an overlay of a user's own, which may be over FUSE."""
     try:
         major, minor = (int(part, 16) for part in device.split(b":"))
     except ValueError:
         return False
-    kinds = set()
-    for whose in (str(pid), "self"):
+    kinds: dict[str, set[bytes]] = {}
+    for whose in ("self", str(pid)):
         for line in (read_proc(f"/proc/{whose}/mountinfo") or b"").splitlines():
             words, _, rest = line.partition(b" - ")
             if words.split()[2:3] == [b"%d:%d" % (major, minor)]:
-                kinds.add(rest.split(b" ", 1)[0])
-    return bool(kinds) and not any(kind.startswith(b"fuse") for kind in kinds)
+                kinds.setdefault(whose, set()).add(rest.split(b" ", 1)[0])
+    if any(kind.startswith(b"fuse") for found in kinds.values() for kind in found):
+        return False
+    if "self" in kinds or not any(kind in _STACKED for found in kinds.values() for kind in found):
+        return bool(kinds)
+    return not mounts_of_its_own(pid)
 
 
 def launch_offsets(fd: int, machine: int, wanted: Collection[str] = LAUNCHES) -> tuple[int, ...]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import functools
 import os
 import pwd
 import signal
+import struct
 import time
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
@@ -27,6 +29,8 @@ from mpstui.observe.sources import ProcessFacts
 TICKS_PER_SECOND: Final = os.sysconf("SC_CLK_TCK")
 _READ_LIMIT: Final = 1 << 20
 _VALUE_LIMIT: Final = 4096
+_NS_GET_OWNER_UID: Final = 0xB704
+"""ioctl_nsfs(2)."""
 _CLOCK_STEP: Final = 1.0
 _boot = 0.0
 
@@ -207,6 +211,25 @@ def pid_namespace(pid: int | str) -> int | None:
 def _is_at_the_top(pid: int | str) -> bool:
     lines = (read_proc(f"/proc/{pid}/status") or b"").splitlines()
     return any(line.startswith(b"NSpid:") and len(line.split()) == 2 for line in lines)
+
+
+def mounts_of_its_own(pid: int) -> bool:
+    """Whether the process is in a user namespace that some other user has made, or may be: in such a one everybody
+    mounts an overlay over a file system in user space, and whoever looks at a name there waits until that answers, for
+    ever if it likes (seen with overlayfs over FUSE on Linux 6.18; a plain FUSE mount refuses those outside)."""
+    try:
+        fd = os.open(f"/proc/{pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return True
+    try:
+        if os.fstat(fd).st_ino == os.stat("/proc/self/ns/user").st_ino:
+            return False
+        owner = struct.unpack("=I", fcntl.ioctl(fd, _NS_GET_OWNER_UID, bytes(4)))[0]
+    except OSError:
+        return True
+    finally:
+        os.close(fd)
+    return owner not in {0, os.geteuid()}
 
 
 def namespace_pids(pid: int) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mpstui.observe.discovery import daemon_process
+from mpstui.observe.discovery import daemon_process, file_id, running_daemons, seen_by
 from mpstui.observe.procfs import process_uids
 
 from .conftest import Stranger
@@ -91,3 +91,35 @@ os.execv(program, ["nvidia-cuda-mps-control", "-d", ",", "-f", "1"])
     assert lives(trick)
     said = json.loads(mpstui("status", "--json", "--pipe-dir", pipe_dir, MPSTUI_CONTROL_DEADLINE="1").stdout)
     assert [daemon["speaks_for"] for daemon in said["daemons"]] in ([str(stranger.uid)], [None]), "never root's"
+
+
+OWN_MOUNTS = r"""
+import ctypes, os, time
+libc = ctypes.CDLL(None, use_errno=True)
+where = os.environ["CUDA_MPS_PIPE_DIRECTORY"].encode()
+if libc.unshare(0x10000000 | 0x20000):
+    print("no user namespace", flush=True)
+    raise SystemExit
+if libc.mount(b"x", where, b"tmpfs", 0, None):
+    print("no mount", flush=True)
+    raise SystemExit
+print("ready", flush=True)
+time.sleep(600)
+"""
+
+
+def test_nothing_is_looked_up_in_what_a_user_has_mounted_for_himself(stranger: Stranger) -> None:
+    """An overlay over a file system that never answers held up every mpstui of root's, for ever."""
+    pipe_dir = stranger.home / "p"
+    stranger.run("mkdir", pipe_dir)
+    plain = posing(stranger, WAITS, stranger.home / "plain", pipe_dir).pid
+    assert seen_by(plain, pipe_dir) == file_id(pipe_dir)
+    try:
+        own = posing(stranger, OWN_MOUNTS, stranger.home / "own", pipe_dir).pid
+    except AssertionError as error:
+        pytest.skip(f"users make no namespaces here: {error}")
+    assert file_id(Path(f"/proc/{own}/root{pipe_dir}")) not in {None, file_id(pipe_dir)}, "there is another one"
+    assert seen_by(own, pipe_dir) is None
+    daemons = {each.key.pid: each for each in running_daemons()}
+    assert (daemons[own].pipe_id, daemons[own].log_id) == (None, None)
+    assert seen_by(own, None) is None

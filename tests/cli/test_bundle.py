@@ -110,6 +110,9 @@ def test_it_needs_a_name(
         ("o'brien on gpu-7.site and gpu-7", "user2 on host and host"),
         ("/home/carol/x y", "(masked) y"),
         ("root's daemon", "root's daemon"),
+        ("/tmp/mps_1007/control, /scratch/1007", "/tmp/mps_user1/control, /scratch/user1"),
+        ("/run/user/1011/mps and 1007 MiB", "/run/user/user3/mps and 1007 MiB"),
+        ("/dev/nvidia1007 /x/91007/10070", "/dev/nvidia1007 /x/91007/10070"),
         ("runs /home/bob/run.sh --key k9", "runs (masked)"),
     ],
 )

@@ -215,6 +215,43 @@ def test_a_file_system_that_a_user_answers_for_is_not_read(monkeypatch: pytest.M
         open_library(os.getpid(), compat)
 
 
+@pytest.mark.parametrize("here", [True, False], ids=["mounted here too", "mounted there alone"])
+@pytest.mark.parametrize("own", [True, False], ids=["a user's namespace", "root's"])
+def test_an_overlay_that_a_user_has_mounted_is_not_read(monkeypatch: pytest.MonkeyPatch, own: bool, here: bool) -> None:
+    """It may be over a FUSE of his."""
+    overlay, other = b"36 25 0:75 / /x rw - overlay it rw\n", b"37 25 253:1 / / rw - ext4 /dev/vda1 rw\n"
+    monkeypatch.setattr(launches, "read_proc", lambda path: overlay if here or "self" not in path else other)
+    monkeypatch.setattr(launches, "mounts_of_its_own", lambda pid: own)
+    opened = opening(monkeypatch)
+    with pytest.raises(UncountedError):
+        open_library(1, mapped_libraries(MAPS)[1])
+    assert bool(opened) == (here or not own)
+
+
+def opening(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """What is opened from now on; nothing is there."""
+    opened: list[bytes] = []
+
+    def refused(path: bytes, *flags: int) -> int:
+        opened.append(path)
+        raise FileNotFoundError(2, "it maps another one by now")
+
+    monkeypatch.setattr(os, "open", refused)
+    return opened
+
+
+def test_root_takes_no_way_through_what_a_user_has_mounted(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = opening(monkeypatch)
+    monkeypatch.setattr(launches, "_is_answered_by_the_kernel", lambda device, pid: True)
+    for euid, ways in ((0, 1), (1000, 2)):
+        monkeypatch.setattr(os, "geteuid", lambda euid=euid: euid)
+        opened.clear()
+        with pytest.raises(UncountedError):
+            open_library(1, mapped_libraries(MAPS)[1])
+        assert len(opened) == ways
+        assert all(b"/map_files/" in path for path in opened[:1])
+
+
 def test_a_process_without_a_library_is_not_read_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
     real = launches.read_proc
