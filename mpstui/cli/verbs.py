@@ -19,6 +19,7 @@ _GROUPS: Final = {
     "server": ("named servers of a daemon of MPS protocol 3", "server_action", "COMMAND"),
     "namespace": ("namespaces of a daemon of MPS protocol 3", "namespace_action", "COMMAND"),
     "sm-partition": ("SM partitions of a daemon of MPS protocol 3", "part_action", "COMMAND"),
+    "feature": ("features of a daemon of MPS protocol 3", "feature_action", "COMMAND"),
     "profile": ("daemon settings and shares kept as files", "profile_action", "COMMAND"),
 }
 """First words of several verbs: help, the option's name, and what stands for the second word."""

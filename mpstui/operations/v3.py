@@ -536,6 +536,8 @@ class CreatePartition(_Create):
     """``sm-partition create``; refused by the daemon where the device has clients."""
 
     id = "v3_partition_create"
+    key = "P"
+    key_id = "namespace.partition"
     title = "Create SM partition"
     what = "partition"
     help = "Set SMs of a device aside for a server's clients that name them"
@@ -594,6 +596,7 @@ class DeletePartition(_Delete):
     """``sm-partition delete``."""
 
     id = "v3_partition_delete"
+    key_id = "namespace.delete"
     title = "Delete SM partition"
     what = "partition"
     help = "Give the SMs of a partition back to its device"
@@ -621,6 +624,82 @@ class DeletePartition(_Delete):
         return set()
 
 
+FEATURES: Final = ("memacct", "context-share")
+_SWITCHED: Final = re.compile(r"(?P<name>[a-z-]{1,40}) ?[:=] ?(?P<state>enabled|disabled)")
+
+
+class _Feature(V3Operation):
+    """Switches something of the daemon. What it says of it afterwards has no documented form."""
+
+    what = "feature"
+    on: ClassVar[bool]
+    arguments = (Argument("value", "Feature", " or ".join(FEATURES), " or ".join(FEATURES), "NAME"),)
+
+    def wrong_value(self, request: Request) -> Refused | None:
+        if request.value in FEATURES:
+            return None
+        known = f"there are: {', '.join(FEATURES)}"
+        return Refused(f"there is no feature “{printable(request.value, 80)}”; {known}", ExitStatus.USAGE)
+
+    def calls(self, request: Request) -> list[list[str]]:
+        return [["feature", "enable" if self.on else "disable", request.value]]
+
+    def check(self, request: Request, node: V3Node, daemon: Daemon) -> tuple[tuple[str, str], ...]:
+        now = _is_on(request.value, node)
+        said = UNKNOWN if now is None else "enabled" if now else "disabled"
+        return (("feature", request.value), ("now", said), ("for", "the whole daemon"))
+
+    def missing(self, request: Request, node: V3Node) -> str | None:
+        wrong = _is_on(request.value, node) is (not self.on)
+        return f"{request.value} is {'disabled' if self.on else 'enabled'} as before" if wrong else None
+
+    def tell(self, request: Request, node: V3Node, daemon: Daemon) -> tuple[str, tuple[str, ...]]:
+        word = "enabled" if self.on else "disabled"
+        if _is_on(request.value, node) is None:
+            told = "feature describe does not say so in words that are known"
+            return f"{request.value}: the daemon took it; {told}", node.features
+        return f"{request.value} is {word}", ()
+
+    def undo(self, request: Request, daemon: Daemon) -> Request | None:
+        before = _is_on(request.value, daemon.v3) if daemon.v3 is not None else None
+        if before is None or before is self.on:
+            return None
+        return request._replace(action=(EnableFeature if before else DisableFeature).id)
+
+
+def _is_on(name: str, node: V3Node) -> bool | None:
+    """By the lines of ``feature describe``; None where they do not tell."""
+    for line in node.features:
+        match = _SWITCHED.match(line.strip().lower())
+        if match is not None and match["name"] == name:
+            return match["state"] == "enabled"
+    return None
+
+
+class EnableFeature(_Feature):
+    """``feature enable``."""
+
+    id = "v3_feature_enable"
+    title = "Enable feature"
+    help = "Switch memory accounting, or sharing of contexts, on for the daemon"
+    on = True
+    verb = Verb(
+        ("feature", "enable"), "switch a feature on (protocol 3)", example="mpstui feature enable memacct"
+    )  # fmt: skip
+
+
+class DisableFeature(_Feature):
+    """``feature disable``."""
+
+    id = "v3_feature_disable"
+    title = "Disable feature"
+    help = "Switch memory accounting, or sharing of contexts, off for the daemon"
+    on = False
+    verb = Verb(
+        ("feature", "disable"), "switch a feature off (protocol 3)", example="mpstui feature disable memacct"
+    )  # fmt: skip
+
+
 V3_OPERATIONS: Final[tuple[Operation, ...]] = (
     CreateServer(),
     SetServer(),
@@ -630,4 +709,6 @@ V3_OPERATIONS: Final[tuple[Operation, ...]] = (
     DeleteNamespace(),
     CreatePartition(),
     DeletePartition(),
+    EnableFeature(),
+    DisableFeature(),
 )

@@ -200,7 +200,7 @@ LETTERS: Final[Mapping[str, Letter]] = {
     "M": _letter("mouse to the terminal, and back", "mouse"),
     "N": _letter("the one before, of what was found", "events.previous", "clients.previous"),
     "O": _letter("older events", "events.older"),
-    "P": _letter("partitions", "partitions"),
+    "P": _letter("partitions", "partitions", "namespace.partition"),
     "R": _letter("restart a test client", "load.restart"),
     "S": _letter(
         "start a server, a daemon, a partition",

@@ -9,7 +9,7 @@ from textual.binding import Binding, BindingType
 
 from mpstui.core.model import Daemon, Snapshot
 from mpstui.core.text import UNKNOWN, plural, printable
-from mpstui.core.v3 import DEFAULT, Namespace, V3Client, V3Node, V3Server
+from mpstui.core.v3 import DEFAULT, Namespace, V3Client, V3Node, V3Partition, V3Server
 from mpstui.operations.registry import operation
 from mpstui.operations.types import Request
 from mpstui.operations.v3 import export_line, space_words
@@ -24,6 +24,7 @@ from mpstui.ui.typeahead import opens
 
 _CREATE_SERVER: Final = "v3_server_create"
 _CREATE: Final = "v3_namespace_create"
+_CREATE_PARTITION: Final = "v3_partition_create"
 
 
 class Level(NamedTuple):
@@ -32,6 +33,8 @@ class Level(NamedTuple):
     server: V3Server
     space: Namespace | None = None
     client: V3Client | None = None
+    part: V3Partition | None = None
+    """SMs that are set aside for the server's clients that name them."""
 
 
 def levels_of(node: V3Node) -> tuple[Level, ...]:
@@ -40,6 +43,7 @@ def levels_of(node: V3Node) -> tuple[Level, ...]:
     found: list[Level] = []
     for server in node.servers:
         found.append(Level(server))
+        found += [Level(server, part=part) for part in node.partitions if _is_there(part, server)]
         spaces = node.of(server.name)
         for space in spaces:
             found.append(Level(server, space))
@@ -47,6 +51,11 @@ def levels_of(node: V3Node) -> tuple[Level, ...]:
         known = {space.name for space in spaces}
         found += [Level(server, None, c) for c in node.clients_of(server.name) if c.namespace not in known]
     return tuple(found)
+
+
+def _is_there(part: V3Partition, server: V3Server) -> bool:
+    """Whether it is the server's, and no row for what is free."""
+    return part.server == server.name and part.name is not None and part.status != "unallocated"
 
 
 class LevelsPanel(Panel[Level]):
@@ -63,8 +72,9 @@ class LevelsPanel(Panel[Level]):
         node = daemon.v3 if daemon is not None else None
         self.set_rows(levels_of(node) if node is not None else (), context=(daemon, node))
 
-    def key(self, row: Level) -> tuple[str, str, int]:
-        return row.server.name, row.space.name if row.space else "", row.client.pid if row.client else 0
+    def key(self, row: Level) -> tuple[str, str, int, str]:
+        client, part = row.client.pid if row.client else 0, row.part.name or "" if row.part else ""
+        return row.server.name, row.space.name if row.space else "", client, part
 
     def title(self) -> Line:
         return (("Servers and namespaces", "title"), (f"  {AS_DOCUMENTED}", "dim"))
@@ -84,6 +94,17 @@ class LevelsPanel(Panel[Level]):
                     (f"     {row.client.pid:<9}", "bold"),
                     (fit(row.client.device or UNKNOWN, 13) + " ", "dim"),
                     (fit(row.client.command or UNKNOWN, max(8, width - 29)), "text"),
+                )
+            ]
+        if row.part is not None:
+            part = row.part
+            size = f"{UNKNOWN if part.chunks is None else plural(part.chunks, 'chunk')}, {part.sm_count or UNKNOWN} SM"
+            return [
+                (
+                    (f"   {fit(part.name or '', 20)}", "accent"),
+                    (fit(f"▦ {size}", 20) + " ", "text"),
+                    (fit(part.device or UNKNOWN, 14) + " ", "dim"),
+                    (part.status or UNKNOWN, "dim"),
                 )
             ]
         if row.space is None:
@@ -125,6 +146,7 @@ class AboutLevel(Box):
     def title(self) -> Line:
         row = self._row
         what = "Nothing" if row is None else "Client" if row.client else "Namespace" if row.space else "Server"
+        what = "SM partition" if row is not None and row.part is not None else what
         return ((what, "title"),)
 
     def body(self, width: int, height: int) -> list[Line]:
@@ -132,6 +154,12 @@ class AboutLevel(Box):
         if row is not None and row.client is not None:
             lines += wrapped(row.client.command or UNKNOWN, width, "bold", indent=" ")
             lines += wrapped("Its command is its own to choose.", width, "dim", indent=" ")
+        elif row is not None and row.part is not None:
+            lines.append(((f" {export_of(row)}", "accent"),))
+            lines += wrapped(
+                "For a client of the server that names it; others do not get these SMs.", width, "dim", indent=" "
+            )
+            lines += [((f" {printable(f'{name}: {value}', 300)}", "dim"),) for name, value in row.part.more.items()]
         elif row is not None:
             lines.append(((f" {export_of(row)}", "accent"),))
             lines += wrapped(f"devices: {row.server.allowed_devices or UNKNOWN}", width, "text", indent=" ")
@@ -153,6 +181,8 @@ class AboutLevel(Box):
 
 def export_of(row: Level) -> str:
     """What a program has to have in its environment."""
+    if row.part is not None:
+        return export_line("CUDA_MPS_SM_PARTITION", row.part.visible_uuid)
     place = row.space.pipe_dir if row.space is not None else row.server.pipe_dir
     return export_line("CUDA_MPS_PIPE_DIRECTORY", place)
 
@@ -165,6 +195,7 @@ class NamespacesScreen(ListScreen):
     BINDINGS: ClassVar[list[BindingType]] = [
         own_binding(operation(_CREATE), "create"),
         own_binding(operation(_CREATE_SERVER), "create_server"),
+        own_binding(operation(_CREATE_PARTITION), "create_partition"),
         own_binding(operation("v3_namespace_set"), "limits"),
         own_binding(operation("v3_namespace_delete"), "delete"),
         Binding("t", "terminate", "Terminate the client", show=False, id="namespace.terminate"),
@@ -189,11 +220,19 @@ class NamespacesScreen(ListScreen):
     def hints(self) -> list[KeyHint]:
         row, cannot = self.row, self._why_not()
         level = unless(row is not None and row.client is None, "the cursor is on no server and no namespace")
+        part = "an SM partition has no limits" if row is not None and row.part is not None else None
         client = unless(row is not None and row.client is not None, "the cursor is on no client")
         return [
             KeyHint(self.k("namespace.create", "A"), "New namespace", "create", 9, cannot or unless(row, "no server")),
             KeyHint(self.k("namespace.create_server", "S"), "New server", "create_server", 7, cannot),
-            KeyHint(self.k("namespace.limits", "l"), "Limits", "limits", 9, cannot or level),
+            KeyHint(
+                self.k("namespace.partition", "P"),
+                "SM partition",
+                "create_partition",
+                4,
+                cannot or unless(row, "no server"),
+            ),
+            KeyHint(self.k("namespace.limits", "l"), "Limits", "limits", 9, cannot or level or part),
             KeyHint(self.k("namespace.delete", "x"), "Delete", "delete", 8, cannot or level or self._default()),
             KeyHint(self.k("namespace.terminate", "t"), "Terminate", "terminate", 8, client),
             KeyHint(self.k("copy", "y"), "Copy export", "copy", 5, level),
@@ -224,8 +263,15 @@ class NamespacesScreen(ListScreen):
         self._open(_CREATE_SERVER)
 
     @opens
+    def action_create_partition(self) -> None:
+        if self.row is not None:
+            self._open(_CREATE_PARTITION, server=self.row.server.name)
+
+    @opens
     def action_limits(self) -> None:
         row = self.row
+        if row is not None and row.part is not None:
+            return
         if row is not None and row.space is not None and row.space.name != DEFAULT:
             self._open("v3_namespace_set", row.space.name, server=row.server.name)
         elif row is not None:
@@ -237,8 +283,13 @@ class NamespacesScreen(ListScreen):
         if row is None or daemon is None:
             return
         what = "v3_server_delete" if row.space is None else "v3_namespace_delete"
-        settings = () if row.space is None else (("server", row.server.name),)
+        settings: tuple[tuple[str, str], ...] = () if row.space is None else (("server", row.server.name),)
         name = row.server.name if row.space is None else row.space.name
+        if row.part is not None:
+            what, name = "v3_partition_delete", row.part.name or ""
+            settings = tuple(
+                (key, value) for key, value in (("server", row.part.server), ("device", row.part.device)) if value
+            )
         asked = Request(what, daemon.pipe_dir, name, settings=settings)
         hit = operation(what).hit(asked, daemon)
         self.host.open_request(operation(what), asked._replace(clients=hit, force=bool(hit)))
