@@ -113,7 +113,6 @@ def judged(node: FleetNode, now: float, *, fault: bool = False, failures: bool =
 
 # From Prometheus.
 
-Ask = Callable[[str, Mapping[str, str]], Any]
 _BY: Final = "by (instance, Hostname, hostname)"
 _SUMS: Final = {
     "clients": "mps_clients",

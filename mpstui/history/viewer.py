@@ -33,7 +33,6 @@ BACK: Final = 3600.0
 """Seconds that it keeps at most."""
 _TICK: Final = 0.25
 _LATEST: Final = 2.5e11
-SPEEDS: Final = (0.1, 1000.0)
 WHY: Final = {
     "REPLAY": "this is a recording: nothing can be changed in it",
     "LOGS": "these are logs of the past: nothing can be changed there",

@@ -40,8 +40,6 @@ MEANING: Final = {
     154: "the recovery that the GPU needs has changed",
 }
 """What the driver's vendor calls the common ones, in words; see its public Xid catalogue for all."""
-PROGRAM_ERRORS: Final = frozenset((13, 31, 43, 45))
-"""Those that mostly come of a program, not of the hardware."""
 WAIT: Final = 1.0
 """Seconds that one wait for NVML's events lasts: so long a thread may outlive the program's wish to end."""
 _KMSG: Final = "/dev/kmsg"
