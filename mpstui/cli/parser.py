@@ -6,7 +6,7 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -59,10 +59,16 @@ class LateParser(argparse.ArgumentParser):
     """A parser that gets its own arguments when it is chosen: what they are imported from costs the others nothing."""
 
     def __init__(
-        self, *arguments: Any, fill: Callable[[argparse.ArgumentParser], None] | None = None, **rest: Any
+        self,
+        *arguments: Any,
+        fill: Callable[[argparse.ArgumentParser], None] | None = None,
+        parents: Sequence[argparse.ArgumentParser] = (),
+        **rest: Any,
     ) -> None:
+        rest["parents"] = [] if fill else parents
         super().__init__(*arguments, **rest)
         self._fill = fill
+        self._parents = parents if fill else ()
         self._negative_number_matcher = re.compile(r"-[0-9]")  # -1G is a value, and the action layer says what is wrong
 
     def error(self, message: str) -> NoReturn:
@@ -80,6 +86,8 @@ class LateParser(argparse.ArgumentParser):
         """Get its own arguments now."""
         fill, self._fill = self._fill, None
         if fill is not None:
+            for parent in self._parents:
+                self._add_container_actions(parent)
             fill(self)
 
     def parse_known_args(self, *arguments: Any, **rest: Any) -> Any:

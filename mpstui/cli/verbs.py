@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from mpstui.cli.words import whole
 from mpstui.operations.operation import Operation
 from mpstui.operations.registry import VERBS
-from mpstui.operations.types import Argument, Danger, Request
+from mpstui.operations.types import Argument, Danger, Request, Verb
 
 _GROUPS: Final = {
     "set": ("set a limit of new clients", "limit", "LIMIT"),
@@ -57,12 +58,13 @@ def add_verbs(commands: Any, node: argparse.ArgumentParser) -> Mapping[str, Any]
     """Add them to the command line; answers the parsers of first words that have several. ``node``: the options that
     every command takes."""
     groups: dict[str, Any] = {}
-    parsers: dict[tuple[str, ...], argparse.ArgumentParser] = {}
+    told: dict[tuple[str, ...], list[tuple[Verb, Operation]]] = {}
     for verb, each in VERBS:
         words = verb.words
-        if words in parsers:  # the same with another option
-            parsers[words].add_argument(verb.flag, action="store_true", help=verb.help)
+        if words in told:  # the same with another option
+            told[words].append((verb, each))
             continue
+        told[words] = [(verb, each)]
         parent = commands
         if len(words) > 1:
             if words[0] not in groups:
@@ -70,18 +72,24 @@ def add_verbs(commands: Any, node: argparse.ArgumentParser) -> Mapping[str, Any]
                 group = commands.add_parser(words[0], help=help_text)
                 groups[words[0]] = group.add_subparsers(dest=name, metavar=metavar, required=True)
             parent = groups[words[0]]
-        example, fill = f"example: {verb.example}" if verb.example else None, _LATE.get(words)
-        late = {} if fill is None else {"fill": fill}
-        parser = parent.add_parser(words[-1], parents=[node], help=verb.help, epilog=example, **late)
+        example, fill = (
+            f"example: {verb.example}" if verb.example else None,
+            _LATE.get(words, partial(_fill, told[words])),
+        )
+        parser = parent.add_parser(words[-1], parents=[node], help=verb.help, epilog=example, fill=fill)
         parser.set_defaults(verb=words)
-        if fill is not None:
-            continue
-        parsers[words] = parser
-        add_arguments(parser, each)
-        if each.danger is Danger.HARM:
-            parser.add_argument("--yes", action="store_true", help="do not ask")
-        parser.add_argument("--json", action="store_true", help="print the result as JSON")
     return groups
+
+
+def _fill(told: Sequence[tuple[Verb, Operation]], parser: argparse.ArgumentParser) -> None:
+    """The options of a command: of its operation, and of those that it is with a flag."""
+    (_, each), *others = told
+    add_arguments(parser, each)
+    if each.danger is Danger.HARM:
+        parser.add_argument("--yes", action="store_true", help="do not ask")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    for verb, _ in others:
+        parser.add_argument(verb.flag, action="store_true", help=verb.help)
 
 
 def add_arguments(parser: argparse.ArgumentParser, each: Operation) -> None:
