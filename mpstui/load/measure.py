@@ -7,7 +7,7 @@ import contextlib
 import itertools
 import statistics
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -17,6 +17,11 @@ from mpstui.load.utilisation import Meter
 
 SETTLE_SECONDS = 0.5
 """Left out at the start: clocks rise and caches fill."""
+
+
+PATIENCE = 5.0
+"""How many times as long the windows may become."""
+LATER_SECONDS = 0.1
 
 
 class ExperimentError(Exception):
@@ -128,11 +133,25 @@ async def windows(lab: Lab, supervisor: Supervisor, workers: Sequence[int], labe
     unsubscribe = supervisor.subscribe(note)
     try:
         async with lab.meter.during(label):
-            await asyncio.sleep(lab.seconds * lab.repeats + 0.3)
+            length = lab.seconds * lab.repeats + 0.3
+            await asyncio.sleep(length)
+            # Many processes on few cores report late: the windows last longer then.
+            end = time.monotonic() + PATIENCE * length
+            while _too_few(points, lab.repeats) and time.monotonic() < end and not _any_over(supervisor, workers):  # noqa: ASYNC110 - until several have come
+                await asyncio.sleep(LATER_SECONDS)
     finally:
         unsubscribe()
     raise_failed(supervisor.report(worker) for worker in workers)
     return [cut(points[w], lab.repeats, INFO[supervisor.report(w).kernel].scale) for w in workers]
+
+
+def _too_few(points: Mapping[int, Sequence[object]], count: int) -> bool:
+    """Whether some worker has reported too seldom for so many windows."""
+    return any(len(seen) < 2 * count for seen in points.values())
+
+
+def _any_over(supervisor: Supervisor, workers: Iterable[int]) -> bool:
+    return any(supervisor.report(worker).over for worker in workers)
 
 
 def cut(points: Sequence[tuple[float, float]], count: int, scale: float) -> list[float]:
@@ -140,7 +159,7 @@ def cut(points: Sequence[tuple[float, float]], count: int, scale: float) -> list
 
     Raises ExperimentError where there are too few.
     """
-    if len(points) < 2 * count:
+    if _too_few({0: points}, count):
         raise ExperimentError("a worker reported too seldom to be measured", "give the windows more --seconds")
     edges = [round(i * (len(points) - 1) / count) for i in range(count + 1)]
     figures = []

@@ -6,12 +6,13 @@ import json
 from collections.abc import Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from mpstui.cli import experiment, load
-from mpstui.load import overlap
+from mpstui.load import measure, overlap
 from mpstui.load.measure import ExperimentError, Lab
 from mpstui.load.overlap import Taken, copies, copies_verdict, streams, streams_verdict
 from mpstui.load.types import LoadSpec, WorkerReport
@@ -122,6 +123,38 @@ def test_a_difference_counts_where_the_windows_are_apart_alone() -> None:
     assert streams_verdict(noisy, 4).count("no difference seen") == 7
     once = {overlap.IN_TURN: Taken((10.0,)), overlap.OVERLAPPED: Taken((20.0,))}
     assert copies_verdict(once, 0) == "One process, overlapped beside in turn: no difference seen."
+
+
+async def test_windows_last_longer_where_many_processes_report_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Any] = []
+    state = {"over": False}
+
+    def report(worker: int) -> WorkerReport:
+        done = len(slept) * 10.0
+        kind: Any = "ended" if state["over"] else "running"
+        return WorkerReport(worker, "small", kind, float(len(slept)), unit="launches/s", done=done)
+
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        for callback in told:
+            callback(report(1))
+
+    def subscribe(callback: Any) -> Any:
+        told.append(callback)
+        return lambda: None
+
+    supervisor: Any = SimpleNamespace(subscribe=subscribe, report=report)
+    monkeypatch.setattr(measure.asyncio, "sleep", sleep)
+    lab = Lab(lambda: supervisor, Path("/x"), print, repeats=3)
+    assert await measure.windows(lab, supervisor, [1]) == [[10.0, 10.0, 10.0]]
+    assert len(slept) == 7, "as late as the sixth report came"
+    slept.clear()
+    state["over"] = True
+    with pytest.raises(ExperimentError, match="too seldom"):
+        await measure.windows(lab, supervisor, [1])
+    assert len(slept) == 2, "nobody is waited for who has ended"
 
 
 async def test_copies_run_on_the_simulated_node(
