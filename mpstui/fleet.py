@@ -80,6 +80,10 @@ class FleetNode:
         return (STATES.index(self.state) if self.state in STATES else 0, self.name)
 
 
+_LARGEST: Final = 10**18
+"""What a node or a Prometheus counts beyond that is none."""
+
+
 class FleetError(Exception):
     """Why nothing is known of any node; one line."""
 
@@ -190,7 +194,7 @@ class Prometheus:
         for node, _, _ in rows("mps_server_consecutive_start_failures >= 3"):
             node["failures"] = True
         for node, _, value in rows(f"max {_BY} (mps_last_reading_timestamp_seconds)"):
-            node["read_at"] = value
+            node["read_at"] = min(value, now)
         for node, _, _ in rows(f"up{{job={job}}} == 0"):
             node["down"] = True
         return sorted((_made(name, told, now) for name, told in found.items()), key=lambda node: node.rank)
@@ -252,7 +256,7 @@ def _number(pair: Any) -> float | None:
         value = float(pair[1])
     except (TypeError, ValueError, IndexError, KeyError):
         return None
-    return value if math.isfinite(value) and abs(value) < 1e18 else None
+    return value if math.isfinite(value) and 0 <= value < _LARGEST else None
 
 
 def _made(name: str, told: Mapping[str, Any], now: float) -> FleetNode:
@@ -433,9 +437,9 @@ def from_status(name: str, told: Mapping[str, Any], now: float) -> FleetNode:
 
 
 def _sum(values: Iterable[Any]) -> int | None:
-    """None where one of them is not known, or none is there."""
+    """None where one of them is not known, cannot be, or none is there."""
     found = list(values)
-    numbers = [value for value in found if isinstance(value, int) and not isinstance(value, bool)]
+    numbers = [v for v in found if isinstance(v, int) and not isinstance(v, bool) and 0 <= v < _LARGEST]
     return sum(numbers) if numbers and len(numbers) == len(found) else None
 
 

@@ -24,7 +24,9 @@ import pytest
 import warm
 
 from mpstui.cli import main
+from mpstui.fields import View, as_json
 from mpstui.fleet import (
+    NODE,
     FleetError,
     FleetNode,
     FleetProblem,
@@ -244,12 +246,26 @@ def test_samples_that_lie_are_left_out(lying: Any) -> None:
         {"metric": {"Hostname": "n2"}, "value": [1, "NaN"]},
         {"metric": {"Hostname": "n3"}, "value": [1, "1e300"]},
         {"metric": {"Hostname": "n4"}, "value": None},
+        {"metric": {"Hostname": "n5"}, "value": [1, "-1"]},
         {"metric": 5, "value": [1, "1"]},
         "x",
         None,
     ]
     nodes = Prometheus(lying({"data": {"result": odd}})).nodes(NOW)
     assert [node.name for node in nodes] == ["n1\\x1b[2J"]
+    (late,) = Prometheus(lying({"data": {"result": [{"metric": {"Hostname": "n"}, "value": [1, "1e17"]}]}})).nodes(NOW)
+    assert late.read_at == NOW
+    assert as_json(NODE, late, View())["read_at"]
+
+
+@pytest.mark.parametrize("number", [10**400, -1, 1 << 62, True, 1.5, "9"])
+def test_a_number_that_cannot_be_is_not_known(number: object) -> None:
+    names = ("contexts", "context_limit", "memory_used", "memory_total", "outside_processes")
+    told = {"daemons": [], "devices": [dict.fromkeys(names, number)], "problems": []}
+    node = from_status("n", told, NOW)
+    assert (node.contexts, node.memory_used, node.outside) == (None, None, None)
+    assert "—" in " ".join(each.text(node, View()) for each in NODE.fields if each.row is not None)
+    assert as_json(NODE, node, View())["memory_used"] is None
 
 
 needs_prometheus = pytest.mark.skipif(
