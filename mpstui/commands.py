@@ -394,14 +394,18 @@ def run_in_terminal(filled: Filled) -> tuple[Ended, int | None]:
                 preexec_fn=lambda: prctl(PR_SET_PDEATHSIG, int(signal.SIGHUP), 0, 0, 0),
             )
         )
+        for each in tuple(asked):  # while it was being started
+            child[0].send_signal(each)
         status = child[0].wait()
     except (OSError, ValueError, subprocess.SubprocessError) as error:
-        return Ended(None, f"{printable(filled.program)} could not be started: {error_text(error)}"), None
+        return Ended(None, f"{printable(filled.program)} could not be started: {error_text(error)}"), next(
+            iter(asked), None
+        )
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
         signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
-    return Ended(status, _how(status)), asked[0] if asked else None
+    return Ended(status, _how(status)), next(iter(asked), None)
 
 
 _KEYBOARD: Final = (signal.SIGINT, signal.SIGQUIT)

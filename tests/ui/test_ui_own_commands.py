@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -279,6 +280,22 @@ async def test_what_is_given_up_ends_with_all_that_it_has_started() -> None:
             return
         await asyncio.sleep(0.05)
     raise AssertionError("its child lives")
+
+
+def test_with_the_terminal_the_keyboard_is_the_program_s_and_who_ends_us_ends_it() -> None:
+    """Ctrl-C reaches both; what asks mpstui to end is handed on, and remembered."""
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+
+    def sh(script: str) -> tuple[mpstui.commands.Ended, int | None]:
+        return mpstui.commands.run_in_terminal(Filled("/bin/sh", ("sh", "-c", script), "", ()))
+
+    ended, asked = sh("kill -INT $PPID; exit 3")
+    assert (ended.status, asked) == (3, None)
+    ended, asked = sh("kill -TERM $PPID; exec sleep 600")
+    assert (ended.words, asked) == ("ended by SIGTERM", signal.SIGTERM)
+    ended, asked = mpstui.commands.run_in_terminal(Filled("/nowhere/tool", ("tool",), "", ()))
+    assert "could not be started" in ended.words
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
 
 
 def test_config_check_says_which_command_has_no_key(tmp_path: Path) -> None:
