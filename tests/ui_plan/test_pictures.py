@@ -2,10 +2,48 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
-from ui.snapshots import rich, simulated, unhealthy
+from ui.snapshots import GPU0, GPU1, rich, simulated, unhealthy
+
+from mpstui.core.model import Chunks, PartitionTable, SmPartition, Snapshot
+from mpstui.core.v3 import Namespace, V3Client, V3Node, V3Partition, V3Server
 
 from .fakes import LARGE, PROFILE, SMALL, FakeDaemons, FakePlans, RecordingRunner, make_app, small
+
+MIDDLE = (120, 40)
+
+
+def static() -> Snapshot:
+    """A daemon with static SM partitions, one of them with clients."""
+    table = PartitionTable(
+        (Chunks(GPU0, 3, 12, 36, 96), Chunks(GPU1, 15, 0, 132, 0)),
+        (
+            SmPartition(GPU0, "fw8PDw8", 7, 56, True),
+            SmPartition(GPU0, "gA8PDw8", 4, 32, False),
+            SmPartition(GPU0, "AAE"),
+        ),
+    )
+    snapshot = small()
+    return replace(snapshot, daemons=(replace(snapshot.daemons[0], static_partitioning=True, partitions=table),))
+
+
+def named() -> Snapshot:
+    """A daemon of protocol 3 with a server, its namespaces, clients and an SM partition."""
+    node = V3Node(
+        (V3Server("training", 1000, 48201, "Ready", "/run/mps/training", GPU0), V3Server("serving", 1001)),
+        (
+            Namespace("default", "training", active_thread_percentage=50.0, pipe_dir="/run/mps/training"),
+            Namespace("small", "training", pinned_mem_limit="8G", active_thread_percentage=25.0),
+            Namespace("open", "training"),
+        ),
+        (V3Client(51023, "training", "0", "default", "python train.py"), V3Client(51024, "training", "0", "open", "x")),
+        partitions=(V3Partition("large", "training", GPU0, 4, 34, True, "created", f"{GPU0}/Kp8"),),
+    )
+    snapshot = small()
+    return replace(snapshot, daemons=(replace(snapshot.daemons[0], protocol="v3", v3=node),))
+
 
 CASES = {
     "plan": (small, LARGE, ("p",)),
@@ -22,6 +60,10 @@ CASES = {
     "start": (small, LARGE, ("d", "S", "space")),
     "start_small": (small, SMALL, ("d", "S")),
     "stop": (small, LARGE, ("d", "x", "shift+tab", "down")),
+    "partitions": (static, MIDDLE, ("P", "j")),
+    "partitions_small": (static, SMALL, ("P",)),
+    "namespaces": (named, MIDDLE, ("P", "j")),
+    "namespaces_small": (named, SMALL, ("P",)),
     "force": (small, SMALL, ("d", "x", "shift+tab", "end", "tab", "tab", "enter")),
 }
 

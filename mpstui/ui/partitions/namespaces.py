@@ -125,7 +125,7 @@ class LevelsPanel(Panel[Level]):
             (
                 (f"   {fit(row.space.name, 20)}", "text"),
                 (fit(plural(clients, "client"), 13), "dim"),
-                (space_words(row.space), "warn" if free else "text"),
+                ("no limits" if free else space_words(row.space), "warn" if free else "text"),
                 ("  ▲ nothing of the server's" if free else "", "warn"),
             )
         ]
