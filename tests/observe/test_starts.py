@@ -10,6 +10,7 @@ import pytest
 from mpstui.core.model import ProcessKey
 from mpstui.observe.merge import Membership, fold_membership
 from mpstui.observe.sources import NvmlSample, ProcessFacts
+from mpstui.observe.state import ClientRecord
 
 from .replay import PIPE, at, fold, running, shot
 
@@ -241,3 +242,20 @@ def test_a_fault_does_not_hit_process_0() -> None:
     fault = daemon.servers[0].fault
     assert [key.pid for key in fault.affected] == [7]
     assert 0 not in (*fault.named, *fault.ended, *fault.suspects)
+
+
+@pytest.mark.parametrize(
+    ("connected", "start", "after"),
+    [
+        (100.0, 50.0, True),
+        (100.0, 101.0, True),
+        (100.0, 101.1, False),
+        (None, 50.0, False),
+        (100.0, None, False),
+    ],
+)
+def test_a_client_came_after_a_process_that_was_there_then(
+    connected: float | None, start: float | None, after: bool
+) -> None:
+    """/proc tells a start to a hundredth, the log a line's: within a second they are one."""
+    assert ClientRecord(7, 0.0, connected).came_after(start) is after
