@@ -131,14 +131,6 @@ async def test_pins_user_and_filter_are_there_again_and_the_end_of_a_pinned_clie
         assert (len(table.rows), table.sort, table.cursor_row.user) == (7, ("gpu_memory", False), "alice")
 
 
-@pytest.mark.parametrize("kept", [{"pinned": [[1], "x", [None, 2]]}, {"pinned": 3}, {"filter": 4}, {"filter": " "}])
-async def test_nonsense_about_pins_and_filter_is_left_out(kept) -> None:
-    app = make_app(one_daemon(), memory=Memory(kept))
-    async with app.run_test(size=SIZE) as pilot:
-        await pilot.pause()
-        assert (len(app.overview.clients.rows), app.overview.clients.pinned) == (46, frozenset())
-
-
 async def test_what_is_typed_by_name_stands_above_what_its_letters_are_found_in() -> None:
     app = make_app(one_daemon())
     async with app.run_test(size=(80, 24)) as pilot:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from mpstui.core.model import Context
 from mpstui.fields import CLIENT, GROUPS, Group, View, groups_of
 from mpstui.ui.dialogs import DetailsScreen, HarmConfirm
@@ -134,9 +132,18 @@ async def test_on_the_line_of_a_group_a_key_that_ends_work_names_each_of_its_cli
         assert isinstance(app.screen, HarmConfirm)
 
 
-@pytest.mark.parametrize("kept", [[1], ["nothing", [], False], ["user", [1, None, {}], "x"], ["user", {}, True]])
-async def test_nonsense_about_groups_is_left_out(kept) -> None:
-    app = make_app(one_daemon(), memory=Memory({"groups": kept}))
+async def test_nonsense_that_was_kept_is_left_out() -> None:
+    app = make_app(one_daemon(), memory=Memory())
     async with app.run_test(size=SIZE) as pilot:
-        await pilot.pause()
-        assert len(app.overview.clients.rows) in {46, 53}
+        table = app.overview.clients
+        for kept in (
+            {"groups": [1]}, {"groups": ["nothing", [], False]}, {"groups": ["user", {}, True]}, {"groups": 7},
+            {"pinned": [[1], "x", [None, 2]]}, {"pinned": 3}, {"filter": 4}, {"filter": " "},
+        ):  # fmt: skip
+            app._memory = Memory(kept)
+            app.overview._recall_clients()
+            await pilot.pause()
+            assert (len(table.rows), table.by, table.pinned) == (46, None, frozenset()), kept
+        app._memory = Memory({"groups": ["user", [1, None, {}, "alice"], "x"]})
+        app.overview._recall_clients()
+        assert (table.by, table.folded) == ("user", {"alice"})
