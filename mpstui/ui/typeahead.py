@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
 from typing import Any, Final, ParamSpec, TypeVar, cast
 
 from textual import events
 from textual.app import App
+from textual.binding import Binding
 from textual.command import CommandPalette
 from textual.worker import Worker
 
@@ -263,7 +264,15 @@ class Typeahead:
         if not isinstance(event, events.Key) or not self._app.screen_stack:
             return False
         bound = self._app.screen.active_bindings.get(event.key)
-        return bound is not None and bound.binding.action in actions
+        if bound is not None:
+            return bound.binding.action in actions
+        # A modal screen hides the program's own from this list, and those that come first work behind it.
+        keymap: Mapping[str, str] = getattr(self._app, "keymap", {})
+        return any(
+            event.key in keymap.get(own.id or "", own.key).split(",")
+            for own in self._app.BINDINGS
+            if isinstance(own, Binding) and own.priority and own.action in actions
+        )
 
     def _stale(self, event: events.Event) -> bool:
         """Whether it was typed for something that is no longer there, or did not open."""

@@ -250,6 +250,21 @@ async def test_to_write_the_screen_anew_waits_for_nothing() -> None:
         opened.set()
 
 
+@pytest.mark.parametrize("key", ["ctrl+l", "f9"])
+async def test_it_waits_for_nothing_where_a_dialog_is_in_front(key: str) -> None:
+    """A modal screen hides the program's own bindings, and this one works behind it; the user may have another key."""
+    app = make_app(one_daemon(), keys={} if key == "ctrl+l" else {"redraw": key})
+    told: list[str] = []
+    opened = asyncio.Event()
+    app.action_redraw = lambda: told.append("redraw")  # type: ignore[method-assign]
+    async with app.run_test(size=SIZE) as pilot:
+        await app.push_screen(HelpScreen())
+        app.run_worker(opened.wait(), group=OPENING)
+        type_at_once(pilot, "j", key)
+        await until(pilot, lambda: bool(told))
+        opened.set()
+
+
 async def test_a_refusal_that_was_seen_drops_nothing_that_is_typed_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where it was painted before all that came of the key was done, and nothing is painted after it."""
     monkeypatch.setattr(typeahead, "UNSEEN", 3600.0)
