@@ -124,10 +124,10 @@ class StopLoad(_Load):
 
     id = "stop_load"
     subject = "an End"
-    title = "Stop load"
+    title = "Stop all clients"
     key = "X"
     key_id = "load.stop_all"
-    help = "Stop all clients"
+    help = "Stop the clients that this load has started, and no others"
     verb = None
 
     def request(self, pipe_dir: Path | None, end: End) -> Request:
