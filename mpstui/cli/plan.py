@@ -14,7 +14,7 @@ from mpstui.cli.say import complain
 from mpstui.cli.shares import choose_device, export, plan_of
 from mpstui.core.activity import rate_text
 from mpstui.core.model import Source
-from mpstui.core.text import error_text, format_percentage, format_size, path_text
+from mpstui.core.text import error_text, format_percentage, format_size, path_text, plural
 from mpstui.fields import (
     FLAG,
     INTEGER,
@@ -340,8 +340,8 @@ def _print_basis(proposal: Proposal) -> None:
     begun = datetime.fromtimestamp(proposal.first).strftime("%Y-%m-%d %H:%M:%S")
     word = "SIMULATED " if proposal.simulated else ""
     print(
-        f"{word}{proposal.looks} looks from {begun} on, over {proposal.span:.0f} s, {proposal.counted:.0f} s of them"
-        f" counted; tenants by {proposal.by}"
+        f"{word}{plural(proposal.looks, 'look')} from {begun} on, over {proposal.span:.0f} s,"
+        f" {proposal.counted:.0f} s of them counted; tenants by {proposal.by}"
     )
     if proposal.tenants:
         print_table(output(), table(TENANT, proposal.tenants, View()))

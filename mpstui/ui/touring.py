@@ -13,7 +13,6 @@ from typing import Any, Final
 from textual import events
 from textual.keys import key_to_character
 from textual.screen import ModalScreen
-from textual.widgets import Button
 
 from mpstui.ui.app import MpsTuiApp
 from mpstui.ui.keymap import LETTERS
@@ -25,6 +24,8 @@ _PACE: Final = 0.25
 """Seconds between two keys, so that each can be followed."""
 _PATIENCE: Final = 30.0
 """Seconds after which it says that what it waits for does not come."""
+_ANSWERS: Final = "Push, Button, #apply"
+"""Of a question. ``Push`` is by name: to Textual's queries it is no ``Button``."""
 _STANDS: Final = 24 * 3600.0
 _HARMS: Final = frozenset(id for letter in LETTERS.values() if letter.harms for id in letter.ids)
 _NAMES: Final = {
@@ -117,7 +118,7 @@ class Guide:
         if self.own_demo:
             return None
         typed = len(self._left[0]) == 1 or self._left[0] in _MOVES
-        if isinstance(self.app.screen, ModalScreen) and self.app.screen.query(Button) and not typed:
+        if isinstance(self.app.screen, ModalScreen) and self.app.screen.query(_ANSWERS) and not typed:
             return "The answer is yours: the tour answers no question on this node. F8 leaves it."
         key, binding = self._resolved(self._left[0])
         if key is not None and self._is_readers(key, binding):
@@ -155,7 +156,7 @@ class Guide:
         self._heard = event  # it comes once more when its turn has come
         key, binding = self._resolved(self._left[0])
         if key is not None and event.key == key and self._is_readers(key, binding):
-            del self._left[0]
+            self._left.clear()  # what comes of it is the reader's too
             self._pressed.append(self._shown(key))
             self._since = self._clock()
 
