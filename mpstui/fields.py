@@ -66,7 +66,6 @@ from mpstui.core.text import (
     format_age,
     format_percentage,
     format_size,
-    lower_sizes,
     path_text,
     printable,
     short_size,
@@ -74,6 +73,7 @@ from mpstui.core.text import (
 from mpstui.core.v3 import Namespace, V3Device, V3Node, V3Partition, V3Server
 from mpstui.core.where import KINDS, Kind
 from mpstui.history.when import local_text
+from mpstui.observe.merge import in_doubt
 from mpstui.observe.procfs import user_name
 
 SCHEMA: Final = 1
@@ -586,14 +586,14 @@ def _memory_facts(
 
 
 def _inherited_facts(daemon: Daemon | None, view: View) -> list[Fact]:
-    """Limits that no command reads back."""
+    """What the daemon's environment names, and no command reads back."""
     if daemon is None:
         return []
+    doubt = in_doubt(daemon.inherited_mem_limits, daemon.driver)
+    held = "not known whether clients get it" if doubt else "no client gets it (driver 580)"
     return [
-        Fact(
-            "", f"{format_size(size)} on {gpu_name(view, daemon.ordinals.get(ordinal))}, from the daemon's environment"
-        )
-        for ordinal, size in by_device(daemon.inherited_mem_limits)
+        Fact("", f"{format_size(size)} on {gpu_name(view, daemon.ordinals.get(o))} in the daemon's environment: {held}")
+        for o, size in by_device(daemon.inherited_mem_limits)
     ]
 
 
@@ -1293,9 +1293,9 @@ def _status_facts(server: Server, view: View) -> Iterable[Fact]:
 
 def _server_memory(server: Server, view: View, cells: int) -> Line:
     daemon = view.daemon
-    known, inherited = server.active_thread_percentage is not None, daemon.inherited_mem_limits if daemon else EMPTY
+    known = server.active_thread_percentage is not None
     devices = len(daemon.ordinals) if daemon is not None else 0
-    return ((limits_text(server.pinned_mem_limits, known, cells - 1, devices, inherited), "plain"),)
+    return ((limits_text(server.pinned_mem_limits, known, cells - 1, devices), "plain"),)
 
 
 def _clients_facts(server: Server, view: View) -> Iterable[Fact]:
@@ -1456,17 +1456,13 @@ def _limit_threads_row(limit: Limit, view: View) -> str:
 
 
 def _limit_memory(limit: Limit, view: View, cells: int) -> Line:
-    daemon, known = limit.daemon, limit.percentage is not None
-    text = limits_text(limit.memory, known, cells - 1, len(daemon.ordinals), daemon.inherited_mem_limits)
-    return ((text, "plain"),)
+    known = limit.percentage is not None
+    return ((limits_text(limit.memory, known, cells - 1, len(limit.daemon.ordinals)), "plain"),)
 
 
 def _limit_memory_row(limit: Limit, view: View) -> str:
-    """No limit is only "none" where the limits have been read and the daemon's environment sets none."""
-    limits = limit.memory
-    lowered = lower_sizes(limits, limit.daemon.inherited_mem_limits)
-    told = {o: "" if limits.get(o) == size else " (from the daemon's environment)" for o, size in lowered.items()}
-    shown = "  ".join(f"{ordinal}: {format_size(size)}{told[ordinal]}" for ordinal, size in by_device(lowered))
+    """No limit is only "none" where the limits have been read."""
+    shown = "  ".join(f"{ordinal}: {format_size(size)}" for ordinal, size in by_device(limit.memory))
     return shown or ("none" if limit.percentage is not None else UNKNOWN)
 
 
@@ -1944,7 +1940,7 @@ DAEMON: Final[Thing[Daemon]] = Thing(
         ),
         Field(
             "inherited_pinned_mem_limits", "inherited memory limits", SIZES, lambda d, v: d.inherited_mem_limits,
-            about="Of the daemon's environment: its servers inherit them, and no command reads them back.",
+            about="Named by the daemon's environment: no client of driver 580 gets them.",
         ),
         Field(
             "start_failures", "start failures", OBJECT, lambda d, v: d.start_failures, null=True, of=START_FAILURES,

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
-from mpstui.core.model import EMPTY, Client, Daemon, Device, Health, Server, Severity, Snapshot
+from mpstui.core.model import Client, Daemon, Device, Health, Server, Severity, Snapshot
 from mpstui.core.partition import sm_share
-from mpstui.core.text import UNKNOWN, Line, by_device, format_percentage, format_size, lower_sizes
+from mpstui.core.text import UNKNOWN, Line, by_device, format_percentage, format_size
 
 HEALTH: Mapping[Health, tuple[str, str]] = {
     "ok": ("● ok", "good"),
@@ -126,16 +126,11 @@ def memory_of(client: Client, ordinals: Mapping[str, str]) -> Memory:
     return Memory(total, held[fullest], shares[fullest], fullest if len(client.gpu_memory) > 1 else None)
 
 
-def limits_text(
-    limits: Mapping[str, int], known: bool, width: int, devices: int, inherited: Mapping[str, int] = EMPTY
-) -> str:
+def limits_text(limits: Mapping[str, int], known: bool, width: int, devices: int) -> str:
     """``2.0 GiB`` of the only one of ``devices``, ``2.0 GiB each`` where all have it, otherwise ``0: 2.0 GiB  1: …``.
 
     ``none`` where no limit is set (fact 6); ``by device`` where it is longer than ``width``: the details tell.
-    ``env`` behind it: one of them is ``inherited`` from the daemon's environment.
     """
-    if (lowered := lower_sizes(limits, inherited)) != dict(limits):
-        return f"{limits_text(lowered, known, width - 4, devices)} env"
     if not limits:
         return "none" if known else UNKNOWN
     if len(limits) == devices and len(set(limits.values())) == 1:

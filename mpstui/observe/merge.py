@@ -314,10 +314,6 @@ def by_ordinal(memory: Mapping[str, int], ordinals: Mapping[str, str]) -> dict[s
 # Which limits hold for one client: those of its server when it connected, and its own environment's.
 
 
-INHERITED = "daemon's environment"
-"""Where a limit came from that the server has inherited."""
-
-
 class Effective(NamedTuple):
     """What a client got."""
 
@@ -336,15 +332,16 @@ def effective(
     present: LimitsInForce,
     ordinals: Mapping[str, str],
     environment: Mapping[str, str] | None,
-    inherited: Mapping[str, int] | None = EMPTY,
+    *,
+    doubt: bool = False,
 ) -> Effective:
     """The lower one wins, the server's or the client's own, of percentages and of memory limits; of priorities its own.
 
     Memory limits, the server's too, go by the client's own numbers of its devices (fact 35).
-    ``inherited``: the memory limits of the daemon's own environment, by ordinal; None where they are not known.
+    ``doubt``: something besides, of which nobody knows whether it holds, may limit the memory (``in_doubt``).
     A client is outdated where it would get other limits if it connected now; where history does not tell, it is not.
     """
-    known = at_connect.memory_known and environment is not None and inherited is not None
+    known = at_connect.memory_known and environment is not None and not doubt
     environment = environment or {}
     own = own_percentage(environment.get(PERCENTAGE_VARIABLE))
     numbers = own_numbers(ordinals, environment.get(DEVICES_VARIABLE))
@@ -356,12 +353,10 @@ def effective(
     percentage = _lower(at_connect.percentage, own)
     if percentage is not None:
         source["active_thread_percentage"] = "server" if percentage == at_connect.percentage else "client"
-    set_ = by_ordinal(at_connect.memory, ordinals)
-    served = _of_devices(lower_sizes(set_, inherited or {}), numbers)
+    served = _of_devices(by_ordinal(at_connect.memory, ordinals), numbers)
     memory = lower_sizes(served, own_sizes)
     if memory:
-        given = "server" if served == _of_devices(set_, numbers) else INHERITED
-        source["pinned_mem_limits"] = given if memory == served else "client"
+        source["pinned_mem_limits"] = "server" if memory == served else "client"
     priority = own_priority(environment.get(PRIORITY_VARIABLE))
     if priority is not None:
         source["client_priority"] = "client"
@@ -370,7 +365,7 @@ def effective(
     again = _lower(present.percentage, own)
     outdated = percentage is not None and again is not None and percentage != again
     if at_connect.memory_known and present.memory_known:
-        again_served = _of_devices(lower_sizes(by_ordinal(present.memory, ordinals), inherited or {}), numbers)
+        again_served = _of_devices(by_ordinal(present.memory, ordinals), numbers)
         outdated = outdated or memory != lower_sizes(again_served, own_sizes)
     return Effective(percentage, memory, priority, source, outdated, known)
 
@@ -445,11 +440,17 @@ def own_memory(text: str | None, numbers: Mapping[str, str], ordinals: Mapping[s
 
 
 def inherited_memory(environment: Mapping[str, str] | None, ordinals: Mapping[str, str]) -> dict[str, int] | None:
-    """What the daemon's own environment limits, by ordinal; None where it may not be read, or its devices are not
-    known."""
+    """The memory limits that the daemon's own environment names, by ordinal; None where it may not be read, or its
+    devices are not known. They limit no client of driver 580 (fact 54)."""
     if environment is None:
         return None
     return own_memory(environment.get(MEMORY_VARIABLE), {ordinal: ordinal for ordinal in ordinals}, ordinals)
+
+
+def in_doubt(inherited: Mapping[str, int] | None, driver: str | None) -> bool:
+    """Whether clients may be limited by what the daemon's environment names: only of driver 580 is it known that they
+    are not."""
+    return inherited is None or (bool(inherited) and not (driver or "").startswith("580."))
 
 
 def first_device(

@@ -37,7 +37,7 @@ from mpstui.core.text import client_pids, format_size, path_text, printable
 from mpstui.core.trust import is_lying
 from mpstui.core.v3 import DEFAULT
 from mpstui.observe.discovery import Place, how_to_start
-from mpstui.observe.merge import inherited_memory, own_percentage, own_priority
+from mpstui.observe.merge import in_doubt, inherited_memory, own_percentage, own_priority
 from mpstui.observe.sources import NvmlSample, ProcessFacts
 from mpstui.observe.state import DaemonState, ServerRecord
 
@@ -439,6 +439,8 @@ def _of_environment(daemon: Daemon) -> Iterable[Problem]:
     if (text := environment.get(MEMORY_VARIABLE)) and inherited_memory(environment, daemon.ordinals) == {}:
         reason = "an entry names no device of the daemon, which drops the others"
         wrong.append(f"{MEMORY_VARIABLE}={printable(text, 60)}: {reason}")
+    elif text and daemon.inherited_mem_limits and not in_doubt(daemon.inherited_mem_limits, daemon.driver):
+        wrong.append(f"{MEMORY_VARIABLE}={printable(text, 60)}: with driver 580 it limits no client")
     for text in wrong:
         yield Problem(
             "warning",

@@ -49,6 +49,7 @@ from mpstui.observe.merge import (
     fold_membership,
     fold_partitions,
     fold_v3,
+    in_doubt,
     in_namespace,
     inherited_memory,
     partitioned,
@@ -836,7 +837,8 @@ class NodeState:
         seen: dict[ProcessKey, _Made],
     ) -> Server:
         facts, state = known.get(server.pid), watched.state
-        inherited = inherited_memory(watched.place.limits if watched.place else EMPTY, state.ordinals)
+        driver = self._sample.driver_version if self._sample is not None else None
+        doubt = in_doubt(inherited_memory(watched.place.limits if watched.place else EMPTY, state.ordinals), driver)
         limits = server.limits
         given = (limits.percentage, tuple(limits.memory.items()), limits.memory_known)
         static = watched.place is not None and watched.place.static_partitioning
@@ -847,11 +849,11 @@ class NodeState:
             watched.partitions,
             state.v3,
             tuple(state.ordinals.items()),
-            inherited,
+            doubt,
             self._kinds,
         )
         clients = [
-            self._client(client, server, watched, devices, known.get(client.pid), inherited, of)
+            self._client(client, server, watched, devices, known.get(client.pid), doubt, of)
             for client in server.clients.values()
         ]
         seen.update((made.client.key, made) for made in clients)
@@ -882,7 +884,7 @@ class NodeState:
         watched: Watched,
         devices: Mapping[str, Device],
         facts: ProcessFacts | None,
-        inherited: Mapping[str, int] | None,
+        doubt: bool,
         of_server: tuple[object, ...],
     ) -> _Made:
         """``of_server``: what all its clients are made of."""
@@ -904,7 +906,7 @@ class NodeState:
         made = watched.clients.get(key)
         if made is None or made.of != of:
             built = self._build(
-                client, key, server, watched.state, devices, facts, memory, listed, cpu, inherited, said, there
+                client, key, server, watched.state, devices, facts, memory, listed, cpu, doubt, said, there
             )
             if place is not None and place.static_partitioning:
                 built = partitioned(built, facts.environment if facts else None, watched.partitions)
@@ -943,12 +945,12 @@ class NodeState:
         memory: dict[str, int],
         listed: bool | None,
         cpu: float | None,
-        inherited: Mapping[str, int] | None,
+        doubt: bool,
         said: str | None,
         there: ProcessFacts | None,
     ) -> Client:
         limits = effective(
-            client.limits, server.limits, state.ordinals, facts.environment if facts else None, inherited
+            client.limits, server.limits, state.ordinals, facts.environment if facts else None, doubt=doubt
         )
         contexts = tuple(Context(id_, uuid) for id_, uuid in sorted(client.contexts.items()))
         share = self._share(limits.percentage, first_device(contexts, memory, devices))

@@ -18,7 +18,7 @@ from mpstui.core.model import (
 )
 from mpstui.core.partition import sm_share
 from mpstui.core.text import PRIORITIES, UNKNOWN, format_percentage, format_size, printable
-from mpstui.observe.merge import own_memory, own_numbers, own_percentage
+from mpstui.observe.merge import in_doubt, own_memory, own_numbers, own_percentage
 
 Limit = Literal["active_thread_percentage", "sm_count", "pinned_mem_limit", "client_priority"]
 NOT_SET = "not set"
@@ -84,7 +84,9 @@ def limit_chains(
         everywhere = {ordinal: ordinal for ordinal in daemon.ordinals}
         links = (
             *renamed,
-            *_of_daemon(daemon, MEMORY_VARIABLE, _own_limit(number, everywhere, daemon.ordinals)),
+            *_of_daemon(
+                daemon, MEMORY_VARIABLE, _named(daemon, number, _own_limit(number, everywhere, daemon.ordinals))
+            ),
             *history.links("pinned_mem_limit", bound, _bytes, NO_LIMIT, _of_server(client, "memory", ordinal)),
             _own(environment, MEMORY_VARIABLE, _own_limit(ordinal, numbers, daemon.ordinals)),
         )
@@ -202,6 +204,14 @@ def _of_daemon(daemon: Daemon, name: str, words: Callable[[str], str]) -> tuple[
     if daemon.environment is None:
         return (Link(label, UNKNOWN),)
     return (Link(label, words(daemon.environment[name])),) if name in daemon.environment else ()
+
+
+def _named(daemon: Daemon, ordinal: str, words: Callable[[str], str]) -> Callable[[str], str]:
+    """A memory limit of the daemon's environment with what is known of whether clients get it."""
+    if ordinal not in daemon.inherited_mem_limits:
+        return words
+    doubt = in_doubt(daemon.inherited_mem_limits, daemon.driver)
+    return lambda text: f"{words(text)}, {'not known whether it holds' if doubt else 'limits no client'}"
 
 
 def _initial(daemon: Daemon, name: str, words: Callable[[str], str], otherwise: str) -> str | None:

@@ -30,6 +30,7 @@ COMMANDS = {
     "what blocks": ("unblock", "--yes"),
     "a partition": ("partition", "add", "--device", "0", "--chunks", "1"),
     "a named server": ("server", "create", "a"),
+    "a feature": ("feature", "enable", "memacct"),
     "a namespace": ("namespace", "create", "n", "--server", "a"),
     "SMs of a named server": ("sm-partition", "create", "p", "--server", "a", "--device", "0", "--chunks", "1"),
     "a server started": ("start-server", "root"),

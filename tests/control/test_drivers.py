@@ -16,7 +16,7 @@ from mpstui.control.drivers import COMMANDS, absent_from
 from mpstui.control.grammar import LogParser
 from mpstui.control.legacy import judge
 from mpstui.control.mps import MpsControl
-from mpstui.control.protocol import LEGACY, Capabilities, protocol_of
+from mpstui.control.protocol import LEGACY, Capabilities, lacking, protocol_of
 from mpstui.control.wire import Unreadable
 
 DRIVERS = Path(__file__).parent.parent / "data" / "drivers"
@@ -183,8 +183,8 @@ async def test_another_daemon_in_its_place_is_asked_again() -> None:
 def test_a_daemon_s_own_word_comes_before_the_table() -> None:
     known = Capabilities()
     known.learn("device_query", known=True)
-    assert "device_query" not in known.lacking("535.261.03")
-    assert "get_server_status" in known.lacking("535.261.03")
+    assert "device_query" not in lacking(known.unknown, known.known, "535.261.03")
+    assert "get_server_status" in lacking(known.unknown, known.known, "535.261.03")
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mpstui.core.model import DEVICES_VARIABLE, MEMORY_VARIABLE, PERCENTAGE_VARIABLE, PRIORITY_VARIABLE
-from mpstui.observe.merge import INHERITED, effective, inherited_memory, own_numbers, own_percentage
+from mpstui.observe.merge import effective, in_doubt, inherited_memory, own_numbers, own_percentage
 from mpstui.observe.state import LimitsInForce
 
 GIB = 1 << 30
@@ -142,22 +142,27 @@ def test_what_a_server_inherits_of_the_daemons_environment(text: str, expected: 
 
 @pytest.mark.parametrize(
     ("set_", "own", "size", "source"),
-    [
-        ({}, None, 2, INHERITED),
-        ({"d0": 4 * GIB}, None, 2, INHERITED),
-        ({"d0": GIB}, None, 1, "server"),
-        ({"d0": 2 * GIB}, None, 2, "server"),
-        ({}, "0=1G", 1, "client"),
-        ({}, "0=3G", 2, INHERITED),
-    ],
+    [({"d0": 4 * GIB}, None, 4, "server"), ({}, "0=1G", 1, "client"), ({"d0": 2 * GIB}, "0=3G", 2, "server")],
 )
-def test_the_lowest_of_what_is_set_inherited_and_its_own(set_, own, size, source) -> None:
+def test_the_lower_of_what_is_set_and_its_own(set_, own, size, source) -> None:
     then = limits(100.0, **set_)
     environment = {} if own is None else {MEMORY_VARIABLE: own}
-    told = effective(then, then, {"0": "GPU-aaaa-1"}, environment, {"0": 2 * GIB})
+    told = effective(then, then, {"0": "GPU-aaaa-1"}, environment)
     assert (told.memory, told.source["pinned_mem_limits"]) == ({"0": size * GIB}, source)
     assert (told.memory_known, told.outdated) == (True, False)
-    assert not effective(then, then, {"0": "GPU-aaaa-1"}, environment, None).memory_known
+    assert not effective(then, then, {"0": "GPU-aaaa-1"}, environment, doubt=True).memory_known
+
+
+@pytest.mark.parametrize(
+    ("inherited", "driver", "doubt"),
+    [
+        ({"0": GIB}, "580.159.04", False), ({"0": GIB}, "555.58.02", True), ({"0": GIB}, None, True),
+        ({}, "555.58.02", False), (None, "580.159.04", True),
+    ],
+)  # fmt: skip
+def test_what_the_daemons_environment_names_of_memory_limits_nobody_with_580(inherited, driver, doubt) -> None:
+    """Fact 54; of other drivers nobody knows it."""
+    assert in_doubt(inherited, driver) is doubt
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,6 @@ from .commands import Commands, Session
 from .config import DRIVER_VERSION, SERVER_START, Gpu, ordinal
 from .logs import Logs
 from .loop import Loop
-from .memlimit import environment_limits
 from .server import Begin, Server, Xid, start_process
 from .state import StateFile
 
@@ -75,7 +74,6 @@ class Daemon:
         self.driver = nearest(gpus[0].driver if gpus else DRIVER_VERSION)
         self.percentage, self.priority = _defaults(environment, logs, self.driver)
         self.pinned: dict[str, int] = {}
-        self._inherited = environment_limits(environment.get("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", ""), gpus)
         self._server_start = _server_start(environment.get(SERVER_START, ""))
         self._failed_starts = 0
         self.servers: dict[int, Server] = {}
@@ -330,7 +328,7 @@ class Daemon:
         pid, link = start_process(begin)
         server = Server(pid, link, uid, self.gpus, self._logs, self._xids.append)
         server.percentage = self.percentage
-        server.pinned, server.inherited = dict(self.pinned), self._inherited
+        server.pinned = dict(self.pinned)  # not what the environment names of memory (fact 54)
         server.starting = start != 0
         self.servers[pid] = server
         self._loop.watch(link, lambda: self._server_speaks(server))

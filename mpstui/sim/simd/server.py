@@ -142,8 +142,6 @@ class Server:
         self.gpus = gpus
         self.percentage = 100.0
         self.pinned: dict[str, int] = {}
-        self.inherited: dict[str, int] = {}
-        """Memory limits of the daemon's environment, which hold and are not read back."""
         self.priority = 0
         self.starting = False
         """It is not ready: INITIALIZING, and busy for every command but a few (fact 45)."""
@@ -224,7 +222,7 @@ class Server:
         """Bytes that the client may still allocate on a device, by its limits and by what others have taken."""
         key = str(device)
         own_limits = environment_limits(client.limit("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"), self.gpus)
-        limits = [found.get(key) or None for found in (self.pinned, self.inherited, own_limits)]
+        limits = [found.get(key) or None for found in (self.pinned, own_limits)]
         own = client.used.get(device, 0)
         taken = sum(c.used.get(device, 0) for c in self.clients)
         free = self.gpus[device].memory_total - taken
