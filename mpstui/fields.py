@@ -854,7 +854,7 @@ CLIENT: Final[Thing[Client]] = Thing(
     (
         Field(
             "pid", "PID", INTEGER, lambda c, v: c.pid,
-            about="Its process ID, where pid_proved; otherwise the daemon's number for it, and no process here.",
+            about="Its process ID. Where pid_proved is false: the daemon's number for it, and no process here.",
             column=Column(10, 8, 99, style="bold"), row=Text(10, "PID"), detail=Detail("process", 20), searched=True,
         ),
         Field(
@@ -870,11 +870,12 @@ CLIENT: Final[Thing[Client]] = Thing(
         ),
         Field(
             "user", "user", TEXT, lambda c, v: c.user, null=True,
+            about="Whose process it is.",
             column=Column(20, 11, 90, cell=_user_cell, narrow=9), row=Text(20, "USER"),
             detail=Detail("process", 30, facts=_who),
             matches=lambda c, v, t: t in (c.user or "").lower() or t == str(c.uid), searched=True,
         ),
-        Field("uid", "UID", INTEGER, lambda c, v: c.uid, null=True),
+        Field("uid", "UID", INTEGER, lambda c, v: c.uid, null=True, about="That user's number."),
         Field(
             "command", "command", TEXT, lambda c, v: c.command, null=True,
             about="Its arguments, printable; a client chooses them itself.",
@@ -946,7 +947,8 @@ CLIENT: Final[Thing[Client]] = Thing(
             ),
         ),
         Field(
-            "gpu_memory", "GPU memory", SIZES, lambda c, v: c.gpu_memory, about="Used, by the UUID of the device.",
+            "gpu_memory", "GPU memory", SIZES, lambda c, v: c.gpu_memory,
+            about="The device memory that it uses; in JSON by the UUID of the device.",
             column=Column(
                 60, _MEMORY_TEXT, 80, "GPU MEM / LIMIT", "MEM/LIMIT", _memory_cell, falling=True,
                 roomy=_MEMORY_TEXT + 12, narrow=13,
@@ -1033,7 +1035,8 @@ CLIENT: Final[Thing[Client]] = Thing(
             matches=lambda c, v, t: t in gpus_text(c, v.indices).split(","),
         ),
         Field(
-            "cpu_percent", "CPU", LOAD, lambda c, v: c.cpu_percent, null=True, about="Of one core.",
+            "cpu_percent", "CPU", LOAD, lambda c, v: c.cpu_percent, null=True,
+            about="Its CPU use; 100 % is one core.",
             column=Column(
                 90, _CPU_TEXT, 40, align=">", falling=True, cell=_cpu_cell, roomy=_CPU_TEXT + 12,
                 total=Total(_added(lambda c: c.cpu_percent), lambda g, value, cells: LOAD.text(value)),

@@ -7,14 +7,14 @@ import time as system
 from datetime import datetime, timedelta
 from typing import Final
 
-_AGO: Final = re.compile(r"(\d{1,9})\s*([smhd])")
+_AGO: Final = re.compile(r"-?(\d{1,9})\s*([smhd])(?: ago)?")
 _CLOCK: Final = re.compile(r"(\d{1,2}):(\d\d)(?::(\d\d(?:\.\d{1,6})?))?")
 _UNIT: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def parse_time(text: str, now: float) -> float:
-    """Seconds since the epoch of ``10m`` (ago), ``21:29[:12.195]`` (the last time it was that), ``2026-11-20 21:29``,
-    ISO 8601 with or without a zone (without one: local time, as the logs are), or ``@1795210142``.
+    """Seconds since the epoch of ``10m``, ``-10m`` or ``10m ago``, ``21:29[:12.195]`` (the last time it was that),
+    ``2026-11-20 21:29``, ISO 8601 with or without a zone (without: local time, as the logs are), or ``@1795210142``.
 
     Raises ValueError for anything else.
     """

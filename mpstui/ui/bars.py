@@ -231,6 +231,11 @@ class KeyBar(Painted):
             self._hints = hints
             self.repaint()
 
+    @property
+    def hints(self) -> Sequence[KeyHint]:
+        """All of them, also those that do not fit."""
+        return self._hints
+
     def _shown(self, width: int) -> list[KeyHint]:
         """What fits whole: keys that do nothing now go first, then those that matter least."""
         hints = [] if self._hushed else list(self._hints)

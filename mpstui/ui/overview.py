@@ -319,10 +319,14 @@ class Overview(WithPast, WithTrouble):
 
     def on_descendant_focus(self) -> None:
         self._arrange()
+        self._show_keys()
 
     # Keys.
 
     def _show_keys(self) -> None:
+        if typed := self._typed_hints():
+            self.keys.show(typed)
+            return
         snapshot, daemon = self._snapshot, self.daemon
         hints: list[KeyHint] = []
         rescues = []
@@ -346,6 +350,24 @@ class Overview(WithPast, WithTrouble):
         ]
         hints += program_hints(self._keymap, unknown=unknown, silent=silent, paused=stands)
         self.keys.show(hints)
+
+    def _typed_hints(self) -> list[KeyHint]:
+        """The keys of the line that is typed into; empty where none is: the letters are text meanwhile."""
+        if self.asks_time:
+            enter, escape = "Go to that time", "Stay here"
+        elif self._filter is not None and self.focused is self._filter:
+            enter, escape = ("Keep the place", "Look for nothing") if self._finding else ("Keep the filter", "Clear it")
+        else:
+            return []
+        ends = KeyHint("Enter", enter, "end_typing", 8)
+        return [ends, KeyHint("Esc", escape, "back", 8), KeyHint("?", "Help", "show_help", 9)]
+
+    def action_end_typing(self) -> None:
+        """As Enter in the line that is typed into."""
+        if self.asks_time and self._time is not None:
+            self.take_time(self._time.value)
+        elif self._filter is not None and self._filter.display:
+            self._end_filter()
 
     def _refusal(self, action: Operation) -> str | None:
         """Why an action cannot be used now."""

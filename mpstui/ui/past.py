@@ -134,7 +134,7 @@ class WithPast(InkScreen):
         if self._time is None:
             from mpstui.ui.form import TypedLine
 
-            hint = "21:29  21:29:12  2026-11-20 21:29  10m (before the end) · Enter goes there · Esc closes"
+            hint = "21:29  21:29:12  2026-11-20 21:29  10m (before the end)"
             self._time = TypedLine("", placeholder=hint, id="time")
             await self.mount(self._time, before=self.past_bar)
         self._time.value = ""

@@ -7,7 +7,7 @@ from dialog_host import HOSTILE, NOW, PIPE, UUIDS, FakeRunner, Host, client, hel
 from textual.screen import Screen
 from ui.screen import text_of, until
 
-from mpstui.core.model import Client, Daemon, Device, Event, ProcessKey, Server, Snapshot
+from mpstui.core.model import Client, Context, Daemon, Device, Event, ProcessKey, Server, Snapshot
 from mpstui.operations.registry import ELSEWHERE, ON_OVERVIEW
 from mpstui.ui.dialogs import DetailsScreen, HelpScreen
 from mpstui.ui.dialogs.commands import ActionCommands
@@ -68,6 +68,24 @@ def test_who_holds_a_daemon_and_what_to_do():
     assert value(rows, "health") == "held: a control session is kept open by 777 (bob, pts/3)"
     assert value(rows, "session held by") == "777, bob, pts/3"
     assert value(rows, "remedy") == "ask bob to leave it, or end process 777"
+
+
+def test_a_device_names_its_clients_by_their_memory_on_it_alone():
+    here, there = UUIDS[0], "GPU-there"
+    clients = (
+        Client(ProcessKey(11), user="alice", gpu_memory={here: 2 << 30, there: 30 << 30}),
+        Client(ProcessKey(12), user="bob", gpu_memory={here: 3 << 30}),
+        Client(ProcessKey(13), user="carol", contexts=(Context(1, here),)),
+        Client(ProcessKey(14), user="dave", gpu_memory={there: 9 << 30}),
+    )
+    shown = Snapshot(
+        NOW, daemons=(Daemon(PIPE, servers=(Server(ProcessKey(1), clients=clients),)),), devices=(Device(here),)
+    )
+    _title, rows = rows_of(shown, "device", here)
+    names = [row.label for row in rows if isinstance(row, Row) and row.label in {"11", "12", "13", "14"}]
+    assert names == ["12", "11", "13"]
+    assert value(rows, "11").split() == ["2.0", "GiB", "alice", "—"]
+    assert value(rows, "13").split() == ["—", "carol", "—"], "not known is not zero"
 
 
 def test_what_is_not_there_is_none():

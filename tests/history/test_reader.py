@@ -276,7 +276,7 @@ def test_a_daemons_place_is_what_its_own_line_says():
 
 @pytest.mark.parametrize(
     ("text", "ago"),
-    [("10m", 600), ("2h", 7200), ("30s", 30), ("1d", 86400), ("@1795210000", 352)],
+    [("10m", 600), ("-10m", 600), ("10m ago", 600), ("2h", 7200), ("30s", 30), ("1d", 86400), ("@1795210000", 352)],
 )
 def test_times_as_people_write_them(text, ago):
     assert parse_time(text, 1795210352.0) == 1795210352.0 - ago

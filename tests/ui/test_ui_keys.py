@@ -391,3 +391,43 @@ async def test_no_heading_touches_the_next_one_and_the_arrow_is_never_cut(width:
             assert all(text.endswith(" ") for text in texts[:-1]), texts
             assert sum("▲" in text or "▼" in text for text in texts) == 1
             assert "…" not in "".join(texts)
+
+
+async def test_the_line_that_is_typed_into_has_the_footer() -> None:
+    app = make_app(one_daemon())
+    async with app.run_test(size=(80, 24)) as pilot:
+        for key, enter in (("slash", "Enter Keep the filter"), ("f", "Enter Keep the place"), ("T", "Enter Go to")):
+            await press(pilot, key)
+            footer = text_of(app).splitlines()[-1]
+            assert enter in footer
+            assert "Esc " in footer
+            assert "Terminate" not in footer
+            await press(pilot, "escape")
+            assert "t Terminate" in text_of(app).splitlines()[-1]
+
+
+async def test_help_over_a_dialog_is_the_dialogs_and_help_can_be_searched() -> None:
+    app = make_app(one_daemon())
+    async with app.run_test(size=SIZE) as pilot:
+        await press(pilot, "l", "question_mark")
+        shown = app.screen.query_one("#facts").text
+        assert "from Cancel to Apply" in shown
+        assert "Terminate: " not in shown
+        await press(pilot, "escape", "escape", "question_mark")
+        assert "Terminate: " in app.screen.query_one("#facts").text
+        await press(pilot, "slash", *"sort")
+        shown = app.screen.query_one("#facts").text
+        assert "f6" in shown.lower()
+        assert "Terminate: " not in shown
+        await press(pilot, "escape")
+        assert "Terminate: " in app.screen.query_one("#facts").text
+        await press(pilot, "escape")
+        assert isinstance(app.screen, Overview)
+
+
+async def test_cancel_says_that_a_typed_limit_was_not_sent() -> None:
+    app = make_app(one_daemon())
+    async with app.run_test(size=SIZE) as pilot:
+        await press(pilot, "l", "4", "enter", "enter")
+        assert isinstance(app.screen, Overview)
+        assert any("nothing was sent" in each.message for each in app._notifications)

@@ -53,6 +53,8 @@ class Dialog(InkScreen, ModalScreen[None]):
     """
     HELPED: ClassVar[bool] = True
     """Whether help can be called over it."""
+    OFFERS_ACTIONS: ClassVar[bool] = False
+    """Help over it names its own keys: the overview's actions do nothing here."""
     TALL = 30
     """Rows from which there is room for explanations."""
     CHROME = 3

@@ -11,7 +11,7 @@ from typing import Any
 
 from mpstui.core.cells import no_readings, with_indices
 from mpstui.core.model import Client, Daemon, Event, ProcessKey, Server, Snapshot
-from mpstui.core.text import UNKNOWN, path_text
+from mpstui.core.text import UNKNOWN, format_size, path_text
 from mpstui.fields import CLIENT, DAEMON, DEVICE, EVENT, SERVER, Fact, Thing, View, default_facts
 from mpstui.ui.dialogs.parts import Heading, Row
 
@@ -43,7 +43,11 @@ def rows_of(
     view = View.of(snapshot)
     if kind == "device" and (device := snapshot.device(str(identity))):
         why = [Row("no readings", no_readings(snapshot.nvml_detail))] if snapshot.nvml_detail else []
-        return f"Device {UNKNOWN if device.index is None else device.index}", [*_rows(DEVICE, device, view), *why]
+        return f"Device {UNKNOWN if device.index is None else device.index}", [
+            *_rows(DEVICE, device, view),
+            *_on_device(snapshot, device.uuid),
+            *why,
+        ]
     if kind == "limit" and identity is None and snapshot.daemons:
         rows: Rows = []
         for daemon in snapshot.daemons:
@@ -54,6 +58,22 @@ def rows_of(
     if kind == "event" and event is None:
         event = next((e for e in reversed(snapshot.events) if e.key == identity), None)
     return None if event is None else ("Event", _rows(EVENT, event, view))
+
+
+def _on_device(snapshot: Snapshot, uuid: str) -> Rows:
+    """The clients that are on a device, those that hold most of its memory first; memory on this device alone."""
+    here = [each for daemon in snapshot.daemons for each in daemon.clients() if uuid in each.device_uuids]
+    if not here:
+        return []
+    here.sort(key=lambda each: (-each.gpu_memory.get(uuid, -1), each.pid))
+    rows = [
+        Row(
+            str(each.pid),
+            f"{format_size(each.gpu_memory.get(uuid)):>9}  {each.user or UNKNOWN}  {each.command or UNKNOWN}",
+        )
+        for each in here
+    ]
+    return [Row(), Heading("Its clients, by their memory on this device"), *rows]
 
 
 def _row(fact: Fact) -> Row:

@@ -11,7 +11,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.widget import Widget
-from textual.widgets import Input, Static
+from textual.widgets import Button, Input, Static
 
 from mpstui.core.model import ProcessKey, Server, Snapshot
 from mpstui.core.text import UNKNOWN, format_percentage, plural
@@ -67,6 +67,12 @@ class ChangeForm(ActionDialog):
         self._value = value
         self._preview: Preview | None = None
         self._problem: str | None = None
+
+    @on(Button.Pressed, "#cancel")
+    def _say_that_nothing_was_sent(self) -> None:
+        """Enter in the last field leads to Cancel, and Enter again closes: said, where a value had been typed."""
+        if self.state == "asking" and any(line.value.strip() for line in self.query(Input)):
+            self.app.notify("cancelled: nothing was sent", title=self.action.title, markup=False, timeout=4)
 
     def compose(self) -> ComposeResult:
         fields = [self._field(argument) for argument in self.action.arguments if not self._settled(argument)]

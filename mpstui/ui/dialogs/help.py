@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
+from textual import on
 from textual.app import ComposeResult
-from textual.binding import ActiveBinding
+from textual.binding import ActiveBinding, Binding, BindingType
 from textual.screen import Screen
 
 from mpstui.core.model import Snapshot
 from mpstui.operations.operation import Operation
 from mpstui.ui.contract import Runner
+from mpstui.ui.dialogs.base import Dialog
 from mpstui.ui.dialogs.details import Reader
 from mpstui.ui.dialogs.parts import Heading, Row, Sheet
+from mpstui.ui.form import TypedLine
 from mpstui.ui.keys import ACTION_PREFIX
 
 MARKS = (
@@ -75,12 +78,17 @@ GLOSSARY = (
 NOT_HERE = frozenset({"screen.copy_text"})
 """Textual's own keys that do nothing in this program."""
 KEY = "$text-accent bold"
+_PLAIN = {"Focus Next": "The next panel or field", "Focus Previous": "The panel or field before"}
+"""Textual's own words for keys, in ours."""
+_HINT = "↑↓ scroll · / find · y copy · Esc close"
 
 
 class HelpScreen(Reader):
     """Made from the bindings of the screen below it and from the registry of actions."""
 
     HELPED: ClassVar[bool] = False
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("slash", "find", "Find", show=False, id="filter")]
+    DEFAULT_CSS = "HelpScreen #find { height: 1; border: none; padding: 0; background: transparent; display: none; }"
 
     def __init__(self, actions: tuple[Operation, ...] | None = None) -> None:
         """``actions``: the registry's; those of the app's runner when not given."""
@@ -88,18 +96,49 @@ class HelpScreen(Reader):
         self._actions = actions
 
     def compose(self) -> ComposeResult:
-        yield self.frame("Help", "↑↓ scroll · y copy · Esc close", Sheet(id="facts"))
+        self._line = TypedLine(placeholder="what to look for, as sort or memory", id="find")
+        yield self.frame("Help", _HINT, self._line, Sheet(id="facts"))
 
     def show(self) -> None:
         runner: Runner | None = getattr(self.app, "runner", None)
         actions = self._actions or (runner.actions if runner else ())
         below = self.app.screen_stack[-2]
-        self.query_one("#facts", Sheet).show(list(self._rows(below, actions)))
+        rows = list(self._rows(below, actions))
+        words = self._line.value.lower().split()
+        self.query_one("#facts", Sheet).show(found(rows, words) if words else rows)
+
+    def action_find(self) -> None:
+        """Only the rows that have what is typed."""
+        self._line.display = True
+        self._line.focus()
+        self.query_one("#body").scroll_home(animate=False)
+        self.say_hint("type to find · Enter scroll · Esc show all")
+
+    @on(TypedLine.Changed, "#find")
+    def _look(self) -> None:
+        self.show()
+
+    @on(TypedLine.Submitted, "#find")
+    def _keep(self) -> None:
+        self.query_one("#body").focus()
+        self.say_hint(_HINT)
+
+    def action_close(self) -> None:
+        """Out of the search first, then away."""
+        if not self._line.display:
+            super().action_close()
+            return
+        self._line.value = ""
+        self._line.display = False
+        self._keep()
 
     def _rows(self, below: Screen[object], actions: tuple[Operation, ...]) -> Iterator[Row | Heading]:
         active = below.active_bindings
         keys = {b.binding.id: self.app.get_key_display(b.binding) for b in active.values() if b.binding.id}
         sections: list[tuple[str, list[Row]]] = []
+        if isinstance(below, Dialog):
+            here = [Row(hint.key, hint.text, label_style=KEY) for hint in below.keys.hints if hint.key != "?"]
+            sections.append(("Here", here))
         if getattr(below, "OFFERS_ACTIONS", True):
             named = [(keys.get(ACTION_PREFIX + a.id, a.key), f"{a.title}: {a.help}") for a in actions]
             sections.append(("Actions", [Row(key, text, label_style=KEY) for key, text in named]))
@@ -128,11 +167,28 @@ class HelpScreen(Reader):
                 or binding.action in own
             ):
                 continue
-            shown = keys.setdefault(tooltip or binding.description, [])
+            does = tooltip or _PLAIN.get(binding.description, binding.description)
+            shown = keys.setdefault(does, [])
             key = self.app.get_key_display(binding)
             if key not in shown:
                 shown.append(key)
         return [Row(" ".join(shown), description, label_style=KEY) for description, shown in keys.items()]
+
+
+def found(rows: Sequence[Row | Heading], words: Sequence[str]) -> list[Row | Heading]:
+    """The rows that have all ``words`` (small letters), each below its heading; a line that says so where none has."""
+    kept: list[Row | Heading] = []
+    heading: Heading | None = None
+    for row in rows:
+        if isinstance(row, Heading):
+            heading = row
+        elif all(word in f"{row.label} {row.value} {heading.text if heading else ''}".lower() for word in words):
+            if not (row.label or row.value):
+                continue
+            if heading is not None and heading not in kept:
+                kept += [*([Row()] if kept else ()), heading]
+            kept.append(row)
+    return kept or [Row("", "nothing here has that; Esc shows all")]
 
 
 def _about_rows(active: ActiveBinding) -> bool:

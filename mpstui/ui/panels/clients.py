@@ -38,7 +38,7 @@ class ClientsPanel(TablePanel[Client | Group]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("v,space,insert", "choose", "Choose", show=False, id="clients.choose"),
         Binding("asterisk", "choose_all", "Choose all", show=False, id="clients.choose_all"),
-        Binding("s", "sort", "Sort", show=False, id="clients.sort"),
+        Binding("s", "sort", "Sort by the next column", show=False, id="clients.sort"),
         Binding("I", "invert", "Invert the order", show=False, id="clients.invert"),
         Binding(
             "i", "pin", "Pin: this row stays on top, its end is told; again: no longer", show=False, id="clients.pin"

@@ -60,9 +60,9 @@ def notes_of(now: Picture, steps: Sequence[Step] | None, trouble: str) -> list[t
         found.append(("✓", "the daemon allows the plan as it is: there is nothing to set", "good"))
     else:
         sets = "; ".join(f"{s.difference.what} {s.difference.wanted}" for s in steps)
-        found.append(("→", f"a sets, with {plural(len(steps), 'command')}: {sets}", "accent"))
+        found.append(("→", f"Apply sets, with {plural(len(steps), 'command')}: {sets}", "accent"))
     if len({(s.percentage, s.memory) for s in plan.shares}) > 1:
-        found.append(("→", "smaller shares are the clients' own to set: e writes them out", "accent"))
+        found.append(("→", "smaller shares are the clients' own to set: Export writes them out", "accent"))
     if shown.keeps:
         found.append(("⟳", f"{plural(len(shown.keeps), 'client')} would have to start anew to get a share:", "warn"))
         found += [(" ", line, "text") for line in shown.keeps]
