@@ -16,6 +16,7 @@ import shutil
 import signal
 import stat
 import subprocess
+import termios
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -307,27 +308,40 @@ async def run(filled: Filled, seconds: float, told: Callable[[Sequence[str]], No
     that it has started after ``seconds``, after ``most`` bytes, and when this is cancelled; the kernel ends it where
     this program is killed."""
     prctl = ctypes.CDLL(None).prctl
+    # A pipe of our own, as asyncio's is closed at its end alone, and that is for whoever holds it to choose.
+    end, other_end = os.pipe()
+    output = asyncio.StreamReader()
+    pipe, _ = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(output), os.fdopen(end, "rb", 0)
+    )
     try:
         process = await asyncio.create_subprocess_exec(
             *filled.words,
             executable=filled.program,
             stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
+            stdout=other_end,
+            stderr=other_end,
             start_new_session=True,
             preexec_fn=lambda: prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0),
         )
     except (OSError, ValueError, subprocess.SubprocessError) as error:
+        pipe.close()
         return Ended(None, f"{printable(filled.program)} could not be started: {error_text(error)}")
-    output = process.stdout
-    if output is None:
-        raise AssertionError("made with a pipe")
+    except BaseException:
+        pipe.close()
+        raise
+    finally:
+        os.close(other_end)
+
+    async def to_its_end() -> int | None:
+        return await process.wait() if await _hear(output, told, most) else None
+
     try:
-        whole = await asyncio.wait_for(_hear(output, told, most), seconds)
-        status = await asyncio.wait_for(process.wait(), 1.0) if whole else None
+        status = await asyncio.wait_for(to_its_end(), seconds)
     except asyncio.TimeoutError:
         return Ended(None, f"not at its end after {seconds:g} s, and so ended")
     finally:
+        pipe.close()
         with suppress(OSError):  # its group is its own
             os.killpg(process.pid, signal.SIGKILL)
         await process.wait()
@@ -386,6 +400,7 @@ def run_in_terminal(filled: Filled) -> tuple[Ended, int | None]:
     for number in _ENDS:
         signal.signal(number, end)
     prctl = ctypes.CDLL(None).prctl
+    as_it_was = _terminal_settings()
     try:
         child.append(
             subprocess.Popen(
@@ -402,10 +417,31 @@ def run_in_terminal(filled: Filled) -> tuple[Ended, int | None]:
             iter(asked), None
         )
     finally:
+        _restore_terminal(as_it_was)
         for number, handler in before.items():
             signal.signal(number, handler)
         signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
     return Ended(status, _how(status)), next(iter(asked), None)
+
+
+def _terminal_settings() -> list[Any] | None:
+    with suppress(OSError, termios.error):
+        return termios.tcgetattr(0)
+    return None
+
+
+def _restore_terminal(settings: list[Any] | None) -> None:
+    """As it was before a program had it, which may have been killed: its modes, and whose keyboard it is."""
+    if settings is None:
+        return
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTTOU})
+    try:
+        with suppress(OSError):
+            os.tcsetpgrp(0, os.getpgrp())
+        with suppress(OSError, termios.error):
+            termios.tcsetattr(0, termios.TCSADRAIN, settings)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
 _KEYBOARD: Final = (signal.SIGINT, signal.SIGQUIT)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import errno
 import hashlib
 import hmac
 import os
@@ -240,6 +241,7 @@ class WebServer(Server):
         self, listening: Sequence[socket.socket], ready: Callable[[], None], end: Callable[[], Awaitable[int]]
     ) -> int:
         """Until ``end`` gives a signal's number, which is handed on. All sessions have ended then."""
+        asyncio.get_running_loop().set_exception_handler(without_places)
         runner = web.AppRunner(await self._make_app(), access_log=None, handle_signals=False, shutdown_timeout=1.0)
         await runner.setup()
         sites = [web.SockSite(runner, each) for each in listening]
@@ -380,6 +382,14 @@ class WebServer(Server):
                 await tab.send_json(["pong", told[:40]])
             elif kind in ("blur", "focus"):
                 await (session.blur() if kind == "blur" else session.focus())
+
+
+def without_places(loop: asyncio.AbstractEventLoop, told: dict[str, Any]) -> None:
+    """Anybody on this machine can hold connections until there is no descriptor left. The loop tries again each second
+    by itself; it is no error of ours to be printed each time, and whoever asks has no answer until then."""
+    error = told.get("exception")
+    if not (isinstance(error, OSError) and error.errno in {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}):
+        loop.default_exception_handler(told)
 
 
 async def signalled() -> int:

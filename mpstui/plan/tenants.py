@@ -32,6 +32,9 @@ _STEP: Final = 256 << 20
 MOST_LINE: Final = 1 << 22
 """Bytes of one look."""
 _MOST_LOOKS: Final = 200_000
+_LEAST_LOOK: Final = 0.01
+_LONGEST_LOOK: Final = 86400.0
+"""Seconds of one look; beyond these a rate is no number to divide by, or comes to nothing."""
 _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9._-]+")
 _REMEDY: Final = "it must be one line of mpstui activity --json"
 
@@ -182,8 +185,10 @@ def look_of(data: Any) -> Look:
     if not isinstance(data, dict) or not isinstance(data.get("processes"), list):
         raise ValueError("it has no processes")
     begun, seconds = _time(data.get("time")), _number(data, "seconds")
-    if begun is None or seconds is None or seconds <= 0:
+    if begun is None or seconds is None:
         raise ValueError("time or seconds is missing")
+    if not _LEAST_LOOK <= seconds <= _LONGEST_LOOK:
+        raise ValueError("seconds is out of range")
     if data.get("source") not in {"real", "simulated"}:
         raise ValueError("source is neither real nor simulated")
     clients, outside = [], 0
@@ -245,7 +250,7 @@ def propose(looks: Sequence[Look], by: By | None = None, daemon: str | None = No
         raise PlanError("there is no look in it: record some with mpstui activity --json >> FILE")
     if len({look.simulated for look in looks}) > 1:
         raise PlanError("some looks are of a simulated node and some of a real one: take them apart")
-    looks = sorted(looks)
+    looks = sorted(looks, key=lambda look: look.time)
     seen = [client for look in looks for client in look.clients]
     by = by or _usual(seen)
     first, last = looks[0].time, looks[-1].time + looks[-1].seconds

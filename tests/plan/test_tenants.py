@@ -136,3 +136,13 @@ def test_a_line_that_is_no_look_is_named(line: bytes) -> None:
     with pytest.raises(PlanError, match=r"^f: line 3: .*mpstui activity --json") as refused:
         list(read_looks([good, b"", line], "f"))
     assert str(refused.value).isprintable()
+
+
+def test_looks_of_one_moment_are_in_no_order_and_a_rate_is_a_number_to_divide_by() -> None:
+    """Two daemons' looks in one file: what one tells and the other does not cannot be compared."""
+    rows = [look(10 * n, process(1, 9)) for n in range(5)]
+    rows += [look(10 * n, process(1, None, user=None, gpu_memory=None)) for n in range(5)]
+    assert propose([look_of(each) for each in rows]).looks == 10
+    for seconds in (0, 5e-324, 1e11, float("inf"), float("nan"), -1):
+        with pytest.raises(ValueError, match="seconds is out of range"):
+            look_of(look(0, process(1, (1 << 62) - 1), seconds=seconds))

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import gc
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
+import termios
 from pathlib import Path
 
 import pytest
@@ -296,6 +299,39 @@ def test_with_the_terminal_the_keyboard_is_the_program_s_and_who_ends_us_ends_it
     ended, asked = mpstui.commands.run_in_terminal(Filled("/nowhere/tool", ("tool",), "", ()))
     assert "could not be started" in ended.words
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+
+
+def test_what_a_program_leaves_of_the_terminal_is_put_right() -> None:
+    master, slave = pty.openpty()
+    kept = os.dup(0)
+    try:
+        os.dup2(slave, 0)
+        before = termios.tcgetattr(slave)
+        script = Filled("/bin/sh", ("sh", "-c", "stty raw -echo; kill -KILL $$"), "", ())
+        assert mpstui.commands.run_in_terminal(script)[0].words == "ended by SIGKILL"
+        assert termios.tcgetattr(slave) == before
+    finally:
+        os.dup2(kept, 0)
+        for each in (kept, master, slave):
+            os.close(each)
+
+
+def test_a_program_that_printed_too_much_leaves_nothing_to_complain_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pipe that somebody else still held was closed when the event loop was gone: a traceback behind the screen."""
+    heard, lines = list[object](), list[str]()
+    monkeypatch.setattr(sys, "unraisablehook", heard.append)
+    filled = Filled("/bin/sh", ("sh", "-c", "setsid sleep 600 & echo $!; exec yes"), "", ())
+    try:
+        assert "more than 100000 bytes" in asyncio.run(run(filled, 60, lines.extend, 100_000)).words
+        gc.collect()
+        assert heard == []
+    finally:
+        os.kill(int(lines[0]), signal.SIGKILL)
+
+
+async def test_a_program_that_closes_its_output_may_go_on() -> None:
+    filled = Filled("/bin/sh", ("sh", "-c", "exec >&- 2>&-; sleep 1.2; exit 3"), "", ())
+    assert (await run(filled, 60, lambda _: None)).status == 3
 
 
 def test_config_check_says_which_command_has_no_key(tmp_path: Path) -> None:

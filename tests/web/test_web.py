@@ -19,7 +19,7 @@ import pytest
 from mpstui.cli.web import _is_url, _listen
 from mpstui.config import PrivateFileError, private_file, read_private
 from mpstui.observe.procfs import read_stat
-from mpstui.web import Rules, Size, WebServer, address
+from mpstui.web import Rules, Size, WebServer, address, without_places
 
 TOKEN = "a" * 43
 CHILD = """
@@ -271,3 +271,15 @@ def test_the_token_is_nowhere_but_in_a_file_of_the_user_s_own(tmp_path: Path) ->
         server.send_signal(signal.SIGTERM)
         assert server.wait(120) == 128 + signal.SIGTERM
     assert not file.exists()
+
+
+def test_without_a_descriptor_left_nothing_is_printed_each_second(caplog: pytest.LogCaptureFixture) -> None:
+    """Any user of the machine can hold that many connections; the loop logs a traceback for each refused."""
+    loop = asyncio.new_event_loop()
+    try:
+        without_places(loop, {"message": "socket.accept() out of system resource", "exception": OSError(24, "")})
+        assert not caplog.records
+        without_places(loop, {"message": "something else", "exception": ValueError("x")})
+        assert "something else" in caplog.text
+    finally:
+        loop.close()
