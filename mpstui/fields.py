@@ -1051,7 +1051,7 @@ CLIENT: Final[Thing[Client]] = Thing(
         ),
         Field(
             "launches_per_second", "launches/s", NUMBER, lambda c, v: _launches(c), null=True,
-            about="Kernel launches a second, counted from outside where activity is watched; a graph counts once. "
+            about="Only with --activity: kernel launches a second, counted from outside; a graph counts once. "
             "Launches are not SM time. null: not counted.",
             column=Column(
                 95, 18, 82, "LAUNCH/s", cell=_launch_cell, narrow=10, falling=True,
