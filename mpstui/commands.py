@@ -41,6 +41,8 @@ THINGS: Final[Mapping[str, Thing[Any]]] = {
 }
 MOST: Final = 1 << 20
 """Bytes that a program may print; one that prints more is ended."""
+GRACE: Final = 5.0
+"""Seconds that a program with the terminal has to end where mpstui is told to end; then it is killed."""
 _LINE: Final = 500
 _VALUE: Final = 1000
 """Characters of a value; a longer one is refused."""
@@ -50,7 +52,9 @@ _INTERPRETERS: Final = frozenset(
     ("sh", "bash", "dash", "ash", "zsh", "ksh", "mksh", "fish", "csh", "tcsh", "busybox", "python", "perl", "ruby",
      "lua", "node", "awk", "gawk", "mawk", "tclsh", "sed", "php", "expect", "gdb", "ssh", "watch", "su", "runuser",
      "sudo", "doas", "xargs", "parallel", "tmux", "screen", "env", "at", "batch", "script", "kubectl", "docker",
-     "podman", "nsenter", "eval")
+     "podman", "nsenter", "eval", "rbash", "lksh", "pwsh", "nodejs", "deno", "bun", "pypy", "lldb", "vi", "vim", "ex",
+     "ed", "flock", "make", "socat", "rsync", "rsh", "mosh", "pdsh", "clush", "srun", "sbatch", "oc", "crictl",
+     "apptainer", "singularity", "chroot", "unshare", "systemd-run", "machinectl")
 )  # fmt: skip
 """Programs that take a word for a program, or hand their words on to a shell."""
 _HARMLESS: Final = re.compile(r"[A-Za-z0-9_@%+=:,./-]*")
@@ -132,7 +136,8 @@ def fill(spec: CommandSpec, snapshot: Snapshot | None, target: Target) -> Filled
         raise RefusedError(problem)
     things = _things(snapshot, target)
     words, processes = list[str](), dict[ProcessKey, None]()
-    named = {os.path.basename(word).rstrip("0123456789.") for word in spec.run}
+    bases = [os.path.basename(word) for word in spec.run]
+    named = {*bases, *(re.split("[-.0-9]", base)[0] for base in bases)}  # bash-5.1, python3.11-dbg
     for at, word in enumerate(spec.run):
         if not (fields := list(_FIELD.finditer(word))):
             words.append(word)
@@ -390,15 +395,21 @@ def run_in_terminal(filled: Filled) -> tuple[Ended, int | None]:
 
     def end(number: int, _frame: object) -> None:
         asked.append(number)
+        signal.setitimer(signal.ITIMER_REAL, GRACE)
         for each in child:
             each.send_signal(number)
 
+    def kill(_number: int, _frame: object) -> None:
+        for each in child:
+            each.kill()
+
     wakeup = signal.set_wakeup_fd(-1)  # an event loop would hear the keyboard's signals of its own afterwards
-    before = {number: signal.getsignal(number) for number in (*_KEYBOARD, *_ENDS)}
+    before = {number: signal.getsignal(number) for number in (*_KEYBOARD, *_ENDS, signal.SIGALRM)}
     for number in _KEYBOARD:
         signal.signal(number, lambda *_: None)  # a program gets it as usual: what is caught is not handed down
     for number in _ENDS:
         signal.signal(number, end)
+    signal.signal(signal.SIGALRM, kill)
     prctl = ctypes.CDLL(None).prctl
     as_it_was = _terminal_settings()
     try:
@@ -417,6 +428,7 @@ def run_in_terminal(filled: Filled) -> tuple[Ended, int | None]:
             iter(asked), None
         )
     finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
         _restore_terminal(as_it_was)
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -316,6 +316,20 @@ def test_what_a_program_leaves_of_the_terminal_is_put_right() -> None:
             os.close(each)
 
 
+def test_who_is_told_to_end_does_not_wait_for_a_deaf_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mpstui.commands, "GRACE", 0.2)
+    script = "trap '' TERM; kill -TERM $PPID; exec sleep 600"
+    ended, asked = mpstui.commands.run_in_terminal(Filled("/bin/sh", ("sh", "-c", script), "", ()))
+    assert (ended.words, asked) == ("ended by SIGKILL", signal.SIGTERM)
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize("program", ["bash-5.1", "/opt/python3.11-dbg", "flock", "pdsh", "systemd-run"])
+def test_other_names_of_what_takes_a_word_for_a_program(program: str) -> None:
+    with pytest.raises(RefusedError, match="a shell could take for more"):
+        words(program, "-c", "{client.command}")
+
+
 def test_a_program_that_printed_too_much_leaves_nothing_to_complain_of(monkeypatch: pytest.MonkeyPatch) -> None:
     """A pipe that somebody else still held was closed when the event loop was gone: a traceback behind the screen."""
     heard, lines = list[object](), list[str]()
