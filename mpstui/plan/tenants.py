@@ -32,6 +32,8 @@ _STEP: Final = 256 << 20
 MOST_LINE: Final = 1 << 22
 """Bytes of one look."""
 _MOST_LOOKS: Final = 200_000
+_LATEST: Final = 2.5e11
+"""Seconds since the epoch; the years 1 and 9999 are none in some time zones."""
 _LEAST_LOOK: Final = 0.01
 _LONGEST_LOOK: Final = 86400.0
 """Seconds of one look; beyond these a rate is no number to divide by, or comes to nothing."""
@@ -211,9 +213,12 @@ def _time(value: object) -> float | None:
         return None
     try:
         found = datetime.fromisoformat(value)
-        return found.timestamp() if found.tzinfo is not None else None
+        at = found.timestamp() if found.tzinfo is not None else None
     except (ValueError, OverflowError):
         raise ValueError("time is none") from None
+    if at is not None and not 0 <= at < _LATEST:
+        raise ValueError("time is out of range")
+    return at
 
 
 def _number(data: dict[str, Any], name: str) -> float | None:

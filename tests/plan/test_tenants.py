@@ -146,3 +146,6 @@ def test_looks_of_one_moment_are_in_no_order_and_a_rate_is_a_number_to_divide_by
     for seconds in (0, 5e-324, 1e11, float("inf"), float("nan"), -1):
         with pytest.raises(ValueError, match="seconds is out of range"):
             look_of(look(0, process(1, (1 << 62) - 1), seconds=seconds))
+    for time in ("0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59+00:00"):
+        with pytest.raises(ValueError, match="time is"):
+            look_of(look(0, time=time))
