@@ -33,6 +33,7 @@ def _without_time(said: bytes) -> object:
 
 
 def test_it_is_a_process_of_its_own_that_is_signalled_and_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "control.log").touch()  # where there is no log, it ends by itself
     words = ["events", "--follow", "--log-dir", str(tmp_path)]
     with warm.Popen(words, stderr=subprocess.PIPE, env={**os.environ, "TZ": "UTC"}) as process:
         argv = Path(f"/proc/{process.pid}/cmdline").read_bytes().rstrip(b"\0").split(b"\0")

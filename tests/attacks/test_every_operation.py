@@ -57,6 +57,7 @@ DOES = {
     **dict.fromkeys((f"v3_server_{verb}" for verb in ("create", "set", "delete")), COMMANDS),
     **dict.fromkeys((f"v3_namespace_{verb}" for verb in ("create", "set", "delete")), COMMANDS),
     **dict.fromkeys((f"v3_partition_{verb}" for verb in ("create", "delete")), COMMANDS),
+    **dict.fromkeys((f"v3_feature_{verb}" for verb in ("enable", "disable")), COMMANDS),
     "start_load": PROGRAMS,
     "stop_load": PROGRAMS,
     "restart_load": PROGRAMS,
