@@ -238,6 +238,7 @@ def test_last_words_that_are_read_after_the_end_are_told_too(monkeypatch: pytest
             super().join(timeout)
 
     monkeypatch.setattr("mpstui.load.runner.threading", SimpleNamespace(Thread=Late))
+    monkeypatch.setattr("mpstui.load.runner.descendants", list)  # of this process, which has others than the command
     Runner(told).run()  # type: ignore[arg-type]
     awaited.set()
     assert [error.text for error in told.failed] == ["the command ended with exit status 3: last words"]
