@@ -8,6 +8,7 @@ to unpack what he does not look at.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -51,6 +52,7 @@ _WHOLE: Final = frozenset(("add_event", "add_xids", "snapshot"))
 """Readings that are told whole; of the others, what has changed since the last of the kind."""
 _LATEST: Final = 2.5e11
 _ROTATED: Final = re.compile(r"\.([1-9][0-9]?)")
+_LAST_PART: Final = 99
 
 
 class RecordingError(Exception):
@@ -345,21 +347,35 @@ class FileSink:
         self._write(_packed(head))
 
     def _rotate(self) -> None:
-        def part(number: int) -> Path:
-            return self.path if number == 0 else _older(self.path, number)
-
+        places = self._places()
         with suppress(OSError):
-            os.unlink(part(self.PARTS - 1))
-        for number in reversed(range(self.PARTS - 1)):
-            if os.path.lexists(part(number)):
-                os.rename(part(number), part(number + 1))
+            os.unlink(places[-1])
+        for newer, older in reversed(tuple(itertools.pairwise(places))):
+            if os.path.lexists(newer):
+                os.rename(newer, older)
         self.close()
         self._fd = self._open()
         self._at = 0
-        for number in range(1, self.PARTS):
+        for part in places[1:]:
             with suppress(OSError):
-                if os.lstat(part(number)).st_mtime < self._clock() - self._seconds:
-                    os.unlink(part(number))
+                if os.lstat(part).st_mtime < self._clock() - self._seconds:
+                    os.unlink(part)
+
+    def _places(self) -> list[Path]:
+        """The file, and where its older parts go, newest first: in /tmp anybody makes a directory of such a name, which
+        would end the recording."""
+        found = [self.path]
+        for part in (_older(self.path, number) for number in range(1, _LAST_PART + 1)):
+            try:
+                there = os.lstat(part)
+            except FileNotFoundError:
+                found.append(part)
+            else:
+                if stat.S_ISREG(there.st_mode) and there.st_uid == os.geteuid():
+                    found.append(part)
+            if len(found) == self.PARTS:
+                break
+        return found
 
     def write(self, data: bytes) -> None:
         """To the member."""

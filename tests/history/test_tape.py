@@ -368,3 +368,32 @@ def test_the_lines_are_read_in_pieces(fault_file):
     with gzip.open(fault_file) as file:
         whole = file.read().splitlines()
     assert [line for n in range(len(tape.heads())) for line in lines(tape, n)] == whole
+
+
+def test_what_stands_where_an_older_part_would_go_does_not_end_the_recording(tmp_path: Path) -> None:
+    """In /tmp anybody makes a directory ``FILE.1``."""
+    path = tmp_path / "a"
+    squatted = [tmp_path / f"a.{number}" for number in (1, 2, 3, 5)]
+    for each in squatted:
+        each.mkdir()
+        (each / "x").touch()
+    sink = FileSink(path, 4096, 1e12)
+    for time in range(20):
+        head = Head(0, float(time), float(time), 0)
+        sink.begin(head)
+        sink.write(b"x" * 1200)
+        sink.end(head)
+    sink.close()
+    assert sorted(p.name for p in tmp_path.iterdir() if p.is_file()) == ["a", "a.4", "a.6", "a.7"]
+    for number in range(4, 100):
+        if not (tmp_path / f"a.{number}").exists():
+            (tmp_path / f"a.{number}").mkdir()
+    for number in (4, 6, 7):
+        (tmp_path / f"a.{number}").unlink()
+        (tmp_path / f"a.{number}").mkdir()
+    sink = FileSink(tmp_path / "a", 4096, 1e12)
+    sink.begin(Head(0, 30.0, 30.0, 0))
+    sink.write(b"x" * 1200)
+    sink.begin(Head(0, 31.0, 31.0, 0))
+    sink.close()
+    assert path.stat().st_size < 100, "with no place at all the newest part begins anew"
