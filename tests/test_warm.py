@@ -15,7 +15,7 @@ import warm
 
 @pytest.mark.parametrize(
     "words",
-    [("--version",), ("status", "--json", "--pipe-dir", "there"), ("set", "x"), ("plan", "--clients", "\udce9", "-é")],
+    [("--version",), ("suspects", "--json", "--log-dir", "there"), ("set", "x"), ("plan", "--clients", "\udce9", "-é")],
 )
 def test_it_says_and_returns_the_same(words: tuple[str, ...], tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mpstui", *words]

@@ -455,6 +455,7 @@ OPENERS = {
     "cli/load.py": "/dev/null",
     "cli/plan.py": "the looks that the user names",
     "cli/report.py": "the report that it writes",
+    "commands.py": "a pipe of its own",
     "config.py": "the user's own configuration",
     "control/holder.py": "/proc",
     "daemons/directories.py": "directories",

@@ -13,6 +13,7 @@ from typing import cast
 import pytest
 
 from mpstui.api import Node
+from mpstui.cli import main
 from mpstui.cli.daemon import _exclusive_agreed
 from mpstui.core.model import Daemon, Device, ProcessKey, Server, Snapshot
 from mpstui.daemons.modes import keep_modes, modes_before, set_compute_mode
@@ -142,10 +143,15 @@ def test_on_a_real_node_it_is_nvidia_smi(tmp_path: Path, monkeypatch: pytest.Mon
     assert "nvidia-smi" in (set_compute_mode("GPU-1", "DEFAULT") or "")
 
 
-def test_without_nvml_nothing_is_started(mpstui: Mpstui, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_nvml_nothing_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In this process, and with a binary that starts nothing: a test sets no mode of a GPU that is here."""
     monkeypatch.setattr(RealNvml, "sample", lambda self: NvmlSample(1.0, error="no NVML"))
-    told = mpstui("daemon", "start", "--exclusive", "--yes", "--pipe-dir", tmp_path / "p")
-    assert (told.status, "nothing was started" in told.err) == (4, True), told
+    monkeypatch.setattr("mpstui.daemons.modes.set_compute_mode", lambda *_: pytest.fail("it sets a mode"))
+    monkeypatch.setenv("MPSTUI_CONTROL_BINARY", "/bin/false")
+    status = main(["daemon", "start", "--exclusive", "--yes", "--pipe-dir", str(tmp_path / "p")])
+    assert (status, "nothing was started" in capsys.readouterr().err) == (4, True)
     assert not (tmp_path / "p").exists()
 
 
