@@ -233,6 +233,7 @@ class Monkey:
         """Which cells are not what they should be, and both pictures; empty where all are."""
         frame = directory / "frame"
         terminal.bytes.clear()
+        (directory / "ask").touch()
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGUSR1)
         mark = MARK.encode()

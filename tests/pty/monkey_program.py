@@ -2,7 +2,8 @@
 
     python monkey_program.py DIRECTORY [arguments of mpstui]
 
-At SIGUSR1 it waits until nothing is left to paint and the screen has the terminal's size. Then it writes
+At SIGUSR1, where there is a file ``DIRECTORY/ask``, it waits until nothing is left to paint and the screen has the
+terminal's size. Then it takes that file away, so that a second signal is no second question, and writes
 ``DIRECTORY/frame``, JSON: ``columns``, ``lines``, ``sequence`` (a whole repaint, as Textual itself would write it),
 ``screens``, and ``stuck``, which is not empty where it gave up. A mark follows on the terminal, and the program does
 nothing more until the file is taken away: what the terminal got before the mark is what belongs to the frame.
@@ -62,11 +63,12 @@ class Teller:
 
     def __init__(self, app: MpsTuiApp, directory: Path) -> None:
         self.app = app
+        self.ask = directory / "ask"
         self.frame = directory / "frame"
         self.task: asyncio.Task[None] | None = None
 
     def asked(self) -> None:
-        if self.task is None or self.task.done():
+        if self.ask.exists() and (self.task is None or self.task.done()):
             self.task = asyncio.create_task(self.tell())
 
     async def tell(self) -> None:
@@ -88,6 +90,7 @@ class Teller:
             "screens": str(app.screen_stack),
             "stuck": left_to_do(app),
         }
+        self.ask.unlink()
         draft = self.frame.with_suffix(".draft")
         draft.write_text(json.dumps(known))
         draft.rename(self.frame)
