@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from ui.screen import text_of
@@ -112,6 +113,16 @@ async def test_what_cannot_be_started_is_said_and_not_tried() -> None:
         assert f"a daemon runs in {PIPE} already" in text_in(app, "#problem")
         assert app.screen.query_one("#apply", Push).disabled
         assert daemons.started == []
+
+
+async def test_a_simulated_one_is_not_started_where_programs_look_for_a_real_one() -> None:
+    app = make_app(replace(small(), source="simulated"), daemons=FakeDaemons())
+    async with app.run_test(size=LARGE) as pilot:
+        await press(pilot, "d", "S", "tab", "tab", "tab")
+        assert "a directory of its own" in text_in(app, "#problem")
+        assert app.screen.query_one("#apply", Push).disabled
+        await typed(pilot, "/tmp/mps_sim")
+        assert not app.screen.query_one("#apply", Push).disabled
 
 
 async def test_a_profile_says_everything_itself() -> None:

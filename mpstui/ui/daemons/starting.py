@@ -121,6 +121,10 @@ class StartDialog(WorkDialog):
         chosen = self.query_one("#devices", Toggles)
         devices = tuple(str(choice.value) for choice in chosen.choices if choice.value in chosen.on)
         again = None if where or "per_gpu" in modes else self._gone
+        if self.snapshot.source == "simulated" and not where and again is None:
+            raise PlanError(
+                "a simulated daemon needs a directory of its own: programs look for a real one in the usual"
+            )
         wish = Wish(
             devices,
             "per_gpu" in modes,
