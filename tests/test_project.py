@@ -76,3 +76,12 @@ def test_the_page_of_a_package_index_has_no_link_that_leads_nowhere() -> None:
     assert len(links.findall(whole)) == len(links.findall(readme)) > 10
     for page in (whole, script.index_page(readme, "", "1.2.3")):
         assert all("://" in target for target in links.findall(page))
+
+
+def test_each_fact_has_a_number_of_its_own_and_each_number_a_fact() -> None:
+    """Two with one number: one of them is what nobody finds."""
+    numbers = re.findall(r"^(\d+)\. ", (ROOT / "docs" / "facts.md").read_text(), re.MULTILINE)
+    assert len(numbers) == len(set(numbers))
+    for file in (ROOT / "mpstui").rglob("*.py"):
+        for number in re.findall(r"\b[Ff]act (\d+)\b", file.read_text()):
+            assert number in numbers, f"{file.name}: fact {number}"

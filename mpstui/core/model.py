@@ -466,7 +466,7 @@ class Daemon:
     environment: Mapping[str, str] | None = field(default_factory=empty)
     """The limits that its own environment sets, by variable, as written; None where that may not be read."""
     inherited_mem_limits: Mapping[str, int] = field(default_factory=empty)
-    """Bytes by ordinal, of its environment: its servers inherit them, and no command reads them back."""
+    """Bytes by ordinal, as its environment names them; they limit no client of driver 580 (fact 57)."""
     start_failures: StartFailures | None = None
     """None where the latest server became ready, or none was started."""
     static_partitioning: bool | None = None

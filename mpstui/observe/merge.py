@@ -441,7 +441,7 @@ def own_memory(text: str | None, numbers: Mapping[str, str], ordinals: Mapping[s
 
 def inherited_memory(environment: Mapping[str, str] | None, ordinals: Mapping[str, str]) -> dict[str, int] | None:
     """The memory limits that the daemon's own environment names, by ordinal; None where it may not be read, or its
-    devices are not known. They limit no client of driver 580 (fact 54)."""
+    devices are not known. They limit no client of driver 580 (fact 57)."""
     if environment is None:
         return None
     return own_memory(environment.get(MEMORY_VARIABLE), {ordinal: ordinal for ordinal in ordinals}, ordinals)

@@ -38,7 +38,7 @@ def start() -> Iterator[Callable[..., SimNode]]:
 
 
 def test_what_the_daemon_takes_of_its_environment(start: Callable[..., SimNode], mpstui: Mpstui) -> None:
-    """A share and a priority; a memory limit limits no client (fact 54)."""
+    """A share and a priority; a memory limit limits no client (fact 57)."""
     node = start("25", "1", "0=2G")
     client = node.spawn(user="alice")
     assert client.sm_count == 32

@@ -161,7 +161,7 @@ def test_the_lower_of_what_is_set_and_its_own(set_, own, size, source) -> None:
     ],
 )  # fmt: skip
 def test_what_the_daemons_environment_names_of_memory_limits_nobody_with_580(inherited, driver, doubt) -> None:
-    """Fact 54; of other drivers nobody knows it."""
+    """Fact 57; of other drivers nobody knows it."""
     assert in_doubt(inherited, driver) is doubt
 
 

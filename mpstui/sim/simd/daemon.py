@@ -328,7 +328,7 @@ class Daemon:
         pid, link = start_process(begin)
         server = Server(pid, link, uid, self.gpus, self._logs, self._xids.append)
         server.percentage = self.percentage
-        server.pinned = dict(self.pinned)  # not what the environment names of memory (fact 54)
+        server.pinned = dict(self.pinned)  # not what the environment names of memory (fact 57)
         server.starting = start != 0
         self.servers[pid] = server
         self._loop.watch(link, lambda: self._server_speaks(server))
