@@ -711,15 +711,16 @@ class AsyncNode:
             raise UnusableNode(str(error)) from None
         return self._viewer
 
-    def record(self, path: Path, most: int, seconds: float) -> Recording:
+    def record(self, path: Path, most: int, seconds: float, *, masked: bool = False) -> Recording:
         """What writes down all that is seen of the node: to be entered, and left at the end. ``most``: bytes of the
-        file and its older parts; ``seconds``: how old a part may become. Raises UnusableNode."""
+        file and its older parts; ``seconds``: how old a part may become; ``masked``: into a new file, without names of
+        users, commands, jobs and the machine. Raises UnusableNode."""
         from mpstui.history.tape import RecordingError
         from mpstui.history.viewer import Recording
 
         collector = self._make()
         try:
-            return Recording(collector, path, most, seconds)
+            return Recording(collector, path, most, seconds, masked=masked)
         except RecordingError as error:
             raise UnusableNode(str(error)) from None
 

@@ -129,8 +129,8 @@ def add_record(commands: Any, node: argparse.ArgumentParser) -> None:
         parents=[node],
         help="write down all that is seen of the node, for replay",
         description="Writes down what the node's logs, NVML, /proc and the daemons' answers tell, until it is "
-        "interrupted. FILE is for you alone (0600): it has users and commands in it. An older recording of yours is "
-        "continued. When it is full, it becomes FILE.1, that FILE.2, and so on.",
+        "interrupted. FILE is for you alone (0600): it has users and commands in it, unless --mask is given. An older "
+        "recording of yours is continued. When it is full, it becomes FILE.1, that FILE.2, and so on.",
         epilog="example: mpstui record /var/tmp/night.mps",
     )
     record.add_argument("file", type=_file, metavar="FILE", help="as night.mps")
@@ -142,6 +142,12 @@ def add_record(commands: Any, node: argparse.ArgumentParser) -> None:
         "--max-age", type=_span, default=7 * 86400.0, metavar="T", help="older parts are deleted (default 7d)"
     )
     record.add_argument("--refresh", type=_refresh, metavar="S", help="seconds between readings (default 1)")
+    record.add_argument(
+        "--mask",
+        action="store_true",
+        help="to give away: users are user1, user2, …, the machine is host; commands, containers, pods, jobs and home "
+        "directories are masked. FILE must be new",
+    )
     replay = commands.add_parser(
         "replay",
         help="the screen on a recording",

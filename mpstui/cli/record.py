@@ -38,7 +38,7 @@ async def _record(
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
                 asyncio.get_running_loop().add_signal_handler(number, over.set)
-        async with node.record(options.file, options.max_size, options.max_age) as recording:
+        async with node.record(options.file, options.max_size, options.max_age, masked=options.mask) as recording:
             where = path_text(options.file)
             print(f"recording to {where} until Ctrl-C; mpstui replay {where} shows it", file=sys.stderr, flush=True)
             loop = asyncio.get_running_loop()

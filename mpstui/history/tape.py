@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
 from mpstui.core.codec import DEFINITIONS, Codec, Unfit, codec, difference, patched
+from mpstui.core.mask import Mask
 from mpstui.core.text import error_text, path_text
 from mpstui.observe.reducer import READINGS, Kept, NodeState
 from mpstui.observe.trusted import NotTrustedError, open_named, open_trusted
@@ -138,21 +139,28 @@ def line_schema() -> dict[str, Any]:
 
 
 class Coder:
-    """Lines of one member, written or read in their order."""
+    """Lines of one member, written or read in their order; with ``mask``, written so that they name nobody."""
 
-    def __init__(self) -> None:
+    def __init__(self, mask: Mask | None = None) -> None:
         self._last: dict[tuple[str, str], Any] = {}
+        self._mask = mask
 
-    @staticmethod
-    def begin(node: NodeState, time: float) -> bytes:
+    def begin(self, node: NodeState, time: float) -> bytes:
         """The first line."""
-        return _line({"mpstui_recording": VERSION, "time": time, "state": codec(Kept).encode(node.kept())})
+        state = self._masked(codec(Kept).encode(node.kept()))
+        return _line({"mpstui_recording": VERSION, "time": time, "state": state})
+
+    def _masked(self, told: Any) -> Any:
+        if self._mask is None:
+            return told
+        self._mask.learn(told)
+        return self._mask.json(told)
 
     def encode(self, time: float, name: str, values: Sequence[object]) -> bytes:
         """One of the others."""
         reading = _reading(name)
         given = zip(reading.names, reading.codecs, values, strict=False)
-        told = {each: code.encode(value) for each, code, value in given}
+        told = self._masked({each: code.encode(value) for each, code, value in given})
         line: dict[str, Any] = {"t": round(time, 4), "r": name}
         if name in _WHOLE:
             return _line({**line, "v": told})
@@ -291,13 +299,17 @@ class FileSink:
     """A file that grows, for its owner alone, and its older parts, ``FILE.1`` and so on.
 
     ``most``: bytes of all of them together; ``seconds``: how old a part may become. A file that is there is gone on
-    with where it is a recording of this user's that nobody else can read. Raises RecordingError.
+    with where it is a recording of this user's that nobody else can read, and it is not to be ``new``. Raises
+    RecordingError.
     """
 
     PARTS: Final = 4
 
-    def __init__(self, path: Path, most: int, seconds: float, clock: Callable[[], float] = system.time) -> None:
+    def __init__(
+        self, path: Path, most: int, seconds: float, clock: Callable[[], float] = system.time, *, new: bool = False
+    ) -> None:
         self.path = path
+        self._new = new
         self._most, self._seconds, self._clock = most // self.PARTS, seconds, clock
         self._at = 0
         self._owners = frozenset((0, os.geteuid()))
@@ -309,6 +321,10 @@ class FileSink:
             try:
                 return open_trusted(self.path, flags | os.O_CREAT | os.O_EXCL, self._owners)
             except FileExistsError:
+                if self._new:
+                    raise RecordingError(
+                        f"{path_text(self.path)} is there, and may name people; give another name"
+                    ) from None
                 fd = open_trusted(self.path, flags, self._owners)
         except NotTrustedError as error:
             raise RecordingError(f"{path_text(self.path)} is not written: {error}") from None
@@ -495,15 +511,23 @@ def _older(path: Path, number: int) -> Path:
 class Recorder:
     """The listener of a NodeState. ``clock``: seconds since the epoch. A member has ``span`` seconds or ``many`` lines.
 
-    It never raises: ``trouble`` says why it has stopped.
+    It never raises: ``trouble`` says why it has stopped. ``mask``: whoever it names is named so.
     """
 
     def __init__(
-        self, sink: Sink, clock: Callable[[], float], *, span: float = SPAN, many: int = _MANY, flush: float = FLUSH
+        self,
+        sink: Sink,
+        clock: Callable[[], float],
+        *,
+        span: float = SPAN,
+        many: int = _MANY,
+        flush: float = FLUSH,
+        mask: Mask | None = None,
     ) -> None:
         self._sink, self._clock, self._span, self._many, self._flush = sink, clock, span, many, flush
         self._head: Head | None = None
-        self._coder = Coder()
+        self._mask = mask
+        self._coder = Coder(mask)
         self._packer = zlib.compressobj(6, zlib.DEFLATED, -15)
         self._check = self._lines = self._size = self._told = 0
         self._waiting: list[bytes] = []
@@ -532,7 +556,7 @@ class Recorder:
 
     def _begin(self, node: NodeState, now: float) -> None:
         self.end()
-        self._head, self._coder = Head(0, now, now, 0), Coder()
+        self._head, self._coder = Head(0, now, now, 0), Coder(self._mask)
         self._packer = zlib.compressobj(6, zlib.DEFLATED, -15)
         self._check = self._lines = self._told = 0
         self._size = _HEADER

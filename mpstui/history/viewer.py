@@ -14,6 +14,7 @@ from typing import Final, Literal, TypeVar
 
 from mpstui.control.mps import MpsControl
 from mpstui.core.activity import ActivityLook
+from mpstui.core.mask import Mask
 from mpstui.core.model import Past, Snapshot
 from mpstui.core.text import printable
 from mpstui.history.logtape import LogTape
@@ -22,6 +23,7 @@ from mpstui.history.postmortem import as_told_there
 from mpstui.history.reader import LogHistory
 from mpstui.history.tape import FileSink, FileTape, MemoryTape, Recorder, RecordingError, Tape
 from mpstui.history.when import parse_time
+from mpstui.observe.procfs import user_name
 from mpstui.observe.sources import NodeSources
 from mpstui.observe.trusted import UnreadableLogError
 from mpstui.observe.wakeups import Worker
@@ -441,10 +443,10 @@ def _nearest(found: float, shown: float, text: str) -> float:
 class Recording:
     """Writes down all that a collector hears, into a file; enter it, and leave it at the end. Raises RecordingError."""
 
-    def __init__(self, live: Collector, path: Path, most: int, seconds: float) -> None:
+    def __init__(self, live: Collector, path: Path, most: int, seconds: float, *, masked: bool = False) -> None:
         self._live = live
-        self._sink = FileSink(path, most, seconds)
-        self._recorder = Recorder(self._sink, system.time)
+        self._sink = FileSink(path, most, seconds, new=masked)
+        self._recorder = Recorder(self._sink, system.time, mask=Mask(shaped=True, names=user_name) if masked else None)
         live.listen(self._recorder)
 
     @property

@@ -12,7 +12,7 @@ import pytest
 from ui.snapshots import NOW, client, daemon, server
 
 from cli.conftest import Mpstui
-from mpstui.cli.bundle import Mask
+from mpstui.core.mask import Mask
 from mpstui.core.model import Event, Snapshot
 from mpstui.sim import SimNode
 
@@ -87,7 +87,9 @@ def test_a_full_disk_leaves_no_part_of_it(node: SimNode, tmp_path: Path) -> None
 def mask(**changes: object) -> Mask:
     one = client(0, user="bob", uid=1007, command="/home/bob/run.sh --key k9", **changes)
     shown = Snapshot(NOW, host="gpu-7.site", daemons=(daemon(servers=(server(clients=(one,)),)),))
-    return Mask(shown, [Event("client_connected", NOW, uid=1008, user="o'brien")], "gpu-7.site")
+    made = Mask()
+    made.learn_from(shown, Event("client_connected", NOW, uid=1008, user="o'brien"))
+    return made
 
 
 @pytest.mark.parametrize("name", ["", "-"])
@@ -154,11 +156,13 @@ def test_a_program_that_was_there_at_each_fault_is_not_named() -> None:
     snapshot = replace(Snapshot(NOW), events=faults)
     (finding,) = repeated_faults(Facts(snapshot, BinaryFacts(None)))
     assert "alice" in finding.evidence
-    masked = Mask(snapshot, faults, "node").json({"evidence": finding.evidence})["evidence"]
+    mask = Mask()
+    mask.learn_from(snapshot)
+    masked = mask.json({"evidence": finding.evidence})["evidence"]
     assert [word for word in ("alice", "secret", "hunter2") if word in masked] == []
 
 
 def test_a_cgroups_name_is_not_in_it() -> None:
     finding = {"check": "cgroup_memory", "verdict": "ok", "subject": "client 7", "evidence": "by cgroup /alice/train"}
-    masked = Mask(Snapshot(NOW), (), "node").json({"findings": [finding]})
+    masked = Mask().json({"findings": [finding]})
     assert masked == {"findings": [{**finding, "evidence": "(masked)"}]}

@@ -18,8 +18,10 @@ from jsonschema import Draft202012Validator
 
 from mpstui.control.answer import Answer, Outcome
 from mpstui.core.codec import codec, difference, patched
+from mpstui.core.mask import MASKED, Mask
 from mpstui.core.model import Snapshot
 from mpstui.core.text import printable
+from mpstui.core.where import Where
 from mpstui.history.player import Player
 from mpstui.history.tape import (
     FileSink,
@@ -34,6 +36,7 @@ from mpstui.history.tape import (
 )
 from mpstui.observe.reducer import Kept, NodeState, Watching
 from mpstui.observe.sources import NvmlSample
+from mpstui.observe.xid import Xid
 from tests.observe.replay import PIPE, events, running
 from tests.observe.test_reducer import COMMANDS, FAULTS, H100, USERS, UUID, facts
 
@@ -397,3 +400,92 @@ def test_what_stands_where_an_older_part_would_go_does_not_end_the_recording(tmp
     sink.begin(Head(0, 31.0, 31.0, 0))
     sink.close()
     assert path.stat().st_size < 100, "with no place at all the newest part begins anew"
+
+
+# To be given away.
+
+XID = "NVRM: Xid (PCI:0000:00:06): 31, pid=947, name=secret, hunter2, channel 0x00000010, intr 00000000. MMU Fault: x"
+
+
+def test_a_masked_recording_names_nobody_and_comes_to_the_same(tmp_path):
+    """Of the same readings, with names and without: all but the names is alike."""
+    secrets = ("alice", "hunter2", "secret", "gpu-07", "2001")
+    whole, masked = MemoryTape(1 << 30, 1e9), FileSink(tmp_path / "masked", 1 << 30, 1e9, new=True)
+    pipe = Path("/home/alice/mps/pipe")
+    made: list[list[Snapshot]] = []
+    for sink, mask in ((whole, None), (masked, Mask(shaped=True, names={2001: "alice"}.get))):
+        now, shown = [0.0], []
+        recorder = Recorder(sink, lambda now=now: now[0], many=25, mask=mask)
+        node = NodeState("gpu-07.secret.site", euid=2001)
+        node.listener = recorder
+        place = running()._replace(pipe_dir=pipe, log_dir=Path("/tmp/mps_2001/log"), uid=2001)
+        told = [(event.time, kind, event) for kind, raw in USERS.items() for event in events(kind, raw) if event.time]
+        now[0] = min(each[0] for each in told)
+        node.set_places([place])
+        for number, (when, kind, event) in enumerate(sorted(told, key=lambda each: each[:2])):
+            now[0] = when
+            node.add_event(pipe, event, kind, when)
+            there = {
+                pid: facts(
+                    pid, uid=2001, user="alice", command=f"/opt/secret/train --password hunter2 {pid}",
+                    cgroup="/alice/secret", container="secretbox", terminal="secret",
+                    where=Where(pod="secret-0", namespace="alice", batch="slurm", job="secret"),
+                    environment={"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "40", "CUDA_SECRET": "hunter2"},
+                )
+                for pid in node.pids()
+            }  # fmt: skip
+            node.set_facts(sorted(there), there, when)
+            if number % 9 == 8:
+                node.add_xids([Xid(when, 31, line=XID)])
+            shown.append(node.snapshot(when))
+        recorder.end()
+        made.append(shown)
+    masked.close()
+    raw = gzip.decompress((tmp_path / "masked").read_bytes()).decode()
+    assert [secret for secret in secrets if re.search(rf"(?<![0-9]){secret}", raw)] == []
+    assert "user1" in raw
+    tape = FileTape(tmp_path / "masked")
+    player = Player(tape)
+    back = [shown for n in range(len(tape.heads())) for _, shown, _ in player.moments(n) if shown is not None]
+    tape.close()
+    assert player.trouble is None
+
+    def shape(snapshot: Snapshot) -> object:
+        clients = [
+            (c.key, c.state, c.user, c.active_thread_percentage, c.device_uuids)
+            for d in snapshot.daemons for c in d.clients()
+        ]  # fmt: skip
+        people = [(who[0], who[1], who[2].replace("alice", "user1") if who[2] else None, *who[3:]) for who in clients]
+        events = [(e.kind, e.time, e.pid, e.server_pid) for e in snapshot.events]
+        return people, [(d.health, [s.status for s in d.servers]) for d in snapshot.daemons], events
+
+    assert [shape(each) for each in back] == [shape(each) for each in made[0]]
+
+
+def test_masked_is_a_new_file(tmp_path, small_file):
+    before = small_file.read_bytes()
+    with pytest.raises(RecordingError, match="may name people"):
+        FileSink(small_file, 1 << 30, 1e9, new=True)
+    assert small_file.read_bytes() == before
+
+
+def test_the_recordings_of_the_documentation_replay():
+    """Those that the page names are those that are there; each is masked, and shows a fault and the way out of it."""
+    docs = Path(__file__).parents[2] / "docs"
+    named = set(re.findall(r"\(recordings/([\w.-]+)\)", (docs / "past.md").read_text()))
+    there = {path.name: path for path in (docs / "recordings").glob("*")}
+    assert named == set(there)
+    for path in there.values():
+        tape = FileTape(path)
+        player = Player(tape)
+        shown = [each for n in range(len(tape.heads())) for _, each, _ in player.moments(n) if each is not None]
+        tape.close()
+        assert player.trouble is None
+        assert {each.host for each in shown} == {"host"}
+        servers = [each.daemons[0].servers[0].status for each in shown if each.daemons and each.daemons[0].servers]
+        assert "FAULT" in servers
+        assert servers[-1] == "ACTIVE"
+        assert any(event.kind == "fatal_fault" for event in shown[-1].events)
+        clients = [client for each in shown for daemon in each.daemons for client in daemon.clients()]
+        assert {client.command for client in clients} <= {None, MASKED}
+        assert all(re.fullmatch(r"root|user\d+", client.user) for client in clients if client.user)
