@@ -84,8 +84,46 @@ def real(node: Node, settings: Settings, starts: int, runs: int, nvitop: str | N
     return measure([p for p in programs if p], settings, starts, runs)
 
 
-def quiet_cost(node: Node, binary: str, seconds: float, settle: float = 10.0) -> dict[str, Any]:
-    """What the daemon pays for being watched for so long while nothing happens, by each way of watching.
+ASKED: tuple[tuple[str, str, float, str], ...] = (
+    ("bytes a second", "bytes_per_second", 1500, "B/s"),
+    ("CPU of a core", "cpu_percent", 1.5, "%"),
+    ("memory (RSS)", "rss_mib", 50, "MiB"),
+    ("key, 95th percentile", "key_done_p95_ms", 15, "ms"),
+)
+"""What is asked of the screen beside 46 clients at rest: name, key of ``summary``, at most, unit."""
+
+
+def asked_table(medians: dict[str, dict[str, Any]]) -> str:
+    """What is asked of mpstui beside what came out, as a Markdown table; the start beside the other monitors'."""
+    lines = ["| program | asked for | is | |", "|---|---|---|---|"]
+
+    def line(name: str, asked: str, value: float | None, good: bool, form: str) -> None:
+        shown = "not measured" if value is None else form.format(value)
+        lines.append(f"| {name} | {asked} | {shown} | {'reached' if value is not None and good else 'not reached'} |")
+
+    rivals = {name: entry["painted_s"] for name, entry in medians.items() if not name.startswith("mpstui")}
+    for name, entry in medians.items():
+        if not name.startswith("mpstui"):
+            continue
+        for what, key, most, unit in ASKED:
+            value = entry[key]
+            line(
+                name,
+                f"{what}: at most {most:,g} {unit}",
+                value,
+                value is not None and value <= most,
+                f"{{:,.4g}} {unit}",
+            )
+        for rival, theirs in rivals.items():
+            value = entry["painted_s"]
+            good = None not in (value, theirs) and value <= theirs
+            line(name, f"whole screen no later than {rival} ({theirs or 0:.2f} s)", value, good, "{:.2f} s")
+    return "\n".join(lines)
+
+
+def quiet_cost(node: Node, binary: str, seconds: float, settle: float = 10.0, polling: bool = True) -> dict[str, Any]:
+    """What the daemon pays for being watched for so long while nothing happens, by each way of watching. ``polling``:
+    also by a command a second.
 
     Returns for each: bytes that control.log grew by, commands in it, and CPU percent of daemon and servers together.
     """
@@ -98,8 +136,9 @@ def quiet_cost(node: Node, binary: str, seconds: float, settle: float = 10.0) ->
     watchers: dict[str, tuple[str, ...]] = {
         "nobody": (),
         "mpstui": (*MPSTUI, "--pipe-dir", str(node.pipe_dir)),
-        f"while :; do echo ps | {CONTROL}; sleep 1; done": ("sh", "-c", loop),
     }
+    if polling:
+        watchers[f"while :; do echo ps | {CONTROL}; sleep 1; done"] = ("sh", "-c", loop)
     return {name: _cost(argv, node, log, pids, seconds, settle) for name, argv in watchers.items()}
 
 

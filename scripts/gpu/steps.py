@@ -200,7 +200,7 @@ def bench(report: Report, setting: Setting) -> None:
     import compare
     from pty_bench import Settings, measure, table
 
-    window = 5.0 if setting.quick else 60.0
+    quick = setting.quick
     with setting.node("bench") as node:
         started = time.monotonic()
         for first in range(0, compare.CLIENTS, 8):  # a few at a time: a server makes contexts one after the other
@@ -210,21 +210,31 @@ def bench(report: Report, setting: Setting) -> None:
         report.value("seconds to start the clients", round(time.monotonic() - started, 1))
         watched = compare.Node(node.pipe_dir)
         report.check("46 clients are connected", len(node.client_pids()) == compare.CLIENTS, len(node.client_pids()))
-        settings = Settings(window=window, keys=10 if setting.quick else 100)
-        cost = report.attempt("cost of watching", lambda: compare.quiet_cost(watched, " ".join(node.binary), window))
+        window = 6.0 if quick else 60.0
+        binary, settle = " ".join(node.binary), 4.0 if quick else 10.0
+        cost = report.attempt(
+            "cost of watching", lambda: compare.quiet_cost(watched, binary, window, settle, polling=not quick)
+        )
         report.value("cost of watching", cost)
         if cost:
             print(compare.cost_table(cost), flush=True)
             report.check("mpstui: no command in a quiet minute", cost["mpstui"]["commands"] == 0, cost["mpstui"])
-        result = report.attempt(
-            "benchmark", lambda: compare.real(watched, settings, 1 if setting.quick else 4, 1, setting.nvitop)
-        )
+        settings = Settings(window=10.0, settle=4.0, keys=25) if quick else Settings(window=60.0, keys=100)
+        starts = 2 if quick else 4
+        result = report.attempt("benchmark", lambda: compare.real(watched, settings, starts, 1, setting.nvitop))
         report.value("benchmark", result)
         restless = Settings(window=window / 2, keys=10)
-        worst = report.attempt("worst case", lambda: measure([compare.restless(watched)], restless, 0, 1))
+        worst = (
+            None
+            if quick
+            else report.attempt("worst case", lambda: measure([compare.restless(watched)], restless, 0, 1))
+        )
         report.value("worst case", worst)
         for found in filter(None, (result, worst)):
             print(table({name: entry["median"] for name, entry in found["programs"].items()}), flush=True)
+        if result:
+            medians = {name: entry["median"] for name, entry in result["programs"].items()}
+            print(compare.asked_table(medians), flush=True)
 
 
 def shots(report: Report, setting: Setting) -> None:

@@ -1,0 +1,93 @@
+"""What a script on a GPU machine started ends with it, however it ends: a client that is left holds the device, and
+makes every later measurement wrong."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Final, NoReturn
+
+TAG: Final = "GPU_SCRIPT_TAG"
+"""In the environment of all that a script starts, and so in that of daemons and servers too."""
+SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+_PATIENCE: Final = 10.0
+
+
+class Ended(SystemExit):
+    """A signal has ended the script: what it had opened is closed on the way out."""
+
+
+@contextlib.contextmanager
+def nothing_left() -> Iterator[None]:
+    """A signal becomes ``Ended`` within; behind it, and after a kill -9 too, no process is left that was started
+    within, in whatever session it is."""
+    tag = os.environ.get(TAG)
+    if tag is not None:  # a part of a script that looks after it
+        for number in SIGNALS:
+            signal.signal(number, _end)
+        yield
+        return
+    tag = os.environ[TAG] = uuid.uuid4().hex
+    guard = subprocess.Popen(
+        [sys.executable, __file__, tag, str(os.getpid())],
+        stdin=subprocess.PIPE,
+        env={name: value for name, value in os.environ.items() if name != TAG},
+        start_new_session=True,
+    )
+    try:
+        for number in SIGNALS:
+            signal.signal(number, _end)
+        yield
+    finally:
+        for number in SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+        guard.communicate(b"done", 60)
+
+
+def _end(number: int, frame: FrameType | None) -> NoReturn:
+    for each in SIGNALS:
+        signal.signal(each, signal.SIG_IGN)
+    raise Ended(128 + number)
+
+
+def tagged(tag: str, but: int) -> list[int]:
+    """PIDs of processes with this tag, without zombies and without ``but``."""
+    needle, found = f"{TAG}={tag}".encode(), []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != but:
+            with contextlib.suppress(OSError, IndexError):
+                state = (entry / "stat").read_bytes().rpartition(b")")[2].split()[0]
+                if state != b"Z" and needle in (entry / "environ").read_bytes().split(b"\0"):
+                    found.append(int(entry.name))
+    return found
+
+
+def sweep(tag: str, but: int) -> None:
+    """End them all; again, as one may start another meanwhile."""
+    end = time.monotonic() + _PATIENCE
+    while (left := tagged(tag, but)) and time.monotonic() < end:
+        for pid in left:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        select.select([], [], [], 0.05)
+
+
+def _guard(tag: str, script: int) -> None:
+    """Wait until the script is gone, or says that it is done."""
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    os.read(0, 1)
+    sweep(tag, script)
+
+
+if __name__ == "__main__":
+    _guard(sys.argv[1], int(sys.argv[2]))
