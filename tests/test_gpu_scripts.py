@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import os
+import random
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-
 from terminal import until
 
 SCRIPTS = Path(__file__).resolve().parents[1] / "scripts"
 sys.path.insert(0, str(SCRIPTS / "gpu"))
+import slices  # noqa: E402
 
 STARTER = """
 import subprocess, sys
@@ -60,3 +63,50 @@ def test_every_script_for_a_gpu_machine_leaves_nothing() -> None:
     scripts = [path for path in SCRIPTS.glob("gpu-*") if b"python" in path.read_bytes().splitlines()[0]]
     assert len(scripts) > 5
     assert [path.name for path in scripts if "with nothing_left()" not in path.read_text()] == []
+
+
+def _traced(lost: float, windows: list[tuple[float, float]], seconds: float = 72.0) -> tuple[list[float], list[float]]:
+    """A client on a machine that becomes faster and slower by a tenth as it likes, and loses so much in each window."""
+    chance, times, done, total, drift = random.Random(4), [], [], 0.0, 0.0
+    for number in range(int(seconds / 0.005)):
+        times.append(100.0 + 0.005 * number)
+        done.append(total)
+        drift = 0.999 * drift + chance.gauss(0, 0.002)
+        inside = any(begin <= times[-1] < end for begin, end in windows)
+        rate = 280_000 * (1 + 0.05 * math.sin(number / 1700) + drift) * (1 - lost * inside)
+        total += 0.005 * max(0.0, rate)
+    return times, done
+
+
+@pytest.mark.parametrize("lost", [0.12, 0.0, 0.4])
+def test_what_watching_costs_is_told_from_the_noise_of_the_machine(lost: float) -> None:
+    windows = [(101.0 + 8.4 * number, 101.7 + 8.4 * number) for number in range(9)]
+    times, done = _traced(lost, windows)
+    rates = [(b - a) / 0.005 for a, b in itertools.pairwise(done[::400])]
+    assert max(rates) / min(rates) > 1.1  # turns of some seconds differ by more than what is to be seen
+    found = slices.pairs(times, done, windows, windows)
+    cost = slices.average(found, windows)
+    assert cost is not None
+    assert len(found.lost) >= 7
+    truth = 100 * lost * 0.7 / 8.4
+    assert cost["low"] <= truth + 0.05
+    assert cost["high"] >= truth - 0.05
+    assert cost["high"] - cost["low"] < 0.8
+    assert abs(cost["percent"] - truth) < 0.25
+    nobody = slices.pairs(times, done, slices.between(windows), windows)
+    assert len(nobody.lost) >= 7
+    assert abs(nobody.data()["median"]) < 2
+
+
+def test_windows_at_the_edges_and_beside_others_are_no_pairs_and_few_are_no_average() -> None:
+    windows = [(100.1, 100.8), (110.0, 110.7), (111.0, 111.7), (130.0, 130.7)]
+    times, done = _traced(0.1, windows)
+    found = slices.pairs(times, done, windows, windows)
+    assert len(found.lost) == 1
+    assert slices.average(found, windows) is None
+    assert found.data()["low"] is None
+
+
+@pytest.mark.parametrize(("count", "low"), [(6, 0), (9, 1), (20, 5)])
+def test_the_interval_of_a_median_is_that_of_the_sign_test(count: int, low: int) -> None:
+    assert slices.median_interval(list(range(count))) == (low, count - 1 - low)

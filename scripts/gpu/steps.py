@@ -229,7 +229,8 @@ def bench(report: Report, setting: Setting) -> None:
             if quick
             else report.attempt("worst case", lambda: measure([compare.restless(watched)], restless, 0, 1))
         )
-        report.value("worst case", worst)
+        if worst:
+            report.value("worst case", worst)
         for found in filter(None, (result, worst)):
             print(table({name: entry["median"] for name, entry in found["programs"].items()}), flush=True)
         if result:
