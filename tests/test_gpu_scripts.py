@@ -24,8 +24,8 @@ sys.path.insert(0, sys.argv[1])
 from ending import nothing_left
 with nothing_left():
     child = subprocess.Popen(["sleep", "3600"], start_new_session=True)
-    print(child.pid, flush=True)
     try:
+        print(child.pid, flush=True)
         sys.stdin.read()
     finally:
         print("on the way out", flush=True)
