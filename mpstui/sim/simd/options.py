@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 from mpstui.control.drivers import Driver
 
-from .calls import MODULES, call
+from .calls import FROM, MODULES, call
 from .config import driver_here
 
 _START: Final = ("-d", "--daemon", "-f", "--forground")
@@ -125,9 +125,10 @@ def ordered(program: str, args: list[str]) -> int | bytes | None:
     for one with these lines."""
     if args[0] == "--simulated-daemon" or "MPSTUI_SIM_LIFELINE" in os.environ:
         return _start(program, args)
-    driver = driver_here(os.environ.get("CUDA_MPS_PIPE_DIRECTORY") or "/tmp/nvidia-mps")  # noqa: S108
-    if driver.number >= 615 and args[0] in MODULES:
-        return call(args)
+    place = os.environ.get("CUDA_MPS_PIPE_DIRECTORY") or "/tmp/nvidia-mps"  # noqa: S108
+    driver = driver_here(place)
+    if driver.number >= FROM and args[0] in MODULES:
+        return call(os.fsencode(place), os.environb.get(b"MPSTUI_SIM_UID", b""), args)
     wanted = order(driver, args)
     if wanted == "start":
         return _start(program, args)

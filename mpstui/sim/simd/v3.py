@@ -91,10 +91,10 @@ class V3Daemon(Daemon):
         _, uid, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
         out, error, status = b"", b"", 0
         try:
-            lowered, *words = json.loads(connection.recv(PACKET)[3:])
-            if uid in (0, self.owner) and str(lowered).isdigit():
+            lowered, *words = connection.recv(PACKET)[3:].decode("utf-8", "surrogateescape").split("\0")
+            if uid in (0, self.owner) and lowered.isdigit():
                 uid = int(lowered)  # a privileged user may play another one
-            out = self._run(uid, [str(word) for word in words]).encode("utf-8", "surrogateescape")
+            out = self._run(uid, words).encode("utf-8", "surrogateescape")
         except CallError as refused:
             error, status = f"{refused}\n".encode(), 1
         except (OSError, ValueError, IndexError, KeyError) as trouble:
