@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 import statistics
+import tempfile
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from mpstui.core.text import PRIORITIES, format_change, path_text, plural
-from mpstui.load.measure import ExperimentError, Lab, rates, running, served, times, windows
+from mpstui.core.text import PRIORITIES, format_change, plural
+from mpstui.load.measure import ExperimentError, Lab, rates, reached, running, served, times, windows
 from mpstui.load.programs import lenet
 from mpstui.load.results import Outcome
 from mpstui.load.spread import Spread, interval
+from mpstui.load.supervisor import Supervisor
 from mpstui.load.takes import BODIES
 from mpstui.load.types import COMMAND, INFO, KernelName, LoadSpec, WorkerReport
 from mpstui.load.utilisation import Use, apart, busier
@@ -57,10 +61,9 @@ async def metric(
     expression: str,
     clients: Sequence[int],
     percentages: Sequence[float] = (),
-    prefix: str = "",
 ) -> Outcome:
     """What the user's own program says of its throughput, by several clients at a time, without and with MPS, and with
-    MPS at each of ``percentages``. ``prefix`` of what the device's readings are called."""
+    MPS at each of ``percentages``."""
     settings: list[tuple[str, bool, tuple[float, ...]]] = [("without MPS", False, ()), ("with MPS", True, ())]
     settings += [(f"with MPS, {share:g} % each", True, (share,)) for share in percentages]
     lab.begin(lab.repeats * len(clients) * len(settings))
@@ -69,56 +72,123 @@ async def metric(
     for repeat in range(lab.repeats):
         for count in clients:
             for name, mps, shares in settings:
-                label = f"{prefix}{plural(count, 'client')} {name}"
+                label = f"{plural(count, 'client')} {name}"
                 lab.step(f"repeat {repeat + 1} of {lab.repeats}: {label}")
                 spec = LoadSpec("command", program, count, percentages=shares, mps=mps, metric=expression)
                 found = await rates(lab, spec, label)
                 totals.setdefault((count, name), []).append(sum(found))
                 each.setdefault((count, name), []).extend(found)
-    rows, data = [], []
-    for (count, name), values in totals.items():
-        base = statistics.fmean(totals[count, settings[0][0]])
-        change = statistics.fmean(values) / base - 1 if base else 0.0
-        said = "" if name == settings[0][0] else format_change(change)
-        spread, one = Spread.of(values), Spread.of(each[count, name])
-        rows.append((str(count), name, spread.text(",.1f"), one.text(",.1f"), said))
-        data.append(
-            {"clients": count, "setting": name, "totals": values, "each": each[count, name], "median": spread.median,
-             "low": spread.low, "high": spread.high}
-        )  # fmt: skip
+    rows, data = _throughputs(totals, each)
     notes: tuple[str, ...] = (
         "what a program said first is left out where it said three or more: its start is in that",
     )
-    columns = ("clients", "setting", "in all", "each", "gain")
     title = f"What {program[0]} says of its throughput: {expression}"
-    return Outcome(COMMAND, title, columns, tuple(rows), tuple(data), metric_verdict(totals), notes)
+    return Outcome(COMMAND, title, THROUGHPUT_COLUMNS, rows, data, metric_verdict(totals), notes)
+
+
+THROUGHPUT_COLUMNS: Final = ("clients", "setting", "in all", "each", "gain")
+
+
+def _throughputs(
+    totals: Mapping[tuple[int, str], Sequence[float]], each: Mapping[tuple[int, str], Sequence[float]]
+) -> tuple[tuple[tuple[str, ...], ...], tuple[dict[str, Any], ...]]:
+    """Rows and data of so many clients in a setting, of which the first is what the others are held against."""
+    rows, data = [], []
+    for (count, name), values in totals.items():
+        base = statistics.fmean(totals[count, "without MPS"])
+        change = statistics.fmean(values) / base - 1 if base else 0.0
+        said = "" if name == "without MPS" else format_change(change)
+        spread, one = Spread.of(values), Spread.of(each[count, name])
+        rows.append((str(count), name, spread.text(",.1f"), one.text(",.1f"), said))
+        data.append(
+            {"clients": count, "setting": name, "totals": list(values), "each": list(each[count, name]),
+             "median": spread.median, "low": spread.low, "high": spread.high}
+        )  # fmt: skip
+    return tuple(rows), tuple(data)
 
 
 BATCHES: Final = (64, 2048)
-TRAINING_SECONDS: Final = 5.0
+TURN_SECONDS: Final = 1.5
+LEAD_SECONDS: Final = 0.1
+"""From when a turn is told of until it begins, so that all begin together."""
+ALONE_SETTINGS: Final = (("without MPS", False), ("with MPS", True))
 
 
 async def training(lab: Lab, python: str, clients: Sequence[int] = (1, 4)) -> Outcome:
-    """LeNet in PyTorch, with batches that leave most of a device idle and with some that do not."""
-    program = Path(lenet.__file__)
+    """LeNet in PyTorch, with batches that leave most of a device idle and with some that do not.
+
+    As many programs as there are clients at most are started without MPS and with it, once; then they train by turns.
+    """
+    if min(clients) < 1:
+        raise ExperimentError("a group has at least one client")
+    lab.begin(1 + lab.repeats * len(BATCHES) * len(clients) * len(ALONE_SETTINGS))
+    totals: dict[int, dict[tuple[int, str], list[float]]] = {batch: {} for batch in BATCHES}
+    each: dict[int, dict[tuple[int, str], list[float]]] = {batch: {} for batch in BATCHES}
+    groups = [mps for _, mps in ALONE_SETTINGS for _ in range(max(clients))]
+    with tempfile.TemporaryDirectory(prefix="mpstui-training-") as folder:
+        file = Path(folder, "turns")
+        _tell(file, "")
+        specs = [_trainer(python, file, number % max(clients), mps) for number, mps in enumerate(groups)]
+        lab.step(f"{plural(len(specs), 'program')} start, which takes longest")
+        async with running(lab, *specs) as (supervisor, workers):
+            await reached(supervisor, workers, lambda reports: all(_has_said(report, 1) for report in reports))
+            for repeat in range(lab.repeats):
+                for batch, count in itertools.product(BATCHES, clients):
+                    for name, mps in ALONE_SETTINGS:
+                        label = f"batch {batch:,}: {plural(count, 'client')} {name}"
+                        lab.step(f"repeat {repeat + 1} of {lab.repeats}: {label}")
+                        chosen = [worker for worker, group in zip(workers, groups, strict=True) if group == mps][:count]
+                        async with lab.meter.during(label):
+                            found = await _turn(supervisor, chosen, file, batch, mps)
+                        totals[batch].setdefault((count, name), []).append(sum(found))
+                        each[batch].setdefault((count, name), []).extend(found)
+            _tell(file, "end")
+            await supervisor.wait(workers)
     rows: list[tuple[str, ...]] = []
     data: list[dict[str, Any]] = []
-    said = []
-    columns: tuple[str, ...] = ()
     for batch in BATCHES:
-        command = (python, path_text(program), "--batch", str(batch), "--seconds", f"{TRAINING_SECONDS:g}")
-        outcome = await metric(lab, command, r"^images/s: ([0-9.]+)$", clients, prefix=f"batch {batch:,}: ")
-        columns = ("batch", *outcome.columns)
-        rows += [(f"{batch:,}", *row) for row in outcome.rows]
-        data += [{"batch": batch, **entry} for entry in outcome.data]
-        said.append(f"Batch {batch:,}: {outcome.verdict}")
+        told = _throughputs(totals[batch], each[batch])
+        rows += [(f"{batch:,}", *row) for row in told[0]]
+        data += [{"batch": batch, **entry} for entry in told[1]]
+    said = " ".join(f"Batch {batch:,}: {metric_verdict(totals[batch])}" for batch in BATCHES)
     notes = (
         "A small network with small batches leaves most of a GPU idle, which several clients of MPS can fill.",
         "With large batches one client fills more of it, and less is left to gain.",
-        "The start of each program is in no figure.",
+        "The programs are started once and train by turns; the others wait meanwhile. Their start is in no figure.",
     )
     title = "Images a second of LeNet, trained on random data of CIFAR-10's shape"
-    return Outcome("training", title, columns, tuple(rows), tuple(data), " ".join(said), notes)
+    return Outcome("training", title, ("batch", *THROUGHPUT_COLUMNS), tuple(rows), tuple(data), said, notes)
+
+
+def _trainer(python: str, turns: Path, number: int, mps: bool) -> LoadSpec:
+    """One program that waits for its turns."""
+    command = (
+        python, os.fspath(lenet.__file__), "--turns", os.fspath(turns), "--group", _on(mps), "--number", f"{number}",
+        "--batches", ",".join(map(str, BATCHES)),
+    )  # fmt: skip
+    return LoadSpec("command", command, mps=mps, metric=r"^(?:warm after s|images/s): ([0-9.]+)$")
+
+
+async def _turn(supervisor: Supervisor, workers: Sequence[int], turns: Path, batch: int, mps: bool) -> list[float]:
+    """Images a second of each of these programs, all at work at the same time."""
+    known = {worker: len(supervisor.report(worker).metrics) for worker in workers}
+    _tell(turns, f"{time.monotonic() + LEAD_SECONDS} {TURN_SECONDS} {batch} {_on(mps)} {len(workers)}")
+    reports = await reached(
+        supervisor, workers, lambda reports: all(_has_said(report, known[report.worker] + 1) for report in reports)
+    )
+    return [report.metrics[-1] for report in reports]
+
+
+def _has_said(report: WorkerReport, count: int) -> bool:
+    """Whether a program has told so many figures. Raises ExperimentError where it will not any more."""
+    if len(report.metrics) < count and report.over:
+        raise ExperimentError("a program ended before its turn", "run it again; see mpstui events for what happened")
+    return len(report.metrics) >= count
+
+
+def _tell(file: Path, line: str) -> None:
+    with file.open("a", encoding="ascii") as out:
+        out.write(f"{line}\n")
 
 
 def metric_verdict(totals: Mapping[tuple[int, str], Sequence[float]]) -> str:

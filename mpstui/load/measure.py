@@ -95,22 +95,32 @@ class Lab:
 async def running(lab: Lab, *specs: LoadSpec) -> AsyncIterator[tuple[Supervisor, list[int]]]:
     """These loads, all of them at work; ended with the block. Raises ExperimentError where one does not get there."""
     supervisor = lab.make_supervisor()
-    changed = asyncio.Event()
-    supervisor.subscribe(lambda _: changed.set())
     try:
         workers: list[int] = []
         for spec in specs:
             workers += await supervisor.start(lab.spec(spec))
+        await reached(supervisor, workers, lambda reports: all(report.state == "running" for report in reports))
+        yield supervisor, workers
+    finally:
+        await supervisor.stop()
+
+
+async def reached(
+    supervisor: Supervisor, workers: Sequence[int], holds: Callable[[Sequence[WorkerReport]], bool]
+) -> list[WorkerReport]:
+    """Wait until that holds of these workers' reports, which it returns. Raises ExperimentError where one fails."""
+    changed = asyncio.Event()
+    unsubscribe = supervisor.subscribe(lambda _: changed.set())
+    try:
         while True:
             changed.clear()
             reports = [supervisor.report(worker) for worker in workers]
             raise_failed(reports)
-            if all(report.state == "running" for report in reports):
-                break
+            if holds(reports):
+                return reports
             await changed.wait()
-        yield supervisor, workers
     finally:
-        await supervisor.stop()
+        unsubscribe()
 
 
 def raise_failed(reports: Iterable[WorkerReport]) -> None:

@@ -33,6 +33,8 @@ DRAIN_SECONDS: Final = 10.0
 METRIC_SECONDS: Final = 1.0
 """CPU time that the metric may take of a piece of output: an expression may need longer than the world will last."""
 _REPORT_SECONDS: Final = 0.5
+_SOON: Final = 0.1
+"""Seconds from one report to the next where the program has said something of its throughput."""
 _TAIL: Final = 2000
 _METRICS: Final = 1000
 _LINE: Final = 4096
@@ -51,6 +53,7 @@ class Runner:
         self.channel = channel
         self.tail = b""
         self.metrics: deque[float] = deque(maxlen=_METRICS)
+        self._told = 0
         self._line = b""
         self._chunks: queue.Queue[bytes] = queue.Queue(_CHUNKS)
         self._metric = re.compile(channel.order.metric) if channel.order.metric else None
@@ -107,14 +110,16 @@ class Runner:
 
     def _watch(self, started: float, main: int) -> bool:
         """Until it has ended; whether it is to be ended before that. Raises SlowMetric."""
-        seconds, due = self.channel.order.seconds, started + _REPORT_SECONDS
+        seconds, reported, due = self.channel.order.seconds, started, started + _REPORT_SECONDS
         while self.ended_at is None:
             now = time.monotonic()
             if self.channel.stopping or (seconds is not None and now - started >= seconds):
                 return True
+            if len(self.metrics) != self._told:
+                due = min(due, reported + _SOON)
             if now >= due:
                 self._report(now, now - started, main)
-                due = now + _REPORT_SECONDS
+                reported, due = now, now + _REPORT_SECONDS
             until = due if seconds is None else min(due, started + seconds)
             if not self._take():
                 self.channel.wait(max(0.0, until - now))
@@ -203,13 +208,15 @@ class Runner:
 
     def _report(self, now: float, elapsed: float, main: int) -> None:
         reap(main)
+        new, self._told = len(self.metrics) != self._told, len(self.metrics)
         self.channel.say(
             "report",
-            droppable=True,
+            droppable=not new,
             time=now,
             figure=elapsed,
             running_seconds=elapsed,
             pids=[process.pid for process in descendants()],
+            **({"metrics": list(self.metrics)} if new else {}),
         )
 
     def _left_behind(self, main: int) -> list[psutil.Process]:

@@ -205,28 +205,39 @@ def test_a_report_does_not_follow_a_link(tmp_path: Path) -> None:
     assert (tmp_path / "victim").read_text() == "mine"
 
 
-PYTHON = """#!/bin/sh
-batch=64
-for word in "$@"; do [ "$last" = --batch ] && batch=$word; last=$word; done
-echo "images/s: 1.0"
-echo "images/s: $((batch * 10)).5"
-echo "images/s: $((batch * 10)).5"
+TORCH = """
+import sys
+from unittest.mock import MagicMock
+sys.modules["torch"] = MagicMock()
 """
 
 
-async def test_training_compares_small_batches_and_large_ones_in_any_python(
-    sources: NodeSources, node: SimNode, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+async def test_training_starts_its_programs_once_and_compares_batches_by_turns(
+    sources: NodeSources,
+    node: SimNode,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    python = tmp_path / "python"
-    python.write_text(PYTHON)
+    (tmp_path / "torch.py").write_text(TORCH)
+    starts, python = tmp_path / "starts", tmp_path / "python"
+    python.write_text(f'#!/bin/sh\necho x >> {starts}\nPYTHONPATH={tmp_path} exec {sys.executable} "$@"\n')
     python.chmod(0o755)
+    monkeypatch.setattr("mpstui.load.experiments.TURN_SECONDS", 0.02)
     words = ("training", "--python", str(python), "--clients", "1,2", "--repeats", "2", "--json")
     assert await run(experiment, sources, node, *words) == 0
-    result = json.loads(capsys.readouterr().out)
-    assert result["verdict"].startswith("SIMULATED: Batch 64: No difference seen")
-    by = {(entry["batch"], entry["clients"], entry["setting"]): entry["totals"] for entry in result["data"]}
-    assert by[64, 2, "with MPS"] == [1281.0, 1281.0]
-    assert by[2048, 1, "without MPS"] == [20480.5, 20480.5]
+    told = capsys.readouterr()
+    result = json.loads(told.out)
+    assert starts.read_text().count("x") == 4  # two clients without MPS, two with it, whatever is compared
+    assert "17 of 17" in told.err
+    assert result["verdict"].startswith("SIMULATED: Batch 64: ")
+    by = {(entry["batch"], entry["clients"], entry["setting"]): entry for entry in result["data"]}
+    assert set(by) == {(b, n, f"{s} MPS") for b in (64, 2048) for n in (1, 2) for s in ("without", "with")}
+    for (_, count, _), entry in by.items():
+        assert len(entry["totals"]) == 2
+        assert len(entry["each"]) == 2 * count
+        assert min(entry["each"]) > 0
+        assert sum(entry["totals"]) == pytest.approx(sum(entry["each"]))
     assert {row[0] for row in result["rows"]} == {"64", "2,048"}
 
 
