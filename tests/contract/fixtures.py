@@ -28,10 +28,11 @@ async def node(driver: str | None, request: pytest.FixtureRequest) -> AsyncItera
 
         if binary_there() is None:
             pytest.skip("needs MPSTUI_REAL_CONTROL, the path of a control binary")
-        if request.node.get_closest_marker("every_driver") is None:
-            pytest.skip("of one driver, or needs clients")
-        if request.node.get_closest_marker("ready_server") is not None:
-            pytest.skip("needs a GPU")
+        marked = {name for name in ("every_driver", "no_server", "ready_server") if request.node.get_closest_marker(name)}
+        if "ready_server" in marked:
+            pytest.skip("needs a server that gets ready, and so a GPU")
+        if not marked:
+            pytest.skip("needs clients, and so a GPU")
     if chosen() == "real":
         from contract.real_node import missing
 

@@ -5,14 +5,19 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
+
 from contract.harness import Node, eventually, only_server
 from mpstui.control.mps import MpsControl
 from mpstui.core.model import Snapshot
 from mpstui.node import open_node
 from mpstui.observe.watcher import Collector
 from mpstui.operations.audit import AuditLog
+from mpstui.operations.daemons import StopDaemon
 from mpstui.operations.runner import Runner
 from mpstui.operations.types import ExitStatus, Request, Result
+from mpstui.plan.profile import DaemonProfile, Limits
+from mpstui.plan.settings import drift, in_force
 
 
 class Acting:
@@ -29,6 +34,31 @@ class Acting:
 
     async def do(self, request: Request) -> Result:
         return await self.runner.execute(request, await self.look())
+
+
+@pytest.mark.no_server
+async def test_defaults_are_set_by_a_profile_and_the_daemon_is_stopped(
+    node: Node, control: MpsControl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a server, and so without a GPU: what is saved is what was set, and the question of a stop names it."""
+    if node.real:
+        monkeypatch.setenv("MPSTUI_CONTROL_BINARY", node.binary[0])
+    acting = Acting(node, tmp_path)
+    known = node.knows("set_default_client_priority")
+    wanted = DaemonProfile(limits=Limits(40.0, 1 if known else None))
+    applied = await acting.do(Request("apply_profile", node.pipe_dir, subject=wanted))
+    assert applied.status is ExitStatus.DONE, applied
+    assert (await control.get_default_active_thread_percentage()).value == 40.0
+    snapshot = await acting.look()
+    (daemon,) = snapshot.daemons
+    assert in_force(daemon).limits == wanted.limits
+    assert drift(daemon, wanted) == ()
+    shown = dict(StopDaemon().preview(StopDaemon().request(daemon), snapshot).facts)
+    assert "40 %" in shown["limits"]
+    assert "mpstui profile save" in shown["limits"]
+    stopped = await acting.do(StopDaemon().request(daemon))
+    assert stopped.status is ExitStatus.DONE, stopped
+    assert not (await control.get_server_list()).ok
 
 
 async def test_a_server_is_shut_down_and_read_back(node: Node, control: MpsControl, tmp_path: Path) -> None:
