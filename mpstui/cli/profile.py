@@ -32,7 +32,7 @@ from mpstui.operations.types import ExitStatus
 from mpstui.plan import store
 from mpstui.plan.amounts import PlanError
 from mpstui.plan.profile import Profile, ProfileError
-from mpstui.plan.settings import drift
+from mpstui.plan.settings import unsaid
 
 
 def profile(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
@@ -167,8 +167,7 @@ def _save_from(node: Node, options: argparse.Namespace, old: Profile | None) -> 
         raise Unusable(states or NO_DAEMON, max(map(no_answer, others), default=ExitStatus.NO_DAEMON))
     made = Profile(tuple(node.in_force(daemon, snapshot, old) for daemon in daemons), options.description)
     path = store.write(options.name, made, replace=options.replace)
-    unsaid = [d for daemon, one in zip(daemons, made.daemons, strict=True) for d in drift(daemon, one)]
-    notes = [f"{d.what} is {d.found}, which a profile cannot say" for d in unsaid]
+    notes = [note for daemon, one in zip(daemons, made.daemons, strict=True) for note in unsaid(daemon, one)]
     notes += [f"not in it: {state_text(d)}" for d in others if d.health not in {"absent", "stale"}]
     if options.json:
         print_json(SAVED, Kept(path, notes))

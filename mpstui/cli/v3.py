@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -34,6 +35,7 @@ def export(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
             gone = found[0].health in {"absent", "stale"}
             return complain(state_text(found[0]), ExitStatus.NO_DAEMON if gone else ExitStatus.NO_ANSWER)
         print(apply_file(node_of(found[0])), end="")
+        print("the names of the keys marked “a guess” were tried on no daemon", file=sys.stderr)
     except NotNamedError as error:
         return complain(str(error), ExitStatus.REFUSED_BY_SAFETY_RULE)
     except Refused as error:

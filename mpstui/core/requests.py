@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import IntEnum
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from mpstui.core.model import ProcessKey
 
+LATER: Final = "later"
+"""As ``Request.subject``: what the request stands on is made by the ones before it, and what there is by then is looked
+at when it is carried out."""
 Progress = Callable[[str], None]
 """Told of each step of a piece of work as it is taken, one line each."""
 

@@ -6,6 +6,7 @@ set where the daemon prints a dash.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -14,7 +15,9 @@ from mpstui.core.text import parse_size
 
 DEFAULT: Final = "default"
 """The namespace that a server has of itself; a server's own limits are its limits, and no other namespace's."""
+FEATURES: Final = ("memacct", "context-share")
 _EMPTY: Final[Mapping[str, str]] = {}
+_SWITCHED: Final = re.compile(r"(?P<name>[a-z-]{1,40}) ?[:=] ?(?P<state>enabled|disabled)")
 
 
 def _none() -> Mapping[str, str]:
@@ -141,6 +144,17 @@ class V3Node:
 
     def clients_of(self, server: str, namespace: str | None = None) -> tuple[V3Client, ...]:
         return tuple(c for c in self.clients if c.server == server and namespace in {None, c.namespace})
+
+    def switched(self, feature: str) -> bool | None:
+        """Whether a feature is on, by the lines of ``feature describe``; None where they do not tell."""
+        for line in self.features:
+            match = _SWITCHED.match(line.strip().lower())
+            if match is not None and match["name"] == feature:
+                return match["state"] == "enabled"
+        return None
+
+    def partition(self, server: str | None, name: str | None) -> V3Partition | None:
+        return next((found for found in self.partitions if (found.server, found.name) == (server, name)), None)
 
     def client(self, pid: int) -> V3Client | None:
         """None too where several rows claim the number."""

@@ -33,6 +33,8 @@ class DaemonSpec:
     """To be set once it runs."""
     static: bool = False
     """With static SM partitions (``-S``), which cannot be turned on later."""
+    partitions: int = 0
+    """How many are to be made once it runs, which a unit does not do."""
     driver: str | None = None
     """That it is for, as NVML names it; None where that is not known."""
 
@@ -145,10 +147,19 @@ def for_driver(specs: Sequence[DaemonSpec], driver: str | None) -> tuple[DaemonS
 
 
 def spec_of_profile(profile: DaemonProfile, fallback: Path) -> DaemonSpec:
-    """The daemon that a profile describes; ``fallback`` where it does not say which directory."""
+    """The daemon that a profile describes; ``fallback`` where it does not say which directory. Raises PlanError for one
+    that mpstui does not start."""
+    if profile.protocol == 3:
+        raise PlanError(
+            "mpstui starts no daemon of MPS protocol 3: start it by nvidia-cuda-mps-control -d -p 3, "
+            "and then mpstui profile apply makes its servers"
+        )
     pipe_dir = profile.pipe_dir or fallback
     log_dir = profile.log_dir or log_dir_for(pipe_dir)
-    return DaemonSpec(pipe_dir, log_dir, profile.devices, profile.multi_user, profile.cpus, profile.limits)
+    of, limits = profile, profile.limits
+    return DaemonSpec(
+        pipe_dir, log_dir, of.devices, of.multi_user, of.cpus, limits, of.static, partitions=len(of.partitions)
+    )
 
 
 def _per_gpu(wish: Wish, chosen: Sequence[str], devices: Sequence[Device]) -> tuple[DaemonSpec, ...]:

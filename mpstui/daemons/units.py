@@ -44,6 +44,11 @@ def unit_text(kind: UnitKind, specs: Sequence[DaemonSpec], opt_in: str | None = 
         for path in (spec.pipe_dir, spec.log_dir):
             if (problem := unprintable(path)) is not None:
                 raise PlanError(problem)
+    if any(spec.partitions for spec in specs):
+        raise PlanError(
+            "a unit makes no partitions, and the profile has some: leave them out of it, "
+            "and run mpstui profile apply once the daemon is there"
+        )
     if kind == "systemd":
         _asked_for(kind, opt_in)
         return "\n".join(_systemd(spec) for spec in specs)

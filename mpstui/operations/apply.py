@@ -3,24 +3,27 @@ change of its own that is read back; what is in force when one of them fails; an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from mpstui.core.cells import client_line
-from mpstui.core.model import Client, Daemon, Snapshot
+from mpstui.core.model import Client, Daemon, SmPartition, Snapshot
 from mpstui.core.text import path_text, plural
 from mpstui.operations.limits import LIMITS
 from mpstui.operations.operation import Executes, Operation, Work
-from mpstui.operations.types import Argument, ExitStatus, Preview, Progress, Request, Result, Verb
+from mpstui.operations.partitions import AddPartition, RemovePartition
+from mpstui.operations.types import LATER, Argument, ExitStatus, Preview, Progress, Request, Result, Verb
+from mpstui.operations.v3 import V3_OPERATIONS
 
 # Imported by what runs: the table of operations costs every command as little as it can.
 if TYPE_CHECKING:
     from mpstui.plan.profile import DaemonProfile
     from mpstui.plan.settings import Difference
 
-_LIMITS = {each.id: each for each in LIMITS}
+_OF: Final[Mapping[str, Operation]] = {each.id: each for each in (*LIMITS, AddPartition(), *V3_OPERATIONS)}
+"""What a step may be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +52,10 @@ def steps(snapshot: Snapshot, pipe_dir: Path, wanted: DaemonProfile) -> tuple[St
 
 
 def _step(daemon: Daemon, difference: Difference) -> Step:
-    undo = _LIMITS[difference.request.action].undo(difference.request, daemon)
+    request = difference.request
+    undo = _OF[request.action].undo(request, daemon)
+    if undo is not None and request.subject is LATER:
+        undo = undo._replace(subject=LATER)
     return Step(difference, undo, "" if undo is not None else "what it was is not known")
 
 
@@ -129,6 +135,9 @@ async def apply(
         result = await runner.execute(step.difference.request, snapshot)
         if not result.done:
             return Report(tuple(done), step, result, tuple(steps[index + 1 :]))
+        if isinstance(result.outcome, SmPartition):  # only now it has a name
+            gone = Request(RemovePartition.id, step.difference.request.pipe_dir, result.outcome.name, subject=LATER)
+            step = replace(step, undo=gone, undo_note="")
         done.append(step)
     return Report(tuple(done))
 
@@ -291,11 +300,11 @@ class GoBack(_Several):
 
 def command_text(step: Step) -> str:
     """The control command of a step, for a person to read."""
-    return _LIMITS[step.difference.request.action].command(step.difference.request)
+    return _OF[step.difference.request.action].command(step.difference.request)
 
 
 def undo_line(step: Step) -> str:
     """The command line that takes a step back, or why there is none."""
     if step.undo is None:
         return f"{step.difference.what}: {step.undo_note}"
-    return _LIMITS[step.undo.action].command_line(step.undo)
+    return {**_OF, RemovePartition.id: RemovePartition()}[step.undo.action].command_line(step.undo)

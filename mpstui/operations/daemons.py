@@ -12,7 +12,7 @@ from mpstui.control.answer import Answer, Outcome
 from mpstui.control.mps import MpsControl
 from mpstui.core.cells import client_line
 from mpstui.core.model import EMPTY, Daemon, ProcessKey, Snapshot
-from mpstui.core.text import PRIORITIES, by_device, format_percentage, format_size, path_text
+from mpstui.core.text import PRIORITIES, UNKNOWN, by_device, format_percentage, format_size, path_text, plural
 from mpstui.observe.discovery import not_its_daemon
 from mpstui.observe.procfs import PidFd, open_pidfd, process_key
 from mpstui.operations.check import Refused, reachable_daemon
@@ -60,6 +60,11 @@ def preview_stop(snapshot: Snapshot, pipe_dir: Path, timeout: int | None, force:
         if not (force and unanswering):
             hint = "; --force ends its process" if unanswering else ""
             error, status = f"{refused}{hint}", refused.status
+    if daemon is not None and daemon.protocol == "v3" and error is not None:
+        error = (
+            "mpstui stops no daemon of MPS protocol 3: nvidia-cuda-mps-control -q does, with all its servers, and "
+            "means something else to an older binary; mpstui profile save NAME keeps its servers for the next one"
+        )
     limit = FORCE_AFTER if force else timeout
     if not hits and daemon is not None and not daemon.servers_known:
         then = "it waits for all that there are" if limit is None else f"the GPU work of any is ended after {limit} s"
@@ -74,18 +79,26 @@ def preview_stop(snapshot: Snapshot, pipe_dir: Path, timeout: int | None, force:
 
 
 def limits_lost(daemon: Daemon) -> str:
-    """The limits that the daemon alone keeps: they go when it ends, and a new one begins without them."""
-    default = _limits(daemon.default_active_thread_percentage, daemon.default_pinned_mem_limits)
+    """The limits, and static partitions, that the daemon alone keeps: they go when it ends, and a new one begins
+    without them."""
+    static = bool(daemon.static_partitioning)  # where percentages have no effect
+    default = _limits(None if static else daemon.default_active_thread_percentage, daemon.default_pinned_mem_limits)
     if daemon.default_client_priority:
         default.append(
             f"priority {PRIORITIES.get(daemon.default_client_priority, str(daemon.default_client_priority))}"
         )
     of = [("the default", default)]
     for server in daemon.servers:
-        own = _limits(server.active_thread_percentage, server.pinned_mem_limits)
+        own = _limits(None if static else server.active_thread_percentage, server.pinned_mem_limits)
         of.append((f"server {server.pid}", [limit for limit in own if limit not in default]))
-    said = "; ".join(f"{whose}: {', '.join(limits)}" for whose, limits in of if limits)
-    return f"its limits go with it ({said}); mpstui profile save NAME keeps them for the next one" if said else ""
+    said = [f"{whose}: {', '.join(limits)}" for whose, limits in of if limits]
+    made = daemon.partitions.partitions if daemon.partitions is not None else ()
+    what = "limits and partitions" if said and made else "partitions" if made else "limits"
+    if made:
+        sizes = ", ".join(UNKNOWN if part.chunks is None else str(part.chunks) for part in made)
+        said.append(f"{plural(len(made), 'static partition')} of {sizes} chunks")
+    keeps = "mpstui profile save NAME keeps them for the next one"
+    return f"its {what} go with it ({'; '.join(said)}); {keeps}" if said else ""
 
 
 def _limits(percentage: float | None, memory: Mapping[str, int]) -> list[str]:

@@ -17,7 +17,7 @@ from mpstui.core.text import path_text
 from mpstui.core.trust import Speaker
 from mpstui.observe.poll import Need
 from mpstui.operations.check import Refused, reachable_daemon
-from mpstui.operations.types import Argument, Danger, ExitStatus, Preview, Progress, Request, Result, Verb
+from mpstui.operations.types import LATER, Argument, Danger, ExitStatus, Preview, Progress, Request, Result, Verb
 
 if TYPE_CHECKING:
     from mpstui.control.mps import MpsControl
@@ -111,6 +111,9 @@ class Operation:
     """Why a yes is needed, where nobody can be asked."""
     given_up: ClassVar[str] = "given up; what was sent goes on"
     """What is known when it is ended while it is carried out."""
+    looks_again: ClassVar[bool] = False
+    """What it stands on is read and checked anew when it is carried out: so it may be one of several in a row, of which
+    the first makes what the next one needs (``LATER``)."""
     in_turn: ClassVar[bool] = True
     """The daemon's turn is held from the last check to the read back. An operation that takes it by itself, or must do
     without, says False."""
@@ -150,6 +153,8 @@ class Operation:
         except Refused as refused:
             refused = self.wrong_value(request) or refused
             return Preview(self.title, error=str(refused), error_status=refused.status)
+        if request.subject is LATER and self.looks_again:
+            return Preview(self.title, (("command", self.command(request)),))
         try:
             return self.show(request, snapshot, daemon)
         except Refused as refused:

@@ -99,6 +99,7 @@ def export_lines(daemon: Daemon, name: str) -> tuple[str, ...]:
 
 class _PartitionOperation(Operation):
     place = "partitions"
+    looks_again = True
 
     def needs(self, request: Request) -> Need | None:
         return Need(devices=True, clients=True, partitions=True)

@@ -14,7 +14,7 @@ from mpstui.control.v3 import NAME
 from mpstui.core.cells import client_line
 from mpstui.core.model import Client, Daemon, ProcessKey, Snapshot
 from mpstui.core.text import UNKNOWN, format_percentage, parse_size, path_text, plural, printable
-from mpstui.core.v3 import DEFAULT, Namespace, V3Node, V3Partition, V3Server
+from mpstui.core.v3 import DEFAULT, FEATURES, Namespace, V3Node, V3Partition, V3Server
 from mpstui.observe.poll import Need
 from mpstui.operations.check import Refused, parse_uid
 from mpstui.operations.operation import Operation, Work, refused_result
@@ -95,14 +95,11 @@ def _server(node: V3Node, name: str | None) -> V3Server:
     return found
 
 
-def _partition(request: Request, node: V3Node) -> V3Partition | None:
-    return next((p for p in node.partitions if (p.server, p.name) == (request.setting("server"), request.value)), None)
-
-
 class V3Operation(Operation):
     """A subclass gives the words, what is checked, and what shows afterwards that it was done."""
 
     place: ClassVar[str] = "namespaces"
+    looks_again: ClassVar[bool] = True
     key: ClassVar[str] = ""
     what: ClassVar[str]
     """``namespace``: whose name ``Request.value`` is."""
@@ -139,7 +136,7 @@ class V3Operation(Operation):
             return node.server(name)
         if self.what == "namespace":
             return node.namespace(server, name)
-        return _partition(request, node)
+        return node.partition(request.setting("server"), request.value)
 
     def missing(self, request: Request, node: V3Node) -> str | None:
         """What shows that it was not done; None where it was."""
@@ -550,17 +547,25 @@ class CreatePartition(_Create):
         _OF_SERVER,
         Argument("setting", "Device", help="an ordinal or a UUID", metavar="DEV", option="--device"),
         Argument("setting", "Chunks", help="how many", metavar="N", option="--chunks"),
-    )
+        Argument(
+            "setting", "Remainder", help="true: with the SMs that are in no chunk", metavar="BOOL",
+            option="--include-remainder",
+        ),
+    )  # fmt: skip
 
     def wrong_value(self, request: Request) -> Refused | None:
         chunks = request.setting("chunks") or ""
         wrong = super().wrong_value(request)
         if wrong is None and not re.fullmatch(r"[1-9][0-9]{0,5}", chunks):
             return Refused(f"“{printable(chunks, 40)}” is no number of chunks above 0", ExitStatus.USAGE)
+        remainder = request.setting("include-remainder")
+        if wrong is None and remainder not in {None, "true", "false"}:
+            return Refused(f"“{printable(remainder, 40)}” is neither true nor false", ExitStatus.USAGE)
         return wrong
 
     def calls(self, request: Request) -> list[list[str]]:
-        options = [f"--{name}={request.setting(name)}" for name in ("server", "device", "chunks")]
+        names = ("server", "device", "chunks", "include-remainder")
+        options = [f"--{name}={value}" for name in names if (value := request.setting(name)) is not None]
         return [["sm-partition", "create", request.value, *options]]
 
     def check(self, request: Request, node: V3Node, daemon: Daemon) -> tuple[tuple[str, str], ...]:
@@ -575,14 +580,14 @@ class CreatePartition(_Create):
         return (("device", f"{known[0].name or UNKNOWN}  {known[0].uuid}"), ("chunks", request.setting("chunks") or ""))
 
     def missing(self, request: Request, node: V3Node) -> str | None:
-        found = _partition(request, node)
+        found = node.partition(request.setting("server"), request.value)
         if found is None:
             return f"partition {request.value} is not there"
         wrong = found.chunks is not None and found.chunks != int(request.setting("chunks") or 0)
         return f"it has {found.chunks} chunks" if wrong else None
 
     def tell(self, request: Request, node: V3Node, daemon: Daemon) -> tuple[str, tuple[str, ...]]:
-        found = _partition(request, node)
+        found = node.partition(request.setting("server"), request.value)
         sms = UNKNOWN if found is None or found.sm_count is None else str(found.sm_count)
         name = found.visible_uuid if found is not None else None
         return f"partition {request.value} is there: {sms} SMs", (export_line("CUDA_MPS_SM_PARTITION", name),)
@@ -613,7 +618,8 @@ class DeletePartition(_Delete):
         return [["sm-partition", "delete", request.value, *options]]
 
     def check(self, request: Request, node: V3Node, daemon: Daemon) -> tuple[tuple[str, str], ...]:
-        server, found = _server(node, request.setting("server")), _partition(request, node)
+        server = _server(node, request.setting("server"))
+        found = node.partition(server.name, request.value)
         if found is None:
             raise Refused(f"server {server.name} has no partition {request.value}", ExitStatus.REFUSED_BY_DAEMON)
         size = f"{found.chunks or UNKNOWN} chunks, {found.sm_count or UNKNOWN} SMs"
@@ -622,10 +628,6 @@ class DeletePartition(_Delete):
     def pids(self, request: Request, node: V3Node) -> set[int]:
         """The daemon refuses it where there are any."""
         return set()
-
-
-FEATURES: Final = ("memacct", "context-share")
-_SWITCHED: Final = re.compile(r"(?P<name>[a-z-]{1,40}) ?[:=] ?(?P<state>enabled|disabled)")
 
 
 class _Feature(V3Operation):
@@ -645,35 +647,26 @@ class _Feature(V3Operation):
         return [["feature", "enable" if self.on else "disable", request.value]]
 
     def check(self, request: Request, node: V3Node, daemon: Daemon) -> tuple[tuple[str, str], ...]:
-        now = _is_on(request.value, node)
+        now = node.switched(request.value)
         said = UNKNOWN if now is None else "enabled" if now else "disabled"
         return (("feature", request.value), ("now", said), ("for", "the whole daemon"))
 
     def missing(self, request: Request, node: V3Node) -> str | None:
-        wrong = _is_on(request.value, node) is (not self.on)
+        wrong = node.switched(request.value) is (not self.on)
         return f"{request.value} is {'disabled' if self.on else 'enabled'} as before" if wrong else None
 
     def tell(self, request: Request, node: V3Node, daemon: Daemon) -> tuple[str, tuple[str, ...]]:
         word = "enabled" if self.on else "disabled"
-        if _is_on(request.value, node) is None:
+        if node.switched(request.value) is None:
             told = "feature describe does not say so in words that are known"
             return f"{request.value}: the daemon took it; {told}", node.features
         return f"{request.value} is {word}", ()
 
     def undo(self, request: Request, daemon: Daemon) -> Request | None:
-        before = _is_on(request.value, daemon.v3) if daemon.v3 is not None else None
+        before = daemon.v3.switched(request.value) if daemon.v3 is not None else None
         if before is None or before is self.on:
             return None
         return request._replace(action=(EnableFeature if before else DisableFeature).id)
-
-
-def _is_on(name: str, node: V3Node) -> bool | None:
-    """By the lines of ``feature describe``; None where they do not tell."""
-    for line in node.features:
-        match = _SWITCHED.match(line.strip().lower())
-        if match is not None and match["name"] == name:
-            return match["state"] == "enabled"
-    return None
 
 
 class EnableFeature(_Feature):

@@ -1,7 +1,8 @@
 """A daemon of MPS protocol 3 as the file that ``nvidia-cuda-mps-control -a FILE`` applies. Pure.
 
-The sections are those that the vendor documents. The names of the keys inside a section follow the options of the
-commands, which no daemon has confirmed: the daemon takes unknown keys for errors and says so.
+The sections are those that the vendor documents. The names of the keys inside a section are not documented where this
+could be read: they are guessed by the options of the commands, and each line of such a key says so. A daemon takes keys
+that it does not know for errors.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ from typing import Final
 from mpstui.core.v3 import DEFAULT, Namespace, V3Node, V3Server
 
 HEAD: Final = """\
-# For nvidia-cuda-mps-control -a FILE, as the daemon was when this was made. Sections as documented; the names of the
-# keys in them follow the options of the commands and have been tried on no daemon: one that is unknown is an error.
+# For nvidia-cuda-mps-control -a FILE, as the daemon was when this was made. Sections and schema_version are as
+# documented. Each key that ends in “# a guess” is named like the option of the command, which nobody has tried: a
+# daemon refuses the file where a key is called otherwise. “mpstui profile save” and “profile apply” need no guess.
 schema_version = "1.0"
 """
+_GUESS: Final = "  # a guess"
 _NAME: Final = re.compile(r"[a-z0-9_]{1,64}")
 
 
@@ -66,5 +69,5 @@ def _limits(space: Namespace | None) -> dict[str, object]:
 
 def _section(heading: str, values: Mapping[str, object]) -> str:
     """What is not set is left out."""
-    lines = [f"{name} = {json.dumps(value)}" for name, value in values.items() if value is not None]
+    lines = [f"{name} = {json.dumps(value)}{_GUESS}" for name, value in values.items() if value is not None]
     return "\n".join([heading, *lines, ""])

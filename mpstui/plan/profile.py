@@ -6,12 +6,13 @@ import json
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 from mpstui.core.model import empty
 from mpstui.core.text import printable, unprintable
+from mpstui.core.v3 import FEATURES
 from mpstui.plan.amounts import PlanError, limit_text, size
 from mpstui.plan.cpus import cpu_list, cpu_text
 from mpstui.plan.exports import ShareSettings
@@ -25,6 +26,7 @@ SCHEMA: Final = 1
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _DEVICE: Final = re.compile(r"[0-9]{1,3}|(GPU|MIG)-[A-Za-z0-9-]{1,60}")
 _UUID: Final = re.compile(r"(GPU|MIG)-[A-Za-z0-9-]{1,60}")
+_V3_NAME: Final = re.compile(r"[a-z0-9_]{1,64}")
 _LINES: Final = 4000
 Key = tuple[str | int, ...]
 
@@ -44,6 +46,32 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class PartitionProfile:
+    """SMs of a device that are set aside, in whole chunks: a static partition, which has no name of its own, or one of
+    a server of protocol 3."""
+
+    device: str
+    """UUID, or an ordinal as the daemon counts."""
+    chunks: int
+    name: str = ""
+    include_remainder: bool | None = None
+    """Of protocol 3: with the SMs that are in no chunk."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerProfile:
+    """A named server of a daemon of protocol 3."""
+
+    name: str
+    uid: int | None = None
+    devices: tuple[str, ...] = ()
+    """UUIDs or ordinals; empty for all."""
+    namespaces: tuple[ShareSettings, ...] = ()
+    """Each with its limits; those of ``default`` are the server's own."""
+    partitions: tuple[PartitionProfile, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class DaemonProfile:
     """One daemon: how it is started, its limits, and the shares of its clients."""
 
@@ -58,6 +86,15 @@ class DaemonProfile:
     server_limits: Limits | None = None
     """For running servers, where they differ from the default."""
     shares: tuple[ShareSettings, ...] = ()
+    static: bool = False
+    """With static SM partitions, which cannot be turned on later."""
+    partitions: tuple[PartitionProfile, ...] = ()
+    """Static ones. Which id each gets is the daemon's to choose, and another one after each start."""
+    protocol: int = 2
+    """2, or 3 for one whose limits belong to ``servers``."""
+    servers: tuple[ServerProfile, ...] = ()
+    features: tuple[str, ...] = ()
+    """Of protocol 3: those that are to be on."""
 
     @property
     def for_servers(self) -> Limits:
@@ -133,7 +170,18 @@ def _profile(data: Mapping[str, Any]) -> Profile:
 
 def _daemon(data: Mapping[str, Any], at: Key) -> DaemonProfile:
     known = ("pipe_dir", "log_dir", "devices", "multi_user", "cpu", "limits", "server_limits", "share")
-    _only(data, at, known)
+    _only(data, at, (*known, "static", "partition", "protocol", "server", "feature"))
+    static, protocol = _value(data, at, "static", _truth, False), _value(data, at, "protocol", _protocol, 2)
+    if "partition" in data and not static:
+        raise _WrongError((*at, "partition"), "a partition needs static = true above it: it cannot be turned on later")
+    for key in ("server", "feature") if protocol == 2 else ("limits", "server_limits", "static"):
+        if key in data:
+            of = (
+                "needs protocol = 3 above it"
+                if protocol == 2
+                else "is not of protocol 3, where servers have the limits"
+            )
+            raise _WrongError((*at, key), f"{key} {of}")
     server_limits = None
     if "server_limits" in data:
         server_limits = _limits(data["server_limits"], (*at, "server_limits"), priority=False)
@@ -147,7 +195,60 @@ def _daemon(data: Mapping[str, Any], at: Key) -> DaemonProfile:
         _limits(data.get("limits", {}), (*at, "limits")),
         server_limits,
         tuple(_share(share, (*at, "share", index)) for index, share in enumerate(shares)),
+        static,
+        tuple(_partition(p, (*at, "partition", i)) for i, p in enumerate(_tables(data, at, "partition"))),
+        protocol,
+        _servers(_tables(data, at, "server"), at),
+        _value(data, at, "feature", _features, ()),
     )
+
+
+def _servers(data: Sequence[Mapping[str, Any]], at: Key) -> tuple[ServerProfile, ...]:
+    found = tuple(_server(server, (*at, "server", index)) for index, server in enumerate(data))
+    _different([one.name for one in found], [(*at, "server", index, "name") for index in range(len(found))])
+    return found
+
+
+def _server(data: Mapping[str, Any], at: Key) -> ServerProfile:
+    _only(data, at, ("name", "uid", "devices", "namespace", "partition"))
+    spaces, parts = _tables(data, at, "namespace"), _tables(data, at, "partition")
+    found = ServerProfile(
+        _name_of(data, at, "a server"),
+        _value(data, at, "uid", _uid, None),
+        _value(data, at, "devices", _devices, ()),
+        tuple(_namespace(space, (*at, "namespace", index)) for index, space in enumerate(spaces)),
+        tuple(_partition(part, (*at, "partition", index), named=True) for index, part in enumerate(parts)),
+    )
+    for key, named in (("namespace", found.namespaces), ("partition", found.partitions)):
+        _different([one.name for one in named], [(*at, key, index, "name") for index in range(len(named))])
+    return found
+
+
+def _namespace(data: Mapping[str, Any], at: Key) -> ShareSettings:
+    name = _name_of(data, at, "a namespace")
+    found = _share(data, at)
+    if (share := found.active_thread_percentage) is not None and share < 1:
+        raise _WrongError((*at, "active_thread_percentage"), "active_thread_percentage of a namespace is 1 to 100")
+    return replace(found, name=name)
+
+
+def _partition(data: Mapping[str, Any], at: Key, *, named: bool = False) -> PartitionProfile:
+    _only(data, at, ("device", "chunks", *(("name", "include_remainder") if named else ())))
+    for key in ("device", "chunks"):
+        if key not in data:
+            raise _WrongError(at, f"a partition needs its {key}")
+    return PartitionProfile(
+        _value(data, at, "device", _device_name, ""),
+        _value(data, at, "chunks", _chunks, 0),
+        _name_of(data, at, "a partition") if named else "",
+        _value(data, at, "include_remainder", _truth, None),
+    )
+
+
+def _name_of(data: Mapping[str, Any], at: Key, what: str) -> str:
+    if "name" not in data:
+        raise _WrongError(at, f"{what} needs a name")
+    return str(_value(data, at, "name", _v3_name, ""))
 
 
 def _limits(data: Any, at: Key, *, priority: bool = True) -> Limits:
@@ -210,6 +311,51 @@ def _uuids(value: Any) -> tuple[str, ...]:
     if len(set(value)) != len(value):
         raise ValueError("names a device twice")
     return tuple(value)
+
+
+def _protocol(value: Any) -> int:
+    if isinstance(value, bool) or value not in (2, 3):
+        raise ValueError("must be 2 or 3")
+    return int(value)
+
+
+def _uid(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**32 - 1:
+        raise ValueError("must be the number of a user")
+    return value
+
+
+def _chunks(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 999_999:
+        raise ValueError("must be a whole number above 0")
+    return value
+
+
+def _device_name(value: Any) -> str:
+    if not isinstance(value, str) or not _DEVICE.fullmatch(value):
+        raise ValueError("must be a GPU's UUID, or an ordinal as text")
+    return value
+
+
+def _devices(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        raise ValueError('must be a list of devices, ["GPU-…"]')
+    found = tuple(map(_device_name, value))
+    if len(set(found)) != len(found):
+        raise ValueError("names a device twice")
+    return found
+
+
+def _features(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(v, str) and v in FEATURES for v in value):
+        raise ValueError(f"must be a list of {' and '.join(FEATURES)}")
+    return tuple(dict.fromkeys(value))
+
+
+def _v3_name(value: Any) -> str:
+    if not isinstance(value, str) or not _V3_NAME.fullmatch(value):
+        raise ValueError("must be small letters, digits and _, 64 at most")
+    return value
 
 
 def _truth(value: Any) -> bool:
@@ -333,20 +479,55 @@ def dump(profile: Profile) -> str:
             lines.append(f"devices = [{', '.join(_string(uuid) for uuid in daemon.devices)}]")
         if daemon.multi_user:
             lines.append("multi_user = true")
+        if daemon.static:
+            lines.append("static = true")
+        if daemon.protocol == 3:
+            lines.append(f"protocol = {daemon.protocol}")
+        if daemon.features:
+            lines.append(f"feature = [{', '.join(map(_string, daemon.features))}]")
         if daemon.cpus:
             lines.append(f"cpu = {_string(cpu_text(daemon.cpus))}")
         lines += _dump_limits("limits", daemon.limits)
         if daemon.server_limits is not None:
             lines += _dump_limits("server_limits", daemon.server_limits)
+        for part in daemon.partitions:
+            lines += ["", "[[daemon.partition]]", *_dump_partition(part)]
+        for server in daemon.servers:
+            lines += _dump_server(server)
         for share in daemon.shares:
-            lines += ["", "[[daemon.share]]", f"name = {_string(share.name)}"]
-            if share.active_thread_percentage is not None:
-                lines.append(f"active_thread_percentage = {share.active_thread_percentage:g}")
-            if share.pinned_mem_limit is not None:
-                lines.append(f"pinned_mem_limit = {_string(limit_text(share.pinned_mem_limit))}")
-            if share.client_priority is not None:
-                lines.append(f"client_priority = {share.client_priority}")
+            lines += ["", "[[daemon.share]]", *_dump_share(share)]
     return "\n".join(lines) + "\n"
+
+
+def _dump_server(server: ServerProfile) -> list[str]:
+    lines = ["", "[[daemon.server]]", f"name = {_string(server.name)}"]
+    if server.uid is not None:
+        lines.append(f"uid = {server.uid}")
+    if server.devices:
+        lines.append(f"devices = [{', '.join(map(_string, server.devices))}]")
+    for space in server.namespaces:
+        lines += ["", "[[daemon.server.namespace]]", *_dump_share(space)]
+    for part in server.partitions:
+        lines += ["", "[[daemon.server.partition]]", f"name = {_string(part.name)}", *_dump_partition(part)]
+    return lines
+
+
+def _dump_partition(part: PartitionProfile) -> list[str]:
+    lines = [f"device = {_string(part.device)}", f"chunks = {part.chunks}"]
+    if part.include_remainder is not None:
+        lines.append(f"include_remainder = {str(part.include_remainder).lower()}")
+    return lines
+
+
+def _dump_share(share: ShareSettings) -> list[str]:
+    lines = [f"name = {_string(share.name)}"]
+    if share.active_thread_percentage is not None:
+        lines.append(f"active_thread_percentage = {share.active_thread_percentage:g}")
+    if share.pinned_mem_limit is not None:
+        lines.append(f"pinned_mem_limit = {_string(limit_text(share.pinned_mem_limit))}")
+    if share.client_priority is not None:
+        lines.append(f"client_priority = {share.client_priority}")
+    return lines
 
 
 def _dump_limits(table: str, limits: Limits) -> list[str]:

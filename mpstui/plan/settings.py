@@ -5,12 +5,13 @@ Pure: works on a snapshot's daemon; carrying the steps out is :mod:`mpstui.opera
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from mpstui.core.model import Daemon, Server, Snapshot
-from mpstui.core.requests import Request
+from mpstui.core.model import Daemon, Server, SmPartition, Snapshot
+from mpstui.core.requests import LATER, Request
 from mpstui.core.text import (
     PRIORITIES,
     UNKNOWN,
@@ -18,11 +19,14 @@ from mpstui.core.text import (
     format_percentage,
     format_size,
     path_text,
+    plural,
     same_limit,
     same_percentage,
 )
+from mpstui.core.v3 import DEFAULT, FEATURES, Namespace, V3Node
 from mpstui.plan.amounts import PlanError, limit_text
-from mpstui.plan.profile import DaemonProfile, Limits, Profile
+from mpstui.plan.exports import ShareSettings
+from mpstui.plan.profile import DaemonProfile, Limits, PartitionProfile, Profile, ServerProfile
 from mpstui.plan.types import Plan
 
 WAITS = "no server runs: limits that are for servers alone are set once one does; apply again then"
@@ -60,15 +64,25 @@ def in_force(daemon: Daemon) -> DaemonProfile:
     What a profile cannot say, a server without the default's memory limit or several servers that differ, is the
     drift that is there at once.
     """
+    if daemon.protocol == "v3":
+        return DaemonProfile(
+            daemon.pipe_dir,
+            daemon.log_dir,
+            multi_user=bool(daemon.multiuser),
+            protocol=3,
+            servers=_named_servers(daemon.v3 or V3Node()),
+            features=tuple(name for name in FEATURES if (daemon.v3 or V3Node()).switched(name)),
+        )
+    static = bool(daemon.static_partitioning)  # where percentages have no effect
     default = Limits(
-        daemon.default_active_thread_percentage,
+        None if static else daemon.default_active_thread_percentage,
         daemon.default_client_priority,
         _by_uuid(daemon, daemon.default_pinned_mem_limits),
     )
     own = None
     if daemon.servers:
         server = daemon.servers[0]
-        percentage = server.active_thread_percentage
+        percentage = None if static else server.active_thread_percentage
         if percentage is not None and same_percentage(percentage, default.active_thread_percentage):
             percentage = None
         memory = {
@@ -83,6 +97,61 @@ def in_force(daemon: Daemon) -> DaemonProfile:
         multi_user=bool(daemon.multiuser),
         limits=default,
         server_limits=own,
+        static=static,
+        partitions=tuple(PartitionProfile(p.device, p.chunks) for p in _made(daemon) if p.chunks),
+    )
+
+
+def _made(daemon: Daemon) -> tuple[SmPartition, ...]:
+    return daemon.partitions.partitions if daemon.partitions is not None else ()
+
+
+def _named_servers(node: V3Node) -> tuple[ServerProfile, ...]:
+    return tuple(
+        ServerProfile(
+            server.name,
+            server.uid,
+            tuple(device.strip() for device in (server.allowed_devices or "").split(",") if device.strip()),
+            tuple(
+                ShareSettings(s.name, s.active_thread_percentage, _whole(s.memory), s.client_priority)
+                for s in node.of(server.name)
+            ),
+            tuple(
+                PartitionProfile(p.device, p.chunks, p.name, p.include_remainder or None)
+                for p in node.partitions
+                if p.server == server.name and p.name and p.device and p.chunks and p.status != "unallocated"
+            ),
+        )
+        for server in node.servers
+    )
+
+
+def _whole(size: int | None) -> int | None:
+    """What a limit can say: whole MiB."""
+    return size if size is not None and size >= 1 << 20 and not size % (1 << 20) else None
+
+
+def unsaid(daemon: Daemon, made: DaemonProfile) -> tuple[str, ...]:
+    """What the daemon has and ``made``, which was made of it, does not say, a sentence each."""
+    node, table = daemon.v3, daemon.partitions
+    if daemon.protocol == "v3":
+        if node is None:
+            return ("which servers it has is not known",)
+        found = [
+            f"the {what} list is not in it, since it could not be read: {why}" for what, why in node.not_read.items()
+        ]
+        found += [
+            f"the memory limit of {space.server}/{space.name} is {space.pinned_mem_limit}, which a profile cannot say"
+            for space in node.namespaces
+            if space.pinned_mem_limit is not None and _whole(space.memory) is None
+        ]
+        return (*found, *(f"not understood, and not in it: {line}" for line in node.not_understood))
+    if daemon.static_partitioning and table is None:
+        return (f"which partitions it has is not known: {daemon.partitions_detail or 'they were not read'}",)
+    odd = table.not_understood if table is not None else ()
+    return (
+        *(f"{d.what} is {d.found}, which a profile cannot say" for d in drift(daemon, made)),
+        *(f"not understood, and not in it: {line}" for line in odd),
     )
 
 
@@ -103,6 +172,8 @@ def drift(daemon: Daemon, wanted: DaemonProfile) -> tuple[Difference, ...]:
 
     Raises PlanError for a device that the daemon does not have, and for one that is named twice with different limits.
     """
+    if wanted.protocol == 3:
+        return tuple(_of_v3(daemon, wanted))
     own = wanted.server_limits
     wanted = replace(
         wanted,
@@ -112,7 +183,127 @@ def drift(daemon: Daemon, wanted: DaemonProfile) -> tuple[Difference, ...]:
     return (
         *_differences(daemon, None, wanted.limits),
         *(d for server in daemon.servers for d in _differences(daemon, server, wanted.for_servers)),
+        *(_of_partitions(daemon, wanted) if wanted.static else ()),
     )
+
+
+def _of_partitions(daemon: Daemon, wanted: DaemonProfile) -> Iterator[Difference]:
+    """Partitions that are wanted and not there: of each device so many of each size, whatever their ids. Those that are
+    there besides stay. Raises PlanError."""
+    if not daemon.static_partitioning:
+        raise PlanError(
+            f"the daemon at {path_text(daemon.pipe_dir)} was not started with static partitions, "
+            "which cannot be turned on later: mpstui daemon start --profile starts one with them"
+        )
+    if daemon.partitions is None:
+        raise PlanError(f"which partitions it has is not known: {daemon.partitions_detail or 'they were not read'}")
+    known = {device.device: device.device for device in daemon.partitions.devices}
+    there = Counter((p.device, p.chunks) for p in daemon.partitions.partitions)
+    for part in wanted.partitions:
+        keys = device_keys(daemon.ordinals.get(part.device, part.device), known)
+        if len(keys) != 1:
+            raise PlanError(f"the daemon has no device {part.device}; it has: {', '.join(known) or 'none'}")
+        if there[keys[0], part.chunks]:
+            there[keys[0], part.chunks] -= 1
+            continue
+        size = plural(part.chunks, "chunk")
+        request = Request("add_partition", daemon.pipe_dir, size, device=keys[0], subject=LATER)
+        yield Difference(f"partition of {size} on {keys[0]}", "there", "not there", request)
+
+
+def _of_v3(daemon: Daemon, wanted: DaemonProfile) -> Iterator[Difference]:
+    """What is wanted of a daemon of protocol 3 and not there, in the order in which it can be made. Nothing is deleted:
+    what is there besides stays. Raises PlanError."""
+    at, node = path_text(daemon.pipe_dir), daemon.v3
+    if daemon.protocol != "v3":
+        raise PlanError(f"the daemon at {at} does not run MPS protocol 3, as the profile's does")
+    if node is None or any(part in node.not_read for part in ("server", "namespace", "sm-partition")):
+        raise PlanError(f"what the daemon at {at} has is not known: it could not be read")
+    for server in wanted.servers:
+        there = node.server(server.name)
+        if there is None:
+            uid = None if server.uid is None else str(server.uid)
+            given = {"uid": uid, "allowed_devices": ",".join(server.devices) or None}
+            what = f"server {server.name}"
+            yield _to_make(daemon, what, "there", "not there", "v3_server_create", server.name, **given)
+        elif server.uid is not None and there.uid not in {None, server.uid}:
+            text = f"server {server.name} is of user {there.uid}, and the profile's of {server.uid}"
+            raise PlanError(f"{text}: delete it first")
+        yield from _of_namespaces(daemon, node, server)
+        yield from _of_v3_partitions(daemon, node, server)
+    for name in wanted.features:
+        if not node.switched(name):
+            yield _to_make(daemon, f"feature {name}", "enabled", "not enabled", "v3_feature_enable", name)
+
+
+def _of_namespaces(daemon: Daemon, node: V3Node, server: ServerProfile) -> Iterator[Difference]:
+    for space in server.namespaces:
+        now, limits = node.namespace(server.name, space.name), _v3_limits(space)
+        wanted, found = _v3_words(space), "not there" if now is None else _v3_words(now)
+        if space.name == DEFAULT:
+            if limits and not _as_wanted(space, now):
+                what = f"limits of server {server.name}"
+                yield _to_make(daemon, what, wanted, found, "v3_server_set", server.name, **limits)
+        elif now is None or not _as_wanted(space, now):
+            what, action = f"namespace {server.name}/{space.name}", "v3_namespace_set"
+            if now is None:
+                wanted, action = f"there, {wanted}", "v3_namespace_create"
+            yield _to_make(daemon, what, wanted, found, action, space.name, server=server.name, **limits)
+
+
+def _of_v3_partitions(daemon: Daemon, node: V3Node, server: ServerProfile) -> Iterator[Difference]:
+    for part in server.partitions:
+        made, what = node.partition(server.name, part.name), f"SM partition {server.name}/{part.name}"
+        if made is None:
+            remainder = None if part.include_remainder is None else str(part.include_remainder).lower()
+            given = {"device": part.device, "chunks": str(part.chunks), "include_remainder": remainder}
+            wanted = f"{plural(part.chunks, 'chunk')} of {part.device}"
+            action = "v3_partition_create"
+            yield _to_make(daemon, what, wanted, "not there", action, part.name, server=server.name, **given)
+        elif made.chunks not in {None, part.chunks}:
+            raise PlanError(f"{what} has {made.chunks} chunks, and the profile's {part.chunks}: delete it first")
+
+
+def _to_make(
+    daemon: Daemon, what: str, wanted: str, found: str, action: str, name: str, **settings: str | None
+) -> Difference:
+    given = tuple((key.replace("_", "-"), value) for key, value in settings.items() if value is not None)
+    return Difference(what, wanted, found, Request(action, daemon.pipe_dir, name, settings=given, subject=LATER))
+
+
+def _v3_limits(space: ShareSettings) -> dict[str, str | None]:
+    """As settings of a request; what is not set is left out."""
+    share, memory, priority = space.active_thread_percentage, space.pinned_mem_limit, space.client_priority
+    found = {
+        "active_thread_percentage": None if share is None else f"{share:g}",
+        "pinned_memory_limit": None if memory is None else limit_text(memory),
+        "client_priority": None if priority is None else str(priority),
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _as_wanted(space: ShareSettings, now: Namespace | None) -> bool:
+    if now is None:
+        return False
+    pairs = (
+        (space.active_thread_percentage, now.active_thread_percentage),
+        (space.pinned_mem_limit, now.memory),
+        (space.client_priority, now.client_priority),
+    )
+    return all(wanted is None or wanted == found for wanted, found in pairs)
+
+
+def _v3_words(space: ShareSettings | Namespace | None) -> str:
+    if space is None:
+        return "not there"
+    share, priority = space.active_thread_percentage, space.client_priority
+    memory = space.memory if isinstance(space, Namespace) else space.pinned_mem_limit
+    said = [
+        *([] if share is None else [format_percentage(share)]),
+        *([] if memory is None else [format_size(memory)]),
+        *([] if priority is None else [PRIORITIES[priority] if priority in PRIORITIES else str(priority)]),
+    ]
+    return ", ".join(said) or "no limits"
 
 
 def waits_for_a_server(daemon: Daemon, wanted: DaemonProfile) -> bool:

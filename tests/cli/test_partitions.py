@@ -254,3 +254,42 @@ def test_where_one_fails_those_before_it_are_taken_back_or_named(
     assert ("partition rm GPU-0/A" in told.err) is not back
     left = [share["sm_partition"] for share in json.loads(told.out)["clients"]]
     assert left == [None if back else "GPU-0/A", None, None]
+
+
+def test_partitions_are_saved_with_the_daemon_and_made_again(static: SimNode, mpstui: Mpstui, tmp_path: Path) -> None:
+    """What ``daemon stop`` takes away: its question says so, ``profile save`` keeps it, ``profile apply`` makes it."""
+    at, config = ("--pipe-dir", static.pipe_dir), {"XDG_CONFIG_HOME": str(tmp_path / "config")}
+    first, second = uuids(static)
+    made = []
+    for device, chunks in ((first, 3), (first, 3), (second, 5)):
+        told = mpstui("partition", "add", "--device", device, "--chunks", chunks, *at)
+        made.append(exported(told)["CUDA_MPS_SM_PARTITION"])
+    asked = mpstui("daemon", "stop", *at)
+    assert (asked.status, "3 static partitions of 3, 3, 5 chunks" in asked.err) == (6, True), asked
+    assert mpstui("profile", "save", "day", *at, **config).err == ""
+    text = (tmp_path / "config" / "mpstui" / "profiles" / "day.toml").read_text()
+    assert "static = true" in text
+    assert mpstui("profile", "diff", "day", *at, **config).status == 0
+    mpstui("partition", "rm", made[0], "--yes", *at)
+    mpstui("partition", "rm", made[2], "--yes", *at)
+    differs = mpstui("profile", "diff", "day", "--json", *at, **config)
+    assert (differs.status, [d["what"] for d in differs.json["differences"]]) == (
+        1, [f"partition of 3 chunks on {first}", f"partition of 5 chunks on {second}"]
+    )  # fmt: skip
+    told = mpstui("profile", "apply", "day", *at, **config)
+    assert told.status == 0, told
+    there = sorted((p["device_uuid"], p["chunks"]) for p in listed(mpstui, static)["partitions"])
+    assert there == sorted([(first, 3), (first, 3), (second, 5)])
+    assert "nothing had to be changed" in mpstui("profile", "apply", "day", *at, **config).out
+
+    # One that does not fit: those before it are taken back by the ids that they got.
+    more = text + f'\n[[daemon.partition]]\ndevice = "{second}"\nchunks = 2\n' * 2
+    (tmp_path / "config" / "mpstui" / "profiles" / "more.toml").write_text(
+        f'{more}\n[[daemon.partition]]\ndevice = "{second}"\nchunks = 9\n'
+    )
+    failed = mpstui("profile", "apply", "more", "--go-back", *at, **config)
+    assert (failed.status, failed.err.count("taken back: partition of 2 chunks")) == (1, 2), failed
+    assert sorted((p["device_uuid"], p["chunks"]) for p in listed(mpstui, static)["partitions"]) == there
+    for kind in ("systemd", "slurm"):
+        refused = mpstui("daemon", "unit", kind, "--profile", "day", **config)
+        assert (refused.status, "a unit makes no partitions" in refused.err) == (2, True), refused

@@ -245,3 +245,55 @@ def test_all_of_it_is_exported_as_a_file(v3: SimNode, node: SimNode, mpstui: Mps
     assert "[servers.training]\nuid = 0" in told.out
     assert "tried on no daemon" in told.out
     assert mpstui("server", "export", "--pipe-dir", node.pipe_dir).status == 6
+
+
+def test_what_it_has_is_saved_as_a_profile_and_made_again(v3: SimNode, mpstui: Mpstui, tmp_path: Path) -> None:
+    at, config = ("--pipe-dir", v3.pipe_dir), {"XDG_CONFIG_HOME": str(tmp_path / "config")}
+    server = ("--server", "training")
+    for words in (
+        ("server", "create", "training", "--uid", "0", "--allowed-devices", "0"),
+        ("server", "set", "training", "--active-thread-percentage", "50"),
+        ("namespace", "create", "small", *server, "--pinned-memory-limit", "8G", "--client-priority", "1"),
+        ("namespace", "create", "open", *server),
+        ("sm-partition", "create", "large", *server, "--device", "0", "--chunks", "4", "--include-remainder", "true"),
+        ("feature", "enable", "memacct"),
+    ):
+        told = mpstui(*words, *at)
+        assert told.status == 0, told
+    before = daemon(mpstui, v3)["v3"]
+    (part,) = [p for p in before["sm_partitions"] if p["name"] == "large"]
+    assert (part["include_remainder"], part["sm_count"]) == (True, 44), "12 of 132 SMs are in no chunk"
+    saved = mpstui("profile", "save", "day", *at, **config)
+    assert (saved.status, saved.err) == (0, ""), saved
+    assert mpstui("profile", "diff", "day", *at, **config).status == 0
+    assert mpstui("server", "delete", "training", "--yes", *at).status == 0
+    assert mpstui("feature", "disable", "memacct", *at).status == 0
+    assert mpstui("profile", "diff", "day", *at, **config).status == 1
+    refused = mpstui("--read-only", "profile", "apply", "day", *at, **config)
+    assert (refused.status, daemon(mpstui, v3)["v3"]["servers"]) == (6, [])
+    told = mpstui("profile", "apply", "day", *at, **config)
+    assert told.status == 0, told
+
+    def lasting(found: dict) -> dict:
+        """Without what is another one after each start."""
+        gone = {"pid", "visible_uuid", "server_status"}
+        return {
+            name: [{k: v for k, v in each.items() if k not in gone} for each in found[name]]
+            for name in ("servers", "namespaces", "sm_partitions")
+        } | {"features": found["features"]}
+
+    assert lasting(daemon(mpstui, v3)["v3"]) == lasting(before)
+    assert "nothing had to be changed" in mpstui("profile", "apply", "day", *at, **config).out
+    assert "Cmd:" not in log(v3)
+
+    # Where one of them fails, what was made is taken back, but where clients have come.
+    text = (tmp_path / "config" / "mpstui" / "profiles" / "day.toml").read_text()
+    other = text.replace('"training"', '"other"').replace("chunks = 4", "chunks = 400")
+    (tmp_path / "config" / "mpstui" / "profiles" / "other.toml").write_text(other)
+    failed = mpstui("profile", "apply", "other", "--go-back", *at, **config)
+    assert (failed.status, "taken back: server other" in failed.err) == (1, True), failed
+    assert [s["name"] for s in daemon(mpstui, v3)["v3"]["servers"]] == ["training"]
+    stop = mpstui("daemon", "stop", "--yes", *at)
+    assert (stop.status, "mpstui profile save NAME keeps its servers" in stop.err) == (6, True), stop
+    start = mpstui("daemon", "start", "--profile", "day", **config)
+    assert (start.status, "starts no daemon of MPS protocol 3" in start.err) == (2, True), start

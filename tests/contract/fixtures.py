@@ -28,7 +28,9 @@ async def node(driver: str | None, request: pytest.FixtureRequest) -> AsyncItera
 
         if binary_there() is None:
             pytest.skip("needs MPSTUI_REAL_CONTROL, the path of a control binary")
-        marked = {name for name in ("every_driver", "no_server", "ready_server") if request.node.get_closest_marker(name)}
+        marked = {
+            name for name in ("every_driver", "no_server", "ready_server") if request.node.get_closest_marker(name)
+        }
         if "ready_server" in marked:
             pytest.skip("needs a server that gets ready, and so a GPU")
         if not marked:

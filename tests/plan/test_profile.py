@@ -12,7 +12,16 @@ from mpstui.plan import store
 from mpstui.plan.amounts import PlanError
 from mpstui.plan.cpus import cpu_list, cpu_text
 from mpstui.plan.exports import ShareSettings
-from mpstui.plan.profile import DaemonProfile, Limits, Profile, ProfileError, dump, parse
+from mpstui.plan.profile import (
+    DaemonProfile,
+    Limits,
+    PartitionProfile,
+    Profile,
+    ProfileError,
+    ServerProfile,
+    dump,
+    parse,
+)
 
 GIB = 1 << 30
 UUID = "GPU-c6233a33-3507-69ef-fed3-0090a2cbc745"
@@ -58,6 +67,67 @@ active_thread_percentage = 30
 
 def test_what_is_written_is_read_back() -> None:
     assert parse(dump(FULL)) == FULL
+
+
+MODES = Profile(
+    (
+        DaemonProfile(
+            Path("/run/mps/s"), static=True, partitions=(PartitionProfile(UUID, 7), PartitionProfile("1", 7))
+        ),
+        DaemonProfile(
+            Path("/run/mps/3"),
+            protocol=3,
+            servers=(
+                ServerProfile(
+                    "training",
+                    1000,
+                    (UUID, "1"),
+                    (ShareSettings("default", 50.0), ShareSettings("small", None, 8 * GIB, 1), ShareSettings("open")),
+                    (PartitionProfile(UUID, 4, "large", True), PartitionProfile(UUID, 2, "rest")),
+                ),
+                ServerProfile("serving"),
+            ),
+            features=("memacct",),
+        ),
+    )
+)
+
+
+def test_partitions_and_named_servers_are_read_back() -> None:
+    assert parse(dump(MODES)) == MODES
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "message"),
+    [
+        ("static = true\n", "", 6, "needs static = true"),
+        ("static = true", "static = 1", 5, "true or false"),
+        ("chunks = 7", "chunks = 0", 9, "whole number above 0"),
+        ("chunks = 7", "chunks = 7.0", 9, "whole number above 0"),
+        ("chunks = 7", 'chunks = 7\nname = "a"', 10, "is not known"),
+        (f'device = "{UUID}"\n', "", 7, "needs its device"),
+        ('device = "1"', 'device = "1;quit"', 12, "an ordinal as text"),
+        ("protocol = 3", "protocol = 4", 17, "2 or 3"),
+        ("protocol = 3\n", "", 19, "server needs protocol = 3"),
+        ("protocol = 3", "protocol = 3\nstatic = true", 18, "is not of protocol 3"),
+        ("protocol = 3", "protocol = 3\nlimits = {}", 18, "is not of protocol 3"),
+        ('["memacct"]', '["x"]', 18, "memacct and context-share"),
+        ('"training"', '"Training"', 21, "small letters"),
+        ("uid = 1000", "uid = -1", 22, "number of a user"),
+        ("uid = 1000", "uid = true", 22, "number of a user"),
+        ('"serving"', '"training"', 49, "given twice"),
+        ('"open"', '"small"', 35, "given twice"),
+        ('"rest"', '"large"', 44, "given twice"),
+        ('"rest"', '"re st"', 44, "small letters"),
+        ("percentage = 50", "percentage = 0.5", 27, "1 to 100"),
+        ("include_remainder = true", 'include_remainder = "x"', 41, "true or false"),
+    ],
+)
+def test_what_is_wrong_with_partitions_and_servers(old: str, new: str, line: int, message: str) -> None:
+    text = dump(MODES)
+    assert old in text
+    with pytest.raises(ProfileError, match=rf"^line {line}: .*{message}"):
+        parse(text.replace(old, new, 1))
 
 
 def test_a_profile_by_hand() -> None:

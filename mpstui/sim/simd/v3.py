@@ -75,6 +75,7 @@ class V3Daemon(Daemon):
         self._routes: dict[Client, tuple[str, str]] = {}
         self._books = Books(self.gpus)
         self._parts: dict[tuple[str, str], Partition] = {}
+        self._with_remainder: set[Partition] = set()
         self._features: dict[str, bool] = {"memacct": False, "context-share": False}
 
     # Whoever connects.
@@ -404,10 +405,17 @@ class V3Daemon(Daemon):
         if made is None:
             raise CallError(f"There are not {options['chunks']} free chunks")
         self._parts[named.name, name] = made
+        if options.get("include-remainder") == "true":
+            self._with_remainder.add(made)
         uuid = self.gpus[device].uuid
-        sms = made.chunks * chunk_size(self.gpus[device])
+        sms = self._sms(made)
         where = f"SM partition '{name}' created on device {uuid} (sm-count={sms})"
         return f"{where}\nCUDA_MPS_SM_PARTITION={uuid}/{made.id}\n"
+
+    def _sms(self, part: Partition) -> int:
+        gpu = self.gpus[part.device]
+        rest = gpu.sm_count - chunk_count(gpu) * chunk_size(gpu) if part in self._with_remainder else 0
+        return part.chunks * chunk_size(gpu) + rest
 
     def _part_delete(self, names: list[str], options: dict[str, str]) -> str:
         found = self._parts.pop((options.get("server", ""), names[0]), None)
@@ -420,8 +428,9 @@ class V3Daemon(Daemon):
         rows = []
         for (server, name), part in self._parts.items():
             gpu = self.gpus[part.device]
-            sms = str(part.chunks * chunk_size(gpu))
-            rows.append([server, gpu.uuid, name, str(part.chunks), sms, "false", "created", f"{gpu.uuid}/{part.id}"])
+            rest = str(part in self._with_remainder).lower()
+            shown = (name, str(part.chunks), str(self._sms(part)), rest, "created", f"{gpu.uuid}/{part.id}")
+            rows.append([server, gpu.uuid, *shown])
         for number, gpu in enumerate(self.gpus):
             left = chunk_count(gpu) - self._books.used(number)
             rows.append(["-", gpu.uuid, "-", str(left), str(left * chunk_size(gpu)), "-", "unallocated", "-"])

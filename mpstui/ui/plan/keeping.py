@@ -17,7 +17,7 @@ from mpstui.core.text import path_text, plural
 from mpstui.operations.types import Progress
 from mpstui.plan.amounts import PlanError
 from mpstui.plan.profile import NAME, DaemonProfile, Profile, ProfileError
-from mpstui.plan.settings import WAITS, drift, waits_for_a_server
+from mpstui.plan.settings import WAITS, drift, unsaid, waits_for_a_server
 from mpstui.ui.dialogs.parts import Choice, Chooser, Lines, Listing, Push, Row, Sheet, labelled, marked, plain
 from mpstui.ui.dialogs.work import Outcome, WorkDialog
 from mpstui.ui.form import TypedLine
@@ -136,7 +136,7 @@ def _unsaid(snapshot: Snapshot, profile: Profile) -> tuple[str, ...]:
     for one in profile.daemons:
         daemon = snapshot.daemon(one.pipe_dir) if one.pipe_dir else None
         if daemon is not None:
-            found += [f"{d.what} is {d.found}, which a profile cannot say" for d in drift(daemon, one)]
+            found += unsaid(daemon, one)
     return tuple(found)
 
 
