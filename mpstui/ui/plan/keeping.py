@@ -132,7 +132,7 @@ class SaveDialog(WorkDialog):
 
 def _unsaid(snapshot: Snapshot, profile: Profile) -> tuple[str, ...]:
     """What of a daemon a profile cannot say."""
-    found = []
+    found: list[str] = []
     for one in profile.daemons:
         daemon = snapshot.daemon(one.pipe_dir) if one.pipe_dir else None
         if daemon is not None:
