@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
-import errno
 import hashlib
 import hmac
 import os
@@ -33,6 +32,13 @@ GRACE: Final = 5.0
 _LAST: Final = 2.0
 """Seconds from SIGTERM to SIGKILL."""
 _PR_SET_PDEATHSIG: Final = 1
+HEAD_SECONDS: Final = 10.0
+"""That a connection has until a request on it has the token or its cookie."""
+STRANGERS: Final = 256
+"""Connections without such a request at the same time: any user of the machine can make some. One more ends the
+oldest."""
+AGAIN: Final = 1.0
+"""Seconds until the next try where there is no descriptor left for a connection."""
 _MESSAGE: Final = 1 << 18
 """Bytes of one message of a browser at most: what is pasted."""
 _COLUMNS: Final = (1, 1000)
@@ -215,6 +221,7 @@ class WebServer(Server):
         self._words = tuple(words)
         self._rules = rules
         self._open: dict[web.WebSocketResponse, None] = {}
+        self._strangers: dict[asyncio.Transport, None] = {}
         self._reserved = 0
         self._closing = False
         self._free = asyncio.Condition()
@@ -241,20 +248,20 @@ class WebServer(Server):
         self, listening: Sequence[socket.socket], ready: Callable[[], None], end: Callable[[], Awaitable[int]]
     ) -> int:
         """Until ``end`` gives a signal's number, which is handed on. All sessions have ended then."""
-        asyncio.get_running_loop().set_exception_handler(without_places)
         runner = web.AppRunner(await self._make_app(), access_log=None, handle_signals=False, shutdown_timeout=1.0)
         await runner.setup()
-        sites = [web.SockSite(runner, each) for each in listening]
+        doors = [asyncio.create_task(self._let_in(each, runner)) for each in listening]
         try:
-            for site in sites:
-                await site.start()
             ready()
             return await end()
         finally:
-            for site in sites:
-                await site.stop()
             self._closing = True
-            closing = [each.close(code=WSCloseCode.GOING_AWAY) for each in list(self._open)]
+            for door in doors:
+                door.cancel()
+            await asyncio.gather(*doors, return_exceptions=True)
+            for each in listening:
+                each.close()
+            closing = [tab.close(code=WSCloseCode.GOING_AWAY) for tab in list(self._open)]
             with suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(asyncio.gather(*closing, return_exceptions=True), 2.0)
                 await asyncio.wait_for(self._all_ended(), GRACE + 2 * _LAST)
@@ -265,6 +272,34 @@ class WebServer(Server):
             await self._free.wait_for(lambda: not self._reserved)
 
     # Who may.
+
+    async def _let_in(self, listening: socket.socket, runner: web.AppRunner) -> None:
+        """Takes connections. Each is a stranger's until a request on it is allowed."""
+        loop = asyncio.get_running_loop()
+        listening.setblocking(False)
+        while (handler := runner.server) is not None:
+            try:
+                connection, _ = await loop.sock_accept(listening)
+            except OSError:  # no descriptor is left, or who asked has gone
+                await asyncio.sleep(AGAIN)
+                continue
+            transport, _ = await loop.connect_accepted_socket(handler, connection)
+            if len(self._strangers) >= STRANGERS:
+                self._strangers = {each: None for each in self._strangers if not each.is_closing()}
+            for oldest in list(self._strangers)[: max(0, len(self._strangers) - STRANGERS + 1)]:
+                self._dismiss(oldest)
+            self._strangers[transport] = None
+            loop.call_later(HEAD_SECONDS, self._dismiss, transport)
+
+    def _dismiss(self, transport: asyncio.Transport) -> None:
+        if transport in self._strangers:
+            del self._strangers[transport]
+            transport.abort()
+
+    def _know(self, request: web.Request) -> None:
+        """Its connection is no stranger's any more."""
+        if request.transport is not None:
+            self._strangers.pop(request.transport, None)
 
     @web.middleware
     async def _guard(
@@ -281,6 +316,7 @@ class WebServer(Server):
         if (token := request.query.get("token")) is not None and request.path == "/":
             if not rules.has_token(token):
                 return _refusal(403, "The token is wrong. mpstui web has printed the address with the right one.")
+            self._know(request)
             entered = web.Response(text=_ENTERED.format(base=escape(rules.base(host))), content_type="text/html")
             entered.set_cookie(
                 rules.name, rules.cookie, httponly=True, samesite="Strict", secure=origin.startswith("https:"), path="/"
@@ -288,6 +324,7 @@ class WebServer(Server):
             return entered
         if not rules.has_cookie(request.cookies.get(rules.name, "")):
             return _refusal(401, "Open the address that mpstui web has printed: it has a token in it.")
+        self._know(request)
         if request.path == "/ws" and told is None:
             return _refusal(403, "A browser says which page asks.")
         return await handler(request)
@@ -384,14 +421,6 @@ class WebServer(Server):
                 await (session.blur() if kind == "blur" else session.focus())
 
 
-def without_places(loop: asyncio.AbstractEventLoop, told: dict[str, Any]) -> None:
-    """Anybody on this machine can hold connections until there is no descriptor left. The loop tries again each second
-    by itself; it is no error of ours to be printed each time, and whoever asks has no answer until then."""
-    error = told.get("exception")
-    if not (isinstance(error, OSError) and error.errno in {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}):
-        loop.default_exception_handler(told)
-
-
 async def signalled() -> int:
     """The number of the first signal that asks the program to end."""
     told: asyncio.Queue[int] = asyncio.Queue()
@@ -401,7 +430,10 @@ async def signalled() -> int:
 
 
 def _refusal(status: int, words: str) -> web.Response:
-    return web.Response(status=status, text=f"mpstui: {words}\n")
+    """The connection ends with it: who is refused keeps no place."""
+    refused = web.Response(status=status, text=f"mpstui: {words}\n")
+    refused.force_close()
+    return refused
 
 
 def address(rules: Rules, listening: socket.socket) -> str:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import fcntl
 import ipaddress
 import os
+import re
 import secrets
 import signal
 import socket
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from mpstui.cli.say import complain
 from mpstui.config import PrivateFileError, private_file, read_private, state_folder
@@ -101,7 +104,9 @@ class _told:
 
     def __init__(self, address: str, port: int) -> None:
         self._address = address
-        self._path: Path | None = None if sys.stdout.isatty() else state_folder() / f"web-{port}.url"
+        self._path: Path | None = None if sys.stdout.isatty() else state_folder() / f"web-{_host()}-{port}.url"
+        self._lock: int | None = None
+        """Held on the file as long as the server is there, also by one that is killed."""
 
     def __enter__(self) -> _told:
         return self
@@ -111,7 +116,14 @@ class _told:
             print(f"{self._address}\nCtrl-C ends it, and its sessions.", flush=True)
             return
         try:
-            private_file(self._path, self._address + "\n")
+            for _ in range(100):
+                private_file(self._path, self._address + "\n")
+                if (lock := _locked(self._path)) is not None:
+                    self._lock = lock
+                    break
+            else:
+                raise PrivateFileError(f"{path_text(self._path)} is another program's")
+            _sweep(self._path)
         except PrivateFileError as error:
             complain(f"the address could not be written: {error}", 0)
             self._path = None
@@ -122,6 +134,42 @@ class _told:
     def __exit__(self, *_: object) -> None:
         if self._path is not None:
             self._path.unlink(missing_ok=True)
+        if self._lock is not None:
+            os.close(self._lock)
+
+
+def _host() -> str:
+    """For a file's name: machines may share a home."""
+    return quote(socket.gethostname(), safe="")
+
+
+def _locked(path: Path) -> int | None:
+    """A descriptor with the lock on it; None where another one has just taken the file for left behind."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise PrivateFileError(f"{path_text(path)}: {error_text(error)}") from None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.path.samestat(os.fstat(descriptor), os.lstat(path)):
+            return descriptor
+    except OSError:
+        pass  # somebody looks at it at this moment, or it has just been removed
+    os.close(descriptor)
+    return None
+
+
+def _sweep(own: Path) -> None:
+    """Removes what a server of this machine that was killed has left: nobody holds its lock."""
+    for path in own.parent.glob("web-*.url"):
+        if path == own or not re.fullmatch(rf"web-{re.escape(_host())}-[0-9]+\.url", path.name):
+            continue
+        with suppress(PrivateFileError, OSError):
+            if (descriptor := _locked(path)) is not None:
+                path.unlink()
+                os.close(descriptor)
 
 
 def _is_url(text: str) -> bool:

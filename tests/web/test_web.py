@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import signal
@@ -10,16 +11,16 @@ import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import aiohttp
 import pytest
 
-from mpstui.cli.web import _is_url, _listen
+from mpstui.cli.web import _is_url, _listen, _told
 from mpstui.config import PrivateFileError, private_file, read_private
 from mpstui.observe.procfs import read_stat
-from mpstui.web import Rules, Size, WebServer, address, without_places
+from mpstui.web import Rules, Size, WebServer, address
 
 TOKEN = "a" * 43
 CHILD = """
@@ -262,7 +263,7 @@ def test_the_token_is_nowhere_but_in_a_file_of_the_user_s_own(tmp_path: Path) ->
         assert file.stat().st_mode & 0o777 == 0o600
         for name in ("cmdline", "environ"):
             assert token.encode() not in Path(f"/proc/{server.pid}/{name}").read_bytes()
-        port = file.stem.removeprefix("web-")
+        port = file.stem.rpartition("-")[2]
         words[-1] = f"127.0.0.1:{port}"
         second = subprocess.run(words, env=env, capture_output=True, text=True, timeout=120)
         assert second.returncode == 2
@@ -273,13 +274,89 @@ def test_the_token_is_nowhere_but_in_a_file_of_the_user_s_own(tmp_path: Path) ->
     assert not file.exists()
 
 
-def test_without_a_descriptor_left_nothing_is_printed_each_second(caplog: pytest.LogCaptureFixture) -> None:
-    """Any user of the machine can hold that many connections; the loop logs a traceback for each refused."""
-    loop = asyncio.new_event_loop()
-    try:
-        without_places(loop, {"message": "socket.accept() out of system resource", "exception": OSError(24, "")})
-        assert not caplog.records
-        without_places(loop, {"message": "something else", "exception": ValueError("x")})
-        assert "something else" in caplog.text
-    finally:
-        loop.close()
+def test_the_address_of_a_server_that_was_killed_goes_with_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", os.fspath(tmp_path))
+    folder = tmp_path / "mpstui"
+    monkeypatch.setattr("socket.gethostname", lambda: "node7")
+    for name in ("web-node7-1.url", "web-node7-2.url", "web-node8-1.url", "web-node7-x.url", "other.url"):
+        private_file(folder / name, f"http://127.0.0.1/?token={TOKEN}\n")
+    (folder / "web-node7-3.url").symlink_to(folder / "other.url")
+    with _told("http://127.0.0.1:2/", 2) as live:
+        live()
+        with _told("http://127.0.0.1:4/", 4) as tell:
+            tell()
+            assert {each.name for each in folder.iterdir()} == {
+                "web-node7-2.url", "web-node7-3.url", "web-node7-4.url", "web-node7-x.url", "web-node8-1.url",
+                "other.url",
+            }  # fmt: skip
+        assert (folder / "web-node7-2.url").read_text() == "http://127.0.0.1:2/\n"
+        assert not (folder / "web-node7-4.url").exists()
+    assert not (folder / "web-node7-2.url").exists()
+
+
+async def test_strangers_share_the_door_and_nobody_else_waits_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any user of the machine can connect to loopback: without the token a connection has a few seconds, and one of a
+    few places. Who has the token has neither bound."""
+    monkeypatch.setattr("mpstui.web.STRANGERS", 8)
+    async with serving() as web:
+        await web.enter()
+        tab = await web.tab()
+        pid = await pid_of(tab)
+        flood = [await asyncio.open_connection("127.0.0.1", web.port) for _ in range(60)]
+        for _, writer in flood:
+            writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Slow: ")
+        refused = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        for reader, _ in flood[:-8]:
+            with suppress(ConnectionError):
+                assert await asyncio.wait_for(reader.read(1), 120) == b"", "one more ends the oldest"
+        assert not flood[-1][0].at_eof()
+        assert (await web.get("/"))[0] == 200, "by the connection that is known"
+        cookies = {web.rules.name: web.rules.cookie}
+        async with aiohttp.ClientSession(cookies=cookies) as again, again.get(web.at + "/") as answer:
+            assert answer.status == 200, "and by a new one"
+        reader, writer = await asyncio.open_connection("127.0.0.1", web.port)
+        writer.write(refused)
+        answer = await asyncio.wait_for(reader.read(), 120)
+        assert b" 401 " in answer.partition(b"\r\n")[0], "refused, and its connection has ended"
+        assert not ended(pid)
+        await tab.send_json(["ping", "7"])
+        assert json.loads(await asyncio.wait_for(tab.receive_str(), 120)) == ["pong", "7"]
+        for _, writer in flood:
+            writer.transport.abort()
+
+
+async def test_a_stranger_who_never_says_who_he_is_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mpstui.web.HEAD_SECONDS", 0.3)
+    async with serving() as web:
+        reader, writer = await asyncio.open_connection("127.0.0.1", web.port)
+        writer.write(b"GET / HTTP/1.1\r\n")
+        with suppress(ConnectionError):
+            assert await asyncio.wait_for(reader.read(), 120) == b""
+        body = b"GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n"
+        reader, writer = await asyncio.open_connection("127.0.0.1", web.port)
+        writer.write(body)
+        with suppress(ConnectionError):
+            assert b" 401 " in await asyncio.wait_for(reader.read(), 120), "answered, and not waited for its body"
+
+
+async def test_without_a_descriptor_left_the_door_stays(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Other things of this process may hold them all for a while; nothing is printed each second."""
+    monkeypatch.setattr("mpstui.web.AGAIN", 0.01)
+    loop, tried = asyncio.get_running_loop(), list[int]()
+    accept = loop.sock_accept
+
+    async def full(listening: socket.socket) -> object:
+        tried.append(1)
+        if len(tried) < 5:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return await accept(listening)
+
+    monkeypatch.setattr(loop, "sock_accept", full)
+    async with serving() as web:
+        await web.enter()
+    assert len(tried) >= 5
+    assert capfd.readouterr().err == ""
