@@ -61,6 +61,10 @@ _HARMLESS: Final = re.compile(r"[A-Za-z0-9_@%+=:,./-]*")
 """What no shell takes for more than itself."""
 
 
+_NAMES_A_FILE: Final = frozenset("@<>|")
+"""With which a value begins that curl, compilers or Perl take for a file or a program to read from."""
+
+
 class RefusedError(Exception):
     """Why a command is not run, as one sentence."""
 
@@ -142,11 +146,15 @@ def fill(spec: CommandSpec, snapshot: Snapshot | None, target: Target) -> Filled
         if not (fields := list(_FIELD.finditer(word))):
             words.append(word)
             continue
-        text = _FIELD.sub(lambda found: _value(found[1], found[2], things, target, snapshot), word)
-        filled = "".join(_value(found[1], found[2], things, target, snapshot) for found in fields)
-        if named & _INTERPRETERS and not _HARMLESS.fullmatch(filled):
+        values = [_value(found[1], found[2], things, target, snapshot) for found in fields]
+        text = word
+        for found, value in zip(reversed(fields), reversed(values), strict=True):
+            text = text[: found.start()] + value + text[found.end() :]
+        if named & _INTERPRETERS and not all(map(_HARMLESS.fullmatch, values)):
             raise RefusedError(f"{word} is “{printable(text, 80)}”, which a shell could take for more than a word")
-        if fields[0].start() == 0 and text.startswith("-") and "--" not in spec.run[:at]:
+        if any(value[0] in _NAMES_A_FILE for value in values):
+            raise RefusedError(f"{word} is “{printable(text, 80)}”, which a program could take for the name of a file")
+        if fields[0].start() == 0 and text.startswith(("-", "+")) and "--" not in spec.run[:at]:
             why = f"{word} is “{printable(text, 80)}”, which {spec.run[0]} could take for an option"
             raise RefusedError(f"{why}: write “--” before it in run, if the program knows that")
         words.append(text)
@@ -404,25 +412,33 @@ def run_in_terminal(filled: Filled) -> tuple[Ended, int | None]:
             each.kill()
 
     wakeup = signal.set_wakeup_fd(-1)  # an event loop would hear the keyboard's signals of its own afterwards
-    before = {number: signal.getsignal(number) for number in (*_KEYBOARD, *_ENDS, signal.SIGALRM)}
+    before = {number: signal.getsignal(number) for number in (*_KEYBOARD, *_ENDS, signal.SIGALRM, signal.SIGTSTP)}
     for number in _KEYBOARD:
         signal.signal(number, lambda *_: None)  # a program gets it as usual: what is caught is not handed down
     for number in _ENDS:
         signal.signal(number, end)
     signal.signal(signal.SIGALRM, kill)
+    signal.signal(signal.SIGTSTP, signal.SIG_DFL)  # the kernel knows whether there is a shell that would say fg
     prctl = ctypes.CDLL(None).prctl
     as_it_was = _terminal_settings()
+
+    def start() -> None:
+        """As a shell's job: a group of its own, which the keyboard's signals go to."""
+        prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+        os.setpgid(0, 0)
+        _restore_terminal(as_it_was)
+
     try:
         child.append(
             subprocess.Popen(
                 filled.words,
                 executable=filled.program,
-                preexec_fn=lambda: prctl(PR_SET_PDEATHSIG, int(signal.SIGHUP), 0, 0, 0),
+                preexec_fn=start,
             )
         )
         for each in tuple(asked):  # while it was being started
             child[0].send_signal(each)
-        status = child[0].wait()
+        status = _to_its_end(child[0])
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         return Ended(None, f"{printable(filled.program)} could not be started: {error_text(error)}"), next(
             iter(asked), None
@@ -436,20 +452,47 @@ def run_in_terminal(filled: Filled) -> tuple[Ended, int | None]:
     return Ended(status, _how(status)), next(iter(asked), None)
 
 
+def _to_its_end(child: subprocess.Popen[bytes]) -> int:
+    """Its status. Where it stops, this program does as a shell's job does that holds it."""
+    while True:
+        try:
+            told = os.waitid(os.P_PID, child.pid, os.WEXITED | os.WSTOPPED | os.WNOWAIT)
+        except ChildProcessError:  # asked for where a signal was handed on
+            return child.wait()
+        if told is None or told.si_code != os.CLD_STOPPED:
+            return child.wait()
+        os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WNOHANG)
+        _stop_with(child)
+
+
+def _stop_with(child: subprocess.Popen[bytes]) -> None:
+    """Stop too, so that the shell has its terminal, and go on with the child when it says fg. The kernel lets nobody be
+    stopped so whom no shell would continue: then the child goes on at once."""
+    settings = _terminal_settings()
+    if settings is not None:
+        os.killpg(0, signal.SIGTSTP)  # as the keyboard would: the shell's job may be sudo, whose child this is
+        with suppress(OSError):
+            if os.tcgetpgrp(0) in {os.getpgrp(), child.pid}:  # and not with bg
+                _restore_terminal(settings, child.pid)
+    with suppress(OSError):
+        os.killpg(os.getpgid(child.pid), signal.SIGCONT)
+
+
 def _terminal_settings() -> list[Any] | None:
     with suppress(OSError, termios.error):
         return termios.tcgetattr(0)
     return None
 
 
-def _restore_terminal(settings: list[Any] | None) -> None:
-    """As it was before a program had it, which may have been killed: its modes, and whose keyboard it is."""
+def _restore_terminal(settings: list[Any] | None, group: int | None = None) -> None:
+    """As it was before a program had it, which may have been killed: its modes, and whose keyboard it is, this
+    process group's unless told."""
     if settings is None:
         return
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTTOU})
     try:
         with suppress(OSError):
-            os.tcsetpgrp(0, os.getpgrp())
+            os.tcsetpgrp(0, group or os.getpgrp())
         with suppress(OSError, termios.error):
             termios.tcsetattr(0, termios.TCSADRAIN, settings)
     finally:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
+import os
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, ClassVar, Final
@@ -13,6 +13,7 @@ from textual.app import App, ComposeResult
 from textual.binding import Binding
 from textual.widgets import DataTable, Footer, Input, Static
 
+from mpstui.commands import Filled, run_in_terminal
 from mpstui.core.text import UNKNOWN, format_age, printable
 from mpstui.fields import View
 from mpstui.fleet import NODE, FleetError, FleetNode, in_thread, matches, summary
@@ -61,11 +62,10 @@ class FleetApp(App[None]):
         opened: Callable[[str], list[str]],
         history: History | None = None,
         text: str = "",
-        run: Callable[[list[str]], int] = subprocess.call,
     ) -> None:
         super().__init__()
         self._look, self._every, self._opened, self._history, self._filter = look, every, opened, history, text
-        self._call = run
+        self._call = run_in_terminal
         self._fleet: list[FleetNode] = []
         self._shown: list[tuple[str, FleetNode]] = []
         self._looked: float | None = None
@@ -238,14 +238,12 @@ class FleetApp(App[None]):
         except FleetError as error:
             self.notify(str(error), severity="error", markup=False)
             return
-        try:
-            with self.suspend():
-                status = self._call(words)
-        except OSError as error:
-            self.notify(f"{words[0]}: {error.strerror}", severity="error", markup=False)
-            return
-        if status:
-            self.notify(f"{' '.join(words)} ended with {status}", severity="warning", markup=False)
+        with self.suspend():
+            ended, asked = self._call(Filled(words[0], tuple(words), "", ()))
+            if asked is not None:
+                os.kill(os.getpid(), asked)  # told to end meanwhile; the terminal is as it was
+        if not ended.good:
+            self.notify(f"{' '.join(words)}: {ended.words}", severity="warning", markup=False)
         self.action_look()
 
     def action_history(self) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from textual.widgets import DataTable, Input, Static
 
+from mpstui.commands import Ended, Filled
 from mpstui.fleet import FleetError, FleetNode, FleetProblem, opening
 from mpstui.ui.fleet import FleetApp, bars
 
@@ -34,7 +35,12 @@ class Source:
 def app(source: Source, opened: list[list[str]] | None = None) -> FleetApp:
     made = FleetApp(source.look, 3600.0, lambda host: opening("ssh -t {host} mpstui", host))
     if opened is not None:
-        made._call = lambda words: opened.append(words) or 0  # type: ignore[func-returns-value]
+
+        def call(filled: Filled) -> tuple[Ended, None]:
+            opened.append([*filled.words])
+            return Ended(0, ""), None
+
+        made._call = call
     return made
 
 

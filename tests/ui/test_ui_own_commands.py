@@ -12,6 +12,8 @@ import signal
 import subprocess
 import sys
 import termios
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -169,6 +171,12 @@ def test_each_field_is_one_word_as_the_node_has_it() -> None:
         (["{client.user}"], {"user": "—"}, ON_CLIENT, "is not known here"),
         (["{client.user}"], {"user": ""}, ON_CLIENT, "is not known here"),
         (["{client.command}"], {"command": "--output=/etc/passwd"}, ON_CLIENT, "could take for an option"),
+        (["{client.command}"], {"command": "+!id"}, ON_CLIENT, "could take for an option"),
+        (["--", "{client.command}"], {"command": "@/etc/shadow"}, ON_CLIENT, "could take for the name of a file"),
+        (["--data={client.command}"], {"command": "@/etc/shadow"}, ON_CLIENT, "could take for the name of a file"),
+        (["-F", "a=b;c:{client.command}"], {"command": "</etc/shadow"}, ON_CLIENT, "could take for the name of a file"),
+        (["-d{client.command}"], {"command": "@/etc/shadow"}, ON_CLIENT, "could take for the name of a file"),
+        (["{client.command}"], {"command": "|id"}, ON_CLIENT, "could take for the name of a file"),
         (["{client.command}"], {"command": "x" * 1001}, ON_CLIENT, "longer than 1000"),
         (["{client.pid}"], {"local": False}, ON_CLIENT, "in another PID namespace"),
         (["{client.pid_here}"], {"pid_here": 5}, ON_CLIENT, "is not proved"),
@@ -322,6 +330,68 @@ def test_who_is_told_to_end_does_not_wait_for_a_deaf_program(monkeypatch: pytest
     ended, asked = mpstui.commands.run_in_terminal(Filled("/bin/sh", ("sh", "-c", script), "", ()))
     assert (ended.words, asked) == ("ended by SIGKILL", signal.SIGTERM)
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+STOPS = """
+import os, signal, sys
+sys.path.insert(0, sys.argv[1])
+from mpstui.commands import Filled, run_in_terminal
+script = "stty raw; kill -STOP $$; stty -a | grep -q -- -icanon && exit 7"
+print(run_in_terminal(Filled("/bin/sh", ("sh", "-c", script), "", ()))[0].words, flush=True)
+"""
+
+
+def test_a_program_that_stops_itself_is_no_end_of_the_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a shell: where one can have the terminal meanwhile, mpstui stops too, and both go on with fg. Where nobody
+    would say fg, the program goes on at once."""
+    child, master = pty.fork()
+    if child == 0:  # a session of its own, whose leader no shell waits for
+        os.execv(sys.executable, [sys.executable, "-c", STOPS, os.fspath(Path(mpstui.__file__).parents[1])])
+    told = b""
+    with suppress(OSError):
+        while part := os.read(master, 1024):
+            told += part
+    assert b"exit status 7" in told, "it goes on, with the terminal as it had it"
+    os.waitpid(child, 0)
+    os.close(master)
+
+    master, slave = pty.openpty()
+    words = [sys.executable, "-c", STOPS, os.fspath(Path(mpstui.__file__).parents[1])]
+    # This process is what a shell is: it has the terminal, and its child is a group of its own.
+    shell = """
+import os, signal, subprocess, sys
+os.setsid(); import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+child = subprocess.Popen(sys.argv[1:], preexec_fn=lambda: (os.setpgid(0, 0), os.tcsetpgrp(0, os.getpgrp()),
+    signal.signal(signal.SIGTTOU, signal.SIG_DFL)))
+pid, status = os.waitpid(child.pid, os.WUNTRACED)
+print("stopped", os.WIFSTOPPED(status), flush=True)
+os.tcsetpgrp(0, os.getpgrp()); subprocess.run(["stty", "sane"])
+os.tcsetpgrp(0, child.pid); os.killpg(child.pid, signal.SIGCONT)
+print("status", os.waitpid(child.pid, os.WUNTRACED)[1], flush=True)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", shell, *words], stdin=slave, capture_output=True, text=True, timeout=120
+    )
+    os.close(slave)
+    os.close(master)
+    assert done.stdout == "stopped True\nended with exit status 7\nstatus 0\n"
+
+
+def test_a_program_with_the_terminal_does_not_outlive_a_killed_mpstui() -> None:
+    """Also one that hears no hang-up."""
+    code = STOPS.replace("stty raw; kill -STOP $$;", "trap '' HUP TERM INT; echo $$; while :; do sleep 0.05; done;")
+    words = [sys.executable, "-c", code, os.fspath(Path(mpstui.__file__).parents[1])]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True) as ours:
+        assert ours.stdout is not None
+        program = int(ours.stdout.readline())
+        ours.kill()
+    for _ in range(2400):
+        if (stat := read_stat(program)) is None or stat.gone:
+            return
+        time.sleep(0.05)
+    os.kill(program, signal.SIGKILL)
+    raise AssertionError("it lives")
 
 
 @pytest.mark.parametrize("program", ["bash-5.1", "/opt/python3.11-dbg", "flock", "pdsh", "systemd-run"])
