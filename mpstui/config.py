@@ -11,13 +11,14 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
 import platformdirs
 
+from mpstui.core.late import dataclass, pattern
 from mpstui.core.text import error_text, path_text, printable
 from mpstui.observe.procfs import user_name
 from mpstui.observe.trusted import NotTrustedError, judge_directory, open_trusted
@@ -65,11 +66,11 @@ ARGUMENTS: Final = 100
 """Words of one of them at most."""
 _COMMAND_KEYS: Final = frozenset({"name", "key", "run", "terminal", "safe", "seconds"})
 
-_HEX = re.compile(r"#([0-9a-fA-F]{3}|[0-9a-fA-F]{6})")
-_ANSI = re.compile(r"ansi_(default|(bright_)?(black|red|green|yellow|blue|magenta|cyan|white))")
-_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
-_KEY = re.compile(r"[A-Za-z0-9_+]{1,40}")
-_ID = re.compile(r"[a-z][a-z0-9_.-]{0,59}")
+_HEX = pattern(r"#([0-9a-fA-F]{3}|[0-9a-fA-F]{6})")
+_ANSI = pattern(r"ansi_(default|(bright_)?(black|red|green|yellow|blue|magenta|cyan|white))")
+_NAME = pattern(r"[a-z0-9][a-z0-9-]{0,39}")
+_KEY = pattern(r"[A-Za-z0-9_+]{1,40}")
+_ID = pattern(r"[a-z][a-z0-9_.-]{0,59}")
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 

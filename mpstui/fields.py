@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import datetime, timezone
 from functools import lru_cache, partial
 from operator import add
@@ -32,6 +32,7 @@ from mpstui.core.cells import (
     with_indices,
 )
 from mpstui.core.cells import SEVERITY as SEVERITY_MARKS
+from mpstui.core.late import dataclass
 from mpstui.core.model import (
     EMPTY,
     Cause,

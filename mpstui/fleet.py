@@ -23,10 +23,11 @@ import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
+from mpstui.core.late import dataclass
 from mpstui.core.text import UNKNOWN, error_text, format_size, plural, printable
 from mpstui.fields import INTEGER, OBJECTS, SCHEMA, SIZE, TEXT, TIME, Field, Text, Thing, Type
 

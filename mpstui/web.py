@@ -18,7 +18,7 @@ import socket
 from asyncio.subprocess import Process
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from html import escape
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote, urlsplit
@@ -26,6 +26,8 @@ from urllib.parse import quote, urlsplit
 from aiohttp import WSCloseCode, WSMsgType, web
 from textual_serve.app_service import AppService
 from textual_serve.server import Server
+
+from mpstui.core.late import dataclass
 
 GRACE: Final = 5.0
 """Seconds that a session's process has to end by itself."""

@@ -12,13 +12,16 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mpstui.cli import planning
-from mpstui.cli.parser import build_parser
+from mpstui.cli.parser import LOOKS, build_parser
 from mpstui.cli.past import NODES, wants_past
 from mpstui.cli.say import complain, complaints
-from mpstui.cli.verbs import chosen, names_one
 from mpstui.core.text import unprintable
+
+if TYPE_CHECKING:
+    from mpstui.operations.operation import Operation
 
 _DIRECTORIES = ("CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY", "MPSTUI_AUDIT_LOG", "MPSTUI_CONTROL_BINARY")
 """Variables that name a place as an option does."""
@@ -122,12 +125,16 @@ def _audited(arguments: Sequence[str]) -> int:
 
 def _asks_for_change(arguments: Sequence[str]) -> bool:
     """As :func:`_changes`, also of a command line that cannot be parsed."""
+    if not arguments or arguments[0] in LOOKS:
+        return False
+    from mpstui.cli.verbs import names_one
+
     words = set(arguments)
     return bool(names_one(words) or ("plan" in words and any(word.startswith("--a") for word in words)))
 
 
 def _run(arguments: Sequence[str]) -> int:
-    options = build_parser().parse_args(arguments)
+    options = build_parser(next(iter(arguments), "")).parse_args(arguments)
     for name in _DIRECTORIES:
         if (problem := unprintable(os.environ.get(name, ""))) is not None:
             return complain(f"{name}: {problem}", 2)
@@ -162,7 +169,7 @@ def _run(arguments: Sequence[str]) -> int:
             return print_status(options, pipe_dirs)
         if options.command in {"load", "experiment"}:
             return asyncio.run(_load(options, pipe_dirs))
-        if (operation := chosen(options)) is not None:
+        if (operation := _chosen(options)) is not None:
             from mpstui.cli.change import change
 
             return change(operation, options, pipe_dirs)
@@ -279,7 +286,16 @@ def _following(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
 
 def _changes(options: argparse.Namespace) -> bool:
     """Whether the command changes something on a daemon."""
-    return chosen(options) is not None or getattr(options, "apply", False)
+    return _chosen(options) is not None or getattr(options, "apply", False)
+
+
+def _chosen(options: argparse.Namespace) -> Operation | None:
+    """The operation that is asked for: only then the table of them is imported."""
+    if getattr(options, "verb", None) is None:
+        return None
+    from mpstui.cli.verbs import chosen
+
+    return chosen(options)
 
 
 def _read_only_by_config() -> bool:

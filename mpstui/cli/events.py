@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from typing import Any, Final
 from mpstui import api
 from mpstui.cli.say import complain, print_json
 from mpstui.cli.status import unreadable
+from mpstui.core.late import pattern
 from mpstui.core.model import Event
 from mpstui.core.suspects import ADVICE, RUN, START, Ranked, Ranking, presence, rank
 from mpstui.core.text import path_text, printable
@@ -68,7 +68,7 @@ def print_events(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
     return ExitStatus.DONE
 
 
-_UNIT: Final = re.compile(r"[A-Za-z0-9_@:.\\-]{1,255}")
+_UNIT: Final = pattern(r"[A-Za-z0-9_@:.\\-]{1,255}")
 _CHUNK: Final = 1 << 16
 _LEAVING: Final = 5.0
 """Seconds that journalctl may take to end."""

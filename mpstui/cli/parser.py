@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from mpstui import __version__
 from mpstui.cli.past import (
@@ -22,8 +22,6 @@ from mpstui.cli.past import (
     add_suspects,
     add_why,
 )
-from mpstui.cli.planning import add_commands
-from mpstui.cli.verbs import add_verbs
 from mpstui.cli.words import between
 from mpstui.core.text import printable, unprintable
 
@@ -141,26 +139,22 @@ def _fill_fleet(parser: argparse.ArgumentParser) -> None:
     add_arguments(parser)
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """The whole command line."""
-    node = _node_options()
-    parser = LateParser(
-        prog="mpstui",
-        description="Watch and run NVIDIA MPS on this node. Without a command: the screen.",
-        epilog=_EPILOG,
-        parents=[node],
-    )
-    parser.add_argument("--version", action="version", version=f"mpstui {__version__}")
-    parser.add_argument("--read-only", action="store_true", help="show everything, change nothing")
-    parser.add_argument("--refresh", type=between(0.1, 3600), metavar="S", help="seconds between readings (default 1)")
-    parser.add_argument("--fresh", action="store_true", help="the screen as it comes, not as you left it")
-    parser.add_argument("--no-mouse", action="store_true", help="leave the mouse to the terminal, to select text")
-    parser.add_argument("--theme", metavar="NAME", help="a theme of the package or of the config folder")
-    parser.add_argument(
-        "--activity", action="store_true", help="watch how often each client launches kernels (a column of the screen)"
-    )
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=LateParser)
+class _Only:
+    """The commands, of which one is added. The others' parsers take what they are told, and keep nothing."""
 
+    def __init__(self, commands: Any, name: str) -> None:
+        self._commands, self._name = commands, name
+
+    def add_parser(self, name: str, **rest: Any) -> Any:
+        return self._commands.add_parser(name, **rest) if name == self._name else _Nobody()
+
+
+class _Nobody:
+    def __getattr__(self, name: str) -> Callable[..., _Nobody]:
+        return lambda *arguments, **rest: self
+
+
+def _add_status(commands: Any, node: LateParser) -> None:
     status = commands.add_parser("status", parents=[node], help="one snapshot of the node")
     status.add_argument("--json", action="store_true", help="print JSON, schema 1")
     shown = status.add_mutually_exclusive_group()
@@ -188,15 +182,16 @@ def build_parser() -> argparse.ArgumentParser:
         help="go on, and print a line for each thing that comes, goes or changes: for a screen reader, or a log",
     )
     add_past(status)
-    add_events(commands, node)
-    add_suspects(commands, node)
-    add_activity(commands, node)
-    add_doctor(commands, node)
-    add_why(commands, node)
-    add_record(commands, node)
+
+
+def _add_changes(commands: Any, node: LateParser) -> None:
+    from mpstui.cli.planning import add_commands
+    from mpstui.cli.verbs import add_verbs
 
     add_commands(commands, node, add_verbs(commands, node))
 
+
+def _add_exporter(commands: Any, node: LateParser) -> None:
     commands.add_parser(
         "exporter",
         parents=[node],
@@ -205,12 +200,17 @@ def build_parser() -> argparse.ArgumentParser:
         epilog="example: mpstui exporter --listen 127.0.0.1:9936",
     )
 
+
+def _add_fleet(commands: Any, node: LateParser) -> None:
     commands.add_parser(
         "fleet",
         fill=_fill_fleet,
         help="many nodes, the worst first: from Prometheus, or over ssh",
         epilog="example: mpstui fleet --hosts gpu-01,gpu-02",
     )
+
+
+def _add_web(commands: Any, node: LateParser) -> None:
     commands.add_parser(
         "web",
         parents=[node],
@@ -218,6 +218,9 @@ def build_parser() -> argparse.ArgumentParser:
         help="the screen in a browser: on this machine, read-only and for a token, unless told otherwise",
         epilog="example: mpstui web --listen 127.0.0.1:8037",
     )
+
+
+def _add_tour(commands: Any, node: LateParser) -> None:
     tour = commands.add_parser(
         "tour",
         parents=[node],
@@ -226,10 +229,18 @@ def build_parser() -> argparse.ArgumentParser:
     )
     tour.add_argument("name", nargs="?", metavar="NAME|FILE.toml", help="without it: which tours there are")
     tour.add_argument("--auto", action="store_true", help="go on by itself; F8 goes on sooner")
+
+
+def _add_config(commands: Any, node: LateParser) -> None:
     commands.add_parser("config", fill=_fill_config, help="what is configured, and where")
+
+
+def _add_schema(commands: Any, node: LateParser) -> None:
     schema = commands.add_parser("schema", help="the JSON Schema of what a command prints with --json")
     schema.add_argument("name", nargs="?", metavar="NAME", help="status, events, …; without it: which there are")
 
+
+def _add_sim(commands: Any, node: LateParser) -> None:
     sim = commands.add_parser("sim", help="the simulated node")
     simulations = sim.add_subparsers(dest="simulation", metavar="COMMAND", required=True)
     serve = simulations.add_parser("serve", help="run a simulated node until interrupted")
@@ -246,4 +257,57 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="N",
         help="be as this driver: 470, 535, 550, 555, 580 as recorded; 590, 615 as documented (default: 580)",
     )
+
+
+_COMMANDS: Final[tuple[tuple[frozenset[str], Callable[[Any, LateParser], None]], ...]] = (
+    (frozenset({"status"}), _add_status),
+    (frozenset({"events"}), add_events),
+    (frozenset({"suspects"}), add_suspects),
+    (frozenset({"activity"}), add_activity),
+    (frozenset({"doctor"}), add_doctor),
+    (frozenset({"why", "explain"}), add_why),
+    (frozenset({"record", "replay"}), add_record),
+    (frozenset(), _add_changes),
+    (frozenset({"exporter"}), _add_exporter),
+    (frozenset({"fleet"}), _add_fleet),
+    (frozenset({"web"}), _add_web),
+    (frozenset({"tour"}), _add_tour),
+    (frozenset({"config"}), _add_config),
+    (frozenset({"schema"}), _add_schema),
+    (frozenset({"sim"}), _add_sim),
+)
+"""All commands in their order, with what adds them. Those of the operations are known to their table, without names
+here: who only looks does not import it."""
+LOOKS: Final = frozenset[str]().union(*(names for names, _ in _COMMANDS))
+"""Commands that change nothing on a daemon, whatever stands behind them."""
+
+
+def build_parser(first: str | None = None) -> argparse.ArgumentParser:
+    """The command line. ``first``: its first word, where it is known, empty where there is none: if that is a command,
+    the parser has this one alone, which is a third of the processor time."""
+    node = _node_options()
+    parser = LateParser(
+        prog="mpstui",
+        description="Watch and run NVIDIA MPS on this node. Without a command: the screen.",
+        epilog=_EPILOG,
+        parents=[node],
+    )
+    parser.add_argument("--version", action="version", version=f"mpstui {__version__}")
+    parser.add_argument("--read-only", action="store_true", help="show everything, change nothing")
+    parser.add_argument("--refresh", type=between(0.1, 3600), metavar="S", help="seconds between readings (default 1)")
+    parser.add_argument("--fresh", action="store_true", help="the screen as it comes, not as you left it")
+    parser.add_argument("--no-mouse", action="store_true", help="leave the mouse to the terminal, to select text")
+    parser.add_argument("--theme", metavar="NAME", help="a theme of the package or of the config folder")
+    parser.add_argument(
+        "--activity", action="store_true", help="watch how often each client launches kernels (a column of the screen)"
+    )
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=LateParser)
+    if first in LOOKS:
+        next(add for names, add in _COMMANDS if first in names)(commands, node)
+        return parser
+    if first:
+        _add_changes(_Only(commands, first), node)
+    if first is None or (first and not commands.choices):
+        for _, add in _COMMANDS:
+            add(commands, node)
     return parser

@@ -8,9 +8,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final
 
-from mpstui.cli.verbs import add_arguments
 from mpstui.cli.words import between, whole
-from mpstui.operations.registry import operation
 
 COMMANDS: Final = frozenset({"plan", "profile", "daemon", "run"})
 EXPORTS: Final = ("shell", "wrapper", "systemd", "slurm", "kubernetes", "device-plugin", "time-slicing", "dra")
@@ -141,6 +139,9 @@ def _add_profile(actions: Any, node: argparse.ArgumentParser) -> None:
 
 
 def _add_unit(actions: Any, node: argparse.ArgumentParser) -> None:
+    from mpstui.cli.verbs import add_arguments
+    from mpstui.operations.registry import operation
+
     unit = actions.add_parser("unit", parents=[node], help="print a unit or a job script that starts and stops it")
     unit.add_argument("kind", choices=("systemd", "slurm", "pbs", "pbs-hook"))
     unit.add_argument(

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Generic, TypeVar
 
+from mpstui.core.late import dataclass
 from mpstui.core.model import SessionHolder
 from mpstui.core.requests import ExitStatus
 

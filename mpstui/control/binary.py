@@ -10,18 +10,18 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, Literal
 
 from mpstui.control.answer import Outcome
 from mpstui.control.channel import RawReply, exchange
 from mpstui.control.legacy import parse_version
 from mpstui.control.wire import Unreadable
+from mpstui.core.late import dataclass, pattern
 from mpstui.core.text import printable
 
 NOWHERE: Final = "/dev/null/none"
 """As a pipe directory: no daemon is there, and none can be started there."""
-_OPTION: Final = re.compile(rb"^\s{1,8}(-[A-Za-z])\s?,\s?(--[a-z][a-z-]{1,40})\b", re.MULTILINE)
+_OPTION: Final = pattern(rb"^\s{1,8}(-[A-Za-z])\s?,\s?(--[a-z][a-z-]{1,40})\b", re.MULTILINE)
 _OURS: Final = b"CUDA MPS Control"
 _NO_OPTION: Final = (b"Cannot find MPS control daemon process", b"Cannot access CUDA_MPS_PIPE_DIRECTORY")
 _MULTI_USER: Final = (("-M", "--multiuser-server"), ("-m", "--multiuser"))

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import os
 import random
-import re
 import shlex
 import signal
 import time
@@ -17,6 +16,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from mpstui.control.answer import Outcome
 from mpstui.control.holder import SessionWatch
+from mpstui.core.late import pattern
 from mpstui.core.model import SessionHolder
 from mpstui.core.text import error_text, path_text, printable
 
@@ -32,7 +32,7 @@ reached the daemon, which the binary does not always say (fact 30); with it an e
 ``quit`` takes the answer along: the daemon ends under the binary."""
 MODULES = frozenset(("server", "namespace", "client", "device", "sm-partition", "feature"))
 """Of protocol 3, whose commands are sent as the binary's arguments."""
-_PROVEN = re.compile(rb"[0-9]{1,3}\.[0-9]{1,10}\n")
+_PROVEN = pattern(rb"[0-9]{1,3}\.[0-9]{1,10}\n")
 _FIRST_PAUSE = 0.03
 _LONGEST_PAUSE = 0.4
 """Seconds between two tries while others use the daemon, doubled each time; the half of each is left to chance, so that

@@ -7,10 +7,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Literal, NamedTuple
 
+from mpstui.core.late import pattern
+
 PROGRAM: Final = "nvidia-cuda-mps-control"
 PROTOCOL_VARIABLE: Final = "CUDA_MPS_PROTOCOL_VERSION"
 Protocol = Literal["legacy", "v3"]
-_INTERPRETER: Final = re.compile(r"(?:python|pypy|perl)[\d.]*|(?:ba|da|k|z)?sh")
+_INTERPRETER: Final = pattern(r"(?:python|pypy|perl)[\d.]*|(?:ba|da|k|z)?sh")
 _LONG: Final = (
     "apply",
     "daemon",

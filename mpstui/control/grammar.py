@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final, Literal, NamedTuple
 
 from mpstui.control.channel import PROOF
+from mpstui.core.late import pattern
 from mpstui.core.model import EMPTY, Event, EventKind
 from mpstui.core.text import client_pids, format_size, printable, taken_limit
 
@@ -67,7 +68,7 @@ def raw_text(line: bytes) -> str:
 
 
 ELSEWHERE: Final = "a client in another PID namespace"
-_CLIENT_0: Final = re.compile(r"\bclient 0\b")
+_CLIENT_0: Final = pattern(r"\bclient 0\b")
 
 
 def make_event(
@@ -88,14 +89,14 @@ def make_event(
     return Event(kind, line.time, None, server, pid, context, devices, detail, raw_text(line.raw), uid, values)
 
 
-_EVICTED: Final = re.compile(rb"\bevict", re.IGNORECASE)
-_FAILS: Final = re.compile(
+_EVICTED: Final = pattern(rb"\bevict", re.IGNORECASE)
+_FAILS: Final = pattern(
     rb"\b(?:fail(?:s|ed|ure|ing)?|errors?|unable|cannot|could not|denied|exception|refus(?:ed|ing)|abort(?:ed|ing)?"
     rb"|out of memory|timed? ?out)\b",
     re.IGNORECASE,
 )
 """Words of trouble: a sentence with one of them is not hidden among those that nobody knows."""
-_OF_CLIENT: Final = re.compile(rb"(?:PID:? |client )(\d{1,10})\b", re.IGNORECASE)
+_OF_CLIENT: Final = pattern(rb"(?:PID:? |client )(\d{1,10})\b", re.IGNORECASE)
 
 
 def unknown(line: Line, server: int | None = None) -> list[Event]:
@@ -117,7 +118,7 @@ def number(text: bytes) -> int | None:
     return int(text) if text.isdigit() and len(text) <= 19 else None
 
 
-NOT_STARTED: Final = re.compile(rb"(?:Failed to start|MPS server failed to start)\b[ .:]*(.*)", re.DOTALL)
+NOT_STARTED: Final = pattern(rb"(?:Failed to start|MPS server failed to start)\b[ .:]*(.*)", re.DOTALL)
 """How a server says why it does not start; the second form is of 2013."""
 
 
@@ -174,17 +175,17 @@ _CONNECTION_FAILED: Final[Mapping[bytes, str]] = {
     b"Unable to accept connection": "the daemon could not accept a connection",
     b"Unable to read new connection type information": "the daemon could not read what a new connection wants",
 }
-_DEBUGGEE: Final = re.compile(rb"NEW DEBUGGEE (\d{1,10}) from user (\d{1,10})")
+_DEBUGGEE: Final = pattern(rb"NEW DEBUGGEE (\d{1,10}) from user (\d{1,10})")
 _CRASHED: Final = b"Server encountered a fatal exception"
 _TROUBLE: Final = (*_DAEMON_ERRORS, *_CONNECTION_FAILED, _CRASHED, b"NEW DEBUGGEE")
 _ENDS_PS: Final = (b"UI closed", b"Cmd:", b"Accepting connection", _STARTING_DAEMON)
-_MAY_END_PS: Final = re.compile(rb"\].(?:" + b"|".join(map(re.escape, _ENDS_PS)) + rb")")
-_NEW_CLIENT: Final = re.compile(rb"NEW CLIENT (\d{1,10}) from user (\d{1,10}): (.*)")
-_STARTING: Final = re.compile(rb"Starting new server (\d{1,10}) for user (\d{1,10})")
-_READY: Final = re.compile(rb"NEW SERVER (\d{1,10}): Ready")
-_EXITED: Final = re.compile(rb"Server (\d{1,10}) exited with status (-?\d{1,10})")
-_WAITING: Final = re.compile(rb"Server (\d{1,10}) has (\d{1,10}) active worker threads")
-_FORCED: Final = re.compile(rb"Force shutting down server (\d{1,10})")
+_MAY_END_PS: Final = pattern(rb"\].(?:" + b"|".join(map(re.escape, _ENDS_PS)) + rb")")
+_NEW_CLIENT: Final = pattern(rb"NEW CLIENT (\d{1,10}) from user (\d{1,10}): (.*)")
+_STARTING: Final = pattern(rb"Starting new server (\d{1,10}) for user (\d{1,10})")
+_READY: Final = pattern(rb"NEW SERVER (\d{1,10}): Ready")
+_EXITED: Final = pattern(rb"Server (\d{1,10}) exited with status (-?\d{1,10})")
+_WAITING: Final = pattern(rb"Server (\d{1,10}) has (\d{1,10}) active worker threads")
+_FORCED: Final = pattern(rb"Force shutting down server (\d{1,10})")
 _REFUSALS: Final = (
     b"Invalid",
     b"Insufficient privilege",
@@ -195,13 +196,13 @@ _REFUSALS: Final = (
     b"Failed",
 )
 _PROOF: Final = PROOF.encode()
-_NOT_STARTED: Final = re.compile(
+_NOT_STARTED: Final = pattern(
     rb"Failed to start server(?: using uid (\d{1,10}))?[.,:]?\s*(?:error:\s*)?(.*)", re.DOTALL
 )
-_IGNORED: Final = re.compile(rb"(CUDA_MPS_[A-Z_]{1,64}) should be between (.{1,40})", re.DOTALL)
-_NOT_FOUND: Final = re.compile(rb"Server \d{1,20} (?:not found|is <busy>)")
+_IGNORED: Final = pattern(rb"(CUDA_MPS_[A-Z_]{1,64}) should be between (.{1,40})", re.DOTALL)
+_NOT_FOUND: Final = pattern(rb"Server \d{1,20} (?:not found|is <busy>)")
 """What is said in place of doing what a command asks of a server: there is none, or it is starting (fact 45)."""
-_VERB: Final = re.compile(rb"[a-z_]{1,64}")
+_VERB: Final = pattern(rb"[a-z_]{1,64}")
 _MOST_UNKNOWN: Final = 64
 """Commands that are remembered as unknown: anybody may type what he likes."""
 _SLACK: Final = 1.0
@@ -543,22 +544,20 @@ def _is_decimal(text: bytes) -> bool:
 # server.log: clients, contexts, faults and limits as the server itself reports them.
 
 
-_CLIENT_CONTEXT: Final = re.compile(rb"\{(?:PID: )?(-?\d{1,10}), (?:Context(?: ID)?: )?(\d{1,10})\}")
-_PROCESS_GONE: Final = re.compile(rb"Client process (\d{1,10}) disconnected")
-_UUID: Final = re.compile(rb"\(uuid ([A-Za-z0-9-]{1,64})\) is associated")
-_ON_DEVICE: Final = re.compile(rb" on device (\d{1,4}) to be torn down")
-_PERCENTAGE: Final = re.compile(
-    rb"(?:Active Threads Percentage|activeThreadsPercentage) set to (\d{1,3}(?:\.\d{1,6})?)"
-)
-_MEMORY: Final = re.compile(rb"Device pinned memory limit for device (\S{1,64}) set to 0x([0-9a-fA-F]{1,16}) bytes")
-_PRIORITY: Final = re.compile(rb"Client Priority set to (\d{1,3})")
-_ACTIVE: Final = re.compile(rb"unable to shutdown due to (\d{1,10}) active")
-_STATUS: Final = re.compile(rb"with status (\d{1,6})")
-_OLD_CLIENT: Final = re.compile(rb"New client (\d{1,10}) connected")
-_OLD_CLIENT_GONE: Final = re.compile(rb"Client (\d{1,10}) disconnected")
+_CLIENT_CONTEXT: Final = pattern(rb"\{(?:PID: )?(-?\d{1,10}), (?:Context(?: ID)?: )?(\d{1,10})\}")
+_PROCESS_GONE: Final = pattern(rb"Client process (\d{1,10}) disconnected")
+_UUID: Final = pattern(rb"\(uuid ([A-Za-z0-9-]{1,64})\) is associated")
+_ON_DEVICE: Final = pattern(rb" on device (\d{1,4}) to be torn down")
+_PERCENTAGE: Final = pattern(rb"(?:Active Threads Percentage|activeThreadsPercentage) set to (\d{1,3}(?:\.\d{1,6})?)")
+_MEMORY: Final = pattern(rb"Device pinned memory limit for device (\S{1,64}) set to 0x([0-9a-fA-F]{1,16}) bytes")
+_PRIORITY: Final = pattern(rb"Client Priority set to (\d{1,3})")
+_ACTIVE: Final = pattern(rb"unable to shutdown due to (\d{1,10}) active")
+_STATUS: Final = pattern(rb"with status (\d{1,6})")
+_OLD_CLIENT: Final = pattern(rb"New client (\d{1,10}) connected")
+_OLD_CLIENT_GONE: Final = pattern(rb"Client (\d{1,10}) disconnected")
 """As in 2013."""
 _NO_SHM: Final = b"failed to create/open SHM segment"
-_LIMIT: Final = re.compile(rb"Maximum number of clients \((\d{1,6})\)")
+_LIMIT: Final = pattern(rb"Maximum number of clients \((\d{1,6})\)")
 _SERVER_PARTS: Final[Mapping[bytes, EventKind]] = {
     b"Using log directory": "server_starting",
     b"Connecting to control": "server_starting",
@@ -591,13 +590,13 @@ _USUAL: Final = (
     rb"|Device [^(\n]{1,100}\(uuid ([A-Za-z0-9-]{1,64})\) is associated)$"
 )
 _PASSED_OVER: Final = rb"\[[^\]\n]{29,61}\] (?:" + b"|".join(map(re.escape, _SERVER_NOISE)) + rb")"
-_TOLD: Final = re.compile(rb"^(" + _USUAL + rb"|(?!" + _PASSED_OVER + rb").+)", re.MULTILINE)
+_TOLD: Final = pattern(rb"^(" + _USUAL + rb"|(?!" + _PASSED_OVER + rb").+)", re.MULTILINE)
 """Every line of a block that :meth:`ServerLines.skips` does not skip, and perhaps a few that it does; of the four that
 nearly all of a busy log are made of, the parts."""
 _PREFIXES: Final = (b"Volta MPS", b"MPS ")
-_PREFIX: Final = re.compile(rb"(?:Volta )?MPS(?: Server)?: |MPS (?=Server connecting|Server is started)")
+_PREFIX: Final = pattern(rb"(?:Volta )?MPS(?: Server)?: |MPS (?=Server connecting|Server is started)")
 """What sentences of drivers before 535 carry in front."""
-_ON_SERVER_DEVICE: Final = re.compile(rb"(Creating|Destroy) server context on device (\d{1,4})")
+_ON_SERVER_DEVICE: Final = pattern(rb"(Creating|Destroy) server context on device (\d{1,4})")
 
 
 class _Fault:

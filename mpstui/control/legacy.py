@@ -24,6 +24,7 @@ from mpstui.control.wire import (
     Question,
     Unreadable,
 )
+from mpstui.core.late import pattern
 from mpstui.core.model import PartitionTable
 from mpstui.core.text import parse_size, printable
 
@@ -35,7 +36,7 @@ _REFUSED = (
     rb"(?s)Server(?: -?[0-9]{1,10})? not found!?|Unknown command \".*|Invalid .*"
     rb"|A (?:user id \(UID\)|server PID) is required.*"
 )
-_UNKNOWN_COMMAND = re.compile(rb'Unknown command "([a-z_]{1,64})"')
+_UNKNOWN_COMMAND = pattern(rb'Unknown command "([a-z_]{1,64})"')
 _NUMBER = rb"[0-9]{1,10}"
 _PERCENTAGE = rb"[0-9]{1,3}(?:\.[0-9]{1,10})?"
 _STATUS = rb"[A-Z][A-Z_ ]{2,31}"

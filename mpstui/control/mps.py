@@ -16,6 +16,7 @@ from mpstui.control.partitions import ID, Created, StaticPartitions
 from mpstui.control.protocol import LEGACY, Capabilities, ControlProtocol
 from mpstui.control.v3 import AS_CSV, LISTS, MOVING, judge_call, parse_clients, parse_done, parse_servers
 from mpstui.control.wire import STARTING, DeviceClients, DeviceQuery, PsRow, Question, Unreadable
+from mpstui.core.late import pattern
 from mpstui.core.model import PartitionTable
 from mpstui.core.text import printable
 from mpstui.core.v3 import V3Node
@@ -24,7 +25,7 @@ T = TypeVar("T")
 U = TypeVar("U")
 Parser = Callable[[bytes], T | Unreadable]
 Judge = Callable[[str, bytes, bytes, "int | None"], tuple[Outcome, str]]
-_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9./-]{0,79}")
+_WORD = pattern(r"[A-Za-z0-9][A-Za-z0-9./-]{0,79}")
 NOT_STATIC: Answer[Any] = Answer(
     "lspart",
     Outcome.REFUSED,

@@ -6,12 +6,12 @@ read, and whatever is none of them is kept as it was printed. Whether something 
 
 from __future__ import annotations
 
-import re
 from typing import Final, NamedTuple
 
 from mpstui.control.answer import Outcome
 from mpstui.control.legacy import Legacy, judge
 from mpstui.control.wire import Question, Unreadable
+from mpstui.core.late import pattern
 from mpstui.core.model import Chunks, PartitionTable, SmPartition
 from mpstui.core.text import printable
 
@@ -20,15 +20,15 @@ _MOST: Final = 4096
 ID: Final = r"[A-Za-z0-9+/=_-]{1,128}"
 """Base64 of a bit mask: it may hold slashes, and begin with one."""
 _HEADING: Final = frozenset(("gpu", "partition", "free", "used", "chunks", "sm", "sms", "clients", "device", "uuid"))
-_NUMBER: Final = re.compile(r"[0-9]{1,9}")
-_UUID: Final = re.compile(r"(?:GPU|MIG)-[0-9A-Za-z-]{1,80}")
-_ID: Final = re.compile(ID)
-_CREATED: Final = re.compile(
+_NUMBER: Final = pattern(r"[0-9]{1,9}")
+_UUID: Final = pattern(r"(?:GPU|MIG)-[0-9A-Za-z-]{1,80}")
+_ID: Final = pattern(ID)
+_CREATED: Final = pattern(
     rf"(?:Partition )?(?:(?P<device>(?:GPU|MIG)-[0-9A-Za-z-]{{1,80}})/)?(?P<id>{ID})(?P<created> created\.?)?"
 )
 _BARE: Final = 12
 """Characters of an id from which on one that stands alone is taken for the answer."""
-_REFUSED: Final = re.compile(
+_REFUSED: Final = pattern(
     r"(?i)(?:failed|cannot|could not|invalid|error|no |not |.*(?:\bin use\b|terminate all clients|not found|CUDA_ERR))"
 )
 _WORDS: Final = {"yes": True, "no": False}

@@ -17,20 +17,21 @@ from typing import Final, NamedTuple
 from mpstui.control.answer import Outcome
 from mpstui.control.legacy import Legacy
 from mpstui.control.wire import MOST_CLIENTS, MOST_SERVERS, Unreadable
+from mpstui.core.late import pattern
 from mpstui.core.text import printable
 from mpstui.core.v3 import Namespace, V3Client, V3Device, V3Partition, V3Server
 
-NAME: Final = re.compile(r"[a-z0-9_]{1,64}")
+NAME: Final = pattern(r"[a-z0-9_]{1,64}")
 AS_CSV: Final = "--format=csv"
 _MOST: Final = 20_000
 """Lines of a table."""
 _UNSET: Final = frozenset(("", "-", "n/a", "none", "unset", "not set", "null"))
-_NUMBER: Final = re.compile(r"[0-9]{1,10}")
-_PERCENTAGE: Final = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,6})?) ?%?")
-_DEVICE: Final = re.compile(r"[0-9]{1,6}|(?:GPU|MIG)-[0-9A-Za-z/-]{1,80}|-|")
-_IN: Final = re.compile(r"(?:(?P<server>[a-z0-9_]{1,64})/)?(?P<name>[a-z0-9_]{1,64})(?: ?\([0-9]{1,19}\))?")
+_NUMBER: Final = pattern(r"[0-9]{1,10}")
+_PERCENTAGE: Final = pattern(r"([0-9]{1,3}(?:\.[0-9]{1,6})?) ?%?")
+_DEVICE: Final = pattern(r"[0-9]{1,6}|(?:GPU|MIG)-[0-9A-Za-z/-]{1,80}|-|")
+_IN: Final = pattern(r"(?:(?P<server>[a-z0-9_]{1,64})/)?(?P<name>[a-z0-9_]{1,64})(?: ?\([0-9]{1,19}\))?")
 _CANNOT_FIND: Final = b"Cannot find MPS control daemon process"
-_PRIVILEGE: Final = re.compile(rb"(?i)privilege|permission|not permitted|NOT_PERMITTED")
+_PRIVILEGE: Final = pattern(rb"(?i)privilege|permission|not permitted|NOT_PERMITTED")
 
 
 class Layout(NamedTuple):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Generic, NamedTuple, TypeVar
+
+from mpstui.core.late import dataclass
 
 T_co = TypeVar("T_co", covariant=True)
 STARTING: Final = "INITIALIZING"

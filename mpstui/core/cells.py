@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
+from mpstui.core.late import pattern
 from mpstui.core.model import Client, Daemon, Device, Health, Server, Severity, Snapshot
 from mpstui.core.partition import sm_share
 from mpstui.core.text import UNKNOWN, Line, by_device, format_percentage, format_size
@@ -22,7 +22,7 @@ UNREAD = ("▲ UNREAD", "warn")
 UNSPOKEN = ("▲ READ-ONLY", "warn")
 SEVERITY: Mapping[Severity, tuple[str, str]] = {"info": ("·", "dim"), "warning": ("▲", "warn"), "error": ("✕", "bad")}
 OUTDATED = "⟳"
-_UUID = re.compile(r"\b(?:GPU|MIG)-[0-9A-Za-z/-]+")
+_UUID = pattern(r"\b(?:GPU|MIG)-[0-9A-Za-z/-]+")
 
 
 def no_daemon(snapshot: Snapshot | None) -> str:

@@ -249,6 +249,23 @@ DEFINITIONS: Final[dict[str, Any]] = {}
 """The JSON Schemas of dataclasses and named tuples that were asked for, by name."""
 
 
+def definitions(schema: Any) -> dict[str, Any]:
+    """Those that a JSON Schema names, and that these name, in the order of their names."""
+    found: dict[str, Any] = {}
+    left = [schema]
+    while left:
+        each = left.pop()
+        if isinstance(each, list):
+            left += each
+        elif isinstance(each, dict):
+            left += each.values()
+            name = str(each.get("$ref", "")).removeprefix("#/$defs/")
+            if name in DEFINITIONS and name not in found:
+                found[name] = DEFINITIONS[name]
+                left.append(found[name])
+    return dict(sorted(found.items()))
+
+
 # What has changed in a JSON value since the one before, and the value made of both again.
 
 
@@ -259,7 +276,7 @@ def difference(old: Any, new: Any) -> Any:
     changed = {
         name: difference(old[name], value) if name in old else {"=": value}
         for name, value in new.items()
-        if name not in old or old[name] != value
+        if name not in old or (old[name] is not value and old[name] != value)
     }
     gone = [name for name in old if name not in new]
     return {**({"~": changed} if changed else {}), **({"-": gone} if gone else {})}

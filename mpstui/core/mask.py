@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from mpstui.core.codec import codec
+from mpstui.core.late import pattern
 
 PERSON: Final = 100_000
 """In a recording, where a user's number has to be one: user3 is 100003."""
@@ -19,22 +20,22 @@ _SHORT: Final = 3
 _QUOTED: Final = 4000
 """Commands that are known in texts; of more, the latest ones."""
 _MEMORY: Final = 20_000
-_SENTENCE: Final = re.compile(
+_SENTENCE: Final = pattern(
     r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[^\]]*\](?! *\d+\s)|NVRM: Xid \(PCI:[0-9a-fA-F:.]+\): \d+, "
 )
 """What a line of MPS' logs begins with, or the kernel's of a fault. One that goes on with a number is a row of an
 answer, as of ``ps``, which has commands in it; so may what has no such beginning."""
-_HEAD: Final = re.compile(r"(?:\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[.\d]* (?:Control|Server|Other) +\d+\] *)?")
-_ROW_WORD: Final = re.compile(
+_HEAD: Final = pattern(r"(?:\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[.\d]* (?:Control|Server|Other) +\d+\] *)?")
+_ROW_WORD: Final = pattern(
     r"(?:[\d.,:%()-]+[KMGT]?B?|0x[0-9a-fA-F]+|GPU-[0-9a-f-]+|MIG-[0-9a-f-]+|[A-Z][A-Z_]{1,30}|GPU|UUID|TRUE|FALSE)"
 )
 """Numbers, devices and words in capitals: what an answer says of itself."""
-_HOME: Final = re.compile(r"/(?:home|users|data/home)/[^\s/\"]+[^\s\"]*", re.IGNORECASE)
-_PATH: Final = re.compile(r"/[^\s\"]*")
-_NUMBER: Final = re.compile(r"(?<![^\W_])\d{1,10}(?![^\W_])")
-_RUN: Final = re.compile(r"(/run/user/)(\d{1,10})(?=/|$|\W)")
-_UID: Final = re.compile(r"\b((?:from )?(?:[Uu]ser|[Uu][Ii][Dd])[ =:]+)(\d{2,10})\b")
-_KERNELS: Final = re.compile(r"(pid='?\d+'?, name=).*?(?=, [Cc]h|$)")
+_HOME: Final = pattern(r"/(?:home|users|data/home)/[^\s/\"]+[^\s\"]*", re.IGNORECASE)
+_PATH: Final = pattern(r"/[^\s\"]*")
+_NUMBER: Final = pattern(r"(?<![^\W_])\d{1,10}(?![^\W_])")
+_RUN: Final = pattern(r"(/run/user/)(\d{1,10})(?=/|$|\W)")
+_UID: Final = pattern(r"\b((?:from )?(?:[Uu]ser|[Uu][Ii][Dd])[ =:]+)(\d{2,10})\b")
+_KERNELS: Final = pattern(r"(pid='?\d+'?, name=).*?(?=, [Cc]h|$)")
 """The kernel's line of a fault names a program (fact 37)."""
 _PRIVATE: Final = frozenset(
     {"command", "cgroup", "container", "container_name", "container_id", "pod", "pod_uid", "pod_name", "pod_namespace",

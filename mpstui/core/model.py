@@ -7,11 +7,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
 
+from mpstui.core.late import dataclass
 from mpstui.core.text import device_keys, printable
 from mpstui.core.trust import NOBODY, Speaker, may_signal
 from mpstui.core.v3 import V3Node, V3Server

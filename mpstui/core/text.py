@@ -8,6 +8,8 @@ import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from mpstui.core.late import pattern
+
 UNKNOWN = "—"
 Span = tuple[str, str]
 """Text and the names of its styles, ``"good"`` or ``"good+cursor"``; never markup."""
@@ -23,7 +25,7 @@ _INVISIBLE = frozenset(
 """Letters and marks that take no place, or an empty one: with them two names look alike."""
 _MARKS = 4
 """Marks that a letter may have: Vietnamese has two, Hebrew and Arabic three."""
-_SIZE = re.compile(r"(?P<number>[0-9]+)(?P<unit>[KMGT])")
+_SIZE = pattern(r"(?P<number>[0-9]+)(?P<unit>[KMGT])")
 _FACTOR = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
@@ -99,7 +101,7 @@ def parse_size(text: str) -> int | None:
     return int(match["number"]) * _FACTOR[match["unit"]]
 
 
-_TYPED = re.compile(r"([+-]?[0-9]+)(.?)", re.DOTALL)
+_TYPED = pattern(r"([+-]?[0-9]+)(.?)", re.DOTALL)
 
 
 def taken_limit(text: str) -> int:

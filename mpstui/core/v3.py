@@ -6,18 +6,18 @@ set where the daemon prints a dash.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
+from mpstui.core.late import dataclass, pattern
 from mpstui.core.text import parse_size
 
 DEFAULT: Final = "default"
 """The namespace that a server has of itself; a server's own limits are its limits, and no other namespace's."""
 FEATURES: Final = ("memacct", "context-share")
 _EMPTY: Final[Mapping[str, str]] = {}
-_SWITCHED: Final = re.compile(r"(?P<name>[a-z-]{1,40}) ?[:=] ?(?P<state>enabled|disabled)")
+_SWITCHED: Final = pattern(r"(?P<name>[a-z-]{1,40}) ?[:=] ?(?P<state>enabled|disabled)")
 
 
 def _none() -> Mapping[str, str]:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, Literal, NamedTuple
 
+from mpstui.core.late import dataclass, pattern
 from mpstui.core.text import printable
 
 Batch = Literal["slurm", "pbs", "torque", "htcondor"]
@@ -24,9 +25,9 @@ _DEPTH_LIMIT: Final = 64
 _CLAIMS: Final = "claims "
 
 _HEX: Final = "[0-9a-f]{64}"
-_ID: Final = re.compile(rf"(?:(?P<runtime>[a-z][a-z-]*)[-:])?(?P<id>{_HEX})(?:\.scope)?")
+_ID: Final = pattern(rf"(?:(?P<runtime>[a-z][a-z-]*)[-:])?(?P<id>{_HEX})(?:\.scope)?")
 """``<id>``, ``docker-<id>.scope``, ``cri-containerd-<id>.scope``, ``libpod-<id>``."""
-_COLON_ID: Final = re.compile(rf".*:(?P<runtime>[a-z-]+):(?P<id>{_HEX})")
+_COLON_ID: Final = pattern(rf".*:(?P<runtime>[a-z-]+):(?P<id>{_HEX})")
 """``kubepods-besteffort-pod….slice:cri-containerd:<id>``."""
 _RUNTIMES: Final = {
     "docker": "docker",
@@ -38,22 +39,22 @@ _RUNTIMES: Final = {
     "containerd": "containerd",
 }
 _PARENTS: Final = {"docker": "docker", "libpod": "podman", "libpod_parent": "podman", "default": "containerd"}
-_LXC: Final = re.compile(r"lxc\.payload\.(?P<name>.+)", re.DOTALL)
-_APPTAINER: Final = re.compile(r"(?:apptainer|singularity)-(?P<name>\d+)\.scope")
+_LXC: Final = pattern(r"lxc\.payload\.(?P<name>.+)", re.DOTALL)
+_APPTAINER: Final = pattern(r"(?:apptainer|singularity)-(?P<name>\d+)\.scope")
 _UID: Final = r"(?P<uid>[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})"
-_POD: Final = re.compile(rf"(?:[a-z0-9-]*kubepods[a-z-]*-)?pod{_UID}(?:\.slice(?::.*)?)?")
+_POD: Final = pattern(rf"(?:[a-z0-9-]*kubepods[a-z-]*-)?pod{_UID}(?:\.slice(?::.*)?)?")
 """``pod<uid>`` of the cgroupfs driver, ``kubepods-burstable-pod<uid>.slice`` of systemd's; a static pod's is a hash."""
-_SLURM: Final = re.compile(r"job_(?P<id>\d{1,18})")
-_STEP: Final = re.compile(r"step_(?P<id>\w{1,20})")
-_BATCH_ID: Final = re.compile(r"\d{1,18}(?:\[\d{0,9}\])?(?:[.-][\w.-]{1,200})?")
+_SLURM: Final = pattern(r"job_(?P<id>\d{1,18})")
+_STEP: Final = pattern(r"step_(?P<id>\w{1,20})")
+_BATCH_ID: Final = pattern(r"\d{1,18}(?:\[\d{0,9}\])?(?:[.-][\w.-]{1,200})?")
 """``4711.server``, ``4711[3].server``."""
-_CONDOR: Final = re.compile(
+_CONDOR: Final = pattern(
     r"condor_[\w.-]{0,200}?_(?P<slot>slot\d{1,9}(?:_\d{1,9})?(?:@[\w.-]{1,200}?)?)(?:\.(?:slice|service|scope))?"
 )
 """``condor_var_lib_condor_execute_slot1_23@node7``: HTCondor's cgroups have the slot, in which one job at a time is."""
-_PBS_SLICE: Final = re.compile(r"pbs(?:pro|_jobs)-(?P<id>\d.*)\.slice")
-_UNIT: Final = re.compile(r".+\.(?:service|scope)", re.DOTALL)
-_NO_UNIT: Final = re.compile(r"(?:user@\d+|session-\w+|init|user-runtime-dir@\d+)\.(?:service|scope)")
+_PBS_SLICE: Final = pattern(r"pbs(?:pro|_jobs)-(?P<id>\d.*)\.slice")
+_UNIT: Final = pattern(r".+\.(?:service|scope)", re.DOTALL)
+_NO_UNIT: Final = pattern(r"(?:user@\d+|session-\w+|init|user-runtime-dir@\d+)\.(?:service|scope)")
 """Every login has one of these: they tell no more than the user does."""
 
 
@@ -232,8 +233,8 @@ def _of_part(part: str, above: Sequence[str], below: Sequence[str]) -> Mapping[K
         runtime = _RUNTIMES.get(match["runtime"] or "", _PARENTS.get(parent, "container"))
         found["container"] = Where(runtime=runtime, container_id=match["id"])
         return found
-    for runtime, pattern in (("lxc", _LXC), ("apptainer", _APPTAINER)):
-        if match := pattern.fullmatch(part):
+    for runtime, named in (("lxc", _LXC), ("apptainer", _APPTAINER)):
+        if match := named.fullmatch(part):
             return {"container": Where(runtime=runtime, container_id=printable(match["name"], _NAME_LIMIT))}
     if parent in {"lxc", "lxc.payload", "apptainer", "singularity"}:
         runtime = parent.partition(".")[0] if parent.startswith("lxc") else "apptainer"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 
 from mpstui.control.drivers import driver_of, number_of
+from mpstui.core.late import dataclass, pattern
 from mpstui.core.model import Device, device_named
 from mpstui.core.requests import ExitStatus
 from mpstui.core.text import unprintable
@@ -15,7 +15,7 @@ from mpstui.observe.discovery import DEFAULT_LOG_DIR, DEFAULT_PIPE_DIR
 from mpstui.plan.amounts import PlanError
 from mpstui.plan.profile import DaemonProfile, Limits
 
-_UUID = re.compile(r"(GPU|MIG)-[A-Za-z0-9-]{1,60}")
+_UUID = pattern(r"(GPU|MIG)-[A-Za-z0-9-]{1,60}")
 _PER_GPU = Path("/tmp/mps")  # noqa: S108 - what discovery and deployments look for: /tmp/mps_0
 
 

@@ -12,6 +12,7 @@ import shlex
 from collections.abc import Sequence
 from typing import Final, Literal
 
+from mpstui.core.late import pattern
 from mpstui.core.text import path_text, printable, unprintable
 from mpstui.daemons.spec import DaemonSpec
 from mpstui.plan.amounts import PlanError, limit_text, printed_limit
@@ -27,7 +28,7 @@ OPT_INS: Final = {
     "systemd": (),
 }
 """By what a job can ask for MPS, by the kind of unit."""
-_OPT_IN: Final = re.compile(r"([a-z]+)=([A-Za-z0-9_.:+=@/-]{1,100})")
+_OPT_IN: Final = pattern(r"([a-z]+)=([A-Za-z0-9_.:+=@/-]{1,100})")
 _LIMITED: Final = "/usr/bin/timeout -k 5"
 _STEERED: Final = (
     'test -z "$$(find "$$@" -prune "(" ! -uid 0 ! -uid "$$(id -u)" -o ! -type l -perm -002 ! -perm -1000 ")")"'

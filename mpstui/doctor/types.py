@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Final, Literal
 
+from mpstui.core.late import dataclass
 from mpstui.core.model import Device, Snapshot
 from mpstui.observe.procfs import CgroupMemory
 

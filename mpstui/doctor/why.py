@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, Literal, NamedTuple
 
 from mpstui.core.cells import gpu_label
+from mpstui.core.late import dataclass
 from mpstui.core.model import Daemon, Device, LostClient, PendingClient, Server, Snapshot
 from mpstui.core.text import UNKNOWN, format_size, path_text, plural, printable
 from mpstui.doctor.types import DEBUGGERS

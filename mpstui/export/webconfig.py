@@ -16,10 +16,11 @@ import ssl
 import stat
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Final
 
+from mpstui.core.late import dataclass
 from mpstui.core.text import error_text, path_text, printable
 
 FILE_LIMIT: Final = 256 * 1024

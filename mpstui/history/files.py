@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from mpstui.control.grammar import LINE_BYTES, Clock
+from mpstui.core.late import pattern
 from mpstui.observe.trusted import Owners, UnreadableLogError, open_log
 
 BLOCK: Final = 1 << 18
-_ROTATED: Final = re.compile(r"\.([0-9]{1,4})")
+_ROTATED: Final = pattern(r"\.([0-9]{1,4})")
 _MANY: Final = 64
 _PROBE: Final = 1 << 16
 _PIECES: Final = 4096

@@ -70,7 +70,7 @@ class Telling:
             pids = {pid for pid in (event.pid, *(s.pid for s in event.suspects)) if pid is not None} - self._asked
             self._asked |= pids
             for facts in self._people(pids).values() if pids else ():
-                self._told.know(facts, system.time(), event.pipe_dir)
+                self._told.know([facts], system.time(), event.pipe_dir)
         event = self._told.named(event)
         return event if self._teller is None else told_by(self._teller, event)
 

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Final
 
 from mpstui.control.grammar import LINE_BYTES, LogKind, LogParser
+from mpstui.core.late import pattern
 from mpstui.core.model import Event
 from mpstui.history.reader import KINDS, Telling
 from mpstui.observe.state import DaemonState
 
-_STAMPED: Final = re.compile(rb"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} +([A-Za-z][A-Za-z ]{0,40}?) +\d{1,10}\] ")
+_STAMPED: Final = pattern(rb"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} +([A-Za-z][A-Za-z ]{0,40}?) +\d{1,10}\] ")
 _PREFIXES: Final = (
     rb"",
     rb"\d{4}-\d\d-\d\dT[^ ]{8,30} (?:(?:stdout|stderr) [FP] )?",  # a container's, with and without the CRI's words

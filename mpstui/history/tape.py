@@ -11,7 +11,6 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import re
 import stat
 import struct
 import time as system
@@ -25,7 +24,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
-from mpstui.core.codec import DEFINITIONS, Codec, Unfit, codec, difference, patched
+from mpstui.core.codec import Codec, Unfit, codec, definitions, difference, patched
+from mpstui.core.late import pattern
 from mpstui.core.mask import Mask
 from mpstui.core.text import error_text, path_text
 from mpstui.observe.reducer import READINGS, Kept, NodeState
@@ -52,7 +52,7 @@ _PIECE: Final = 1 << 16
 _WHOLE: Final = frozenset(("add_event", "add_xids", "snapshot"))
 """Readings that are told whole; of the others, what has changed since the last of the kind."""
 _LATEST: Final = 2.5e11
-_ROTATED: Final = re.compile(r"\.([1-9][0-9]?)")
+_ROTATED: Final = pattern(r"\.([1-9][0-9]?)")
 _LAST_PART: Final = 99
 
 
@@ -134,7 +134,7 @@ def line_schema() -> dict[str, Any]:
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "mpstui record: each line of what zcat prints of its file.",
         "anyOf": [first, *others],
-        "$defs": dict(sorted(DEFINITIONS.items())),
+        "$defs": definitions([first, *others]),
     }
 
 

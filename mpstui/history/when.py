@@ -7,8 +7,10 @@ import time as system
 from datetime import datetime, timedelta
 from typing import Final
 
-_AGO: Final = re.compile(r"-?(\d{1,9})\s*([smhd])(?: ago)?")
-_CLOCK: Final = re.compile(r"(\d{1,2}):(\d\d)(?::(\d\d(?:\.\d{1,6})?))?")
+from mpstui.core.late import pattern
+
+_AGO: Final = pattern(r"-?(\d{1,9})\s*([smhd])(?: ago)?")
+_CLOCK: Final = pattern(r"(\d{1,2}):(\d\d)(?::(\d\d(?:\.\d{1,6})?))?")
 _UNIT: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 

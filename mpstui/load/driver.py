@@ -6,9 +6,9 @@ import ctypes
 import importlib
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
+from mpstui.core.late import dataclass
 from mpstui.load.types import WorkerError
 
 _BLOCKING_SYNC: Final = 4

@@ -8,9 +8,10 @@ import itertools
 import statistics
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 
+from mpstui.core.late import dataclass
 from mpstui.load.supervisor import Supervisor
 from mpstui.load.types import INFO, LoadSpec, WorkerReport
 from mpstui.load.utilisation import Meter

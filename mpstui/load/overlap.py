@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
+from mpstui.core.late import dataclass
 from mpstui.load.measure import ExperimentError, Lab, running, windows
 from mpstui.load.results import Outcome
 from mpstui.load.spread import Spread

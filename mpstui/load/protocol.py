@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 from typing import Any, Final, cast
 
+from mpstui.core.late import dataclass
 from mpstui.core.text import printable
 from mpstui.load.types import DefaultStream, PooledContext, WorkerError, WorkerReport, WorkerState
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from mpstui.core.late import dataclass
 from mpstui.core.text import printable
 from mpstui.load.spread import Spread
 from mpstui.load.types import COMMAND, INFO, LoadSpec

@@ -9,10 +9,11 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from mpstui.core.late import dataclass
 from mpstui.core.model import CONTEXT_LIMIT
 from mpstui.core.text import path_text
 from mpstui.load.client import WorkerProcess, client_environment, worker_order

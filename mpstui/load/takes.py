@@ -6,9 +6,9 @@ The sizes are those that the kernels are made with; what a context takes was mea
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
 
+from mpstui.core.late import dataclass
 from mpstui.core.model import Client
 from mpstui.core.text import UNKNOWN, format_size, parse_size, plural
 

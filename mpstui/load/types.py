@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Literal, cast, get_args
 
+from mpstui.core.late import dataclass
 from mpstui.core.model import ProcessKey
 
 KernelName = Literal["nbody", "fma", "triad", "small", "memory", "endless", "illegal"]

@@ -6,9 +6,10 @@ import asyncio
 import contextlib
 import statistics
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
+from mpstui.core.late import dataclass
 from mpstui.core.model import Device
 from mpstui.core.text import UNKNOWN
 from mpstui.load.spread import Spread, interval

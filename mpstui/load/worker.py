@@ -6,9 +6,10 @@ import ctypes
 import os
 import time
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final, NoReturn
 
+from mpstui.core.late import dataclass
 from mpstui.core.text import error_text
 from mpstui.load.driver import DEFAULT_STREAMS, Arguments, CudaError, DeviceFacts, Driver, Handle, NoDriver
 from mpstui.load.errors import OUT_OF_MEMORY, PINNED_CALL, cuda_error, limit_too_small, no_pinned_memory, words

@@ -6,11 +6,12 @@ import ctypes
 import math
 import random
 import struct
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from importlib import resources
 from typing import Final, Protocol
 
+from mpstui.core.late import dataclass
 from mpstui.load.driver import Arguments, Driver, Handle
 from mpstui.load.takes import (
     BODIES,

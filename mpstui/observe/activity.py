@@ -6,9 +6,10 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, NamedTuple, TypeVar
 
+from mpstui.core.late import dataclass
 from mpstui.core.model import Activity, ProcessKey
 from mpstui.core.text import error_text
 from mpstui.observe.sources import LaunchSource

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from mpstui.core.late import pattern
 from mpstui.core.where import Cgroup, PodName, Where, find_where, parse_cgroups
 from mpstui.observe.procfs import read_proc
 
@@ -24,13 +25,13 @@ _ENTRIES_LIMIT: Final = 20_000
 _CGROUP_LIMIT: Final = 1 << 16
 _SYSTEM_GIDS: Final = 1000
 _NAME: Final = r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?"
-_CONTAINER_LOG: Final = re.compile(
+_CONTAINER_LOG: Final = pattern(
     rf"(?P<pod>{_NAME})_(?P<namespace>{_NAME})_(?P<container>{_NAME})-(?P<id>[0-9a-f]{{64}})\.log"
 )
 """``train-0_ml_trainer-<id>.log``."""
-_POD_LOG: Final = re.compile(rf"(?P<namespace>{_NAME})_(?P<pod>{_NAME})_(?P<uid>[0-9a-f-]{{32,36}})")
+_POD_LOG: Final = pattern(rf"(?P<namespace>{_NAME})_(?P<pod>{_NAME})_(?P<uid>[0-9a-f-]{{32,36}})")
 """``ml_train-0_<uid>``."""
-_OCTAL: Final = re.compile(rb"\\([0-7]{3})")
+_OCTAL: Final = pattern(rb"\\([0-7]{3})")
 
 
 class Cgroups:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 from mpstui.control.commandline import PROGRAM, Protocol, parse_command_line
+from mpstui.core.late import pattern
 from mpstui.core.model import EMPTY, LIMIT_VARIABLES, ProcessKey
 from mpstui.core.text import path_text, printable, unprintable
 from mpstui.core.trust import Speaker, may_signal
@@ -359,7 +360,7 @@ def pids_are_ours(pipe_dir: Path, speaker: Speaker) -> bool | None:
 
 _LOG: Final = "control.log"
 _WINDOW: Final = 1 << 16
-_VERSION: Final = re.compile(rb"Control +(\d+)\] CUDA MPS Control binary version: (\d{1,9})")
+_VERSION: Final = pattern(rb"Control +(\d+)\] CUDA MPS Control binary version: (\d{1,9})")
 
 
 def find_log_dir(pipe_dir: Path, daemon: DaemonProcess | None, wanted: Path | None) -> Path | None:

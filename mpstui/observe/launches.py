@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Final, NamedTuple
 
+from mpstui.core.late import pattern
 from mpstui.core.model import ProcessKey
 from mpstui.core.text import error_text, printable
 from mpstui.observe.procfs import mounts_of_its_own, process_key, read_proc
@@ -54,8 +55,8 @@ _TABLE_LIMIT: Final = 1 << 23
 _NAME_LIMIT: Final = 48
 _STACKED: Final = frozenset((b"overlay", b"overlayfs", b"aufs", b"ecryptfs", b"shiftfs"))
 """File systems that are answered by another one."""
-_C_LIBRARY: Final = re.compile(rb" r-xp .*/(?:libc\.so\.6|libc-[\d.]+\.so|ld-musl-[\w-]+\.so\.1)$")
-_LIBRARY: Final = re.compile(rb"libcuda\.so(?:\.\d+)*(?: \(deleted\))?")
+_C_LIBRARY: Final = pattern(rb" r-xp .*/(?:libc\.so\.6|libc-[\d.]+\.so|ld-musl-[\w-]+\.so\.1)$")
+_LIBRARY: Final = pattern(rb"libcuda\.so(?:\.\d+)*(?: \(deleted\))?")
 _INITIAL_NAMESPACE: Final = 0xEFFFFFFC
 """The inode of the PID namespace that a machine starts with; the kernel counts processes by its numbers."""
 

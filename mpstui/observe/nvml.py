@@ -6,9 +6,10 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 
+from mpstui.core.late import dataclass
 from mpstui.core.model import Device
 from mpstui.core.text import printable
 from mpstui.observe.sources import NvmlSample

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from mpstui.control.answer import Answer, Outcome
 from mpstui.control.mps import MpsControl
 from mpstui.control.wire import DeviceClients, DeviceQuery, Question
+from mpstui.core.late import dataclass
 from mpstui.core.model import EventKind
 from mpstui.observe.merge import LimitReading, Membership
 

@@ -15,10 +15,11 @@ import stat
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Final, Literal, NamedTuple, TypeVar
 
+from mpstui.core.late import dataclass, pattern
 from mpstui.core.model import EMPTY, ProcessKey
 from mpstui.core.text import path_text, printable
 from mpstui.core.where import Where
@@ -40,7 +41,7 @@ NAMESPACES: Final = ("pid", "ipc", "mnt", "net", "user")
 _MAPS_LIMIT: Final = 1 << 20
 _DEVICES: Final = 64
 """GPUs of a node whose files are looked for."""
-_LIBCUDA: Final = re.compile(rb"/libcuda\.so[.0-9]*$", re.MULTILINE)
+_LIBCUDA: Final = pattern(rb"/libcuda\.so[.0-9]*$", re.MULTILINE)
 _ELF: Final = {1: 32, 2: 64}
 
 T = TypeVar("T")

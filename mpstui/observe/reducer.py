@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import wraps
 from pathlib import Path
 from typing import Concatenate, Final, Generic, Literal, NamedTuple, ParamSpec, Protocol, TypeVar, cast
@@ -17,6 +17,7 @@ from mpstui.control.protocol import lacking
 from mpstui.control.wire import DeviceQuery
 from mpstui.core.codec import NOT_KEPT
 from mpstui.core.condition import as_claimed
+from mpstui.core.late import dataclass
 from mpstui.core.model import (
     EMPTY,
     Activity,
@@ -522,10 +523,14 @@ class NodeState:
         return found
 
     def _tell_who(self, path: Path, watched: Watched, known: dict[int, ProcessFacts], time: float) -> None:
-        for pid, facts in known.items():
-            before = watched.told.get(pid)
-            if before is None or (before is not facts and not facts.alike(before)):
-                self._events.know(facts, time, path)
+        before = watched.told
+        news = [
+            facts
+            for pid, facts in known.items()
+            if (old := before.get(pid)) is None or (old is not facts and not facts.alike(old))
+        ]
+        if news:
+            self._events.know(news, time, path)
         watched.told = known
 
     def pids(self) -> set[int]:

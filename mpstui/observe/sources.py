@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from mpstui.core.late import dataclass
 from mpstui.core.model import Device, ProcessKey, empty
 from mpstui.core.where import Where
 from mpstui.observe.xid import XidSource

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import field
 from pathlib import Path
 from typing import Final, Literal
 
 from mpstui.control.wire import MOST_CLIENTS
 from mpstui.core.codec import NOT_KEPT
 from mpstui.core.faults import MOMENT, xids_of
+from mpstui.core.late import dataclass
 from mpstui.core.model import Event, PartitionTable, Suspect
 from mpstui.core.v3 import V3Node
 from mpstui.observe.sources import ProcessFacts
@@ -675,22 +676,26 @@ class EventLog:
         else:
             self._tellers[pipe_dir] = uid
 
-    def know(self, facts: ProcessFacts, now: float, pipe_dir: Path | None = None) -> None:
-        """Who a process is, to the daemon of ``pipe_dir``: another one may mean another process by the same number.
-        What was told of it before gets its name too, and everything keeps it when it has gone."""
-        pid = facts.key.pid
-        self._people.pop((pipe_dir, pid), None)
-        self._people[pipe_dir, pid] = Identity(facts, facts.start_time if facts.start_time is not None else now)
+    def know(self, people: Collection[ProcessFacts], now: float, pipe_dir: Path | None = None) -> None:
+        """Who processes are, to the daemon of ``pipe_dir``: another one may mean another process by the same number.
+        What was told of them before gets their names too, and everything keeps them when they have gone."""
+        new_user = False
+        for facts in people:
+            pid = facts.key.pid
+            self._people.pop((pipe_dir, pid), None)
+            self._people[pipe_dir, pid] = Identity(facts, facts.start_time if facts.start_time is not None else now)
+            if facts.uid is not None and facts.user is not None:
+                new_user = new_user or facts.uid not in self._users
+                self._users[facts.uid] = facts.user
         if len(self._people) > self._enough:
             self._forget(now)
-        new_user = facts.uid is not None and facts.user is not None and facts.uid not in self._users
-        if facts.uid is not None and facts.user is not None:
-            self._users[facts.uid] = facts.user
+        pids = {facts.key.pid for facts in people}
         for told in self._told:
             event = told.event
-            if event.pipe_dir != pipe_dir and not new_user:
-                continue
-            if new_user or event.pid == pid or any(suspect.pid == pid for suspect in event.suspects):
+            if new_user or (
+                event.pipe_dir == pipe_dir
+                and (event.pid in pids or any(suspect.pid in pids for suspect in event.suspects))
+            ):
                 self._change(told, self.named(event, told.when))
 
     def _forget(self, now: float) -> None:

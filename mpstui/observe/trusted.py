@@ -20,6 +20,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final, Literal
 
+from mpstui.core.late import pattern
 from mpstui.core.text import error_text, path_text, printable
 from mpstui.observe.procfs import read_proc, user_name
 
@@ -27,14 +28,14 @@ _LOOK: Final = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _SAFE: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 _LINKS: Final = 40
 """Symbolic links on one way, as the kernel counts them."""
-_INSIDE: Final = re.compile(rb"/proc/[0-9]+/root(?=/|$)")
+_INSIDE: Final = pattern(rb"/proc/[0-9]+/root(?=/|$)")
 """The root of a process in a container: not a link to read, and what is behind it is the container's own way."""
 _ACL: Final = "system.posix_acl_access"
 _SYSTEM_GROUPS: Final = frozenset(("root", "syslog"))
 """``/var/log`` is the logging service's group's to write to on Ubuntu; the system's own logs stand and fall with it."""
 _SYSTEM_UIDS: Final = 1000
-_MOUNT_ID: Final = re.compile(rb"^mnt_id:\s*([0-9]+)", re.MULTILINE)
-_FUSE_OWNER: Final = re.compile(rb"(?:^|,)user_id=([0-9]+)")
+_MOUNT_ID: Final = pattern(rb"^mnt_id:\s*([0-9]+)", re.MULTILINE)
+_FUSE_OWNER: Final = pattern(rb"(?:^|,)user_id=([0-9]+)")
 
 Fault = Literal["owner", "writable", "link", "kind", "hard_links", "steered"]
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final, Protocol
 
+from mpstui.core.late import dataclass, pattern
 from mpstui.core.model import Event, empty
 from mpstui.core.text import printable
 
@@ -47,9 +47,9 @@ _RECORD: Final = 8192
 """Bytes; the kernel's own limit of a record of its log."""
 _MOST: Final = 100_000
 """Records read at once at most: a kernel that writes faster than it is read is not followed for ever."""
-_LINE: Final = re.compile(r"NVRM: Xid \(PCI:([0-9a-fA-F:.]{7,16})\): (\d{1,5})(?:, pid='?(\d{1,10})'?)?")
-_ADDRESS: Final = re.compile(r"faulted @ (0x[0-9a-fA-F_]{1,24})")
-_FAULT: Final = re.compile(r"Fault is of type (\w{1,40})(?: ACCESS_TYPE_(\w{1,40}))?")
+_LINE: Final = pattern(r"NVRM: Xid \(PCI:([0-9a-fA-F:.]{7,16})\): (\d{1,5})(?:, pid='?(\d{1,10})'?)?")
+_ADDRESS: Final = pattern(r"faulted @ (0x[0-9a-fA-F_]{1,24})")
+_FAULT: Final = pattern(r"Fault is of type (\w{1,40})(?: ACCESS_TYPE_(\w{1,40}))?")
 _TIMEOUT: Final = 10
 _CRITICAL: Final = 0x8
 """nvmlEventTypeXidCriticalError."""

@@ -4,11 +4,12 @@ change of its own that is read back; what is in force when one of them fails; an
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from mpstui.core.cells import client_line
+from mpstui.core.late import dataclass
 from mpstui.core.model import Client, Daemon, SmPartition, Snapshot
 from mpstui.core.text import path_text, plural
 from mpstui.operations.limits import LIMITS

@@ -7,10 +7,10 @@ ended, and the kernel is asked again at that moment. A name that somebody may ha
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 from typing import Final
 
+from mpstui.core.late import pattern
 from mpstui.core.model import Client, Daemon
 from mpstui.core.text import path_text, printable
 from mpstui.core.where import Cgroup, Kind, Where, parse_cgroups
@@ -23,8 +23,8 @@ from mpstui.operations.types import ExitStatus
 OPTIONS: Final = ("job", "pod", "unit", "cgroup", "pid_file")
 """How they can be named, as options of ``terminate``; the first three are kinds of ``core.where``."""
 _PID_FILE_LIMIT: Final = 1 << 16
-_PIDS: Final = re.compile(rb"[0-9]{1,10}")
-_ID: Final = re.compile(r"\S{1,300}")
+_PIDS: Final = pattern(rb"[0-9]{1,10}")
+_ID: Final = pattern(r"\S{1,300}")
 
 
 def checked(option: str, text: str) -> str:

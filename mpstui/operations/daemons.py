@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from mpstui.control.answer import Answer, Outcome
 from mpstui.control.mps import MpsControl
 from mpstui.core.cells import client_line
+from mpstui.core.late import dataclass
 from mpstui.core.model import EMPTY, Daemon, ProcessKey, Snapshot
 from mpstui.core.text import PRIORITIES, UNKNOWN, by_device, format_percentage, format_size, path_text, plural
 from mpstui.observe.discovery import not_its_daemon

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Final, Generic, TypeVar
@@ -11,6 +10,7 @@ from mpstui.control.answer import Answer, Outcome
 from mpstui.control.protocol import ControlProtocol
 from mpstui.control.wire import Question
 from mpstui.core.cells import client_line
+from mpstui.core.late import pattern
 from mpstui.core.model import Daemon, Device, ProcessKey, Server, Snapshot
 from mpstui.core.partition import sm_share
 from mpstui.core.text import (
@@ -29,8 +29,8 @@ from mpstui.operations.operation import Operation, Work
 from mpstui.operations.types import STATUS, Argument, ExitStatus, Preview, Request, Result, Verb
 
 T = TypeVar("T")
-_PERCENTAGE = re.compile(r"[0-9]{1,3}(\.[0-9]{1,6})?")
-_MEMORY = re.compile(r"[0-9]{1,9}[MG]")
+_PERCENTAGE = pattern(r"[0-9]{1,3}(\.[0-9]{1,6})?")
+_MEMORY = pattern(r"[0-9]{1,9}[MG]")
 _SMALL_LIMIT = 1 << 30
 """A context alone took 518 MiB on an H100 (fact 9) and counts against the limit (fact 25)."""
 NO_EFFECT: Final = (

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from mpstui.core.late import dataclass
 from mpstui.core.model import CONTEXT_LIMIT, Client, Device, ProcessKey, Snapshot
 from mpstui.core.text import UNKNOWN, plural, printable
 from mpstui.load.takes import Takes, whose

@@ -7,11 +7,12 @@ before and after are the runner's, for all of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from mpstui.control.answer import Answer
+from mpstui.core.late import dataclass
 from mpstui.core.model import Daemon, ProcessKey, Snapshot
 from mpstui.core.text import path_text
 from mpstui.core.trust import Speaker

@@ -5,9 +5,7 @@ What the daemon says of either proves nothing: the partitions are read before an
 
 from __future__ import annotations
 
-import re
 import shlex
-from dataclasses import dataclass
 from typing import Final
 
 from mpstui.control.answer import Answer, Outcome
@@ -15,6 +13,7 @@ from mpstui.control.drivers import driver_of
 from mpstui.control.mps import MpsControl
 from mpstui.control.partitions import Created, whole_uuids
 from mpstui.core.cells import client_line
+from mpstui.core.late import dataclass, pattern
 from mpstui.core.model import Chunks, Client, Daemon, PartitionTable, SmPartition, Snapshot
 from mpstui.core.text import UNKNOWN, device_keys, path_text, plural, printable
 from mpstui.observe.poll import Need
@@ -22,7 +21,7 @@ from mpstui.operations.check import Refused
 from mpstui.operations.operation import Operation, Work, refused_result
 from mpstui.operations.types import STATUS, Argument, Danger, ExitStatus, Others, Preview, Request, Result, Verb
 
-_SIZE: Final = re.compile(r"(?i)([0-9]{1,6})\s*(chunks?|sms?)?")
+_SIZE: Final = pattern(r"(?i)([0-9]{1,6})\s*(chunks?|sms?)?")
 _NOT_STATIC: Final = (
     "the daemon was not started with static partitions, and they cannot be turned on later: "
     "stop it, and start it with mpstui daemon start --static"

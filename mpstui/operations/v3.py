@@ -12,6 +12,7 @@ from typing import ClassVar, Final
 
 from mpstui.control.v3 import NAME
 from mpstui.core.cells import client_line
+from mpstui.core.late import pattern
 from mpstui.core.model import Client, Daemon, ProcessKey, Snapshot
 from mpstui.core.text import UNKNOWN, format_percentage, parse_size, path_text, plural, printable
 from mpstui.core.v3 import DEFAULT, FEATURES, Namespace, V3Node, V3Partition, V3Server
@@ -23,9 +24,9 @@ from mpstui.operations.types import STATUS, Argument, Danger, ExitStatus, Previe
 NOT_V3: Final = (
     "the daemon does not run MPS protocol 3 (nvidia-cuda-mps-control -p 3, driver 615): it has no namespaces"
 )
-_SHARE: Final = re.compile(r"[0-9]{1,3}(\.[0-9]{1,2})?")
-_SIZE: Final = re.compile(r"[1-9][0-9]{0,8}[KMG]")
-_DEVICES: Final = re.compile(r"[0-9A-Za-z-]{1,80}(,[0-9A-Za-z-]{1,80}){0,63}")
+_SHARE: Final = pattern(r"[0-9]{1,3}(\.[0-9]{1,2})?")
+_SIZE: Final = pattern(r"[1-9][0-9]{0,8}[KMG]")
+_DEVICES: Final = pattern(r"[0-9A-Za-z-]{1,80}(,[0-9A-Za-z-]{1,80}){0,63}")
 _LIMITS: Final = ("active-thread-percentage", "pinned-memory-limit", "client-priority")
 _NO_LIMITS: Final = "a client of a namespace without limits may have the whole GPU, whatever the server's limits are"
 _OF_SERVER: Final = Argument("setting", "Server", help="the server's name", metavar="NAME", option="--server")

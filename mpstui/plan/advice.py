@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from mpstui.core.late import dataclass
 from mpstui.core.partition import smallest_percentage, sms_of
 from mpstui.plan.types import Target
 

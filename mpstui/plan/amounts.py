@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from decimal import Decimal
 from fractions import Fraction
 
+from mpstui.core.late import pattern
 from mpstui.core.text import printable
 
-_NUMBER = re.compile(r"[0-9]{1,12}(\.[0-9]{1,6})?")
-_COUNT = re.compile(r"[0-9]{1,9}")
-_SIZE = re.compile(r"(?P<number>[0-9]{1,12}(\.[0-9]{1,6})?) ?(?P<unit>[KMGTkmgt])(i[Bb])?")
+_NUMBER = pattern(r"[0-9]{1,12}(\.[0-9]{1,6})?")
+_COUNT = pattern(r"[0-9]{1,9}")
+_SIZE = pattern(r"(?P<number>[0-9]{1,12}(\.[0-9]{1,6})?) ?(?P<unit>[KMGTkmgt])(i[Bb])?")
 _POWER = {"K": 10, "M": 20, "G": 30, "T": 40}
 _MEBIBYTE = 1 << 20
 

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from mpstui.core.late import pattern
 from mpstui.core.v3 import DEFAULT, Namespace, V3Node, V3Server
 
 HEAD: Final = """\
@@ -21,7 +22,7 @@ HEAD: Final = """\
 schema_version = "1.0"
 """
 _GUESS: Final = "  # a guess"
-_NAME: Final = re.compile(r"[a-z0-9_]{1,64}")
+_NAME: Final = pattern(r"[a-z0-9_]{1,64}")
 
 
 def apply_file(node: V3Node) -> str:

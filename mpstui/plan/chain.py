@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Literal
 
+from mpstui.core.late import dataclass
 from mpstui.core.model import (
     DEVICES_VARIABLE,
     MEMORY_VARIABLE,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
 
+from mpstui.core.late import pattern
 from mpstui.core.text import printable
 from mpstui.plan.amounts import PlanError
 
-_PART = re.compile(r"(?P<first>[0-9]{1,4})(-(?P<last>[0-9]{1,4}))?")
+_PART = pattern(r"(?P<first>[0-9]{1,4})(-(?P<last>[0-9]{1,4}))?")
 CPU_LIMIT = 4096
 
 

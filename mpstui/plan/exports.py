@@ -6,10 +6,11 @@ import json
 import os
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, Literal
 
+from mpstui.core.late import dataclass
 from mpstui.core.model import MEMORY_VARIABLE, PERCENTAGE_VARIABLE, PRIORITY_VARIABLE
 from mpstui.plan.amounts import PlanError, limit_text
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any, Final
 
+from mpstui.core.late import dataclass, pattern
 from mpstui.core.model import empty
 from mpstui.core.text import printable, unprintable
 from mpstui.core.v3 import FEATURES
@@ -23,10 +23,10 @@ else:
     import tomli as tomllib
 
 SCHEMA: Final = 1
-NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_DEVICE: Final = re.compile(r"[0-9]{1,3}|(GPU|MIG)-[A-Za-z0-9-]{1,60}")
-_UUID: Final = re.compile(r"(GPU|MIG)-[A-Za-z0-9-]{1,60}")
-_V3_NAME: Final = re.compile(r"[a-z0-9_]{1,64}")
+NAME: Final = pattern(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_DEVICE: Final = pattern(r"[0-9]{1,3}|(GPU|MIG)-[A-Za-z0-9-]{1,60}")
+_UUID: Final = pattern(r"(GPU|MIG)-[A-Za-z0-9-]{1,60}")
+_V3_NAME: Final = pattern(r"[a-z0-9_]{1,64}")
 _LINES: Final = 4000
 Key = tuple[str | int, ...]
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
+from mpstui.core.late import dataclass
 from mpstui.core.model import Daemon, Server, SmPartition, Snapshot
 from mpstui.core.requests import LATER, Request
 from mpstui.core.text import (

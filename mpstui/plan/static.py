@@ -8,9 +8,9 @@ estimate. Pure; raises PlanError.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 
+from mpstui.core.late import dataclass
 from mpstui.core.model import PartitionTable
 from mpstui.plan.amounts import PlanError
 

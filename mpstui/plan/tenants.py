@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from fractions import Fraction
 from typing import Any, Final, Literal, NamedTuple
 
+from mpstui.core.late import dataclass, pattern
 from mpstui.core.text import printable
 from mpstui.plan.amounts import PlanError
 
@@ -37,7 +37,7 @@ _LATEST: Final = 2.5e11
 _LEAST_LOOK: Final = 0.01
 _LONGEST_LOOK: Final = 86400.0
 """Seconds of one look; beyond these a rate is no number to divide by, or comes to nothing."""
-_NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9._-]+")
+_NOT_IN_NAMES: Final = pattern(r"[^A-Za-z0-9._-]+")
 _REMEDY: Final = "it must be one line of mpstui activity --json"
 
 

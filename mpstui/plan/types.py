@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, Literal
 
+from mpstui.core.late import dataclass
 from mpstui.core.model import CONTEXT_LIMIT, Device
 from mpstui.core.partition import Rounding, rounding_for, rounding_of
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final
 
+from mpstui.core.late import dataclass
 from mpstui.core.model import (
     DEVICES_VARIABLE,
     MEMORY_VARIABLE,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from mpstui.core.cells import client_line
+from mpstui.core.late import dataclass
 from mpstui.core.model import Client, Daemon, Device
 from mpstui.core.partition import sm_share
 from mpstui.core.text import UNKNOWN, format_percentage, format_size, same_limit, same_percentage

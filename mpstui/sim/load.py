@@ -18,10 +18,10 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
+from mpstui.core.late import dataclass
 from mpstui.load.errors import cuda_error, limit_too_small, words
 from mpstui.load.process import Channel
 from mpstui.load.protocol import Order

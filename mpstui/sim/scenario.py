@@ -6,9 +6,10 @@ import math
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, Protocol
 
+from mpstui.core.late import dataclass
 from mpstui.core.model import EMPTY
 from mpstui.sim.client import Behaviour, SimClient
 from mpstui.sim.node import SimNode

@@ -6,12 +6,13 @@ import math
 import os
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from operator import is_
 from pathlib import Path
 from typing import Any, Final
 
+from mpstui.core.late import dataclass
 from mpstui.core.model import Device, ProcessKey
 from mpstui.core.text import error_text, path_text, printable
 from mpstui.core.where import Cgroup, PodName, Where, find_where

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,6 +11,7 @@ from textual import events
 from textual.message import Message
 
 from mpstui.core.cells import SEVERITY, health_word
+from mpstui.core.late import dataclass
 from mpstui.core.model import Daemon, Event, Past, Problem, Snapshot
 from mpstui.core.text import UNKNOWN, about, path_text, plural
 from mpstui.ui.painted import Line, Painted, fit, justify, width_of

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from textual import events
 from textual.binding import Binding, BindingType
 
+from mpstui.core.late import dataclass
 from mpstui.core.text import printable
 from mpstui.ui.painted import Line, Painted, fit_line, width_of
 

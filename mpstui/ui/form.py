@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 from textual import events, on
 from textual.app import ComposeResult
 from textual.widgets import Input
 
+from mpstui.core.late import dataclass
 from mpstui.ui.painted import Line, fit, fit_line
 from mpstui.ui.panel import Panel
 

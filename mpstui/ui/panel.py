@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -11,6 +10,7 @@ from textual import events
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
+from mpstui.core.late import dataclass
 from mpstui.ui.box import lower_border, scroll_bar, upper_border
 from mpstui.ui.painted import Line, Painted, fit_line, width_of
 from mpstui.ui.typeahead import opens

@@ -13,6 +13,9 @@ from jsonschema import Draft202012Validator, FormatChecker
 
 from mpstui.cli.parser import LateParser, build_parser
 from mpstui.cli.schema import RECORDING, SCHEMAS, schema_of, text_of
+from mpstui.core.codec import codec
+from mpstui.core.model import Daemon
+from mpstui.history.tape import line_schema
 from mpstui.sim import SimNode, control_binary
 
 from .conftest import Mpstui
@@ -187,3 +190,11 @@ def test_what_is_configured(mpstui: Mpstui, tmp_path: Path) -> None:
 def test_an_experiment(mpstui: Mpstui) -> None:
     words = ("--clients", "1,2", "--repeats", "1", "--seconds", "0.3", "--json", "--demo")
     check("experiment", mpstui("experiment", "nbody", *words).json)
+
+
+def test_the_schema_of_a_recording_has_what_it_names_and_nothing_else() -> None:
+    """Whatever else of the program had a way to JSON before it was asked for."""
+    before = line_schema()
+    codec(Daemon)
+    assert line_schema() == before
+    assert {"ProcessFacts", "Event"} <= before["$defs"].keys()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
@@ -13,6 +12,7 @@ from textual.theme import BUILTIN_THEMES
 from textual.widgets import Input
 
 from mpstui.core.cells import no_daemon
+from mpstui.core.late import dataclass
 from mpstui.core.model import Daemon, ProcessKey, Snapshot
 from mpstui.operations.operation import Operation
 from mpstui.operations.registry import ELSEWHERE

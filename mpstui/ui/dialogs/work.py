@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -14,6 +13,7 @@ from textual.content import Content
 from textual.widgets import Static
 from textual.worker import Worker
 
+from mpstui.core.late import dataclass
 from mpstui.core.model import ProcessKey, Snapshot
 from mpstui.operations.operation import Operation
 from mpstui.operations.types import Progress, Request

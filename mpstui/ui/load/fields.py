@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar, Final
 
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
+from mpstui.core.late import dataclass
 from mpstui.core.model import Device
 from mpstui.load.types import KERNELS
 from mpstui.ui.form import Field, Form, after

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
+from mpstui.core.late import dataclass
 from mpstui.load.types import KernelName
 from mpstui.ui.load.setup import STEADY, Setup, Way, way
 

@@ -7,11 +7,12 @@ import contextlib
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Final
 
 from mpstui.api import Unavailable
+from mpstui.core.late import dataclass
 from mpstui.core.model import CONTEXT_LIMIT, Daemon, Device, ProcessKey, Snapshot
 from mpstui.core.partition import rounding_for, smallest_percentage, sms_of
 from mpstui.load.types import LoadSpec, WorkerReport

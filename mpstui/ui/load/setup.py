@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
+from mpstui.core.late import dataclass
 from mpstui.core.model import Daemon, Device, no_test_clients
 from mpstui.core.partition import even_levels, rounding_of, sms_of
 from mpstui.core.text import parse_size

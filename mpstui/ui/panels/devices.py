@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
 from mpstui.core.cells import meter, no_readings
+from mpstui.core.late import dataclass
 from mpstui.core.model import Device, Snapshot
 from mpstui.core.text import UNKNOWN
 from mpstui.fields import DEVICE, View, device_load, memory_percent

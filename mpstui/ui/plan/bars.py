@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar, Final, Literal
 
 from textual.binding import Binding, BindingType
 
+from mpstui.core.late import dataclass
 from mpstui.core.text import UNKNOWN, format_percentage, format_size, plural, printable
 from mpstui.plan.types import Share, Target
 from mpstui.plan.whatif import Row as Tenant

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from mpstui.core.late import dataclass
 from mpstui.core.model import ProcessKey, Snapshot
 from mpstui.plan.profile import Profile
 

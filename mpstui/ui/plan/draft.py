@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from typing import Final, Literal, TypeVar
 
+from mpstui.core.late import dataclass
 from mpstui.core.model import Daemon, Device
 from mpstui.core.partition import sms_of
 from mpstui.plan.amounts import PlanError

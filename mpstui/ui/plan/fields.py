@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar, Final
 
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
+from mpstui.core.late import dataclass
 from mpstui.core.model import Daemon, Device
 from mpstui.core.text import printable
 from mpstui.plan import amounts

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar, Final
 
+from mpstui.core.late import dataclass
 from mpstui.core.text import UNKNOWN, format_size, plural, printable
 from mpstui.operations.apply import Step
 from mpstui.ui.box import Box

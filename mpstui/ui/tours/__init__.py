@@ -10,10 +10,10 @@ import re
 import stat
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, get_args
 
+from mpstui.core.late import dataclass
 from mpstui.core.model import Snapshot
 from mpstui.core.text import error_text, path_text, printable, unprintable
 from mpstui.fields import CLIENT, DAEMON, DEVICE, EVENT, SERVER, Thing, View

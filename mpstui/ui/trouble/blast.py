@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Final, cast
 
@@ -11,6 +10,7 @@ from textual.binding import Binding, BindingType
 
 from mpstui.core.blast import blast_of, blast_radius, bridges, groups, server_of
 from mpstui.core.cells import gpu_label
+from mpstui.core.late import dataclass
 from mpstui.core.model import Client, Daemon, ProcessKey, Server, Snapshot
 from mpstui.core.text import UNKNOWN, plural
 from mpstui.operations.registry import operation

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import ClassVar, Final, get_args
 
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
+from mpstui.core.late import dataclass
 from mpstui.core.model import Daemon, Event, EventKind, Snapshot
 from mpstui.fields import EVENT, Field, Shown, View
 from mpstui.ui.painted import Line, Span, justify

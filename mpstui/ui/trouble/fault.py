@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar, Final, Literal, cast
 
@@ -12,6 +12,7 @@ from textual.binding import Binding, BindingType
 
 from mpstui.core.cells import with_indices
 from mpstui.core.faults import NOT_SAID, FaultReport, OwnerNote, fault_reports
+from mpstui.core.late import dataclass
 from mpstui.core.model import Client, ProcessKey, Snapshot
 from mpstui.core.text import UNKNOWN, format_age, plural
 from mpstui.operations.registry import operation

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Final, cast
 
@@ -12,6 +11,7 @@ from textual.binding import Binding, BindingType
 
 from mpstui.api import Unavailable
 from mpstui.core.cells import SEVERITY
+from mpstui.core.late import dataclass
 from mpstui.core.model import Severity, Snapshot
 from mpstui.core.text import about, plural
 from mpstui.doctor.types import Finding, Verdict

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Final, cast
 
@@ -12,6 +11,7 @@ from textual.binding import Binding, BindingType
 
 from mpstui.api import Unavailable
 from mpstui.core.cells import gpu_label
+from mpstui.core.late import dataclass
 from mpstui.core.model import Daemon, LostClient, OutsideClient, PendingClient, ProcessKey, Snapshot
 from mpstui.core.text import UNKNOWN, format_age, format_size
 from mpstui.doctor.why import Answer
