@@ -20,8 +20,10 @@ lint: $(VENV)/.ready-dev
 	$(BIN)/lint-imports
 
 # More workers than cores: many tests wait for processes. Where no byte code is written, every process that the tests start compiles the program anew.
+# The tests are compiled by one process first, or each worker would compile all of them.
 unit: export PYTHONDONTWRITEBYTECODE =
 unit: $(VENV)/.ready-dev
+	$(BIN)/pytest --collect-only -qq -p no:xdist > /dev/null || true
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal
 
 # The part of the contract suite that needs no GPU, on a vendor's binary: MPSTUI_REAL_CONTROL=/path/to/nvidia-cuda-mps-control make test-real
