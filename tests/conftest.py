@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 
@@ -35,12 +36,37 @@ sys.path += [str(Path(__file__).parent), str(Path(__file__).parent / "pty")]
 import textual.app  # noqa: E402 - reads the environment
 import textual.pilot  # noqa: E402
 from settled import settled  # noqa: E402
+from textual.css.stylesheet import Stylesheet  # noqa: E402
 
 from mpstui.ui import typeahead  # noqa: E402
 
 textual.app.wait_for_idle = settled
 textual.pilot.wait_for_idle = settled
 typeahead.UNSEEN = 0.0  # most tests show no notifications: there a refusal is never painted
+
+
+class _SharedRules(Stylesheet):
+    """Textual parses each widget's style sheet anew for each app, and once more for its theme: a seventh of what the
+    start of an app takes. Nothing changes a rule once it is parsed, so that those of one sheet with one theme's
+    variables are the same for all apps of a process."""
+
+    _shared: ClassVar[dict[tuple[tuple[str, str], ...], dict[Any, Any]]] = {}
+
+    def __init__(self, *, variables: dict[str, str] | None = None) -> None:
+        super().__init__(variables=variables)
+        self._share()
+
+    def set_variables(self, variables: dict[str, str]) -> None:
+        self._parse_cache = {}  # what it empties is its own
+        super().set_variables(variables)
+        self._share()
+
+    def _share(self) -> None:
+        self._parse_cache = self._shared.setdefault(tuple(self._variables.items()), {})
+
+
+textual.app.Stylesheet = _SharedRules
+textual.css.stylesheet.Stylesheet = _SharedRules  # a style sheet makes others, by this name
 
 
 _LONG = (
