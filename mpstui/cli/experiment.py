@@ -29,7 +29,7 @@ from mpstui.cli.report import write_report
 from mpstui.cli.say import output
 from mpstui.cli.words import between, whole
 from mpstui.core.model import Device, Snapshot
-from mpstui.core.text import printable
+from mpstui.core.text import plural, printable
 from mpstui.fields import FLAG, INTEGER, SCHEMA, TEXT, TEXTS, Field, Thing, Type, View, as_json
 from mpstui.load.results import Experiment, Measured, Outcome
 from mpstui.operations.load import RunExperiment
@@ -114,6 +114,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--bodies", type=bodies, metavar="N", help="of `nbody`: 16384 leave most of a GPU idle, 512000 fill it"
     )
+    parser.add_argument(
+        "--divide", action="store_true", help="of `nbody`: the work of one client, divided among the clients"
+    )
     parser.add_argument("--repeats", type=whole(1, 100), default=3, metavar="N", help="default 3")
     parser.add_argument(
         "--seconds", type=between(0.1, 86400), default=1.0, metavar="S", help="of one window (default 1)"
@@ -146,6 +149,8 @@ async def run(options: argparse.Namespace, node: api.AsyncNode) -> int:
             )
         if options.bodies and options.name != "nbody":
             raise LoadRefused(f"{options.name} has no bodies", "leave out --bodies", ExitStatus.USAGE)
+        if options.divide and options.name != "nbody":
+            raise LoadRefused(f"{options.name} has no work to divide", "leave out --divide", ExitStatus.USAGE)
         device = await find_device(options.device, node)
         sample = await node.hardware()
         # Looked for only where it may be: what is refused anyway is said before.
@@ -161,6 +166,7 @@ async def run(options: argparse.Namespace, node: api.AsyncNode) -> int:
         tuple(options.clients or ()),
         (options.python,) if options.name == "training" else tuple(options.program or ()),
         options.bodies,
+        options.divide,
         options.metric or "",
         tuple(options.percentages or ()),
     )
@@ -219,7 +225,8 @@ def print_table(outcome: Outcome, about: dict[str, Any], console: Console) -> No
     console.print(f"{word}{outcome.verdict}")
     facts = [about["gpu"] or "GPU unknown", f"driver {about['driver'] or 'unknown'}", about["time"]]
     if about["other_clients"]:
-        facts.append(f"{about['other_clients']} other MPS clients were on the device when it began")
+        others = plural(about["other_clients"], "other MPS client")
+        facts.append(f"{others} on the device when it began: what they did meanwhile is in these figures")
     console.print(" · ".join(facts))
     console.print("middle value (smallest–largest) of the repeats")
     for note in outcome.notes:

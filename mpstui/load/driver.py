@@ -225,10 +225,13 @@ class Driver:
         address = arguments.address if arguments else 0
         self._call("cuLaunchKernel", function, blocks, 1, 1, threads, 1, 1, 0, stream, address, 0)
 
-    def stream(self, *, blocking: bool = False) -> Handle:
+    def stream(self, *, blocking: bool = False, priority: int | None = None) -> Handle:
         """A stream of the current context, gone with it; a ``blocking`` one waits for the legacy default stream, which
-        waits for it."""
-        return self._call("cuStreamCreate", _STREAM_BLOCKING if blocking else _STREAM_NON_BLOCKING)
+        waits for it. A ``priority`` that the device has not becomes the nearest that it has."""
+        flags = _STREAM_BLOCKING if blocking else _STREAM_NON_BLOCKING
+        if priority is None:
+            return self._call("cuStreamCreate", flags)
+        return self._call("cuStreamCreateWithPriority", flags, priority)
 
     def pinned(self, size: int) -> int:
         """Memory of the host that a copy is made of directly, in every context of this process."""

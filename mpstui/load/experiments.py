@@ -28,6 +28,8 @@ PERCENTAGES: Final = (6, 12, 25, 37, 50, 62, 75, 87, 100)
 NEIGHBOURS: Final[tuple[KernelName, ...]] = ("fma", "triad", "nbody", "small")
 KNEE: Final = 0.95
 """The knee is the smallest share with this much of the best throughput."""
+UNSURE: Final = "no difference seen"
+"""In place of a difference between repeats whose 95 % intervals overlap."""
 DIFFERENCE: Final = 0.02
 """Smaller ones are not worth a word."""
 WORK_WINDOWS: Final = 3
@@ -35,8 +37,11 @@ WORK_WINDOWS: Final = 3
 _RAISED: Final = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
-async def nbody(lab: Lab, clients: Sequence[int] = (1, 2, 4), bodies: int | None = None) -> Outcome:
-    """A fixed amount of work a client, by 1, 2 and 4 clients at a time, with and without MPS.
+async def nbody(
+    lab: Lab, clients: Sequence[int] = (1, 2, 4), bodies: int | None = None, divided: bool = False
+) -> Outcome:
+    """A fixed amount of work a client, by 1, 2 and 4 clients at a time, with and without MPS; ``divided``: a fixed
+    amount in all, each client with its part of it.
 
     ``bodies``: few of them leave most of a device idle, many fill it; None: 65,536.
     """
@@ -45,8 +50,9 @@ async def nbody(lab: Lab, clients: Sequence[int] = (1, 2, 4), bodies: int | None
         rate = Spread.of((await windows(lab, supervisor, workers))[0]).median * INFO["nbody"].scale
     amount = rate * lab.seconds * WORK_WINDOWS
     spec = LoadSpec("nbody", amount=amount, bodies=bodies)
-    what = f"for {power(amount)} interactions of {bodies or BODIES:,} bodies: {INFO[spec.kernel].text}"
-    return await _with_and_without(lab, "nbody", spec, clients, what)
+    part = "its part of " if divided else ""
+    what = f"for {part}{power(amount)} interactions of {bodies or BODIES:,} bodies: {INFO[spec.kernel].text}"
+    return await _with_and_without(lab, "nbody", spec, clients, what, divided)
 
 
 async def command(lab: Lab, program: tuple[str, ...], clients: Sequence[int] = (1, 4)) -> Outcome:
@@ -97,7 +103,8 @@ def _throughputs(
     for (count, name), values in totals.items():
         base = statistics.fmean(totals[count, "without MPS"])
         change = statistics.fmean(values) / base - 1 if base else 0.0
-        said = "" if name == "without MPS" else format_change(change)
+        base_values = totals[count, "without MPS"]
+        said = "" if name == "without MPS" else format_change(change) if apart(base_values, values) else UNSURE
         spread, one = Spread.of(values), Spread.of(each[count, name])
         rows.append((str(count), name, spread.text(",.1f"), one.text(",.1f"), said))
         data.append(
@@ -210,7 +217,9 @@ def metric_verdict(totals: Mapping[tuple[int, str], Sequence[float]]) -> str:
     return "No difference seen: the 95 % intervals of the repeats overlap."
 
 
-async def _with_and_without(lab: Lab, name: str, spec: LoadSpec, clients: Sequence[int], what: str) -> Outcome:
+async def _with_and_without(
+    lab: Lab, name: str, spec: LoadSpec, clients: Sequence[int], what: str, divided: bool = False
+) -> Outcome:
     taken: dict[tuple[int, bool], list[list[float]]] = {(count, mps): [] for count in clients for mps in (False, True)}
     lab.begin(2 + lab.repeats * len(taken))
     for mps in (False, True):
@@ -221,14 +230,18 @@ async def _with_and_without(lab: Lab, name: str, spec: LoadSpec, clients: Sequen
         for count, mps in taken:
             label = _situation(count, mps)
             lab.step(f"repeat {repeat + 1} of {lab.repeats}: {label}")
-            taken[count, mps].append(await times(lab, _replace(spec, clients=count, mps=mps), label))
+            asked = _replace(spec, clients=count, mps=mps)
+            if divided and spec.amount is not None:
+                asked = replace(asked, amount=spec.amount / count)
+            taken[count, mps].append(await times(lab, asked, label))
     rows, data = [], []
     intervals: dict[int, tuple[Spread, Spread]] = {}
     for count in clients:
         off, on = (Spread.of(itertools.chain(*taken[count, mps])).scaled(1000) for mps in (False, True))
         without, with_ = ([statistics.fmean(group) for group in taken[count, mps]] for mps in (False, True))
         intervals[count] = interval(without), interval(with_)
-        rows.append((str(count), off.text(), on.text(), format_change(_saved(off, on))))
+        saved = UNSURE if intervals[count][0].overlaps(intervals[count][1]) else format_change(_saved(off, on))
+        rows.append((str(count), off.text(), on.text(), saved))
         for mps, spread in ((False, off), (True, on)):
             values = [1000 * value for group in taken[count, mps] for value in group]
             data.append({"clients": count, "mps": mps, "milliseconds": values, "median": spread.median})
@@ -239,6 +252,8 @@ async def _with_and_without(lab: Lab, name: str, spec: LoadSpec, clients: Sequen
     if lab.repeats == 1:
         notes += ("one repeat tells nothing of chance: no difference can be told from it; give more --repeats",)
     verdict = with_or_without(intervals)
+    if divided:
+        verdict += f" {scaling(intervals)}"
     most = max(clients)
     used = busier(*(lab.meter.uses.get(_situation(most, mps)) for mps in (False, True)))
     verdict += f" With MPS {used} ({plural(most, 'client')})." if used else ""
@@ -263,6 +278,19 @@ def with_or_without(spreads: Mapping[int, tuple[Spread, Spread]]) -> str:
     if apart[worst] <= -DIFFERENCE:
         return f"MPS does not help here: {slowed}."
     return f"MPS makes no difference here: less than {DIFFERENCE:.0%} either way."
+
+
+def scaling(spreads: Mapping[int, tuple[Spread, Spread]]) -> str:
+    """One sentence on work that is divided: how much sooner the most clients have done what the fewest do, without and
+    with MPS, where their 95 % intervals do not overlap."""
+    few, most = min(spreads), max(spreads)
+    if few == most:
+        return "One number of clients says nothing of how the work divides."
+    said = []
+    for one, other, how in zip(spreads[few], spreads[most], ("without MPS", "with it"), strict=True):
+        ratio = UNSURE if one.overlaps(other) else f"×{one.median / other.median:.2f}"
+        said.append(f"{ratio} {how}")
+    return f"Speed-up from {few} to {plural(most, 'client')} that divide the work: {', '.join(said)}."
 
 
 def power(value: float) -> str:
@@ -330,27 +358,41 @@ async def oversubscribe(lab: Lab, clients: int = 4) -> Outcome:
     return Outcome("oversubscribe", title, columns, rows, data, said, notes)
 
 
+STREAM_PRIORITY: Final = -3
+"""As CUDA counts: a high one."""
+URGENT: Final = f"one below normal, its stream {STREAM_PRIORITY}"
+
+
 async def priority(lab: Lab) -> Outcome:
-    """Two clients with a request always under way: both of normal priority, and one of them below normal."""
-    settings = {"both normal": (0, 0), "one below normal": (0, 1)}
+    """Two clients with a request always under way: both of normal priority, one of them below normal, and that one with
+    a stream of a high priority of its own."""
+    settings: dict[str, tuple[tuple[int, int | None], ...]] = {
+        "both normal": ((0, None), (0, None)),
+        "one below normal": ((0, None), (1, None)),
+        URGENT: ((0, None), (1, STREAM_PRIORITY)),
+    }
     lab.begin(lab.repeats * len(settings))
     seen: dict[str, list[Sequence[WorkerReport]]] = {name: [] for name in settings}
     for repeat in range(lab.repeats):
         for name, priorities in settings.items():
             lab.step(f"repeat {repeat + 1} of {lab.repeats}: {name}")
-            specs = [LoadSpec(REQUESTS_KERNEL, priority=each, busy=100.0) for each in priorities]
+            specs = [
+                LoadSpec(REQUESTS_KERNEL, priority=each, stream_priority=stream, busy=100.0)
+                for each, stream in priorities
+            ]
             seen[name].append(await served(lab, *specs, label=name))
     rows, data = [], []
     middles: dict[tuple[str, int], list[float]] = {}
     for name, priorities in settings.items():
-        for index, each in enumerate(priorities):
+        for index, (each, stream) in enumerate(priorities):
             mine = [(reports[index],) for reports in seen[name]]
             figure = Spread.of(reports[0].figure or 0.0 for reports in mine)
             middles[name, index] = [1000 * (reports[0].latency_p50 or 0.0) for reports in mine]
             latency = (Spread.of(values).text(",.2f") for values in _latencies(mine))
             rows.append((name, f"{index + 1}: {PRIORITIES[each]}", figure.text(",.1f"), *latency))
             data.append(
-                {"setting": name, "client": index + 1, "priority": each, "p50_milliseconds": middles[name, index],
+                {"setting": name, "client": index + 1, "priority": each, "stream_priority": stream,
+                 "p50_milliseconds": middles[name, index],
                  "p99_milliseconds": [1000 * (reports[0].latency_p99 or 0.0) for reports in mine], **_three(figure)}
             )  # fmt: skip
     first, second = middles["one below normal", 0], middles["one below normal", 1]
@@ -359,7 +401,14 @@ async def priority(lab: Lab) -> Outcome:
         low, high = statistics.fmean(first), statistics.fmean(second)
         who = "The one below normal waits" if high > low else "The one of normal priority waits"
         verdict = f"{who}: p50 is {max(low, high):,.2f} ms beside {min(low, high):,.2f} ms."
+    plain, urgent = second, middles[URGENT, 1]
+    if apart(plain, urgent):
+        verdict += f" With a stream of priority {STREAM_PRIORITY} its p50 is {statistics.fmean(urgent):,.2f} ms"
+        verdict += f" instead of {statistics.fmean(plain):,.2f} ms."
+    else:
+        verdict += f" No difference seen where its stream has priority {STREAM_PRIORITY}."
     notes = (
+        "By the vendor's guide a client's priority counts before its streams', which are told apart within one client.",
         "A priority says whose blocks are placed first where both wait for the same SMs; it reserves nothing.",
         "Where the SMs are divided (thread percentages), or a kernel is already running, it changes little.",
     )

@@ -60,7 +60,7 @@ async def _compare(asked: Experiment, lab: Lab) -> Outcome | Measured:
     if asked.name == "advice" and asked.target is not None:
         return await advise_on(lab, asked.loads, asked.target, asked.clients)
     if asked.name == "nbody":
-        return await nbody(lab, asked.groups or (1, 2, 4), asked.bodies)
+        return await nbody(lab, asked.groups or (1, 2, 4), asked.bodies, asked.divided)
     if asked.name == "training":
         return await training(lab, asked.command[0], asked.groups or (1, 4))
     if asked.name == "command" and asked.metric:

@@ -24,6 +24,8 @@ COPY_STREAMS: Final = 4
 COPY_CLIENTS: Final = (4,)
 IN_TURN: Final = "1 process, in turn"
 OVERLAPPED: Final = "1 process, overlapped"
+BY_STEP: Final = "1 process, overlapped, step by step"
+"""All copies to the device, then all kernels, then all copies back; otherwise one stream after the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,7 @@ async def copies(lab: Lab, clients: Sequence[int] = COPY_CLIENTS) -> Outcome:
     before it, and in several; by one process and by several, without and with MPS."""
     several = [count for count in sorted(set(clients)) if count > 1]
     asked = {IN_TURN: _copying(), OVERLAPPED: _copying(streams=COPY_STREAMS)}
+    asked[BY_STEP] = _copying(streams=COPY_STREAMS, by_step=True)
     for count in several:
         for name, number in (("in turn", None), ("overlapped", COPY_STREAMS)):
             for mps in (False, True):
@@ -111,7 +114,10 @@ async def copies(lab: Lab, clients: Sequence[int] = COPY_CLIENTS) -> Outcome:
 
 def copies_verdict(taken: Mapping[str, Taken], count: int) -> str:
     """What overlapping brings to one process, and MPS to several; each as sure as it is."""
-    said = [f"One process, overlapped beside in turn: {_against(taken, IN_TURN, OVERLAPPED)}."]
+    said = [
+        f"One process, overlapped beside in turn: {_against(taken, IN_TURN, OVERLAPPED)}.",
+        f"Step by step over all streams beside one stream after the other: {_against(taken, OVERLAPPED, BY_STEP)}.",
+    ]
     for name in ("in turn", "overlapped") if count else ():
         off, on = (_several(count, name, mps) for mps in (False, True))
         said.append(f"{count} processes, {name}, with MPS beside without it: {_against(taken, off, on)}.")
@@ -167,7 +173,8 @@ def _told(
         spec = asked[label]
         told: dict[str, Any] = {
             "situation": label, "clients": spec.clients, "mps": spec.mps, "streams": spec.streams,
-            "connections": spec.connections, "default_stream": spec.default_stream, "unit": INFO[spec.kernel].unit,
+            "connections": spec.connections, "default_stream": spec.default_stream, "by_step": spec.by_step,
+            "unit": INFO[spec.kernel].unit,
             "totals": list(each.totals), "error": each.error or None,
         }  # fmt: skip
         copied = [] if spec.copies is None else ["—" if each.copied is None else f"{each.copied / 1e9:,.1f}"]

@@ -43,6 +43,8 @@ class Order:
     streams: int | None = None
     default_stream: DefaultStream | None = None
     copies: int | None = None
+    by_step: bool = False
+    stream_priority: int | None = None
 
     def encode(self) -> bytes:
         return json.dumps(asdict(self)).encode() + b"\n"

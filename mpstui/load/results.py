@@ -35,6 +35,8 @@ class Experiment:
     command: tuple[str, ...] = ()
     """The program; of ``training`` the Python that runs it."""
     bodies: int | None = None
+    divided: bool = False
+    """Of ``nbody``: the work of one client is divided among the clients."""
     metric: str = ""
     """Of ``command``: a regular expression whose group is the throughput that the program tells."""
     percentages: tuple[float, ...] = ()

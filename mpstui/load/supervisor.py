@@ -267,6 +267,8 @@ class Supervisor:
             streams=spec.streams,
             default_stream=spec.default_stream,
             copies=spec.copies,
+            by_step=spec.by_step,
+            stream_priority=spec.stream_priority,
         )
         slot.process.report = replace(slot.process.report, percentage=slot.percentage, device_uuid=spec.device_uuid)
         await slot.process.start(argv, environment, order)

@@ -93,6 +93,11 @@ class LoadSpec:
     copies: int | None = None
     """Bytes that are copied to the device before each launch and back after it, in pinned memory; None: none. In one
     stream one waits for the other, in several they overlap."""
+    by_step: bool = False
+    """With copies in several streams: the copies to the device of all streams, then all kernels, then all copies back;
+    otherwise all three of one stream before those of the next."""
+    stream_priority: int | None = None
+    """Of the streams, as CUDA counts it: -3 comes before 0, among the streams of one client. None: no word of it."""
     connections: int | None = None
     """CUDA_DEVICE_MAX_CONNECTIONS: the queues into which the driver puts a process's streams."""
     private: bool = False

@@ -118,7 +118,8 @@ class Worker:
         """Of the current context, the default stream behind the others."""
         order = self.order
         blocking = order.default_stream is not None
-        own = [self.driver.stream(blocking=blocking) for _ in range(order.streams or 0)]
+        count = order.streams or int(order.stream_priority is not None)
+        own = [self.driver.stream(blocking=blocking, priority=order.stream_priority) for _ in range(count)]
         own = own or [DEFAULT_STREAMS["legacy"]]
         return (*own, DEFAULT_STREAMS[order.default_stream]) if order.default_stream else tuple(own)
 
@@ -283,7 +284,9 @@ class Worker:
     def _enqueue(self, works: list[Workload], share: Share, turns: list[int], size: int, left: float | None) -> Batch:
         """``size`` launches in each stream, all of one before those of the next; fewer where ``left`` is less work."""
         amount, launches = 0.0, 0
-        for turn in turns:
+        if self.order.by_step:
+            amount, launches = self._by_step(works, share, size, left)
+        for turn in () if self.order.by_step else turns:
             work, stream = works[turn], share.streams[turn]
             if isinstance(work, Nothing):
                 work.launch(stream)
@@ -298,6 +301,21 @@ class Worker:
         for event, stream in zip(events, share.streams, strict=True):
             self.driver.record(event, stream)
         return Batch(events, amount, launches)
+
+    def _by_step(self, works: list[Workload], share: Share, size: int, left: float | None) -> tuple[float, int]:
+        """``size`` times in all streams: the copies to the device, then the kernels, then the copies back."""
+        amount, launches = 0.0, 0
+        both = [(work, stream) for work, stream in zip(works, share.streams, strict=False) if isinstance(work, Copied)]
+        for _ in range(size):
+            if left is not None and amount >= left:
+                break
+            for work, stream in both:
+                work.bring(stream)
+            amount += sum(work.compute(stream) for work, stream in both)
+            for work, stream in both:
+                work.fetch(stream)
+            launches += len(both)
+        return amount, launches
 
     def _finish(self, batch: Batch) -> None:
         for event in batch.events:

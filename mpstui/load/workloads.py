@@ -249,10 +249,22 @@ class Copied:
         self.memory = self._inner.memory + self._size
 
     def launch(self, stream: Handle = 0) -> float:
-        self._driver.copy_in(self._device, self._host, self._size, stream)
-        amount = self._inner.launch(stream)
-        self._driver.copy_out(self._host, self._device, self._size, stream)
+        self.bring(stream)
+        amount = self.compute(stream)
+        self.fetch(stream)
         return amount
+
+    def bring(self, stream: Handle) -> None:
+        """The copy to the device alone."""
+        self._driver.copy_in(self._device, self._host, self._size, stream)
+
+    def compute(self, stream: Handle) -> float:
+        """The kernel alone, and how much work it is."""
+        return self._inner.launch(stream)
+
+    def fetch(self, stream: Handle) -> None:
+        """The copy back alone."""
+        self._driver.copy_out(self._host, self._device, self._size, stream)
 
     def leave(self) -> None:
         self._driver.free(self._device)

@@ -67,6 +67,7 @@ class FakeDriver:
         self.enqueued: list[tuple[str, int]] = []
         """Kernels and copies in the order in which they were enqueued, with the stream."""
         self.streams: dict[int, tuple[int, bool]] = {0: (0, True), 2: (0, True)}
+        self.priorities: dict[int, int | None] = {}
         """Number to context (0: of each) and whether it is a blocking one."""
         self.hosts: dict[int, int] = {}
         self.blocks: dict[int, tuple[int, int]] = {}
@@ -131,9 +132,10 @@ class FakeDriver:
     def mapped_word(self) -> tuple[ctypes.c_int, int]:
         return self.word, 0x10
 
-    def stream(self, *, blocking: bool = False) -> int:
+    def stream(self, *, blocking: bool = False, priority: int | None = None) -> int:
         number = 10 + len(self.streams)
         self.streams[number] = (self.current, blocking)
+        self.priorities[number] = priority
         return number
 
     def pinned(self, size: int) -> int:

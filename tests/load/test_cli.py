@@ -306,6 +306,7 @@ async def test_command_compares_start_to_end(
         (("command",), 2),
         (("nbody", "--command", "x"), 2),
         (("sweep", "--bodies", "512000"), 2),
+        (("copies", "--divide"), 2),
         (("sweep", "--clients", "2"), 2),
         (("stop", "--shared"), 6),
     ],

@@ -103,7 +103,8 @@ async def test_copies_in_turn_and_overlapped_by_one_process_and_by_several(monke
 
     outcome = await copies(Bench(monkeypatch, rate).lab)
     assert outcome.verdict == (
-        "One process, overlapped beside in turn: ×2.00. 4 processes, in turn, with MPS beside without it: ×1.50. "
+        "One process, overlapped beside in turn: ×2.00. Step by step over all streams beside one stream after the "
+        "other: no difference seen. 4 processes, in turn, with MPS beside without it: ×1.50. "
         "4 processes, overlapped, with MPS beside without it: ×1.50."
     )
     rows = {row[0]: row[1:] for row in outcome.rows}
@@ -111,7 +112,8 @@ async def test_copies_in_turn_and_overlapped_by_one_process_and_by_several(monke
     assert rows["4 processes, overlapped, MPS on"] == ("30.0", "8.0", "×3.00")
     assert len(outcome.notes) == 2
     alone = await copies(Bench(monkeypatch, rate).lab, (1,))
-    assert alone.verdict == "One process, overlapped beside in turn: ×2.00."
+    assert alone.verdict.startswith("One process, overlapped beside in turn: ×2.00. Step by step")
+    assert [entry["by_step"] for entry in alone.data] == [False, False, True]
 
 
 def test_a_difference_counts_where_the_windows_are_apart_alone() -> None:
@@ -122,7 +124,9 @@ def test_a_difference_counts_where_the_windows_are_apart_alone() -> None:
     assert "×" not in streams_verdict(noisy, 4)
     assert streams_verdict(noisy, 4).count("no difference seen") == 7
     once = {overlap.IN_TURN: Taken((10.0,)), overlap.OVERLAPPED: Taken((20.0,))}
-    assert copies_verdict(once, 0) == "One process, overlapped beside in turn: no difference seen."
+    once[overlap.BY_STEP] = Taken((20.0,))
+    assert "×" not in copies_verdict(once, 0)
+    assert copies_verdict(once, 0).count("no difference seen") == 2
 
 
 async def test_windows_last_longer_where_many_processes_report_late(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,10 +167,10 @@ async def test_copies_run_on_the_simulated_node(
     words = ("copies", "--clients", "1", "--repeats", "1", "--seconds", "0.3", "--json")
     assert await run(experiment, sources, node, *words) == 0
     result = json.loads(capsys.readouterr().out)
-    assert result["verdict"] == "SIMULATED: One process, overlapped beside in turn: no difference seen."
-    in_turn, overlapped = (entry["median"] for entry in result["data"])
-    assert overlapped > 1.5 * in_turn
-    assert [use["situation"] for use in result["utilisation"]] == ["1 process, in turn", "1 process, overlapped"]
+    assert result["verdict"].startswith("SIMULATED: One process, overlapped beside in turn: no difference seen.")
+    in_turn, overlapped, by_step = (entry["median"] for entry in result["data"])
+    assert min(overlapped, by_step) > 1.5 * in_turn
+    assert [use["situation"] for use in result["utilisation"]] == [overlap.IN_TURN, overlap.OVERLAPPED, overlap.BY_STEP]
 
 
 # Simulated clients.

@@ -64,23 +64,37 @@ async def test_shares_of_twice_the_device_are_compared_with_those_that_fit(monke
 async def test_who_waits_is_said_where_the_repeats_are_apart_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     def measured(late: float) -> Callable[[int, Sequence[LoadSpec]], list[WorkerReport]]:
         return lambda number, specs: [
-            report(10.0, 0.001 + number / 1e6 + (late if spec.priority else 0.0), 0.003) for spec in specs
+            report(10.0, 0.001 + number / 1e7 + (late if spec.priority else 0.0), 0.003) for spec in specs
         ]
 
     asked = stand_in(monkeypatch, measured(0.004))
     outcome: Outcome = await priority(lab([]))
-    assert [[spec.priority for spec in specs] for specs in asked[:2]] == [[0, 0], [0, 1]]
-    assert outcome.verdict == "The one below normal waits: p50 is 5.00 ms beside 1.00 ms."
+    assert [[spec.priority for spec in specs] for specs in asked[:3]] == [[0, 0], [0, 1], [0, 1]]
+    assert [[spec.stream_priority for spec in specs] for specs in asked[:3]] == [[None] * 2, [None] * 2, [None, -3]]
+    assert outcome.verdict == (
+        "The one below normal waits: p50 is 5.00 ms beside 1.00 ms. "
+        "No difference seen where its stream has priority -3."
+    )
     assert [row[:2] for row in outcome.rows] == [
         ("both normal", "1: normal"),
         ("both normal", "2: normal"),
         ("one below normal", "1: normal"),
         ("one below normal", "2: below normal"),
+        ("one below normal, its stream -3", "1: normal"),
+        ("one below normal, its stream -3", "2: below normal"),
     ]
     stand_in(monkeypatch, measured(-0.0005))
     assert "of normal priority waits" in (await priority(lab([]))).verdict
     stand_in(monkeypatch, measured(0.0))
     assert (await priority(lab([]))).verdict.startswith("No difference seen")
+    stand_in(
+        monkeypatch,
+        lambda number, specs: [
+            report(10.0, 0.001 + number / 1e7 + (0.004 if spec.priority and not spec.stream_priority else 0.0), 0.003)
+            for spec in specs
+        ],
+    )
+    assert "With a stream of priority -3 its p50 is 1.00 ms instead of 5.00 ms." in (await priority(lab([]))).verdict
 
 
 @pytest.mark.parametrize("name", ["priority", "oversubscribe"])
@@ -91,4 +105,4 @@ async def test_they_run_on_the_simulated_node(
     result = json.loads(capsys.readouterr().out)
     assert result["verdict"].startswith("SIMULATED: No difference seen")
     assert result["data"]
-    assert len(result["notes"]) == 2
+    assert len(result["notes"]) == (3 if name == "priority" else 2)

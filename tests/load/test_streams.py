@@ -78,6 +78,25 @@ def test_each_launch_has_a_copy_before_and_after_it_in_its_stream(streams: int |
     assert not driver.blocks
 
 
+def test_step_by_step_all_streams_get_their_data_before_the_first_kernel() -> None:
+    driver, channel = FakeDriver(), stop_after(8)
+    work(driver, channel, kernel="fma", streams=2, copies=MIB, by_step=True)
+    first, second = (number for number, (context, _) in driver.streams.items() if context)
+    launched = [entry for entry in driver.enqueued if entry[0] != "event"]
+    once = [(what, stream) for what in ("in", "fma_chains", "out") for stream in (first, second)]
+    assert launched == once * (len(launched) // 6)
+    last = channel.of("report")[-1]
+    assert last["copied"] == 2 * MIB * last["launches"] > 0
+
+
+def test_a_stream_gets_the_priority_that_was_asked_for_and_requests_go_there() -> None:
+    driver, channel = FakeDriver(), stop_after(300)
+    work(driver, channel, kernel="fma", busy=100.0, stream_priority=-3)
+    (own,) = (number for number, (context, _) in driver.streams.items() if context)
+    assert driver.priorities == {own: -3}
+    assert {stream for what, stream in driver.enqueued if what == "fma_chains"} == {own}
+
+
 def test_a_request_is_copied_in_and_its_answer_out() -> None:
     driver, channel = FakeDriver(), stop_after(300)
     work(driver, channel, kernel="small", copies=MIB, busy=100.0)

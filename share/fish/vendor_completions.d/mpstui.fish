@@ -441,6 +441,7 @@ complete -c mpstui -n '_shtab_mpstui_using experiment' -l python -x -d 'of `trai
 complete -c mpstui -n '_shtab_mpstui_using experiment' -l report -xka "(__fish_complete_path (commandline -ct))" -d 'write an HTML page with the tables and plots too'
 complete -c mpstui -n '_shtab_mpstui_using experiment' -l clients -x -d 'sizes of the groups (nbody, command, training, streams, copies)'
 complete -c mpstui -n '_shtab_mpstui_using experiment' -l bodies -x -d 'of `nbody`: 16384 leave most of a GPU idle, 512000 fill it'
+complete -c mpstui -n '_shtab_mpstui_using experiment' -l divide -d 'of `nbody`: the work of one client, divided among the clients'
 complete -c mpstui -n '_shtab_mpstui_using experiment' -l repeats -x -d 'default 3'
 complete -c mpstui -n '_shtab_mpstui_using experiment' -l seconds -x -d 'of one window (default 1)'
 complete -c mpstui -n '_shtab_mpstui_using experiment' -l device -x -d 'a UUID, its first characters, or NVML'"'"'s index (default: the first)'
