@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 
 import panel
+import scraped
 import screendrills
 from contract.harness import End
 from drive import Screen
@@ -264,6 +265,7 @@ STEPS: dict[str, tuple[Callable[[Report, Setting], None], int]] = {
     "latency": (latency, 240),
     "drills": (drills, 240),
     "bench": (bench, 560),
+    "exporter": (scraped.exporter, 110),
     "shots": (shots, 240),
 }
 """Each step with its time limit in seconds."""
