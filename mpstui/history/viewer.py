@@ -73,6 +73,7 @@ class Viewer:
         self._moment: Moment | None = None
         self._shown: Snapshot | None = None
         self._callbacks: list[Callable[[Snapshot], None]] = []
+        self._meanwhile: Callable[[Snapshot], None] | None = None
         self._task: asyncio.Task[None] | None = None
         self._moving = asyncio.Lock()
 
@@ -85,6 +86,10 @@ class Viewer:
     def why(self) -> str:
         """Why nothing can be changed in the past, one clause."""
         return WHY[self._what]
+
+    def meanwhile(self, callback: Callable[[Snapshot], None], /) -> None:
+        """Tell it of now, while the past is shown."""
+        self._meanwhile = callback
 
     # As a collector.
 
@@ -354,6 +359,8 @@ class LiveViewer(Viewer):
     def _receive(self, snapshot: Snapshot) -> None:
         if self._at is None:
             self._tell(snapshot)
+        elif self._meanwhile is not None:
+            self._meanwhile(snapshot)
 
     async def prime(self) -> Snapshot:
         """See Collector."""

@@ -183,7 +183,7 @@ class ShutdownServer(Operation):
             if waits_for:
                 text = f"server {pid} was told to end, and waits for {plural(waits_for, 'client')}"
                 detail = "it ends when they have ended; shut down by force it ends now, and their GPU work with it"
-                return Result(work.request, ExitStatus.REFUSED_BY_DAEMON, text, (detail,))
+                return Result(work.request, ExitStatus.REFUSED_BY_DAEMON, text, (detail,), waits=True)
             if time.monotonic() > ends:
                 break
             await asyncio.sleep(look)

@@ -110,6 +110,8 @@ class Result(NamedTuple):
     remedy: str | None = None
     outcome: object = None
     """What came of it besides: the daemon that was started, the steps of an apply."""
+    waits: bool = False
+    """It was taken, and goes on by itself: it is not done, and has not failed."""
 
     @property
     def done(self) -> bool:

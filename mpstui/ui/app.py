@@ -171,6 +171,8 @@ class MpsTuiApp(WritingApp[int]):
     async def on_mount(self) -> None:
         self.app_resume_signal.subscribe(self, lambda _app: self.action_redraw())
         self._unsubscribe = self.collector.subscribe(self._receive)
+        if self.past is not None:
+            self.past.meanwhile(self._live_history.take)
         if self.collector.snapshot is not None:
             self.history.take(self.collector.snapshot)
             self._show(self.collector.snapshot)

@@ -237,16 +237,22 @@ class KeyBar(Painted):
         return self._hints
 
     def _shown(self, width: int) -> list[KeyHint]:
-        """What fits whole: keys that do nothing now go first, then those that matter least."""
-        hints = [] if self._hushed else list(self._hints)
+        """What fits whole: keys that do nothing now go first, then those that matter least; what is short comes back
+        into the room that a long one has left."""
+        every = [] if self._hushed else list(self._hints)
+        hints, left = list(every), list[KeyHint]()
 
-        def length() -> int:
-            return 1 + sum(len(h.key) + len(h.text) + 3 for h in hints)
+        def free() -> int:
+            return width - 1 - sum(len(h.key) + len(h.text) + 3 for h in hints)
 
-        while len(hints) > 2 and length() > width:
+        while len(hints) > 2 and free() < 0:
             spare = [h for h in hints if not h.available] or hints
-            hints.remove(min(reversed(spare), key=lambda h: h.keep))
-        return hints
+            left.insert(0, min(reversed(spare), key=lambda h: h.keep))
+            hints.remove(left[0])
+        for hint in left:
+            if hint.available and len(hint.key) + len(hint.text) + 3 <= free():
+                hints.append(hint)
+        return [hint for hint in every if hint in hints]
 
     def lines(self, width: int, height: int) -> list[Line]:
         line: list[tuple[str, str]] = []

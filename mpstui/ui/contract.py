@@ -3,7 +3,7 @@ the application."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -34,6 +34,9 @@ class TimeMachine(Protocol):
     @property
     def earlier(self) -> Sequence[Snapshot]:
         """Some of what was before the moment that is shown, oldest first."""
+
+    def meanwhile(self, callback: Callable[[Snapshot], None], /) -> None:
+        """Tell it of now, while the past is shown."""
 
     async def step(self, events: int, /) -> str | None: ...
 

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 from textual import events, on
 from textual.app import ComposeResult
@@ -30,6 +30,7 @@ from mpstui.ui.painted import Painted
 from mpstui.ui.panel import Panel
 from mpstui.ui.panels import ClientsPanel, DevicesPanel, EventsPanel, LimitsPanel, ServersPanel
 from mpstui.ui.past import WithPast
+from mpstui.ui.plots import BLOCKS
 from mpstui.ui.slip import Slip
 from mpstui.ui.trouble.offers import WithTrouble
 from mpstui.ui.typeahead import opens
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 PANELS = ("devices", "limits", "servers", "clients", "events")
 _RIGHT = ("limits", "servers")
 """Beside the devices, where there is room."""
+_DRAWN: Final = str.maketrans(dict.fromkeys("━╾─┄" + BLOCKS, " "))
+"""What meters and plots are drawn with."""
 _BY = ("user", "gpu", "server", "pod", "job", "unit", "container")
 """What the clients can be grouped by, the most asked for first."""
 _FOLDS = 200
@@ -414,6 +417,8 @@ class Overview(WithPast, WithTrouble):
             server = daemon.find_server(row.server.pid)
         elif isinstance(row, Device):
             device = row.uuid
+            on_it = [each for each in daemon.servers if any(device in client.device_uuids for client in each.clients)]
+            server = on_it[0] if len(on_it) == 1 else None
         elif isinstance(focused, ClientsPanel) and (pid := focused.cursor_server) is not None:
             server = daemon.find_server(pid)
         clients = rescue_targets(action.id, daemon) if action.finds_clients else self.clients.targets()
@@ -471,7 +476,9 @@ class Overview(WithPast, WithTrouble):
         clients = self.clients
         usual = [Shown(each.id) for each, _ in clients.columns(clients.inner)]
         shown = clients.chosen_columns or usual
-        self.app.push_screen(ColumnsDialog(ColumnList(shown, clients.sort, self._take_columns, clients.sort_by)))
+        self.app.push_screen(
+            ColumnsDialog(ColumnList(shown, clients.sort, self._take_columns, clients.sort_by, clients.laid_out))
+        )
 
     def _take_columns(self, chosen: Sequence[Shown]) -> None:
         self.clients.choose_columns(chosen)
@@ -605,7 +612,8 @@ class Overview(WithPast, WithTrouble):
         if not isinstance(panel, Panel) or (row := panel.cursor_row) is None:
             return
         lines = panel.row_lines(row, 400)
-        text = "\n".join(" ".join("".join(part for part, _ in line).split()) for line in lines)
+        plain = ("".join(part for part, _ in line).translate(_DRAWN) for line in lines)
+        text = "\n".join(filter(None, (" ".join(line.split()) for line in plain)))
         self.app.copy_to_clipboard(text)
         self.app.notify(text, title="Copied", markup=False)
 

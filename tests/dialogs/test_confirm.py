@@ -8,6 +8,7 @@ import pwd
 
 import pytest
 from dialog_host import HOSTILE, PIPE, UUIDS, FakeRunner, Host, client, node
+from textual.color import Color
 from textual.widgets import Button
 from ui.screen import text_of, until
 
@@ -17,6 +18,7 @@ from mpstui.operations.registry import operation
 from mpstui.operations.types import ExitStatus, Preview
 from mpstui.ui.dialogs import HarmConfirm
 from mpstui.ui.dialogs.parts import Lines, Listing, Push
+from mpstui.ui.theme import contrast
 
 KILL, TERMINATE = "terminate_and_kill", "terminate_client"
 
@@ -123,11 +125,20 @@ async def test_a_second_terminate_is_refused_before_it_is_asked():
     assert runner.requests == []
 
 
-async def test_read_only_is_said():
+async def test_read_only_is_said_and_the_button_that_does_nothing_can_be_read():
     runner, host = opened(runner=FakeRunner(read_only=True))
     async with host.run_test(size=(80, 24)) as pilot:
         assert "read-only" in text_of(host)
-        assert host.screen.query_one("#apply", Button).disabled
+        button = host.screen.query_one("#apply", Button)
+        assert button.disabled
+        for theme, least in (("mpstui-contrast", 7), ("mpstui-dark", 4.5), ("mpstui-light", 4.5)):
+            host.theme = theme
+            await pilot.pause()
+            style = button.rich_style
+            assert style.color is not None
+            assert style.bgcolor is not None
+            found = contrast(Color.from_rich_color(style.color), Color.from_rich_color(style.bgcolor))
+            assert (found >= least, style.dim, button.styles.text_opacity) == (True, None, 1.0), (theme, found)
         await pilot.press("tab", "enter")
     assert runner.requests == []
 

@@ -200,6 +200,8 @@ def test_the_live_screen_goes_back_and_comes_again(monkeypatch) -> None:
     viewer = LiveViewer(live)
     seen: list[Snapshot] = []
     viewer.subscribe(seen.append)
+    missed: list[Snapshot] = []
+    viewer.meanwhile(missed.append)
     live.node.set_places([running()])
     for _ in range(200):
         now[0] += 1
@@ -216,6 +218,7 @@ def test_the_live_screen_goes_back_and_comes_again(monkeypatch) -> None:
         now[0] += 1
         live.tell(now[0])
         assert len(seen) == before
+        assert missed == [live.snapshot], "plots of now go on"
         assert viewer.snapshot is back
         assert len(viewer.earlier) > 10
         assert await viewer.jump("10m") is not None

@@ -101,6 +101,7 @@ async def test_one_that_waits_for_its_clients_is_not_said_to_have_ended(tmp_path
     result = await execute(tmp_path, fake, shut_down(KEY))
     assert result.status is ExitStatus.REFUSED_BY_DAEMON
     assert result.message == "server 634 was told to end, and waits for 1 client"
+    assert result.waits, "it has not failed"
 
 
 async def test_one_that_stays_all_the_same_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

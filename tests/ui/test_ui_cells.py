@@ -20,6 +20,7 @@ from mpstui.core.cells import (
 )
 from mpstui.core.text import by_device, printable
 from mpstui.fields import CLIENT, LIMIT, SERVER, View, groups_of, limits_of, possible_columns
+from mpstui.ui.bars import KeyBar, KeyHint
 from mpstui.ui.dialogs.pick import Pick, PickList
 from mpstui.ui.filter import ClientFilter
 from mpstui.ui.painted import fit, fit_line, justify, width_of
@@ -193,3 +194,11 @@ def test_wide_combining_and_steering_characters_never_move_a_column(odd: str) ->
             *picks.row_lines(picks.rows[0], width),
         ):
             assert cell_len("".join(text for text, _ in fit_line(line, width))) == width
+
+
+def test_what_is_short_takes_the_room_that_a_long_entry_has_left() -> None:
+    bar = KeyBar()
+    words = [("K", "Terminate and kill", 5), ("l", "Threads", 4), ("m", "Memory", 4), ("q", "Quit", 8)]
+    bar.show([KeyHint(key, text, key, keep) for key, text, keep in words])
+    told = {width: "".join(hint.key for hint in bar._shown(width)) for width in (52, 51, 41, 40)}
+    assert told == {52: "Klmq", 51: "Klq", 41: "Kmq", 40: "Kq"}

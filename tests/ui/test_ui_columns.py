@@ -55,6 +55,20 @@ async def test_every_field_can_be_a_column_at_every_size(size) -> None:
         assert len(text_of(app).splitlines()) == size[1]
 
 
+async def test_a_column_that_there_is_no_room_for_is_told() -> None:
+    app = make_app(one_daemon())
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("f2")
+        assert "no room for it" not in text_of(app)
+        while {"pid", "user", "device_uuids", "active_thread_percentage"} <= set(shown(app)):
+            rows = app.screen.panel.rows
+            app.screen.panel.move_to(next(number for number, row in enumerate(rows) if not row.shown))
+            await pilot.press("space")
+        await pilot.press("g")
+        await pilot.pause()
+        assert "no room for it at this width" in text_of(app)
+
+
 async def test_one_column_stays() -> None:
     app = make_app(one_daemon())
     async with app.run_test(size=SIZE) as pilot:

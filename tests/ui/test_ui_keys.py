@@ -288,6 +288,24 @@ async def test_copy_puts_the_row_on_the_clipboard() -> None:
         await press(pilot, "j", "y")
         assert app.clipboard.startswith("2007 bob 1402 0 ● ACTIVE")
         assert app.clipboard.endswith("python -m vllm.entrypoints.openai.api_server --model llama"), "whole, not as cut"
+        await press(pilot, "1", "y")
+        assert app.clipboard.startswith("0 ")
+        assert "SM" in app.clipboard
+        assert not set("━╾─┄▁▂▃▄▅▆▇█") & set(app.clipboard), "what is drawn is no text"
+
+
+async def test_on_a_gpu_the_percentage_is_the_servers_and_says_that_it_is_for_all_gpus() -> None:
+    app = make_app(one_daemon())
+    async with app.run_test(size=SIZE) as pilot:
+        await press(pilot, "1", "l")
+        shown = " ".join(text_of(app).split())
+        assert "cannot be set for one GPU alone" in shown
+        assert app.screen.request().server_pid == 1402
+        await press(pilot, "escape", "m")
+        assert "cannot be set for one GPU alone" not in " ".join(text_of(app).split())
+        assert app.screen.request().device is not None
+        await press(pilot, "escape", "4", "l")
+        assert "cannot be set for one GPU alone" not in " ".join(text_of(app).split())
 
 
 async def test_the_mouse_selects_sorts_chooses_scrolls_and_presses_keys() -> None:

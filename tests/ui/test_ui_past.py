@@ -41,6 +41,8 @@ class Machine:
         self.asked.append(("end",))
         return None
 
+    def meanwhile(self, callback: object) -> None: ...
+
     def toggle(self) -> bool:
         self.asked.append(("toggle",))
         return True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from textual.app import ComposeResult
@@ -47,10 +47,12 @@ class ColumnList(Panel[Wish]):
         sort: tuple[str, bool],
         take: Callable[[Sequence[Shown]], None],
         order: Callable[[str, bool], None],
+        fit: Callable[[], Collection[str]],
     ) -> None:
-        """``shown``: ids and widths as they are on the screen. ``take`` and ``order`` are told of each change."""
+        """``shown``: ids and widths as they are on the screen. ``take`` and ``order`` are told of each change; ``fit``:
+        the ids of those that there is room for."""
         super().__init__(id="columns")
-        self._take, self._order = take, order
+        self._take, self._order, self._fit_now = take, order, fit
         self.sort = sort
         self.rows = self._wishes(shown)
         self._cursor = self.rows[0].field.id
@@ -73,12 +75,14 @@ class ColumnList(Panel[Wish]):
         mark = ("▼" if falling is not reverse else "▲") if name == row.field.id else " "
         cells = "" if not row.shown else str(row.width or "")
         about = row.field.about or row.field.title
+        if hidden := row.shown and row.field.id not in self._fit_now():
+            about = "no room for it at this width: hide another one, or make one narrower"
         style = "text" if row.shown else "dim"
         return [
             (
                 (" [x]" if row.shown else " [ ]", "key" if row.shown else "dim"),
                 (f"{mark}{fit(row.field.heading(), 17)}{cells:>6}  ", style),
-                (about, "dim"),
+                (about, "warn" if hidden else "dim"),
             )
         ]
 
@@ -95,8 +99,7 @@ class ColumnList(Panel[Wish]):
             self.app.notify("one column stays", title="Columns", severity="warning")
             return
         last = sum(wish.shown for wish in rows)
-        width = row.field.column.width if row.field.column is not None else 10
-        rows.insert(last if not row.shown else at, row._replace(shown=not row.shown, width=0 if row.shown else width))
+        rows.insert(last if not row.shown else at, row._replace(shown=not row.shown, width=0))
         shown = [wish for wish in rows if wish.shown]
         self._changed([*shown, *(wish for wish in rows if not wish.shown)])
 

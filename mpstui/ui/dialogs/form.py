@@ -171,7 +171,7 @@ class ChangeForm(ActionDialog):
             self._preview = preview
             self.say_title(preview.title)
             self.query_one("#facts", Sheet).show(
-                [Row(k, v, "bold" if k == "new value" else "") for k, v in preview.facts]
+                [Row(k, v, "bold" if k == "new value" else "") for k, v in (*preview.facts, *self._of_gpu())]
             )
             self.query_one("#warnings", Lines).show(*(marked("▲", line, "$text-warning") for line in preview.warnings))
             count = len(preview.not_reached)
@@ -180,6 +180,11 @@ class ChangeForm(ActionDialog):
                 [Content(plain(line)) for line in preview.not_reached],
             )
         self.show_foot("Apply", ready=self._problem is None)
+
+    def _of_gpu(self) -> list[tuple[str, str]]:
+        """For whoever stands on a GPU and sets what no GPU has of its own."""
+        named = any(argument.kind == "device" for argument in self.action.arguments)
+        return [] if named or self._start["device"] is None else [("GPUs", "all: this cannot be set for one GPU alone")]
 
     def _show_problem(self, request: Request, preview: Preview) -> None:
         lines = self.query_one("#problem", Lines)

@@ -347,7 +347,7 @@ class Push(Button, inherit_css=False):
         &:hover { background: $border-blurred; }
         &:focus { background: $primary; color: $background; text-style: bold; }
         &.-harm:focus { background: $error; color: $background; }
-        &:disabled { color: $text-muted; background: $surface; text-style: dim; }
+        &:disabled { color: $text-muted; background: $surface; text-style: none; text-opacity: 100%; }
         &:ansi { background: ansi_default; text-style: none; }
         &:ansi:focus { background: ansi_default; color: ansi_default; text-style: bold reverse; }
         &.-harm:ansi:focus { background: ansi_default; color: ansi_red; text-style: bold reverse; }

@@ -31,10 +31,14 @@ class Outcome:
     """One sentence."""
     details: tuple[str, ...] = ()
     remedy: str = ""
+    waits: bool = False
+    """Not done, and not failed: it goes on by itself."""
 
     def lines(self) -> list[Content]:
         """As the dialog shows it."""
         mark, style = ("✓", "$text-success") if self.good else ("✗", "$text-error")
+        if self.waits:
+            mark, style = "…", "$text-warning"
         lines = [marked(mark, self.message, f"{style} bold"), *(Content(f"  {plain(line)}") for line in self.details)]
         return [*lines, marked("→", self.remedy, "$text-warning")] if self.remedy else lines
 
@@ -44,7 +48,7 @@ class Outcome:
         app.notify(
             "\n".join(map(plain, parts)),
             title=title,
-            severity="information" if self.good else "error",
+            severity="information" if self.good else "warning" if self.waits else "error",
             timeout=8 if self.good else 30,
             markup=False,
         )
@@ -223,4 +227,4 @@ class ActionDialog(WorkDialog):
 
     async def _execute(self, request: Request, progress: Progress) -> Outcome:
         result = await self.runner.execute(request, self.snapshot, progress)
-        return Outcome(result.done, result.message, result.details, result.remedy or "")
+        return Outcome(result.done, result.message, result.details, result.remedy or "", result.waits)

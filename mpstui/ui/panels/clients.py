@@ -165,6 +165,10 @@ class ClientsPanel(TablePanel[Client | Group]):
         """How many groups there would be."""
         return len(groups_of(self._left, by, self.view))
 
+    def laid_out(self) -> frozenset[str]:
+        """The ids of the columns that there is room for."""
+        return frozenset(each.id for each, _ in self.columns(self.inner))
+
     @property
     def everybody(self) -> Sequence[Client]:
         """All clients of the daemon."""
