@@ -1,7 +1,8 @@
 """The screen with a guide: captions over whatever is in front, and the keys of each step pressed for the reader.
 
 Nothing is done behind the reader's back: on a node that is not the tour's own simulated one it presses no key that ends
-work and answers no question. The reader does, or leaves it.
+work and answers no question. The reader does, or leaves it. What the reader has opened, on whatever node, it leaves to
+the reader.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 from textual import events
 from textual.keys import key_to_character
@@ -63,6 +65,12 @@ class Guide:
         self._ready_at: float | None = None
         self._said = ""
         self._heard: events.Key | None = None
+        self._sent: events.Key | None = None
+        """The tour's own latest key, which comes back as a key of the reader's would."""
+        self._sent_at: float | None = None
+        """None where the latest key was the reader's."""
+        self._own: WeakKeyDictionary[ModalScreen[Any], bool] = WeakKeyDictionary()
+        """Dialogs that were seen, and whether it was the tour that opened them."""
         self._over = False
 
     @property
@@ -80,6 +88,9 @@ class Guide:
             return
         if self.app.typeahead.busy:
             return
+        front = self.app.screen
+        if isinstance(front, ModalScreen) and front not in self._own:
+            self._own[front] = self._sent_at is not None and self._clock() - self._sent_at < _PATIENCE
         if self._left:
             if self._whose_turn() is None:
                 self._press(self._left.pop(0))
@@ -114,7 +125,9 @@ class Guide:
 
     def _whose_turn(self) -> str | None:
         """What the reader has to do first; None where the tour may press its next key. On its own simulated node it
-        does all of it."""
+        does all but what the reader has begun."""
+        if isinstance(self.app.screen, ModalScreen) and not self._own.get(self.app.screen, False):
+            return "This is not the tour's: answer or close it, and the tour goes on."
         if self.own_demo:
             return None
         typed = len(self._left[0]) == 1 or self._left[0] in _MOVES
@@ -146,11 +159,16 @@ class Guide:
         else:
             character = key if len(key) == 1 else " " if key == "space" else name if len(name) == 1 else None
             self._pressed.append(self._shown(name))
-            self.app.post_message(events.Key(name, character))
+            self._sent = events.Key(name, character)
+            self._sent_at = self._clock()
+            self.app.post_message(self._sent)
         self._since = self._clock()
 
     def typed(self, event: events.Key) -> None:
         """The reader has pressed a key: the one that was asked for is done with."""
+        if event is self._sent:
+            return
+        self._sent_at = None
         if self.step is None or not self._left or self.own_demo or event is self._heard:
             return
         self._heard = event  # it comes once more when its turn has come
@@ -162,7 +180,8 @@ class Guide:
 
     def _shown(self, key: str) -> str:
         plain = key.removeprefix("shift+")
-        return f"{'⇧' if plain != key else ''}{_SHOWN.get(plain) or key_to_character(plain) or plain}"
+        function = plain.upper() if plain[:1] == "f" and plain[1:].isdigit() else plain
+        return f"{'⇧' if plain != key else ''}{_SHOWN.get(plain) or key_to_character(plain) or function}"
 
     # What is waited for, and what is said.
 

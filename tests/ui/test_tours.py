@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 from typing import Any
 
@@ -29,6 +30,9 @@ def test_the_shipped_ones_press_keys_that_there_are() -> None:
         tour = read(name)
         assert tour.demo is None or tour.demo in NODES
         assert {key[1:] for step in tour.steps for key in step.keys if len(key) > 1 and key[0] == "@"} <= known
+        for step in tour.steps:
+            assert len(re.findall(r"[.?!](?: |$)", step.caption)) == 2, step.caption
+        assert tour.steps[-1].keys[-1] == "escape", "it ends where it began"
 
 
 @pytest.mark.parametrize(
@@ -145,7 +149,7 @@ def test_what_ends_work_and_what_is_asked_are_the_readers_on_a_real_node() -> No
     surface.screen = Question()
     ticks(lead)
     assert surface.keys == ["L"]
-    assert "The answer is yours" in surface.said
+    assert "This is not the tour's" in surface.said
     surface.screen = surface.plain  # the reader has answered
     ticks(lead)
     assert surface.keys == ["L", "enter", "escape"]
@@ -155,21 +159,48 @@ def test_what_ends_work_and_what_is_asked_are_the_readers_on_a_real_node() -> No
 
 
 def test_in_a_question_of_a_real_node_it_types_and_leaves_and_nothing_else() -> None:
-    lead, surface, _ = guide(steps('keys = ["5", "up", "tab", "enter"]', 'keys = ["escape"]'))
+    lead, surface, _ = guide(steps('keys = ["l", "5", "up", "tab", "enter"]', 'keys = ["escape"]'))
+    ticks(lead, 2)
     surface.screen = Question()
     ticks(lead)
-    assert surface.keys == ["5", "up"]
+    assert surface.keys == ["l", "5", "up"]
+    assert "The answer is yours" in surface.said
     lead.next()
     ticks(lead)
-    assert surface.keys == ["5", "up", "escape"]
+    assert surface.keys == ["l", "5", "up", "escape"]
 
 
 def test_on_its_own_node_it_does_all_of_it() -> None:
-    lead, surface, _ = guide(steps('keys = ["K", "tab", "enter", "@nothing"]'), own=True)
+    lead, surface, _ = guide(steps('keys = ["K", "tab", "enter", "@nothing", "f5"]'), own=True)
+    ticks(lead, 2)
     surface.screen = Question()
     ticks(lead)
-    assert surface.keys == ["K", "tab", "enter"]
-    assert "(no key for nothing here)" in surface.said
+    assert surface.keys == ["K", "tab", "enter", "f5"]
+    assert "(no key for nothing here) F5" in surface.said
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_what_the_reader_has_opened_is_left_to_the_reader_on_every_node(own: bool) -> None:
+    lead, surface, now = guide(steps('keys = ["L"]\nseconds = 3', 'keys = ["a", "enter", "b"]'), own=own, auto=True)
+    ticks(lead, 3)
+    lead.typed(Key("t", "t"))
+    surface.screen = Question()
+    now[0] = 4.0
+    ticks(lead)
+    assert lead.step is lead.tour.steps[1]
+    assert surface.keys == ["L"]
+    assert "This is not the tour's" in surface.said
+    surface.screen = surface.plain
+    ticks(lead)
+    assert surface.keys == ["L", "a", "enter", "b"]
+    late, surface, now = guide(steps('keys = ["L"]\nseconds = 100', 'keys = ["enter"]'), own=own, auto=True)
+    ticks(late, 3)
+    now[0] = 99.0
+    surface.screen = Question()  # by itself, long after the tour's key
+    ticks(late)
+    now[0] = 101.0
+    ticks(late)
+    assert surface.keys == ["L"]
 
 
 def test_it_waits_and_goes_on_by_itself_only_where_it_was_told_to() -> None:
