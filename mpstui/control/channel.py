@@ -15,8 +15,8 @@ from typing import NamedTuple
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from mpstui.control.answer import Outcome
-from mpstui.control.holder import SessionWatch
 from mpstui.core.late import pattern
+from mpstui.control.holder import HELD_AFTER, SessionWatch
 from mpstui.core.model import SessionHolder
 from mpstui.core.text import error_text, path_text, printable
 
@@ -309,20 +309,25 @@ class ControlChannel:
         async with _lock(self.pipe_dir):
             begun, pause = time.monotonic(), _FIRST_PAUSE
             look_at = begun if self.occupied or self._sessions.held else begun + _LOOK_AFTER
+            end, looked = begun + min(limit, self.deadline), False
             while True:
                 reply = await self._send(command, lines, limit)
                 if not reply.undelivered:
                     return reply
-                if time.monotonic() >= look_at:
+                now = time.monotonic()
+                if now >= look_at or (now + pause > end and not looked):
                     held, holder = await asyncio.to_thread(self._sessions.look, self.occupied)
                     if held:
                         return _held(reply, holder)
                     look_at = time.monotonic() + _LOOK_INTERVAL
+                    if self._sessions.seen and not looked:
+                        # Where little time is left, or was on a slow machine, only a later look tells whether it stays.
+                        end = max(end, look_at + HELD_AFTER + _LONGEST_PAUSE)
+                    looked = True
                 if once and CANNOT_SEND not in reply.stderr:
                     return reply
-                waited = time.monotonic() - begun
-                if waited + pause > min(limit, self.deadline):
-                    return _busy(reply, waited)
+                if time.monotonic() + pause > end:
+                    return _busy(reply, time.monotonic() - begun)
                 await asyncio.sleep(pause * random.uniform(0.5, 1))  # noqa: S311
                 pause = min(2 * pause, _LONGEST_PAUSE)
 

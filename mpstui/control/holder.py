@@ -52,6 +52,8 @@ class SessionWatch:
         self._since: dict[tuple[int, int | None, int | None], float] = {}
         self.held = False
         """Whether the latest look found a session that stays."""
+        self.seen = False
+        """Whether the latest look found any."""
 
     def look(self, logged: bool = False) -> tuple[bool, SessionHolder | None]:
         """Whether a session stays open, and whose. Reads every process; call it off the event loop.
@@ -71,7 +73,7 @@ class SessionWatch:
                 age = max(age, process_age)
             if age >= HELD_AFTER:
                 ages.append((not holder.certain, -age, holder))
-        self._since = seen
+        self._since, self.seen = seen, bool(sessions)
         self.held = bool(ages) or (logged and not sessions)
         return self.held, min(ages, key=lambda entry: entry[:2])[2] if ages else None
 

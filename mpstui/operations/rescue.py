@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mpstui.control.answer import Outcome
 from mpstui.core.cells import client_line
-from mpstui.core.model import Client, Daemon, ProcessKey, Snapshot
+from mpstui.core.model import Client, Condition, Daemon, ProcessKey, Snapshot
 from mpstui.core.text import UNKNOWN, path_text
 from mpstui.core.trust import why_not
 from mpstui.observe.discovery import DEFAULT_PIPE_DIR, file_id, seen_by
@@ -53,6 +53,8 @@ def left_out(action: str, daemon: Daemon) -> str | None:
         return (
             f"server.log tells of a fault, and get_server_status, which would bear it out, is {why}" if why else unsaid
         )
+    if action == "unblock" and (why := _nobody_to_end(daemon.condition)) is not None:
+        return why
     there, offered = processes(daemon), targets(action, daemon)
     for key in claimed(action, daemon):
         if key in offered:
@@ -65,6 +67,17 @@ def left_out(action: str, daemon: Daemon) -> str | None:
         owner = process.user or (UNKNOWN if process.uid is None else str(process.uid))
         return why_not(daemon.speaker, key.pid, owner)
     return None
+
+
+def _nobody_to_end(found: Condition) -> str | None:
+    """Why a session that is in the way names no process that surely is to end."""
+    if found.cause == "busy":
+        return f"{found.detail}. They come one after the other: none of them stays open, and nobody has to end"
+    if found.cause != "held" or found.ends:
+        return None
+    if found.holder is None:
+        return "a control session is kept open, by a process that cannot be seen from here"
+    return f"{found.detail}: its connections cannot be seen from here, and it may be another one"
 
 
 def processes(daemon: Daemon) -> dict[ProcessKey, Client]:

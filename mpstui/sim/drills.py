@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import subprocess
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
@@ -12,12 +13,13 @@ from typing import Final
 from mpstui.core.model import EMPTY
 from mpstui.sim.client import SimClient
 from mpstui.sim.marker import control_binary
-from mpstui.sim.node import SimNode
+from mpstui.sim.node import SimError, SimNode
 from mpstui.sim.scenario import GIB, Job, Place, Scenario, spawn_all
 from mpstui.sim.simd.config import MIB, SERVER_START, context_limit, default_gpus
 
 _NEWCOMER_PAUSE: Final = 6.0
 _NEWCOMER_STAYS: Final = 10.0
+_PATIENCE: Final = 120.0
 _ALICE: Final = Job("alice", 2001, "python train.py --model vit-b16", memory=6 * GIB, linger=None)
 _BOB: Final = Job("bob", 2002, "vllm serve meta-llama/Llama-3.1-8B", devices=(0, 1), memory=9 * GIB, linger=None)
 _CAROL: Final = Job("carol", 2003, "gmx mdrun -deffnm md_0_1 -nb gpu", devices=(1,), memory=GIB, linger=None)
@@ -164,18 +166,33 @@ class NoStart(_Drill):
 
 
 def open_session(node: SimNode, command: str) -> subprocess.Popen[bytes]:
-    """A control session that has sent ``command`` and stays open until its standard input is closed."""
-    process = subprocess.Popen(
-        control_binary(),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env={**os.environ, "CUDA_MPS_PIPE_DIRECTORY": os.fspath(node.pipe_dir)},
-        bufsize=0,
-    )
-    if process.stdin is not None:
-        process.stdin.write(command.encode() + b"\n")
-    return process
+    """A control session that stays open until its standard input is closed, once the daemon has its ``command``.
+
+    Whoever looks at the node before that sees a daemon that answers everybody. One that meets another session is
+    refused (fact 2) and tried again. Raises SimError where the daemon never has it.
+    """
+    said, end = b"", time.monotonic() + _PATIENCE
+    with open(node.log_dir / "control.log", "rb") as log:
+        log.seek(0, os.SEEK_END)
+        while time.monotonic() < end:
+            process = subprocess.Popen(
+                control_binary(),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env={**os.environ, "CUDA_MPS_PIPE_DIRECTORY": os.fspath(node.pipe_dir)},
+                bufsize=0,
+            )
+            if process.stdin is not None:
+                process.stdin.write(command.encode() + b"\n")
+            while process.poll() is None and time.monotonic() < end:
+                said += log.read()
+                if f" Cmd:{command}\n".encode() in said:
+                    return process
+                time.sleep(0.01)
+            process.kill()
+            process.wait()
+    raise SimError(f"a control session did not come to {command}")
 
 
 DRILLS: Final[Mapping[str, Callable[[], Scenario]]] = {

@@ -12,9 +12,12 @@ from pathlib import Path
 import psutil
 import pytest
 
+from mpstui.control import channel as channel_module
+from mpstui.control import holder as holder_module
 from mpstui.control.answer import Outcome
 from mpstui.control.binary import look
-from mpstui.control.channel import OUTPUT_LIMIT, PROOF, ControlChannel
+from mpstui.control.channel import OUTPUT_LIMIT, PROOF, ControlChannel, RawReply
+from mpstui.control.holder import Session
 from mpstui.control.mps import MpsControl
 from mpstui.core.model import SessionHolder
 from mpstui.sim import SimNode, control_binary
@@ -239,6 +242,28 @@ async def test_a_session_that_stays_is_held(tmp_path: Path, script: Script) -> N
     assert (answer.outcome, answer.holder) == (Outcome.HELD, SessionHolder(4711, "bob"))
     assert answer.message == "A control session is kept open by PID 4711, user bob."
     assert looks == [False, False]
+
+
+async def test_a_machine_that_is_slow_is_no_reason_not_to_see_that_a_session_stays(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The deadline is over when a session could be seen for the first time: a later look tells whether it stays."""
+    for module in (channel_module, holder_module):
+        monkeypatch.setattr(module, "HELD_AFTER", 0.6)
+    one = ControlChannel(tmp_path / "pipe", (), deadline=0.3)
+
+    async def refused(command: str, lines: str, deadline: float) -> RawReply:
+        return RawReply(command, stderr=b"Cannot send command to MPS control daemon process\n", exit_status=1)
+
+    one._send = refused  # type: ignore[method-assign]
+    who = SessionHolder(4711, "bob", start_ticks=1)
+    one._sessions._find = lambda *_: [Session(who, frozenset({815}))]
+    answer = await MpsControl(one).get_server_list()
+    assert (answer.outcome, answer.holder) == (Outcome.HELD, who)
+    inodes = iter(range(1000))
+    one._sessions._find = lambda *_: [Session(who, frozenset({next(inodes)}))]
+    answer = await MpsControl(one).get_server_list()
+    assert answer.outcome is Outcome.BUSY, "one after the other"
 
 
 async def test_a_session_that_is_known_to_stay_is_not_waited_out(tmp_path: Path, script: Script) -> None:

@@ -12,6 +12,7 @@ from dataclasses import replace
 import pytest
 
 from mpstui.control.answer import Outcome
+from mpstui.control.channel import describe_holder
 from mpstui.core import condition
 from mpstui.core.model import ProcessKey, ServerFault, SessionHolder
 from mpstui.observe.procfs import process_key
@@ -193,9 +194,27 @@ async def test_the_holder_of_the_control_session_is_ended_and_no_client(start, t
     assert process.wait(120) == -signal.SIGTERM
 
 
-@pytest.mark.parametrize("holder", [None, SessionHolder(4711, "dave", certain=False, start_ticks=1)])
-def test_a_holder_that_is_only_likely_is_not_ended(holder):
-    assert "no process is known" in preview(Request("unblock", PIPE), held(holder)).error
+@pytest.mark.parametrize(
+    ("found", "why"),
+    [
+        (condition.held(None, "", None, condition.Moment()), "by a process that cannot be seen from here"),
+        (
+            condition.held(
+                likely := SessionHolder(4711, "dave", certain=False, start_ticks=1),
+                describe_holder(likely),
+                None,
+                condition.Moment(),
+            ),
+            "most likely kept open by PID 4711, user dave: its connections cannot be seen from here",
+        ),
+        (condition.busy("Other sessions kept it busy.", condition.Moment()), "none of them stays open"),
+        (condition.ok(), "no process is known that keeps it from answering"),
+    ],
+)
+def test_a_session_of_nobody_for_sure_ends_nobody_and_says_what_is_known(found, why):
+    shown = preview(Request("unblock", PIPE), node(client(1), condition=found))
+    assert shown.error_status is ExitStatus.REFUSED_BY_SAFETY_RULE
+    assert why in shown.error
 
 
 async def test_a_holder_whose_start_is_not_known_is_not_signalled(start, tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -12,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from mpstui.sim import SimError, SimNode, SimNvml, is_simulated
-from mpstui.sim.drills import Full
+from mpstui.sim import SimError, SimNode, SimNvml, control_binary, drills, is_simulated
+from mpstui.sim.drills import Blocked, Full, Held
 from mpstui.sim.scenario import Demo
 from mpstui.sim.simd.config import STATE, read_marker
 from mpstui.sim.simd.process import start_ticks
@@ -188,6 +189,27 @@ def test_whoever_is_ended_in_the_demo_comes_back(start: Callable[..., SimNode]) 
     assert victim not in node.clients
     demo.step(node, 22.0)
     assert len(node.clients) >= before
+
+
+@pytest.mark.parametrize("kind", [Held, Blocked])
+def test_a_drill_has_begun_when_its_session_is_there(
+    start: Callable[..., SimNode], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[Held | Blocked]
+) -> None:
+    """Also where the machine is slow to start it: whoever looks then would see a daemon that answers."""
+    slow = tmp_path / "slow"
+    slow.write_text(f'#!/bin/sh\nsleep 0.3\nexec {shlex.join(control_binary())} "$@"\n')
+    slow.chmod(0o755)
+    node = start(multiuser=True, gpus=3)
+    monkeypatch.setattr(drills, "control_binary", lambda: (str(slow),))
+    drill = kind()
+    drill.begin(node, 0.0)
+    assert drill._session is not None
+    try:
+        assert (node.log_dir / "control.log").read_text().rpartition("NEW UI")[2].count("Cmd:") == 1
+        assert "UI closed" not in (node.log_dir / "control.log").read_text().rpartition("NEW UI")[2]
+    finally:
+        drill._session.kill()
+        drill._session.wait()
 
 
 def test_a_drill_goes_on_when_its_newcomer_was_reaped_first(start: Callable[..., SimNode]) -> None:
