@@ -132,7 +132,9 @@ class Typeahead:
         """Around what no key asks for: what the node's state brings."""
         before = self._place()
         yield
-        self._by_itself |= self._place() != before
+        if (now := self._place()) != before:
+            # Known from now on, and not from the next key on: that one is dropped where nothing is painted meanwhile.
+            self._by_itself, self._noticed = True, (now, self._clock())
 
     def expect(self) -> None:
         """The key that is being carried out should open something."""

@@ -91,6 +91,21 @@ async def test_a_card_that_opens_by_itself_takes_no_key_that_was_typed_before_it
         assert isinstance(app.screen, HelpScreen), "typed with the card on the screen"
 
 
+async def test_a_change_that_nothing_of_was_painted_takes_the_first_key_after_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    app = make_app(one_daemon())
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("j")
+        monkeypatch.setattr(app.typeahead, "painted", lambda: None)
+        app.collector.push(held(one_daemon()))
+        await pilot.pause()
+        monkeypatch.setattr(app.typeahead, "_clock", lambda: time.monotonic() + 3600)
+        type_at_once(pilot, "question_mark", at=time.monotonic() + 3600)
+        await pilot.pause()
+        assert isinstance(app.screen, HelpScreen), "an hour later"
+
+
 async def test_a_dialog_that_a_worker_opens_by_itself_takes_no_key_that_was_typed_before() -> None:
     app = make_app(one_daemon())
     async with app.run_test(size=SIZE) as pilot:

@@ -103,9 +103,33 @@ class Recorded:
         """
         self.forget()
         self._file.with_suffix(".base").write_text(json.dumps([name, done]))
-        self.terminal.send(sent(GOES))
-        lines = self.wait(lambda lines: any("base" in line for line in lines), name)
+        lines = self._typed(GOES, "base", name)
         return next(line for line in lines if "base" in line)
+
+    def _typed(self, key: str, answer: str, what: str) -> list[dict[str, Any]]:
+        """Press it until there is a line of that; a key is dropped, and says so, where the screen has just changed by
+        itself. Raises Timeout."""
+        dropped = -1
+
+        def done(lines: list[dict[str, Any]]) -> bool:
+            nonlocal dropped
+            if any(answer in line for line in lines):
+                return True
+            if len(self.dropped) > dropped:
+                dropped = len(self.dropped)
+                self.terminal.send(sent(key))
+            return False
+
+        return self.wait(done, what)
+
+    def opened_from(self, name: str) -> dict[str, Any]:
+        """:meth:`base`, once the key that it ends with opens something there: it is refused until what it needs of the
+        daemon is known. Raises Timeout."""
+        end = time.monotonic() + DEADLINE
+        while not (begun := self.base(name))["opened"]:
+            if time.monotonic() > end:
+                raise Timeout(f"{name} opens nothing: {self._lines}\n{self.terminal.text}")
+        return begun
 
     def burst(self, text: str) -> list[tuple[str, str]]:
         """Type all of it in one write: each key that was taken, and what took it."""
@@ -151,8 +175,7 @@ class Recorded:
     def alone(self, key: str) -> str:
         """Press one key; where another one would go when all that comes of it is done and seen."""
         self.forget()
-        self.terminal.send(sent(key))
-        self.wait(lambda lines: any("key" in line for line in lines), key)
+        self._typed(key, "key", key)
         return self.told("")
 
 
