@@ -15,8 +15,8 @@ from typing import NamedTuple
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from mpstui.control.answer import Outcome
-from mpstui.core.late import pattern
 from mpstui.control.holder import HELD_AFTER, SessionWatch
+from mpstui.core.late import pattern
 from mpstui.core.model import SessionHolder
 from mpstui.core.text import error_text, path_text, printable
 
