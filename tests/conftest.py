@@ -70,6 +70,7 @@ textual.css.stylesheet.Stylesheet = _SharedRules  # a style sheet makes others, 
 
 
 _LONG = (
+    "test_slurm.py::",
     "test_v3.py::test_servers_and_namespaces_are_made_set_and_deleted",
     "test_cli.py::test_stop_tells_the_safe_ways_from_the_others[others]",
     "test_operations.py::test_a_way_out_names_whom_it_ends_and_asks[unblock-blocked]",

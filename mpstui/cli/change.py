@@ -15,7 +15,7 @@ from mpstui.core.model import Daemon, ProcessKey, Snapshot
 from mpstui.core.text import path_text, plural
 from mpstui.core.trust import NotNamedError
 from mpstui.fields import FLAG, INTEGER, PATH, SCHEMA, TEXT, TEXTS, Field, Thing, Type
-from mpstui.operations.belonging import OPTIONS, checked, members, named, pids_in
+from mpstui.operations.belonging import OPTIONS, checked, members, named, pids_in, unplaced
 from mpstui.operations.check import Refused, owner_typed
 from mpstui.operations.operation import Operation
 from mpstui.operations.rescue import targets
@@ -133,6 +133,11 @@ def _end_each(operation: Operation, options: argparse.Namespace, node: api.Node,
         if silent or all(daemon.health in {"absent", "stale"} for daemon in daemons):
             status = ExitStatus.NO_ANSWER if silent else ExitStatus.NO_DAEMON
             raise Refused(state_text((silent or daemons)[0]), status)
+        for count, why in (unplaced(daemon, within) for daemon in daemons):
+            if count:  # that nobody is left cannot be said then, and whoever is gets killed next
+                clients = plural(count, "client")
+                text = f"of {clients} it cannot be seen from here whether {named(within)} has them"
+                raise Refused(f"{text}: {why}; nothing was sent", ExitStatus.NO_ANSWER)
         asked = draft_of._replace(pipe_dir=daemons[0].pipe_dir)
         return Result(asked, ExitStatus.DONE, f"no client is in {named(within)}: nothing was sent")
     if not options.yes:

@@ -25,12 +25,20 @@ OPTIONS: Final = ("job", "pod", "unit", "cgroup", "pid_file")
 _PID_FILE_LIMIT: Final = 1 << 16
 _PIDS: Final = pattern(rb"[0-9]{1,10}")
 _ID: Final = pattern(r"\S{1,300}")
+_PIDS: Final = re.compile(rb"[0-9]{1,10}")
+_ID: Final = re.compile(r"\S{1,300}")
+OWN: Final = "self"
+"""As a cgroup: the one that this process is in; in a container the whole of it."""
+_FIRST_NAMESPACE: Final = 0xEFFFFFFB
+"""The inode that the kernel gives the first cgroup namespace, the node's."""
 
 
 def checked(option: str, text: str) -> str:
     """What ``Request.within`` says of an option's value. Raises Refused where it can name nothing."""
     if not _ID.fullmatch(text) or not text.isprintable():
         raise Refused(f"--{option.replace('_', '-')} “{printable(text, 60)}” names nothing", ExitStatus.USAGE)
+    if option == "cgroup" and text == OWN:
+        return f"cgroup:{_own_cgroup()}"
     if option == "cgroup":
         parts = [part for part in text.split("/") if part]
         if not text.startswith("/") or not parts or ".." in parts or "." in parts:
@@ -38,6 +46,39 @@ def checked(option: str, text: str) -> str:
             raise Refused(f"--cgroup {printable(text, 60)}: {why}", ExitStatus.USAGE)
         return f"cgroup:/{'/'.join(parts)}"
     return f"{option}:{text}"
+
+
+def _own_cgroup() -> str:
+    """The path of the cgroup that this process is in, as the kernel shows paths here. In a cgroup namespace, as a
+    container has one, ``/`` is all that is in it. Raises Refused where that would be the whole node."""
+    own, mine = _cgroups("self"), _namespace("self")
+    inside = _all_below_root(own)
+    path = next((each.path for each in own if each.path != "/"), "/")
+    if inside and path != "/":
+        return path
+    first = mine in {None, _FIRST_NAMESPACE} or (_all_below_root(_cgroups("1")) and _namespace("1") != mine)
+    if not inside or first:
+        why = "this process is in no cgroup of its own, nor in a container with one"
+        raise Refused(f"--cgroup {OWN} names nothing: {why}", ExitStatus.REFUSED_BY_SAFETY_RULE)
+    return "/"
+
+
+def _namespace(process: str) -> int | None:
+    """The inode of a process's cgroup namespace; None where it may not be read."""
+    try:
+        return os.stat(f"/proc/{process}/ns/cgroup").st_ino
+    except OSError:
+        return None
+
+
+def _cgroups(process: str) -> tuple[Cgroup, ...]:
+    return parse_cgroups((read_proc(f"/proc/{process}/cgroup", 1 << 16) or b"").decode("utf-8", "replace"))
+
+
+def _all_below_root(found: tuple[Cgroup, ...]) -> bool:
+    """Whether it is in this cgroup namespace: in each hierarchy, since all processes share those of version 1 that a
+    container has no cgroup of its own in."""
+    return bool(found) and all(".." not in each.path.split("/") for each in found)
 
 
 def pids_in(file: Path) -> frozenset[int]:
@@ -80,16 +121,31 @@ def named(within: str) -> str:
     return f"{kind.replace('pid_file', 'the file')} {name}"
 
 
+def unplaced(daemon: Daemon, within: str) -> tuple[int, str]:
+    """Of how many clients it cannot be seen from here whether they belong to it, and why; 0 where it can of all."""
+    if within.startswith("pid_file:"):
+        return 0, ""
+    away = [client for client in daemon.clients() if not client.local and client.pid_here is None]
+    if away:
+        return len(away), "they are in another PID namespace (a pod needs hostPID: true)"
+    if daemon.simulated or within == "cgroup:/" or _namespace("self") == _FIRST_NAMESPACE:
+        return 0, ""
+    seen = Cgroups()
+    lost = [c for c in daemon.clients() if (pid := c.pid if c.local else c.pid_here) and seen.where_is(pid) is None]
+    why = "this process is in a container and sees no names of cgroups above its own"
+    return (len(lost), f"{why}; --cgroup {OWN} names this container") if lost else (0, "")
+
+
 def _is_within(within: str, client: Client, simulated: bool) -> bool:
-    """By /proc; a simulated client is where it is said to be, and in its real cgroup."""
+    """By /proc; a simulated client is where it is said to be, or else, and by cgroup always, where it really is."""
     kind, _, name = within.partition(":")
     pid = client.pid if client.local else client.pid_here
     if pid is None:
         return False
     if kind == "cgroup":
-        text = (read_proc(f"/proc/{pid}/cgroup", 1 << 16) or b"").decode("utf-8", "replace")
-        return any(_is_below(each, name) for each in parse_cgroups(text))
-    where = client.where if simulated else Cgroups().where_is(pid)
+        found = _cgroups(str(pid))
+        return _all_below_root(found) if name == "/" else any(_is_below(each, name) for each in found)
+    where = (client.where if simulated else None) or Cgroups().where_is(pid)
     return where is not None and is_named(where, kind, name)
 
 

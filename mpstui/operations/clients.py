@@ -66,7 +66,8 @@ class TerminateClient(Operation):
         Argument(
             "text",
             "Cgroup",
-            help="all clients in this cgroup and below: /a/b, as /proc/PID/cgroup has it",
+            help="all clients in this cgroup and below: /a/b, as /proc/PID/cgroup has it; self: the one that this"
+            " runs in, in a container the whole of it",
             metavar="PATH",
             option="--cgroup",
         ),

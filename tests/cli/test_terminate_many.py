@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
-from mpstui.core.where import Where
-from mpstui.operations.belonging import checked, is_named, pids_in
+from mpstui.core.model import Client, Daemon, ProcessKey, Server
+from mpstui.core.where import Cgroup, Where
+from mpstui.operations.belonging import checked, is_named, pids_in, unplaced
 from mpstui.operations.check import Refused
 from mpstui.sim import SimNode
 from mpstui.sim.client import SimClient
 
 from .conftest import Mpstui
 
+DEPLOY = Path(__file__).parents[2] / "deploy"
 SLURM = " /system.slice/slurmstepd.scope/job_{}/step_0/user/task_0"
 POD = f" /kubepods/pod7a6a3c5e-9d5b-4a43-8f5c-2a1b3c4d5e6f/{'ab' * 32}#ml/train-0/trainer"
 
@@ -157,3 +163,73 @@ def test_a_cgroup_and_what_is_below_it(batch: tuple[SimNode, list[SimClient]], m
     assert ended(clients) == [False] * 4 + [True]
     beside = mpstui("terminate", "--cgroup", f"/{cgroup.name}x", "--kill", "--yes", "--pipe-dir", node.pipe_dir)
     assert "no client is in" in beside.out
+
+
+def test_in_a_container_its_own_cgroup_is_the_container(
+    batch: tuple[SimNode, list[SimClient]], cgroup: Path, tmp_path: Path
+) -> None:
+    """The preStop hook of deploy/kubernetes, run in a cgroup namespace as a container has one."""
+    node, clients = batch
+    (pod,) = yaml.safe_load_all((DEPLOY / "kubernetes" / "client-pod.yaml").read_text())
+    (container,) = pod["spec"]["containers"]
+    program, *words = container["lifecycle"]["preStop"]["exec"]["command"]
+    assert program == "mpstui"
+    assert words[-2:] == ["--pipe-dir", container["env"][0]["value"]]
+    words[-1] = str(node.pipe_dir)
+    environment = {**os.environ, "MPSTUI_AUDIT_LOG": str(tmp_path / "audit.jsonl")}
+
+    def inside(place: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+        command = shlex.join(["unshare", "--cgroup", sys.executable, "-m", "mpstui", *arguments])
+        enter = f"echo $$ > {place}/cgroup.procs; exec {command}"
+        return subprocess.run(["sh", "-c", enter], capture_output=True, text=True, check=False, env=environment)
+
+    (cgroup / "in" / "cgroup.procs").write_text(str(clients[4].pid))
+    told = inside(cgroup / "in", *words)
+    assert (told.returncode, "1 client in cgroup / ended" in told.stdout) == (0, True), told
+    clients[4].wait_status("exited")
+    assert ended(clients) == [False] * 4 + [True]
+    assert "no client is in cgroup /" in inside(cgroup / "in", *words).stdout
+
+
+@pytest.mark.parametrize(
+    ("own", "namespace", "first", "firsts", "named"),
+    [
+        ("/", 1, "/../..", 2, "cgroup:/"),
+        ("/", 1, "/", 1, "cgroup:/"),  # with a PID namespace too: process 1 is the container's
+        ("/", 1, "/", 2, None),  # a namespace that holds the whole node
+        ("/", 1, "/", None, None),  # perhaps such a one
+        ("/", 0xEFFFFFFB, "/", 0xEFFFFFFB, None),  # the node itself
+        ("/system.slice/a.service", 0xEFFFFFFB, "/init.scope", 0xEFFFFFFB, "cgroup:/system.slice/a.service"),
+        ("/user", 1, "/../..", 2, "cgroup:/user"),
+        ("/../other", 1, "/../..", 2, None),  # it has been moved out of its namespace
+        ("/", None, "/", None, None),
+    ],
+)
+def test_its_own_cgroup_is_never_the_whole_node(
+    monkeypatch: pytest.MonkeyPatch, own: str, namespace: int | None, first: str, firsts: int | None, named: str | None
+) -> None:
+    paths, inodes = {"self": own, "1": first}, {"self": namespace, "1": firsts}
+    monkeypatch.setattr("mpstui.operations.belonging._cgroups", lambda process: (Cgroup("", paths[process]),))
+    monkeypatch.setattr("mpstui.operations.belonging._namespace", lambda process: inodes[process])
+    if named is not None:
+        assert checked("cgroup", "self") == named
+        return
+    with pytest.raises(Refused, match="names nothing") as refused:
+        checked("cgroup", "self")
+    assert refused.value.status == 6
+
+
+def test_where_it_cannot_be_seen_nobody_is_said_to_be_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who is in which pod is not told in a container: status 0 would have its processes killed at work."""
+    away = Client(ProcessKey(4711), local=False)
+    joined = Client(ProcessKey(4712), local=False, pid_here=os.getpid())
+    daemon = Daemon(Path("/p"), servers=(Server(ProcessKey(1), clients=(away, joined)),))
+    assert unplaced(daemon, "pid_file:/x")[0] == 0
+    count, why = unplaced(daemon, "pod:ml/train-0")
+    assert (count, "hostPID" in why) == (1, True)
+    daemon = Daemon(Path("/p"), servers=(Server(ProcessKey(1), clients=(joined,)),))
+    monkeypatch.setattr("mpstui.operations.belonging._namespace", lambda process: 1)
+    monkeypatch.setattr("mpstui.operations.belonging.Cgroups.where_is", lambda self, pid: None)
+    count, why = unplaced(daemon, "pod:ml/train-0")
+    assert (count, "--cgroup self" in why) == (1, True)
+    assert unplaced(daemon, "cgroup:/")[0] == 0

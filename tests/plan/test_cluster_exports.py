@@ -10,17 +10,23 @@ ResourceClaimTemplate of resource.k8s.io/v1 from Kubernetes' own reference.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import warm
 import yaml
-from jsonschema import Draft202012Validator
+from jsonschema import Draft7Validator, Draft202012Validator
 
 from mpstui.plan.amounts import PlanError
 from mpstui.plan.exports import ClusterKind, ShareSettings, cluster_text
 
 GIB = 1 << 30
+DEPLOY = Path(__file__).parents[2] / "deploy" / "kubernetes"
+SCHEMAS = Path(__file__).parents[1] / "data" / "kubernetes"
+"""The published ones, with only the names of what is not used here."""
 
 
 def closed(required: list[str] | None = None, **properties: Any) -> dict[str, Any]:
@@ -170,3 +176,42 @@ def test_from_the_command_line() -> None:
         held(schema, yaml.safe_load(done.stdout))
     done = warm.run("plan", *size, "--export", "dra", "--share", "client-1")
     assert done.returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("file", "schema"),
+    [
+        ("daemonset.yaml", "daemonset-apps-v1"),
+        ("client-pod.yaml", "pod-v1"),
+        ("podmonitor.yaml", "podmonitor-monitoring-v1"),
+        (None, "configmap-v1"),
+    ],
+)
+def test_the_published_schemas_take_what_is_deployed(file: str | None, schema: str) -> None:
+    """And refuse it with a key that is no key of theirs, wherever it stands."""
+    text = (DEPLOY / file).read_text() if file is not None else cluster_text("device-plugin", shares(4))
+    published = Draft7Validator(json.loads((SCHEMAS / f"{schema}.json").read_text()))
+    (told,) = yaml.safe_load_all(text)
+    assert [error.message for error in published.iter_errors(told)] == []
+    if schema.startswith("podmonitor"):
+        return  # a schema that lets other keys be
+    free = {"labels", "matchLabels", "nodeSelector", "requests", "limits", "data"}  # whose keys are names
+    checked = 0
+    for name, place in objects("", told):
+        if name in free:
+            continue
+        place["mpstui"] = 1
+        assert not published.is_valid(told), name
+        del place["mpstui"]
+        checked += 1
+    assert checked >= 2
+
+
+def objects(name: str, told: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    if isinstance(told, dict):
+        for key, value in told.items():
+            yield from objects(key, value)
+        yield name, told
+    elif isinstance(told, list):
+        for value in told:
+            yield from objects(name, value)

@@ -145,7 +145,7 @@ complete -c mpstui -n '_shtab_mpstui_using terminate' -l demo -d 'work on a simu
 complete -c mpstui -n '_shtab_mpstui_using terminate' -l job -x -d 'all clients of this batch job: 123, slurm:123, 4711.server'
 complete -c mpstui -n '_shtab_mpstui_using terminate' -l pod -x -d 'all clients of this pod: NAMESPACE/NAME, or its UID'
 complete -c mpstui -n '_shtab_mpstui_using terminate' -l unit -x -d 'all clients of this systemd unit'
-complete -c mpstui -n '_shtab_mpstui_using terminate' -l cgroup -x -d 'all clients in this cgroup and below: /a/b, as /proc/PID/cgroup has it'
+complete -c mpstui -n '_shtab_mpstui_using terminate' -l cgroup -x -d 'all clients in this cgroup and below: /a/b, as /proc/PID/cgroup has it; self: the one that this runs in, in a container the whole of it'
 complete -c mpstui -n '_shtab_mpstui_using terminate' -l pid-file -xka "(__fish_complete_path (commandline -ct))" -d 'the clients whose process ids are in this file, which nobody else may write to'
 complete -c mpstui -n '_shtab_mpstui_using terminate' -l owner -x -d 'whose process it is, where the daemon is of another user: needed to kill it'
 complete -c mpstui -n '_shtab_mpstui_using terminate' -l yes -d 'do not ask'
