@@ -25,8 +25,6 @@ OPTIONS: Final = ("job", "pod", "unit", "cgroup", "pid_file")
 _PID_FILE_LIMIT: Final = 1 << 16
 _PIDS: Final = pattern(rb"[0-9]{1,10}")
 _ID: Final = pattern(r"\S{1,300}")
-_PIDS: Final = re.compile(rb"[0-9]{1,10}")
-_ID: Final = re.compile(r"\S{1,300}")
 OWN: Final = "self"
 """As a cgroup: the one that this process is in; in a container the whole of it."""
 _FIRST_NAMESPACE: Final = 0xEFFFFFFB
