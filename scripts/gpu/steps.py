@@ -211,8 +211,8 @@ def bench(report: Report, setting: Setting) -> None:
         report.value("seconds to start the clients", round(time.monotonic() - started, 1))
         watched = compare.Node(node.pipe_dir)
         report.check("46 clients are connected", len(node.client_pids()) == compare.CLIENTS, len(node.client_pids()))
-        window = 6.0 if quick else 60.0
-        binary, settle = " ".join(node.binary), 4.0 if quick else 10.0
+        window = 5.0 if quick else 60.0
+        binary, settle = " ".join(node.binary), 3.0 if quick else 10.0
         cost = report.attempt(
             "cost of watching", lambda: compare.quiet_cost(watched, binary, window, settle, polling=not quick)
         )
