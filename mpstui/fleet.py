@@ -7,6 +7,7 @@ node itself; ``mpstui status`` over ssh asks a daemon there what its logs do not
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import fnmatch
 import http.client
 import json
@@ -30,6 +31,7 @@ from typing import Any, Final, NamedTuple, TypeVar, cast
 from mpstui.core.late import dataclass
 from mpstui.core.text import UNKNOWN, error_text, format_size, plural, printable
 from mpstui.fields import INTEGER, OBJECTS, SCHEMA, SIZE, TEXT, TIME, Field, Text, Thing, Type
+from mpstui.load.process import PR_SET_PDEATHSIG
 
 T = TypeVar("T")
 STATES: Final = ("FAULT", "BLOCKED", "NO ANSWER", "NOT STARTING", "HELD", "STALE", "OLD", "WARNING", "ABSENT", "ok")
@@ -37,6 +39,10 @@ STATES: Final = ("FAULT", "BLOCKED", "NO ANSWER", "NOT STARTING", "HELD", "STALE
 OLD: Final = 120.0
 DEADLINE: Final = 20.0
 """Seconds for one node over ssh, or one question to Prometheus."""
+FOLLOWED: Final = 64
+"""Hosts to which a connection is kept for their events; the others are asked from time to time."""
+CALM: Final = 1.0
+"""Seconds that more events are waited for before a host is asked."""
 AT_ONCE: Final = 8
 MOST: Final = 64 << 20
 """Bytes of one answer."""
@@ -134,10 +140,14 @@ class Prometheus:
     """Asks one. ``url``: as far as, and without, ``/api/v1``; a name and a password may be in it."""
 
     def __init__(self, url: str, job: str = "mpstui", *, deadline: float = DEADLINE) -> None:
-        parts = urllib.parse.urlsplit(url)
+        try:
+            parts = urllib.parse.urlsplit(url)
+            port = "" if parts.port is None else f":{parts.port}"
+        except ValueError:
+            raise FleetError(f"{printable(url, 100)} is no URL; give one as http://prometheus:9090") from None
         if parts.scheme not in {"http", "https"} or not parts.hostname:
             raise FleetError(f"{printable(url, 100)} is no URL; give one as http://prometheus:9090")
-        where = parts.hostname if parts.port is None else f"{parts.hostname}:{parts.port}"
+        where = (f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname) + port
         self._url = urllib.parse.urlunsplit((parts.scheme, where, parts.path.rstrip("/"), "", ""))
         self._login = None if parts.username is None else f"{parts.username}:{parts.password or ''}"
         self._job, self._deadline = job, deadline
@@ -150,7 +160,8 @@ class Prometheus:
         if self._login is not None:
             import base64
 
-            request.add_header("Authorization", "Basic " + base64.b64encode(self._login.encode()).decode())
+            # and of no other server that it may name
+            request.add_unredirected_header("Authorization", "Basic " + base64.b64encode(self._login.encode()).decode())
         try:
             with urllib.request.urlopen(request, timeout=self._deadline) as answer:  # noqa: S310
                 raw = _read(answer, time.monotonic() + self._deadline)
@@ -203,7 +214,12 @@ class Prometheus:
     def history(self, node: str, seconds: float, points: int = 60) -> dict[str, list[float | None]]:
         """Clients, contexts and memory used of a node, from ``seconds`` ago to now. Raises FleetError."""
         end = time.time()
-        match = f"Hostname={json.dumps(node)}"
+        by_name, by_place = json.dumps(node), json.dumps(f"{re.escape(node)}(:[0-9]+)?")
+        labels = (
+            f"Hostname={by_name}",
+            f"hostname={by_name}",
+            f'instance=~{by_place}, Hostname="", hostname=""',
+        )
         told: dict[str, list[float | None]] = {}
         for name, metric in (
             ("clients", "mps_clients"),
@@ -212,7 +228,7 @@ class Prometheus:
         ):
             step = max(1.0, seconds / points)
             values = {
-                "query": f"sum({metric}{{{match}}})",
+                "query": f"sum({' or '.join(f'{metric}{{{match}}}' for match in labels)})",
                 "start": str(end - seconds),
                 "end": str(end),
                 "step": str(step),
@@ -325,10 +341,72 @@ async def over_ssh(
     await asyncio.gather(*(one(host) for host in hosts))
 
 
-async def _status(host: str, ssh: Sequence[str], command: str, deadline: float) -> FleetNode:
+async def follow_over_ssh(
+    hosts: Sequence[str],
+    tell: Callable[[FleetNode], None],
+    *,
+    ssh: Sequence[str] = ("ssh",),
+    command: str,
+    events: str = "mpstui events --follow --json",
+    deadline: float = DEADLINE,
+    again: float = 30.0,
+) -> None:
+    """Keeps a connection to each host, and asks the host anew when an event has come over it: what it says is not
+    looked at. Does not end by itself; whoever cancels it ends the connections. ``again``: seconds until the next try
+    where a connection has ended."""
+    turn = asyncio.Semaphore(AT_ONCE)
+    # It uses a master that is there and is none itself: others' sessions would end with it.
+    more = ("ServerAliveInterval=15", "ServerAliveCountMax=4", "ControlMaster=no")
+    prctl = ctypes.CDLL(None).prctl
+
+    def start(words: Sequence[str]) -> subprocess.Popen[bytes]:
+        null = subprocess.DEVNULL
+        return subprocess.Popen(
+            words, stdin=null, stdout=subprocess.PIPE, stderr=null, start_new_session=True,
+            preexec_fn=lambda: prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0),
+        )  # fmt: skip
+
+    async def one(host: str) -> None:
+        child = start(_words(host, ssh, events, deadline, more))
+        output = asyncio.StreamReader()
+        pipe = None
+        try:
+            pipe, _ = await asyncio.get_running_loop().connect_read_pipe(
+                lambda: asyncio.StreamReaderProtocol(output), child.stdout
+            )
+            while await output.read(1 << 16):
+                await asyncio.sleep(CALM)
+                async with turn:
+                    tell(await _status(host, ssh, command, deadline))
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)  # its group is its own
+            child.wait()
+            (pipe or child.stdout).close()  # type: ignore[union-attr]
+
+    async def on_and_on(host: str) -> None:
+        while True:
+            with suppress(OSError):
+                await one(host)
+            await asyncio.sleep(again)
+
+    work = [asyncio.create_task(on_and_on(host)) for host in hosts[:FOLLOWED]]
+    try:
+        await asyncio.wait(work, return_when=asyncio.FIRST_EXCEPTION)
+    finally:
+        for each in work:
+            each.cancel()
+        await asyncio.gather(*work, return_exceptions=True)
+
+
+def _words(host: str, ssh: Sequence[str], command: str, deadline: float, more: Sequence[str] = ()) -> list[str]:
     """No question is answered for anybody (BatchMode), and neither agent nor display is handed on."""
     options = ("BatchMode=yes", f"ConnectTimeout={max(1, round(deadline / 2))}", "ForwardAgent=no", "ForwardX11=no")
-    words = [*ssh, "-T", *(word for option in options for word in ("-o", option)), "--", host, command]
+    return [*ssh, "-T", *(word for option in (*options, *more) for word in ("-o", option)), "--", host, command]
+
+
+async def _status(host: str, ssh: Sequence[str], command: str, deadline: float) -> FleetNode:
+    words = _words(host, ssh, command, deadline)
     away = FleetNode(host, "NO ANSWER")
     try:
         out, err = await in_thread(lambda: _talk(words, deadline))

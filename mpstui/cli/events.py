@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -59,6 +60,8 @@ def print_events(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
         for told in events.told():
             if told is None:
                 sys.stdout.flush()
+                if not _is_read():
+                    break
                 continue
             event, daemon = told
             if daemon is not place:
@@ -66,6 +69,17 @@ def print_events(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
             if wanted(event):
                 write(line(event, shown))
     return ExitStatus.DONE
+
+
+def _is_read() -> bool:
+    """Whether anybody still has the other end of our output, a pipe or a socket as ssh gives: who follows a quiet node
+    would not learn of it by writing."""
+    poller = select.poll()
+    try:
+        poller.register(sys.stdout.fileno(), 0)
+    except (OSError, ValueError):
+        return True
+    return not any(events & (select.POLLERR | select.POLLHUP) for _, events in poller.poll(0))
 
 
 _UNIT: Final = pattern(r"[A-Za-z0-9_@:.\\-]{1,255}")

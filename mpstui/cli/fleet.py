@@ -20,6 +20,7 @@ from mpstui.fleet import (
     FleetError,
     FleetNode,
     Prometheus,
+    follow_over_ssh,
     hosts_in_config,
     hosts_of,
     in_thread,
@@ -72,7 +73,8 @@ def fleet(options: argparse.Namespace) -> int:
 
         every = options.every or (15.0 if prometheus else 30.0)
         history = None if prometheus is None else prometheus.history
-        FleetApp(look, every, lambda host: opening(options.open, host), history, options.filter).run()
+        follow = None if prometheus else _follow(options, every)
+        FleetApp(look, every, lambda host: opening(options.open, host), history, options.filter, follow).run()
         return ExitStatus.DONE
     try:
         found = asyncio.run(look(lambda node: None))
@@ -93,10 +95,23 @@ def fleet(options: argparse.Namespace) -> int:
 Look = Callable[[Callable[[FleetNode], None]], Coroutine[Any, Any, list[FleetNode]]]
 
 
-def _look(options: argparse.Namespace, prometheus: Prometheus | None) -> Look:
-    """Asks once; what it is given is told of each node as it answers. Raises FleetError."""
-    if prometheus is not None:
-        return lambda tell: in_thread(lambda: prometheus.nodes(time.time()))
+Follow = Callable[[Callable[[FleetNode], None]], Coroutine[Any, Any, None]]
+_STATUS: Final = "status --json"
+
+
+def _follow(options: argparse.Namespace, again: float) -> Follow | None:
+    """Keeps an ear to each host, by the same command with events in the place of status; None where it is another."""
+    if not options.remote.endswith(_STATUS):
+        return None
+    hosts, ssh = _hosts(options)
+    events = options.remote.removesuffix(_STATUS) + "events --follow --json"
+    return lambda tell: follow_over_ssh(
+        hosts, tell, ssh=ssh, command=options.remote, events=events, deadline=options.deadline, again=again
+    )
+
+
+def _hosts(options: argparse.Namespace) -> tuple[list[str], list[str]]:
+    """Who is asked, and the words of ssh. Raises FleetError."""
     hosts = hosts_of(options.hosts) if options.hosts else hosts_in_config(options.ssh_config_pattern)
     try:
         ssh = shlex.split(options.ssh)
@@ -104,6 +119,14 @@ def _look(options: argparse.Namespace, prometheus: Prometheus | None) -> Look:
         raise FleetError(f"--ssh: {error}") from None
     if not ssh:
         raise FleetError("--ssh has no command")
+    return hosts, ssh
+
+
+def _look(options: argparse.Namespace, prometheus: Prometheus | None) -> Look:
+    """Asks once; what it is given is told of each node as it answers. Raises FleetError."""
+    if prometheus is not None:
+        return lambda tell: in_thread(lambda: prometheus.nodes(time.time()))
+    hosts, ssh = _hosts(options)
 
     async def ask(tell: Callable[[FleetNode], None]) -> list[FleetNode]:
         found: list[FleetNode] = []

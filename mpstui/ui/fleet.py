@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 from rich.text import Text
@@ -19,6 +19,7 @@ from mpstui.fields import View
 from mpstui.fleet import NODE, FleetError, FleetNode, in_thread, matches, summary
 
 Look = Callable[[Callable[[FleetNode], None]], Awaitable[list[FleetNode]]]
+Follow = Callable[[Callable[[FleetNode], None]], Coroutine[Any, Any, None]]
 History = Callable[[str, float], Mapping[str, Sequence[float | None]]]
 _STYLES: Final = {
     "FAULT": "bold red", "BLOCKED": "bold red", "NO ANSWER": "bold red", "NOT STARTING": "bold red",
@@ -62,9 +63,11 @@ class FleetApp(App[None]):
         opened: Callable[[str], list[str]],
         history: History | None = None,
         text: str = "",
+        follow: Follow | None = None,
     ) -> None:
         super().__init__()
         self._look, self._every, self._opened, self._history, self._filter = look, every, opened, history, text
+        self._follow = follow
         self._call = run_in_terminal
         self._fleet: list[FleetNode] = []
         self._shown: list[tuple[str, FleetNode]] = []
@@ -85,6 +88,8 @@ class FleetApp(App[None]):
         self.table.focus()
         self.action_look()
         self.set_interval(self._every, self.action_look)
+        if self._follow is not None:
+            self.run_worker(self._follow(self._heard), group="follow")
 
     @property
     def table(self) -> DataTable[Any]:
@@ -114,6 +119,9 @@ class FleetApp(App[None]):
             old = "" if self._looked is None else f"; this is from {format_age(time.time() - self._looked)} ago"
             trouble.update(f"{error}{old}")
             trouble.display = True
+
+    def _heard(self, node: FleetNode) -> None:
+        self._take([*(each for each in self._fleet if each.name != node.name), node])
 
     def _own(self) -> object:
         from textual.worker import get_current_worker

@@ -229,3 +229,14 @@ def test_doctor_on_logs_that_are_not_there(capsys, tmp_path):
     status, out, err = run(capsys, "doctor", "--log-dir", tmp_path / "none")
     assert (status, out) == (3, "")
     assert "none/" in err
+
+
+def test_follow_ends_when_nobody_reads_any_more(logs):
+    """Of ssh without a terminal nothing else is heard at its end: the node may be quiet for days."""
+    command = [sys.executable, "-m", "mpstui", "events", "--json", "--follow", "--log-dir", str(logs)]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE)
+    child.stdout.close()
+    try:
+        assert child.wait(120) == 0
+    finally:
+        child.kill()

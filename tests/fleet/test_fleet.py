@@ -31,6 +31,7 @@ from mpstui.fleet import (
     FleetNode,
     FleetProblem,
     Prometheus,
+    follow_over_ssh,
     from_status,
     hosts_in_config,
     hosts_of,
@@ -165,6 +166,43 @@ def test_what_stays_behind_with_standard_error_is_not_waited_for(tmp_path: Path)
     assert "prints no status" in found[0].detail
 
 
+FOLLOWED = """\
+import os, sys, time
+words, here = sys.argv[2:], sys.argv[1]
+host, command = words[words.index("--") + 1:]
+if command == "mpstui status --json":
+    with open(f"{here}/asked", "a") as file: print(host, file=file)
+elif host == "ends": pass
+else:
+    assert command == "mpstui events --follow --json" and "ControlMaster=no" in words
+    with open(f"{here}/pid", "w") as file: print(os.getpid(), file=file)
+    print("\\x1b[2J{", flush=True)
+    time.sleep(600)
+"""
+
+
+async def test_a_host_is_asked_at_once_when_something_happens_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once for what has come, whatever it is; and the connection ends with who follows."""
+    monkeypatch.setattr("mpstui.fleet.CALM", 0.01)
+    program = tmp_path / "ssh.py"
+    program.write_text(FOLLOWED)
+    heard: asyncio.Queue[FleetNode] = asyncio.Queue()
+    ssh = (sys.executable, str(program), str(tmp_path))
+    work = asyncio.create_task(
+        follow_over_ssh(
+            ["n1", "ends"], heard.put_nowait, ssh=ssh, command="mpstui status --json", deadline=PATIENCE, again=0.05
+        )
+    )
+    assert (await asyncio.wait_for(heard.get(), PATIENCE)).name == "n1"
+    work.cancel()
+    await asyncio.gather(work, return_exceptions=True)
+    assert (tmp_path / "asked").read_text() == "n1\n"
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
+
+
 def test_without_ssh_that_is_said() -> None:
     found: list[FleetNode] = []
     asyncio.run(over_ssh(["n1"], found.append, ssh=("/nonexistent/ssh",)))
@@ -234,10 +272,37 @@ def test_one_that_is_away_or_slow_is_told() -> None:
         Prometheus(url).nodes(NOW)
 
 
-@pytest.mark.parametrize("url", ["", "prometheus:9090", "file:///etc/passwd", "ftp://x", "http://"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "prometheus:9090",
+        "file:///etc/passwd",
+        "ftp://x",
+        "http://",
+        "http://x:abc",
+        "http://x:99999",
+        "http://[::1",
+    ],
+)
 def test_what_is_no_url_is_refused(url: str) -> None:
     with pytest.raises(FleetError, match="URL"):
         Prometheus(url)
+
+
+def test_an_address_of_ipv6_and_a_password_that_goes_to_that_server_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[urllib.request.Request] = []
+
+    def urlopen(request: urllib.request.Request, **_: object) -> object:
+        asked.append(request)
+        raise OSError("away")
+
+    monkeypatch.setattr("urllib.request.urlopen", urlopen)
+    with pytest.raises(FleetError, match="away"):
+        Prometheus("http://me:secret@[::1]:9090/p/").nodes(NOW)
+    assert asked[0].full_url == "http://[::1]:9090/p/api/v1/query"
+    assert "Authorization" not in asked[0].headers, "urllib hands these on to whom a redirect names"
+    assert asked[0].unredirected_hdrs["Authorization"].startswith("Basic ")
 
 
 def test_samples_that_lie_are_left_out(lying: Any) -> None:
