@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final, Literal, cast, get_args
+from typing import TYPE_CHECKING, Final, Literal, cast, get_args
 
 from mpstui.core.late import dataclass
-from mpstui.core.model import ProcessKey
+
+if TYPE_CHECKING:  # every worker imports this module, and the model takes longer than all else of it
+    from mpstui.core.model import ProcessKey
 
 KernelName = Literal["nbody", "fma", "triad", "small", "memory", "endless", "illegal"]
 KERNELS: Final = cast(tuple[KernelName, ...], get_args(KernelName))

@@ -1,15 +1,14 @@
 """The simulated node: a stand-in control executable, a daemon behind it, and real processes as clients.
 
-Only what tells a simulated node from a real one is imported at once: the start on a real node pays for nothing else.
+Nothing is imported before it is asked for: the start on a real node, and each simulated load worker, pay for no more.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from mpstui.sim.marker import BrokenMarkerError, claim, control_binary, driver_of_node, is_simulated
-
 if TYPE_CHECKING:
     from mpstui.sim.client import SimClient
+    from mpstui.sim.marker import BrokenMarkerError, claim, control_binary, driver_of_node, is_simulated
     from mpstui.sim.node import SimError, SimNode
     from mpstui.sim.serving import serve
     from mpstui.sim.simd.config import MARKER, Gpu
@@ -35,6 +34,7 @@ __all__ = [
 
 _LATE = {
     "MARKER": "simd.config",
+    "BrokenMarkerError": "marker",
     "Gpu": "simd.config",
     "SimClient": "client",
     "SimError": "node",
@@ -43,6 +43,10 @@ _LATE = {
     "SimNvml": "sources",
     "SimProcesses": "sources",
     "SimXids": "sources",
+    "claim": "marker",
+    "control_binary": "marker",
+    "driver_of_node": "marker",
+    "is_simulated": "marker",
     "serve": "serving",
 }
 

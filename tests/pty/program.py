@@ -37,7 +37,9 @@ class Node:
         return json.loads(done.stdout) if done.returncode == 0 else None
 
     def client_pids(self) -> list[int]:
-        """The clients' PIDs, as the command line tells them."""
+        """The clients' PIDs, as the command line tells them, or the simulated node itself, which takes no time."""
+        if self.server is not None:
+            return [client["pid"] for client in _connected(self.pipe_dir)]
         status = self.status() or {"daemons": []}
         return [c["pid"] for d in status["daemons"] for s in d["servers"] for c in s["clients"]]
 
@@ -50,7 +52,7 @@ def simulated_node(*options: str, clients: int = 1) -> Iterator[Node]:
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     node = Node(directory, server)
     try:
-        until(lambda: _connected(directory) >= clients, DEADLINE, f"{clients} clients on the simulated node")
+        until(lambda: len(_connected(directory)) >= clients, DEADLINE, f"{clients} clients on the simulated node")
         yield node
     finally:
         server.terminate()
@@ -58,9 +60,9 @@ def simulated_node(*options: str, clients: int = 1) -> Iterator[Node]:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def _connected(directory: Path) -> int:
-    """How many clients have a server, by the simulated node's own account."""
+def _connected(directory: Path) -> list[dict[str, Any]]:
+    """The clients that have a server, by the simulated node's own account."""
     try:
-        return sum(client["server"] is not None for client in read_json(directory / STATE)["clients"])
+        return [client for client in read_json(directory / STATE)["clients"] if client["server"] is not None]
     except OSError:
-        return 0
+        return []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import inspect
 import pkgutil
@@ -30,10 +31,17 @@ def modules() -> Iterator[str]:
             yield found.name
 
 
+@functools.cache
 def private_names_of(base: type) -> set[str]:
     """What a class of Textual's keeps to itself: methods, and what its methods make."""
     names = {name for name in vars(base) if PRIVATE.fullmatch(name)}
     return names | set(re.findall(r"self\.(_[a-zA-Z]\w*)\s*(?::[^=\n]+)?=[^=]", inspect.getsource(base)))
+
+
+def owns(value: ast.expr) -> bool:
+    """``self`` or ``super()``."""
+    name = value.func if isinstance(value, ast.Call) and not value.args + value.keywords else value
+    return isinstance(name, ast.Name) and name.id == ("self" if name is value else "super")
 
 
 MADE_BY_TEXTUAL = {
@@ -69,11 +77,7 @@ def test_no_other_file_uses_what_textual_keeps_to_itself(module: str) -> None:
             if base.__module__.partition(".")[0] in {"textual", "rich"}
             for name in private_names_of(base)
         } - MADE_BY_TEXTUAL
-        used = {
-            n.attr
-            for n in ast.walk(node)
-            if isinstance(n, ast.Attribute) and ast.unparse(n.value) in {"self", "super()"}
-        }
+        used = {n.attr for n in ast.walk(node) if isinstance(n, ast.Attribute) and owns(n.value)}
         used |= {n.name for n in node.body if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)}
         found |= {f"{node.name}.{name}" for name in used & theirs}
     assert not found, f"{module} uses {sorted(found)}: that belongs into mpstui/ui/private.py"
