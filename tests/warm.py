@@ -32,10 +32,11 @@ _ROOM = 2048
 """Bytes for the command line that a child shows; empty words follow it where the kernel lets nobody shorten it."""
 _NEVER = ("MPSTUI_", "CUDA_")
 _IMPORTED = (
-    "api", "config", "cli", "cli.change", "cli.load", "cli.status", "history.node", "observe.watcher",
-    "operations.runner", "sim.sources",
+    "api", "config", "cli", "cli.apply", "cli.change", "cli.daemon", "cli.doctor", "cli.events", "cli.load",
+    "cli.partition", "cli.plan", "cli.profile", "cli.schema", "cli.shares", "cli.status", "cli.why", "history.node",
+    "observe.watcher", "operations.runner", "sim.demo", "sim.sources",
 )  # fmt: skip
-"""What most commands import."""
+"""What commands import that are run often."""
 
 
 class Popen(subprocess.Popen[Any]):
@@ -201,5 +202,10 @@ if __name__ == "__main__":
     program._leave_out_tls()
     for name in _IMPORTED:
         importlib.import_module(f"mpstui.{name}")
+    importlib.import_module("concurrent.futures.thread")
+    # The parser is the same for all, and takes as long as the rest of many commands.
+    command_line: Any = importlib.import_module("mpstui.cli")
+    parser = command_line.build_parser()
+    command_line.build_parser = lambda: parser
     gc.freeze()
     _keep(socket.socket(fileno=int(sys.argv[1])))
