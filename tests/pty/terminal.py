@@ -25,6 +25,7 @@ from pathlib import Path
 from types import TracebackType
 
 import pyte
+from wcwidth import wcwidth
 
 COLUMNS, LINES = 160, 48
 DEADLINE = 120.0
@@ -56,6 +57,8 @@ _UNFINISHED = re.compile("\x1b(?:\\[[0-9;:<=>?$ ]*|[\\]P_^X](?:[^\x07\x1b]|\x1b(
 _STRINGS = re.compile("\x1b[P_^X].*?\x1b\\\\", re.DOTALL)
 _FOREIGN = re.compile("\x1b\\[[<=>][0-9;:]*[ -/]*[@-~]|\x1b\\[\\?[0-9;]*u|\x1b\\[[0-9;:?]*[ $\"'][@-~]")
 _REPEAT = re.compile("([^\x00-\x1f])\x1b\\[([0-9]{1,4})b")
+_NARROW = "\u10ff"
+"""No character up to it is a wide one."""
 _MODE = re.compile("\x1b\\[\\?([0-9;]+)([hl])")
 
 
@@ -121,6 +124,7 @@ class Terminal:
         self._stream = pyte.Stream(self.screen)
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._pending = ""
+        self._rows: list[str] = []
         self._record = record
         self.looks = True
         """Whether what comes is put on the screen: where nobody looks at it, that is half of the time."""
@@ -173,8 +177,17 @@ class Terminal:
 
     @property
     def text(self) -> str:
-        """The screen as text, one line a row."""
-        return "\n".join(self.screen.display)
+        """The screen as text, one line a row. Only the rows that have changed are put together anew: a wait asks for
+        it after everything that comes."""
+        screen = self.screen
+        if len(self._rows) != screen.lines:
+            self._rows = [""] * screen.lines
+            screen.dirty.update(range(screen.lines))
+        for row in screen.dirty:
+            if row < screen.lines:
+                self._rows[row] = _row(screen, row)
+        screen.dirty.clear()
+        return "\n".join(self._rows)
 
     # -- output -------------------------------------------------------------------------------------------------
 
@@ -331,6 +344,18 @@ class Terminal:
             except OSError:
                 continue
         self._settings.cleanup()
+
+
+def _row(screen: pyte.Screen, row: int) -> str:
+    """As in ``screen.display``: what is behind a wide character is not seen."""
+    cells, text, wide = screen.buffer[row], "", False
+    for column in range(screen.columns):
+        if wide:
+            wide = False
+        else:
+            text += cells[column].data
+            wide = text[-1] > _NARROW and wcwidth(cells[column].data[0]) == 2
+    return text
 
 
 def _key(name: str) -> str:
