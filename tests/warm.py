@@ -10,6 +10,7 @@ What is about these is started with :mod:`subprocess`.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import gc
 import importlib
@@ -153,6 +154,16 @@ def _keep(door: socket.socket) -> NoReturn:
             running[watched] = (pid, reply)
 
 
+def _compile() -> None:
+    """What ``mpstui.core.late`` puts off until it is used would be made by each child anew."""
+    modules = [module for name, module in [*sys.modules.items()] if name.startswith("mpstui.")]
+    for kind in {kind for module in modules for kind in vars(module).values() if isinstance(kind, type)}:
+        for name in ("__init__", "__eq__", "__hash__"):
+            if getattr(vars(kind).get(name), "__module__", None) == "mpstui.core.late":
+                with contextlib.suppress(AttributeError, TypeError):
+                    getattr(kind, name)(None, *[None] * (name == "__eq__"))  # compiled, then of no use for None
+
+
 def _tell(reply: int, number: int) -> None:
     try:
         os.write(reply, number.to_bytes(4, "little"))
@@ -203,9 +214,6 @@ if __name__ == "__main__":
     for name in _IMPORTED:
         importlib.import_module(f"mpstui.{name}")
     importlib.import_module("concurrent.futures.thread")
-    # The parser is the same for all, and takes as long as the rest of many commands.
-    command_line: Any = importlib.import_module("mpstui.cli")
-    parser = command_line.build_parser()
-    command_line.build_parser = lambda: parser
+    _compile()
     gc.freeze()
     _keep(socket.socket(fileno=int(sys.argv[1])))

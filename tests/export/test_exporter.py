@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import resource
+import select
 import signal
 import socket
 import stat
@@ -50,6 +51,7 @@ class Started:
         deadline = time.monotonic() + PATIENCE
         while not condition(found := self.scrape()):
             assert time.monotonic() < deadline, found
+            select.select([], [], [], 0.05)  # to ask again at once takes a processor from what is waited for
         return found
 
 
