@@ -115,7 +115,7 @@ class Ended(NamedTuple):
 def problems(spec: CommandSpec) -> Iterator[str]:
     """What is wrong in it on every node: fields that there are not, or that are no single value."""
     if _FIELD.search(spec.run[0]):
-        yield "the program itself cannot be a field"
+        yield "the program to run cannot come from a field"
     for word in spec.run:
         for owner, name in _FIELD.findall(word):
             thing = THINGS.get(owner)
@@ -170,7 +170,7 @@ def fill(spec: CommandSpec, snapshot: Snapshot | None, target: Target) -> Filled
             raise RefusedError(f"client {process.pid} is in another PID namespace: its number is no process here")
         if not spec.safe and isinstance(process, Client) and not (daemon is not None and daemon.covers(process)):
             raise RefusedError(
-                f"process {key.pid} belongs to {process.user or UNKNOWN}, and the daemon's word is not enough for it; "
+                f"process {key.pid} belongs to {process.user or UNKNOWN}, and what the daemon says is no proof; "
                 "only a command that is marked safe is given its PID"
             )
     speaker = None if spec.safe else daemon.speaker if daemon is not None else NOBODY

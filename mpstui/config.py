@@ -286,7 +286,7 @@ def _load(path: Path, below: Config, *, system: bool) -> tuple[Config, list[str]
     except _BadFileError as error:
         policy = Policy(True, (), None, "none") if system and os.geteuid() != 0 else below.policy
         closed = replace(below, read_only=True, policy=policy, origins={**below.origins, "read_only": where})
-        return closed, [f"{where}: {error}; read-only until it is mended"]
+        return closed, [f"{where}: {error}; read-only until it is corrected"]
     config, messages = below, list[str]()
     checks: dict[str, Callable[[Any], tuple[Any, str | None]]] = {
         "refresh": lambda value: _seconds(value, 0.1, 3600, config.refresh),
@@ -339,7 +339,7 @@ def _policy(value: object) -> tuple[Policy, str | None]:
     if wrong:
         return _bound(
             Policy(True, (), None, "none")
-        ), f"{'; '.join(wrong[:5])}; everything is forbidden until that is mended"
+        ), f"{'; '.join(wrong[:5])}; everything is forbidden until that is corrected"
     seers = None if seen is None else tuple(seen)
     return _bound(Policy(bool(read_only), seers, idle if "idle_minutes" in value else None, commands)), None
 

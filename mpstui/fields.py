@@ -1355,7 +1355,7 @@ SERVER: Final[Thing[Server]] = Thing(
         ),
         Field(
             "status", "status", TEXT, lambda s, v: s.status, null=True,
-            about="The daemon's own word: ACTIVE, FAULT, INITIALIZING, …",
+            about="What the daemon says: ACTIVE, FAULT, INITIALIZING, …",
             column=Column(30, 16, 95, cell=_status_cell), row=Text(30, "STATUS"),
             detail=Detail("server", 30, facts=_status_facts), command="get_server_status",
             metric=Metric("servers", "MPS servers by status.", words=("ACTIVE", "INITIALIZING", "FAULT")),
@@ -1915,7 +1915,7 @@ DAEMON: Final[Thing[Daemon]] = Thing(
         ),
         Field(
             "freed_by", "freed by", TEXT, lambda d, v: d.condition.frees or None, null=True,
-            about="The operation that mends its health: unblock, daemon_start.",
+            about="The operation that makes it answer again: unblock, daemon_start.",
         ),
         Field(
             "ends", "has to end", INTEGERS, lambda d, v: [key.pid for key in d.condition.ends],

@@ -40,10 +40,10 @@ def test_a_daemon_speaks_for_its_own_user(speaker: Speaker, uids: set[int], may:
 
 
 def test_why_it_does_not_is_said() -> None:
-    assert "speaks for nobody: whose daemon it is has not been looked at" in why_not(NOBODY, 7, "bob")
-    assert why_not(ALICE, 7, "bob") == (
-        "process 7 belongs to bob, and alice's daemon speaks for that user's processes alone"
+    assert "nobody's processes are ended on this daemon's word: whose daemon it is has not been looked at" in why_not(
+        NOBODY, 7, "bob"
     )
+    assert why_not(ALICE, 7, "bob") == ("process 7 belongs to bob, and alice's daemon is trusted for that user's alone")
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_without_a_name_no_strangers_daemon_is_meant() -> None:
     ended, nobodys = place("ended", BOB, runs=False), place("nobody", NOBODY)
     assert meant([bobs, roots, mine, ended, nobodys], lambda one: one.runs, 2001) == [roots, mine, ended]
     assert meant([], lambda one: one.runs, 2001) == []
-    with pytest.raises(NotNamedError, match="/tmp/bob is bob's daemon; to use it all the same, name it: --pipe-dir"):
+    with pytest.raises(NotNamedError, match="/tmp/bob is bob's daemon; to use it anyway, name it: --pipe-dir"):
         meant([bobs, nobodys], lambda one: one.runs, 2001)
-    with pytest.raises(NotNamedError, match="nobody's that is known: whose daemon it is has not been looked at"):
+    with pytest.raises(NotNamedError, match="of an unknown user: whose daemon it is has not been looked at"):
         meant([nobodys], lambda one: one.runs, 2001)

@@ -71,13 +71,13 @@ class Drift(NamedTuple):
 
 MET: Final[Thing[Client]] = Thing(
     "met",
-    "A client that is no part of the profile and is reached all the same.",
+    "A client that is not in the profile, and is affected too.",
     tuple(CLIENT[name] for name in ("pid", "user", "command")),
 )
 
 CHANGED: Final[Thing[Changed]] = Thing(
     "changed_daemon",
-    "What came of one daemon of the profile.",
+    "The result for one daemon of the profile.",
     (
         Field("pipe_dir", "pipe directory", PATH, lambda c, v: c.pipe_dir),
         Field("done", "done", FLAG, lambda c, v: c.report.complete),
@@ -94,7 +94,7 @@ def _carried_out(applied: Applied) -> bool:
 
 APPLIED: Final[Thing[Applied]] = Thing(
     "profile_applied",
-    "What came of applying a profile, or a plan.",
+    "The result of applying a profile, or a plan.",
     (
         Field("schema", "schema", Type({"const": SCHEMA}), lambda a, v: SCHEMA),
         Field("done", "done", FLAG, lambda a, v: a.status is ExitStatus.DONE),

@@ -28,7 +28,7 @@ def _carried_out(result: Result | Refused) -> bool:
 
 RESULT: Final[Thing[Any]] = Thing(
     "result",
-    "What came of a change. The later keys are there where it is known on which daemon.",
+    "The result of a change. The later keys are there where it is known on which daemon.",
     (
         Field("schema", "schema", Type({"const": SCHEMA}), lambda r, v: SCHEMA),
         Field("done", "done", FLAG, lambda r, v: _carried_out(r) and r.done),
@@ -58,7 +58,7 @@ def change(operation: Operation, options: argparse.Namespace, pipe_dirs: Sequenc
                 return end_each(operation, options, node, named_by)
             if hasattr(options, "client_pid") and options.client_pid is None:
                 ways = ", ".join(f"--{name.replace('_', '-')}" for name in OPTIONS)
-                return complain(f"nobody is named: give a client's PID, or one of {ways}", ExitStatus.USAGE)
+                return complain(f"no client is named: give a client's PID, or one of {ways}", ExitStatus.USAGE)
             return carry_out(operation, options, node)
     except api.UnusableNode as error:
         return complain(str(error), ExitStatus.USAGE)

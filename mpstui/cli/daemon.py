@@ -265,7 +265,7 @@ _WORDS: Final[tuple[Field[Any], ...]] = (
 
 STARTED: Final[Thing[Any]] = Thing(
     "daemon_started",
-    "What came of starting one daemon.",
+    "The result of starting one daemon.",
     (
         Field("pipe_dir", "pipe directory", PATH, lambda r, v: r.request.subject.pipe_dir),
         Field("log_dir", "log directory", PATH, lambda r, v: r.request.subject.log_dir),
@@ -290,7 +290,7 @@ class AllStarted(NamedTuple):
 
 ALL_STARTED: Final[Thing[Any]] = Thing(
     "daemon_start",
-    "What came of starting daemons.",
+    "The result of starting daemons.",
     (
         Field("schema", "schema", Type({"const": SCHEMA}), lambda r, v: SCHEMA),
         *_OUTCOME,
@@ -304,7 +304,7 @@ ALL_STARTED: Final[Thing[Any]] = Thing(
 
 STOPPED: Final[Thing[Any]] = Thing(
     "daemon_stop",
-    "What came of stopping a daemon.",
+    "The result of stopping a daemon.",
     (
         Field("schema", "schema", Type({"const": SCHEMA}), lambda r, v: SCHEMA),
         *_OUTCOME,

@@ -39,10 +39,10 @@ EXPERIMENTS = {
     "nbody": "1, 2 and 4 clients with a fixed amount of work, with and without MPS",
     "command": "the same for your own program",
     "training": "LeNet in PyTorch, images a second, small batches and large ones",
-    "sweep": "throughput over the thread percentage, with the knee",
+    "sweep": "throughput over the thread percentage, and from where on more SMs help little",
     "interference": "what a neighbour costs, kernel by kernel",
     "oversubscribe": "shares that add up to more than the device, for clients that are idle half of the time",
-    "priority": "who waits, of two clients, by their priorities",
+    "priority": "two clients with different priorities: which of them waits",
     "gpu-util": "what GPU-Util says of one thread, and of all SMs",
     "streams": "small kernels in 1, 4, 16 and 32 streams, and in as many processes, without and with MPS",
     "copies": "copies to the device and back around each kernel, in turn and overlapped, by one process and by several",
@@ -246,7 +246,7 @@ _DATA: Final = Type({"type": "array", "items": {"type": "object"}}, str)
 
 EXPERIMENT: Final[Thing[Told]] = Thing(
     "experiment",
-    "What a comparison came to.",
+    "The result of a comparison.",
     (
         Field("schema", "schema", Type({"const": SCHEMA}), lambda t, v: SCHEMA),
         Field("experiment", "experiment", TEXT, lambda t, v: t.outcome.name),

@@ -37,9 +37,11 @@ OPEN: Final = "ssh -t {host} mpstui"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``fleet``."""
     source = parser.add_argument_group("where from").add_mutually_exclusive_group(required=True)
-    source.add_argument("--prometheus", metavar="URL", help="of hundreds of nodes: what their exporters told it")
-    source.add_argument("--hosts", metavar="A,B,C", help="of a handful: asked over ssh, without a question or an agent")
-    source.add_argument("--ssh-config-pattern", metavar="PATTERN", help="those of ~/.ssh/config, as gpu-*")
+    source.add_argument(
+        "--prometheus", metavar="URL", help="a Prometheus that asks the exporters, for hundreds of nodes"
+    )
+    source.add_argument("--hosts", metavar="A,B,C", help="for a few nodes: asked over ssh, without password or agent")
+    source.add_argument("--ssh-config-pattern", metavar="PATTERN", help="hosts of ~/.ssh/config that match, as gpu-*")
     parser.add_argument("--job", default="mpstui", metavar="NAME", help="the exporters' job there (default mpstui)")
     parser.add_argument("--ssh", default="ssh", metavar="COMMAND", help="default ssh; or “ssh -F FILE”")
     parser.add_argument(

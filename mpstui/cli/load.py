@@ -223,8 +223,8 @@ async def ask_beside(spec: LoadSpec, node: api.AsyncNode, pipe_dir: Path) -> Non
     whom, what, clients = beside(spec.clients, there, taken, () if device is None else (device,))
     print(whom, *(f"  {client}" for client in clients), f"  {what}", sep="\n", file=sys.stderr)
     if stranger and daemon is not None:
-        of = daemon.speaker.why if daemon.speaker.uid is not None else "a daemon that speaks for nobody"
-        print(f"  This is {of}: its server has all that the load has on the GPU.", file=sys.stderr)
+        of = daemon.speaker.why if daemon.speaker.uid is not None else "a daemon whose user is not known"
+        print(f"  This is {of}: its user can read and change all that the load has on the GPU.", file=sys.stderr)
     if sys.stdin.isatty():
         print("start them? [y/N] ", end="", file=sys.stderr, flush=True)
         if (await _answer()).strip().lower() in {"y", "yes"}:

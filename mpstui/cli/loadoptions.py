@@ -85,7 +85,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--arrivals",
         type=between(0.01, 1e6, "a second"),
         metavar="R",
-        help="requests a second for each client, by chance; with p50 and p99",
+        help="requests a second for each client, at random times; with p50 and p99",
     )
     pace.add_argument(
         "--busy",
@@ -107,7 +107,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--default-stream",
         choices=DEFAULT_STREAM_NAMES,
-        help="a launch of nothing in it behind each stream: legacy waits for all, and all for it",
+        help="an empty launch in the default stream after each other one: legacy waits for all, and all for it",
     )
     parser.add_argument(
         "--device-max-connections",
@@ -119,7 +119,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--steps",
         type=whole(1, MOST_STEPS),
         metavar="N",
-        help="of small: how long a launch lasts (256; 200000 is some 0.4 ms)",
+        help="for the kernel small: how long a launch lasts (256; 200000 is some 0.4 ms)",
     )
     parser.add_argument("--pinned-mem-limit", type=size, metavar="S", help="memory of each client: 900M, 10G")
     parser.add_argument("--client-priority", type=int, choices=(0, 1), help="0 normal, 1 below normal")

@@ -139,19 +139,19 @@ def advice_text(load: LoadSpec, advice: Advice) -> str:
     """What the curve says, in a sentence or three."""
     fit, chosen, most = advice.fit, advice.chosen, max(advice.points, key=lambda point: point.sms)
     low, high = advice.knees
-    each = f"Each SM buys {fit.per_sm:.3g} {unit(load)}"
+    each = f"Each SM adds {fit.per_sm:.3g} {unit(load)}"
     if advice.saturates:
         spread = f"{low}–{high}" if low != high else f"{low} in each repeat"
         rest, more = most.sms - chosen.sms, most.median / chosen.median - 1 if chosen.median else 0.0
         said = (
-            f"{each} up to about {fit.knee} SMs ({spread}), the next little: {chosen.sms} SMs"
+            f"{each} up to about {fit.knee} SMs ({spread}), further ones little: {chosen.sms} SMs"
             f" ({format_percentage(chosen.percentage)}) give {_of(chosen, advice)} of the best, and {rest} SMs more"
             f" change that by {format_change(more)}."
         )
     else:
-        said = f"{each}, the last one too: there is no share beyond which more SMs buy little, up to all {most.sms}."
+        said = f"{each}, the last one too: more SMs help up to all {most.sms}."
     if advice.poor:
-        said += f" The curve is not a line and a level (off by up to {fit.error:.0%} of the best): go by the table."
+        said += f" The fit is poor (off by up to {fit.error:.0%} of the best): go by the table."
     return said
 
 

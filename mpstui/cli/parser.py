@@ -245,7 +245,7 @@ def _add_sim(commands: Any, node: LateParser) -> None:
     simulations = sim.add_subparsers(dest="simulation", metavar="COMMAND", required=True)
     serve = simulations.add_parser("serve", help="run a simulated node until interrupted")
     serve.add_argument("directory", type=_directory, metavar="DIR", help="its pipe directory, for --pipe-dir")
-    serve.add_argument("--scenario", metavar="NAME", help="who comes and goes (default: demo)")
+    serve.add_argument("--scenario", metavar="NAME", help="the scenario: which clients come and go (default: demo)")
     serve.add_argument(
         "--static", action="store_true", help="with static SM partitions, as documented (the scenario “static”)"
     )
@@ -255,7 +255,7 @@ def _add_sim(commands: Any, node: LateParser) -> None:
     serve.add_argument(
         "--driver",
         metavar="N",
-        help="be as this driver: 470, 535, 550, 555, 580 as recorded; 590, 615 as documented (default: 580)",
+        help="behave as this driver: 470, 535, 550, 555, 580 as recorded; 590, 615 as documented (default: 580)",
     )
 
 
@@ -295,7 +295,7 @@ def build_parser(first: str | None = None) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"mpstui {__version__}")
     parser.add_argument("--read-only", action="store_true", help="show everything, change nothing")
     parser.add_argument("--refresh", type=between(0.1, 3600), metavar="S", help="seconds between readings (default 1)")
-    parser.add_argument("--fresh", action="store_true", help="the screen as it comes, not as you left it")
+    parser.add_argument("--fresh", action="store_true", help="begin with the default view, not with yours")
     parser.add_argument("--no-mouse", action="store_true", help="leave the mouse to the terminal, to select text")
     parser.add_argument("--theme", metavar="NAME", help="a theme of the package or of the config folder")
     parser.add_argument(

@@ -118,7 +118,7 @@ def _pid(text: str) -> int:
 def add_past(status: argparse.ArgumentParser) -> None:
     """The option of ``status`` that asks for a past state."""
     status.add_argument(
-        "--at", type=_time, metavar="T", help="the state that the logs come to at that time: 10m, 2026-11-20T21:29:12"
+        "--at", type=_time, metavar="T", help="the state at that time, from the logs: 10m, 2026-11-20T21:29:12"
     )
 
 
@@ -134,7 +134,7 @@ def add_record(commands: Any, node: argparse.ArgumentParser) -> None:
         epilog="example: mpstui record /var/tmp/night.mps",
     )
     record.add_argument("file", type=_file, metavar="FILE", help="as night.mps")
-    record.add_argument("--for", dest="seconds", type=_span, metavar="T", help="so long: 90s, 10m, 8h")
+    record.add_argument("--for", dest="seconds", type=_span, metavar="T", help="how long: 90s, 10m, 8h")
     record.add_argument(
         "--max-size", type=_bytes, default=256 << 20, metavar="N", help="of all parts together: 64M, 1G (default 256M)"
     )
@@ -158,7 +158,7 @@ def add_record(commands: Any, node: argparse.ArgumentParser) -> None:
     )
     replay.add_argument("file", type=_file, metavar="FILE", help="as night.mps")
     replay.add_argument(
-        "--speed", type=_speed, default=1.0, metavar="N", help="times as fast, 0.1 to 1000; 0 stands at the end"
+        "--speed", type=_speed, default=1.0, metavar="N", help="speed: 0.1 to 1000 times; 0 stays at the end"
     )
 
 

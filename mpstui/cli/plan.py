@@ -55,7 +55,7 @@ def plan(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
         return plan_static(options, pipe_dirs)
     try:
         if options.apply and options.export is not None:
-            raise PlanError("--apply sets the plan and --export prints it: one after the other, please")
+            raise PlanError("--apply sets the plan and --export prints it: give one of the two")
         result = _made(options, pipe_dirs)
         if isinstance(result, int):
             return result

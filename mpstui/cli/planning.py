@@ -68,7 +68,7 @@ def _looks(options: argparse.Namespace) -> bool:
 
 def _add_plan(plan: argparse.ArgumentParser) -> None:
     plan.add_argument("--clients", metavar="N", help="how many")
-    plan.add_argument("--strategy", choices=STRATEGIES, help="default: by what is given; half: 100 %% / 0.5 N")
+    plan.add_argument("--strategy", choices=STRATEGIES, help="default: by other options; half: 100 %% / (0.5 N) each")
     plan.add_argument("--weights", metavar="W,W…", help="for weighted: 30,70")
     plan.add_argument("--sm-count", metavar="N,N…", help="for exact: SMs of each client, 24,60")
     plan.add_argument("--mem", metavar="HOW", help="even (default), weight, none, or a limit: 10G or 10G,20G")
@@ -121,7 +121,7 @@ def _add_exports(parser: argparse.ArgumentParser) -> None:
 
 def _add_apply(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="only show what would be sent")
-    parser.add_argument("--go-back", action="store_true", help="where a step fails, take the others back unasked")
+    parser.add_argument("--go-back", action="store_true", help="if a step fails, undo the others without asking")
 
 
 def _add_profile(actions: Any, node: argparse.ArgumentParser) -> None:

@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--public-url", default="", metavar="URL",
         help="the address that browsers have for it, behind a reverse proxy or on an address that others reach",
     )  # fmt: skip
-    parser.add_argument("--changes", action="store_true", help="not read-only: who has the address acts as you do")
+    parser.add_argument("--changes", action="store_true", help="allow changes: whoever has the address acts as you")
     parser.add_argument(
         "--sessions", type=_count, default=4, metavar="N", help="browser tabs at the same time, 1 to 50 (default 4)"
     )

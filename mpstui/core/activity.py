@@ -24,7 +24,7 @@ class Launcher(NamedTuple):
 
     key: ProcessKey
     pipe_dir: Path | None
-    """Of its daemon; None for one that computes past MPS."""
+    """Of its daemon; None for one that computes without MPS."""
     server_pid: int | None
     uid: int | None
     user: str | None
@@ -69,7 +69,7 @@ class ActivityLook(NamedTuple):
         if not self.launchers:
             return "There is no client, and nobody computes without MPS."
         if not counted:
-            return f"Nobody could be counted: {self.launchers[0].why}."
+            return f"No client could be counted: {self.launchers[0].why}."
         busy = [each for each in counted if each.launches]
         missing = len(self.launchers) - len(counted)
         text = f"{len(busy)} of {len(counted)} launched kernels in {self.seconds:.1f} s"

@@ -39,8 +39,10 @@ def may_signal(speaker: Speaker, uids: Collection[int]) -> bool:
 def why_not(speaker: Speaker, pid: int, owner: str) -> str:
     """Why a process of ``owner`` is not ended on this daemon's word, as a clause."""
     if speaker.uid is None:
-        return f"process {pid} belongs to {owner}, and this daemon speaks for nobody: {speaker.why}"
-    return f"process {pid} belongs to {owner}, and {speaker.why} speaks for that user's processes alone"
+        return (
+            f"process {pid} belongs to {owner}, and nobody's processes are ended on this daemon's word: {speaker.why}"
+        )
+    return f"process {pid} belongs to {owner}, and {speaker.why} is trusted for that user's alone"
 
 
 class Heard(Protocol):
@@ -70,8 +72,8 @@ def meant(found: Sequence[HeardT], runs: Callable[[HeardT], bool], euid: int) ->
     if found and not mine:
         other = found[0]
         where = path_text(other.pipe_dir)
-        whose = other.speaker.why if other.speaker.uid is not None else f"nobody's that is known: {other.speaker.why}"
-        raise NotNamedError(f"the daemon in {where} is {whose}; to use it all the same, name it: --pipe-dir {where}")
+        whose = other.speaker.why if other.speaker.uid is not None else f"of an unknown user: {other.speaker.why}"
+        raise NotNamedError(f"the daemon in {where} is {whose}; to use it anyway, name it: --pipe-dir {where}")
     return mine
 
 

@@ -169,8 +169,8 @@ def _gain(device: Device, past_mps: int) -> Finding:
         return Finding("gain", "unknown", subject, f"{text}; {_MEASURE}")
     if sms >= _ROOM and (warps is None or warps >= _THIN):
         return Finding("gain", "ok", subject, f"{figures}: its SMs are in use, more clients would gain little")
-    idle = "most SMs have no work" if sms < _ROOM else "its SMs have work, but few threads of it"
+    idle = "most SMs have no work" if sms < _ROOM else "its SMs are busy, but each with few threads"
     if past_mps > 1:
-        text = f"{figures}: {idle}, and {past_mps} processes take turns on it past MPS"
+        text = f"{figures}: {idle}, and {past_mps} processes take turns on it without MPS"
         return Finding("gain", "warning", subject, text, "Start them as clients of one daemon: see mpstui why PID.")
     return Finding("gain", "ok", subject, f"{figures}: {idle}: room for more clients; {_MEASURE}")

@@ -85,7 +85,9 @@ def server_binary(facts: Facts) -> Iterator[Finding]:
         yield Finding("server_binary", "ok", "nvidia-cuda-mps-server", text)
     elif facts.server_binary is not None:
         text = "it is neither beside the control binary nor on PATH: the daemon can start no server"
-        remedy = "Install the driver's compute package whole; in a container, let its utility and compute parts in."
+        remedy = (
+            "Install the whole compute package of the driver; in a container, let its utility and compute parts in."
+        )
         yield Finding("server_binary", "warning", "nvidia-cuda-mps-server", text, remedy)
 
 
@@ -125,7 +127,7 @@ def pipe_directory(facts: Facts) -> Iterator[Finding]:
 
 def _directory(place: DirectoryFacts, subject: str) -> Iterator[Finding]:
     if place.length > PATH_LIMIT:
-        text = f"its path has {place.length} bytes; beyond {PATH_LIMIT} a daemon fails to start, without a word"
+        text = f"its path has {place.length} bytes; beyond {PATH_LIMIT} a daemon fails to start, and no error says why"
         yield Finding("pipe_dir", "error", subject, text, "Use a shorter path.")
     if place.state in {"absent", "unusable"}:
         yield Finding("pipe_dir", "error", subject, place.detail or "no daemon runs there", place.remedy)

@@ -29,7 +29,7 @@ _FROM_STATUS: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
     ),
     "faults": (("fault", "lost", "terminated"), "no client has lost its contexts"),
     "contexts": (("device_full", "device_nearly_full"), "each device has contexts left"),
-    "outside": (("outside",), "no process computes past MPS"),
+    "outside": (("outside",), "no process computes without MPS"),
     "watching": (("polling",), "changes are seen in the logs"),
     "environment": (("daemon_environment",), "no limit in a daemon's environment is without effect"),
 }

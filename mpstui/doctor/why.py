@@ -239,7 +239,7 @@ def _of_place(program: Program, looked_for: Neighbour | None, running: Sequence[
         if seen.state == "closed" or seen.socket is False:
             yield Reason(
                 "closed", "sure", f"its user does not get through to the daemon in {shown}", tuple(evidence),
-                "Open the way to the directory and its socket for that user (0755, and 0666 for control).",
+                "Give that user access to the directory and its socket (0755, and 0666 for control).",
             )  # fmt: skip
         if (
             program.start_time is not None
@@ -265,7 +265,10 @@ def _of_place(program: Program, looked_for: Neighbour | None, running: Sequence[
     if not running:
         text, remedy = "no daemon runs", "Start one: mpstui daemon start."
     elif seen.state == "closed":
-        text, remedy = f"its user may not enter {shown}, where it looks", "Open the way, or name another directory."
+        text, remedy = (
+            f"its user may not enter {shown}, where it looks",
+            "Give that user access, or name another directory.",
+        )
     else:
         text = f"no daemon runs in {shown}, where it looks"
         # Anybody starts daemons; one that is neither root's nor its own user's is not recommended.

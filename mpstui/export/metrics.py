@@ -183,7 +183,7 @@ class Metrics(Collector):
         """The families; called by prometheus_client under :meth:`rendered`."""
         found, shown = _Families(), self._snapshot
         build = {"version": __version__, "pythonversion": platform.python_version()}
-        found.info("exporter_build", "This program.", {}, build)
+        found.info("exporter_build", "Version of mpstui and of Python.", {}, build)
         if self._read_at is not None:
             text = "When NVML last answered; it stands still where the driver hangs."
             found.add("last_reading_timestamp_seconds", text, {}, self._read_at)

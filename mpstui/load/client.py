@@ -188,7 +188,7 @@ class WorkerProcess:
         elif status == EXIT_FAILED or status:
             error = WorkerError(f"the worker ended with exit status {status}{last}", "see dmesg", kind="died")
         else:
-            error = WorkerError(f"the worker ended without a word{last}", "see dmesg", kind="died")
+            error = WorkerError(f"the worker ended and did not say why{last}", "see dmesg", kind="died")
         self._finish("failed", self._verdict or error)
 
     def _finish(self, state: WorkerState, error: WorkerError | None) -> None:

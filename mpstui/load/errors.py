@@ -23,7 +23,7 @@ _WORDS: Final[dict[int, tuple[str, str]]] = {
     209: ("the kernel does not run on this device", "compute capability 7.0 or later is needed"),
     218: ("the driver did not accept the kernel", "run scripts/build-ptx again, or install mpstui again"),
     222: ("the driver is too old for the kernels", "driver 525 or later is needed"),
-    304: ("the system refused something to the driver", "the disk may be full; see dmesg"),
+    304: ("the operating system refused a call of the driver", "the disk may be full; see dmesg"),
     700: ("an illegal memory access; with MPS any client of the device may have made it", "see the events for whose"),
     709: ("the context was destroyed", "restart the client"),
     716: ("a misaligned address", "restart the client"),
@@ -73,7 +73,7 @@ _MPS: Final[dict[int, tuple[tuple[str, str], tuple[str, ...]]]] = {
     ),
     800: (
         ("CUDA_ERROR_NOT_PERMITTED", "cudaErrorNotPermitted"),
-        ("the server is another user's, and the daemon is none for several users",),
+        ("the server is another user's, and the daemon serves one user at a time",),
     ),
     805: (
         ("CUDA_ERROR_MPS_CONNECTION_FAILED", "cudaErrorMpsConnectionFailed"),

@@ -550,8 +550,8 @@ async def interference(lab: Lab, kernels: Sequence[KernelName] = NEIGHBOURS) -> 
     worst = min(beside, key=lambda pair: beside[pair].median)
     best = max(beside, key=lambda pair: beside[pair].median)
     verdict = (
-        f"The dearest neighbour: {worst[0]} beside {worst[1]} keeps {beside[worst].median:.0%} of what it does alone; "
-        f"the cheapest: {best[0]} beside {best[1]} keeps {beside[best].median:.0%}."
+        f"The worst neighbour: {worst[0]} beside {worst[1]} keeps {beside[worst].median:.0%} of what it does alone; "
+        f"the best: {best[0]} beside {best[1]} keeps {beside[best].median:.0%}."
     )
     if not apart(kept[worst], kept[best]):
         verdict = "No difference seen between neighbours: the 95 % intervals of the windows overlap."

@@ -215,9 +215,9 @@ def find_speaker(pipe_dir: Path) -> Speaker:
         sockets = [os.lstat(pipe_dir / name) for name in _SOCKETS]
         owners = {found.st_uid for found in sockets} | {os.stat(pipe_dir).st_uid}
     except (OSError, ValueError):
-        return Speaker(None, "its sockets are not to be seen")
+        return Speaker(None, "its sockets cannot be looked at")
     if not all(stat.S_ISSOCK(found.st_mode) for found in sockets):
-        return Speaker(None, "its sockets are none")
+        return Speaker(None, "the files in the place of its sockets are no sockets")
     users = sorted(owners - {0})
     if len(users) > 1:
         return Speaker(None, f"its sockets and its directory belong to {' and '.join(map(user_name, users))}")
@@ -228,7 +228,7 @@ def find_speaker(pipe_dir: Path) -> Speaker:
     except NotTrustedError as error:
         return Speaker(None, printable(str(error)))
     except OSError as error:
-        return Speaker(None, f"the way to its sockets is not to be seen: {error.strerror}")
+        return Speaker(None, f"the path to its sockets cannot be looked at: {error.strerror}")
     if not is_open:
         return Speaker(uid, why)
     folder = os.stat(pipe_dir)
@@ -665,17 +665,17 @@ def _unreachable(daemon: DaemonProcess) -> Trouble:
     """A daemon whose directory is not to be found under its name."""
     name = f"the daemon's directory {path_text(daemon.pipe_dir)}"
     if daemon.pipe_id is not None:
-        text = f"{name} is in a container (process {daemon.key.pid}) and not to be seen from here"
+        text = f"{name} is in a container (process {daemon.key.pid}) and cannot be seen from here"
         return (
             "unusable",
             text,
             "run mpstui in that container, or give the directory's path on the host with --pipe-dir",
         )
-    text = f"{name} was removed, or is not to be seen from here; process {daemon.key.pid} runs on"
+    text = f"{name} was removed, or cannot be seen from here; process {daemon.key.pid} runs on"
     return (
         "unusable",
         text,
-        f"if it was removed: end process {daemon.key.pid} once its clients are done, and start anew",
+        f"if it was removed: end process {daemon.key.pid} once its clients are done, and start a new daemon",
     )
 
 
@@ -688,7 +688,7 @@ def _without_daemon(pipe_dir: Path, log_dir: Path | None, start: str) -> Place:
         text = f"a daemon runs that is hidden, in another container, or not called {PROGRAM}"
         return Place(pipe_dir, "running", log_dir, unseen if unseen.pid else None, owner, detail=text, remedy=_AS_ROOT)
     if "control" not in present and _PID_FILE not in present:
-        return Place(pipe_dir, "absent", log_dir, uid=owner, detail=f"{shown} holds nothing of MPS", remedy=start)
+        return Place(pipe_dir, "absent", log_dir, uid=owner, detail=f"{shown} has no files of MPS", remedy=start)
     text = f"no daemon runs here; {', '.join(present)} left behind"
     started = _modified(pipe_dir / "control") or _modified(pipe_dir / _PID_FILE)
     if started is not None:

@@ -503,7 +503,7 @@ def _of_pending(daemon: Daemon) -> Iterable[Problem]:
             text = f"{who} wait{'' if many else 's'} for a server.{unseen}"
             remedy = f"{they.capitalize()} one when the server that is being started is ready."
             if daemon.start_failures is not None:
-                remedy = f"No server starts, which is a problem of its own: until that is mended {they} error 805."
+                remedy = f"No server starts, which is a problem of its own: until that is corrected {they} error 805."
             yield Problem("info", "pending", subject, text, remedy)
             continue
         remedy = (

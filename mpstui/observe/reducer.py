@@ -708,7 +708,7 @@ class NodeState:
     def _tell_of_end(self, pipe_dir: Path, pid: int, now: float | None) -> None:
         """An event for a daemon that ended without a word, which its log would have had by now (fact 3)."""
         if not self._events.told_of_end(pipe_dir, pid):
-            detail = f"control daemon {pid} is gone without a word in its log: killed, or crashed"
+            detail = f"control daemon {pid} is gone, and its log does not say why: killed, or crashed"
             self._tell(pipe_dir, Event("daemon_exited", now, pid=pid, detail=detail), "derived", now)
 
     def _gone(self, pid: int, old: ProcessFacts, new: ProcessFacts | None, time: float) -> None:

@@ -275,7 +275,7 @@ class GoBack(_Several):
     title = "Go back"
     key = ""
     help = "Take back what an apply has set before it failed"
-    verb = Verb(("profile", "apply"), "where a step fails, take the others back unasked", flag="--go-back")
+    verb = Verb(("profile", "apply"), "if a step fails, undo the others without asking", flag="--go-back")
 
     def request(self, report: Report) -> Request:
         """Of one daemon."""

@@ -196,7 +196,7 @@ class TerminateClient(Operation):
         what, why = needed
         if request.owner:
             return Preview(self.title, facts, (), hits, others, (why, *warnings), type_in=what)
-        error = f"{why}. To end it all the same, name its PID and its owner: {what}"
+        error = f"{why}. To end it anyway, name its PID and its owner: {what}"
         return Preview(
             self.title, facts, (), hits, others, warnings, error, ExitStatus.REFUSED_BY_SAFETY_RULE, type_in=what
         )

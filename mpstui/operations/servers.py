@@ -182,7 +182,7 @@ class ShutdownServer(Operation):
                 return Result(work.request, ExitStatus.DONE, f"server {pid} has ended")
             if waits_for:
                 text = f"server {pid} was told to end, and waits for {plural(waits_for, 'client')}"
-                detail = "it ends when they have ended; shut down by force it ends now, and their GPU work with it"
+                detail = "it ends when they have ended; by force it ends now, and their GPU work is lost"
                 return Result(work.request, ExitStatus.REFUSED_BY_DAEMON, text, (detail,), waits=True)
             if time.monotonic() > ends:
                 break

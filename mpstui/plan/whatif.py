@@ -96,7 +96,7 @@ def what_if(plan: Plan, device: Device, groups: Sequence[Tenant], ordinal: str =
             if not _has(client, share, ordinal):
                 keeps.append(
                     f"{client_line(client)}: keeps {format_percentage(client.active_thread_percentage)}"
-                    " until it starts anew"
+                    " until it is restarted"
                 )
     contexts = device.contexts
     if contexts is None:

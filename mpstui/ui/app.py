@@ -243,7 +243,7 @@ class MpsTuiApp(WritingApp[int]):
         if isinstance(driver, TerminalDriver) and can_come_back():
             driver.stop_job()
         else:
-            self.notify("No shell with job control is here to come back from; q quits.", severity="warning")
+            self.notify("There is no shell here that could bring mpstui back (fg); q quits.", severity="warning")
 
     def action_mouse(self) -> None:
         driver = self.terminal_driver
@@ -455,7 +455,7 @@ class MpsTuiApp(WritingApp[int]):
 
         why = refusal(spec, read_only=self.read_only)
         if why is None and spec.terminal and not self.can_suspend:
-            why = "it wants a terminal, and there is none to give: mpstui is in a browser"
+            why = "it needs a terminal, and there is none: mpstui is in a browser"
         try:
             filled = fill(spec, self.snapshot, target)
         except RefusedError as error:

@@ -71,9 +71,15 @@ class Overview(WithPast, WithTrouble):
         Binding("f5", "group", "Groups: clients by user, GPU, server, pod or job, with sums", show=False, id="group"),
         Binding("f6", "order", "Sort: choose the column", show=False, id="order"),
         Binding("slash", "filter", "Filter", id="filter"),
-        Binding("f", "find", "Find: to the next row that has it; n and N go on", show=False, id="clients.find"),
-        Binding("n", "found(1)", "Next of what was found", show=False, id="clients.next"),
-        Binding("N", "found(-1)", "The one before, of what was found", show=False, id="clients.previous"),
+        Binding(
+            "f",
+            "find",
+            "Find: go to the next row with the text; n and N: next, previous",
+            show=False,
+            id="clients.find",
+        ),
+        Binding("n", "found(1)", "Next match", show=False, id="clients.next"),
+        Binding("N", "found(-1)", "Previous match", show=False, id="clients.previous"),
         Binding("U", "users_of", "User: whose clients are shown", show=False, id="clients.user"),
         Binding("escape", "back", "Back", show=False, id="back"),
         Binding("F", "app.pause", "Freeze the screen, and go on", id="pause"),
@@ -522,7 +528,7 @@ class Overview(WithPast, WithTrouble):
             Pick(each.id, each.heading(), each.about or each.title, clients.arrow if each.id == now else " ")
             for each in possible_columns(CLIENT)
         ]
-        title = "Sort the clients by: Enter on the one in force turns it round"
+        title = "Sort the clients by: Enter on the current one reverses the order"
         self.app.push_screen(
             PickDialog(title, picks, lambda name: clients.sort_by(str(name), name == now and not reverse))
         )

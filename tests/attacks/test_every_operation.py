@@ -114,7 +114,7 @@ async def test_no_process_of_others_is_ended(action: str, tmp_path: Path, monkey
 def test_no_program_is_run_from_the_screen() -> None:
     (daemon,) = stranger().daemons
     assert "daemon of mallory" in (problem(Setup(where="on"), daemon, node().devices) or "")
-    assert "speaks for nobody" in (problem(Setup(where="on"), replace(daemon, speaker=Speaker()), ()) or "")
+    assert "whose user is not known" in (problem(Setup(where="on"), replace(daemon, speaker=Speaker()), ()) or "")
     assert problem(Setup(where="on"), node().daemons[0], node().devices) is None
 
 
@@ -127,7 +127,7 @@ def test_a_pid_that_a_stranger_claims_is_not_his_to_answer_for() -> None:
     request = Request("terminate_client", Path())
     with pytest.raises(Refused, match="control session"):
         _client_of(VICTIM.pid, request, both, ())
-    with pytest.raises(Refused, match="a daemon of mallory; to use it all the same, name it"):
+    with pytest.raises(Refused, match="a daemon of mallory; to use it anyway, name it"):
         _client_of(VICTIM.pid, request, claimed, ())
     assert _client_of(VICTIM.pid, request, claimed, (PIPE,)).pipe_dir == PIPE
     his = replace(claimed, daemons=(replace(mallorys, speaker=Speaker(BYSTANDER, "a daemon of bystander")),))

@@ -96,7 +96,7 @@ def test_a_directory_that_a_stranger_can_exchange_speaks_for_nobody(stranger: St
             as_root.end()
         assert done.returncode == 6, done.stderr
         assert lives(victim)
-        assert "speaks for nobody" in done.stderr
+        assert "nobody's processes are ended on this daemon's word" in done.stderr
 
 
 def test_the_word_of_the_daemon_whose_client_it_is_comes_before_a_strangers(
@@ -160,7 +160,7 @@ def test_at_a_terminal_whoever_types_pid_and_owner_may(stranger: Stranger, bysta
     lying_daemon(stranger, stranger.home / "p", clients=[victim.pid])
     with asked(victim.pid, stranger.home / "p") as terminal:
         text = " ".join(terminal.text.split())
-        assert f"process {victim.pid} belongs to {bystander.uid}, and a daemon of {stranger.uid} speaks for" in text
+        assert f"process {victim.pid} belongs to {bystander.uid}, and a daemon of {stranger.uid} is trusted for" in text
         assert "what it says of this one is not true" in text
         terminal.send(f" {victim.pid}  {bystander.uid}\r")
         assert terminal.wait_exit() == 0, terminal.text

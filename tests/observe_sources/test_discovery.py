@@ -183,7 +183,7 @@ def test_a_place_that_is_no_directory(room: Path) -> None:
 
 def test_a_place_that_holds_nothing_of_mps(room: Path) -> None:
     (room / "something").touch()
-    assert (one(room).state, one(room).detail) == ("absent", f"{room} holds nothing of MPS")
+    assert (one(room).state, one(room).detail) == ("absent", f"{room} has no files of MPS")
 
 
 def test_a_path_that_is_too_long(room: Path, start: Start) -> None:
@@ -287,7 +287,7 @@ def test_a_removed_directory_under_a_running_daemon(room: Path, start: Start) ->
     shutil.rmtree(room / "p")
     place = one(room / "p")
     assert (place.state, place.daemon) == ("unusable", process_key(daemon.pid))
-    assert f"was removed, or is not to be seen from here; process {daemon.pid} runs on" in place.detail
+    assert f"was removed, or cannot be seen from here; process {daemon.pid} runs on" in place.detail
 
 
 def test_a_daemon_in_a_container_is_known_by_the_directory_itself(

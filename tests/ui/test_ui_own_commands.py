@@ -212,7 +212,7 @@ def test_a_daemon_s_word_is_enough_for_its_own_user_s_processes_alone() -> None:
     snapshot = node((client(4011, uid=0, user="root"),))
     (daemon,) = snapshot.daemons
     claimed = dataclasses.replace(snapshot, daemons=(dataclasses.replace(daemon, speaker=Speaker(1000, "alice's")),))
-    with pytest.raises(RefusedError, match="belongs to root, and the daemon's word is not enough"):
+    with pytest.raises(RefusedError, match="belongs to root, and what the daemon says is no proof"):
         words("{client.pid}", snapshot=claimed)
     assert words("{client.user}", snapshot=claimed) == ("root",), "no PID, no harm to that process"
     assert words("{client.pid}", snapshot=claimed, safe=True) == ("4011",)
@@ -227,7 +227,7 @@ def test_a_number_that_is_another_process_now_is_not_given_away() -> None:
     reused = here._replace(processes=(ProcessKey(own.key.pid, own.key.start_ticks + 1),))
     assert "is not there" in str(stopped_by(reused))
     claimed = here._replace(speaker=Speaker(64101, "mallory's daemon"))
-    assert "mallory's daemon speaks for that user's processes alone" in str(stopped_by(claimed))
+    assert "mallory's daemon is trusted for that user's alone" in str(stopped_by(claimed))
     assert stopped_by(claimed._replace(speaker=None)) is None, "one that is marked safe"
 
 
@@ -465,7 +465,7 @@ async def test_a_key_asks_runs_shows_and_leaves_audit_lines(tmp_path: Path, monk
         await until(pilot, lambda: "nothing was run" in text_of(app))
         assert "process 4011 is not there" in text_of(app)
         await pilot.press("escape", "f12")
-        await until(pilot, lambda: any("there is none to give" in n.message for n in app._notifications))
+        await until(pilot, lambda: any("there is none:" in n.message for n in app._notifications))
         await pilot.press("question_mark")
         await until(pilot, lambda: "who is it: own command, /bin/echo user" in app.screen.query_one("#facts").text)
     lines = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]

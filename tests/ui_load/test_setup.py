@@ -126,7 +126,7 @@ def test_nothing_is_run_on_a_daemon_that_is_not_spoken_to_or_is_another_users():
     assert problem(Setup(), v3, DEVICES).startswith("it runs with MPS protocol 3")
     his = replace(OPEN, speaker=Speaker(64_101, "a daemon of mallory"))
     assert "this is a daemon of mallory" in problem(Setup(), his, DEVICES)
-    assert "speaks for nobody" in problem(Setup(), replace(OPEN, speaker=Speaker()), DEVICES)
+    assert "whose user is not known" in problem(Setup(), replace(OPEN, speaker=Speaker()), DEVICES)
     for odd in (v3, his):
         assert problem(Setup(where="private"), odd, DEVICES) is None
         assert problem(Setup(where="off"), odd, DEVICES) is None

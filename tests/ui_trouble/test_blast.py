@@ -109,7 +109,7 @@ async def test_read_only_refuses_and_nobody_there_is_said() -> None:
         assert isinstance(app.screen, BlastScreen)
         app.collector.push(node())
         await pilot.pause()
-        assert "Nobody is there to fault." in text_of(app)
+        assert "There is no client that could fault." in text_of(app)
         await pilot.press("n", "t", "y", "escape")
         assert app.screen is app.overview
 

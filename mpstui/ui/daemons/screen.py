@@ -52,7 +52,7 @@ class DaemonsPanel(Panel[Daemon]):
         return (("Control daemons", "title"), (f" {len(self.rows)}", "dim"))
 
     def empty(self) -> str:
-        return "looking for daemons…" if not self._looked else "no daemon is known here; n starts one"
+        return "looking for daemons…" if not self._looked else "no daemon is known here; S starts one"
 
     def head(self, width: int) -> Line | None:
         return ((fit(" DIRECTORY", max(12, width - 54)) + "HEALTH      PID       USER        UP   CLIENTS", "head"),)

@@ -184,5 +184,5 @@ class StartDialog(WorkDialog):
         message = result.message if len(specs) == 1 else f"{len(specs)} daemons run"
         remedy = ""
         if profile is not None and any(one.limits != type(one.limits)() for one in profile.daemons):
-            remedy = "Its limits are set next: o in the plan (p) opens the profile, shows what differs, applies it."
+            remedy = "Its limits are not set yet: V on the screen Plan (p) opens the profile, and applies it."
         return Outcome(True, message, tuple(details), remedy)

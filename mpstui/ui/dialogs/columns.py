@@ -37,7 +37,7 @@ class ColumnList(Panel[Wish]):
         Binding("greater_than_sign", "shift(1)", "Further to the right", show=False, id="columns.right"),
         Binding("plus,equals_sign,right", "widen(1)", "Wider", show=False, id="columns.wider"),
         Binding("minus,left", "widen(-1)", "Narrower", show=False, id="columns.narrower"),
-        Binding("s", "sort", "Sort by it; again, the other way round", show=False, id="columns.sort"),
+        Binding("s", "sort", "Sort by it; again: reverse the order", show=False, id="columns.sort"),
         Binding("0", "usual", "The usual columns", show=False, id="columns.usual"),
     ]
 

@@ -58,7 +58,7 @@ def commands(
 
 VIEWS: Final = {
     "group": "put the clients in groups: group user",
-    "sort": "sort the clients: sort mem; again, the other way round",
+    "sort": "sort the clients: sort mem; again, reverse the order",
     "user": "show one user's clients alone: user alice",
     "filter": "show the clients that have this alone: filter gpu:0 !user:bob",
     "find": "go to the next client that has this: find train",

@@ -153,7 +153,7 @@ class EndangerDialog(Dialog):
             "This endangers others",
             "Esc cancel",
             Lines(id="what"),
-            Static(Content(plain(f"Type {WORD} to start it all the same. Better: {self._safer}.")), id="how"),
+            Static(Content(plain(f"Type {WORD} to start it anyway. Better: {self._safer}.")), id="how"),
             word,
             foot=(Push("Cancel", id="cancel"), Push("Start", id="apply", classes="-harm")),
             harm=True,

@@ -86,7 +86,7 @@ PRESETS: Final = (
     Preset(
         "requests",
         "requests",
-        "Each client serves requests by chance. Shrink one and its p99 grows within a second; the others' stay.",
+        "Requests come at random times. Shrink one and its p99 grows within a second; the others' stay.",
         ("fma",),
         4,
         _even,

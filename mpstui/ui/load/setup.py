@@ -46,7 +46,7 @@ class Way:
 
 
 _STREAMS: Final = "Launches in so many streams of each client: side by side, where small kernels leave room (Hyper-Q)."
-_REQUESTS: Final = "Requests by chance, one launch each, with p50 and p99 from when one came to when it was done."
+_REQUESTS: Final = "Requests at random times, one launch each, with p50 and p99 from when one came to when it was done."
 STEADY: Final = Way("one after another", "The next launch waits behind the last one: a client that is always at work.")
 WAYS: Final = (
     STEADY,
@@ -148,8 +148,8 @@ def _not_for_us(daemon: Daemon) -> str | None:
         return reason
     if daemon.simulated or daemon.speaker.uid in {0, os.geteuid()}:
         return None
-    whose = daemon.speaker.why if daemon.speaker.uid is not None else "a daemon that speaks for nobody"
-    return f"this is {whose}: mpstui load --pipe-dir runs a load on it all the same"
+    whose = daemon.speaker.why if daemon.speaker.uid is not None else "a daemon whose user is not known"
+    return f"this is {whose}: mpstui load --pipe-dir runs a load on it anyway"
 
 
 def harm(setup: Setup) -> str | None:

@@ -103,7 +103,7 @@ class ApplyDialog(WorkDialog):
                 )
         number = sum(len(planned) for _, planned in found)
         self.query_one("#commands", Listing).show(f"{plural(number, 'command')}, each read back", lines)
-        notes = [marked("⟳", "Clients that are connected keep what they have until they start anew.")] if number else []
+        notes = [marked("⟳", "Connected clients keep what they have until they are restarted.")] if number else []
         for pipe_dir, wanted in self._targets:
             daemon = self.snapshot.daemon(pipe_dir)
             planned = next((planned for path, planned in found if path == pipe_dir), ())

@@ -230,7 +230,7 @@ class OpenDialog(WorkDialog):
         problem = self._trouble or (entry.problem if entry else None)
         lines: list[Content] = []
         if self._entries is not None and not self._entries and problem is None:
-            problem = "there are no profiles yet; s in the plan keeps one"
+            problem = "there are no profiles yet; w on the screen Plan saves one"
         rows: list[Row] = []
         if profile is not None:
             rows = _rows(profile)

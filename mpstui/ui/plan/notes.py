@@ -64,7 +64,7 @@ def notes_of(now: Picture, steps: Sequence[Step] | None, trouble: str) -> list[t
     if len({(s.percentage, s.memory) for s in plan.shares}) > 1:
         found.append(("→", "smaller shares are the clients' own to set: Export writes them out", "accent"))
     if shown.keeps:
-        found.append(("⟳", f"{plural(len(shown.keeps), 'client')} would have to start anew to get a share:", "warn"))
+        found.append(("⟳", f"{plural(len(shown.keeps), 'client')} must be restarted to get a share:", "warn"))
         found += [(" ", line, "text") for line in shown.keeps]
     return found
 

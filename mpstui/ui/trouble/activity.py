@@ -46,7 +46,7 @@ class LaunchersPanel(Panel[Launcher]):
 
     def row_lines(self, row: Launcher, width: int) -> list[Line]:
         share = UNKNOWN if row.share is None else f"{row.share:.0f} %"
-        mark = "" if row.pipe_dir is not None else "▲ past MPS  "
+        mark = "" if row.pipe_dir is not None else "▲ no MPS  "
         return [
             (
                 ("   ", "text"),

@@ -217,7 +217,7 @@ class BlastScreen(TroubleScreen):
         daemon, client = self.daemon, self.client
         if daemon is None or client is None or (radius := blast_of(daemon, client.key)) is None:
             self.graph.mark(frozenset(), frozenset())
-            return "What if", [Para("Nobody is there to fault.", "dim")]
+            return "What if", [Para("There is no client that could fault.", "dim")]
         hit = {client.key, *(other.key for other in radius.lost)}
         self.graph.mark(frozenset(hit), radius.devices)
         indices = {device.uuid: device.index for device in snapshot.devices}

@@ -34,7 +34,7 @@ OLDER: Final = 2000
 MOST: Final = 20_000
 """Events that are kept; then the oldest go."""
 PLAIN: Final = frozenset(KINDS) - HIDDEN
-_NOT_LOOKED: Final = "nothing is looked for; s begins"
+_NOT_LOOKED: Final = "nothing is looked for yet; f begins"
 _NO_CLIENT: Final = "the event is about no client"
 _READING: Final = "the logs are being read"
 _NO_LOGS: Final = "there are no logs to read from"

@@ -28,7 +28,7 @@ class WithTrouble(InkScreen):
         Binding(
             "W",
             "trouble('users')",
-            "Not served by MPS: who waits, computes past it, or lost its server",
+            "Not served by MPS: who waits, computes without it, or lost its server",
             show=False,
             id="users",
         ),

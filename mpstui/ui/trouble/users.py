@@ -29,7 +29,7 @@ from mpstui.ui.typeahead import opens
 _KILL: Final = "terminate_and_kill"
 _WORD: Final = {
     "PendingClient": ("◌ waits", "warn"),
-    "OutsideClient": ("▲ past MPS", "bad"),
+    "OutsideClient": ("▲ no MPS", "bad"),
     "LostClient": ("✕ no server", "bad"),
 }
 
@@ -73,7 +73,7 @@ class CasesPanel(Panel[Case]):
         return (("Not served by MPS", "title"), (f" {len(self.rows)}", "dim"))
 
     def empty(self) -> str:
-        return "nobody waits, and nobody computes past MPS"
+        return "nobody waits, and nobody computes without MPS"
 
     def head(self, width: int) -> Line | None:
         return (("   PID      USER       STATE         SINCE  COMMAND", "head"),)
@@ -144,7 +144,7 @@ class UsersScreen(TroubleScreen):
             return f"{which} waits", [*head, *self._waits(process, case.daemon, snapshot), *looked]
         if isinstance(process, OutsideClient):
             looked = self._answers.get(process.key) or _likely(process, self.k("open", "Enter"))
-            return f"Process {process.pid} computes past MPS", [*head, *_outside(process, snapshot), *looked]
+            return f"Process {process.pid} computes without MPS", [*head, *_outside(process, snapshot), *looked]
         return f"Process {process.pid} has lost its server", [
             *head,
             *_lost(process, case.daemon, snapshot, self.k("daemons", "d")),
