@@ -38,6 +38,14 @@ class Codec(NamedTuple):
     encode: Code
     decode: Code
     schema: Mapping[str, Any]
+    renew: Callable[[Any, Any, Any], Any] | None = None
+    """As ``encode``, where the value before this one, and what that was in JSON, may have parts that are the same."""
+
+    def again(self, value: Any, old: Any, told: Any) -> Any:
+        """``value`` in JSON: what is as it was in ``old``, which is ``told`` in JSON, is the same object there."""
+        if value is old or value == old:
+            return told
+        return self.encode(value) if self.renew is None or old is None else self.renew(value, old, told)
 
 
 @cache
@@ -145,6 +153,7 @@ def _optional(arguments: Sequence[Any]) -> Codec:
         lambda value: None if value is None else inner.encode(value),
         lambda value: None if value is None else inner.decode(value),
         {"anyOf": [inner.schema, {"type": "null"}]},
+        lambda value, old, told: None if value is None else inner.again(value, old, told),
     )
 
 
@@ -201,10 +210,17 @@ def _mapping(key: Codec, part: Codec, *, text: bool) -> Codec:
     def named(value: str) -> Any:
         return key.decode(value if text else json.loads(value))
 
+    def renew(value: Mapping[Any, Any], old: Mapping[Any, Any], told: dict[str, Any]) -> dict[str, Any]:
+        return {
+            (called := name(each)): part.again(other, old[each], told[called]) if each in old else part.encode(other)
+            for each, other in value.items()
+        }
+
     return Codec(
         lambda value: {name(each): part.encode(other) for each, other in value.items()},
         lambda value: {named(each): part.decode(other) for each, other in _object(value).items()},
         {"type": "object", "additionalProperties": part.schema},
+        renew,
     )
 
 
@@ -221,14 +237,23 @@ def _record(kind: Any) -> Codec:
         parts = {name: codec(hints[name]) for name in kind._fields}
         defaults = {name: kind._field_defaults.get(name, MISSING) for name in kind._fields}
     needed = {name for name, default in defaults.items() if default is MISSING}
-    plan = [(name, part.encode, defaults[name]) for name, part in parts.items()]
+    plan = [(name, part, defaults[name]) for name, part in parts.items()]
 
     def encode(value: Any) -> dict[str, Any]:
         told = {}
-        for name, code, default in plan:
+        for name, part, default in plan:
             each = getattr(value, name)
             if each is not default and each != default:
-                told[name] = code(each)
+                told[name] = part.encode(each)
+        return told
+
+    def renew(value: Any, old: Any, before: dict[str, Any]) -> dict[str, Any]:
+        told = {}
+        for name, part, default in plan:
+            each = getattr(value, name)
+            if each is not default and each != default:
+                known = name in before
+                told[name] = part.again(each, getattr(old, name), before[name]) if known else part.encode(each)
         return told
 
     def decode(value: Any) -> Any:
@@ -242,7 +267,7 @@ def _record(kind: Any) -> Codec:
         **({"required": sorted(needed)} if needed else {}),
         "additionalProperties": False,
     }
-    return Codec(encode, decode, {"$ref": f"#/$defs/{kind.__name__}"})
+    return Codec(encode, decode, {"$ref": f"#/$defs/{kind.__name__}"}, renew)
 
 
 DEFINITIONS: Final[dict[str, Any]] = {}

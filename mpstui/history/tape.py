@@ -143,6 +143,7 @@ class Coder:
 
     def __init__(self, mask: Mask | None = None) -> None:
         self._last: dict[tuple[str, str], Any] = {}
+        self._given: dict[tuple[str, str], tuple[Sequence[object], dict[str, Any]]] = {}
         self._mask = mask
 
     def begin(self, node: NodeState, time: float) -> bytes:
@@ -159,16 +160,32 @@ class Coder:
     def encode(self, time: float, name: str, values: Sequence[object]) -> bytes:
         """One of the others."""
         reading = _reading(name)
-        given = zip(reading.names, reading.codecs, values, strict=False)
-        told = self._masked({each: code.encode(value) for each, code, value in given})
         line: dict[str, Any] = {"t": round(time, 4), "r": name}
         if name in _WHOLE:
-            return _line({**line, "v": told})
+            given = zip(reading.names, reading.codecs, values, strict=False)
+            return _line({**line, "v": self._masked({each: code.encode(value) for each, code, value in given})})
+        plain = self._encoded(reading, name, values)
+        told = self._masked(plain)
         key = name, str(told.get("pipe_dir", ""))
         before, self._last[key] = self._last.get(key), told
         if before is None:
             return _line({**line, "v": told})
         return _line({**line, **({"of": key[1]} if key[1] else {}), "d": difference(before, told)})
+
+    def _encoded(self, reading: _Reading, name: str, values: Sequence[object]) -> dict[str, Any]:
+        """What has not changed since the last one of its kind is not encoded again."""
+        key = name, str(values[0]) if reading.names[:1] == ("pipe_dir",) else ""
+        known = self._given.get(key)
+        given = zip(reading.names, reading.codecs, values, strict=False)
+        if known is None or len(known[0]) != len(values):
+            told = {each: code.encode(value) for each, code, value in given}
+        else:
+            told = {
+                each: code.again(value, old, known[1][each])
+                for (each, code, value), old in zip(given, known[0], strict=True)
+            }
+        self._given[key] = values, told
+        return told
 
     @staticmethod
     def resumed(line: bytes) -> tuple[float, NodeState]:

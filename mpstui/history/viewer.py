@@ -33,6 +33,9 @@ MEMORY: Final = 6 << 20
 """Bytes that a screen keeps of what was."""
 BACK: Final = 3600.0
 """Seconds that it keeps at most."""
+_SPAN: Final = 180.0
+"""Seconds after which all that is known is kept anew, which takes a fifth of a second with 700 clients; what came since
+is told again to show a moment, which takes as long."""
 _TICK: Final = 0.25
 _LATEST: Final = 2.5e11
 WHY: Final = {
@@ -337,7 +340,7 @@ class LiveViewer(Viewer):
         self._tape = MemoryTape(most, back)
         super().__init__("PAST", lambda: self._tape.copy(), speed=0.0)
         self._live = live
-        self._recorder = Recorder(self._tape, system.time, flush=math.inf)
+        self._recorder = Recorder(self._tape, system.time, span=_SPAN)
         live.listen(self._recorder)
         live.subscribe(self._receive)
 

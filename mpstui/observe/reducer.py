@@ -87,6 +87,8 @@ Watch = Literal["logs", "polling", "none"]
 T = TypeVar("T")
 _CPU_INTERVAL = 0.5
 """Seconds under which a CPU percentage would be noise: the kernel counts in hundredths."""
+_CPU_TICK = 1.0
+"""Percent in one second that a hundredth of it is: a share that is less away from the one before is the same one."""
 
 
 class _Kept(Generic[T]):
@@ -735,6 +737,8 @@ class NodeState:
         if time - before[0] < _CPU_INTERVAL:
             return False
         used = max(0.0, round(100 * (facts.cpu_seconds - before[1]) / (time - before[0]), 1))
+        if used and before[2] and abs(used - before[2]) < _CPU_TICK / (time - before[0]):
+            used = before[2]
         self._cpu[facts.key] = time, facts.cpu_seconds, used
         return used != before[2]
 

@@ -912,8 +912,9 @@ class Collector:
             pids = there - (self._node.resting(self._shown) & self._identified)
         else:
             self._all_due = now + UNSEEN
-        facts = await self._files.call(lambda: self._sources.processes.facts(pids))
-        if self._node.set_facts(pids, facts, self._clock()):
+        # The clock beside the reading: where the loop is late, a share of a CPU would be another one each time.
+        time, facts = await self._files.call(lambda: (self._clock(), self._sources.processes.facts(pids)))
+        if self._node.set_facts(pids, facts, time):
             self._next["discovery"] = self._monotonic()
             self._wakeups.stir()
         await self._find_elsewhere(now)

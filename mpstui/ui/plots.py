@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from mpstui.core.activity import Trends
-from mpstui.core.model import Device, Snapshot
+from mpstui.core.model import Daemon, Device, Snapshot
 from mpstui.core.text import UNKNOWN
 
 BLOCKS: Final = "▁▂▃▄▅▆▇█"
@@ -72,18 +73,23 @@ class History:
     def __init__(self) -> None:
         self._devices: dict[str, _Device] = {}
         self.clients = Trends()
+        self._counted: dict[Path, tuple[Daemon, Counter[str]]] = {}
 
     def take(self, snapshot: Snapshot) -> None:
         """Keep the readings of a snapshot; one of a moment that is known already changes nothing."""
         self.clients.take(snapshot.time, (client for daemon in snapshot.daemons for client in daemon.clients()))
-        clients: dict[str, int] = {}
-        for daemon in snapshot.daemons:
-            for client in daemon.clients():
-                for uuid in client.device_uuids:
-                    clients[uuid] = clients.get(uuid, 0) + 1
+        clients: Counter[str] = Counter()
+        before, self._counted = self._counted, {}
+        for daemon in snapshot.daemons:  # one of which nothing new is known is the same object
+            known = before.get(daemon.pipe_dir)
+            if known is None or known[0] is not daemon:
+                known = daemon, Counter(uuid for client in daemon.clients() for uuid in client.device_uuids)
+            self._counted[daemon.pipe_dir] = known
+            clients += known[1]
         for device in snapshot.devices[:_DEVICES]:
-            known = self._devices.setdefault(device.uuid, _Device())
-            known.take(_reading(device, snapshot.time, clients.get(device.uuid, 0)))
+            self._devices.setdefault(device.uuid, _Device()).take(
+                _reading(device, snapshot.time, clients.get(device.uuid, 0))
+            )
         for gone in [uuid for uuid in self._devices if snapshot.device(uuid) is None][: len(self._devices) - _DEVICES]:
             del self._devices[gone]
 
