@@ -11,6 +11,7 @@ import re
 import stat
 import struct
 import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -35,10 +36,21 @@ from mpstui.history.tape import (
     lines,
 )
 from mpstui.observe.reducer import Kept, NodeState, Watching
-from mpstui.observe.sources import NvmlSample
+from mpstui.observe.sources import NvmlSample, ProcessFacts
 from mpstui.observe.xid import Xid
 from tests.observe.replay import PIPE, events, running
 from tests.observe.test_reducer import COMMANDS, FAULTS, H100, USERS, UUID, facts
+
+CHANGES = (
+    {"cpu_seconds": 2.5},
+    {"cpu_seconds": None},
+    {"where": Where(unit="a.service")},
+    {"where": None},
+    {"environment": {"CUDA_MPS_PIPE_DIRECTORY": "/a"}},
+    {"environment": {}},
+    {"vouched": True},
+    {"user": "erin", "uid": 2005},
+)
 
 
 def told_by(logs, listener, now: list[float]) -> list[Snapshot]:
@@ -157,6 +169,27 @@ def test_a_difference_and_the_value_before_make_the_value():
 
 
 # The file.
+
+
+def test_what_is_encoded_again_is_as_if_it_were_the_first():
+    """Whatever has changed, and whatever a mapping has more or less; what has not is the same object."""
+    code, chance = codec(dict[int, ProcessFacts]), random.Random(7)
+    value = {pid: facts(pid, cpu_seconds=1.0) for pid in range(1, 9)}
+    told = code.encode(value)
+    for _ in range(300):
+        changed = {
+            pid: replace(each, **chance.choice(CHANGES)) if chance.random() < 0.3 else each
+            for pid, each in value.items()
+            if chance.random() < 0.9
+        }
+        changed |= {pid: facts(pid) for pid in chance.sample(range(1, 30), 2)}
+        again = code.again(changed, value, told)
+        assert again == code.encode(changed)
+        assert all(
+            again[str(pid)] is told[str(pid)] for pid in changed.keys() & value.keys() if changed[pid] == value[pid]
+        )
+        value, told = changed, again
+    assert code.again(dict(value), value, told) is told
 
 
 def test_a_recording_is_for_its_owner_alone(fault_file):

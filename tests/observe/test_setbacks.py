@@ -59,3 +59,23 @@ def test_the_cpu_is_measured_on_after_the_clock_was_set_back():
         node.set_facts([643], {643: facts(643, cpu_seconds=used)}, float(now))
         seen.append(node.snapshot(float(now)).daemons[0].find_client(ProcessKey(643, 77)).cpu_percent)
     assert seen == [None, 50.0, None, 10.0]
+
+
+def test_a_share_of_a_cpu_that_differs_by_less_than_the_kernel_counts_is_the_same_one():
+    """So that a client that does what it did is the same object in the next snapshot, and its row is not drawn anew."""
+    node, seen, now, used = fold("21:24:28.000", **COMMANDS), [], 1000.0, 0.0
+    for seconds, more in (
+        (1, 0.97),
+        (1.002, 0.97),
+        (0.998, 0.975),
+        (1, 0.96),
+        (1, 0.95),
+        (1, 0),
+        (1, 0.004),
+        (10, 9.6),
+    ):
+        now, used = now + seconds, used + more
+        node.set_facts([643], {643: facts(643, cpu_seconds=used)}, now)
+        seen.append(node.snapshot(now).daemons[0].find_client(ProcessKey(643, 77)))
+    assert [client.cpu_percent for client in seen] == [None, 96.8, 96.8, 96.8, 95.0, 0.0, 0.4, 96.0]
+    assert seen[1] is seen[2] is seen[3]

@@ -38,6 +38,7 @@ class TablePanel(Panel[T]):
         """Those that the user wants; without them the usual ones."""
         self._laid: tuple[int, View, View, list[tuple[Field[T], int]]] | None = None
         self._steady: tuple[object, ...] = ()
+        self._titled: tuple[list[tuple[Field[T], int, str]], Line] | None = None
         self._noting = NotingView(self.view)
         self._changing: dict[Hashable, tuple[T, list[tuple[Field[T], int]]]] = {}
         """Of each row that is in view, the columns that go by the snapshot or the daemon."""
@@ -126,10 +127,17 @@ class TablePanel(Panel[T]):
         return self._titles(width) if self.HEADED else None
 
     def _titles(self, width: int) -> Line:
-        line: list[tuple[str, str]] = [(" " * self.GUTTER, "head")]
+        """The same until the columns, their cells or the order of the rows are others."""
         columns = self.columns(width)
-        for each, room in columns:
-            name, mark = each.heading(room), self.sorted_by(each)
+        of = [(each, room, self.sorted_by(each)) for each, room in columns]
+        if self._titled is None or self._titled[0] != of:
+            self._titled = of, self._make_titles(of)
+        return self._titled[1]
+
+    def _make_titles(self, columns: Sequence[tuple[Field[T], int, str]]) -> Line:
+        line: list[tuple[str, str]] = [(" " * self.GUTTER, "head")]
+        for each, room, mark in columns:
+            name = each.heading(room)
             if mark:  # it is never what gives way, and one cell stays free before the next heading
                 gap = " " if len(name) + 2 < room else ""
                 name = f"{name[: room - 2]}{gap}{mark}"
