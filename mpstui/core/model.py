@@ -516,6 +516,11 @@ class Daemon:
     def answered_at(self) -> float | None:
         return self.condition.answered_at
 
+    @property
+    def own_numbers(self) -> bool:
+        """Whether it cannot be asked which devices it has, so that they go by the numbers that it gives them."""
+        return not self.ordinals and self.lacking("device_query") is not None
+
     def lacking(self, command: str) -> str | None:
         """``not in driver 470`` where the daemon does not know the ``command``; None where it does, and where that is
         not known yet."""

@@ -172,6 +172,11 @@ def client_pids(pids: Sequence[int], most: int = 8) -> str:
     return f"client{'s' if len(pids) != 1 else ''} {', '.join(map(str, pids[:most]))}{more}"
 
 
+def is_own_number(text: str) -> bool:
+    """Whether it can be the number that a daemon gives a device."""
+    return text.isascii() and text.isdigit() and len(text) <= 2 and text == str(int(text))
+
+
 def device_keys(text: str, uuids: Mapping[str, str]) -> list[str]:
     """The keys of the devices that ``text`` means: by key (an ordinal, an index), by UUID, or by the first characters
     of one, as CUDA takes them: ``GPU-bd23``. More than one where several UUIDs begin so."""

@@ -19,7 +19,9 @@ from mpstui.core.text import (
     device_keys,
     format_percentage,
     format_size,
+    is_own_number,
     parse_size,
+    plural,
     same_limit,
     same_percentage,
 )
@@ -277,16 +279,23 @@ class SetPinnedMemLimit(Limit["int | None"]):
 
     def wanted_words(self, request: Request, snapshot: Snapshot, daemon: Daemon, value: int | None) -> str:
         ordinal = device_ordinal(daemon, request.device)
+        if daemon.own_numbers and 0 < len(snapshot.devices) <= int(ordinal):
+            count = plural(len(snapshot.devices), "GPU")
+            raise Refused(f"the daemon has no device {ordinal}: the node has {count}, from 0 on", ExitStatus.USAGE)
         if value is None:
             return f"none on device {ordinal}"
-        device = snapshot.device(daemon.ordinals[ordinal])
+        device = snapshot.device(daemon.ordinals.get(ordinal, ""))
         of = f" of {format_size(device.memory_total)}" if device and device.memory_total else ""
         return f"{format_size(value)}{of} a client on device {ordinal}"
 
     def warnings(self, request: Request, snapshot: Snapshot, daemon: Daemon, value: int | None) -> Iterable[str]:
         if value is None:
             return
-        device = snapshot.device(daemon.ordinals[device_ordinal(daemon, request.device)])
+        ordinal = device_ordinal(daemon, request.device)
+        if daemon.own_numbers:
+            how = "as the daemon counts, after its own CUDA_VISIBLE_DEVICES"
+            yield f"device {ordinal} is {how}: which GPU that is cannot be asked"
+        device = snapshot.device(daemon.ordinals.get(ordinal, ""))
         if device and device.memory_total and value > device.memory_total:
             yield f"more than the device has: {format_size(device.memory_total)}"
         if value < _SMALL_LIMIT:
@@ -413,8 +422,11 @@ def device_ordinal(daemon: Daemon, device: str | None) -> str:
     """The daemon's ordinal of a device given by ordinal, by UUID or by the first characters of one; MPS itself would
     accept an unknown one (fact 5)."""
     known = ", ".join(f"{ordinal} ({uuid})" for ordinal, uuid in daemon.ordinals.items()) or "none known"
-    if not daemon.ordinals and (why := daemon.lacking("device_query")) is not None:
-        known = f"which it has cannot be asked: device_query is {why}"
+    if daemon.own_numbers:
+        why = daemon.lacking("device_query")
+        known = f"which it has cannot be asked, since device_query is {why}; give the daemon's own number of it, as 0"
+        if device is not None and is_own_number(device.strip()):
+            return device.strip()
     if device is None or not device.strip():
         raise Refused(f"a device is needed: {known}", ExitStatus.USAGE)
     found = device_keys(device, daemon.ordinals)

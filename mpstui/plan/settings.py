@@ -19,6 +19,7 @@ from mpstui.core.text import (
     device_keys,
     format_percentage,
     format_size,
+    is_own_number,
     path_text,
     plural,
     same_limit,
@@ -368,12 +369,14 @@ def _with_ordinals(daemon: Daemon, limits: Limits) -> Limits:
     for device, limit in limits.pinned_mem_limits.items():
         ordinal = ordinal_of(daemon, device)
         if found.setdefault(ordinal, limit) != limit:
-            raise PlanError(f"device {ordinal} ({daemon.ordinals[ordinal]}) is given two memory limits")
+            raise PlanError(f"device {ordinal} ({daemon.ordinals.get(ordinal, UNKNOWN)}) is given two memory limits")
     return replace(limits, pinned_mem_limits=found)
 
 
 def ordinal_of(daemon: Daemon, device: str) -> str:
     """The daemon's ordinal of a device given by ordinal, UUID or the first characters of one. Raises PlanError."""
+    if daemon.own_numbers and is_own_number(device):
+        return device
     found = device_keys(device, daemon.ordinals)
     if len(found) != 1:
         for command, what in _FOR_MEMORY if not daemon.ordinals else ():
@@ -386,5 +389,8 @@ def ordinal_of(daemon: Daemon, device: str) -> str:
 
 
 def _by_uuid(daemon: Daemon, limits: Mapping[str, int]) -> dict[str, int]:
-    """Without the limits of devices that are not there, which MPS takes too (fact 5): they bind nobody."""
+    """Without the limits of devices that are not there, which MPS takes too (fact 5): they bind nobody. By the daemon's
+    own numbers where no more is known."""
+    if daemon.own_numbers:
+        return dict(limits)
     return {daemon.ordinals[device]: limit for device, limit in limits.items() if device in daemon.ordinals}

@@ -146,3 +146,30 @@ def test_every_command_says_what_the_driver_has_not(
     assert told.status in {1, 2, 6}, told
     assert said in told.err, told
     assert (old / "logs" / "control.log").read_text().count("Cmd:set_") == before
+
+
+def test_memory_limits_go_by_the_daemons_numbers_where_it_cannot_be_asked_for_its_devices(
+    mpstui: Mpstui, tmp_path: Path
+) -> None:
+    """535 to 555 have memory limits and no ``device_query``: with several GPUs none could be set, and a profile that
+    was saved left them out without a word."""
+    node = SimNode.start(tmp_path / "n", driver=version_of("550"))
+    at, config = ("--pipe-dir", node.pipe_dir), {"XDG_CONFIG_HOME": str(tmp_path / "config")}
+    try:
+        told = mpstui("set", "pinned-mem-limit", "20G", "--device", "1", "--default", *at)
+        assert (told.status, "which GPU that is cannot be asked" in told.err) == (0, True), told
+        for wrong in ("2", "01", "GPU-1", "x", "-1"):
+            refused = mpstui("set", "pinned-mem-limit", "20G", f"--device={wrong}", "--default", *at)
+            assert (refused.status, "the daemon has no device" in refused.err) == (2, True), refused
+        saved = mpstui("profile", "save", "day", *at, **config)
+        assert (saved.status, saved.err) == (0, ""), saved
+        assert mpstui("set", "pinned-mem-limit", "none", "--device", "1", "--default", *at).status == 0
+        differs = mpstui("profile", "diff", "day", "--json", *at, **config).json["differences"]
+        assert [(d["what"], d["wanted"], d["found"]) for d in differs] == [
+            ("default memory limit on device 1", "20.0 GiB", "none")
+        ]
+        assert mpstui("profile", "apply", "day", *at, **config).status == 0
+        (daemon,) = mpstui("status", "--json", *at).json["daemons"]
+        assert daemon["default_pinned_mem_limits"] == {"1": 20 << 30}
+    finally:
+        node.stop()
