@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Mapping
 from typing import ClassVar, Final
 
 from mpstui.control.v3 import NAME
 from mpstui.core.cells import client_line
 from mpstui.core.late import pattern
 from mpstui.core.model import Client, Daemon, ProcessKey, Snapshot
-from mpstui.core.text import UNKNOWN, format_percentage, parse_size, path_text, plural, printable
+from mpstui.core.text import UNKNOWN, device_keys, format_percentage, parse_size, path_text, plural, printable
 from mpstui.core.v3 import DEFAULT, FEATURES, Namespace, V3Node, V3Partition, V3Server
 from mpstui.observe.poll import Need
 from mpstui.operations.check import Refused, parse_uid
@@ -96,6 +97,16 @@ def _server(node: V3Node, name: str | None) -> V3Server:
     return found
 
 
+def _with_uuids(request: Request, setting: str, uuids: Mapping[str, str]) -> Request:
+    """With the UUID where exactly one begins so; what means none, or several, stays as it was typed."""
+    text = request.setting(setting)
+    if text is None:
+        return request
+    found = [(device, device_keys(device, uuids)) for device in text.split(",")]
+    whole = ",".join(keys[0] if len(keys) == 1 else device for device, keys in found)
+    return request._replace(settings=tuple((k, whole if k == setting else v) for k, v in request.settings))
+
+
 class V3Operation(Operation):
     """A subclass gives the words, what is checked, and what shows afterwards that it was done."""
 
@@ -150,8 +161,13 @@ class V3Operation(Operation):
     def warnings(self, request: Request, node: V3Node) -> tuple[str, ...]:
         return ()
 
+    def whole(self, request: Request, node: V3Node, daemon: Daemon) -> Request:
+        """The same, with the whole UUID of each device that is named by its first characters."""
+        return request
+
     def show(self, request: Request, snapshot: Snapshot, daemon: Daemon) -> Preview:
         node = node_of(daemon)
+        request = self.whole(request, node, daemon)
         if (wrong := self.wrong_value(request)) is not None:
             raise wrong
         facts = self.check(request, node, daemon)
@@ -190,6 +206,7 @@ class V3Operation(Operation):
         try:
             if node is None:
                 raise Refused(answer.message or "it does not answer", STATUS[answer.outcome])
+            request = self.whole(request, node, work.daemon)
             self.check(request, node, work.daemon)
             here = {c.pid for c in self.clients(request, work.daemon)}
             if fresh := self.pids(request, node) - here:
@@ -270,6 +287,10 @@ class CreateServer(_Create):
             option="--allowed-devices",
         ),
     )  # fmt: skip
+
+    def whole(self, request: Request, node: V3Node, daemon: Daemon) -> Request:
+        uuids = {d.uuid: d.uuid for d in node.devices if d.uuid} | {uuid: uuid for uuid in daemon.ordinals.values()}
+        return _with_uuids(request, "allowed-devices", uuids)
 
     def calls(self, request: Request) -> list[list[str]]:
         uid, devices = request.setting("uid"), request.setting("allowed-devices")
@@ -564,6 +585,10 @@ class CreatePartition(_Create):
             return Refused(f"“{printable(remainder, 40)}” is neither true nor false", ExitStatus.USAGE)
         return wrong
 
+    def whole(self, request: Request, node: V3Node, daemon: Daemon) -> Request:
+        of = (None, request.setting("server"))
+        return _with_uuids(request, "device", {d.uuid: d.uuid for d in node.devices if d.uuid and d.server in of})
+
     def calls(self, request: Request) -> list[list[str]]:
         names = ("server", "device", "chunks", "include-remainder")
         options = [f"--{name}={value}" for name in names if (value := request.setting(name)) is not None]
@@ -612,6 +637,9 @@ class DeletePartition(_Delete):
         example="mpstui sm-partition delete large --server training",
     )  # fmt: skip
     arguments = (Argument("value", "Name", "", "its name", "NAME"), _OF_SERVER)
+
+    def whole(self, request: Request, node: V3Node, daemon: Daemon) -> Request:
+        return _with_uuids(request, "device", {d.uuid: d.uuid for d in node.devices if d.uuid})
 
     def calls(self, request: Request) -> list[list[str]]:
         device = request.setting("device")

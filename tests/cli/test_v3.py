@@ -180,7 +180,13 @@ def test_servers_and_namespaces_are_made_set_and_deleted(v3: SimNode, mpstui: Mp
 def test_a_partition_of_it_is_made_and_deleted(v3: SimNode, mpstui: Mpstui) -> None:
     at = ("--pipe-dir", v3.pipe_dir)
     v3.call("server", "create", "training", "--uid=0")
-    make = ("sm-partition", "create", "large", "--server", "training", "--device", "0", "--chunks")
+    (device, _) = daemon(mpstui, v3)["v3"]["devices"]
+    make = ("sm-partition", "create", "large", "--server", "training", "--device", device["uuid"][:8], "--chunks")
+    told = mpstui("server", "create", "one", "--allowed-devices", device["uuid"][:8], *at)
+    assert told.status == 0, told
+    assert [s["allowed_devices"] for s in daemon(mpstui, v3)["v3"]["servers"] if s["name"] == "one"] == [device["uuid"]]
+    several = mpstui("server", "create", "two", "--allowed-devices", "GPU-", *at)
+    assert several.status == 2, several
     told = mpstui(*make, "4", *at)
     assert told.status == 0, told
     assert "32 SMs" in told.out

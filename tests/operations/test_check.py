@@ -259,8 +259,10 @@ def test_what_every_driver_has_is_not_refused() -> None:
 
 def test_devices_that_cannot_be_told_apart_are_said_to_be_so() -> None:
     old = node(client(643), ordinals={}, lacks=absent_from("535.1"), driver="535.1")
-    shown = preview(Request("set_pinned_mem_limit", PIPE, "1G", None, "0"), old)
+    shown = preview(Request("set_pinned_mem_limit", PIPE, "1G", None, "GPU-a"), old)
     assert "device_query is not in driver 535" in (shown.error or "")
+    by_number = preview(Request("set_pinned_mem_limit", PIPE, "1G", None, "0"), old)
+    assert (by_number.error, "which GPU that is cannot be asked" in " ".join(by_number.warnings)) == (None, True)
 
 
 def test_two_devices_that_begin_alike_are_none() -> None:
