@@ -15,7 +15,34 @@ from .process import start_ticks
 from .server import NO_CONTEXT, Server
 
 if TYPE_CHECKING:
-    from .daemon import Daemon
+    from typing import Protocol
+
+    from mpstui.control.drivers import Driver
+
+    from .clients import Client
+    from .config import Gpu
+
+    class Commanded(Protocol):
+        """What commands need of the daemon that carries them out."""
+
+        owner: int
+        gpus: Sequence[Gpu]
+        driver: Driver
+        percentage: float
+        priority: int
+        pinned: dict[str, int]
+        servers: dict[int, Server]
+
+        def device_key(self, device: str, /) -> str: ...
+
+        def want_server(self, uid: int, /) -> None: ...
+
+        def shut_down(self, server: Server, force: bool) -> None: ...
+
+        def terminate(self, session: Session, server: Server, client: Client, /) -> None: ...
+
+        def quit(self, session: Session, timeout: int | None, /) -> None: ...
+
 
 _CHUNK = 32768
 _MOST_ORDINALS = 64
@@ -87,7 +114,7 @@ def _uid(args: Sequence[str]) -> int | None:
 class Commands:
     """Carries out the commands of sessions on a daemon."""
 
-    def __init__(self, daemon: Daemon) -> None:
+    def __init__(self, daemon: Commanded) -> None:
         self._daemon = daemon
         self._table: dict[str, Callable[[Session, Sequence[str]], bool | None]] = {
             "get_server_list": self._get_server_list,
