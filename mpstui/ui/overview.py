@@ -12,6 +12,7 @@ from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
+from textual.geometry import Size
 
 from mpstui.config import CommandSpec
 from mpstui.core.cells import client_line, no_daemon, with_indices
@@ -119,6 +120,8 @@ class Overview(WithPast, WithTrouble):
         self._paused: float | None = None
         self._pipe_dir: Path | None = None
         self._plan: Plan | None = None
+        self._sizes: list[Size] = []
+        """The size of the screen and of all on it, when it was last told its own."""
         self._filter: Input | None = None
         self._finding = False
         """Whether what is typed is looked for, and hides nothing."""
@@ -322,9 +325,15 @@ class Overview(WithPast, WithTrouble):
                     return
 
     def on_resize(self, event: events.Resize) -> None:
+        """A screen that starts is told its size three times: where nothing on it has another, nothing is to be done."""
+        painted = list(self.query(Painted))
+        sizes = [event.size, *(each.size for each in painted)]
+        if sizes == self._sizes:
+            return
+        self._sizes = sizes
         self.apply(self._snapshot, self._paused)
-        for painted in self.query(Painted):
-            painted.repaint()
+        for each in painted:
+            each.repaint()
 
     def on_descendant_focus(self) -> None:
         self._arrange()
