@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Final
 
+from rich.console import RenderableType
+from rich.segment import Segment
+from rich.style import Style
 from textual import events, on
 from textual.binding import Binding, BindingType
+from textual.color import Color
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.css.query import NoMatches
+from textual.renderables.background_screen import BackgroundScreen
 from textual.screen import ModalScreen
 from textual.widgets import Button
 
@@ -23,6 +28,20 @@ KEYS: Final = 1
 """Rows of the keys, under the frame."""
 _DOES: Final = {"Esc": "close", "Tab": "app.focus_next", "y": "copy", "Enter": "press"}
 """What a click on a key's entry does."""
+
+
+class _Shade(BackgroundScreen):
+    """The screen below, tinted as Textual does it, but once for each of its styles and not for each of its cells' runs:
+    a dialog that opens paints it four times."""
+
+    @classmethod
+    def process_segments(cls, segments: Iterable[Segment], color: Color) -> Iterable[Segment]:
+        tinted: dict[Style | None, Style | None] = {}
+        for text, style, control in segments:
+            if not control and style not in tinted:
+                (one,) = super().process_segments([Segment(text, style)], color)
+                tinted[style] = one.style
+            yield Segment(text, style if control else tinted[style], control)
 
 
 class Dialog(InkScreen, ModalScreen[None]):
@@ -65,6 +84,10 @@ class Dialog(InkScreen, ModalScreen[None]):
         self.snapshot = snapshot
         self._hint = ""
         self.keys = KeyBar()
+
+    def render(self) -> RenderableType:
+        made = super().render()
+        return _Shade(made.screen, made.color) if type(made) is BackgroundScreen else made
 
     def update_snapshot(self, snapshot: Snapshot) -> None:
         """Take the newest snapshot; what was typed and chosen stays."""

@@ -21,6 +21,8 @@ from mpstui.core.text import printable
 
 TEXT_LIMIT = 4000
 """Characters of one text that are shown at most; longer than any line of a log of a real daemon."""
+_WIDTHS = 4
+"""For how many a sheet keeps its lines: with and without a bar, and before a change of size."""
 MARK_STYLE = {"▲": "$text-warning", "✗": "$text-error", "✓": "$text-success", "✕": "$text-error", "·": "$text-muted"}
 
 
@@ -67,6 +69,8 @@ class Sheet(Widget):
         super().__init__(id=id)
         self.rows: tuple[Row | Heading, ...] = tuple(rows)
         self._label_width = label_width
+        self._laid: tuple[tuple[Row | Heading, ...], dict[int, list[Content]]] = (self.rows, {})
+        """Rows, and their lines by width: Textual asks for the height three times before it paints."""
 
     def show(self, rows: Sequence[Row | Heading]) -> None:
         """Replace the rows; nothing is painted where nothing differs."""
@@ -81,6 +85,15 @@ class Sheet(Widget):
 
     def lines(self, width: int) -> list[Content]:
         """What is shown at ``width`` cells."""
+        rows, laid = self._laid
+        if rows is not self.rows or len(laid) > _WIDTHS:
+            laid = {}
+            self._laid = (self.rows, laid)
+        if width not in laid:
+            laid[width] = self._lay(width)
+        return laid[width]
+
+    def _lay(self, width: int) -> list[Content]:
         longest = max((cell_len(plain(row.label)) for row in self.rows if isinstance(row, Row)), default=0)
         label_width = max(self._label_width, longest + 2)
         lines: list[Content] = []
