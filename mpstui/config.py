@@ -8,7 +8,6 @@ import os
 import re
 import stat
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field, fields, replace
@@ -16,17 +15,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-import platformdirs
-
 from mpstui.core.late import dataclass, pattern
 from mpstui.core.text import error_text, path_text, printable
 from mpstui.observe.procfs import user_name
 from mpstui.observe.trusted import NotTrustedError, judge_directory, open_trusted
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 SYSTEM: Final = Path("/etc/mpstui/config.toml")
 """Root's, for every user of the machine. No variable names another one: it may hold a policy."""
@@ -173,6 +165,8 @@ def _owner(path: str) -> int | None:
 
 def config_dir() -> Path:
     """``$XDG_CONFIG_HOME/mpstui``, usually ``~/.config/mpstui``; it need not exist."""
+    import platformdirs
+
     return Path(platformdirs.user_config_dir("mpstui"))
 
 
@@ -197,6 +191,8 @@ class Memory:
         if self._values.get(name) == value:
             return
         self._values[name] = value
+        import tempfile
+
         text = json.dumps(self._values)
         with suppress(OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -487,7 +483,7 @@ def _commands(
     except (OSError, NotTrustedError) as error:
         return below, f"are not used: {error_text(error)}"
     try:
-        if tomllib.loads(text).get("commands") != value:
+        if _toml(text).get("commands") != value:
             raise ValueError
     except ValueError:
         return below, "are not used: the file was changed while it was read"
@@ -526,6 +522,15 @@ def _command(table: Mapping[str, Any], origin: str) -> CommandSpec:
     if problem is not None:
         raise _BadFileError(f"{_quoted(name)}: seconds {problem}")
     return CommandSpec(name, key, tuple(words), table.get("terminal", False), table.get("safe", False), seconds, origin)
+
+
+def _toml(text: str) -> dict[str, Any]:
+    """Raises ValueError. Imported here: most users have no file."""
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    return tomllib.loads(text)
 
 
 def _trusted_text(path: Path, owners: set[int]) -> str:
@@ -592,11 +597,11 @@ def _read_toml(path: Path, *, of_root: bool = False) -> dict[str, Any]:
     if len(raw) > FILE_LIMIT:
         raise _BadFileError(f"is larger than {FILE_LIMIT // 1024} KiB")
     try:
-        return tomllib.loads(raw.decode("utf-8"))
+        return _toml(raw.decode("utf-8"))
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         raise _BadFileError(f"is not UTF-8 in line {line}") from None
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:
         raise _BadFileError(f"is not TOML: {printable(str(error), 120)}") from None
     except RecursionError:
         raise _BadFileError("is nested too deeply") from None
