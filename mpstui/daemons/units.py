@@ -241,6 +241,7 @@ start() {
         real=$(limited 20 readlink -f "$folder") || fail "no way to $folder"
         if steered "$folder" || steered "$real"; then fail "others can exchange what is above $folder"; fi
     done
+    if command -v nvidia-smi >/dev/null 2>&1; then limited 60 nvidia-smi -L >/dev/null || fail "nvidia-smi fails"; fi
     for gpu in $gpus; do
         limited 60 nvidia-smi -i "$gpu" -c EXCLUSIVE_PROCESS >/dev/null || fail "no exclusive mode on $gpu"
     done

@@ -61,7 +61,9 @@ def run_part(place: Path, text: str, part: str, **environment: str) -> subproces
     tools = place / "bin"
     tools.mkdir(exist_ok=True)
     smi = tools / "nvidia-smi"
-    smi.write_text(f'#!/bin/sh\necho "$@" >> {place}/smi.log\ncase "$*" in *query*) echo "$LEFT";; esac\n')
+    smi.write_text(
+        f'#!/bin/sh\necho "$@" >> {place}/smi.log\ncase "$*" in *query*) echo "$LEFT";; -L) exit ${{SICK:-0}};; esac\n'
+    )
     smi.chmod(0o755)
     path = f"{tools}:{Path(control_binary()[-1]).parent}:{os.environ['PATH']}"
     own = {"PATH": path, "SLURM_SCRIPT_CONTEXT": part, "SLURM_JOB_UID": "0", "LEFT": "", **environment}
@@ -90,8 +92,15 @@ def test_prolog_and_epilog_do_what_they_say(place: Path) -> None:
     assert (stopped.returncode, stopped.stdout) == (0, "")
     assert not daemons_below(place)
     asked = (place / "smi.log").read_text().splitlines()
-    assert asked[0] == "-i GPU-1 -c EXCLUSIVE_PROCESS"
+    assert asked[:2] == ["-L", "-i GPU-1 -c EXCLUSIVE_PROCESS"]
     assert asked[-1] == "-i GPU-1 -c DEFAULT"
+
+
+def test_a_node_whose_gpus_do_not_answer_gets_no_job(place: Path) -> None:
+    """A prologue that fails has Slurm drain the node, and PBS take it offline."""
+    done = run_part(place, unit_text("slurm", (DaemonSpec(place / "pipe", place / "log"),)), "prolog_slurmd", SICK="9")
+    assert (done.returncode, "nvidia-smi fails" in done.stdout) == (1, True)
+    assert not daemons_below(place)
 
 
 def test_an_epilog_names_the_daemon_that_does_not_end(place: Path) -> None:
