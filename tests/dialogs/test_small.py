@@ -8,7 +8,9 @@ from collections.abc import Callable
 import pytest
 from dialog_host import PIPE, UUIDS, FakeRunner, Host, client, node
 from textual import events
+from textual.app import ComposeResult
 from textual.geometry import Size
+from textual.widgets import Static
 
 from mpstui.load.takes import Takes
 from mpstui.operations.registry import OPERATIONS, operation
@@ -40,10 +42,17 @@ DIALOGS: dict[str, Callable[[], Dialog]] = {
 }
 
 
+class FewBelow(Host):
+    """The rows below a dialog, broken into a cell each, were painted a hundred times: they are not what is tried."""
+
+    def compose(self) -> ComposeResult:
+        yield Static("a row of the screen below")
+
+
 @pytest.mark.parametrize("name", DIALOGS)
 async def test_a_dialog_comes_to_rest_at_every_size(name: str) -> None:
     """A bar that took the last cell was laid out for ever: without width no height, so no bar, so width again."""
-    host = Host(DIALOGS[name]())
+    host = FewBelow(DIALOGS[name]())
     async with host.run_test(size=(100, 30)):
         screen = host.screen
         for width in (1, 9):
