@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from mpstui.control.commandline import parse_command_line
+from mpstui.control.memory import read_each, read_memory
 from mpstui.core.model import SessionHolder
 from mpstui.core.text import printable
 
@@ -88,18 +89,18 @@ def find_sessions(pipe_dir: Path, exclude: Collection[int] = (), binary: Sequenc
     wanted = os.path.realpath(pipe_dir)
     connected = connections(pipe_dir)
     found: list[Session] = []
-    for name in os.listdir("/proc"):
-        if name.isdigit() and int(name) not in exclude:
-            with contextlib.suppress(OSError):
-                session = _session(int(name), wanted, binary, connected)
-                if session is not None:
-                    found.append(session)
+    pids = [int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) not in exclude]
+    for pid, words in zip(pids, read_each([f"/proc/{pid}/cmdline" for pid in pids], 1 << 16), strict=True):
+        with contextlib.suppress(OSError):
+            if words and (session := _session(pid, words, wanted, binary, connected)) is not None:
+                found.append(session)
     return found
 
 
-def _session(pid: int, wanted: str, binary: Sequence[str], connected: frozenset[int] | None) -> Session | None:
-    with open(f"/proc/{pid}/cmdline", "rb") as file:
-        argv = os.fsdecode(file.read(1 << 16)).split("\0")
+def _session(
+    pid: int, words: bytes, wanted: str, binary: Sequence[str], connected: frozenset[int] | None
+) -> Session | None:
+    argv = os.fsdecode(words).split("\0")
     options = parse_command_line(argv[:-1] if argv[-1] == "" else argv, binary=binary)
     if options is None or options.daemon:
         return None
@@ -134,11 +135,10 @@ def _described(pid: int, certain: bool) -> SessionHolder:
 
 def _pipe_directory(pid: int) -> str | None:
     """From the environment; None where that may not be read."""
-    try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            words = file.read(1 << 20).split(b"\0")
-    except OSError:
+    environment = read_memory(f"/proc/{pid}/environ", 1 << 20)
+    if environment is None:
         return None
+    words = environment.split(b"\0")
     key = b"CUDA_MPS_PIPE_DIRECTORY="
     named = [os.fsdecode(word[len(key) :]) for word in words if word.startswith(key)]
     return named[0] if named else DEFAULT_PIPE_DIRECTORY

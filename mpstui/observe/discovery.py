@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 from mpstui.control.commandline import PROGRAM, Protocol, parse_command_line
+from mpstui.control.memory import read_each
 from mpstui.core.late import pattern
 from mpstui.core.model import EMPTY, LIMIT_VARIABLES, ProcessKey
 from mpstui.core.text import path_text, printable, unprintable
@@ -89,7 +90,10 @@ class DaemonProcess(NamedTuple):
 
 def running_daemons() -> list[DaemonProcess]:
     """Every control daemon that /proc shows, oldest first. Costs some 10 µs a process of the machine."""
-    found = [daemon for pid in _candidates() if (daemon := daemon_process(pid)) is not None]
+    pids = list(_candidates())
+    named = read_each([f"/proc/{pid}/cmdline" for pid in pids], 1 << 16)
+    there = [pid for pid, words in zip(pids, named, strict=True) if PROGRAM.encode() in (words or b"")]
+    found = [daemon for pid in there if (daemon := daemon_process(pid)) is not None]
     return sorted(found, key=lambda daemon: (daemon.key.start_ticks or 0, daemon.key.pid))
 
 

@@ -15,6 +15,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Final, NamedTuple
 
+from mpstui.control.memory import read_each, read_file, read_memory
 from mpstui.core.model import ProcessKey
 from mpstui.core.text import printable
 from mpstui.core.where import Where, cgroup_path, container_of
@@ -29,6 +30,8 @@ from mpstui.observe.sources import ProcessFacts
 TICKS_PER_SECOND: Final = os.sysconf("SC_CLK_TCK")
 _READ_LIMIT: Final = 1 << 20
 _VALUE_LIMIT: Final = 4096
+_IN_MEMORY: Final = ("/cmdline", "/environ", "/maps", "/exe")
+"""Files of /proc/PID that lie in its memory, or on any file system: whoever has them decides when they are read."""
 _NS_GET_OWNER_UID: Final = 0xB704
 """ioctl_nsfs(2)."""
 _CLOCK_STEP: Final = 1.0
@@ -150,7 +153,10 @@ def cpus_of(pid: int) -> frozenset[int] | None:
 def read_environment(pid: int) -> dict[str, str] | None:
     """The CUDA_* variables that the process was started with, decoded as file names are (so not
     printable); None where not permitted."""
-    raw = read_proc(f"/proc/{pid}/environ")
+    return _cuda_variables(read_proc(f"/proc/{pid}/environ"))
+
+
+def _cuda_variables(raw: bytes | None) -> dict[str, str] | None:
     if raw is None:
         return None
     found: dict[str, str] = {}
@@ -277,24 +283,8 @@ def start_time(start_ticks: int) -> float:
 
 
 def read_proc(path: str, limit: int = _READ_LIMIT) -> bytes | None:
-    """A file of /proc, whole up to ``limit`` bytes; None where it cannot be read."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return None
-    chunks: list[bytes] = []
-    try:
-        while limit > 0:
-            chunk = os.read(fd, min(limit, 1 << 16))
-            if not chunk:
-                break
-            chunks.append(chunk)
-            limit -= len(chunk)
-    except OSError:
-        return None
-    finally:
-        os.close(fd)
-    return b"".join(chunks)
+    """A file of /proc, whole up to ``limit`` bytes; None where it cannot be read, or keeps whoever reads it waiting."""
+    return (read_memory if path.endswith(_IN_MEMORY) else read_file)(path, limit)
 
 
 def boot_time() -> float:
@@ -435,19 +425,20 @@ class ProcProcesses:
         uid = effective_uid(pid)
         cgroups = (read_proc(f"/proc/{pid}/cgroup", 1 << 16) or b"").decode("utf-8", "replace")
         cgroup = cgroup_path(cgroups)
+        arguments, environment = read_each((f"/proc/{pid}/cmdline", f"/proc/{pid}/environ"), _READ_LIMIT)
         return ProcessFacts(
             key=stat.key,
             start_time=self._boot + stat.start_ticks / TICKS_PER_SECOND,
             uid=uid,
             user=None if uid is None else user_name(uid),
-            command=_command(pid, stat.comm),
+            command=_command(arguments, stat.comm),
             cpu_seconds=stat.cpu_ticks / TICKS_PER_SECOND,
             cgroup=None if cgroup is None else printable(cgroup, _COMMAND_LIMIT),
             container=None if cgroup is None else container_of(cgroup),
             where=self._belongs(cgroups),
             terminal=terminal_name(stat.tty),
             pid_namespace=pid_namespace(pid),
-            environment=read_environment(pid),
+            environment=_cuda_variables(environment),
         )
 
 
@@ -456,11 +447,10 @@ def _identity(stat: Stat) -> tuple[bytes, int]:
     return stat.comm, stat.stack
 
 
-def _command(pid: int, comm: bytes) -> str | None:
-    raw = read_proc(f"/proc/{pid}/cmdline", 1 << 14)
+def _command(raw: bytes | None, comm: bytes) -> str | None:
     if raw is None:
         return None
-    raw = raw.rstrip(b"\0")
+    raw = raw[: 1 << 14].rstrip(b"\0")
     if not raw:
         return printable(b"[" + comm + b"]", _COMMAND_LIMIT)
     return printable(raw.replace(b"\0", b" "), _COMMAND_LIMIT)
