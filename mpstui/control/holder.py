@@ -117,7 +117,8 @@ def _session(
         if directory is not None and os.path.realpath(directory) != wanted:
             return None
         certain = directory is not None and sockets is not None
-    return Session(_described(pid, certain), sockets)
+    holder = _described(pid, certain)
+    return None if holder.start_ticks is None else Session(holder, sockets)  # of one that has ended nothing is seen
 
 
 def _described(pid: int, certain: bool) -> SessionHolder:
@@ -236,10 +237,12 @@ def _age(start_ticks: int | None) -> float | None:
 
 
 def _start_ticks(pid: int) -> int | None:
-    """When the kernel says that it started, in clock ticks since boot; None where /proc does not show it."""
+    """When the kernel says that it started, in clock ticks since boot; None where it has ended, or /proc does not show
+    it."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             # The name in parentheses may hold blanks and parentheses itself.
-            return int(file.read(4096).rpartition(b")")[2].split()[19])
+            fields = file.read(4096).rpartition(b")")[2].split()
+        return int(fields[19]) if fields[0] not in {b"Z", b"X"} else None
     except (OSError, ValueError, IndexError):
         return None

@@ -16,12 +16,12 @@ from collections.abc import Sequence
 from queue import Empty, SimpleQueue
 from typing import Final
 
-PATIENCE: Final = 1.0
+PATIENCE: Final = 3.0
 """Seconds in which the kernel has not let a reader go on: what it reads is left."""
 _AT_MOST: Final = 30.0
 """The same, where it is not seen that it is the kernel that keeps it: on a busy machine a thread may just be slow."""
 _LOOK: Final = 0.1
-_AGAIN: Final = 2 * _LOOK
+_AGAIN: Final = 5 * _LOOK
 """As ``PATIENCE`` once one has been left: there may be many."""
 
 

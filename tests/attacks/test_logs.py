@@ -449,6 +449,7 @@ def test_one_may_read_what_is_ones_own_by_a_link_of_ones_own(tmp_path: Path) -> 
 OPENERS = {
     "operations/audit.py": "the id of this boot",
     "operations/turn.py": "a daemon's turn",
+    "cli/web.py": "a file of its own",
     "cli/__init__.py": "/dev/null",
     "cli/bundle.py": "the archive that it writes",
     "cli/exporter.py": "the file of metrics that it writes",
@@ -458,6 +459,7 @@ OPENERS = {
     "commands.py": "a pipe of its own",
     "config.py": "the user's own configuration",
     "control/holder.py": "/proc",
+    "control/memory.py": "/proc",
     "daemons/directories.py": "directories",
     "daemons/modes.py": "the modes that it keeps, by open_trusted",
     "daemons/stale.py": "a pipe directory and its lock",
@@ -467,6 +469,7 @@ OPENERS = {
     "history/ahead.py": "the pipe to the process that parses a log",
     "history/bywhom.py": "a descriptor of open_trusted's",
     "load/guard.py": "a file of its own",
+    "load/programs/lenet.py": "what its own experiment writes for it",
     "load/workloads.py": "the program's own kernels",
     "observe/discovery.py": "the PID file, a daemon's lock and directory",
     "observe/launches.py": "the kernel's counters, and the libraries whose functions are counted",

@@ -158,6 +158,24 @@ def test_the_default_directory_is_meant_without_the_variable(
     assert session.pid in {found.pid for found in holders(Path("/tmp/nvidia-mps"))}
 
 
+def test_a_process_that_ends_while_it_is_looked_at_holds_nothing(
+    monkeypatch: pytest.MonkeyPatch, pipe: Callable[[str], Pipe], start: Start
+) -> None:
+    """Neither its connections nor its environment can be seen then, which is not the same as that they may not."""
+    mine = pipe("a")
+    session, other = start(mine.path / "control"), start(pipe("b").path / "control", mine.path.parent / "b")
+    read, pids = holder.read_each, {session.pid, other.pid}
+
+    def ends(paths: Sequence[str], limit: int) -> list[bytes | None]:
+        found = read(paths, limit)
+        other.kill()
+        other.wait()
+        return found
+
+    monkeypatch.setattr(holder, "read_each", ends)
+    assert [found.pid for found in holders(mine.path) if found.pid in pids] == [session.pid]
+
+
 def test_a_session_is_held_after_some_seconds(pipe: Callable[[str], Pipe], start: Start) -> None:
     mine, clock = pipe("a"), Clock()
     session = start(mine.path / "control")
