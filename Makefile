@@ -77,7 +77,7 @@ manual: $(VENV)/.ready-dev
 
 # The documentation as a site, in build/site; every link is checked. Once mkdocs-material is there, no network is needed.
 docs: $(VENV)/.ready-dev
-	$(PIP) install -q -c constraints.txt -e '.[dev,docs]'
+	$(BIN)/python -c 'import mkdocs, material' 2>/dev/null || $(PIP) install -q -c constraints.txt -e '.[dev,docs]'
 	$(BIN)/python scripts/docs site
 
 # What is released, into dist/; the deb is installed and run in a clean root (as root, with debootstrap and a Debian mirror).

@@ -14,7 +14,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -83,6 +83,37 @@ def tour(album: Album, pipe_dir: Path, pids: list[int]) -> None:
         album.take(screen, "overview-80x24")
 
 
+SIDE = {"events": "E", "problems": "D", "blast": "b", "plan": "p", "load": "L", "daemons": "d"}
+"""The other screens, by the keys that open them from the overview."""
+
+
+def sides(album: Album, pipe_dir: Path, pids: list[int], keys: Mapping[str, str] = SIDE) -> None:
+    """Each of the other screens. Nothing is changed."""
+    for name, key in keys.items():
+        with Screen(pipe_dir) as screen:
+            screen.wait_clients(pids[:1])
+            screen.read_for(2.5)
+            before = screen.text
+            screen.key(key)
+            until(
+                lambda screen=screen, before=before: screen.read_for(0.2) or screen.text[:120] != before[:120], 10, name
+            )
+            screen.read_for(2.0)
+            album.take(screen, name)
+
+
+def partitions(album: Album) -> None:
+    """Of a daemon that was started with -S."""
+    from mpstui.sim import SimNode
+
+    folder = tempfile.TemporaryDirectory(prefix="mps_", ignore_cleanup_errors=True)
+    with folder, SimNode.start(Path(folder.name), scenario="static") as node:
+        pids = [
+            int(pid) for pid in node.control(f"get_client_list {node.control('get_server_list').split()[0]}").split()
+        ]
+        sides(album, node.pipe_dir, pids, {"partitions": "P"})
+
+
 def themes(album: Album, pipe_dir: Path, pids: list[int]) -> None:
     """The overview in each theme of the package."""
     for path in sorted((ROOT / "themes").glob("*.toml")):
@@ -147,6 +178,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=ROOT / "screenshots")
     parser.add_argument("--prefix", default="", help="put before each name, e.g. real-")
     parser.add_argument("--svg-only", action="store_true")
+    parser.add_argument("--sides", action="store_true", help="the other screens alone, of a simulated node")
     options = parser.parse_args()
     if not options.svg_only and FONT not in _fonts():
         print(f"the font {FONT} is not installed: symbols in the PNG files may be missing", file=sys.stderr)
@@ -158,8 +190,14 @@ def main() -> int:
         return 0
     with simulated_node() as node:
         pids = node.client_pids()
+        if options.sides:
+            sides(album, node.pipe_dir, pids)
+            partitions(album)
+            return 0
         tour(album, node.pipe_dir, pids)
         themes(album, node.pipe_dir, pids)
+        sides(album, node.pipe_dir, pids)
+    partitions(album)
     states(album)
     return 0
 
