@@ -437,6 +437,11 @@ class Field(Generic[T]):
             text = UNKNOWN if value is None else self.type.text(value)
         return self.lacking(text, view) or text
 
+    @property
+    def brief(self) -> str:
+        """What it is, for the screen: the first sentence, without what JSON makes of it."""
+        return re.split(r"\. |; in JSON", self.about or self.title)[0].rstrip(".")
+
     def heading(self, cells: int = 100) -> str:
         """Over its column of the screen, in so many cells."""
         name = (self.column.name if self.column else "") or self.title.upper()

@@ -534,7 +534,7 @@ class Overview(WithPast, WithTrouble):
 
         clients, (now, reverse) = self.clients, self.clients.sort
         picks = [
-            Pick(each.id, each.heading(), each.about or each.title, clients.arrow if each.id == now else " ")
+            Pick(each.id, each.heading(), each.brief, clients.arrow if each.id == now else " ")
             for each in possible_columns(CLIENT)
         ]
         title = "Sort the clients by: Enter on the current one reverses the order"

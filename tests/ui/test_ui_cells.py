@@ -202,3 +202,10 @@ def test_what_is_short_takes_the_room_that_a_long_entry_has_left() -> None:
     bar.show([KeyHint(key, text, key, keep) for key, text, keep in words])
     told = {width: "".join(hint.key for hint in bar._shown(width)) for width in (52, 51, 41, 40)}
     assert told == {52: "Klmq", 51: "Klq", 41: "Kmq", 40: "Kq"}
+
+
+def test_what_a_column_is_said_to_be_is_one_sentence_without_json() -> None:
+    told = {each.id: each.brief for each in possible_columns(CLIENT)}
+    assert told["pid"] == "Its process ID"
+    assert told["gpu_memory"] == "The device memory that it uses"
+    assert [name for name, text in told.items() if not text or "JSON" in text or "null" in text] == []

@@ -110,7 +110,8 @@ class AboutDaemon(Box):
             found += wrapped(daemon.health_detail, width, "text", indent=" " * _LABEL)
         if daemon.remedy:
             found += wrapped(daemon.remedy, width, "warn", "→ ", indent=" " * _LABEL)
-        several = {True: "several at once (-M)", False: "one user's clients at a time", None: UNKNOWN}[daemon.multiuser]
+        serves = {True: "several users at once (-M)", False: "one user's clients at a time", None: UNKNOWN}
+        several = serves[daemon.multiuser]
         rows = [
             ("pipe directory", path_text(daemon.pipe_dir)),
             ("log directory", path_text(daemon.log_dir) if daemon.log_dir else UNKNOWN),

@@ -74,7 +74,7 @@ class ColumnList(Panel[Wish]):
         falling = row.field.column is not None and row.field.column.falling
         mark = ("▼" if falling is not reverse else "▲") if name == row.field.id else " "
         cells = "" if not row.shown else str(row.width or "")
-        about = row.field.about or row.field.title
+        about = row.field.brief
         if hidden := row.shown and row.field.id not in self._fit_now():
             about = "no room for it at this width: hide another one, or make one narrower"
         style = "text" if row.shown else "dim"

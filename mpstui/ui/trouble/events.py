@@ -190,7 +190,7 @@ class EventsScreen(TroubleScreen):
                 "window",
                 4,
             ),
-            KeyHint(self.k("events.follow", "F"), "Stop" if self.timeline.follows else "Follow", "follow", 7),
+            KeyHint(self.k("events.follow", "F"), "Freeze" if self.timeline.follows else "Follow", "follow", 7),
             KeyHint(
                 self.k("events.older", "O"),
                 "Older",

@@ -132,9 +132,7 @@ class UsersScreen(TroubleScreen):
     def describe(self, snapshot: Snapshot) -> tuple[str, list[Para]]:
         case = self.case
         if case is None:
-            return "Nobody", [
-                Para("Every process on the GPUs that is known is a client of a server, or there is none.", "good", "✓")
-            ]
+            return "Nobody", [Para("No process is known on the GPUs that is no client of MPS.", "good", "✓")]
         process = case.process
         who = f"{process.pid or UNKNOWN} {owner(process.user, process.uid)} {process.command or UNKNOWN}"
         head = [Para(who, "bold"), Para()]
