@@ -12,7 +12,7 @@ from mpstui.operations.registry import ELSEWHERE, ON_OVERVIEW
 from mpstui.ui.dialogs import DetailsScreen, HelpScreen
 from mpstui.ui.dialogs.commands import ActionCommands
 from mpstui.ui.dialogs.facts import rows_of
-from mpstui.ui.dialogs.parts import Row, Sheet
+from mpstui.ui.dialogs.parts import Heading, Row, Sheet
 
 KEYS = [
     ("client", ProcessKey(4013, 401300)),
@@ -86,6 +86,15 @@ def test_a_device_names_its_clients_by_their_memory_on_it_alone():
     assert names == ["12", "11", "13"]
     assert value(rows, "11").split() == ["2.0", "GiB", "alice", "—"]
     assert value(rows, "13").split() == ["—", "carol", "—"], "not known is not zero"
+    assert isinstance(rows[0], Heading), "who is there comes first: it has to be seen at 80x24"
+    many = tuple(Client(ProcessKey(20 + n), gpu_memory={here: (20 - n) << 30}) for n in range(9))
+    shown = Snapshot(
+        NOW, daemons=(Daemon(PIPE, servers=(Server(ProcessKey(1), clients=many),)),), devices=(Device(here),)
+    )
+    _title, rows = rows_of(shown, "device", here)
+    labels = [row.label for row in rows if isinstance(row, Row)]
+    assert labels[:6] == [str(20 + n) for n in range(6)]
+    assert labels[-3:] == ["26", "27", "28"], "the others are behind what is said of the device"
 
 
 def test_what_is_not_there_is_none():

@@ -43,13 +43,11 @@ def rows_of(
     view = View.of(snapshot)
     if kind == "device" and (device := snapshot.device(str(identity))):
         why = [Row("no readings", no_readings(snapshot.nvml_detail))] if snapshot.nvml_detail else []
-        return f"Device {UNKNOWN if device.index is None else device.index}", [
-            *_rows(DEVICE, device, view),
-            *_on_device(snapshot, device.uuid),
-            *why,
-        ]
+        first, others = _on_device(snapshot, device.uuid)
+        rows = [*first, *_rows(DEVICE, device, view), *others, *why]
+        return f"Device {UNKNOWN if device.index is None else device.index}", rows
     if kind == "limit" and identity is None and snapshot.daemons:
-        rows: Rows = []
+        rows = []
         for daemon in snapshot.daemons:
             facts = default_facts(daemon, View.of(snapshot, daemon))
             rows += [Heading(path_text(daemon.pipe_dir)), *map(_row, facts)]
@@ -60,11 +58,14 @@ def rows_of(
     return None if event is None else ("Event", _rows(EVENT, event, view))
 
 
-def _on_device(snapshot: Snapshot, uuid: str) -> Rows:
-    """The clients that are on a device, those that hold most of its memory first; memory on this device alone."""
+_FIRST = 6
+"""Clients of a device that come before what is said of it."""
+
+
+def _on_device(snapshot: Snapshot, uuid: str) -> tuple[Rows, Rows]:
+    """The clients that are on a device, those that hold most of its memory first; memory on this device alone. Some
+    come before what is said of the device, the others behind it."""
     here = [each for daemon in snapshot.daemons for each in daemon.clients() if uuid in each.device_uuids]
-    if not here:
-        return []
     here.sort(key=lambda each: (-each.gpu_memory.get(uuid, -1), each.pid))
     rows = [
         Row(
@@ -73,7 +74,11 @@ def _on_device(snapshot: Snapshot, uuid: str) -> Rows:
         )
         for each in here
     ]
-    return [Row(), Heading("Its clients, by their memory on this device"), *rows]
+    first, others = rows[:_FIRST], rows[_FIRST:]
+    return (
+        [Heading("Its clients, by their memory on this device"), *first, Row()] if first else [],
+        [Row(), Heading("Its other clients"), *others] if others else [],
+    )
 
 
 def _row(fact: Fact) -> Row:
