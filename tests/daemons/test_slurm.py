@@ -8,6 +8,7 @@ this needs no systemd; elsewhere that part is left out.
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 import shutil
@@ -149,13 +150,22 @@ PartitionName=p Nodes=localhost Default=YES State=UP
         return number, (self.place / f"out-{number}").read_text()
 
 
+def slurms_cgroups() -> set[Path]:
+    return set(Path("/sys/fs/cgroup/memory").glob("slurm*"))
+
+
 @pytest.fixture
 def place() -> Iterator[Path]:
     found = Path(tempfile.mkdtemp(prefix="mpstui-slurm-", dir="/tmp"))
     found.chmod(0o755)
+    before = slurms_cgroups()
     yield found
     for daemon in daemons_below(found):
         os.kill(daemon.key.pid, signal.SIGKILL)
+    for folder in slurms_cgroups() - before:  # only those of this test, and only empty ones
+        for place, _, _ in os.walk(folder, topdown=False):
+            with contextlib.suppress(OSError):
+                os.rmdir(place)
     shutil.rmtree(found, ignore_errors=True)
 
 
