@@ -133,6 +133,11 @@ class ScreenDiff:
         if line[x:end] == chars and line_sgrs[x:end] == sgrs:
             return sgr
         simple = _narrow.issuperset(line[x:end]) or "\0" in line
+        # Of a wide character that an edge cuts a blank is left, as of one that Textual cuts.
+        if chars and not line[x]:
+            line[x - 1] = " "
+        if end < self._width and not line[end]:
+            line[end] = " "
         changed = [i for i in range(len(chars)) if chars[i] != line[x + i] or sgrs[i] != line_sgrs[x + i]]
         line[x:end], line_sgrs[x:end] = chars, sgrs
         if simple and _narrow.issuperset(chars):
