@@ -343,7 +343,8 @@ def series(nodes: int, end: float) -> str:
     """Ten minutes of so many nodes, as a recording: one in FAULT, one blocked, one held, one whose exporter is away."""
     lines: dict[str, list[str]] = {}
     for number in range(nodes):
-        labels = f'Hostname="gpu-{number:04}",instance="gpu-{number:04}:9936",job="mpstui"'
+        label = "hostname" if number == 12 else "Hostname"
+        labels = f'{label}="gpu-{number:04}",instance="gpu-{number:04}:9936",job="mpstui"'
         state = {7: "blocked", 8: "held"}.get(number, "ok")
         for at in (end - 600, end - 300, end - 15):
             for metric, more, value in (
@@ -383,6 +384,7 @@ def test_a_thousand_nodes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
             assert main(["fleet", "--prometheus", url, "--json"]) == 0
             told = json.loads(capsys.readouterr().out)["nodes"]
             history = Prometheus(url).history("gpu-0011", 1200)
+            other = Prometheus(url).history("gpu-0012", 1200)
         finally:
             child.terminate()
     assert len(told) == 1000
@@ -396,6 +398,7 @@ def test_a_thousand_nodes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert worst[4][1] == "ok"
     assert {node["name"]: node["clients"] for node in told}["gpu-0011"] == 11
     assert {value for value in history["clients"] if value is not None} == {11.0}
+    assert {value for value in other["clients"] if value is not None} == {12.0}, "by DCGM's other label"
 
 
 # The command line.
