@@ -59,6 +59,27 @@ def test_what_a_script_started_ends_with_it_however_it_ends(end: signal.Signals 
             os.kill(child, signal.SIGKILL)
 
 
+def test_a_way_out_that_does_not_end_is_cut_off() -> None:
+    stuck = STARTER.replace('print("on the way out", flush=True)', "threading.Event().wait()")
+    script = subprocess.Popen(
+        [sys.executable, "-c", "import threading" + stuck, str(SCRIPTS / "gpu")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "GPU_SCRIPT_GRACE": "1"},
+    )
+    assert script.stdout is not None
+    child = int(script.stdout.readline())
+    try:
+        script.send_signal(signal.SIGTERM)
+        script.communicate(timeout=120)
+        assert script.returncode == -signal.SIGALRM
+        until(lambda: not _lives(child), 120, "the process of its own session is gone")
+    finally:
+        if _lives(child):
+            os.kill(child, signal.SIGKILL)
+
+
 def test_every_script_for_a_gpu_machine_leaves_nothing() -> None:
     scripts = [path for path in SCRIPTS.glob("gpu-*") if b"python" in path.read_bytes().splitlines()[0]]
     assert len(scripts) > 5

@@ -19,6 +19,8 @@ from typing import Final, NoReturn
 TAG: Final = "GPU_SCRIPT_TAG"
 """In the environment of all that a script starts, and so in that of daemons and servers too."""
 SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+GRACE: Final = int(os.environ.get("GPU_SCRIPT_GRACE", "20"))
+"""Seconds for the way out; then the script is ended as it stands, and what it started by its guard."""
 _PATIENCE: Final = 10.0
 
 
@@ -56,6 +58,8 @@ def nothing_left() -> Iterator[None]:
 def _end(number: int, frame: FrameType | None) -> NoReturn:
     for each in SIGNALS:
         signal.signal(each, signal.SIG_IGN)
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(GRACE)
     raise Ended(128 + number)
 
 
