@@ -267,7 +267,7 @@ def test_a_memory_limit_is_exported_for_the_device_that_was_planned(mpstui: Run,
     exported = mpstui(*plan, "--export", "shell", "--share", "client1")[1]
     assert f"PINNED_DEVICE_MEM_LIMIT={second}=10G\n" in exported  # not by a number, which is the client's own (fact 35)
     status, _, err = mpstui(*plan, "--export", "shell", "--apply")
-    assert (status, "one after the other" in err) == (2, True)  # and not one of them in silence
+    assert (status, "give one of the two" in err) == (2, True)  # and not one of them in silence
     assert mpstui("profile", "save", "all", "--pipe-dir", started)[0] == 0
     kept = profiles_dir() / "all.toml"
     kept.write_text(kept.read_text() + '[[daemon.share]]\nname = "a"\npinned_mem_limit = "2G"\n')
