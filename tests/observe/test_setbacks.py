@@ -39,7 +39,7 @@ def test_only_an_end_without_a_word_is_called_one(here: int, said: bool, restart
     node.set_places([running(here + 1) if restarted else Place(PIPE, "stale")], at("21:24:30"))
     ends = [e.detail for e in node.snapshot(1.0).events if e.kind == "daemon_exited"]
     assert len(ends) == 1
-    assert ("without a word" in ends[0]) != said
+    assert ("does not say why" in ends[0]) != said
 
 
 def test_answers_count_again_after_the_clock_was_set_back():

@@ -136,7 +136,7 @@ async def test_a_profile_says_everything_itself() -> None:
         assert "start /tmp/mps_7" in text_in(app, "#specs")
         await press(pilot, "tab", "tab", "enter")
         assert daemons.started[0].limits.active_thread_percentage == 50.0
-        assert "Its limits are set next" in text_in(app, "#outcome")
+        assert "Its limits are not set yet: V" in text_in(app, "#outcome")
 
 
 async def test_stop_names_who_is_hit_waits_and_shows_the_clients_going() -> None:

@@ -222,7 +222,7 @@ async def test_who_keeps_what_and_who_would_not_fit() -> None:
         await press(pilot, "p", *["down"] * 6)
         await typed(pilot, "20G")
         assert "would not fit: 2000 alice" in notes(app)
-        assert "3 clients would have to start anew" in notes(app)
+        assert "3 clients must be restarted" in notes(app)
         assert "2021 bob" in notes(app)
 
 

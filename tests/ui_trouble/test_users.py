@@ -71,7 +71,7 @@ async def test_those_ahead_are_ended_by_identity_after_a_question() -> None:
         assert isinstance(app.screen, HarmConfirm)
         assert app.screen.clients == (A, C)
         await pilot.press("escape", "G", "K")
-        assert isinstance(app.screen, UsersScreen), "one past MPS waits for nobody"
+        assert isinstance(app.screen, UsersScreen), "one without MPS waits for nobody"
 
 
 async def test_read_only_says_why_not_and_still_copies() -> None:
