@@ -154,7 +154,7 @@ def test_whose_daemon_is_not_known_is_nobodys(stranger: Stranger, main: Main) ->
     finally:
         as_root.end()
     assert status == 6, said
-    assert "nobody's that is known" in said
+    assert "of an unknown user" in said
 
 
 def test_his_own_is_what_a_user_means(stranger: Stranger, main: Main, monkeypatch: pytest.MonkeyPatch) -> None:

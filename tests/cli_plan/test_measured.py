@@ -56,7 +56,7 @@ def test_in_words_and_kept(mpstui: Run, node: Path) -> None:
     assert status == 0, err
     assert "SIMULATED fma, one client in a daemon of its own: throughput in TFLOP/s over SMs" in out
     assert "<- advised" in out
-    assert "SIMULATED Each SM buys 0.4" in out
+    assert "SIMULATED Each SM adds 0.4" in out
     assert "give two loads" in out
     assert out.count("*") >= 2
     text = mpstui("profile", "show", "kept")[1]
