@@ -408,7 +408,7 @@ class ProcProcesses:
         if stat.gone:
             self._known.pop(stat.key, None)
             return None
-        if known is None or _identity(known[0]) != _identity(stat):
+        if known is None or known[1].command is None or _identity(known[0]) != _identity(stat):
             facts = self._read_all(stat)
             if process_key(pid) != stat.key:
                 return None  # It ended meanwhile: what was read may be its successor's.

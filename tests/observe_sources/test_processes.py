@@ -117,6 +117,19 @@ def test_an_exec_is_noticed_though_pid_and_start_time_stay(waiter: Waiter) -> No
     assert second.command.startswith("other -S")
 
 
+def test_one_that_let_nobody_read_its_memory_is_read_when_it_does(
+    waiter: Waiter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child, source = waiter("import time"), ProcProcesses()
+    with monkeypatch.context() as kept:
+        kept.setattr(procfs, "read_each", lambda paths, limit: [None] * len(paths))
+        assert one(source, child.pid).command is None
+    found = one(source, child.pid)
+    assert found.command is not None
+    assert found.environment is not None
+    assert one(source, child.pid) is found
+
+
 @pytest.mark.parametrize("name", [b"x) R 1 (y", b")", b"(((", b"a b\n7"])
 def test_a_name_cannot_forge_stat(waiter: Waiter, name: bytes) -> None:
     code = f"open('/proc/self/comm', 'wb').write({name!r})"
@@ -380,7 +393,7 @@ def test_processes_that_nobody_asks_for_any_more_are_forgotten(monkeypatch):
     monkeypatch.setattr(procfs, "read_stat", stat_of)
     monkeypatch.setattr(procfs, "process_key", lambda pid: stat_of(pid).key)
     monkeypatch.setattr(
-        ProcProcesses, "_read_all", lambda self, stat: (read.append(stat.pid), ProcessFacts(stat.key))[1]
+        ProcProcesses, "_read_all", lambda self, stat: (read.append(stat.pid), ProcessFacts(stat.key, command="x"))[1]
     )
     processes = ProcProcesses()
     for number in range(2000):
