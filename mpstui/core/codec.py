@@ -57,7 +57,8 @@ def codec(kind: Any) -> Codec:
         return _PLAIN[kind]
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin is Literal:
-        return Codec(_same, lambda value: _one_of(value, arguments), {"enum": list(arguments)})
+        # typing takes the same words in another order for the same type, and gives whichever was made first.
+        return Codec(_same, lambda value: _one_of(value, arguments), {"enum": sorted(arguments, key=str)})
     if origin in {Union, types.UnionType}:
         return _optional(arguments)
     if origin is tuple and not (len(arguments) == 2 and arguments[1] is Ellipsis):

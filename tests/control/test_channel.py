@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -219,14 +220,31 @@ async def test_a_session_that_is_soon_over_goes_unnoticed(tmp_path: Path, script
     assert one.sent == 2
 
 
-async def test_refusals_alone_are_no_held_session(tmp_path: Path, script: Script) -> None:
+async def test_refusals_alone_are_no_held_session(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Others' one-shots may follow one another; it is tried again, at changing intervals, until the deadline."""
-    times = tmp_path / "times"
-    one = ControlChannel(tmp_path / "pipe", script(f"date +%s%N >> {times}; {CANNOT_SEND}"), deadline=2.0)
+    now, pauses, sleep = 100.0, [], asyncio.sleep
+    one = ControlChannel(tmp_path / "pipe", (), deadline=2.0)
+
+    async def refused(command: str, lines: str, deadline: float) -> RawReply:
+        one.sent += 1
+        return RawReply(command, stderr=b"Cannot send command to MPS control daemon process\n", exit_status=1)
+
+    async def later(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+        pauses.append(seconds)
+        await sleep(0)
+
+    monkeypatch.setattr(channel_module, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(channel_module.asyncio, "sleep", later)
+    one._send = refused  # type: ignore[method-assign]
+    one._sessions.look = lambda logged: (False, None)  # type: ignore[method-assign]
     answer = await MpsControl(one).get_server_list()
     assert (answer.outcome, answer.holder) == (Outcome.BUSY, None)
     assert "kept the daemon busy" in answer.message
-    assert one.sent > 3
+    assert one.sent == len(pauses) + 1 > 3
+    assert len(set(pauses)) == len(pauses)
+    assert 1.0 < now - 100 <= 2.0
 
 
 async def test_a_session_that_stays_is_held(tmp_path: Path, script: Script) -> None:
