@@ -6,7 +6,6 @@ import io
 import json
 import os
 import platform
-import re
 import sys
 import tarfile
 import time
@@ -19,7 +18,6 @@ from typing import Any, Final
 
 from mpstui import __version__, api
 from mpstui.cli.say import complain
-from mpstui.core.late import pattern
 from mpstui.core.mask import Mask
 from mpstui.core.model import Daemon, Event, Snapshot
 from mpstui.core.text import error_text, path_text, printable
@@ -32,21 +30,6 @@ _LOGS: Final = ("control.log", "server.log")
 _PACKAGES: Final = frozenset(
     {"textual", "rich", "nvidia-ml-py", "psutil", "inotify-simple", "platformdirs", "prometheus-client"}
 )
-_SHORT: Final = 3
-"""A name of fewer characters is masked where it stands alone as a JSON value, and not within a text."""
-_SENTENCE: Final = pattern(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[^\]]*\](?! *\d+\s)")
-"""What a line of MPS' logs begins with. One that goes on with a number is a row of an answer, as of ``ps``, which has
-commands in it; so may what has no such beginning."""
-_HEAD: Final = pattern(r"(?:\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[.\d]* (?:Control|Server|Other) +\d+\] *)?")
-_ROW_WORD: Final = pattern(
-    r"(?:[\d.,:%()-]+[KMGT]?B?|0x[0-9a-fA-F]+|GPU-[0-9a-f-]+|MIG-[0-9a-f-]+|[A-Z][A-Z_]{1,30}|GPU|UUID|TRUE|FALSE)"
-)
-"""Numbers, devices and words in capitals: what an answer says of itself."""
-_HOME: Final = pattern(r"/(?:home|users|data/home)/[^\s/\"]+[^\s\"]*", re.IGNORECASE)
-_PATH: Final = pattern(r"/[^\s\"]*")
-_NUMBER: Final = pattern(r"(?<![^\W_])\d{1,10}(?![^\W_])")
-_RUN: Final = pattern(r"(/run/user/)(\d{1,10})(?=/|$|\W)")
-_UID: Final = pattern(r"\b((?:from )?(?:[Uu]ser|[Uu][Ii][Dd])[ =:]+)(\d{2,10})\b")
 README: Final = """\
 A support archive of mpstui, made by `mpstui doctor --bundle`.
 
