@@ -230,7 +230,7 @@ class Mask:
             if _SENTENCE.match(line):
                 lines.append(self.text(line))
             else:
-                head = re.match(_HEAD, line)[0]  # type: ignore[index]
+                head = _HEAD.match(line)[0]  # type: ignore[index]
                 words = line[len(head) :].split()
                 lines.append(head + " ".join(w if _ROW_WORD.fullmatch(w) else MASKED for w in words))
         return "\n".join(lines) + "\n" if lines else ""
