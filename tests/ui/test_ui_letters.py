@@ -12,7 +12,7 @@ import pytest
 from textual.binding import Binding
 
 from mpstui.cli.parser import LateParser, build_parser
-from mpstui.config import load_config, tomllib
+from mpstui.config import _toml, load_config
 from mpstui.operations.operation import Operation
 from mpstui.operations.registry import ELSEWHERE, ON_OVERVIEW, OPERATIONS
 from mpstui.ui import keymap
@@ -82,7 +82,7 @@ def test_the_old_keys_can_be_had_again(tmp_path) -> None:
     file.write_text(old.read_text())
     config, messages = load_config(file)
     assert messages == []
-    wanted = tomllib.loads(old.read_text())["keys"]
+    wanted = _toml(old.read_text())["keys"]
     keymap, messages = resolve(config.keys, places())
     assert not any("keeps its own" in message or "there is no" in message for message in messages), messages
     flat = {f"{a}.{b}": key for a, table in wanted.items() if isinstance(table, dict) for b, key in table.items()}
