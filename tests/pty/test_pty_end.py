@@ -150,7 +150,7 @@ def test_ctrl_z_where_no_shell_would_bring_it_back_stops_nothing(node: Node) -> 
     with Terminal([*MPSTUI, "--pipe-dir", str(node.pipe_dir)]) as terminal:
         terminal.wait_for(WHOLE)
         terminal.key("ctrl+z")
-        terminal.wait_for("No shell with job control")
+        terminal.wait_for("There is no shell here that could bring mpstui back")
 
         def leaves(terminal: Terminal) -> bool:
             terminal.key("q")  # what is typed before a change of the node's state is seen is dropped
