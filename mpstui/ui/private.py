@@ -7,6 +7,7 @@ terminal's size and keys come as Textual reads them. ``tests/ui/test_ui_private.
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import termios
 import tty
@@ -160,19 +161,28 @@ if _Compositor is not None:
                 self._dirty_regions.update(region for region in seen if region)
 
 
-class WritingApp(App[R]):
-    """An app that may write something else to the terminal than Textual would."""
+_run_timer: Any = getattr(Timer, "_run", None)
 
-    def set_timer(self, *args: Any, **options: Any) -> Timer:
-        """One tick, and it comes, however late. Such are the ends of a change of size and of a batch of updates.
+if asyncio.iscoroutinefunction(_run_timer):
+
+    async def _run_once(timer: Any) -> None:
+        """The one tick of a timer that has one comes, however late; such are the ends of a change of size, of a batch
+        of updates and of a notification.
 
         Textual's is skipped where it is late before it has begun to wait: a process that is not let run at that moment
-        for the 8 ms of a change of size would never follow one again, and after a batch it would paint nothing.
+        would never follow the terminal's size again, paint nothing after a batch, or leave a notification for good. And
+        one that should have been before it began, as the end of a notification that is over when it is put up, is
+        waited for in a circle that nothing leaves.
         """
-        timer = super().set_timer(*args, **options)
-        if hasattr(timer, "_skip"):
-            timer._skip = False
-        return timer
+        if _has(timer, "_repeat", "_skip", "_interval") and timer._repeat == 0:
+            timer._skip, timer._interval = False, max(0.0, timer._interval)
+        await _run_timer(timer)
+
+    Timer._run = _run_once  # type: ignore[assignment, method-assign]
+
+
+class WritingApp(App[R]):
+    """An app that may write something else to the terminal than Textual would."""
 
     def _get_screen(self, screen: Any) -> Any:
         """Every screen comes this way before it is laid out for the first time, Textual's own too."""
