@@ -261,7 +261,13 @@ class WritingApp(App[R]):
             if sequence is not None:
                 renderable = cast("RenderableType", _Written(sequence))
         super()._display(screen, renderable)
-        if renderable is not None and not getattr(self, "_batch_count", 0):
+        if renderable is None:
+            return
+        if getattr(self, "_batch_count", 0):
+            # What a layout puts off to the end of one batch of updates can come in the next one: Textual forgets then
+            # what was to be painted, and writes nothing. A notification stayed blank, or as the one before it was.
+            screen.refresh()
+        else:
             self.written()
 
     def post_display_hook(self) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pyte
 import pytest
 from textual import _time
+from textual.geometry import Region
 from textual.screen import Screen
 
 from mpstui.operations.registry import OPERATIONS
@@ -116,3 +117,17 @@ async def test_the_one_tick_of_a_timer_comes_however_late(monkeypatch: pytest.Mo
         for waits in (app, app.overview):
             waits.set_timer(seconds, lambda: told.append(late), name="late")
         await until(pilot, lambda: len(told) == 2)
+
+
+async def test_what_is_to_be_painted_while_updates_are_held_back_is_painted_after_that() -> None:
+    """A layout in a batch of updates puts its painting off, and that can come in the next batch."""
+    app = make_app(one_daemon())
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.pause()
+        painted = []
+        app.written = lambda: painted.append(app._batch_count)
+        with app.batch_update():
+            app.screen._compositor._dirty_regions.add(Region(0, 0, 5, 1))
+            app.screen._compositor_refresh()
+        await until(pilot, lambda: painted)
+    assert set(painted) == {0}
