@@ -116,8 +116,10 @@ if _CompositorUpdate is not None:
 
 
 _Compositor: Any = _of("textual._compositor", "Compositor")
-_PLACES = ("_full_map", "_visible_map", "_dirty_regions", "reflow", "reflow_visible", "clear")
+_PLACES = ("_full_map", "_visible_map", "_dirty_regions", "reflow", "reflow_visible", "render_update", "clear")
 """Of the compositor: where the widgets are, and what of them is to be painted."""
+_MADE_OF_PLACES = ("_cuts", "_layers", "_layers_visible")
+"""What it keeps of that."""
 
 if _Compositor is not None:
 
@@ -126,7 +128,8 @@ if _Compositor is not None:
 
         Textual compares with its newest arrangement. It makes one also to answer where a widget is, of which nothing is
         painted: the layout that follows finds no difference then, and a notification, say, stays where it was below one
-        that has come.
+        that has come. What is painted before that layout is painted by the newest arrangement, cut where the one before
+        it had edges: part of a notification is blank then, or where it is not.
         """
 
         def __init__(self) -> None:
@@ -151,6 +154,21 @@ if _Compositor is not None:
             exposed = super().reflow_visible(parent, size)
             self._mark(self._visible_map, size)
             return exposed
+
+        @property
+        def full_map(self) -> Any:
+            """Where all widgets are; made anew where that is not known any more."""
+            before, places = self._full_map, super().full_map
+            if places is not before:
+                for name in _MADE_OF_PLACES:
+                    setattr(self, name, None)
+            return places
+
+        def render_update(self, *args: Any, **options: Any) -> Any:
+            places = self._full_map if self._visible_map is None else self._visible_map
+            if places is not self._on_screen:
+                self._mark(places, self.size)
+            return super().render_update(*args, **options)
 
         def _mark(self, places: Any, size: Size) -> None:
             """Have painted again what has come, gone or moved."""
@@ -184,13 +202,14 @@ if asyncio.iscoroutinefunction(_run_timer):
 class WritingApp(App[R]):
     """An app that may write something else to the terminal than Textual would."""
 
-    def _get_screen(self, screen: Any) -> Any:
-        """Every screen comes this way before it is laid out for the first time, Textual's own too."""
-        known: Any = self.get_screen(screen)
-        plain = _Compositor is not None and type(getattr(known, "_compositor", None)) is _Compositor
-        if plain and _has(known._compositor, *_PLACES):
-            known._compositor = _PaintedCompositor()
-        return super()._get_screen(screen)
+    def _register(self, parent: Any, *widgets: Any, **options: Any) -> Any:
+        """Every screen comes this way before it is laid out for the first time, the first one and Textual's own too."""
+        for screen in widgets:
+            if isinstance(screen, Screen) and _Compositor is not None:
+                plain: Any = getattr(screen, "_compositor", None)
+                if type(plain) is _Compositor and _has(plain, *_PLACES, *_MADE_OF_PLACES):
+                    screen._compositor = _PaintedCompositor()
+        return super()._register(parent, *widgets, **options)
 
     def written_instead(self, update: Update | None, screen: Screen[Any]) -> str | None:
         """The sequence to write for an update, empty where nothing is to be written; None for Textual's own.

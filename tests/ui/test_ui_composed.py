@@ -64,6 +64,33 @@ async def test_a_notification_moves_up_for_the_next_one_behind_a_scroll() -> Non
             assert not paper.missing(), f"after {key}\n" + "\n".join(paper.screen.display)
 
 
+async def test_what_was_painted_somewhere_else_meanwhile_is_painted_over() -> None:
+    """Where a widget is can be asked while it moves; what is painted then is painted by that answer."""
+    app = make_app(one_daemon())
+    async with app.run_test(size=SIZE, notifications=True) as pilot:
+        app.notify("\n".join("ABCDEFGH"), timeout=600)
+        await pilot.pause()
+        paper, screen = Paper(app), app.screen
+        app.action_redraw()
+        toast, compositor = screen.query_one("Toast"), screen._compositor
+
+        def move(x: int, y: int) -> Region:
+            toast.styles.offset = (x, y)
+            toast.parent._clear_arrangement_cache()
+            compositor._full_map_invalidated = True
+            return compositor.full_map[toast].region
+
+        for x, y in ((0, -2), (-9, 0), (0, -12)):
+            before = toast.region
+            assert move(x, y) == before.translate((x, y))
+            compositor._dirty_regions.add(Region(45, SIZE[1] - 10, 50, 4))
+            screen._compositor_refresh()
+            move(0, 0)
+            screen._refresh_layout()
+            assert toast.region == before
+            assert not paper.missing(), f"{x}, {y}\n" + "\n".join(paper.screen.display)
+
+
 async def test_the_place_of_a_notification_is_put_right_without_a_key() -> None:
     """While it stands there, and when it has gone."""
     app = make_app(one_daemon())
