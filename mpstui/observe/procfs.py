@@ -7,6 +7,7 @@ import fcntl
 import functools
 import os
 import pwd
+import select
 import signal
 import struct
 import time
@@ -510,7 +511,7 @@ class PidFd:
             try:
                 await asyncio.wait_for(ended.wait(), timeout)
             except asyncio.TimeoutError:
-                return False
+                return _is_ready(fd)  # the loop may have been busy for all of that time
             finally:
                 loop.remove_reader(fd)
         finally:
@@ -561,6 +562,12 @@ def open_pidfd(key: ProcessKey) -> PidFd | Trouble:
         os.close(fd)
         return gone
     return PidFd(key, fd)
+
+
+def _is_ready(fd: int) -> bool:
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def _trouble(pid: int, error: OSError) -> Trouble:

@@ -151,9 +151,10 @@ class ControlNode:
 
     async def _gone(self) -> None:
         async def over() -> bool:
-            return not psutil.pid_exists(self.daemon_pid) or (
-                psutil.Process(self.daemon_pid).status() == psutil.STATUS_ZOMBIE
-            )
+            try:
+                return psutil.Process(self.daemon_pid).status() == psutil.STATUS_ZOMBIE
+            except psutil.NoSuchProcess:
+                return True
 
         await eventually(over, bool)
 

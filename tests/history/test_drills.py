@@ -46,6 +46,8 @@ class Drill:
             if self.collector.snapshot is not None:
                 look(self.collector.snapshot)
             return await asyncio.wait_for(found, PATIENCE)
+        except asyncio.TimeoutError:
+            raise AssertionError(f"it never came to that: {self.collector.snapshot}") from None
         finally:
             unsubscribe()
 

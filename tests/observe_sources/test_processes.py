@@ -9,7 +9,7 @@ import pty
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from subprocess import PIPE, Popen
 
@@ -323,6 +323,24 @@ async def test_a_handle_signals_and_waits(waiter: Waiter) -> None:
         assert child.returncode == -signal.SIGTERM
         assert process.send(signal.SIGKILL) is None, "nobody to reach is no trouble"
         assert await process.wait(0.0001)
+
+
+async def test_who_has_ended_is_known_to_have_where_the_time_for_it_is_over_at_once(
+    waiter: Waiter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a busy machine: the loop does not come to look before the time is over."""
+    child = waiter()
+
+    async def over(ended: Coroutine[object, object, object], timeout: float) -> None:
+        ended.close()
+        raise asyncio.TimeoutError
+
+    with _opened(key_of(child)) as process:
+        monkeypatch.setattr(asyncio, "wait_for", over)
+        assert not await process.wait(0.01)
+        child.terminate()
+        child.wait()
+        assert await process.wait(0.01)
 
 
 async def test_a_wait_that_is_cancelled_leaves_nothing_behind(waiter: Waiter) -> None:
