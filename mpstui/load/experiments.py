@@ -159,8 +159,8 @@ async def training(lab: Lab, python: str, clients: Sequence[int] = (1, 4)) -> Ou
         data += [{"batch": batch, **entry} for entry in told[1]]
     said = " ".join(f"Batch {batch:,}: {metric_verdict(totals[batch])}" for batch in BATCHES)
     notes = (
-        "A small network with small batches leaves most of a GPU idle, which several clients of MPS can fill.",
-        "With large batches one client fills more of it, and less is left to gain.",
+        "With small batches the GPU mostly waits for the programs: kernels hardly meet, and MPS has little to gain.",
+        "With large batches the kernels of several clients meet, and MPS lets one fill what another leaves idle.",
         "The programs are started once and train by turns; the others wait meanwhile. Their start is in no figure.",
     )
     title = "Images a second of LeNet, trained on random data of CIFAR-10's shape"
