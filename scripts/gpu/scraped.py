@@ -138,11 +138,15 @@ def _exporter(node: Node) -> Iterator[tuple[str, psutil.Process]]:
         assert found, line
         yield found[1], psutil.Process(child.pid)
     finally:
-        child.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            child.wait(10)
-        child.kill()
-        child.wait()
+        _end(child)
+
+
+def _end(child: subprocess.Popen[Any]) -> None:
+    child.terminate()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        child.wait(10)
+    child.kill()
+    child.wait()
 
 
 @contextlib.contextmanager
@@ -171,11 +175,7 @@ def _prometheus(binary: str, url: str, out: Path) -> Iterator[str]:
                 _until(lambda: _ask(f"http://127.0.0.1:{port}", "query", query="up == 1")["result"], 30)
                 yield f"http://127.0.0.1:{port}"
             finally:
-                child.terminate()
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    child.wait(10)
-                child.kill()
-                child.wait()
+                _end(child)
 
 
 def _ask(prometheus: str, what: str, **values: str) -> Any:
