@@ -80,10 +80,12 @@ docs: $(VENV)/.ready-dev
 	$(BIN)/python -c 'import mkdocs, material' 2>/dev/null || $(PIP) install -q -c constraints.txt -e '.[dev,docs]'
 	$(BIN)/python scripts/docs site
 
-# What is released, into dist/; the deb is installed and run in a clean root (as root, with debootstrap and a Debian mirror).
+# What is released, into dist/; the deb is installed and run in a clean root (as root, with debootstrap and a Debian mirror), and
+# the exporter's image is built with it where buildah is.
 packages: $(VENV)/.ready-dev
 	$(BIN)/python scripts/packages build
 	$(BIN)/python scripts/packages check
+	$(BIN)/python scripts/packages container
 
 # The tests that need no screen, with every Python that is here, each in an environment of its own.
 test-pythons:

@@ -6,8 +6,10 @@ import importlib.util
 import re
 import subprocess
 import sys
+import venv
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import yaml
@@ -62,12 +64,17 @@ def test_the_scripts_for_a_gpu_machine_find_what_they_import() -> None:
     assert done.returncode == 0, done.stderr[-2000:]
 
 
-def test_the_page_of_a_package_index_has_no_link_that_leads_nowhere() -> None:
+def packages_script() -> ModuleType:
     loader = SourceFileLoader("packages_script", str(ROOT / "scripts" / "packages"))
     spec = importlib.util.spec_from_loader("packages_script", loader)
     assert spec is not None
     script = importlib.util.module_from_spec(spec)
     loader.exec_module(script)
+    return script
+
+
+def test_the_page_of_a_package_index_has_no_link_that_leads_nowhere() -> None:
+    script = packages_script()
     readme = (ROOT / "README.md").read_text()
     links = re.compile(r"\]\(([^)\s]+)\)")
     whole = script.index_page(readme, "https://forge.example/mpstui", "1.2.3")
@@ -76,6 +83,38 @@ def test_the_page_of_a_package_index_has_no_link_that_leads_nowhere() -> None:
     assert len(links.findall(whole)) == len(links.findall(readme)) > 10
     for page in (whole, script.index_page(readme, "", "1.2.3")):
         assert all("://" in target for target in links.findall(page))
+
+
+def test_wheels_are_built_where_the_environment_has_no_pip_of_its_own(tmp_path: Path) -> None:
+    """As `make setup` makes it: `make packages` was broken there for hours, and nothing said so."""
+    venv.create(tmp_path, with_pip=False, symlinks=True)
+    python = tmp_path / "bin/python"
+    program = (
+        "import runpy, subprocess, sys; pip = runpy.run_path(sys.argv[1])['pip'](); "
+        "sys.exit(subprocess.run([*pip, '--version']).returncode)"
+    )
+    command = [python, "-c", program, ROOT / "scripts" / "packages"]
+    told = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert (told.returncode, told.stdout[:4]) == (0, "pip "), told.stderr
+
+
+def test_what_is_released_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sources that the wheel is built of: what is tracked, with the addresses of the release in it."""
+    if not (ROOT / ".git").exists():
+        pytest.skip("not a checkout")
+    script = packages_script()
+    monkeypatch.setattr(script, "BUILD", tmp_path)
+    monkeypatch.setenv("MPSTUI_REPOSITORY", "https://forge.example/mpstui/")
+    tree = script.source()
+    project = tomllib.loads((tree / "pyproject.toml").read_text())["project"]
+    assert project["urls"]["Issues"] == "https://forge.example/mpstui/issues"
+    assert f"https://forge.example/mpstui/blob/v{project['version']}/docs/mps.md" in (tree / "README.md").read_text()
+    wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    for name in (*wheel["packages"], *wheel["force-include"], *wheel["shared-data"], *project["license-files"]):
+        assert (tree / name).exists(), name
+    monkeypatch.setenv("MPSTUI_REPOSITORY", "http://forge.example/$(id)")
+    with pytest.raises(SystemExit, match="https"):
+        script.source()
 
 
 def test_each_fact_has_a_number_of_its_own_and_each_number_a_fact() -> None:

