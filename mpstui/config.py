@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from mpstui.core.late import dataclass, pattern
 from mpstui.core.text import error_text, path_text, printable
-from mpstui.observe.procfs import user_name
+from mpstui.observe.procfs import nameless_uid, user_name
 from mpstui.observe.trusted import NotTrustedError, judge_directory, open_trusted
 
 SYSTEM: Final = Path("/etc/mpstui/config.toml")
@@ -253,9 +253,20 @@ def load_config(path: Path | None = None, system: Path | None = None) -> tuple[C
     return config, messages + more
 
 
+def knows_root() -> bool:
+    """Whether root has a number here, as everywhere but in a user namespace of somebody else's: there root's files show
+    as nobody's, and number 0 may be any user."""
+    nameless = nameless_uid()
+    return nameless is None or _owner("/etc") != nameless
+
+
+def _is_root() -> bool:
+    return os.geteuid() == 0 and knows_root()
+
+
 def may_see_commands(policy: Policy) -> bool:
     """Whether the user who runs this may see the command lines of other users' processes."""
-    if policy.see_commands is None or os.geteuid() == 0:
+    if policy.see_commands is None or _is_root():
         return True
     import grp
     import pwd
@@ -280,8 +291,9 @@ def _load(path: Path, below: Config, *, system: bool) -> tuple[Config, list[str]
     except _StrangersError as error:
         return below, [f"{where}: {error}; it is not read"]
     except _BadFileError as error:
-        policy = Policy(True, (), None, "none") if system and os.geteuid() != 0 else below.policy
-        closed = replace(below, read_only=True, policy=policy, origins={**below.origins, "read_only": where})
+        policy = Policy(True, (), None, "none") if system and not _is_root() else below.policy
+        origins = {**below.origins, "read_only": where, **({"policy": where} if system else {})}
+        closed = replace(below, read_only=True, policy=policy, origins=origins)
         return closed, [f"{where}: {error}; read-only until it is corrected"]
     config, messages = below, list[str]()
     checks: dict[str, Callable[[Any], tuple[Any, str | None]]] = {
@@ -342,12 +354,12 @@ def _policy(value: object) -> tuple[Policy, str | None]:
 
 def _bound(policy: Policy) -> Policy:
     """As it binds the user who runs this."""
-    return Policy() if os.geteuid() == 0 else policy
+    return Policy() if _is_root() else policy
 
 
 def load_themes(user_dir: Path | None = None) -> tuple[list[ThemeSpec], list[str]]:
     """The shipped themes and those of ``user_dir`` (``config_dir()/themes``), and a message for each broken file."""
-    shipped, messages = _themes_in(shipped_themes_dir(), frozenset())
+    shipped, messages = _themes_in(shipped_themes_dir(), frozenset(), shipped=True)
     mine, more = _themes_in(
         config_dir() / "themes" if user_dir is None else user_dir, frozenset(spec.name for spec in shipped)
     )
@@ -363,7 +375,7 @@ def terminal_problem(env: Mapping[str, str], isatty: bool) -> str | None:
     return None
 
 
-def _themes_in(folder: Path, taken: frozenset[str]) -> tuple[list[ThemeSpec], list[str]]:
+def _themes_in(folder: Path, taken: frozenset[str], *, shipped: bool = False) -> tuple[list[ThemeSpec], list[str]]:
     specs: dict[str, ThemeSpec] = {}
     messages: list[str] = []
     try:
@@ -376,7 +388,7 @@ def _themes_in(folder: Path, taken: frozenset[str]) -> tuple[list[ThemeSpec], li
         messages.append(f"{path_text(folder)}: {len(files)} theme files; only the first {THEME_FILES} are read")
     for file in files[:THEME_FILES]:
         try:
-            spec = _theme(file.stem, _read_toml(file))
+            spec = _theme(file.stem, _read_toml(file, shipped=shipped))
             if spec.name in taken or spec.name in specs:
                 raise _BadFileError(f"there is already a theme named {_quoted(spec.name)}; choose another file name")
         except FileNotFoundError:
@@ -575,19 +587,21 @@ def read_private(path: Path) -> str:
         raise PrivateFileError(error_text(error)) from None
 
 
-def _read_toml(path: Path, *, of_root: bool = False) -> dict[str, Any]:
+def _read_toml(path: Path, *, of_root: bool = False, shipped: bool = False) -> dict[str, Any]:
     """The data of a TOML file. Raises ``_BadFileError`` and ``_StrangersError`` in words, or ``FileNotFoundError``;
     never blocks on a FIFO.
-    ``of_root``: nobody else may have written it."""
+    ``of_root``: nobody else may have written it. ``shipped``: it is the program's own, whoever has installed that."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(descriptor, "rb") as file:
             found = os.fstat(descriptor)
             if not stat.S_ISREG(found.st_mode):
                 raise _BadFileError("is not a file")
-            if of_root and (found.st_uid != 0 or found.st_mode & 0o022):
+            # Where root has no number, a file of root's is one of the nameless; whose commands to run it does not say.
+            root = 0 if knows_root() else nameless_uid()
+            if of_root and (found.st_uid != root or found.st_mode & 0o022):
                 raise _BadFileError("must be root's, and nobody else may write it")
-            if found.st_uid not in {0, os.geteuid()}:
+            if not (of_root or shipped) and found.st_uid not in {0, os.geteuid()}:
                 raise _StrangersError(f"belongs to {user_name(found.st_uid)}")
             raw = file.read(FILE_LIMIT + 1)
     except FileNotFoundError:

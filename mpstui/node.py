@@ -13,7 +13,7 @@ from typing import Final
 from mpstui.core.text import error_text, path_text
 from mpstui.observe.cgroups import Cgroups
 from mpstui.observe.nvml import RealNvml
-from mpstui.observe.procfs import ProcProcesses, find_elsewhere
+from mpstui.observe.procfs import ProcProcesses, find_elsewhere, nameless_uid
 from mpstui.observe.sources import LaunchSource, NodeSources, ProcessFacts, ProcessSource
 from mpstui.observe.xid import NodeXids
 from mpstui.sim import BrokenMarkerError, claim, is_simulated
@@ -101,8 +101,11 @@ class OwnCommands:
 
     def facts(self, pids: Iterable[int]) -> dict[int, ProcessFacts]:
         found, own = self._processes.facts(pids), os.geteuid()
+        known = own != nameless_uid()  # else it is the number of all whom this user namespace has none for
         return {
-            pid: each if each.uid == own or not _is_private(each.command) else replace(each, command=self.HIDDEN)
+            pid: each
+            if (known and each.uid == own) or not _is_private(each.command)
+            else replace(each, command=self.HIDDEN)
             for pid, each in found.items()
         }
 

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import mpstui.config
 from mpstui.cli.say import complain, print_json
-from mpstui.config import Config, config_dir, load_config, load_themes, may_see_commands
+from mpstui.config import Config, config_dir, knows_root, load_config, load_themes, may_see_commands
 from mpstui.core.text import path_text, printable
 from mpstui.fields import OBJECTS, SCHEMA, TEXT, TEXTS, WORDS, Field, Thing, Type
 from mpstui.operations.types import ExitStatus
@@ -42,6 +42,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def config(options: argparse.Namespace) -> int:
     """Prints it; the exit status."""
     found, messages = load_config()
+    if not knows_root() and os.path.exists(mpstui.config.SYSTEM):
+        complain(
+            f"this user namespace has no number for root, and {path_text(mpstui.config.SYSTEM)} is shown as nobody's. "
+            "It is taken as root's, and its policy binds everybody here, user 0 too. Its [[commands]] are not taken",
+            0,
+        )
     if options.config_action == "check":
         messages += load_themes()[1]
         if found.keys or found.commands:

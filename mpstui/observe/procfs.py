@@ -124,9 +124,21 @@ def process_key(pid: int) -> ProcessKey | None:
     return None if stat is None or stat.gone else stat.key
 
 
+@functools.cache
+def nameless_uid() -> int | None:
+    """The number that stands for every user who has none in this process's user namespace; None where each has one."""
+    mapped = read_proc("/proc/self/uid_map")
+    if mapped is None or mapped.split() == [b"0", b"0", b"4294967295"]:  # empty: nobody has one
+        return None
+    shown = (read_proc("/proc/sys/kernel/overflowuid") or b"").strip()
+    return int(shown) if shown.isdigit() else 65534
+
+
 @functools.lru_cache(maxsize=1024)
 def user_name(uid: int) -> str:
     """The login name, or the number as text. May ask a directory service the first time, so it may block."""
+    if uid == nameless_uid():
+        return "unmapped user"
     try:
         return printable(pwd.getpwuid(uid).pw_name, 64)
     except (KeyError, OverflowError):

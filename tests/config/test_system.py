@@ -119,6 +119,7 @@ def test_a_file_that_another_may_write_is_no_root_s(system: Path, user: Path, mo
     assert config.read_only
     assert config.refresh == 1.0
     assert "must be root's" in message
+    assert config.origins["policy"] == str(system)
 
 
 @pytest.mark.usefixtures("nobody")
@@ -142,7 +143,9 @@ def test_the_commands_of_others_are_not_shown() -> None:
     assert shown == {1: "mine --x", 2: OwnCommands.HIDDEN, 3: "/usr/bin/nvidia-cuda-mps-server", 4: ""}
 
 
-def as_nobody(system: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+def as_nobody(
+    system: Path, *arguments: str, within: tuple[str, ...] = (), python: str = sys.executable, **variables: str
+) -> subprocess.CompletedProcess[str]:
     """mpstui as another user, with ``system`` in the place of root's file."""
     program = (
         "import sys; from pathlib import Path; import mpstui.config as c; c.SYSTEM = Path(sys.argv[1]); "
@@ -150,7 +153,7 @@ def as_nobody(system: Path, *arguments: str, **variables: str) -> subprocess.Com
     )
     environment = {**os.environ, "MPSTUI_AUDIT_LOG": "/dev/null", **variables}
     become = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
-    command = [*become, sys.executable, "-c", program, str(system), *arguments]
+    command = [*become, *within, python, "-c", program, str(system), *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
 
 
@@ -170,6 +173,37 @@ def test_no_option_variable_or_file_of_a_user_s_takes_a_policy_back(public: Path
     values = {each["name"]: (each["value"], each["from"]) for each in json.loads(told.stdout)["values"]}
     assert values["read_only"] == (True, str(system))
     assert values["policy.read_only"] == (True, str(system))
+
+
+@as_root
+@pytest.mark.parametrize("within", [("--user", "--map-root-user"), ("--user",)], ids=" ".join)
+def test_a_user_namespace_does_not_take_a_policy_back(public: Path, within: tuple[str, ...]) -> None:
+    """There root's file shows as nobody's, as everybody else's, and a user may be number 0."""
+    system = public / "system.toml"
+    system.write_text("reconcile = 30\n[policy]\nread_only = true\nsee_commands = []\nidle_minutes = 60\n")
+    folder = public / "mpstui"
+    folder.mkdir()
+    (folder / "config.toml").write_text("read_only = false\nrefresh = 2\nidle_minutes = 90\n")
+    for place in (public, folder, folder / "config.toml"):
+        os.chown(place, *((0, 0) if place == public else (NOBODY, NOBODY)))
+    given = {"XDG_CONFIG_HOME": str(public), "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    apart = ("unshare", *within)
+    for python in (sys.executable, "/usr/bin/python3"):  # the first may be in a home of root's
+        told = as_nobody(system, "config", "show", "--json", within=apart, python=python, **given)
+        if told.returncode not in {126, 127}:
+            break
+    if told.stderr.startswith("unshare:"):
+        pytest.skip(f"no user namespace here: {told.stderr.strip()}")
+    assert "Traceback" not in told.stderr
+    values = {each["name"]: (each["value"], each["from"]) for each in json.loads(told.stdout)["values"]}
+    assert values["read_only"] == (True, str(system))
+    assert values["reconcile"] == (30.0, str(system)), "root's file is read, whoever it seems to belong to"
+    assert values["refresh"] == (2.0, str(folder / "config.toml"))
+    assert values["idle_minutes"] == (60.0, str(system))
+    assert values["policy.read_only"] == (True, str(system))
+    assert values["policy.sees_commands"] == (False, str(system))
+    assert "user namespace" in told.stderr
+    assert "nobody" not in told.stderr.replace("shown as nobody", "")
 
 
 @as_root

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from textual.color import Color
 
+import mpstui.config
 from mpstui.config import FILE_LIMIT, MARK_KEYS, THEME_FILES, load_themes, terminal_problem
 from mpstui.ui.theme import DEFAULT, TERMINAL, build_themes, choose_theme, variable_defaults
 from mpstui.ui.theme import contrast as of_colors
@@ -38,6 +39,17 @@ def test_the_four_themes_ship():
     specs, messages = load_themes(NOBODYS)
     assert [spec.name for spec in specs if spec.name in SHIPPED] == SHIPPED
     assert messages == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root alone gives files away")
+def test_they_do_whoever_has_installed_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A user of the software's own; and in a user namespace all that is root's seems somebody else's."""
+    (tmp_path / "blue.toml").write_text(GOOD)
+    os.chown(tmp_path / "blue.toml", 65534, 65534)
+    monkeypatch.setattr(mpstui.config, "shipped_themes_dir", lambda: tmp_path)
+    specs, messages = load_themes(NOBODYS)
+    assert ([spec.name for spec in specs], messages) == (["blue"], [])
+    assert load_themes(tmp_path)[1] != [], "but a user's own are his"
 
 
 @pytest.mark.parametrize("name", ["mpstui-dark", "mpstui-light", "mpstui-contrast"])
