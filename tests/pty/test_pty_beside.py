@@ -18,7 +18,8 @@ from program import MPSTUI, WHOLE, simulated_node
 from terminal import Terminal
 
 from mpstui.control.holder import HELD_AFTER
-from mpstui.sim import control_binary
+from mpstui.sim import SimNode, control_binary
+from mpstui.sim.drills import open_session
 
 SCREENS, LOOPS = 3, 2
 
@@ -90,12 +91,7 @@ def test_many_at_once_are_no_held_session_and_one_that_stays_open_is() -> None:
             for loop in loops:
                 loop.join()
         assert {health for loop in loops for health in loop.healths} == {"ok"}
-        session = subprocess.Popen(
-            control_binary(),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            env=environment,
-        )
+        session = open_session(SimNode(node.pipe_dir, node.pipe_dir / "logs"), "get_server_list")
         try:
             for screen in screens:
                 screen.wait_for(lambda t: "HELD" in t.text and f"process {session.pid}" in t.text, 120)
