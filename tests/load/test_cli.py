@@ -357,7 +357,7 @@ async def test_beside_others_clients_it_wants_a_yes(
     assert await run(load, sources, node, *words) == 6
     out, err = capsys.readouterr()
     assert out == ""
-    assert "2 clients of the load would run beside 1 client of alice" in err
+    assert "2 clients of the load would run beside 1 client of alice" in err, err
     assert re.search(
         r"They take 2 contexts and about 118 MiB of device memory \(GPU 0: \d+ of 48 contexts in use\), and", err
     ), err
