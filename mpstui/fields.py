@@ -32,6 +32,7 @@ from mpstui.core.cells import (
     with_indices,
 )
 from mpstui.core.cells import SEVERITY as SEVERITY_MARKS
+from mpstui.core.gain import gain_of
 from mpstui.core.late import dataclass
 from mpstui.core.model import (
     EMPTY,
@@ -2230,6 +2231,15 @@ DEVICE: Final[Thing[Device]] = Thing(
             about="That compute on it beside the clients of MPS; null: NVML does not tell.",
             metric=Metric("gpu_outside_processes", "Processes that compute on the device without MPS."),
         ),
+        Field(
+            "would_gain", "would gain from MPS", FLAG, lambda d, v: gain_of(d, v.snapshot).would, null=True,
+            about="From MPS, or from more clients of it, by its meters at this moment; null: they do not tell.",
+        ),
+        Field(
+            "gain", "gain from MPS", TEXT, lambda d, v: gain_of(d, v.snapshot).text,
+            about="The figures behind would_gain, and what follows from them.",
+            detail=Detail("now", 90),
+        ),
     ),
     {"device": _heading("Device"), "now": _heading("Now")},
 )  # fmt: skip
@@ -2259,6 +2269,14 @@ LAUNCHER: Final[Thing[Launcher]] = Thing(
             row=Text(50, "OF ALL"),
         ),
         Field("gpu_memory", "GPU memory", SIZE, lambda a, v: a.gpu_memory, null=True, row=Text(60, "GPU MEM")),
+        Field(
+            "device_uuids", "devices", TEXTS, lambda a, v: a.devices or None, null=True,
+            about="That it has a context on; null: nobody tells. Launches are those on all of them together.",
+        ),
+        Field(
+            "gpu_memory_by_device", "memory by device", SIZES, lambda a, v: a.memory_by_device, null=True,
+            about="By UUID; null: not told apart.",
+        ),
         Field("container", "container", TEXT, lambda a, v: a.container, null=True),
         Field("not_counted", "not counted", TEXT, lambda a, v: a.why or None, null=True, about="Why not."),
         Field("command", "command", TEXT, lambda a, v: a.command, null=True, row=Text(70, "COMMAND")),

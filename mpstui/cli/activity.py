@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mpstui import api
-from mpstui.cli.say import NO_DAEMON, complain, output
+from mpstui.cli.say import complain, output
 from mpstui.core.activity import CAVEAT
 from mpstui.fields import LAUNCHER, View, table
 from mpstui.operations.types import ExitStatus
@@ -24,10 +24,10 @@ def print_activity(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> in
         return complain(str(error), ExitStatus.USAGE)
     if options.json:
         print(json.dumps(api.to_json(look), ensure_ascii=False))
-    else:
+    elif look.daemons or look.launchers:
         _print_text(look)
     if not look.daemons:
-        return complain(NO_DAEMON, ExitStatus.NO_DAEMON)
+        return complain(look.sentence, ExitStatus.NO_DAEMON)
     if look.launchers and not look.counted:
         status = ExitStatus.REFUSED_BY_DAEMON if os.geteuid() == 0 else ExitStatus.NOT_PERMITTED
         return complain(look.sentence, status)

@@ -25,7 +25,7 @@ from mpstui.cli.load import (
     print_uses,
 )
 from mpstui.cli.loadoptions import numbers, words
-from mpstui.cli.report import write_report
+from mpstui.cli.report import ReportError, check_report, write_report
 from mpstui.cli.say import output
 from mpstui.cli.words import between, whole
 from mpstui.core.model import Device, Snapshot
@@ -130,33 +130,42 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
+def _check(options: argparse.Namespace) -> None:
+    """Raises LoadRefused where the options do not fit together, ReportError where the page cannot be written."""
+    if (options.name == "command") != (options.program is not None):
+        raise LoadRefused(
+            "--command goes with the experiment `command`, and it needs one",
+            "mpstui experiment command --command 'python train.py'",
+            ExitStatus.USAGE,
+        )
+    if options.clients and options.name not in GROUPED:
+        raise LoadRefused(f"{options.name} has no groups of clients", "leave out --clients", ExitStatus.USAGE)
+    if (options.metric and options.name != "command") or (options.percentages and not options.metric):
+        raise LoadRefused(
+            "--metric goes with the experiment `command`, and --percentages with --metric",
+            "mpstui experiment command --command 'python train.py' --metric 'images/s: ([0-9.]+)'",
+            ExitStatus.USAGE,
+        )
+    if options.bodies and options.name != "nbody":
+        raise LoadRefused(f"{options.name} has no bodies", "leave out --bodies", ExitStatus.USAGE)
+    if options.divide and options.name != "nbody":
+        raise LoadRefused(f"{options.name} has no work to divide", "leave out --divide", ExitStatus.USAGE)
+    if options.report is not None:
+        check_report(Path(options.report))
+
+
 async def run(options: argparse.Namespace, node: api.AsyncNode) -> int:
     """Run the experiment; returns the exit status."""
     try:
-        if (options.name == "command") != (options.program is not None):
-            raise LoadRefused(
-                "--command goes with the experiment `command`, and it needs one",
-                "mpstui experiment command --command 'python train.py'",
-                ExitStatus.USAGE,
-            )
-        if options.clients and options.name not in GROUPED:
-            raise LoadRefused(f"{options.name} has no groups of clients", "leave out --clients", ExitStatus.USAGE)
-        if (options.metric and options.name != "command") or (options.percentages and not options.metric):
-            raise LoadRefused(
-                "--metric goes with the experiment `command`, and --percentages with --metric",
-                "mpstui experiment command --command 'python train.py' --metric 'images/s: ([0-9.]+)'",
-                ExitStatus.USAGE,
-            )
-        if options.bodies and options.name != "nbody":
-            raise LoadRefused(f"{options.name} has no bodies", "leave out --bodies", ExitStatus.USAGE)
-        if options.divide and options.name != "nbody":
-            raise LoadRefused(f"{options.name} has no work to divide", "leave out --divide", ExitStatus.USAGE)
+        _check(options)
         device = await find_device(options.device, node)
         sample = await node.hardware()
         # Looked for only where it may be: what is refused anyway is said before.
         shared = await node.one_daemon() if options.shared and options.name != "stop" else None
     except (LoadRefused, api.Unavailable) as refused:
         return told(str(refused), refused.remedy, refused.status)
+    except ReportError as error:
+        return told(str(error), "nothing was measured", error.status)
     asked = Experiment(
         options.name,
         device.uuid if device else None,
@@ -175,9 +184,18 @@ async def run(options: argparse.Namespace, node: api.AsyncNode) -> int:
         return outcome if isinstance(outcome, ExitStatus) else ExitStatus.REFUSED_BY_DAEMON
     clear()
     about = describe(sample, device, node.simulated)
+    return _tell(options, outcome, about)
+
+
+def _tell(options: argparse.Namespace, outcome: Outcome, about: dict[str, Any]) -> int:
+    """Write the page and print the result, that also where the page could not be written; the exit status."""
+    failed: ReportError | None = None
     try:
-        if options.report:
+        if options.report is not None:
             write_report(Path(options.report), to_json(outcome, about))
+    except ReportError as error:
+        failed = error
+    try:
         if options.json:
             print(json.dumps(to_json(outcome, about), ensure_ascii=False))
         else:
@@ -187,6 +205,8 @@ async def run(options: argparse.Namespace, node: api.AsyncNode) -> int:
         raise
     except OSError as error:
         return cannot_write(error)
+    if failed is not None:
+        return told(str(failed), "the result is printed above", failed.status)
     return ExitStatus.DONE
 
 

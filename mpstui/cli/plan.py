@@ -6,7 +6,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
 
@@ -14,7 +14,7 @@ from mpstui.cli.say import complain
 from mpstui.cli.shares import choose_device, export, plan_of
 from mpstui.core.activity import rate_text
 from mpstui.core.model import Source
-from mpstui.core.text import error_text, format_percentage, format_size, path_text, plural
+from mpstui.core.text import error_text, format_percentage, format_size, path_text, plural, printable
 from mpstui.fields import (
     FLAG,
     INTEGER,
@@ -41,7 +41,19 @@ from mpstui.operations.types import ExitStatus
 from mpstui.plan import amounts
 from mpstui.plan.amounts import PlanError, limit_text
 from mpstui.plan.profile import DaemonProfile, Profile, ProfileError
-from mpstui.plan.tenants import MOST_LINE, By, Look, Proposal, Tenant, look_of, propose, read_looks
+from mpstui.plan.tenants import (
+    MOST_LINE,
+    By,
+    Look,
+    Proposal,
+    Tenant,
+    devices_in,
+    look_of,
+    of_daemon,
+    only_device,
+    propose,
+    read_looks,
+)
 from mpstui.plan.types import Plan, Rest, Share, Strategy, Target, target_from, target_of
 
 USAGE = 2
@@ -91,19 +103,26 @@ def _made(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> tuple[Pla
 def _made_from_activity(
     options: argparse.Namespace, pipe_dirs: tuple[Path, ...]
 ) -> tuple[Plan, bool, dict[str, Any]] | int:
-    proposal = _proposal(options, pipe_dirs)
+    looks = _looks(options, pipe_dirs)
+    told = devices_in(looks)
+    simulated: bool | None = None
+    if options.sm_count_total is None:
+        if options.device is None:
+            options.device = only_device(looks)
+        target, simulated = _target_here(options, pipe_dirs, alone=not told)
+        device = target.uuid
+    else:
+        device = _of_looks(options.device, told)
+        target = _target_given(options)
+    proposal = propose(looks, options.by, device)
+    if simulated not in {None, proposal.simulated}:
+        raise PlanError("the looks are of another node: either they or this one are simulated")
     if not options.json and options.export is None:
         _print_basis(proposal)
     if not proposal.proposed:
         if options.json:
             print(json.dumps(as_json(PROPOSAL, proposal, View()), ensure_ascii=False))
         return complain(f"no share is proposed: {proposal.too_little}", ExitStatus.REFUSED_BY_DAEMON)
-    if options.sm_count_total is None:
-        target, simulated = _target_here(options, pipe_dirs)
-        if simulated != proposal.simulated:
-            raise PlanError("the looks are of another node: either they or this one are simulated")
-    else:
-        target = _target_given(options)
     shares = proposal.shares
     limits = [share.memory for share in shares if share.memory is not None]
     made = plan_of(
@@ -222,9 +241,17 @@ PROPOSAL: Final[Thing[Proposal]] = Thing(
         Field("tenants", "tenants", OBJECTS, lambda p, v: p.tenants, of=TENANT),
         Field("not_counted", "not counted", INTEGER, lambda p, v: p.not_counted, about="Clients, in one look."),
         Field("outside", "outside MPS", INTEGER, lambda p, v: p.outside, about="Processes, in one look."),
+        Field(
+            "device", "device", TEXT, lambda p, v: p.device, null=True,
+            about="UUID of whose clients these are; null: the looks do not tell.",
+        ),
+        Field(
+            "elsewhere", "on other devices", INTEGER, lambda p, v: p.elsewhere,
+            about="Clients that are left out, in one look.",
+        ),
         Field("notes", "notes", TEXTS, lambda p, v: p.notes),
     ),
-)
+)  # fmt: skip
 
 
 class Made(NamedTuple):
@@ -274,8 +301,8 @@ def settings_of(made: Plan) -> tuple[Any, ...]:
     return tuple(ShareSettings(share.name, share.percentage, share.memory) for share in made.shares)
 
 
-def _proposal(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> Proposal:
-    """What the looks say: those of a file, of standard input, or taken now. Raises PlanError."""
+def _looks(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> list[Look]:
+    """The looks: those of a file, of standard input, or taken now. Raises PlanError."""
     if wrong := next((name for name in _OTHERS if getattr(options, name, None)), None):
         raise PlanError(f"--from-activity gives the shares itself: leave out {_option(wrong)}")
     if options.from_activity == "":
@@ -292,7 +319,18 @@ def _proposal(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> Propo
         except OSError as error:
             raise PlanError(f"{where}: {error_text(error)}") from None
     named = pipe_dirs or tuple(getattr(options, "pipe_dir", None) or ())
-    return propose(looks, options.by, path_text(named[0]) if len(named) == 1 else None)
+    return of_daemon(looks, path_text(named[0])) if len(named) == 1 else looks
+
+
+def _of_looks(wanted: str | None, told: Sequence[str]) -> str | None:
+    """The device of the looks whose UUID begins so, where the plan's size is given. Raises PlanError."""
+    if wanted is None:
+        return None
+    found = [uuid for uuid in told if uuid.startswith(wanted)]
+    if len(found) != 1 or not wanted:
+        known = ", ".join(told) or "not told in the looks"
+        raise PlanError(f"--device {printable(wanted, 80)}: name a GPU of the looks by its UUID: {known}")
+    return found[0]
 
 
 def _lines(file: BinaryIO) -> Iterator[bytes]:
@@ -321,6 +359,8 @@ def _look_now(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> list[
                 if look.launchers and not look.counted:
                     raise PlanError(look.sentence)
                 looks.append(look_of(api.to_json(look)))
+                if options.device is None:
+                    only_device(looks)  # to be told before the time is over
                 if sys.stderr.isatty():
                     print(f"\rlooking, {max(0.0, left - _LOOK):.0f} s left ", end="", file=sys.stderr, flush=True)
     except api.UnusableNode as error:
@@ -342,6 +382,7 @@ def _print_basis(proposal: Proposal) -> None:
     print(
         f"{word}{plural(proposal.looks, 'look')} from {begun} on, over {proposal.span:.0f} s,"
         f" {proposal.counted:.0f} s of them counted; tenants by {proposal.by}"
+        f"{'' if proposal.device is None else f', on GPU {proposal.device}'}"
     )
     if proposal.tenants:
         print_table(output(), table(TENANT, proposal.tenants, View()))
@@ -353,13 +394,14 @@ def _print_basis(proposal: Proposal) -> None:
 
 
 def _target_given(options: argparse.Namespace) -> Target:
-    if options.device is not None:
+    if options.device is not None and options.from_activity is None:
         raise PlanError("--device and --sm-count-total exclude each other")
     memory = None if options.memory_total is None else amounts.size(options.memory_total, "--memory-total")
     return target_from(amounts.count(options.sm_count_total, "--sm-count-total"), memory)
 
 
-def _target_here(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> tuple[Target, bool]:
+def _target_here(options: argparse.Namespace, pipe_dirs: tuple[Path, ...], alone: bool = False) -> tuple[Target, bool]:
+    """``alone``: it must be the node's only device. Raises PlanError."""
     if options.memory_total is not None:
         raise PlanError("--memory-total needs --sm-count-total")
     from mpstui import api
@@ -371,6 +413,11 @@ def _target_here(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> tu
         raise PlanError(str(error)) from None
     if sample.error is not None and not sample.devices:
         raise PlanError(f"{sample.error}; without it give the size: --sm-count-total 132 --memory-total 80GiB")
+    if alone and len(sample.devices) > 1:
+        raise PlanError(
+            "the looks do not say on which GPU each client was, and this node has several: record them anew with "
+            "mpstui activity --json"
+        )
     binding = options.apply or options.save is not None
     chosen = choose_device(sample.devices, options.device, binding)
     if options.device is None and len(sample.devices) > 1:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import stat
+import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from html import escape
 from pathlib import Path
 from typing import Any, Final
 
-from mpstui.core.text import plural
+from mpstui.core.text import error_text, path_text, plural
+from mpstui.operations.types import ExitStatus
 
 _BAR: Final = 420
 _ROW: Final = 26
@@ -42,11 +46,72 @@ def page(result: Mapping[str, Any]) -> str:
     return f'<!doctype html>\n<html lang="en"><head>{head}</head><body>\n{body}\n</body></html>\n'
 
 
+class ReportError(Exception):
+    """The page cannot be written there; the message says why."""
+
+    def __init__(self, text: str, status: ExitStatus) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+def check_report(path: Path) -> None:
+    """Whether the page can be written there, to be asked before the first run. Raises ReportError; leaves nothing."""
+    _beside(path, "")
+
+
 def write_report(path: Path, result: Mapping[str, Any]) -> None:
-    """Write the page; a link in the place of the file is not followed. Raises OSError."""
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
-    with open(fd, "w", encoding="utf-8") as file:
-        file.write(page(result))
+    """The file is as before or the whole page, never a part; a link is not followed. Raises ReportError."""
+    _beside(path, page(result), put=True)
+
+
+def _beside(path: Path, text: str, *, put: bool = False) -> None:
+    """Write it into a new file beside that one, and ``put`` that in its place. Raises ReportError."""
+    where = path_text(path)
+    temporary = None
+    try:
+        if (other := _in_the_way(path)) is not None:
+            raise ReportError(
+                f"{where} is {other}, which is not replaced: name a file", ExitStatus.REFUSED_BY_SAFETY_RULE
+            )
+        descriptor, temporary = tempfile.mkstemp(prefix=".mpstui-", suffix=".tmp", dir=path.parent)
+        with open(descriptor, "w", encoding="utf-8") as file:
+            os.fchmod(descriptor, 0o644)
+            file.write(text)
+            file.flush()
+            os.fsync(descriptor)
+        if put:
+            os.replace(temporary, path)
+            temporary = None
+    except (OSError, ValueError) as error:  # ValueError: a name with a NUL
+        denied = isinstance(error, PermissionError)
+        why = error_text(error) if isinstance(error, OSError) else "that is no name of a file"
+        raise ReportError(
+            f"the report {where} cannot be written: {why}",
+            ExitStatus.NOT_PERMITTED if denied else ExitStatus.REFUSED_BY_DAEMON,
+        ) from None
+    finally:
+        if temporary is not None:
+            with suppress(OSError):
+                os.unlink(temporary)
+
+
+def _in_the_way(path: Path) -> str | None:
+    """What has that name and is no file that may be replaced; None where nothing is in the way. Raises OSError."""
+    if not path.name:
+        return "a directory"
+    try:
+        found = os.lstat(path)
+    except FileNotFoundError:
+        return None
+    if stat.S_ISLNK(found.st_mode):
+        return "a symbolic link"
+    if stat.S_ISDIR(found.st_mode):
+        return "a directory"
+    if not stat.S_ISREG(found.st_mode):
+        return "no regular file"
+    folder = os.stat(path.parent)
+    mine = os.geteuid() in {0, found.st_uid, folder.st_uid}
+    return None if mine or not folder.st_mode & stat.S_ISVTX else "another user's file"
 
 
 def _text(value: object) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mpstui import api
 from mpstui.cli.say import NO_DAEMON, complain, output, state_text
+from mpstui.core.gain import IDLE, gain_of
 from mpstui.core.model import Daemon, Snapshot
 from mpstui.core.text import UNKNOWN, path_text, plural
 from mpstui.core.v3 import V3Node
@@ -133,6 +134,8 @@ def print_text(snapshot: Snapshot, console: Console, chosen: Chosen | None = Non
                 console.print(Text(f"  → {daemon.remedy}"))
     if snapshot.devices:
         print_table(console, table(DEVICE, snapshot.devices, View.of(snapshot)))
+        for line in _gain_lines(snapshot):
+            console.print(Text(line))
     elif snapshot.nvml_detail:
         console.print(Text(snapshot.nvml_detail))
     for daemon in snapshot.daemons:
@@ -145,6 +148,20 @@ def print_text(snapshot: Snapshot, console: Console, chosen: Chosen | None = Non
             print_table(console, table(CLIENT, daemon.clients(), view))
     for problem in snapshot.problems:
         console.print(Text(f"{problem.severity}: {problem.text}  → {problem.remedy}"))
+
+
+def _gain_lines(snapshot: Snapshot) -> list[str]:
+    """Whether each device would gain from MPS; those without enough work to tell share a line."""
+    lines, idle = [], []
+    for device in snapshot.devices:
+        found, name = gain_of(device, snapshot), f"GPU {device.uuid if device.index is None else device.index}"
+        if found.at_work:
+            word = "not known" if found.would is None else "yes" if found.would else "little"
+            remedy = f"  → {found.remedy}" if found.remedy else ""
+            lines.append(f"{name}: gain from MPS: {word}. {found.text}{remedy}")
+        elif device.gpu_utilization is not None:
+            idle.append(name)
+    return lines + ([f"{', '.join(idle)}: {IDLE}"] if idle else [])
 
 
 def _print_groups(snapshot: Snapshot, console: Console, by: str) -> None:

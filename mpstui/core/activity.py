@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from math import isnan, nan
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from mpstui.core.model import Client, ProcessKey, Snapshot, Source
-from mpstui.core.text import UNKNOWN
+from mpstui.core.text import UNKNOWN, path_text
 
 CAVEAT = "Launches are not SM time: one long kernel keeps a GPU as busy as a thousand short ones."
 ELSEWHERE = "it is in another PID namespace, and which process it is here is not proved"
@@ -38,10 +38,17 @@ class Launcher(NamedTuple):
     """Percent of all launches that were counted."""
     why: str
     """Why it was not counted."""
+    devices: tuple[str, ...] = ()
+    """UUIDs of those that it has a context on; none where nobody tells."""
+    memory_by_device: Mapping[str, int] | None = None
+    """Bytes; None where it is not told apart."""
 
     @property
     def pid(self) -> int:
         return self.key.pid
+
+
+NOT_THERE: Final = "No MPS daemon runs here, so that there is no client to count."
 
 
 class ActivityLook(NamedTuple):
@@ -56,6 +63,8 @@ class ActivityLook(NamedTuple):
     launchers: tuple[Launcher, ...]
     daemons: int
     """That run."""
+    unknown: tuple[str, ...] = ()
+    """What the look cannot know, and why, a sentence each: daemons that are not there or do not answer, NVML."""
 
     @property
     def counted(self) -> list[Launcher]:
@@ -67,13 +76,14 @@ class ActivityLook(NamedTuple):
         """What it comes to."""
         counted = self.counted
         if not self.launchers:
-            return "There is no client, and nobody computes without MPS."
+            none = "There is no client, and nobody computes without MPS."
+            return " ".join(self.unknown) or (none if self.daemons else NOT_THERE)
         if not counted:
             return f"No client could be counted: {self.launchers[0].why}."
         busy = [each for each in counted if each.launches]
         missing = len(self.launchers) - len(counted)
         text = f"{len(busy)} of {len(counted)} launched kernels in {self.seconds:.1f} s"
-        return f"{text}; {missing} could not be counted." if missing else f"{text}."
+        return " ".join((f"{text}; {missing} could not be counted." if missing else f"{text}.", *self.unknown))
 
 
 def activity_look(
@@ -83,22 +93,36 @@ def activity_look(
     total = sum(launches.values())
     found: list[Launcher] = []
 
-    def add(key: ProcessKey, local: bool, *rest: object) -> None:
+    def add(key: ProcessKey, local: bool, *rest: object, **more: object) -> None:
         count = launches.get(key) if local else None
         why = "" if count is not None else refused.get(key, "it came or went meanwhile") if local else ELSEWHERE
         rate = round(count / seconds, 1) if count is not None and seconds > 0 else None
         share = round(100 * count / total, 1) if count is not None and total else None
-        found.append(Launcher(key, *rest, count, rate, share, why))  # type: ignore[call-arg, arg-type]
+        found.append(Launcher(key, *rest, count, rate, share, why, **more))  # type: ignore[call-arg, arg-type]
 
     for daemon in snapshot.daemons:
         for c in daemon.clients():
             memory = sum(c.gpu_memory.values()) if c.gpu_memory else None
-            add(c.key, c.local, daemon.pipe_dir, c.server_pid, c.uid, c.user, c.command, c.container, memory)
+            shown = (daemon.pipe_dir, c.server_pid, c.uid, c.user, c.command, c.container, memory)
+            add(c.key, c.local, *shown, devices=tuple(c.device_uuids), memory_by_device=c.gpu_memory or None)
     for o in snapshot.outside:
-        add(o.key, True, None, None, o.uid, o.user, o.command, None, o.gpu_memory)
+        add(o.key, True, None, None, o.uid, o.user, o.command, None, o.gpu_memory, devices=tuple(o.device_uuids))
     found.sort(key=lambda each: (each.launches is None, -(each.launches or 0), each.pid))
     running = sum(daemon.health not in {"absent", "stale"} for daemon in snapshot.daemons)
-    return ActivityLook(snapshot.time, snapshot.source, seconds, how, tuple(found), running)
+    return ActivityLook(snapshot.time, snapshot.source, seconds, how, tuple(found), running, tuple(_unknown(snapshot)))
+
+
+def _unknown(snapshot: Snapshot) -> Iterator[str]:
+    """What nobody tells of who uses the devices."""
+    running = any(daemon.health not in {"absent", "stale"} for daemon in snapshot.daemons)
+    for daemon in snapshot.daemons:
+        why = f"{path_text(daemon.pipe_dir)} is {daemon.state_word}: {(daemon.health_detail or UNKNOWN).rstrip('.')}"
+        if not running and not daemon.servers:
+            yield f"No daemon to ask: {why}."
+        elif daemon.health not in {"absent", "stale"} and not daemon.servers_known:
+            yield f"The clients are not known: {why}."
+    if snapshot.nvml_detail is not None and running:
+        yield f"Who computes without MPS is not known: {snapshot.nvml_detail}."
 
 
 def rate_text(rate: float | None) -> str:

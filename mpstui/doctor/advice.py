@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from mpstui.core.gain import gain_of
 from mpstui.core.model import Daemon, Device, Event
 from mpstui.core.text import client_pids, plural, printable
-from mpstui.doctor.types import Facts, Finding, subject_of
+from mpstui.doctor.types import Facts, Finding, Verdict, subject_of
 
 _LEAST: Final = (3, 5)
 _VOLTA: Final = (7, 0)
@@ -23,13 +24,6 @@ _TEGRA: Final = (
     "a Tegra board: MPS has no default directories there, no multi-user mode and no terminate_client; GPUs have no "
     "compute modes; CUDA IPC and cooperative launches fail in clients"
 )
-_AT_WORK: Final = 50.0
-"""Percent of GPU-Util from which on there is enough work to tell how it uses the device."""
-_ROOM: Final = 50.0
-"""Percent of SM activity below which most SMs have no work."""
-_THIN: Final = 25.0
-"""Percent of occupancy below which SMs have work, but few threads of it."""
-_MEASURE: Final = "mpstui experiment command measures what several clients gain"
 REPEATED: Final = 2
 """Fatal faults from which on a program that was there each time is named."""
 
@@ -147,30 +141,9 @@ def _cut(command: str, most: int = 40) -> str:
 
 
 def gain(facts: Facts) -> Iterator[Finding]:
-    """Whether a device would gain from MPS, or from more clients of it, by what its meters say at this moment: its
-    candidates are programs of few blocks a grid, of low occupancy, and with pauses between their kernels."""
+    """Whether a device would gain from MPS, or from more clients of it, by what its meters say at this moment."""
     for device in facts.snapshot.devices:
-        yield _gain(device, sum(device.uuid in process.device_uuids for process in facts.snapshot.outside))
-
-
-def _gain(device: Device, past_mps: int) -> Finding:
-    """``past_mps``: processes that compute on it without being clients."""
-    subject, util, sms, warps = subject_of(device), device.gpu_utilization, device.sm_utilization, device.sm_occupancy
-    if util is None:
-        return Finding("gain", "unknown", subject, "NVML does not tell how busy it is")
-    known = (("GPU-Util", util), ("SM activity", sms), ("occupancy", warps))
-    figures = ", ".join(f"{name} {value:.0f} %" for name, value in known if value is not None)
-    if util < _AT_WORK:
-        return Finding("gain", "ok", subject, f"{figures}: too little work now to tell what MPS would gain")
-    if sms is None:
-        text = (
-            f"{figures} says that some kernel runs, not how much of the GPU it uses, and NVML has no SM activity here"
-        )
-        return Finding("gain", "unknown", subject, f"{text}; {_MEASURE}")
-    if sms >= _ROOM and (warps is None or warps >= _THIN):
-        return Finding("gain", "ok", subject, f"{figures}: its SMs are in use, more clients would gain little")
-    idle = "most SMs have no work" if sms < _ROOM else "its SMs are busy, but each with few threads"
-    if past_mps > 1:
-        text = f"{figures}: {idle}, and {past_mps} processes take turns on it without MPS"
-        return Finding("gain", "warning", subject, text, "Start them as clients of one daemon: see mpstui why PID.")
-    return Finding("gain", "ok", subject, f"{figures}: {idle}: room for more clients; {_MEASURE}")
+        found = gain_of(device, facts.snapshot)
+        known = found.would is not None or (device.gpu_utilization is not None and not found.at_work)
+        verdict: Verdict = "warning" if found.remedy else "ok" if known else "unknown"
+        yield Finding("gain", verdict, subject_of(device), found.text, found.remedy)

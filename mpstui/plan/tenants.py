@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from fractions import Fraction
@@ -52,6 +52,9 @@ class Counted(NamedTuple):
     gpu_memory: int | None
     launches: int | None
     """None: it was not counted."""
+    devices: tuple[str, ...] = ()
+    """UUIDs; none where the look does not tell."""
+    memory_by_device: Mapping[str, int] | None = None
 
 
 class Look(NamedTuple):
@@ -123,6 +126,12 @@ class Proposal:
     daemons: int
     too_little: str = ""
     """Why nothing at all is proposed."""
+    device: str | None = None
+    """Whose clients these are: a UUID; None where no look tells on which device a client was."""
+    elsewhere: int = 0
+    """Clients on other devices alone, and clients whose device is not told, that are left out, in one look."""
+    several: int = 0
+    """Clients on this device and on others, in one look."""
 
     @property
     def span(self) -> float:
@@ -153,6 +162,12 @@ class Proposal:
     def notes(self) -> tuple[str, ...]:
         """What has to be known of it, a sentence each."""
         found = ["Launches are not SM time: a tenant with few long kernels gets less here than it needs."]
+        if self.device is None:
+            found.append("On which GPU a client was is not told: all are taken to be on the one that is divided.")
+        if self.elsewhere:
+            found.append(f"{_clients(self.elsewhere)} on other GPUs, or on one that is not told, left out.")
+        if self.several:
+            found.append(f"{_clients(self.several)} worked on several GPUs: launches are those on all of them.")
         if self.not_counted:
             found.append(f"{_clients(self.not_counted)} could not be counted, and no share is left for them.")
         if self.outside:
@@ -203,7 +218,8 @@ def look_of(data: Any) -> Look:
             outside += 1
             continue
         texts = (_text(entry, "user"), _text(entry, "container"), _text(entry, "command"))
-        clients.append(Counted(pid, daemon, *texts, _count(entry, "gpu_memory"), _count(entry, "launches")))
+        numbers = (_count(entry, "gpu_memory"), _count(entry, "launches"))
+        clients.append(Counted(pid, daemon, *texts, *numbers, _devices(entry), _by_device(entry)))
     return Look(begun, seconds, data["source"] == "simulated", tuple(clients), outside)
 
 
@@ -246,11 +262,64 @@ def _text(data: dict[str, Any], name: str) -> str | None:
     return None if value is None else printable(value, 200)
 
 
-def propose(looks: Sequence[Look], by: By | None = None, daemon: str | None = None) -> Proposal:
+def _devices(data: dict[str, Any]) -> tuple[str, ...]:
+    value = data.get("device_uuids")
+    if value is None:
+        return ()
+    if not isinstance(value, list) or not all(isinstance(uuid, str) for uuid in value):
+        raise ValueError("device_uuids is no list of texts")
+    return tuple(dict.fromkeys(printable(uuid, 80) for uuid in value))
+
+
+def _by_device(data: dict[str, Any]) -> dict[str, int] | None:
+    value = data.get("gpu_memory_by_device")
+    if value is None:
+        return None
+    if not isinstance(value, dict):
+        raise ValueError("gpu_memory_by_device is no object")
+    found = {printable(uuid, 80): _count(value, uuid) for uuid in value}
+    return {uuid: size for uuid, size in found.items() if size is not None}
+
+
+def of_daemon(looks: Sequence[Look], daemon: str) -> list[Look]:
+    """With the clients of this pipe directory alone."""
+    return [look._replace(clients=tuple(c for c in look.clients if c.daemon == daemon)) for look in looks]
+
+
+def devices_in(looks: Iterable[Look]) -> list[str]:
+    """UUIDs of the devices on which the looks saw clients, as far as they tell."""
+    return sorted({uuid for look in looks for client in look.clients for uuid in client.devices})
+
+
+def only_device(looks: Iterable[Look]) -> str | None:
+    """None where the looks do not tell. Raises PlanError where they have clients on several."""
+    told = devices_in(looks)
+    if len(told) > 1:
+        raise PlanError(f"the looks have clients on {len(told)} GPUs, and a plan is for one: --device {told[0]}")
+    return told[0] if told else None
+
+
+def propose(looks: Sequence[Look], by: By | None = None, device: str | None = None) -> Proposal:
     """``by``: who counts as one tenant; None: by container where all are in one, else by user where there are several,
-    else each process. ``daemon``: only the clients of this pipe directory. Raises PlanError."""
-    if daemon is not None:
-        looks = [look._replace(clients=tuple(c for c in look.clients if c.daemon == daemon)) for look in looks]
+    else each process. ``device``: a UUID, whose clients get shares of it; None is enough where the looks are of one
+    device alone, or do not tell. Raises PlanError: shares are parts of one device, and clients of several are not
+    mixed."""
+    told = devices_in(looks)
+    device = device or only_device(looks)
+    if told and device not in told:
+        there = ", ".join(told)
+        raise PlanError(
+            f"no client was on GPU {device} in the looks, but on {there}: for another GPU give its size, "
+            "--sm-count-total"
+        )
+    if not told:
+        device = None
+    left_out = several = 0
+    if device is not None:
+        mine = [look._replace(clients=tuple(_on(device, look.clients))) for look in looks]
+        left_out = max((len(a.clients) - len(b.clients) for a, b in zip(looks, mine, strict=True)), default=0)
+        several = max((sum(len(c.devices) > 1 for c in look.clients) for look in mine), default=0)
+        looks = mine
     if not looks:
         raise PlanError("there is no look in it: record some with mpstui activity --json >> FILE")
     if len({look.simulated for look in looks}) > 1:
@@ -280,7 +349,19 @@ def propose(looks: Sequence[Look], by: By | None = None, daemon: str | None = No
         max(look.outside for look in looks),
         len({client.daemon for client in seen}),
         whole,
+        device,
+        left_out,
+        several,
     )
+
+
+def _on(device: str, clients: Iterable[Counted]) -> Iterator[Counted]:
+    """The clients of this device, with what they have of its memory as far as that is told."""
+    for client in clients:
+        if device in client.devices:
+            whole = client.gpu_memory if len(client.devices) == 1 else None
+            told = client.memory_by_device
+            yield client._replace(gpu_memory=whole if told is None else told.get(device, whole))
 
 
 def _usual(seen: Sequence[Counted]) -> By:

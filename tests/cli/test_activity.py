@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from mpstui.config import load_config
-from mpstui.core.model import Snapshot
+from mpstui.core.activity import activity_look
+from mpstui.core.model import Condition, Daemon, Health, Snapshot
 from mpstui.fields import CLIENT, View, lay_out
 from mpstui.node import open_node
 from mpstui.observe.watcher import Collector
@@ -47,6 +48,27 @@ def test_without_a_daemon_that_is_the_answer(mpstui: Mpstui, tmp_path: Path) -> 
     assert told.status == 3
     check("activity", told.json)
     assert told.json["processes"] == []
+    for where in (tmp_path, tmp_path / "none"):
+        text = mpstui("activity", "--pipe-dir", where)
+        assert (text.status, text.out) == (3, "")
+        assert f"No daemon to ask: {where} is absent: {where} " in text.err
+
+
+def test_what_a_look_cannot_know_it_does_not_deny() -> None:
+    def said(*daemons: Daemon, nvml: str | None = None) -> str:
+        return activity_look(Snapshot(0.0, daemons=daemons, nvml_detail=nvml), 2.0, "", {}, {}).sentence
+
+    def daemon(health: Health, **more: float) -> Daemon:
+        return Daemon(Path("/run/mps"), condition=Condition(health, detail="why.", **more))
+
+    well = daemon("ok", answered_at=1.0)
+    assert said(well) == "There is no client, and nobody computes without MPS."
+    assert said(well, nvml="no NVML") == "Who computes without MPS is not known: no NVML."
+    assert said() == "No MPS daemon runs here, so that there is no client to count."
+    assert said(daemon("stale")) == "No daemon to ask: /run/mps is stale: why."
+    assert said(well, daemon("stale")) == said(well)
+    for health in ("held", "blocked"):
+        assert said(well, daemon(health)) == f"The clients are not known: /run/mps is {health}: why."
 
 
 async def test_watched_launches_come_into_the_snapshot_with_a_column_and_an_idle_problem(own_node: SimNode) -> None:

@@ -15,7 +15,7 @@ import pytest
 from rich.console import Console
 
 from mpstui.cli.status import print_text, to_json
-from mpstui.core.model import Daemon, Snapshot
+from mpstui.core.model import Daemon, Device, OutsideClient, ProcessKey, Snapshot
 from mpstui.sim import SimNode, control_binary
 from tests.operations.fakes import client
 from tests.operations.fakes import node as shown_node
@@ -47,6 +47,7 @@ DEVICE = {
     "index", "uuid", "name", "sm_count", "memory_total", "memory_used", "compute_mode", "mig", "contexts",
     "context_limit", "sm_utilization", "sm_occupancy", "dram_utilization", "gpu_utilization", "power_watts",
     "temperature", "compute_capability", "outside_processes", "context_limit_source", "memory_utilization",
+    "would_gain", "gain",
 }  # fmt: skip
 
 
@@ -210,6 +211,44 @@ def test_only_the_fields_that_were_asked_for(node: SimNode, mpstui: Mpstui) -> N
     assert server["clients"] == [{"user": "alice", "pid": client.pid}]
     assert list(server) == ["pid", "clients"]
     client.tell("exit")
+
+
+@pytest.mark.parametrize(
+    ("util", "sms", "outside", "would", "line"),
+    [
+        (
+            97.0,
+            12.0,
+            2,
+            True,
+            "GPU 0: gain from MPS: yes. GPU-Util 97 %, SM activity 12 %: most SMs have no work, and",
+        ),
+        (
+            97.0,
+            12.0,
+            0,
+            True,
+            "GPU 0: gain from MPS: yes. GPU-Util 97 %, SM activity 12 %: most SMs have no work: ",
+        ),
+        (97.0, 92.0, 2, False, "GPU 0: gain from MPS: little. GPU-Util 97 %, SM activity 92 %: its SMs are in use"),
+        (97.0, None, 2, None, "GPU 0: gain from MPS: not known. GPU-Util 97 % says that some kernel runs"),
+        (3.0, 1.0, 2, None, "GPU 0, GPU 1: too little work now to tell what MPS would gain"),
+        (None, None, 2, None, "GPU 1: too little work now to tell what MPS would gain"),
+    ],
+)
+def test_whether_a_device_would_gain_is_told_with_its_figures(util, sms, outside, would, line) -> None:
+    devices = (
+        Device("GPU-a", 0, gpu_utilization=util, sm_utilization=sms),
+        Device("GPU-b", 1, gpu_utilization=0.0, sm_utilization=0.0),
+    )
+    past_mps = tuple(OutsideClient(ProcessKey(900 + n, 5), ("GPU-a",)) for n in range(outside))
+    snapshot = Snapshot(0.0, devices=devices, outside=past_mps)
+    told = to_json(snapshot)["devices"][0]
+    assert told["would_gain"] is would
+    assert told["gain"]
+    text = io.StringIO()
+    print_text(snapshot, Console(file=text, width=400))
+    assert line in text.getvalue()
 
 
 def test_an_unknown_field_is_a_mistake_of_the_command_line(mpstui: Mpstui) -> None:

@@ -95,8 +95,8 @@ def test_wrong_sizes_of_the_device(mpstui: Run) -> None:
         assert err
 
 
-def activity(folder: Path, seconds: float = 10.0) -> Path:
-    """Six looks at alice, who launches, and bob, who does not."""
+def activity(folder: Path, seconds: float = 10.0, **more: object) -> Path:
+    """Six looks at alice, who launches, and bob, who does not. ``more``: of alice."""
     lines = []
     for number in range(6):
         people = [("alice", 300), ("bob", 0), ("carol", 100)]
@@ -104,6 +104,7 @@ def activity(folder: Path, seconds: float = 10.0) -> Path:
             {"pid": pid, "daemon": "/run/mps", "user": user, "launches": launches, "gpu_memory": pid << 30}
             for pid, (user, launches) in enumerate(people, 1)
         ]
+        processes[0].update(more)
         time = datetime.fromtimestamp(1.7e9 + seconds * number, timezone.utc).isoformat()
         lines.append(json.dumps({"time": time, "source": "real", "seconds": 2, "processes": processes}))
     path = folder / "hour.ndjson"
@@ -135,6 +136,22 @@ def test_shares_from_activity(mpstui: Run, tmp_path: Path) -> None:
     assert "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=25" in out
     status, out, err = mpstui("plan", "--from-activity", activity(tmp_path, 1.0), *SIZE)
     assert (status, "say too little" in err, "LIMIT" in out) == (1, True, False)
+
+
+def test_activity_of_several_devices_is_for_one_at_a_time(mpstui: Run, tmp_path: Path) -> None:
+    plan = ("plan", "--from-activity")
+    status, out, err = mpstui(*plan, activity(tmp_path, device_uuids=["GPU-a1", "GPU-b1"]), *SIZE)
+    assert (status, out, "on 2 GPUs, and a plan is for one: --device GPU-a1" in err) == (2, "", True)
+    status, out, _ = mpstui(*plan, tmp_path / "hour.ndjson", *SIZE, "--device", "GPU-b", "--json")
+    assert (status, json.loads(out)["activity"]["device"]) == (0, "GPU-b1")
+    Draft202012Validator(schema_of("plan")).validate(json.loads(out))
+    for wanted in ("GPU-", "GPU-c", "", "1", "\x1b[2J"):
+        status, out, err = mpstui(*plan, tmp_path / "hour.ndjson", *SIZE, "--device", wanted)
+        assert (status, out, "name a GPU of the looks by its UUID: GPU-a1, GPU-b1" in err) == (2, "", True)
+    # Looks of before, which do not say where a client was: not on a node that has several.
+    status, out, err = mpstui(*plan, activity(tmp_path), "--demo")
+    assert (status, out, "do not say on which GPU each client was" in err) == (2, "", True)
+    assert "On which GPU a client was is not told" in mpstui(*plan, tmp_path / "hour.ndjson", *SIZE)[1]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from mpstui.cli import experiment, load
-from mpstui.cli.report import page, write_report
+from mpstui.cli.report import ReportError, check_report, page, write_report
 from mpstui.load.experiments import metric_verdict
 from mpstui.load.protocol import fold
 from mpstui.load.types import LoadSpec, WorkerReport
@@ -200,9 +200,53 @@ def test_everything_in_a_report_is_text_and_it_loads_nothing() -> None:
 def test_a_report_does_not_follow_a_link(tmp_path: Path) -> None:
     (tmp_path / "victim").write_text("mine")
     os.symlink(tmp_path / "victim", tmp_path / "report.html")
-    with pytest.raises(OSError, match=r"Too many levels|symbolic"):
-        write_report(tmp_path / "report.html", RESULT)
+    for write in (check_report, lambda path: write_report(path, RESULT)):
+        with pytest.raises(ReportError, match="a symbolic link"):
+            write(tmp_path / "report.html")
     assert (tmp_path / "victim").read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["no/such/r.html", "file/r.html", "folder", "fifo", "nul\0.html", "", "."])
+async def test_a_report_that_cannot_be_written_is_told_before_the_first_run(
+    sources: NodeSources, node: SimNode, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "fifo")
+    ran = tmp_path / "ran"
+    before = sorted(os.listdir(tmp_path))
+    where = f"{tmp_path}/{name}" if name else ""
+    words = ("command", "--command", f"touch {ran}", "--clients", "1", "--repeats", "1", "--report", where)
+    assert await run(experiment, sources, node, *words) in {1, 6}
+    out, err = capsys.readouterr()
+    assert (out, "nothing was measured" in err) == ("", True)
+    assert sorted(os.listdir(tmp_path)) == before
+
+
+async def test_a_report_that_fails_at_the_end_does_not_cost_the_result(
+    sources: NodeSources, node: SimNode, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = tmp_path / "there" / "r.html"
+    report.parent.mkdir()
+    words = ("command", "--command", f"rm -rf {report.parent}", "--clients", "1", "--repeats", "1", "--json")
+    assert await run(experiment, sources, node, *words, "--report", str(report)) == 1
+    out, err = capsys.readouterr()
+    assert json.loads(out)["data"]
+    assert "the result is printed above" in err
+
+
+def test_a_report_takes_the_place_of_the_one_before_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    report = tmp_path / "r.html"
+    write_report(report, RESULT)
+    first = report.read_text()
+    assert report.stat().st_mode & 0o777 == 0o644
+    check_report(report)
+    assert report.read_text() == first
+    monkeypatch.setattr("mpstui.cli.report.os.fsync", lambda _fd: (_ for _ in ()).throw(OSError(28, "No space left")))
+    with pytest.raises(ReportError, match="No space left"):
+        write_report(report, {**RESULT, "title": "another"})
+    assert report.read_text() == first
+    assert os.listdir(tmp_path) == ["r.html"]
 
 
 TORCH = """

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mpstui.plan.amounts import PlanError
-from mpstui.plan.tenants import Look, look_of, propose, read_looks
+from mpstui.plan.tenants import Look, devices_in, look_of, of_daemon, propose, read_looks
 
 GIB = 1 << 30
 
@@ -49,7 +49,7 @@ def test_weights_follow_the_median_and_memory_the_largest_client() -> None:
         ("alice-2", 150.0, 7.5 * GIB),
     ]
     assert found.notes[0].startswith("Launches are not SM time")
-    assert "1 client could not be counted" in found.notes[1]
+    assert "1 client could not be counted" in found.notes[2]
 
 
 def test_who_is_idle_seldom_or_never_counted_gets_no_share() -> None:
@@ -91,7 +91,7 @@ def test_who_is_a_tenant() -> None:
     assert propose(looks(*[alone] * 5), "command").tenants[0].clients == 1
     two = [process(1, 9), process(2, 9, daemon="/run/other")]
     assert "2 daemons" in " ".join(propose(looks(*[two] * 5)).notes)
-    assert [t.clients for t in propose(looks(*[two] * 5), daemon="/run/mps").tenants] == [1]
+    assert [t.clients for t in propose(of_daemon(looks(*[two] * 5), "/run/mps")).tenants] == [1]
     none = propose(looks(*[[process(1, 9, gpu_memory=None)]] * 5))
     assert none.shares[0].memory is None
     assert "no memory limit" in none.notes[-1]
@@ -125,6 +125,10 @@ def test_who_is_a_tenant() -> None:
                 look(0, process(1, True)),
                 look(0, process(1, 1 << 70)),
                 look(0, process(1, 1, user=7)),
+                look(0, process(1, 1, device_uuids="GPU-a")),
+                look(0, process(1, 1, device_uuids=[1])),
+                look(0, process(1, 1, gpu_memory_by_device=[1])),
+                look(0, process(1, 1, gpu_memory_by_device={"GPU-a": -1})),
             )
         ),
     ],
@@ -149,3 +153,30 @@ def test_looks_of_one_moment_are_in_no_order_and_a_rate_is_a_number_to_divide_by
     for time in ("0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59+00:00"):
         with pytest.raises(ValueError, match="time is"):
             look_of(look(0, time=time))
+
+
+def test_clients_of_several_devices_are_not_mixed() -> None:
+    on_a, on_b = {"device_uuids": ["GPU-a"]}, {"device_uuids": ["GPU-b"], "user": "bob"}
+    both, untold = {"device_uuids": ["GPU-a", "GPU-b"], "user": "carol"}, {"user": "dave"}
+    rows = [[process(1, 300, **on_a), process(2, 900, **on_b), process(3, 100, **both), process(4, 5, **untold)]] * 5
+    seen = looks(*rows)
+    assert devices_in(seen) == ["GPU-a", "GPU-b"]
+    with pytest.raises(PlanError, match="on 2 GPUs, and a plan is for one: --device GPU-a"):
+        propose(seen)
+    found = propose(seen, device="GPU-a")
+    assert [(share.name, float(share.weight)) for share in found.shares] == [("alice", 150.0), ("carol", 50.0)]
+    assert (found.device, found.elsewhere, found.several) == ("GPU-a", 2, 1)
+    assert [share.memory is None for share in found.shares] == [False, True]
+    said = " ".join(found.notes)
+    assert "2 clients on other GPUs, or on one that is not told, left out." in said
+    assert "1 client worked on several GPUs: launches are those on all of them" in said
+    with pytest.raises(PlanError, match="no client was on GPU GPU-c in the looks, but on GPU-a, GPU-b"):
+        propose(seen, device="GPU-c")
+    told = looks(*[[process(3, 100, **both, gpu_memory_by_device={"GPU-a": GIB, "GPU-b": 3 * GIB})]] * 5)
+    assert [propose(told, device=uuid).tenants[0].largest for uuid in ("GPU-a", "GPU-b")] == [GIB, 3 * GIB]
+    alone = propose(looks(*[[process(1, 300, **on_a)]] * 5))
+    assert (alone.device, alone.elsewhere, alone.several) == ("GPU-a", 0, 0)
+    assert "is not told" not in " ".join(alone.notes)
+    old = propose(looks(*[[process(1, 300)]] * 5), device="GPU-a")
+    assert old.device is None
+    assert "On which GPU a client was is not told" in " ".join(old.notes)
