@@ -27,7 +27,6 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from mpstui.core.activity import ActivityLook, Launcher
 from mpstui.core.model import Client, Daemon, Device, Event, Problem, ProcessKey, Server, Snapshot, no_test_clients
 from mpstui.core.text import error_text, path_text
-from mpstui.fields import ACTIVITY, EVENT, SNAPSHOT, View, as_json
 from mpstui.node import CONTROL_BINARY, UnusableNode, named_dirs, open_node, real_processes
 from mpstui.node import demo_node as demo_node
 from mpstui.observe.sources import NvmlSample as NvmlSample
@@ -86,6 +85,8 @@ _BATCH = 500
 def to_json(thing: Snapshot | Event | ActivityLook) -> dict[str, Any]:
     """What ``mpstui status --json`` prints of a snapshot, ``mpstui events --json`` of an event, ``mpstui activity
     --json`` of a look; see docs/schema."""
+    from mpstui.fields import ACTIVITY, EVENT, SNAPSHOT, View, as_json
+
     if isinstance(thing, ActivityLook):
         return as_json(ACTIVITY, thing, View())
     if isinstance(thing, Snapshot):

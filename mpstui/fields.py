@@ -77,6 +77,7 @@ from mpstui.core.where import KINDS, Kind
 from mpstui.history.when import local_text
 from mpstui.observe.merge import in_doubt
 from mpstui.observe.procfs import user_name
+from mpstui.operations.types import Result
 
 SCHEMA: Final = 1
 """Of everything that is printed as JSON: keys may come, none goes or changes its meaning."""
@@ -2612,6 +2613,30 @@ def _shown(thing: Thing[Any], chosen: Chosen | None) -> Iterable[Field[Any]]:
 def leads(thing: Thing[Any], chosen: Chosen) -> bool:
     """Whether it, or what it holds, has a chosen field."""
     return thing.name in chosen or any(each.of is not None and leads(each.of, chosen) for each in thing.fields)
+
+
+def _carried_out(result: Any) -> bool:
+    return isinstance(result, Result)
+
+
+RESULT: Final[Thing[Any]] = Thing(
+    "result",
+    "The result of a change. The later keys are there where it is known on which daemon.",
+    (
+        Field("schema", "schema", Type({"const": SCHEMA}), lambda r, v: SCHEMA),
+        Field("done", "done", FLAG, lambda r, v: _carried_out(r) and r.done),
+        Field("exit_status", "exit status", INTEGER, lambda r, v: int(r.status)),
+        Field("message", "message", TEXT, lambda r, v: r.message if _carried_out(r) else str(r)),
+        Field("action", "operation", TEXT, lambda r, v: r.request.action, only=_carried_out),
+        Field("pipe_dir", "pipe directory", PATH, lambda r, v: r.request.pipe_dir, only=_carried_out),
+        Field(
+            "details", "details", TEXTS, lambda r, v: r.details, only=_carried_out,
+            about="What is known besides: the value read back, each client's end.",
+        ),
+        Field("remedy", "remedy", TEXT, lambda r, v: r.remedy, null=True, only=_carried_out),
+    ),
+)  # fmt: skip
+"""Of a ``Result``, or of what refused it before there was one."""
 
 
 def table(

@@ -6,7 +6,6 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final
 
 from mpstui import api
 from mpstui.cli.say import NO_DAEMON, agreed, complain, meant, print_json, print_result, state_text, tell
@@ -14,35 +13,11 @@ from mpstui.cli.verbs import draft
 from mpstui.core.model import Daemon, ProcessKey, Snapshot
 from mpstui.core.text import path_text, plural
 from mpstui.core.trust import NotNamedError
-from mpstui.fields import FLAG, INTEGER, PATH, SCHEMA, TEXT, TEXTS, Field, Thing, Type
 from mpstui.operations.belonging import OPTIONS, checked, members, named, pids_in, unplaced
 from mpstui.operations.check import Refused, owner_typed
 from mpstui.operations.operation import Operation
 from mpstui.operations.rescue import targets
 from mpstui.operations.types import Danger, ExitStatus, Preview, Request, Result
-
-
-def _carried_out(result: Result | Refused) -> bool:
-    return isinstance(result, Result)
-
-
-RESULT: Final[Thing[Any]] = Thing(
-    "result",
-    "The result of a change. The later keys are there where it is known on which daemon.",
-    (
-        Field("schema", "schema", Type({"const": SCHEMA}), lambda r, v: SCHEMA),
-        Field("done", "done", FLAG, lambda r, v: _carried_out(r) and r.done),
-        Field("exit_status", "exit status", INTEGER, lambda r, v: int(r.status)),
-        Field("message", "message", TEXT, lambda r, v: r.message if _carried_out(r) else str(r)),
-        Field("action", "operation", TEXT, lambda r, v: r.request.action, only=_carried_out),
-        Field("pipe_dir", "pipe directory", PATH, lambda r, v: r.request.pipe_dir, only=_carried_out),
-        Field(
-            "details", "details", TEXTS, lambda r, v: r.details, only=_carried_out,
-            about="What is known besides: the value read back, each client's end.",
-        ),
-        Field("remedy", "remedy", TEXT, lambda r, v: r.remedy, null=True, only=_carried_out),
-    ),
-)  # fmt: skip
 
 
 def change(operation: Operation, options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
@@ -91,7 +66,7 @@ def carry_out(operation: Operation, options: argparse.Namespace, node: api.Node)
                 snapshot = node.snapshot(request=asked)
     except Refused as error:
         if options.json:
-            print_json(RESULT, error)
+            _print_json(error)
         return complain(str(error), error.status)
     return _told(options, node.do(request, tell, snapshot=snapshot))
 
@@ -103,7 +78,7 @@ def end_each(operation: Operation, options: argparse.Namespace, node: api.Node, 
         result = _end_each(operation, options, node, named_by)
     except Refused as error:
         if options.json:
-            print_json(RESULT, error)
+            _print_json(error)
         return complain(str(error), error.status)
     return _told(options, result)
 
@@ -282,7 +257,13 @@ def _typed_owner(shown: Preview) -> str:
 def _told(options: argparse.Namespace, result: Result) -> int:
     """Prints what came of it; returns the exit status."""
     if options.json:
-        print_json(RESULT, result)
+        _print_json(result)
     else:
         print_result(result)
     return result.status
+
+
+def _print_json(result: Result | Refused) -> None:
+    from mpstui.fields import RESULT  # the table is a seventh of what ``set`` imports
+
+    print_json(RESULT, result)

@@ -7,6 +7,8 @@ import os
 import re
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -53,6 +55,24 @@ def _fields(text: str) -> dict[str, list[str]]:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
+class _Formatter(argparse.HelpFormatter):
+    """argparse makes one for each argument that is added, and asks the terminal each time, with a module that brings
+    four libraries for compressed files."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=_columns(os.environ.get("COLUMNS", "")) - 2)
+
+
+@lru_cache
+def _columns(told: str) -> int:
+    """Of the terminal; ``told``: by the environment, which comes first."""
+    if told.isdecimal() and int(told) > 0:
+        return int(told)
+    with suppress(AttributeError, ValueError, OSError):  # closed, or no terminal
+        return os.get_terminal_size(sys.__stdout__.fileno()).columns or 80  # type: ignore[union-attr]
+    return 80
+
+
 class LateParser(argparse.ArgumentParser):
     """A parser that gets its own arguments when it is chosen: what they are imported from costs the others nothing."""
 
@@ -63,7 +83,7 @@ class LateParser(argparse.ArgumentParser):
         parents: Sequence[argparse.ArgumentParser] = (),
         **rest: Any,
     ) -> None:
-        rest["parents"] = [] if fill else parents
+        rest = {"formatter_class": _Formatter, **rest, "parents": [] if fill else parents}
         super().__init__(*arguments, **rest)
         self._fill = fill
         self._parents = parents if fill else ()

@@ -48,7 +48,7 @@ SCHEMAS: Final[Mapping[str, Schema]] = {
     "result": Schema(
         tuple(" ".join(verb.words) for verb, _ in VERBS),
         "mpstui set, terminate and the other commands that change a daemon, with --json.",
-        "cli.change:RESULT",
+        "fields:RESULT",
     ),
     "fleet": Schema(("fleet",), "mpstui fleet --json: many nodes.", "fleet:FLEET"),
     "experiment": Schema(("experiment",), "mpstui experiment NAME --json.", "cli.experiment:EXPERIMENT"),

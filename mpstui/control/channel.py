@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import random
 import shlex
 import signal
 import time
@@ -328,6 +327,8 @@ class ControlChannel:
                     return reply
                 if time.monotonic() + pause > end:
                     return _busy(reply, time.monotonic() - begun)
+                import random  # a try is seldom the second one
+
                 await asyncio.sleep(pause * random.uniform(0.5, 1))  # noqa: S311
                 pause = min(2 * pause, _LONGEST_PAUSE)
 

@@ -8,7 +8,6 @@ becomes a row without the form of one.
 
 from __future__ import annotations
 
-import csv
 import io
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -147,6 +146,8 @@ def _heading(line: str, layout: Layout) -> tuple[str, ...] | None:
 
 def _fields(line: str, columns: Sequence[str], greedy: str) -> list[str] | None:
     """One field a column, the commas of the greedy one left in it; None where there are too few."""
+    import csv  # only a daemon of protocol 3 speaks it
+
     if '"' in line:
         try:
             quoted = next(csv.reader(io.StringIO(line), strict=True), [])

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from fractions import Fraction
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from mpstui.core.late import dataclass
 from mpstui.core.model import Device
+
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 
 class Rounding(NamedTuple):
@@ -55,8 +57,8 @@ def sms_of(percentage: float | Fraction, sm_count: int, rounding: Rounding) -> i
     """SMs that ``percentage`` (0 < p ≤ 100) of ``sm_count`` comes to: rounded down to the step, never under the floor
     (fact 22), never over the device.
     """
-    share = percentage if isinstance(percentage, Fraction) else Fraction(str(percentage))
-    rounded = math.floor(share * sm_count / 100 / rounding.step) * rounding.step
+    share, whole = _ratio(percentage)
+    rounded = share * sm_count // (100 * whole * rounding.step) * rounding.step
     return min(sm_count, max(rounding.floor, rounded))
 
 
@@ -66,7 +68,19 @@ def smallest_percentage(sms: int, sm_count: int, rounding: Rounding) -> float:
     For a count at or under the floor it is the one that the floor itself stands for.
     """
     wanted = min(sm_count, max(rounding.floor, math.ceil(sms / rounding.step) * rounding.step))
-    return math.ceil(Fraction(100 * _TENTHS * wanted, sm_count)) / _TENTHS
+    return -(-100 * _TENTHS * wanted // sm_count) / _TENTHS
+
+
+def _ratio(percentage: float | Fraction) -> tuple[int, int]:
+    """It as it is written, exactly: a float's neighbour may come to another SM."""
+    if isinstance(percentage, float | int):
+        whole, _, rest = str(percentage).partition(".")
+        if (whole + rest).isdecimal():
+            return int(whole + rest), 10 ** len(rest)
+        from fractions import Fraction  # 1e-05
+
+        percentage = Fraction(str(percentage))
+    return percentage.numerator, percentage.denominator
 
 
 def sm_share(percentage: float | None, device: Device | None) -> SmShare | None:
@@ -92,7 +106,7 @@ def rounding_from(seen: Mapping[float, int], sm_count: int) -> Rounding | None:
     floor = counts[0]
     step = math.gcd(*(count for count in counts if count != sm_count))
     found = Rounding(step, floor, measured=True)
-    below = any(Fraction(str(percentage)) * sm_count / 100 < floor for percentage in seen)
+    below = any(share * sm_count < 100 * whole * floor for share, whole in map(_ratio, seen))
     exact = all(sms_of(percentage, sm_count, found) == sms for percentage, sms in seen.items())
     return found if below and exact else None
 

@@ -374,10 +374,8 @@ LIMITS: Final[tuple[Operation, ...]] = (SetActiveThreadPercentage(), SetPinnedMe
 
 def parse_percentage(text: str) -> float:
     """A percentage as MPS takes it: more than 0, at most 100. The daemon ignores others in silence (fact 5)."""
-    from decimal import Decimal
-
     text = text.strip().removesuffix("%").strip()
-    if not _PERCENTAGE.fullmatch(text) or not 0 < Decimal(text) <= 100:
+    if not _PERCENTAGE.fullmatch(text) or not 0 < float(text) <= 100:
         raise Refused(
             f"{text or 'nothing'!r} is no percentage: a number above 0 and at most 100 is needed", ExitStatus.USAGE
         )
