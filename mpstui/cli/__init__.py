@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mpstui.cli import planning
-from mpstui.cli.parser import LOOKS, build_parser
+from mpstui.cli.parser import LOOKS, build_parser, parse
 from mpstui.cli.past import NODES, wants_past
 from mpstui.cli.say import complain, complaints
 from mpstui.core.text import unprintable
@@ -134,7 +134,7 @@ def _asks_for_change(arguments: Sequence[str]) -> bool:
 
 
 def _run(arguments: Sequence[str]) -> int:
-    options = build_parser(next(iter(arguments), "")).parse_args(arguments)
+    options = parse(arguments)
     for name in _DIRECTORIES:
         if (problem := unprintable(os.environ.get(name, ""))) is not None:
             return complain(f"{name}: {problem}", 2)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from mpstui.cli.parser import build_parser, parse
 from mpstui.sim import SimNode
 
 from .conftest import Mpstui
@@ -80,3 +82,35 @@ def test_status_prints_limits_in_the_order_of_the_devices(node: SimNode, mpstui:
     assert "0: 20.0 GiB  1: 20.0 GiB" in mpstui("status", "--pipe-dir", node.pipe_dir).out
     for device in ("1", "0"):
         assert mpstui("set", "pinned-mem-limit", "none", "--device", device, *at).status == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        ["--pipe-dir", "/tmp/x", "--fresh"],
+        ["--pipe-dir", "/tmp/x", "status", "--json"],
+        ["--pipe-dir", "status", "--demo"],
+        ["--demo", "events", "--follow"],
+        ["--demo", "set", "active-thread-percentage", "50", "--default"],
+        ["--demo", "daemon", "stop"],
+        ["--pipe-dir", "/tmp/x", "foo"],
+        ["--pipe-dir", "/tmp/x", "status", "--foo"],
+        ["--foo"],
+        ["--pipe-dir"],
+        ["--demo", "--version"],
+        ["--demo", "-h"],
+        ["--demo", "status", "--help"],
+        ["--de", "--hel"],
+    ],
+)
+def test_a_line_means_the_same_to_the_parser_that_has_but_what_it_names(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    def told(run: Callable[[], object]) -> object:
+        try:
+            return run(), *capsys.readouterr()
+        except SystemExit as ended:
+            return ended.code, *capsys.readouterr()
+
+    assert told(lambda: parse(words)) == told(lambda: build_parser().parse_args(words))
