@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import fnmatch
+import getopt
+import glob
 import http.client
 import json
 import math
@@ -16,6 +18,7 @@ import os
 import re
 import selectors
 import signal
+import stat
 import subprocess
 import threading
 import time
@@ -29,8 +32,9 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from mpstui.core.late import dataclass
-from mpstui.core.text import UNKNOWN, error_text, format_size, plural, printable
-from mpstui.fields import INTEGER, OBJECTS, SCHEMA, SIZE, TEXT, TIME, Field, Text, Thing, Type
+from mpstui.core.problems import words_of
+from mpstui.core.text import UNKNOWN, error_text, format_size, path_text, plural, printable
+from mpstui.fields import INTEGER, OBJECTS, SCHEMA, SIZE, TEXT, TEXTS, TIME, Field, Text, Thing, Type
 from mpstui.load.process import PR_SET_PDEATHSIG
 
 T = TypeVar("T")
@@ -80,11 +84,22 @@ class FleetNode:
     problems: tuple[FleetProblem, ...] = ()
     read_at: float | None = None
     """When the node was last read."""
+    silent_since: float | None = None
+    """When its exporter last answered, where it does not."""
 
     @property
     def rank(self) -> tuple[int, str]:
         """Sorts the worst first."""
         return (STATES.index(self.state) if self.state in STATES else 0, self.name)
+
+
+class Fleet(NamedTuple):
+    """All nodes, the worst first."""
+
+    time: float
+    nodes: Sequence[FleetNode]
+    notes: Sequence[str] = ()
+    """What the source is asked in vain for; sentences."""
 
 
 _LARGEST: Final = 10**18
@@ -124,7 +139,11 @@ def judged(node: FleetNode, now: float, *, fault: bool = False, failures: bool =
 
 # From Prometheus.
 
-_BY: Final = "by (instance, Hostname, hostname)"
+_BY: Final = "by (job, instance, Hostname, hostname)"
+_WINDOW: Final = "1d"
+"""How long a node that does not answer is remembered by its series."""
+_TARGETS: Final = 500
+"""In one question."""
 _SUMS: Final = {
     "clients": "mps_clients",
     "pending": "mps_clients_pending",
@@ -151,6 +170,10 @@ class Prometheus:
         self._url = urllib.parse.urlunsplit((parts.scheme, where, parts.path.rstrip("/"), "", ""))
         self._login = None if parts.username is None else f"{parts.username}:{parts.password or ''}"
         self._job, self._deadline = job, deadline
+        self._names: Mapping[tuple[str, str], str] = {}
+        """What the node of a target, a job and an instance, was last called."""
+        self._gone: dict[tuple[str, str], tuple[str | None, float | None]] = {}
+        """The same of targets that do not answer, with the time; None where there is no series of mpstui's."""
 
     def ask(self, what: str, values: Mapping[str, str]) -> list[Any]:
         """The result of ``query`` or ``query_range``. Raises FleetError."""
@@ -178,38 +201,74 @@ class Prometheus:
             raise FleetError("what answers is no Prometheus")
         return result
 
-    def nodes(self, now: float) -> list[FleetNode]:
+    def look(self, now: float) -> Fleet:
         """Every node that it knows of. Raises FleetError."""
-        job = json.dumps(self._job)
-        found: dict[str, dict[str, Any]] = {}
-        names: dict[str, str] = {}
+        found = _Found()
 
         def rows(expression: str) -> Iterable[tuple[dict[str, Any], Mapping[str, str], float]]:
             for labels, value in _samples(self.ask("query", {"query": expression})):
-                instance = labels.get("instance", "")
-                name = labels.get("Hostname") or labels.get("hostname")
-                if name:
-                    names.setdefault(instance, name)
-                key = name or names.get(instance) or instance.rpartition(":")[0] or instance
-                if key in found or len(found) < NODES:
-                    yield found.setdefault(key, {"daemons": {}, "problems": []}), labels, value
+                if (node := found.of(labels)) is not None:
+                    yield node, labels, value
 
         for name, metric in _SUMS.items():
             for node, _, value in rows(f"sum {_BY} ({metric})"):
                 node[name] = int(value)
         for node, labels, _ in rows("mps_daemon_state == 1"):
             node["daemons"][labels.get("pipe_dir", "")] = labels.get("state", "")
-        for node, labels, _ in rows("mps_problems"):
-            node["problems"].append(FleetProblem(labels.get("severity", ""), labels.get("code", "")))
+        for node, labels, value in rows("mps_problems > 0"):
+            node["problems"][labels.get("severity", ""), labels.get("code", "")] = value
         for node, _, _ in rows('mps_servers{state="FAULT"} > 0'):
             node["fault"] = True
         for node, _, _ in rows("mps_server_consecutive_start_failures >= 3"):
             node["failures"] = True
         for node, _, value in rows(f"max {_BY} (mps_last_reading_timestamp_seconds)"):
             node["read_at"] = min(value, now)
-        for node, _, _ in rows(f"up{{job={job}}} == 0"):
+        notes = self._silent(found, now)
+        nodes = sorted((_made(name, told, now) for name, told in found.nodes.items()), key=lambda node: node.rank)
+        return Fleet(now, nodes, notes)
+
+    def _silent(self, found: _Found, now: float) -> list[str]:
+        """The exporters that do not answer, by the names that their nodes had; what cannot be told of them."""
+        notes = []
+        jobs = [labels.get("job", "") for labels, _ in _samples(self.ask("query", {"query": "count by (job) (up)"}))]
+        down = {_target(labels): None for labels, _ in _samples(self.ask("query", {"query": "up == 0"}))}
+        self._gone = {target: told for target, told in self._gone.items() if target in down}
+        try:
+            self._remember([target for target in down if target not in self._gone][:NODES], now)
+        except FleetError as error:
+            notes.append(f"What the nodes that do not answer were called is not known: {error}.")
+        seen = {job for job, _ in found.targets()}
+        for job, instance in down:
+            name, since = self._gone.get((job, instance), (None, None))
+            if name is None and job != self._job:
+                continue  # another program's, as far as is known
+            seen |= {job} if name else set()
+            name = name or self._names.get((job, instance)) or _host(instance)
+            if found.answers(name, job, instance) or (node := found.node(name)) is None:
+                continue  # its exporter answers elsewhere
             node["down"] = True
-        return sorted((_made(name, told, now) for name, told in found.items()), key=lambda node: node.rank)
+            node["since"] = max(since or 0.0, node.get("since") or 0.0) or None
+        self._names = {**found.names, **{target: name for target, name in self._names.items() if target in down}}
+        if self._job not in (seen or jobs):
+            where = ", ".join(sorted(job or "(none)" for job in (seen or jobs))[:10]) or "none"
+            notes.append(
+                f"No series of mpstui for the job “{printable(self._job, 60)}”; jobs seen: {where}. A node whose "
+                "exporter does not answer may be missing here: name its job with --job."
+            )
+        return notes
+
+    def _remember(self, targets: Sequence[tuple[str, str]], now: float) -> None:
+        """What the nodes of ``targets`` were last called, and when. Raises FleetError."""
+        for at in range(0, len(targets), _TARGETS):
+            some = targets[at : at + _TARGETS]
+            which = json.dumps("|".join(dict.fromkeys(re.escape(instance) for _, instance in some)))
+            query = f"max {_BY} (max_over_time(timestamp(mps_nvml_up{{instance=~{which}}})[{_WINDOW}:1m]))"
+            told: dict[tuple[str, str], tuple[str | None, float | None]] = dict.fromkeys(some, (None, None))
+            for labels, value in _samples(self.ask("query", {"query": query})):
+                target = _target(labels)
+                if target in told and value >= (told[target][1] or 0.0):
+                    told[target] = (_name(labels) or _host(target[1]), min(value, now))
+            self._gone.update(told)
 
     def history(self, node: str, seconds: float, points: int = 60) -> dict[str, list[float | None]]:
         """Clients, contexts and memory used of a node, from ``seconds`` ago to now. Raises FleetError."""
@@ -242,6 +301,50 @@ class Prometheus:
                         line[min(points, max(0, round((float(pair[0]) - end + seconds) / step)))] = value
             told[name] = line
         return told
+
+
+class _Found:
+    """What has been told in one look, by the names of the nodes."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, dict[str, Any]] = {}
+        self.names: dict[tuple[str, str], str] = {}
+        self._targets: dict[str, set[tuple[str, str]]] = {}
+
+    def node(self, name: str) -> dict[str, Any] | None:
+        """None where there are too many."""
+        if name not in self.nodes and len(self.nodes) >= NODES:
+            return None
+        return self.nodes.setdefault(name, {"daemons": {}, "problems": {}})
+
+    def of(self, labels: Mapping[str, str]) -> dict[str, Any] | None:
+        """The node that a series is of."""
+        target = _target(labels)
+        if name := _name(labels):
+            self.names[target] = name
+        name = name or self.names.get(target) or _host(target[1])
+        self._targets.setdefault(name, set()).add(target)
+        return self.node(name)
+
+    def targets(self) -> Iterable[tuple[str, str]]:
+        for targets in self._targets.values():
+            yield from targets
+
+    def answers(self, name: str, job: str, instance: str) -> bool:
+        """Whether there are series of it that come from elsewhere."""
+        return bool(self._targets.get(name, set()) - {(job, instance)})
+
+
+def _target(labels: Mapping[str, str]) -> tuple[str, str]:
+    return labels.get("job", ""), labels.get("instance", "")
+
+
+def _name(labels: Mapping[str, str]) -> str:
+    return labels.get("Hostname") or labels.get("hostname") or ""
+
+
+def _host(instance: str) -> str:
+    return instance.rpartition(":")[0] or instance
 
 
 def _read(answer: Any, until: float) -> bytes:
@@ -280,15 +383,32 @@ def _made(name: str, told: Mapping[str, Any], now: float) -> FleetNode:
     node = FleetNode(
         name,
         daemons=told["daemons"],
-        problems=tuple(told["problems"]),
+        problems=tuple(_problem(kind[0], kind[1], number) for kind, number in told["problems"].items()),
         read_at=told.get("read_at"),
     )
     sums: dict[str, Any] = {key: told.get(key) for key in _SUMS}
     sums["pending"] = told.get("pending", 0 if told["daemons"] else None)
     node = replace(node, **sums)
     if told.get("down"):
-        return replace(node, state="NO ANSWER", detail="its exporter does not answer Prometheus")
+        since = told.get("since")
+        text = "its exporter does not answer Prometheus"
+        if since is not None:
+            text = f"its exporter has not answered Prometheus since {clock(since)}"
+        return replace(node, state="NO ANSWER", detail=text, silent_since=since)
     return judged(node, now, fault="fault" in told, failures="failures" in told)
+
+
+def _problem(severity: str, code: str, number: float) -> FleetProblem:
+    text, remedy = words_of(severity, code)
+    return FleetProblem(severity, code, f"{text} ({number:.0f} of them)" if number > 1 else text, remedy)
+
+
+def clock(when: float) -> str:
+    """A time here, to the minute."""
+    try:
+        return time.strftime("%Y-%m-%d %H:%M", time.localtime(when))
+    except (OverflowError, ValueError, OSError):
+        return UNKNOWN
 
 
 # Over ssh.
@@ -303,24 +423,54 @@ def hosts_of(names: str) -> list[str]:
     return hosts
 
 
-def hosts_in_config(pattern: str, path: Path | None = None) -> list[str]:
-    """The hosts of ~/.ssh/config whose names match ``gpu-*``. Raises FleetError."""
-    file = Path("~/.ssh/config").expanduser() if path is None else path
-    try:
-        text = file.read_text(errors="replace")[: 1 << 20]
-    except OSError as error:
-        raise FleetError(f"the configuration of ssh cannot be read: {error_text(error)}") from None
-    names = [
-        name
-        for line in text.splitlines()
-        for words in (line.replace("=", " ").split(),)
-        if words and words[0].lower() == "host"
-        for name in words[1:]
+_OPTIONS: Final = "46AaCfGgKkMNnqsTtVvXxYyB:b:c:D:E:e:F:I:i:J:L:l:m:O:o:P:p:Q:R:S:W:w:"
+"""Of ssh, as getopt has them."""
+_DEEP: Final = 16
+"""Of files that include others: as ssh."""
+
+
+def config_of(ssh: Sequence[str]) -> Path:
+    """The user's configuration that such a command reads: the file behind ``-F``, otherwise ~/.ssh/config."""
+    at = next((at for at, word in enumerate(ssh) if word.rpartition("/")[2] == "ssh"), 0)
+    with suppress(getopt.GetoptError):
+        files = [value for option, value in getopt.getopt(list(ssh[at + 1 :]), _OPTIONS)[0] if option == "-F"]
+        if files:
+            return Path(files[-1])
+    return Path("~/.ssh/config").expanduser()
+
+
+def hosts_in_config(pattern: str, ssh: Sequence[str] = ("ssh",)) -> list[str]:
+    """The hosts that the configuration of such an ssh names and ``gpu-*`` matches, those of the files that it includes
+    too. Raises FleetError."""
+    file = config_of(ssh)
+    hosts = [
+        name for name in dict.fromkeys(_named(file, 0)) if _NAME.fullmatch(name) and fnmatch.fnmatchcase(name, pattern)
     ]
-    hosts = [name for name in dict.fromkeys(names) if _NAME.fullmatch(name) and fnmatch.fnmatchcase(name, pattern)]
     if not hosts:
-        raise FleetError(f"no host of ssh's configuration matches “{printable(pattern, 60)}”")
+        raise FleetError(f"no Host in {path_text(file)} matches “{printable(pattern, 60)}”")
     return hosts
+
+
+def _named(file: Path, deep: int) -> Iterable[str]:
+    try:
+        if not stat.S_ISREG(file.stat().st_mode):
+            raise FleetError(f"{path_text(file)} is no file")
+        with file.open(errors="replace") as opened:
+            text = opened.read(1 << 20)
+    except OSError as error:
+        if deep:
+            return  # as ssh does
+        raise FleetError(f"{path_text(file)} cannot be read: {error_text(error)}") from None
+    for line in text.splitlines():
+        name, *rest = re.split(r"[\s=]+", line.strip(), maxsplit=1)
+        words = rest[0].partition("#")[0].replace('"', "").split() if rest else []
+        if name.lower() == "host":
+            yield from words
+        elif name.lower() == "include" and deep < _DEEP:
+            for word in words:
+                place = os.path.expanduser(word if word[:1] in {"/", "~"} else f"~/.ssh/{word}")
+                for found in sorted(glob.glob(place)):
+                    yield from _named(Path(found), deep + 1)
 
 
 async def over_ssh(
@@ -537,7 +687,9 @@ FLEET_PROBLEM: Final[Thing[FleetProblem]] = Thing(
     (
         Field("severity", "severity", TEXT, lambda p, v: p.severity),
         Field("code", "code", TEXT, lambda p, v: p.code),
-        Field("text", "text", TEXT, lambda p, v: p.text, about="Empty from Prometheus, which has the code alone."),
+        Field(
+            "text", "text", TEXT, lambda p, v: p.text, about="From Prometheus in general words: it has the code alone."
+        ),
         Field("remedy", "remedy", TEXT, lambda p, v: p.remedy),
     ),
 )
@@ -572,15 +724,12 @@ NODE: Final[Thing[FleetNode]] = Thing(
         ),
         Field("problems", "problems", OBJECTS, lambda n, v: n.problems, of=FLEET_PROBLEM),
         Field("read_at", "read", TIME, lambda n, v: n.read_at, null=True, about="When NVML there last answered."),
+        Field(
+            "silent_since", "silent since", TIME, lambda n, v: n.silent_since, null=True,
+            about="When its exporter last answered Prometheus, where it does not now and that was within a day.",
+        ),
     ),
 )  # fmt: skip
-
-
-class Fleet(NamedTuple):
-    """All nodes, the worst first."""
-
-    time: float
-    nodes: Sequence[FleetNode]
 
 
 FLEET: Final[Thing[Fleet]] = Thing(
@@ -590,13 +739,16 @@ FLEET: Final[Thing[Fleet]] = Thing(
         Field("schema", "schema", Type({"const": SCHEMA}), lambda f, v: SCHEMA),
         Field("time", "time", TIME, lambda f, v: f.time),
         Field("nodes", "nodes", OBJECTS, lambda f, v: f.nodes, of=NODE),
+        Field("notes", "notes", TEXTS, lambda f, v: f.notes, about="What Prometheus has no series for; sentences."),
     ),
 )
 
 
 def matches(node: FleetNode, text: str) -> bool:
     """Whether a filter leaves it: each word in its name, state, reason or problems; ``!word`` for those without."""
-    told = " ".join((node.name, node.state, node.detail, *node.daemons, *(p.code for p in node.problems))).lower()
+    told = " ".join(
+        (node.name, node.state, node.detail, *node.daemons, *(f"{p.code} {p.text}" for p in node.problems))
+    ).lower()
     return all(
         (word[1:] not in told) if word[:1] == "!" and word[1:] else word in told for word in text.lower().split()
     )

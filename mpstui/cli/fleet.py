@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from mpstui.cli.say import complain, output, print_json
-from mpstui.cli.words import between
+from mpstui.cli.words import FLEET_VARIABLE, between
 from mpstui.fields import View, table
 from mpstui.fleet import (
     FLEET,
@@ -31,7 +31,7 @@ from mpstui.fleet import (
 )
 from mpstui.operations.types import ExitStatus
 
-OPEN: Final = "ssh -t {host} mpstui"
+OPEN: Final = f"ssh -t {{host}} env {FLEET_VARIABLE}=1 mpstui"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,7 +41,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--prometheus", metavar="URL", help="a Prometheus that asks the exporters, for hundreds of nodes"
     )
     source.add_argument("--hosts", metavar="A,B,C", help="for a few nodes: asked over ssh, without password or agent")
-    source.add_argument("--ssh-config-pattern", metavar="PATTERN", help="hosts of ~/.ssh/config that match, as gpu-*")
+    source.add_argument(
+        "--ssh-config-pattern", metavar="PATTERN", help="hosts of ssh's configuration that match, as gpu-*"
+    )
     parser.add_argument("--job", default="mpstui", metavar="NAME", help="the exporters' job there (default mpstui)")
     parser.add_argument("--ssh", default="ssh", metavar="COMMAND", help="default ssh; or “ssh -F FILE”")
     parser.add_argument(
@@ -82,21 +84,21 @@ def fleet(options: argparse.Namespace) -> int:
         found = asyncio.run(look(lambda node: None))
     except FleetError as error:
         return complain(str(error), ExitStatus.NO_ANSWER)
-    nodes = [node for node in found if matches(node, options.filter)]
+    nodes = [node for node in found.nodes if matches(node, options.filter)]
+    for note in found.notes:
+        complain(note, ExitStatus.DONE)
     if options.json:
-        print_json(FLEET, Fleet(time.time(), nodes))
+        print_json(FLEET, found._replace(nodes=nodes))
     else:
         from mpstui.cli.status import print_table
 
         print_table(output(), table(NODE, nodes, View()))
         print(summary(nodes))
-    answered = any(node.state != "NO ANSWER" for node in found)
+    answered = any(node.state != "NO ANSWER" for node in found.nodes)
     return ExitStatus.DONE if answered else complain("no node answers", ExitStatus.NO_ANSWER)
 
 
-Look = Callable[[Callable[[FleetNode], None]], Coroutine[Any, Any, list[FleetNode]]]
-
-
+Look = Callable[[Callable[[FleetNode], None]], Coroutine[Any, Any, Fleet]]
 Follow = Callable[[Callable[[FleetNode], None]], Coroutine[Any, Any, None]]
 _STATUS: Final = "status --json"
 
@@ -114,23 +116,22 @@ def _follow(options: argparse.Namespace, again: float) -> Follow | None:
 
 def _hosts(options: argparse.Namespace) -> tuple[list[str], list[str]]:
     """Who is asked, and the words of ssh. Raises FleetError."""
-    hosts = hosts_of(options.hosts) if options.hosts else hosts_in_config(options.ssh_config_pattern)
     try:
         ssh = shlex.split(options.ssh)
     except ValueError as error:
         raise FleetError(f"--ssh: {error}") from None
     if not ssh:
         raise FleetError("--ssh has no command")
-    return hosts, ssh
+    return hosts_of(options.hosts) if options.hosts else hosts_in_config(options.ssh_config_pattern, ssh), ssh
 
 
 def _look(options: argparse.Namespace, prometheus: Prometheus | None) -> Look:
     """Asks once; what it is given is told of each node as it answers. Raises FleetError."""
     if prometheus is not None:
-        return lambda tell: in_thread(lambda: prometheus.nodes(time.time()))
+        return lambda tell: in_thread(lambda: prometheus.look(time.time()))
     hosts, ssh = _hosts(options)
 
-    async def ask(tell: Callable[[FleetNode], None]) -> list[FleetNode]:
+    async def ask(tell: Callable[[FleetNode], None]) -> Fleet:
         found: list[FleetNode] = []
 
         def both(node: FleetNode) -> None:
@@ -138,6 +139,6 @@ def _look(options: argparse.Namespace, prometheus: Prometheus | None) -> Look:
             tell(node)
 
         await over_ssh(hosts, both, ssh=ssh, command=options.remote, deadline=options.deadline)
-        return sorted(found, key=lambda node: node.rank)
+        return Fleet(time.time(), sorted(found, key=lambda node: node.rank))
 
     return ask

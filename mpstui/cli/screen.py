@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from mpstui import api
 from mpstui.cli.say import complain
+from mpstui.cli.words import FLEET_VARIABLE
 from mpstui.config import Memory, config_dir, load_config, load_themes, state_folder, terminal_problem
 from mpstui.core.model import Snapshot
 from mpstui.core.text import path_text
@@ -111,6 +112,7 @@ def run_screen(options: argparse.Namespace, pipe_dirs: tuple[Path, ...], tour: T
             taking_over=take_over,
         )
         app.mouse, app.past = not options.no_mouse, collector
+        app.fleet = os.environ.pop(FLEET_VARIABLE, "") == "1"  # and of no program that is started from here
         app.commands = commands
         return app.run(mouse=app.mouse) or 0
 

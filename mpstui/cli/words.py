@@ -1,11 +1,15 @@
-"""Words of a command line that are numbers, for argparse."""
+"""Words of a command line: those that are numbers, for argparse, and one that two commands share."""
 
 from __future__ import annotations
 
 from argparse import ArgumentTypeError
 from collections.abc import Callable
+from typing import Final
 
 from mpstui.core.text import printable
+
+FLEET_VARIABLE: Final = "MPSTUI_FLEET"
+"""1 in the environment of a screen that ``fleet`` opens, so that Esc leads back there."""
 
 
 def between(least: float, most: float, unit: str = "seconds") -> Callable[[str], float]:

@@ -57,6 +57,12 @@ _WORDS: Final[Mapping[Cause, _Words]] = {
 }
 
 
+def meaning_of(health: Health) -> str:
+    """What such a daemon's state is and what follows, where its cause is not known; sentences."""
+    words = next(words for words in _WORDS.values() if words.health == health)
+    return f"{words.title}. {words.meaning}"
+
+
 _ASK: Final = "Ask the daemon's user, or start a new daemon in another directory."
 
 

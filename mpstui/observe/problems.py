@@ -33,6 +33,7 @@ from mpstui.core.model import (
     Severity,
     StartFailures,
 )
+from mpstui.core.problems import KINDS, problem
 from mpstui.core.text import client_pids, format_size, path_text, printable
 from mpstui.core.trust import is_lying
 from mpstui.core.v3 import DEFAULT
@@ -55,8 +56,7 @@ def shared_devices(daemons: Sequence[Daemon]) -> Iterator[Problem]:
         if len(found) > 1 and any(uuid in client.device_uuids for daemon in found for client in daemon.clients()):
             places = ", ".join(path_text(daemon.pipe_dir) for daemon in found)
             text = f"{len(found)} daemons serve it ({places}); their clients do not run at the same time."
-            remedy = "Give each daemon devices of its own with CUDA_VISIBLE_DEVICES, by UUID."
-            yield Problem("warning", "shared_device", f"device {uuid}", text, remedy)
+            yield problem("warning", "shared_device", f"device {uuid}", text)
 
 
 # Who is hit by what went wrong: faults, lost servers, waiting users and processes outside MPS, as values; pure.
@@ -338,8 +338,7 @@ def find_problems(
     found += _of_outside(outside)
     found += shared_devices(daemons)
     if nvml_detail:
-        remedy = "Install the NVIDIA driver's libnvidia-ml, or run mpstui where the GPUs are visible."
-        found.append(Problem("warning", "nvml", "NVML", nvml_detail[0].upper() + nvml_detail[1:], remedy))
+        found.append(problem("warning", "nvml", "NVML", nvml_detail[0].upper() + nvml_detail[1:]))
     order = {"error": 0, "warning": 1, "info": 2}
     return tuple(sorted(found, key=lambda problem: order[problem.severity]))
 
@@ -355,15 +354,14 @@ def idle_clients(daemons: Sequence[Daemon], after: float, now: float) -> Iterabl
         text += "." if activity.seen_launching else ", when it was first watched."
         if activity.watched is not None and activity.watched < FULLY_WATCHED:
             text += f" It was watched for {activity.watched:.0%} of that time; launches between are not seen."
-        remedy = "Ask its owner whether it is still needed."
-        yield Problem("info", "idle", f"client {client.pid}", text, remedy)
+        yield problem("info", "idle", f"client {client.pid}", text)
 
 
 def problems_of(daemon: Daemon) -> Iterable[Problem]:
     """What an admin should know of a daemon, its servers and its clients."""
     subject = path_text(daemon.pipe_dir)
     if daemon.health != "ok":
-        yield Problem(
+        yield problem(
             _SEVERITY[daemon.health],
             f"daemon_{daemon.health}",
             subject,
@@ -372,14 +370,11 @@ def problems_of(daemon: Daemon) -> Iterable[Problem]:
         )
     elif daemon.unspoken is not None:
         text = daemon.unspoken[0].upper() + daemon.unspoken[1:] + "."
-        yield Problem("warning", "daemon_read_only", subject, text, daemon.remedy or "")
+        yield problem("warning", "daemon_read_only", subject, text, daemon.remedy or "")
     elif daemon.unread:
-        yield Problem("warning", "daemon_unread", subject, daemon.health_detail or "", daemon.remedy or "")
+        yield problem("warning", "daemon_unread", subject, daemon.health_detail or "", daemon.remedy or "")
     if daemon.watch == "polling":
-        remedy = daemon.watch_remedy or (
-            "Let this user read control.log and server.log, or name their directory with --log-dir."
-        )
-        yield Problem("info", "polling", subject, daemon.watch_detail or "The daemon is asked again and again.", remedy)
+        yield problem("info", "polling", subject, daemon.watch_detail or "", daemon.watch_remedy or None)
     yield from _of_namespaces(daemon)
     yield from _of_environment(daemon)
     yield from _of_start(daemon)
@@ -387,7 +382,7 @@ def problems_of(daemon: Daemon) -> Iterable[Problem]:
     if daemon.lost:
         who = client_pids([client.pid for client in daemon.lost]).capitalize()
         text = f"{who} lost the server; each CUDA call of theirs gives error 806."
-        yield Problem("warning", "lost", subject, text, "Let their owners end them and start them again.")
+        yield problem("warning", "lost", subject, text)
     yield from _of_lies(daemon)
     for server in daemon.servers:
         yield from _of_server(server, daemon)
@@ -406,10 +401,10 @@ def _of_namespaces(daemon: Daemon) -> Iterable[Problem]:
             remedy = (
                 f"Set its own: mpstui namespace set {space.name} --server {space.server} --active-thread-percentage N."
             )
-            yield Problem("warning", "namespace_unlimited", f"{space.server}/{space.name}", text, remedy)
+            yield problem("warning", "namespace_unlimited", f"{space.server}/{space.name}", text, remedy)
     for line in node.not_understood if node is not None else ():
         text = f"A line of the daemon's answer is not understood, and is left out: {line}"
-        yield Problem("warning", "not_understood", path_text(daemon.pipe_dir), text, "See its own commands' output.")
+        yield problem("warning", "not_understood", path_text(daemon.pipe_dir), text)
 
 
 def _of_lies(daemon: Daemon) -> Iterable[Problem]:
@@ -424,8 +419,7 @@ def _of_lies(daemon: Daemon) -> Iterable[Problem]:
         more = f" and {len(false) - 1} more of others" if len(false) > 1 else ""
         text = f"{daemon.speaker.why[0].upper()}{daemon.speaker.why[1:]} names {whose}{more} as its {what}."
         text += " It can have a server and clients of its own user alone, so that is not true."
-        remedy = "Believe nothing of what it says. mpstui ends no process of another user on its word."
-        yield Problem("warning", "daemon_lies", path_text(daemon.pipe_dir), text, remedy)
+        yield problem("warning", "daemon_lies", path_text(daemon.pipe_dir), text)
 
 
 def _of_environment(daemon: Daemon) -> Iterable[Problem]:
@@ -442,12 +436,11 @@ def _of_environment(daemon: Daemon) -> Iterable[Problem]:
     elif text and daemon.inherited_mem_limits and not in_doubt(daemon.inherited_mem_limits, daemon.driver):
         wrong.append(f"{MEMORY_VARIABLE}={printable(text, 60)}: with driver 580 it limits no client")
     for text in wrong:
-        yield Problem(
+        yield problem(
             "warning",
             "daemon_environment",
             path_text(daemon.pipe_dir),
             f"The daemon's environment sets no limit with {text}. The default holds.",
-            "Correct the variable where the daemon is started, or set the limit with mpstui set.",
         )
 
 
@@ -464,15 +457,9 @@ def _of_start(daemon: Daemon) -> Iterable[Problem]:
     else:
         text = f"A server ended before it was ready, {last}{which}."
     text += f" Its reason: “{found.reason}”." if found.reason else " server.log gives no reason."
-    yield Problem(
-        "error", "server_start", path_text(daemon.pipe_dir), text, _START_REMEDY.get(found.reason or "", _LIKELY)
-    )
+    yield problem("error", "server_start", path_text(daemon.pipe_dir), text, _START_REMEDY.get(found.reason or ""))
 
 
-_LIKELY: Final = (
-    "Likely causes: no GPU or no driver where the daemon runs (try nvidia-smi there), nvidia-cuda-mps-server is "
-    "missing, the driver's libraries and its kernel module differ, or a container without /dev/shm or the GPUs."
-)
 _START_REMEDY: Final = {
     "operation not supported": (
         "Likely cause: a sandbox that does not let an MPS server run, such as gVisor. Run the daemon outside of it."
@@ -504,7 +491,7 @@ def _of_pending(daemon: Daemon) -> Iterable[Problem]:
             remedy = f"{they.capitalize()} one when the server that is being started is ready."
             if daemon.start_failures is not None:
                 remedy = f"No server starts, which is a problem of its own: until that is corrected {they} error 805."
-            yield Problem("info", "pending", subject, text, remedy)
+            yield problem("info", "pending", subject, text, remedy)
             continue
         remedy = (
             f"{they.capitalize()} one when the present server has no clients left, "
@@ -512,7 +499,7 @@ def _of_pending(daemon: Daemon) -> Iterable[Problem]:
         )
         ahead = client_pids(group[0].waits_for) if group[0].waits_for else "its last client"
         text = f"{who} wait{'' if many else 's'} for server {server} to end, which waits for {ahead}.{unseen}"
-        yield Problem("warning", "pending", subject, text, remedy)
+        yield problem("warning", "pending", subject, text, remedy)
 
 
 def _waiting(group: Sequence[PendingClient]) -> str:
@@ -529,16 +516,14 @@ def _waiting(group: Sequence[PendingClient]) -> str:
 def _of_outside(outside: Sequence[OutsideClient]) -> Iterable[Problem]:
     for process in outside:
         text = f"Process {process.pid} of {process.user or process.uid} computes without MPS: {process.detail}."
-        remedy = "Start it again with the daemon's CUDA_MPS_PIPE_DIRECTORY; it takes turns with the clients until then."
-        yield Problem("warning", "outside", f"process {process.pid}", text, remedy)
+        yield problem("warning", "outside", f"process {process.pid}", text)
 
 
 def _of_server(server: Server, daemon: Daemon) -> Iterable[Problem]:
     subject = f"server {server.pid}"
     if server.status == "FAULT":
         fault = server.fault
-        text = "A fatal GPU fault"
-        text += "; new clients are refused until the last client hit has ended."
+        text = KINDS["fault"]["error"].text
         if fault:
             text = (
                 f"{text[:-1]}; server.log names {f'{client_pids(fault.named)}, no proof' if fault.named else 'nobody'}."
@@ -550,19 +535,18 @@ def _of_server(server: Server, daemon: Daemon) -> Iterable[Problem]:
         remedy = f"End the clients hit by it{whom}: their work is lost already."
         if fault and not fault.confirmed:
             text = f"server.log tells of a{text[1:]} {NOT_SAID[0].upper()}{NOT_SAID[1:]}."
-            remedy = "End nobody for it before the daemon itself says FAULT: it is asked when its log tells of one."
+            remedy = KINDS["fault"]["warning"].remedy
             if (why := daemon.lacking("get_server_status")) is not None:
                 remedy = (
                     f"End nobody for it on the log's word alone: get_server_status, which would bear it out, is {why}."
                 )
-        yield Problem("error" if not fault or fault.confirmed else "warning", "fault", subject, text, remedy)
+        yield problem("error" if not fault or fault.confirmed else "warning", "fault", subject, text, remedy)
     for client in bridges(server):
         text = f"Client {client.pid} joins clients on {len(client.device_uuids)} devices that are separate without it."
-        remedy = "A fault on either side takes both. Keep it to one device, or the others off its devices."
-        yield Problem("info", "bridge", f"client {client.pid}", text, remedy)
+        yield problem("info", "bridge", f"client {client.pid}", text)
     for client in server.clients:
         if client.state == "TERMINATED":
-            yield Problem(
+            yield problem(
                 "warning",
                 "terminated",
                 f"client {client.pid}",
@@ -574,7 +558,7 @@ def _of_server(server: Server, daemon: Daemon) -> Iterable[Problem]:
     if outdated:
         who = f"{len(outdated)} clients keep" if len(outdated) > 1 else f"Client {outdated[0].pid} keeps"
         text = f"{who} the limits that held at the time of connecting, not the present ones."
-        yield Problem("info", "outdated", subject, text, "Restart the clients that are to get the new limits.")
+        yield problem("info", "outdated", subject, text)
 
 
 def _of_devices(devices: Sequence[Device]) -> Iterable[Problem]:
@@ -583,14 +567,12 @@ def _of_devices(devices: Sequence[Device]) -> Iterable[Problem]:
         if used is None or limit is None or used < _NEARLY * limit:
             continue
         subject = f"device {device.index if device.index is not None else device.uuid}"
-        remedy = "Start further clients on another device, or let some end."
         if used >= limit:
-            yield Problem(
+            yield problem(
                 "error",
                 "device_full",
                 subject,
                 f"It holds {used} of {limit} contexts; the next client gets error 46.",
-                remedy,
             )
         else:
-            yield Problem("warning", "device_nearly_full", subject, f"It holds {used} of {limit} contexts.", remedy)
+            yield problem("warning", "device_nearly_full", subject, f"It holds {used} of {limit} contexts.")

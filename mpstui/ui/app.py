@@ -128,6 +128,8 @@ class MpsTuiApp(WritingApp[int]):
         self.past: TimeMachine | None = None
         """Moves what is shown in time. Before the start: where that can be."""
         self._past_note: str | None = None
+        self.fleet = False
+        """Whether ``mpstui fleet`` has opened this, and its end leads back there. Before the start."""
         self.mouse = True
         """Whether clicks are wanted. Before the start: as the user has said."""
         self.load: LoadSession | None = None

@@ -53,6 +53,10 @@ class TimeMachine(Protocol):
 class Host(Protocol):
     """What the overview asks of the application."""
 
+    fleet: bool
+
+    def action_quit_app(self) -> None: ...
+
     def travel(self, how: str, *values: object) -> None:
         """Move in time: one of the ways of a ``TimeMachine``."""
 

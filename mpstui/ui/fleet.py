@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, ClassVar, Final
@@ -11,14 +12,18 @@ from rich.text import Text
 from textual import on, work
 from textual.app import App, ComposeResult
 from textual.binding import Binding
-from textual.widgets import DataTable, Footer, Input, Static
+from textual.screen import Screen
+from textual.widgets import DataTable, Input, Static
 
 from mpstui.commands import Filled, run_in_terminal
 from mpstui.core.text import UNKNOWN, format_age, printable
 from mpstui.fields import View
-from mpstui.fleet import NODE, FleetError, FleetNode, in_thread, matches, summary
+from mpstui.fleet import NODE, Fleet, FleetError, FleetNode, in_thread, matches, summary
+from mpstui.ui.bars import KeyBar, KeyHint
+from mpstui.ui.painted import InkScreen
+from mpstui.ui.theme import variable_defaults
 
-Look = Callable[[Callable[[FleetNode], None]], Awaitable[list[FleetNode]]]
+Look = Callable[[Callable[[FleetNode], None]], Awaitable[Fleet]]
 Follow = Callable[[Callable[[FleetNode], None]], Coroutine[Any, Any, None]]
 History = Callable[[str, float], Mapping[str, Sequence[float | None]]]
 _STYLES: Final = {
@@ -43,17 +48,18 @@ class FleetApp(App[None]):
     #detail { height: auto; max-height: 40%; padding: 0 1; border-top: solid $primary; }
     """
     BINDINGS: ClassVar[list[Any]] = [
-        Binding("enter", "open", "open", priority=False),
-        Binding("slash", "filter", "filter"),
-        Binding("p", "problems", "problems"),
-        Binding("h", "history", "history"),
-        Binding("r", "look", "look now"),
-        Binding("j", "down", show=False),
-        Binding("k", "up", show=False),
-        Binding("g", "first", show=False),
-        Binding("G", "last", show=False),
-        Binding("escape", "leave", "back", show=False),
-        Binding("q", "quit", "quit"),
+        Binding("enter", "open"),
+        Binding("slash", "filter"),
+        Binding("p", "problems"),
+        Binding("h", "history"),
+        Binding("r", "look"),
+        Binding("j", "down"),
+        Binding("k", "up"),
+        Binding("g", "first"),
+        Binding("G", "last"),
+        Binding("escape", "leave"),
+        Binding("question_mark,f1", "show_help"),
+        Binding("q", "quit"),
     ]
 
     def __init__(
@@ -81,10 +87,18 @@ class FleetApp(App[None]):
         yield Input(self._filter, placeholder="words; !word: without it", id="filter")
         yield DataTable(id="nodes", cursor_type="row", zebra_stripes=False)
         yield Static("", id="detail", markup=False)
-        yield Footer(show_command_palette=False)
+        self.keys = KeyBar()
+        yield self.keys
+
+    def get_default_screen(self) -> Screen[None]:
+        return InkScreen(id="_default")
+
+    def get_theme_variable_defaults(self) -> dict[str, str]:
+        return variable_defaults(self.current_theme)
 
     def on_mount(self) -> None:
         self.query_one("#summary", Static).update("asking …")
+        self.call_after_refresh(self._hint)
         self.table.focus()
         self.action_look()
         self.set_interval(self._every, self.action_look)
@@ -104,7 +118,6 @@ class FleetApp(App[None]):
     async def _ask(self) -> None:
         if any(worker.group == "look" and worker.is_running for worker in self.workers if worker is not self._own()):
             return  # the one before has not ended: a slow server is asked once at a time
-        trouble = self.query_one("#trouble", Static)
         told: dict[str, FleetNode] = {node.name: node for node in self._fleet}
 
         def tell(node: FleetNode) -> None:
@@ -112,13 +125,19 @@ class FleetApp(App[None]):
             self._take(list(told.values()))
 
         try:
-            self._take(list(await self._look(tell)))
+            found = await self._look(tell)
+            self._take(list(found.nodes))
             self._looked = time.time()
-            trouble.display = False
+            self._say(" ".join(found.notes))
         except FleetError as error:
             old = "" if self._looked is None else f"; this is from {format_age(time.time() - self._looked)} ago"
-            trouble.update(f"{error}{old}")
-            trouble.display = True
+            self._say(f"{error}{old}")
+
+    def _say(self, text: str) -> None:
+        """What the source has in vain been asked for; nothing takes the line away."""
+        trouble = self.query_one("#trouble", Static)
+        trouble.update(text)
+        trouble.display = bool(text)
 
     def _heard(self, node: FleetNode) -> None:
         self._take([*(each for each in self._fleet if each.name != node.name), node])
@@ -196,14 +215,44 @@ class FleetApp(App[None]):
 
     # Keys.
 
+    def _hint(self) -> None:
+        """The keys of what has the focus."""
+        if self.query_one("#filter", Input).has_focus:
+            self.keys.show([KeyHint("Enter", "Keep the filter", "keep", 8), KeyHint("Esc", "Clear it", "leave", 8)])
+            return
+        self.keys.show(
+            [
+                KeyHint("Enter", "Open", "open", 9),
+                KeyHint("/", "Filter", "filter", 6),
+                KeyHint("Esc", "Nodes", "leave", 7) if self._problems else KeyHint("p", "Problems", "problems", 5),
+                *([KeyHint("h", "History", "history", 4)] if self._history is not None else []),
+                KeyHint("r", "Look now", "look", 3),
+                *([KeyHint("Esc", "Filter off", "leave", 7)] if self._filter and not self._problems else []),
+                KeyHint("?", "Help", "show_help", 8),
+                KeyHint("q", "Quit", "quit", 8),
+            ]
+        )
+
+    @on(KeyBar.Pressed)
+    async def _pressed(self, message: KeyBar.Pressed) -> None:
+        await self.run_action(message.action)
+
+    def action_show_help(self) -> None:
+        from mpstui.ui.dialogs.help import FleetHelp, HelpScreen
+
+        if not isinstance(self.screen, HelpScreen):
+            self.push_screen(FleetHelp(history=self._history is not None))
+
     def action_problems(self) -> None:
         self._problems = not self._problems
         self._paint()
+        self._hint()
 
     def action_filter(self) -> None:
         field = self.query_one("#filter", Input)
         field.display = True
         field.focus()
+        self.call_after_refresh(self._hint)
 
     @on(Input.Changed)
     def _typed(self, event: Input.Changed) -> None:
@@ -211,9 +260,10 @@ class FleetApp(App[None]):
         self._paint()
 
     @on(Input.Submitted)
-    def _entered(self) -> None:
+    def action_keep(self) -> None:
         self.query_one("#filter", Input).display = bool(self._filter)
         self.table.focus()
+        self.call_after_refresh(self._hint)
 
     def action_leave(self) -> None:
         field = self.query_one("#filter", Input)
@@ -223,6 +273,7 @@ class FleetApp(App[None]):
         field.value = ""
         field.display = False
         self.table.focus()
+        self.call_after_refresh(self._hint)
 
     def action_down(self) -> None:
         self.table.action_cursor_down()
@@ -247,6 +298,7 @@ class FleetApp(App[None]):
             self.notify(str(error), severity="error", markup=False)
             return
         with self.suspend():
+            print(f"mpstui fleet: {shlex.join(words)} · Ctrl-C gives up", flush=True)
             ended, asked = self._call(Filled(words[0], tuple(words), "", ()))
             if asked is not None:
                 os.kill(os.getpid(), asked)  # told to end meanwhile; the terminal is as it was

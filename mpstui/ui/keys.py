@@ -40,9 +40,11 @@ def key_name(key: str) -> str:
     return character if character and character.isprintable() and character != " " else key.replace("ctrl+", "^")
 
 
-def program_hints(keymap: Mapping[str, str], *, unknown: str | None, silent: str | None, paused: bool) -> list[KeyHint]:
+def program_hints(
+    keymap: Mapping[str, str], *, unknown: str | None, silent: str | None, paused: bool, fleet: bool
+) -> list[KeyHint]:
     """The key bar's entries beside the actions. ``unknown``: why the node is not known; ``silent``: why its daemon does
-    not answer; None where it is, or does."""
+    not answer; None where it is, or does. ``fleet``: whether the way out leads back to ``mpstui fleet``."""
 
     def key(name: str, default: str) -> str:
         return shown_key(keymap, name, default)
@@ -60,5 +62,7 @@ def program_hints(keymap: Mapping[str, str], *, unknown: str | None, silent: str
         KeyHint(key("pause", "F"), "Go on" if paused else "Freeze", "pause", 3),
         KeyHint(key("help", "?"), "Help", "show_help", 9),
         KeyHint("^p", "Palette", "command_palette", 3),
-        KeyHint(key("quit", "q"), "Quit", "quit_app", 8),
+        KeyHint(key("back", "Esc"), "Back to fleet", "back", 8)
+        if fleet
+        else KeyHint(key("quit", "q"), "Quit", "quit_app", 8),
     ]

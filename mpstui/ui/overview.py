@@ -366,7 +366,9 @@ class Overview(WithPast, WithTrouble):
             KeyHint(shown_key({spec.name: spec.key}, spec.name, ""), spec.name, f"own({number})", 1)
             for number, spec in enumerate(self.OWN)
         ]
-        hints += program_hints(self._keymap, unknown=unknown, silent=silent, paused=stands)
+        hints += program_hints(
+            self._keymap, unknown=unknown, silent=silent, paused=stands, fleet=self._host.fleet and past is None
+        )
         self.keys.show(hints)
 
     def _typed_hints(self) -> list[KeyHint]:
@@ -773,12 +775,16 @@ class Overview(WithPast, WithTrouble):
 
     def action_back(self) -> None:
         """Escape: out of the filter and clear it, otherwise choose nothing, otherwise look for nothing, otherwise clear
-        the filter."""
+        the filter; where there is nothing of that, back to the fleet that has opened this."""
         if self.asks_time:
             self.close_time()
             return
         editing = self._filter is not None and bool(self._filter.display)
         if not editing and self.clients.clear_chosen():
+            return
+        open_ = editing or self.clients.search or self.clients.filter or (self._snapshot and self._snapshot.past)
+        if self._host.fleet and not open_:
+            self._host.action_quit_app()
             return
         if self.clients.search if not editing else self._finding:
             self.clients.find("")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import http.server
+import inspect
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -17,6 +20,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +28,7 @@ import pytest
 import warm
 
 from mpstui.cli import main
+from mpstui.core.problems import KINDS
 from mpstui.fields import View, as_json
 from mpstui.fleet import (
     NODE,
@@ -31,6 +36,8 @@ from mpstui.fleet import (
     FleetNode,
     FleetProblem,
     Prometheus,
+    clock,
+    config_of,
     follow_over_ssh,
     from_status,
     hosts_in_config,
@@ -90,11 +97,40 @@ def test_a_node_is_opened_by_words() -> None:
 def test_hosts_of_the_configuration_of_ssh(tmp_path: Path) -> None:
     file = tmp_path / "config"
     file.write_text("Host gpu-* other\n User x\nHOST gpu-1 gpu-2\nhost=gpu-3\nHost cpu-1 !gpu-9\nHost -gpu-4\n")
-    assert hosts_in_config("gpu-*", file) == ["gpu-1", "gpu-2", "gpu-3"]
-    with pytest.raises(FleetError, match="matches"):
-        hosts_in_config("x*", file)
-    with pytest.raises(FleetError, match="cannot be read"):
-        hosts_in_config("*", tmp_path / "none")
+    assert hosts_in_config("gpu-*", ("ssh", "-F", str(file))) == ["gpu-1", "gpu-2", "gpu-3"]
+    with pytest.raises(FleetError, match=f"no Host in {file} matches “x"):
+        hosts_in_config("x*", ("ssh", "-F", str(file)))
+    for nothing, why in (("none", "cannot be read"), (".", "is no file")):
+        with pytest.raises(FleetError, match=f"{re.escape(str(tmp_path / nothing))} {why}"):
+            hosts_in_config("*", ("ssh", "-F", str(tmp_path / nothing)))
+
+
+@pytest.mark.parametrize(
+    "ssh",
+    [
+        "ssh -F {}",
+        "ssh -F{}",
+        "/usr/bin/ssh -4 -p 22 -F {} -v",
+        "ssh -p22 -4vF {}",
+        "ssh -F other -F {}",
+        "env LANG=C ssh -o Port=22 -F {}",
+        "sshpass -e ssh -F {}",
+    ],
+)
+def test_the_configuration_of_the_ssh_that_is_run(ssh: str, tmp_path: Path) -> None:
+    words = ssh.format(tmp_path / "mine").split()
+    assert config_of(words) == tmp_path / "mine"
+
+
+def test_files_that_the_configuration_includes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".ssh" / "more").mkdir(parents=True)
+    (tmp_path / ".ssh" / "config").write_text(
+        f'Include more/*\nInclude {tmp_path}/away ~/.ssh/config\nHost\t"gpu-1" # gpu-7\nHost = gpu-2\n'
+    )
+    (tmp_path / ".ssh" / "more" / "a").write_text("Host gpu-3\n")
+    (tmp_path / ".ssh" / "more" / "b").write_text("Host gpu-4\n")
+    assert hosts_in_config("gpu-*") == ["gpu-3", "gpu-4", "gpu-1", "gpu-2"]
 
 
 # Over ssh.
@@ -255,21 +291,21 @@ def lying() -> Iterator[Callable[[Any, int], str]]:
 )
 def test_who_is_no_prometheus_is_told_so(lying: Any, body: Any) -> None:
     with pytest.raises(FleetError, match="no Prometheus"):
-        Prometheus(lying(body)).nodes(NOW)
+        Prometheus(lying(body)).look(NOW)
 
 
 def test_a_refusal_is_told(lying: Any) -> None:
     with pytest.raises(FleetError, match="answers 401"):
-        Prometheus(lying({}, 401)).nodes(NOW)
+        Prometheus(lying({}, 401)).look(NOW)
 
 
 def test_one_that_is_away_or_slow_is_told() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         with pytest.raises(FleetError, match="does not answer"):
-            Prometheus(url, deadline=0.3).nodes(NOW)
+            Prometheus(url, deadline=0.3).look(NOW)
     with pytest.raises(FleetError, match="does not answer"):
-        Prometheus(url).nodes(NOW)
+        Prometheus(url).look(NOW)
 
 
 @pytest.mark.parametrize(
@@ -299,7 +335,7 @@ def test_an_address_of_ipv6_and_a_password_that_goes_to_that_server_alone(monkey
 
     monkeypatch.setattr("urllib.request.urlopen", urlopen)
     with pytest.raises(FleetError, match="away"):
-        Prometheus("http://me:secret@[::1]:9090/p/").nodes(NOW)
+        Prometheus("http://me:secret@[::1]:9090/p/").look(NOW)
     assert asked[0].full_url == "http://[::1]:9090/p/api/v1/query"
     assert "Authorization" not in asked[0].headers, "urllib hands these on to whom a redirect names"
     assert asked[0].unredirected_hdrs["Authorization"].startswith("Basic ")
@@ -316,9 +352,11 @@ def test_samples_that_lie_are_left_out(lying: Any) -> None:
         "x",
         None,
     ]
-    nodes = Prometheus(lying({"data": {"result": odd}})).nodes(NOW)
+    nodes = Prometheus(lying({"data": {"result": odd}})).look(NOW).nodes
     assert [node.name for node in nodes] == ["n1\\x1b[2J"]
-    (late,) = Prometheus(lying({"data": {"result": [{"metric": {"Hostname": "n"}, "value": [1, "1e17"]}]}})).nodes(NOW)
+    (late,) = (
+        Prometheus(lying({"data": {"result": [{"metric": {"Hostname": "n"}, "value": [1, "1e17"]}]}})).look(NOW).nodes
+    )
     assert late.read_at == NOW
     assert as_json(NODE, late, View())["read_at"]
 
@@ -333,6 +371,117 @@ def test_a_number_that_cannot_be_is_not_known(number: object) -> None:
     assert as_json(NODE, node, View())["memory_used"] is None
 
 
+def labelled(value: float = 1, **labels: str) -> dict[str, Any]:
+    return {"metric": labels, "value": [NOW, str(value)]}
+
+
+class Told(Prometheus):
+    """Answers by the beginning of the question."""
+
+    def __init__(self, job: str = "mpstui", **answers: list[Any]) -> None:
+        super().__init__("http://x", job)
+        self.answers, self.asked = answers, list[str]()
+
+    def ask(self, what: str, values: Any) -> list[Any]:
+        self.asked.append(values["query"])
+        known = {
+            "clients": "(mps_clients)",
+            "up": "count by (job) (up)",
+            "down": "up == 0",
+            "gone": "max_over_time",
+            "problems": "mps_problems",
+        }
+        name = next((name for name, part in known.items() if part in values["query"]), "")
+        found = self.answers.get(name, [])
+        if "fails" in found:
+            raise FleetError("Prometheus answers 422 Unprocessable Entity")
+        return found
+
+
+LIVE = labelled(3, job="gpus", instance="10.0.0.1:9936", Hostname="n1")
+GONE = labelled(NOW - 90, job="gpus", instance="10.0.0.2:9936", Hostname="n2")
+DOWN = [
+    labelled(0, job="gpus", instance="10.0.0.2:9936"),
+    labelled(0, job="node", instance="10.0.0.3:9100"),
+]
+JOBS = [labelled(2, job="gpus"), labelled(1, job="node")]
+
+
+def test_a_wrong_job_is_said_and_hides_no_node_that_was_seen() -> None:
+    server = Told(job="gpu", clients=[LIVE], gone=[GONE], down=DOWN, up=JOBS)
+    found = server.look(NOW)
+    assert {node.name: node.state for node in found.nodes} == {"n1": "ABSENT", "n2": "NO ANSWER"}
+    (note,) = found.notes
+    assert "job “gpu”" in note
+    assert "jobs seen: gpus." in note
+    assert "node" not in note.partition(":")[2].partition(".")[0].split()
+    assert Told(job="gpus", clients=[LIVE], gone=[GONE], down=DOWN, up=JOBS).look(NOW).notes == []
+    (alone,) = Told(job="x", up=JOBS).look(NOW).notes
+    assert "jobs seen: gpus, node." in alone
+    (none,) = Told(job="x").look(NOW).notes
+    assert "jobs seen: none." in none
+
+
+def test_a_node_that_does_not_answer_keeps_its_name_and_says_since_when() -> None:
+    server = Told(job="gpus", clients=[LIVE], gone=[GONE], down=DOWN, up=JOBS)
+    node = server.look(NOW).nodes[0]
+    assert (node.name, node.state, node.silent_since) == ("n2", "NO ANSWER", NOW - 90)
+    assert node.detail == f"its exporter has not answered Prometheus since {clock(NOW - 90)}"
+    asked = len([each for each in server.asked if "max_over_time" in each])
+    server.look(NOW)
+    assert len([each for each in server.asked if "max_over_time" in each]) == asked, "asked once for each death"
+
+
+def test_one_that_prometheus_cannot_tell_of_keeps_the_name_that_was_seen_here() -> None:
+    server = Told(job="gpus", clients=[LIVE], up=JOBS)
+    server.look(NOW)
+    server.answers = {"down": [labelled(0, job="gpus", instance="10.0.0.1:9936")], "gone": ["fails"], "up": JOBS}
+    found = server.look(NOW)
+    assert [(node.name, node.state) for node in found.nodes] == [("n1", "NO ANSWER")]
+    assert "422" in found.notes[0]
+    found = server.look(NOW)
+    assert [node.name for node in found.nodes] == ["n1"], "and goes on keeping it"
+
+
+def test_a_node_whose_exporter_has_moved_answers() -> None:
+    moved = labelled(NOW - 90, job="gpus", instance="10.0.0.2:9936", Hostname="n1")
+    (node,) = Told(job="gpus", clients=[LIVE], gone=[moved], down=DOWN, up=JOBS).look(NOW).nodes
+    assert (node.name, node.clients) == ("n1", 3)
+
+
+def test_a_problem_from_prometheus_has_the_words_that_the_program_has() -> None:
+    place = {"job": "mpstui", "instance": "n1:9936", "Hostname": "n1"}
+    kinds = [("error", "fault"), ("warning", "fault"), ("info", "outdated"), ("x", "pending"), ("warning", "new\x1b")]
+    told = [labelled(2, **place, severity=severity, code=code) for severity, code in kinds]
+    (node,) = Told(problems=told, up=[labelled(1, job="mpstui")]).look(NOW).nodes
+    fault, claimed, outdated, pending, unknown = node.problems
+    assert fault.text == "A fatal GPU fault; new clients are refused until the last client hit has ended. (2 of them)"
+    assert fault.remedy == "End the clients hit by it: their work is lost already."
+    assert claimed.remedy.startswith("End nobody")
+    assert outdated.remedy == "Restart the clients that are to get the new limits."
+    assert pending.text
+    assert "“new\\x1b”" in unknown.text
+    assert all(each.text.isprintable() and each.remedy for each in node.problems)
+
+
+def test_every_problem_that_the_program_can_show_has_words_without_the_node() -> None:
+    """Read from the source: a kind that is new there is new in the table."""
+    import mpstui.observe.problems as module
+
+    used: set[tuple[str, str]] = {(severity, f"daemon_{health}") for health, severity in module._SEVERITY.items()}
+    for call in ast.walk(ast.parse(inspect.getsource(module))):
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name):
+            assert call.func.id != "Problem", "made by problem(), which has the words of its code"
+            if call.func.id == "problem":
+                severities = [each.value for each in ast.walk(call.args[0]) if isinstance(each, ast.Constant)]
+                code = call.args[1]
+                if isinstance(code, ast.Constant):
+                    used |= {(str(severity), str(code.value)) for severity in severities}
+    known = {(severity, code) for code, kinds in KINDS.items() for severity in kinds}
+    assert used == known
+    assert len(used) > 20
+
+
 needs_prometheus = pytest.mark.skipif(
     shutil.which("prometheus") is None or shutil.which("promtool") is None,
     reason="Prometheus is not installed (apt-get install prometheus)",
@@ -344,9 +493,9 @@ def series(nodes: int, end: float) -> str:
     lines: dict[str, list[str]] = {}
     for number in range(nodes):
         label = "hostname" if number == 12 else "Hostname"
-        labels = f'{label}="gpu-{number:04}",instance="gpu-{number:04}:9936",job="mpstui"'
+        labels = f'{label}="gpu-{number:04}",instance="10.0.{number // 256}.{number % 256}:9936",job="mpstui"'
         state = {7: "blocked", 8: "held"}.get(number, "ok")
-        for at in (end - 600, end - 300, end - 15):
+        for at in (end - 1200, end - 600, end - 300, end - 15):
             for metric, more, value in (
                 ("mps_clients", ',user="alice",state="ACTIVE"', number % 48),
                 ("mps_daemon_state", f',pipe_dir="/tmp/mps_0",state="{state}"', 1),
@@ -354,16 +503,18 @@ def series(nodes: int, end: float) -> str:
                 ("mps_gpu_contexts", ',gpu="0"', number % 48),
                 ("mps_gpu_contexts_limit", ',gpu="0"', 48),
                 ("mps_last_reading_timestamp_seconds", "", at),
-                ("up", "", int(number != 5)),
+                ("mps_nvml_up", "", 1),
+                ("up", "", int(number != 5 or at <= end - 600)),
             ):
-                if not (number == 5 and metric != "up"):
+                if not (number == 5 and metric != "up" and at > end - 600):
                     lines.setdefault(metric, []).append(f"{metric}{{{labels}{more}}} {value} {at}")
     return "".join("".join(f"{line}\n" for line in found) for found in lines.values()) + "# EOF\n"
 
 
 @needs_prometheus
 def test_a_thousand_nodes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "series").write_text(series(1000, time.time()))
+    end = round(time.time())
+    (tmp_path / "series").write_text(series(1000, end))
     blocks = ["promtool", "tsdb", "create-blocks-from", "openmetrics", tmp_path / "series", tmp_path / "data"]
     subprocess.run(blocks, check=True, capture_output=True, timeout=PATIENCE)
     (tmp_path / "prometheus.yml").write_text("{}")
@@ -382,7 +533,10 @@ def test_a_thousand_nodes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
                     assert time.monotonic() < deadline
                     time.sleep(0.1)  # it starts
             assert main(["fleet", "--prometheus", url, "--json"]) == 0
-            told = json.loads(capsys.readouterr().out)["nodes"]
+            printed = json.loads(capsys.readouterr().out)
+            told = printed["nodes"]
+            assert main(["fleet", "--prometheus", url, "--json", "--job", "gpus"]) == 0
+            wrong = capsys.readouterr()
             history = Prometheus(url).history("gpu-0011", 1200)
             other = Prometheus(url).history("gpu-0012", 1200)
         finally:
@@ -396,6 +550,11 @@ def test_a_thousand_nodes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
         ("gpu-0008", "HELD"),
     ]
     assert worst[4][1] == "ok"
+    assert printed["notes"] == []
+    died = datetime.fromisoformat({node["name"]: node["silent_since"] for node in told}["gpu-0005"])
+    assert died.timestamp() == end - 600
+    assert "jobs seen: mpstui." in wrong.err
+    assert [node["name"] for node in json.loads(wrong.out)["nodes"]] == [node["name"] for node in told]
     assert {node["name"]: node["clients"] for node in told}["gpu-0011"] == 11
     assert {value for value in history["clients"] if value is not None} == {11.0}
     assert {value for value in other["clients"] if value is not None} == {12.0}, "by DCGM's other label"

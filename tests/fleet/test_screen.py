@@ -7,8 +7,10 @@ from collections.abc import Callable
 from textual.widgets import DataTable, Input, Static
 
 from mpstui.commands import Ended, Filled
-from mpstui.fleet import FleetError, FleetNode, FleetProblem, opening
-from mpstui.ui.fleet import FleetApp, bars
+from mpstui.fleet import Fleet, FleetError, FleetNode, FleetProblem, opening
+from mpstui.ui.bars import KeyBar
+from mpstui.ui.dialogs.parts import Sheet
+from mpstui.ui.fleet import FleetApp, History, bars
 
 Tell = Callable[[FleetNode], None]
 SIZE = (120, 40)
@@ -23,17 +25,17 @@ class Source:
     """Answers with ``nodes``, or raises ``error``."""
 
     def __init__(self, found: list[FleetNode]) -> None:
-        self.nodes, self.error, self.asked = found, "", 0
+        self.nodes, self.error, self.notes, self.asked = found, "", list[str](), 0
 
-    async def look(self, tell: Tell) -> list[FleetNode]:
+    async def look(self, tell: Tell) -> Fleet:
         self.asked += 1
         if self.error:
             raise FleetError(self.error)
-        return self.nodes
+        return Fleet(0.0, self.nodes, self.notes)
 
 
-def app(source: Source, opened: list[list[str]] | None = None) -> FleetApp:
-    made = FleetApp(source.look, 3600.0, lambda host: opening("ssh -t {host} mpstui", host))
+def app(source: Source, opened: list[list[str]] | None = None, history: History | None = None) -> FleetApp:
+    made = FleetApp(source.look, 3600.0, lambda host: opening("ssh -t {host} mpstui", host), history)
     if opened is not None:
 
         def call(filled: Filled) -> tuple[Ended, None]:
@@ -46,6 +48,11 @@ def app(source: Source, opened: list[list[str]] | None = None) -> FleetApp:
 
 def text(fleet: FleetApp, name: str) -> str:
     return str(fleet.query_one(f"#{name}", Static).render())
+
+
+def keys(fleet: FleetApp) -> str:
+    bar = fleet.screen_stack[0].query_one(KeyBar)
+    return " ".join(text for line in bar.lines(bar.size.width, 1) for text, _ in line)
 
 
 def first(fleet: FleetApp) -> str:
@@ -124,6 +131,42 @@ async def test_a_source_that_fails_says_so_and_leaves_what_is_known() -> None:
         await pilot.pause()
         assert "Prometheus does not answer; this is from" in text(fleet, "trouble")
         assert fleet.query_one(DataTable).row_count == len(nodes(10))
+        source.error, source.notes = "", ["No series of mpstui for the job “x”"]
+        await pilot.press("r")
+        await fleet.workers.wait_for_complete()
+        await pilot.pause()
+        assert text(fleet, "trouble") == "No series of mpstui for the job “x”"
+        assert fleet.query_one("#trouble").display
+
+
+async def test_the_line_of_keys_has_what_can_be_done_and_help_says_it_all() -> None:
+    fleet, asked = app(Source(nodes(3))), list[str]()
+    async with fleet.run_test(size=(80, 24)) as pilot:
+        await fleet.workers.wait_for_complete()
+        await pilot.pause()
+        told = keys(fleet)
+        for word in ("Enter", "Open", "Filter", "Problems", "? ", "Help", "q ", "Quit"):
+            assert word in told
+        assert "History" not in told, "over ssh there is none"
+        await pilot.press("question_mark")
+        sheet = fleet.screen.query_one(Sheet).text
+        assert "Esc on its overview, or q, comes back here" in sheet
+        assert "NOT STARTING" in sheet
+        assert "six hours" not in sheet
+        await pilot.press("p", "escape")
+        assert (len(fleet.screen_stack), fleet._problems) == (1, False), "its keys are help's alone"
+        await pilot.press("slash", "question_mark")
+        assert "Keep the filter" in keys(fleet)
+        await pilot.press("escape", "p")
+        assert "Nodes" in keys(fleet)
+    fleet = app(Source(nodes(3)), history=lambda name, seconds: asked.append(name) or {"clients": [1.0]})  # type: ignore[func-returns-value]
+    async with fleet.run_test(size=(80, 24)) as pilot:
+        await fleet.workers.wait_for_complete()
+        await pilot.pause()
+        assert "History" in keys(fleet)
+        await pilot.press("h")
+        await fleet.workers.wait_for_complete()
+        assert asked == ["gpu-0500"]
 
 
 async def test_the_problems_of_all_nodes() -> None:

@@ -449,3 +449,24 @@ async def test_cancel_says_that_a_typed_limit_was_not_sent() -> None:
         await press(pilot, "l", "4", "enter", "enter")
         assert isinstance(app.screen, Overview)
         assert any("nothing was sent" in each.message for each in app._notifications)
+
+
+async def test_escape_leads_back_to_the_fleet_that_opened_it_and_the_keys_say_so() -> None:
+    app = make_app(one_daemon())
+    app.fleet = True
+    async with app.run_test(size=(80, 24)) as pilot:
+        assert "Esc Back to fleet" in text_of(app).splitlines()[-1]
+        await pilot.press("slash", *"bob", "enter", "escape")
+        assert (app.is_running, app.overview.clients.filter.text) == (True, ""), "what is open is closed first"
+        await pilot.press("question_mark", "escape")
+        assert app.is_running
+        await pilot.press("escape")
+    assert app.return_value == 0
+
+
+async def test_escape_on_the_overview_stays_there_without_a_fleet() -> None:
+    app = make_app(one_daemon())
+    async with app.run_test(size=(80, 24)) as pilot:
+        assert "fleet" not in text_of(app)
+        await pilot.press("escape", "escape")
+        assert app.return_value is None

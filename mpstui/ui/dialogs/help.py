@@ -87,6 +87,13 @@ class HelpScreen(Reader):
     """Made from the bindings of the screen below it and from the registry of actions."""
 
     HELPED: ClassVar[bool] = False
+    FIXED: ClassVar[Sequence[tuple[str, Sequence[Row]]]] = (
+        ("Marks", MARKS),
+        ("Safety", SAFETY),
+        ("Words", GLOSSARY),
+        ("About MPS", ABOUT_MPS),
+    )
+    """What it says beside the keys."""
     BINDINGS: ClassVar[list[BindingType]] = [Binding("slash", "find", "Find", show=False, id="filter")]
     DEFAULT_CSS = "HelpScreen #find { height: 1; border: none; padding: 0; background: transparent; display: none; }"
 
@@ -149,7 +156,7 @@ class HelpScreen(Reader):
                 yield Row()
             yield Heading(title)
             yield from rows
-        for title, fixed in (("Marks", MARKS), ("Safety", SAFETY), ("Words", GLOSSARY), ("About MPS", ABOUT_MPS)):
+        for title, fixed in self.FIXED:
             yield Row()
             yield Heading(title)
             yield from fixed
@@ -173,6 +180,53 @@ class HelpScreen(Reader):
             if key not in shown:
                 shown.append(key)
         return [Row(" ".join(shown), description, label_style=KEY) for description, shown in keys.items()]
+
+
+class FleetHelp(HelpScreen):
+    """Help of the screen of many nodes."""
+
+    FIXED = (
+        (
+            "States, the worst first",
+            (
+                Row("FAULT", "A client made a fatal error on a GPU. All clients of that server there lose their work."),
+                Row("BLOCKED", "A daemon answers nobody. Its clients run on."),
+                Row("NO ANSWER", "The node, or its exporter, does not answer."),
+                Row("NOT STARTING", "Servers end before they are ready."),
+                Row("HELD", "Somebody keeps a control session open. The daemon answers nobody else."),
+                Row("STALE", "The files of a daemon that has ended."),
+                Row("OLD", "The exporter answers, and NVML has not for two minutes."),
+                Row("WARNING", "mpstui there shows a problem: p lists them."),
+                Row("ABSENT", "No daemon runs."),
+            ),
+        ),
+        ("Words", GLOSSARY),
+    )
+
+    def __init__(self, *, history: bool) -> None:
+        """``history``: whether there is one."""
+        super().__init__(())
+        self._history = history
+
+    def _rows(self, below: Screen[object], actions: tuple[Operation, ...]) -> Iterator[Row | Heading]:
+        keys = {
+            "Enter": "Open the node's own mpstui. Esc on its overview, or q, comes back here.",
+            "/": "Filter: words, !word for without",
+            "p": "Problems of all nodes, and back",
+            **({"h": "History: six hours of clients, contexts and memory"} if self._history else {}),
+            "r": "Look now",
+            "j k g G ↑ ↓": "Move",
+            "Esc": "Back from the problems; filter off",
+            "?": "Help",
+            "q": "Quit",
+        }
+        yield Heading("Keys")
+        yield from (Row(key, text, label_style=KEY) for key, text in keys.items())
+        yield Row("", "Nothing is changed from here: set limits and end clients on the node itself.")
+        for title, fixed in self.FIXED:
+            yield Row()
+            yield Heading(title)
+            yield from fixed
 
 
 def found(rows: Sequence[Row | Heading], words: Sequence[str]) -> list[Row | Heading]:

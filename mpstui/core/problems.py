@@ -1,0 +1,179 @@
+"""What each kind of problem means and what to do about it, where nothing more is known than its code.
+
+mpstui says it with names and numbers where it sees the node; ``mpstui fleet`` has the code alone from Prometheus. The
+words that both say are here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from mpstui.core.condition import meaning_of
+from mpstui.core.model import Health, Problem, Severity
+from mpstui.core.text import printable
+
+
+class Words(NamedTuple):
+    """Complete sentences."""
+
+    text: str
+    remedy: str
+
+
+def _daemon(health: Health, remedy: str) -> Words:
+    return Words(meaning_of(health), remedy)
+
+
+KINDS: Final[Mapping[str, Mapping[Severity, Words]]] = {
+    "daemon_held": {
+        "error": _daemon(
+            "held", "Close that session; mpstui on the node names the process that keeps it, and its terminal."
+        )
+    },
+    "daemon_blocked": {"error": _daemon("blocked", "See on the node what it waits for: mpstui unblock frees it.")},
+    "daemon_stale": {"warning": _daemon("stale", "Start a daemon there again: mpstui daemon start.")},
+    "daemon_absent": {"warning": _daemon("absent", "Start one: mpstui daemon start.")},
+    "daemon_read_only": {
+        "warning": Words(
+            "The daemon runs in a mode that is shown and cannot be changed from here.",
+            "Use the daemon's own commands, such as nvidia-cuda-mps-control server list and … client list.",
+        )
+    },
+    "daemon_unread": {
+        "warning": Words(
+            "The daemon cannot be asked, so its servers and clients are not known.",
+            "Put nvidia-cuda-mps-control on PATH or its path in MPSTUI_CONTROL_BINARY.",
+        )
+    },
+    "polling": {
+        "info": Words(
+            "The daemon is asked again and again.",
+            "Let this user read control.log and server.log, or name their directory with --log-dir.",
+        )
+    },
+    "namespace_unlimited": {
+        "warning": Words(
+            "A namespace has no limits: the server's hold for its default namespace alone, and a client of this one "
+            "may have the whole GPU.",
+            "Set its own: mpstui namespace set NAME --server SERVER --active-thread-percentage N.",
+        )
+    },
+    "not_understood": {
+        "warning": Words(
+            "A line of the daemon's answer is not understood, and is left out.", "See its own commands' output."
+        )
+    },
+    "lost": {
+        "warning": Words(
+            "Clients lost the server; each CUDA call of theirs gives error 806.",
+            "Let their owners end them and start them again.",
+        )
+    },
+    "daemon_lies": {
+        "warning": Words(
+            "A user's daemon names processes of other users as its clients or server, which cannot be.",
+            "Believe nothing of what it says. mpstui ends no process of another user on its word.",
+        )
+    },
+    "daemon_environment": {
+        "warning": Words(
+            "A variable in the daemon's environment sets no limit. The default holds.",
+            "Correct the variable where the daemon is started, or set the limit with mpstui set.",
+        )
+    },
+    "server_start": {
+        "error": Words(
+            "No server starts: it ends before it is ready.",
+            "Likely causes: no GPU or no driver where the daemon runs (try nvidia-smi there), nvidia-cuda-mps-server "
+            "is missing, the driver's libraries and its kernel module differ, or a container without /dev/shm or the "
+            "GPUs.",
+        )
+    },
+    "pending": {
+        "warning": Words(
+            "Clients wait for a server of another user to end.",
+            "They get one when the present server has no clients left, or the daemon runs with -multiuser-server.",
+        ),
+        "info": Words("Clients wait for a server.", "They get one when the server that is being started is ready."),
+    },
+    "outside": {
+        "warning": Words(
+            "A process computes without MPS.",
+            "Start it again with the daemon's CUDA_MPS_PIPE_DIRECTORY; it takes turns with the clients until then.",
+        )
+    },
+    "fault": {
+        "error": Words(
+            "A fatal GPU fault; new clients are refused until the last client hit has ended.",
+            "End the clients hit by it: their work is lost already.",
+        ),
+        "warning": Words(
+            "server.log tells of a fatal GPU fault. The daemon itself has not said so.",
+            "End nobody for it before the daemon itself says FAULT: it is asked when its log tells of one.",
+        ),
+    },
+    "bridge": {
+        "info": Words(
+            "A client joins clients on devices that are separate without it.",
+            "A fault on either side takes both. Keep it to one device, or the others off its devices.",
+        )
+    },
+    "terminated": {
+        "warning": Words(
+            "A client was terminated and its process lives.",
+            "End its process. Never terminate it again: that blocks the daemon.",
+        )
+    },
+    "outdated": {
+        "info": Words(
+            "Clients keep the limits that held at the time of connecting, not the present ones.",
+            "Restart the clients that are to get the new limits.",
+        )
+    },
+    "device_full": {
+        "error": Words(
+            "A GPU has no context left; the next client gets error 46.",
+            "Start further clients on another device, or let some end.",
+        )
+    },
+    "device_nearly_full": {
+        "warning": Words("A GPU has few contexts left.", "Start further clients on another device, or let some end.")
+    },
+    "shared_device": {
+        "warning": Words(
+            "Several daemons serve one GPU; their clients do not run at the same time.",
+            "Give each daemon devices of its own with CUDA_VISIBLE_DEVICES, by UUID.",
+        )
+    },
+    "nvml": {
+        "warning": Words(
+            "NVML does not answer, so the GPUs are not known.",
+            "Install the NVIDIA driver's libnvidia-ml, or run mpstui where the GPUs are visible.",
+        )
+    },
+    "idle": {
+        "info": Words(
+            "A client holds GPU memory and has launched no kernel for a long time.",
+            "Ask its owner whether it is still needed.",
+        )
+    },
+}
+"""By code and severity."""
+
+
+def problem(severity: Severity, code: str, subject: str, text: str = "", remedy: str | None = None) -> Problem:
+    """With the words of the table where it has none of its own. A code has its row there."""
+    words = KINDS[code][severity]
+    return Problem(severity, code, subject, text or words.text, words.remedy if remedy is None else remedy)
+
+
+def words_of(severity: str, code: str) -> Words:
+    """Of a problem that another program tells of, which may be newer, older or lie."""
+    kinds = KINDS.get(code)
+    if kinds is None:
+        what = printable(code, 60) or "without a code"
+        return Words(
+            f"A problem “{what}” that this version of mpstui does not know.", "Open the node: it says what it is."
+        )
+    return next((words for each, words in kinds.items() if each == severity), next(iter(kinds.values())))
