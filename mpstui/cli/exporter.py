@@ -78,7 +78,9 @@ def exporter(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
             import bcrypt  # noqa: F401
             import yaml  # noqa: F401
     except ImportError as error:
-        missing = f"the exporter needs the package {error.name}: pip install 'mpstui[exporter]'"
+        from mpstui.extras import how_to_install
+
+        missing = f"the exporter needs the package {error.name}: {how_to_install('exporter')}"
         return complain(missing, ExitStatus.USAGE)
     metrics = Metrics(
         groups=options.max_groups or (PROCESSES if options.per_process else GROUPS),

@@ -69,7 +69,9 @@ def web(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
     try:
         from mpstui.web import TOKEN, Rules, WebServer, address, signalled
     except ImportError as error:
-        return complain(f"the browser needs the package {error.name}: pip install 'mpstui[web]'", ExitStatus.USAGE)
+        from mpstui.extras import how_to_install
+
+        return complain(f"the browser needs the package {error.name}: {how_to_install('web')}", ExitStatus.USAGE)
     public = options.public_url.rstrip("/")
     if public and not _is_url(public):
         said = f"{printable(public, 80)} is no address of a page; give https://NAME or http://NAME:PORT"

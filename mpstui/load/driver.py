@@ -74,6 +74,12 @@ class DeviceFacts:
     affinity: bool
 
 
+def _for_older_drivers() -> str:
+    from mpstui.extras import how_to_install
+
+    return f"with a driver before 580: {how_to_install('load', 'cuda-bindings<13')}"
+
+
 class Driver:
     """The first visible device. Every method raises CudaError; pointers are integers."""
 
@@ -81,10 +87,12 @@ class Driver:
         try:
             self._cu: Any = importlib.import_module("cuda.bindings.driver")
         except ImportError as error:
+            from mpstui.extras import how_to_install
+
             raise NoDriver(
                 WorkerError(
                     f"cuda.bindings is not installed ({error})",
-                    "pip install 'mpstui[load]'; with a driver before 580: pip install 'cuda-bindings<13'",
+                    f"{how_to_install('load')}; {_for_older_drivers()}",
                     kind="no_bindings",
                 )
             ) from None
@@ -123,7 +131,7 @@ class Driver:
             raise NoDriver(
                 WorkerError(
                     f"driver and cuda-bindings do not fit: {name}: {str(error)[:_REASON]}",
-                    "with a driver before 580: pip install 'cuda-bindings<13'",
+                    _for_older_drivers(),
                     kind="old_driver",
                 )
             ) from None

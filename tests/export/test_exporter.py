@@ -21,6 +21,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families as parsed
 
+from mpstui.extras import how_to_install
 from mpstui.sim import SimNode
 
 PATIENCE = 120.0
@@ -253,4 +254,4 @@ def test_without_its_packages_it_names_them(tmp_path: Path) -> None:
     )
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE)
     assert ended.returncode == 2
-    assert "pip install 'mpstui[exporter]'" in ended.stderr
+    assert f"prometheus_client: {how_to_install('exporter')}" in ended.stderr

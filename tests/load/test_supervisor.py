@@ -16,6 +16,7 @@ import pytest
 from mpstui.control.channel import ControlChannel
 from mpstui.control.mps import MpsControl
 from mpstui.core.partition import even_levels
+from mpstui.extras import how_to_install
 from mpstui.load.client import NO_DAEMON_DIRECTORY, client_environment
 from mpstui.load.runner import Runner
 from mpstui.load.supervisor import Supervisor, memory_of, shorten
@@ -202,7 +203,7 @@ async def test_a_worker_without_cuda_bindings_says_what_to_install() -> None:
     [report] = supervisor.workers
     assert report.error is not None
     assert report.error.kind == "no_bindings"
-    assert "pip install" in report.error.remedy
+    assert how_to_install("load") in report.error.remedy
 
 
 async def test_a_worker_that_cannot_be_started_and_one_that_talks_nonsense() -> None:
