@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mpstui.core.model import EMPTY
+from mpstui.ui.private import WritingApp
+
+if TYPE_CHECKING:
+    from textual.geometry import Size
+    from textual.screen import Screen
 
 WIDE: Final = 118
 """Cells from which devices and limits stand side by side."""
@@ -24,6 +29,13 @@ _ENOUGH_CLIENTS: Final = 12
 
 PLOTS: Final = 4
 """Lines of a device's history, where there is room for all of them."""
+
+
+def room_of(screen: Screen[Any]) -> Size:
+    """Columns and lines that a screen may use: all but what a tour's caption takes below it."""
+    size, app = screen.app.size, screen.app
+    taken = app.lines_taken if isinstance(app, WritingApp) else 0
+    return size.with_height(max(0, size.height - taken))
 
 
 class Needs(NamedTuple):

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
-from textual import events, on
+from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
@@ -26,7 +26,7 @@ from mpstui.ui.bars import DaemonTabs, Header, KeyBar, KeyHint, ProblemBar, TooS
 from mpstui.ui.card import ExplanationCard
 from mpstui.ui.contract import Host, Runner
 from mpstui.ui.keys import ACTION_PREFIX, action_binding, program_hints, shown_key
-from mpstui.ui.layout import Needs, Plan, plan
+from mpstui.ui.layout import Needs, Plan, plan, room_of
 from mpstui.ui.painted import Painted
 from mpstui.ui.panel import Panel
 from mpstui.ui.panels import ClientsPanel, DevicesPanel, EventsPanel, LimitsPanel, ServersPanel
@@ -269,7 +269,7 @@ class Overview(WithPast, WithTrouble):
     def _arrange(self) -> None:
         snapshot, daemon = self._snapshot, self.daemon
         tabs = snapshot is not None and len(snapshot.daemons) > 1
-        width, height = self.app.size
+        width, height = room_of(self)
         problems = self.problems.take(self._problems(), width, 2 if height >= _TWO_OF_PROBLEM else 1)
         filtering = self._filter is not None and bool(self._filter.display)
         focused = self.focused.id if self.focused is not None and self.focused.id in PANELS else "clients"
@@ -324,10 +324,10 @@ class Overview(WithPast, WithTrouble):
                     self.set_focus(self.query_one(f"#{name}"), scroll_visible=False)
                     return
 
-    def on_resize(self, event: events.Resize) -> None:
+    def on_resize(self) -> None:
         """A screen that starts is told its size three times: where nothing on it has another, nothing is to be done."""
         painted = list(self.query(Painted))
-        sizes = [event.size, *(each.size for each in painted)]
+        sizes = [room_of(self), *(each.size for each in painted)]
         if sizes == self._sizes:
             return
         self._sizes = sizes

@@ -202,6 +202,9 @@ if asyncio.iscoroutinefunction(_run_timer):
 class WritingApp(App[R]):
     """An app that may write something else to the terminal than Textual would."""
 
+    lines_taken: int = 0
+    """Lines at the foot of each screen that are not the screen's."""
+
     def _register(self, parent: Any, *widgets: Any, **options: Any) -> Any:
         """Every screen comes this way before it is laid out for the first time, the first one and Textual's own too."""
         for screen in widgets:

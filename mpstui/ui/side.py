@@ -16,7 +16,7 @@ from mpstui.operations.operation import Operation
 from mpstui.ui.bars import Header, KeyBar, KeyHint, TooSmall
 from mpstui.ui.contract import Host, Runner
 from mpstui.ui.keys import shown_key
-from mpstui.ui.layout import MIN_HEIGHT, MIN_WIDTH
+from mpstui.ui.layout import MIN_HEIGHT, MIN_WIDTH, room_of
 from mpstui.ui.painted import InkScreen, Painted
 
 
@@ -151,7 +151,7 @@ class SideScreen(InkScreen):
 
     @property
     def too_small(self) -> bool:
-        width, height = self.app.size
+        width, height = room_of(self)
         return width < MIN_WIDTH or height < MIN_HEIGHT
 
     def update_snapshot(self, snapshot: Snapshot) -> None:

@@ -7,18 +7,23 @@ the reader.
 
 from __future__ import annotations
 
+import textwrap
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
+from rich.cells import cell_len
 from textual import events
+from textual.content import Content
 from textual.keys import key_to_character
-from textual.screen import ModalScreen
+from textual.screen import ModalScreen, Screen
+from textual.widgets import Static
 
+from mpstui.core.text import plural
 from mpstui.ui.app import MpsTuiApp
 from mpstui.ui.keymap import LETTERS
-from mpstui.ui.tours import Step, Tour
+from mpstui.ui.tours import ENDED_STATES, Condition, Step, Tour
 
 NEXT: Final = "f8"
 END: Final = "f7"
@@ -28,7 +33,10 @@ _PATIENCE: Final = 30.0
 """Seconds after which it says that what it waits for does not come."""
 _ANSWERS: Final = "Push, Button, #apply"
 """Of a question. ``Push`` is by name: to Textual's queries it is no ``Button``."""
-_STANDS: Final = 24 * 3600.0
+_BESIDE: Final = 3
+"""Columns of a caption's line that its mark and padding take."""
+_LEAST: Final = 14
+"""Lines that are left to the screen; a caption is cut to what is below them, and has two in any case."""
 _HARMS: Final = frozenset(id for letter in LETTERS.values() if letter.harms for id in letter.ids)
 _NAMES: Final = {
     "/": "slash", ":": "colon", ".": "full_stop", ",": "comma", "-": "minus", "+": "plus", "?": "question_mark",
@@ -52,7 +60,7 @@ class Guide:
     """Where a tour is, and what comes next."""
 
     def __init__(
-        self, app: MpsTuiApp, tour: Tour, *, own_demo: bool, auto: bool, clock: Callable[[], float] = time.monotonic
+        self, app: TouringApp, tour: Tour, *, own_demo: bool, auto: bool, clock: Callable[[], float] = time.monotonic
     ) -> None:
         """``own_demo``: the node is a simulated one, started for this tour: everything may be done to it."""
         self.app, self.tour, self.own_demo, self.auto, self._clock = app, tour, own_demo, auto, clock
@@ -63,7 +71,6 @@ class Guide:
         self._since = 0.0
         """When the step's last key was pressed."""
         self._ready_at: float | None = None
-        self._said = ""
         self._heard: events.Key | None = None
         self._sent: events.Key | None = None
         """The tour's own latest key, which comes back as a key of the reader's would."""
@@ -72,6 +79,8 @@ class Guide:
         self._own: WeakKeyDictionary[ModalScreen[Any], bool] = WeakKeyDictionary()
         """Dialogs that were seen, and whether it was the tour that opened them."""
         self._over = False
+        self._hurries = 0
+        """How often the reader has asked for the next step while keys of this one were still to be pressed."""
 
     @property
     def step(self) -> Step | None:
@@ -94,6 +103,12 @@ class Guide:
         if self._left:
             if self._whose_turn() is None:
                 self._press(self._left.pop(0))
+            else:
+                self._hurries = 0  # the reader's turn is not passed over unseen
+        elif self._hurries:
+            self._hurries -= 1
+            self._go(self._at + 1)
+            return
         elif self._ready_at is None and self._met():
             self._ready_at = self._clock()
         elif self.auto and self._ready_at is not None and self._clock() - self._ready_at >= self.step.seconds:
@@ -102,20 +117,36 @@ class Guide:
         self._tell()
 
     def next(self) -> None:
-        """The next step, whatever this one still waits for."""
-        if not self._over:
+        """The next step, whatever this one still waits for. Keys of this one that the tour may press it presses before:
+        what they open or close is what the next caption speaks of."""
+        if self._over:
+            return
+        if self._left and self._whose_turn() is None:
+            self._hurries += 1
+        else:
+            self._hurries = 0
             self._go(self._at + 1)
 
     def end(self) -> None:
         """The screen goes on without it."""
         self._over = True
-        self._clear()
+        self.app.caption("", ())
+        if left := self._load_left():
+            self.app.notify(left, title=self.tour.title, markup=False)
+
+    def _load_left(self) -> str:
+        """What still runs; empty where nothing does."""
+        count = sum(member.report.state not in ENDED_STATES for member in self.app.load.members) if self.app.load else 0
+        if not count:
+            return ""
+        verb = "runs" if count == 1 else "run"
+        return f"{plural(count, 'test client')} still {verb}: X on the load's screen (L) stops all of the load."
 
     def _go(self, at: int) -> None:
         if at >= len(self.tour.steps):
-            self._over = True
-            self._clear()
-            self.app.notify("The tour is over; the screen stays. q leaves it.", title=self.tour.title, markup=False)
+            self.end()
+            over = "The tour is over; the screen stays. q leaves it."
+            self.app.notify(over, title=self.tour.title, markup=False)
             return
         self._at, self._left, self._pressed = at, list(self.tour.steps[at].keys), []
         self._since, self._ready_at = self._clock(), None
@@ -186,53 +217,96 @@ class Guide:
     # What is waited for, and what is said.
 
     def _met(self) -> bool:
-        wait = self.step.wait if self.step is not None else None
-        load = {member.report.state for member in self.app.load.members} if self.app.load is not None else ()
-        return wait is None or (self.app.snapshot is not None and wait.holds(self.app.snapshot, load))
+        return self._holds(self.step.wait if self.step is not None else None)
 
-    def _clear(self) -> None:
-        """No caption any more, also on the screens below, which show through a dialog."""
-        self.app.clear_notifications()
-        for screen in self.app.screen_stack[:-1]:
-            screen.query("ToastHolder").remove()
+    def _holds(self, condition: Condition | None) -> bool:
+        if condition is None:
+            return True
+        load = {member.report.state for member in self.app.load.members} if self.app.load is not None else set()
+        return self.app.snapshot is not None and condition.holds(self.app.snapshot, load)
+
+    def _caption(self, step: Step) -> str:
+        """What is said: that which is so."""
+        return step.caption if self._holds(step.holds) else step.otherwise
+
+    def _state(self, step: Step) -> str:
+        """The line below it: whose turn it is, or the keys that were pressed and what is waited for."""
+        if self._left and (turn := self._whose_turn()) is not None:
+            return turn
+        parts = [f"keys: {' '.join(self._pressed)}{' …' if self._left else ''}"] if self._pressed or self._left else []
+        if not self._left and self._ready_at is None and step.wait is not None:
+            late = self._clock() - self._since > _PATIENCE
+            parts.append(f"waits for: {step.wait.text}{' (not seen yet; F8 goes on without it)' if late else ''}")
+        return " · ".join(parts)
 
     def _tell(self) -> None:
         step = self.step
         if step is None:
             return
-        lines = [step.caption]
-        if self._pressed or self._left:
-            more = " …" if self._left else ""
-            lines.append(f"keys: {' '.join(self._pressed)}{more}")
-        if self._left and (turn := self._whose_turn()) is not None:
-            lines.append(turn)
-        elif self._left:
-            pass
-        elif self._ready_at is None and step.wait is not None:
-            late = self._clock() - self._since > _PATIENCE
-            lines.append(f"waits for: {step.wait.text}{' (not seen yet; F8 goes on without it)' if late else ''}")
+        width = max(20, self.app.size.width - _BESIDE)
+        lines = _wrapped(self._caption(step), width)
+        state = self._state(step)
+        lines += textwrap.wrap(state, width, max_lines=1, placeholder=" …") if state else []
+        # As many lines in all steps, so that nothing on the screen moves with them.
+        said = [text for each in self.tour.steps for text in (each.caption, each.otherwise)]
+        most = max(len(_wrapped(text, width)) for text in said) + 1
         last = self._at + 1 == len(self.tour.steps)
-        lines.append(f"F8 {'ends the tour' if last else 'next'} · F7 no tour")
-        text = "\n".join(lines)
-        if text == self._said:
-            return
-        self._said = text
-        self._clear()
-        title = f"{self.tour.title} · {self._at + 1} of {len(self.tour.steps)}"
-        self.app.notify(text, title=title, timeout=_STANDS, markup=False)
+        place = f"{self.tour.title} · {self._at + 1} of {len(self.tour.steps)}"
+        title = f"{place} · F8 {'ends the tour' if last else 'next'} · F7 no tour"
+        self.app.caption(title, (*lines, *[""] * (most - len(lines))))
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    return textwrap.wrap(text, width // 2 if cell_len(text) > len(text) else width)
+
+
+class Caption(Static):
+    """What a tour says, below a screen and over nothing of it."""
+
+    DEFAULT_CSS = """
+    Caption { dock: bottom; background: $panel; color: $foreground; padding: 0 1; border-left: outer $success; }
+    """
 
 
 class TouringApp(MpsTuiApp):
     """F8: the next step; F7: no tour any more."""
 
-    CSS = "Toast { width: 78; max-width: 100%; padding: 0 1; margin-top: 0; }"
-
     guide: Guide
     """Given before it runs."""
+    _told: tuple[str, Sequence[str]] = ("", ())
 
     async def on_mount(self) -> None:
         await super().on_mount()
         self.set_interval(_PACE, self.guide.lead_on)
+
+    def caption(self, title: str, lines: Sequence[str]) -> None:
+        """Say this below every screen; nothing where the title is empty."""
+        self._told = (title, lines)
+        wanted = 1 + len(lines) if title else 0
+        self.lines_taken = min(wanted, max(2, self.size.height - _LEAST))
+        for screen in self.screen_stack:
+            self._caption_of(screen)
+
+    def _caption_of(self, screen: Screen[Any]) -> None:
+        title, lines = self._told
+        text = Content.assemble((title, "bold"), *(f"\n{line}" for line in lines[: self.lines_taken - 1]))
+        mine = next(iter(screen.query_children(Caption)), None)
+        before = 0 if mine is None else mine.styles.height.value if mine.styles.height is not None else 0
+        if not title:
+            if mine is not None:
+                mine.remove()
+        elif mine is None:
+            mine = Caption(text)
+            mine.styles.height = self.lines_taken
+            screen.mount(mine)
+        elif mine.content != text or before != self.lines_taken:
+            mine.styles.height = self.lines_taken
+            mine.update(text)
+        if before != self.lines_taken:
+            for other in screen.children:
+                if other is not mine and other.styles.dock == "bottom":
+                    other.styles.margin = (0, 0, self.lines_taken, 0)
+            screen.call_after_refresh(screen.post_message, events.Resize(self.size, self.size))
 
     async def on_event(self, event: events.Event) -> None:
         """The guide's keys wait for nothing that its own have set off."""

@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 from textual.events import Key
+from textual.geometry import Size
 from textual.screen import ModalScreen
 
 from mpstui.cli.past import NODES
 from mpstui.config import load_themes
+from mpstui.ui.app import MpsTuiApp
 from mpstui.ui.keymap import places
 from mpstui.ui.theme import build_themes
 from mpstui.ui.touring import Guide, TouringApp
@@ -52,6 +54,8 @@ def test_the_shipped_ones_press_keys_that_there_are() -> None:
         (GOOD + 'wait = "user:bob"', "line 3: wait must begin with client"),
         (GOOD + 'wait = "client usr:bob"', "did you mean user:?"),
         (GOOD + 'wait = "load runing"', "line 3: wait: a client of the load is"),
+        (GOOD + 'if = "load none"', "line 1: if and otherwise go together"),
+        (GOOD + 'if = "load gone"\notherwise = "No."', "line 3: if: a client of the load is"),
         (GOOD + "seconds = 0", "seconds must be a number from 1 to 600"),
         (GOOD + "seconds = true", "seconds must be a number"),
         ('demo = "../x"\n' + GOOD, "line 1: demo must be the name"),
@@ -107,6 +111,7 @@ class Surface:
         self.snapshot: Any = one_daemon()
         self.keys: list[str] = []
         self.said = ""
+        self.size = Size(80, 24)
 
     def post_message(self, event: Key) -> None:
         self.keys.append(event.key)
@@ -114,8 +119,8 @@ class Surface:
     def notify(self, text: str, **_: Any) -> None:
         self.said = text
 
-    def clear_notifications(self) -> None:
-        self.said = ""
+    def caption(self, title: str, lines: Any) -> None:
+        self.said = "\n".join(filter(None, (title, *lines)))
 
 
 def guide(tour: Tour, *, own: bool = False, auto: bool = False) -> tuple[Guide, Any, list[float]]:
@@ -231,6 +236,75 @@ def test_it_waits_and_goes_on_by_itself_only_where_it_was_told_to() -> None:
     lead.end()
     ticks(lead)
     assert (surface.said, surface.keys) == ("", [])
+
+
+def members(*states: str) -> Any:
+    return SimpleNamespace(members=[SimpleNamespace(report=SimpleNamespace(state=state)) for state in states])
+
+
+@pytest.mark.parametrize("name", ["fault", "partitioning"])
+def test_however_it_is_left_it_says_of_the_load_what_is_so(name: str) -> None:
+    """Where the reader goes on without the key that ends the clients, they still run."""
+    tour = read(name)
+    lead, surface, _ = guide(tour)
+    surface.load = members("running", "ended")
+    ticks(lead, 1)
+    while lead.step is not tour.steps[-1]:
+        lead._left.clear()
+        lead.next()
+        ticks(lead)
+    assert "still run" in surface.said
+    assert "No client of the load is left" not in surface.said
+    surface.load = members("failed", "ended")
+    ticks(lead)
+    assert "No client of the load is left" in surface.said
+    surface.load = members("running")
+    lead.end()
+    assert surface.said == "1 test client still runs: X on the load's screen (L) stops all of the load."
+
+
+def test_a_reader_in_a_hurry_leaves_out_no_key_that_the_tour_may_press() -> None:
+    lead, surface, _ = guide(steps('keys = ["L", "a", "b"]', 'keys = ["escape"]', 'keys = ["@load.stop_all"]', ""))
+    ticks(lead, 2)
+    for _ in range(3):
+        lead.next()
+    ticks(lead)
+    assert surface.keys == ["L", "a", "b", "escape"]
+    assert lead.step is lead.tour.steps[2], "its key is the reader's"
+    assert "Press X yourself" in surface.said
+    lead.next()
+    assert lead.step is lead.tour.steps[3]
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+async def test_a_caption_covers_nothing(size: tuple[int, int]) -> None:
+    """Above it is what a terminal that has so many lines fewer shows, in front of every screen and dialog."""
+    themes = build_themes(load_themes()[0])
+
+    def app(kind: type[MpsTuiApp]) -> Any:
+        return kind(FakeCollector(one_daemon()), FakeRunner(), themes=themes, theme="mpstui-dark")
+
+    def above(text: str, lines: int) -> list[str]:
+        return [re.sub(r"\d\d:\d\d(:\d\d)?", "", line) for line in text.splitlines()[:lines]]
+
+    tour = parse(GOOD + GOOD.replace("Two", "Two" * 60), "t")
+    taken, walk = 2 + (3 if size[0] == 80 else 2), ("", "l", "escape D")
+    room, wanted = size[1] - taken, {}
+    least = app(MpsTuiApp)
+    async with least.run_test(size=(size[0], room)) as pilot:
+        await until(pilot, lambda: least.overview.knows)
+        for keys in walk:
+            await pilot.press(*keys.split())
+            await pilot.pause()
+            wanted[keys] = above(text_of(least), room)
+    led = app(TouringApp)
+    led.guide = Guide(led, tour, own_demo=False, auto=False)
+    async with led.run_test(size=size) as pilot:
+        await until(pilot, lambda: "One. Two." in text_of(led))
+        for keys in walk:
+            await pilot.press(*keys.split())
+            await until(pilot, lambda keys=keys: above(text_of(led), room) == wanted[keys])
+            await until(pilot, lambda: all("▌" in line for line in text_of(led).splitlines()[room:]))
 
 
 async def test_in_the_real_dialogs_it_says_yes_to_nothing_on_a_real_node() -> None:

@@ -20,6 +20,7 @@ from mpstui.ui.box import Box, wrapped
 from mpstui.ui.contract import Runner
 from mpstui.ui.daemons.contract import DaemonBackend
 from mpstui.ui.keys import own_binding
+from mpstui.ui.layout import room_of
 from mpstui.ui.painted import Line, fit
 from mpstui.ui.panel import Panel
 from mpstui.ui.plan.contract import PlanBackend
@@ -251,7 +252,7 @@ class DaemonScreen(SideScreen):
         return self.runner.unavailable(operation("stop_daemon"), self.snapshot, where)
 
     def _arrange(self) -> None:
-        width, height = self.app.size
+        width, height = room_of(self)
         self.panel.styles.height = max(4, min(10, height // 4, 3 + len(self.panel.rows)))
         self.about.styles.height = "1fr" if height < 20 else min(height * 3 // 5, 2 + self.about.needs(width - 2))
         self.log_box.display = not self.too_small and height >= 20

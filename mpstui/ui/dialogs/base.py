@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final
 from rich.console import RenderableType
 from rich.segment import Segment
 from rich.style import Style
-from textual import events, on
+from textual import on
 from textual.binding import Binding, BindingType
 from textual.color import Color
 from textual.containers import Horizontal, Vertical
@@ -22,6 +22,7 @@ from textual.widgets import Button
 from mpstui.core.model import Snapshot
 from mpstui.ui.bars import KeyBar, KeyHint
 from mpstui.ui.dialogs.parts import Scroll, plain
+from mpstui.ui.layout import room_of
 from mpstui.ui.painted import InkScreen
 
 KEYS: Final = 1
@@ -140,11 +141,11 @@ class Dialog(InkScreen, ModalScreen[None]):
     def on_mount(self) -> None:
         self.mount(self.keys)
         self.take_newest()
-        self._fit(self.size.height)
+        self._fit(room_of(self).height)
         self.show()
 
-    def on_resize(self, event: events.Resize) -> None:
-        self._fit(event.size.height)
+    def on_resize(self) -> None:
+        self._fit(room_of(self).height)
 
     def _fit(self, height: int) -> None:
         """Keep the foot on the screen, however small it is."""

@@ -19,7 +19,7 @@ from mpstui.operations.registry import operation
 from mpstui.ui.bars import KeyHint, unless
 from mpstui.ui.contract import Runner
 from mpstui.ui.keys import own_binding
-from mpstui.ui.layout import WIDE
+from mpstui.ui.layout import WIDE, room_of
 from mpstui.ui.load.bars import BarsPanel
 from mpstui.ui.load.boxes import AboutBox, DeviceBox, TogetherBox
 from mpstui.ui.load.dialogs import BesideDialog, EndangerDialog
@@ -238,7 +238,7 @@ class LoadScreen(SideScreen):
     # Layout.
 
     def _arrange(self) -> None:
-        width, height = self.app.size
+        width, height = room_of(self)
         narrow = width < WIDE
         stacked = narrow and height >= _TALL
         self.set_class(narrow, "-narrow")

@@ -19,6 +19,7 @@ from mpstui.ui.bars import KeyHint, unless
 from mpstui.ui.box import Box, wrapped
 from mpstui.ui.contract import Runner
 from mpstui.ui.keys import own_binding
+from mpstui.ui.layout import room_of
 from mpstui.ui.painted import Line, fit
 from mpstui.ui.panel import Panel
 from mpstui.ui.side import SideScreen
@@ -203,7 +204,7 @@ class ListScreen(SideScreen):
         raise NotImplementedError
 
     def _arrange(self) -> None:
-        self.about.display = not self.too_small and self.app.size.height >= 18
+        self.about.display = not self.too_small and room_of(self).height >= 18
         self._hide_where_too_small("#parts")
 
     def action_read_again(self) -> None:

@@ -21,6 +21,7 @@ from mpstui.ui.bars import KeyHint
 from mpstui.ui.box import Box, wrapped
 from mpstui.ui.contract import Runner
 from mpstui.ui.keys import own_binding
+from mpstui.ui.layout import room_of
 from mpstui.ui.painted import Line
 from mpstui.ui.panel import Panel
 from mpstui.ui.plan.applying import ApplyDialog, Targets, steps_of
@@ -197,7 +198,7 @@ class PlanScreen(SideScreen):
     # Layout.
 
     def _arrange(self) -> None:
-        width, height = self.app.size
+        width, height = room_of(self)
         narrow = width < WIDE
         in_fields = self.focused is None or self.fields.has_focus_within
         roomy = height >= 40

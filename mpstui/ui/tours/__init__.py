@@ -58,6 +58,9 @@ _TAKEN: Final = {
     "ctrl+q": "ends the program",
 }
 LOAD: Final = "load"
+NONE: Final = "none"
+"""Of the load: no client of it is there any more, or none was started."""
+ENDED_STATES: Final = frozenset({"ended", "failed"})
 _THINGS: Final[Mapping[str, Thing[Any]]] = {
     "client": CLIENT, "server": SERVER, "daemon": DAEMON, "device": DEVICE, "event": EVENT,
 }  # fmt: skip
@@ -79,7 +82,7 @@ class Condition:
     def holds(self, snapshot: Snapshot, load: Collection[str] = ()) -> bool:
         """Whether the node has one now. ``load``: the states of the load's clients."""
         if self.filter is None:
-            return self.terms in load
+            return ENDED_STATES.issuperset(load) if self.terms == NONE else self.terms in load
         return any(self.filter.matches(item, view) for item, view in _items(self.kind, snapshot))
 
 
@@ -108,6 +111,10 @@ class Step:
     wait: Condition | None = None
     seconds: float = 8.0
     """How long it stands where nobody presses a key."""
+    holds: Condition | None = None
+    """When the caption is so."""
+    otherwise: str = ""
+    """What is said in its place as long as it is not."""
 
 
 @dataclass(frozen=True)
@@ -193,7 +200,7 @@ def _tour(data: Mapping[str, Any], name: str) -> Tour:
 
 
 def _step(data: Mapping[str, Any], at: tuple[str | int, ...]) -> Step:
-    _only(data, {"caption", "keys", "wait", "seconds"}, *at)
+    _only(data, {"caption", "keys", "wait", "seconds", "if", "otherwise"}, *at)
     if "caption" not in data:
         raise _WrongError('it has no caption: caption = "What is seen. What it means."', *at)
     keys = data.get("keys", [])
@@ -204,8 +211,11 @@ def _step(data: Mapping[str, Any], at: tuple[str | int, ...]) -> Step:
     seconds = data.get("seconds", 8)
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 1 <= seconds <= 600:
         raise _WrongError("seconds must be a number from 1 to 600", *at, "seconds")
-    wait = _condition(_text(data, "wait", 200, *at), (*at, "wait")) if "wait" in data else None
-    return Step(_text(data, "caption", _CAPTION, *at), tuple(keys), wait, float(seconds))
+    if ("if" in data) != ("otherwise" in data):
+        raise _WrongError("if and otherwise go together: the caption is said where if holds, else otherwise", *at)
+    wait, holds = (_condition(data, name, at) if name in data else None for name in ("wait", "if"))
+    otherwise = _text(data, "otherwise", _CAPTION, *at) if "otherwise" in data else ""
+    return Step(_text(data, "caption", _CAPTION, *at), tuple(keys), wait, float(seconds), holds, otherwise)
 
 
 def _key(key: object, at: tuple[str | int, ...]) -> None:
@@ -219,18 +229,20 @@ def _key(key: object, at: tuple[str | int, ...]) -> None:
         raise _WrongError(f"“{printable(key, 40)}” is no key: {shape}", *at)
 
 
-def _condition(text: str, at: tuple[str | int, ...]) -> Condition:
+def _condition(data: Mapping[str, Any], name: str, step: tuple[str | int, ...]) -> Condition:
+    text, at = _text(data, name, 200, *step), (*step, name)
     kind, _, terms = text.strip().partition(" ")
     if kind == LOAD:
-        if terms not in get_args(WorkerState):
-            raise _WrongError(f"wait: a client of the load is {', '.join(get_args(WorkerState))}, and never this", *at)
+        if terms not in (*get_args(WorkerState), NONE):
+            states = ", ".join(get_args(WorkerState))
+            raise _WrongError(f"{name}: a client of the load is {states}, or there is {NONE}, and never this", *at)
         return Condition(text.strip(), kind, terms)
     if kind not in _THINGS or not terms.strip():
         what = f"begin with {', '.join(_THINGS)} or load, then a filter: “client user:alice”, “load running”"
-        raise _WrongError(f"wait must {what}", *at)
+        raise _WrongError(f"{name} must {what}", *at)
     found = Filter(_THINGS[kind], terms)
     if complaint := found.complaint():
-        raise _WrongError(f"wait: {complaint}", *at)
+        raise _WrongError(f"{name}: {complaint}", *at)
     return Condition(text.strip(), kind, terms, found)
 
 

@@ -10,6 +10,7 @@ from mpstui.core.model import Client, Daemon, Event, ServerFault, Snapshot
 from mpstui.core.text import format_age
 from mpstui.ui.contract import Host
 from mpstui.ui.keys import shown_key
+from mpstui.ui.layout import room_of
 from mpstui.ui.painted import Line, Painted, justify, width_of
 
 RECOVERY_SHOWN: Final = 60.0
@@ -96,7 +97,7 @@ class Alert(Painted):
     def take(self, snapshot: Snapshot | None, daemon: Daemon | None) -> int:
         """What to show from now on; returns how many lines it takes."""
         self._snapshot, self._daemon = snapshot, daemon
-        width, height = self.app.size
+        width, height = room_of(self.screen)
         if snapshot is None or daemon is None:
             return 0
         return len(alert_lines(snapshot, daemon, width, 2 if height >= _TALL else 1))
