@@ -111,7 +111,7 @@ def recording_schema() -> dict[str, Any]:
 def may_know_more(request: Request, snapshot: Snapshot) -> bool:
     """Whether a complete reading may tell more than the one of what the request needs: no refusal on the word of the
     logs alone."""
-    asked = any(daemon.health == "ok" and daemon.unspoken is None and not daemon.unread for daemon in snapshot.daemons)
+    asked = any(daemon.answers for daemon in snapshot.daemons)
     return asked and _operation(request).needs(request) is not None
 
 

@@ -45,7 +45,7 @@ from mpstui.core.model import (
     Device,
     Event,
     EventKind,
-    Health,
+    KnownHealth,
     PartitionTable,
     PendingClient,
     Problem,
@@ -1534,12 +1534,13 @@ def speaks_for(daemon: Daemon) -> str | None:
     return "everybody" if daemon.speaker.uid == 0 else user_name(daemon.speaker.uid)
 
 
-HEALTH_STYLE: Final[Mapping[str, str]] = {"ok": "good", "held": "warn", "stale": "warn"}
+HEALTH_STYLE: Final[Mapping[str, str]] = {"ok": "good", "held": "warn", "stale": "warn", "unknown": "warn"}
 
 
 def _health_facts(daemon: Daemon, view: View) -> Iterable[Fact]:
     detail = f": {daemon.health_detail}" if daemon.health_detail else ""
-    yield Fact("health", f"{daemon.health}{detail}", f"{HEALTH_STYLE.get(daemon.health, 'bad')} bold")
+    style = "bad" if daemon.serves_nobody else HEALTH_STYLE.get(daemon.health, "bad")
+    yield Fact("health", f"{daemon.state_word}{detail}", f"{style} bold")
 
 
 def _holder_facts(daemon: Daemon, view: View) -> Iterable[Fact]:
@@ -1905,11 +1906,15 @@ DAEMON: Final[Thing[Daemon]] = Thing(
             about="Why it is shown and sent no command; null: it is sent commands.",
         ),
         Field(
-            "health", "health", enum(Health), lambda d, v: d.health,
-            about="held: somebody keeps a control session open. blocked: the daemon answers nobody. stale: files of a "
-            "daemon that is gone. absent: nothing there.",
+            "health", "health", enum(KnownHealth), lambda d, v: None if d.health == "unknown" else d.health, null=True,
+            about="ok: it answers. held: somebody keeps a control session open. blocked: the daemon answers nobody. "
+            "stale: files of a daemon that is gone. absent: nothing there. null: it runs, and whether it answers is "
+            "not known.",
             detail=Detail("daemon", 10, facts=_health_facts),
-            metric=Metric("daemon_state", "The state of the control daemon is 1, the others are 0."),
+            metric=Metric(
+                "daemon_state", "The state of the control daemon is 1, the others are 0; no sample while whether it "
+                "answers is not known.",
+            ),
         ),
         Field(
             "cause", "cause", enum(Cause), lambda d, v: d.condition.cause,

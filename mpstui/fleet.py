@@ -38,8 +38,11 @@ from mpstui.fields import INTEGER, OBJECTS, SCHEMA, SIZE, TEXT, TEXTS, TIME, Fie
 from mpstui.load.process import PR_SET_PDEATHSIG
 
 T = TypeVar("T")
-STATES: Final = ("FAULT", "BLOCKED", "NO ANSWER", "NOT STARTING", "HELD", "STALE", "OLD", "WARNING", "ABSENT", "ok")
-"""The worst first. NO ANSWER: the node or its exporter. OLD: it answers, and NVML has not for two minutes."""
+STATES: Final = (
+    "FAULT", "BLOCKED", "NO ANSWER", "NOT STARTING", "HELD", "STALE", "OLD", "WARNING", "NOT KNOWN", "ABSENT", "ok"
+)  # fmt: skip
+"""The worst first. NO ANSWER: the node or its exporter. NOT KNOWN: a daemon has answered nobody so far. OLD: it
+answers, and NVML has not for two minutes."""
 OLD: Final = 120.0
 DEADLINE: Final = 20.0
 """Seconds for one node over ssh, or one question to Prometheus."""
@@ -128,6 +131,8 @@ def judged(node: FleetNode, now: float, *, fault: bool = False, failures: bool =
         state = "OLD"
     elif bad:
         state = "WARNING"
+    elif UNKNOWN in words:
+        state = "NOT KNOWN"  # a daemon runs, and nobody has had an answer from it
     else:
         state = "ok" if "OK" in words else "ABSENT"
     first = next(
@@ -215,6 +220,8 @@ class Prometheus:
                 node[name] = int(value)
         for node, labels, _ in rows("mps_daemon_state == 1"):
             node["daemons"][labels.get("pipe_dir", "")] = labels.get("state", "")
+        for node, labels, _ in rows("mps_daemon_up == 1"):
+            node["daemons"].setdefault(labels.get("pipe_dir", ""), UNKNOWN)
         for node, labels, value in rows("mps_problems > 0"):
             node["problems"][labels.get("severity", ""), labels.get("code", "")] = value
         for node, _, _ in rows('mps_servers{state="FAULT"} > 0'):
@@ -643,7 +650,7 @@ def from_status(name: str, told: Mapping[str, Any], now: float) -> FleetNode:
     none."""
     daemons, devices = list(told["daemons"]), list(told["devices"])
     servers = [server for daemon in daemons for server in daemon["servers"]]
-    known = [daemon for daemon in daemons if daemon["health"] in {"ok", "held", "blocked"}]
+    known = [daemon for daemon in daemons if daemon["health"] not in {"absent", "stale"}]
     problems = tuple(
         FleetProblem(*(printable(str(each[key]), 300) for key in ("severity", "code", "text", "remedy")))
         for each in list(told["problems"])[:100]
@@ -657,7 +664,7 @@ def from_status(name: str, told: Mapping[str, Any], now: float) -> FleetNode:
         context_limit=_sum(device["context_limit"] for device in devices),
         memory_used=_sum(device["memory_used"] for device in devices),
         memory_total=_sum(device["memory_total"] for device in devices),
-        daemons={printable(str(d["pipe_dir"]), 255): printable(str(d["health"]), 20) for d in daemons},
+        daemons={printable(str(d["pipe_dir"]), 255): printable(str(d["health"] or UNKNOWN), 20) for d in daemons},
         problems=problems,
         read_at=now,
     )

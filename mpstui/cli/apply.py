@@ -182,7 +182,7 @@ def matched(
         daemon = snapshot.daemon(one.pipe_dir) if one.pipe_dir is not None else None
         if daemon is None:
             raise Unusable(f"{path_text(one.pipe_dir)}: absent: not asked for", ExitStatus.NO_DAEMON)
-        if daemon.health != "ok" or daemon.unread:
+        if not daemon.answers:
             raise Unusable(state_text(daemon), no_answer(daemon))
         found.append((daemon, one))
     return found
@@ -190,7 +190,7 @@ def matched(
 
 def no_answer(daemon: Daemon) -> ExitStatus:
     """The exit status for a daemon whose limits cannot be read."""
-    return ExitStatus.NO_DAEMON if daemon.health in {"absent", "stale"} else ExitStatus.NO_ANSWER
+    return ExitStatus.NO_ANSWER if daemon.runs else ExitStatus.NO_DAEMON
 
 
 def apply_profile(options: argparse.Namespace, profile: Profile, pipe_dirs: tuple[Path, ...]) -> int:

@@ -103,9 +103,9 @@ def _end_each(operation: Operation, options: argparse.Namespace, node: api.Node,
         for daemon in daemons
         for client in members(daemon, within, pids)
     ]
-    silent = [d for d in daemons if d.health in {"held", "blocked"} or d.unread]
+    silent = [d for d in daemons if d.runs and not d.answers]
     if not requests:
-        if silent or all(daemon.health in {"absent", "stale"} for daemon in daemons):
+        if silent or not any(daemon.runs for daemon in daemons):
             status = ExitStatus.NO_ANSWER if silent else ExitStatus.NO_DAEMON
             raise Refused(state_text((silent or daemons)[0]), status)
         for count, why in (unplaced(daemon, within) for daemon in daemons):
@@ -194,8 +194,8 @@ def _client_of(pid: int, request: Request, snapshot: Snapshot, named: Sequence[P
     for daemon in there:
         if daemon.unspoken is not None:
             raise Refused(daemon.unspoken, ExitStatus.REFUSED_BY_SAFETY_RULE)
-        if daemon.health != "ok" or daemon.unread:
-            status = ExitStatus.NO_ANSWER if daemon.health in {"ok", "held", "blocked"} else ExitStatus.NO_DAEMON
+        if not daemon.answers:
+            status = ExitStatus.NO_ANSWER if daemon.runs else ExitStatus.NO_DAEMON
             raise Refused(state_text(daemon), status)
     places = ", ".join(path_text(d.pipe_dir) for d in there)
     text = f"process {pid} is not a client of {places}; nothing was sent"

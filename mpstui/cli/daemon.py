@@ -201,7 +201,7 @@ def _compute_modes(specs: Sequence[DaemonSpec], devices: Sequence[Device]) -> li
 
 def _stop(options: argparse.Namespace, pipe_dirs: tuple[Path, ...], node: api.Node) -> int:
     snapshot = node.snapshot(complete=True)
-    running = [d for d in snapshot.daemons if d.health not in {"absent", "stale"}]
+    running = [d for d in snapshot.daemons if d.runs]
     if not running:
         return _nothing_runs(options, node, snapshot)
     running = meant(running, node.named)

@@ -244,8 +244,8 @@ def _daemon(snapshot: Snapshot, named: Sequence[Path]) -> Daemon:
         names = ", ".join(path_text(daemon.pipe_dir) for daemon in static)
         raise Refused(f"there are several daemons; choose one with --pipe-dir: {names}", ExitStatus.USAGE)
     daemon = static[0]
-    if daemon.health != "ok" or daemon.unread:
-        status = ExitStatus.NO_DAEMON if daemon.health in {"absent", "stale"} else ExitStatus.NO_ANSWER
+    if not daemon.answers:
+        status = ExitStatus.NO_ANSWER if daemon.runs else ExitStatus.NO_DAEMON
         raise Refused(state_text(daemon), status)
     if not daemon.static_partitioning:
         raise Refused(f"{path_text(daemon.pipe_dir)}: {not_static(daemon)}", ExitStatus.REFUSED_BY_SAFETY_RULE)

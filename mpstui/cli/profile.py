@@ -160,7 +160,7 @@ def _save_from(node: Node, options: argparse.Namespace, old: Profile | None) -> 
         there = meant(snapshot.daemons, node.named)
     except NotNamedError as error:
         raise Unusable(str(error), ExitStatus.REFUSED_BY_SAFETY_RULE) from None
-    daemons = [daemon for daemon in there if daemon.health == "ok" and not daemon.unread]
+    daemons = [daemon for daemon in there if daemon.answers]
     others = [daemon for daemon in there if daemon not in daemons]
     if not daemons:
         states = "; ".join(map(state_text, others))
@@ -168,7 +168,7 @@ def _save_from(node: Node, options: argparse.Namespace, old: Profile | None) -> 
     made = Profile(tuple(node.in_force(daemon, snapshot, old) for daemon in daemons), options.description)
     path = store.write(options.name, made, replace=options.replace)
     notes = [note for daemon, one in zip(daemons, made.daemons, strict=True) for note in unsaid(daemon, one)]
-    notes += [f"not in it: {state_text(d)}" for d in others if d.health not in {"absent", "stale"}]
+    notes += [f"not in it: {state_text(d)}" for d in others if d.runs]
     if options.json:
         print_json(SAVED, Kept(path, notes))
     else:

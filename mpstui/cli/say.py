@@ -39,11 +39,7 @@ def meant(daemons: Sequence[Daemon], named: Sequence[Path]) -> list[Daemon]:
     """Those that a command can be for which names these directories, or none. Raises NotNamedError."""
     from mpstui.core import trust
 
-    return (
-        list(daemons)
-        if named
-        else trust.meant(daemons, lambda one: one.health not in {"absent", "stale"}, os.geteuid())
-    )
+    return list(daemons) if named else trust.meant(daemons, lambda one: one.runs, os.geteuid())
 
 
 def state_text(daemon: Daemon) -> str:

@@ -119,7 +119,7 @@ def run_screen(options: argparse.Namespace, pipe_dirs: tuple[Path, ...], tour: T
 
 def nobody_runs(snapshot: Snapshot | None) -> bool:
     """Whether the node has been read and no daemon is left on it."""
-    return snapshot is not None and all(daemon.health in {"absent", "stale"} for daemon in snapshot.daemons)
+    return snapshot is not None and not any(daemon.runs for daemon in snapshot.daemons)
 
 
 def theme_wish(asked: str | None, configured: str | None, names: Sequence[str]) -> tuple[str | None, list[str]]:

@@ -53,7 +53,7 @@ def print_status(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
     _print(snapshot, options)
     status = exit_status(snapshot)
     if status is not ExitStatus.DONE:
-        for daemon in (d for d in snapshot.daemons if d.health != "ok" or d.unread):
+        for daemon in (d for d in snapshot.daemons if not d.answers):
             complain(state_text(daemon), status)
         if not snapshot.daemons:
             complain(NO_DAEMON, status)
@@ -105,10 +105,10 @@ def unreadable(error: api.UnreadableNodeError) -> int:
 
 def exit_status(snapshot: Snapshot) -> ExitStatus:
     """4 where a daemon does not answer or cannot be asked, 0 where one does or is shown read-only, otherwise 3."""
-    health = {daemon.health for daemon in snapshot.daemons}
-    if health & {"held", "blocked"} or any(daemon.unread and not daemon.unspoken for daemon in snapshot.daemons):
+    running = [daemon for daemon in snapshot.daemons if daemon.runs]
+    if any(daemon.health != "ok" for daemon in running):
         return ExitStatus.NO_ANSWER
-    return ExitStatus.DONE if "ok" in health else ExitStatus.NO_DAEMON
+    return ExitStatus.DONE if running else ExitStatus.NO_DAEMON
 
 
 def to_json(snapshot: Snapshot, chosen: Chosen | None = None) -> dict[str, Any]:
@@ -128,7 +128,7 @@ def print_text(snapshot: Snapshot, console: Console, chosen: Chosen | None = Non
         return
     for daemon in snapshot.daemons:
         console.print(Text(_headline(daemon), style="bold"))
-        if daemon.health != "ok" or daemon.unread:
+        if not daemon.answers:
             console.print(Text(f"  {daemon.health_detail or UNKNOWN}"))
             if daemon.remedy:
                 console.print(Text(f"  → {daemon.remedy}"))
@@ -140,7 +140,7 @@ def print_text(snapshot: Snapshot, console: Console, chosen: Chosen | None = Non
         console.print(Text(snapshot.nvml_detail))
     for daemon in snapshot.daemons:
         view = View.of(snapshot, daemon)
-        if daemon.health in {"ok", "held", "blocked"} and daemon.v3 is None:
+        if daemon.runs and daemon.v3 is None:
             print_table(console, table(LIMIT, limits_of(daemon), view))
         if daemon.v3 is not None:
             _print_v3(daemon.v3, console, view)

@@ -31,9 +31,8 @@ def export(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
             return complain(f"there are several daemons; choose one with --pipe-dir: {names}", ExitStatus.USAGE)
         if found[0].unspoken is not None:
             return complain(found[0].unspoken, ExitStatus.REFUSED_BY_SAFETY_RULE)
-        if found[0].health != "ok":
-            gone = found[0].health in {"absent", "stale"}
-            return complain(state_text(found[0]), ExitStatus.NO_DAEMON if gone else ExitStatus.NO_ANSWER)
+        if not found[0].answers:
+            return complain(state_text(found[0]), ExitStatus.NO_ANSWER if found[0].runs else ExitStatus.NO_DAEMON)
         print(apply_file(node_of(found[0])), end="")
         print("the names of the keys marked “a guess” were tried on no daemon", file=sys.stderr)
     except NotNamedError as error:

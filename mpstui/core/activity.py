@@ -108,18 +108,18 @@ def activity_look(
     for o in snapshot.outside:
         add(o.key, True, None, None, o.uid, o.user, o.command, None, o.gpu_memory, devices=tuple(o.device_uuids))
     found.sort(key=lambda each: (each.launches is None, -(each.launches or 0), each.pid))
-    running = sum(daemon.health not in {"absent", "stale"} for daemon in snapshot.daemons)
+    running = sum(daemon.runs for daemon in snapshot.daemons)
     return ActivityLook(snapshot.time, snapshot.source, seconds, how, tuple(found), running, tuple(_unknown(snapshot)))
 
 
 def _unknown(snapshot: Snapshot) -> Iterator[str]:
     """What nobody tells of who uses the devices."""
-    running = any(daemon.health not in {"absent", "stale"} for daemon in snapshot.daemons)
+    running = any(daemon.runs for daemon in snapshot.daemons)
     for daemon in snapshot.daemons:
         why = f"{path_text(daemon.pipe_dir)} is {daemon.state_word}: {(daemon.health_detail or UNKNOWN).rstrip('.')}"
         if not running and not daemon.servers:
             yield f"No daemon to ask: {why}."
-        elif daemon.health not in {"absent", "stale"} and not daemon.servers_known:
+        elif daemon.runs and not daemon.servers_known:
             yield f"The clients are not known: {why}."
     if snapshot.nvml_detail is not None and running:
         yield f"Who computes without MPS is not known: {snapshot.nvml_detail}."

@@ -17,9 +17,11 @@ HEALTH: Mapping[Health, tuple[str, str]] = {
     "blocked": ("■ BLOCKED", "bad"),
     "stale": ("◌ STALE", "warn"),
     "absent": ("○ ABSENT", "dim"),
+    "unknown": ("… looking", "dim"),
 }
 UNREAD = ("▲ UNREAD", "warn")
 UNSPOKEN = ("▲ READ-ONLY", "warn")
+SERVES_NOBODY = ("✕ NO SERVER STARTS", "bad")
 SEVERITY: Mapping[Severity, tuple[str, str]] = {"info": ("·", "dim"), "warning": ("▲", "warn"), "error": ("✕", "bad")}
 OUTDATED = "⟳"
 _UUID = pattern(r"\b(?:GPU|MIG)-[0-9A-Za-z/-]+")
@@ -35,6 +37,8 @@ def health_word(daemon: Daemon) -> tuple[str, str]:
     """The mark and word of its health, and their style."""
     if daemon.unspoken and daemon.health == "ok":
         return UNSPOKEN
+    if daemon.serves_nobody:
+        return SERVES_NOBODY
     return UNREAD if daemon.unread else HEALTH[daemon.health]
 
 

@@ -29,8 +29,9 @@ _BLOCKED: Final = _Words(
 )
 _WORDS: Final[Mapping[Cause, _Words]] = {
     "none": _Words("ok"),
-    "busy": _Words("ok"),
-    "not_asked": _Words("ok"),
+    "unasked": _Words("unknown"),
+    "busy": _Words("unknown"),
+    "not_asked": _Words("unknown"),
     "not_spoken": _Words("ok"),
     "held": _Words(
         "held",
@@ -63,6 +64,7 @@ def meaning_of(health: Health) -> str:
     return f"{words.title}. {words.meaning}"
 
 
+_UNASKED: Final = "whether it answers is not known yet: it has answered no question so far"
 _ASK: Final = "Ask the daemon's user, or start a new daemon in another directory."
 
 
@@ -98,8 +100,13 @@ def _condition(cause: Cause, detail: str | None, remedy: str | None, moment: Mom
 
 
 def ok(detail: str | None = None) -> Condition:
-    """It answers, or has not been asked yet."""
+    """It answers."""
     return _condition("none", detail or None, None)
+
+
+def unasked(detail: str, moment: Moment) -> Condition:
+    """It runs, and no command has come back from it yet: nothing is known of whether it answers."""
+    return _condition("unasked", "; ".join(filter(None, (detail, _UNASKED))), None, moment)
 
 
 def absent(detail: str, remedy: str) -> Condition:

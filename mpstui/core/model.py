@@ -18,11 +18,23 @@ from mpstui.core.trust import NOBODY, Speaker, may_signal
 from mpstui.core.v3 import V3Node, V3Server
 from mpstui.core.where import Where
 
-Health = Literal["ok", "held", "blocked", "stale", "absent"]
-"""``held``: somebody keeps a control session open (fact 2). ``blocked``: the daemon answers nobody (fact 16).
-``stale``: files of a daemon that is gone (fact 3). ``absent``: nothing there."""
+KnownHealth = Literal["ok", "held", "blocked", "stale", "absent"]
+Health = Literal[KnownHealth, "unknown"]
+"""``ok``: it answers. ``held``: somebody keeps a control session open (fact 2). ``blocked``: the daemon answers nobody
+(fact 16). ``stale``: files of a daemon that is gone (fact 3). ``absent``: nothing there. ``unknown``: it runs, and
+whether it answers is not known, as nobody has asked it yet or can ask it; null in JSON."""
 Cause = Literal[
-    "none", "busy", "not_asked", "not_spoken", "held", "terminated_twice", "quitting", "silent", "gone", "absent"
+    "none",
+    "unasked",
+    "busy",
+    "not_asked",
+    "not_spoken",
+    "held",
+    "terminated_twice",
+    "quitting",
+    "silent",
+    "gone",
+    "absent",
 ]
 """Why a daemon is as it is; see ``mpstui.core.condition``."""
 ClientState = Literal["ACTIVE", "INACTIVE", "TERMINATED"]
@@ -530,9 +542,29 @@ class Daemon:
         return f"not in driver {major}" if major else "not in this driver"
 
     @property
+    def runs(self) -> bool:
+        """A process of it is there, whether it answers or not."""
+        return self.health not in {"stale", "absent"}
+
+    @property
+    def answers(self) -> bool:
+        """It answered the last question, and its answers are understood."""
+        return self.health == "ok" and not self.unread
+
+    @property
+    def serves_nobody(self) -> bool:
+        """It answers, and each server that it starts ends before it is ready: more than one has."""
+        return self.answers and self.start_failures is not None and self.start_failures.count > 1
+
+    @property
+    def explained(self) -> bool:
+        """Its condition is told in place of what there would be to see of it."""
+        return self.health not in {"ok", "unknown"}
+
+    @property
     def unread(self) -> bool:
         """It runs, and is not to be asked: no control binary, one whose answers cannot be read, or ``unspoken``."""
-        return self.health == "ok" and self.health_detail is not None and self.remedy is not None
+        return self.condition.cause in {"busy", "not_asked", "not_spoken"}
 
     @property
     def unspoken(self) -> str | None:
@@ -541,7 +573,11 @@ class Daemon:
 
     @property
     def state_word(self) -> str:
-        """Its health in a word for text; a daemon that is not to be asked is not merely ``ok``."""
+        """Its health in words for text; a daemon that is not to be asked, or serves nobody, is not merely ``ok``."""
+        if self.condition.cause == "unasked":
+            return "not asked yet"
+        if self.serves_nobody:
+            return "no server starts"
         if not self.unread:
             return self.health
         return "read-only" if self.unspoken else "cannot be asked"
@@ -549,7 +585,7 @@ class Daemon:
     @property
     def servers_known(self) -> bool:
         """Whether no servers means that there are none."""
-        asked = not self.unread and self.health not in {"held", "blocked"}
+        asked = self.health in {"ok", "stale", "absent"} and not self.unread
         told = self.watch == "logs" and (not self.unread or self.unspoken is not None)
         return bool(self.servers) or asked or self.answered_at is not None or told
 

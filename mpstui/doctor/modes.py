@@ -14,9 +14,9 @@ _CHECK = "partitions"
 def partitions(facts: Facts) -> Iterator[Finding]:
     """Clients and their partitions, percentages that do nothing, SMs that nobody can have."""
     for daemon in facts.snapshot.daemons:
-        if daemon.static_partitioning and daemon.health == "ok":
+        if daemon.static_partitioning and not daemon.explained:
             yield from _static(daemon)
-        elif daemon.health == "ok" and daemon.protocol != "v3":
+        elif not daemon.explained and daemon.protocol != "v3":
             yield from _named_in_vain(daemon, facts)
 
 

@@ -164,7 +164,7 @@ def _who(program: Program) -> str:
 def _reasons(
     program: Program, looked_for: Neighbour | None, neighbours: Sequence[Neighbour], snapshot: Snapshot
 ) -> Iterator[Reason]:
-    running = [each for each in neighbours if each.daemon.health in {"ok", "held", "blocked"}]
+    running = [each for each in neighbours if each.daemon.runs]
     yield from _of_waiting(program, neighbours)
     yield from _of_itself(program)
     yield from _of_place(program, looked_for, running)

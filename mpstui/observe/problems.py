@@ -49,7 +49,7 @@ def shared_devices(daemons: Sequence[Daemon]) -> Iterator[Problem]:
     """A problem for each device with clients of two daemons, or of one and within reach of another (fact 20)."""
     serving: dict[str, list[Daemon]] = {}
     for daemon in daemons:
-        if daemon.health in {"ok", "held", "blocked"}:
+        if daemon.runs:
             for uuid in set(daemon.ordinals.values()):
                 serving.setdefault(uuid, []).append(daemon)
     for uuid, found in sorted(serving.items()):
@@ -173,7 +173,7 @@ def outside_clients(
 ) -> tuple[OutsideClient, ...]:
     """Those of ``pids`` that compute on a device of a running daemon without MPS, each with the likely reason."""
     found: list[OutsideClient] = []
-    running = [daemon for daemon in daemons if daemon.health in {"ok", "held", "blocked"} and daemon.ordinals]
+    running = [daemon for daemon in daemons if daemon.runs and daemon.ordinals]
     if sample is None or not running:
         return ()
     for pid in sorted(pids):
@@ -280,7 +280,9 @@ def condition_of(
             return condition.quitting(left, state.quitting_since, moment)
     if state.not_understood is not None:
         return condition.not_spoken(state.not_understood)
-    return _answer_condition(place, probe, state, start, moment) if probe is not None else condition.ok(place.detail)
+    if probe is not None:
+        return _answer_condition(place, probe, state, start, moment)
+    return condition.ok(place.detail) if past else condition.unasked(place.detail, moment)
 
 
 def _answer_condition(
@@ -360,7 +362,7 @@ def idle_clients(daemons: Sequence[Daemon], after: float, now: float) -> Iterabl
 def problems_of(daemon: Daemon) -> Iterable[Problem]:
     """What an admin should know of a daemon, its servers and its clients."""
     subject = path_text(daemon.pipe_dir)
-    if daemon.health != "ok":
+    if daemon.explained:
         yield problem(
             _SEVERITY[daemon.health],
             f"daemon_{daemon.health}",

@@ -318,7 +318,7 @@ class NodeState:
             if old == (place.state, place.daemon):
                 continue
             changed.append(place.pipe_dir)
-            watched.probe = None
+            watched.probe = watched.answered_at = None
             if before is not None and before.daemon is not None and watched.how.watch == "logs":
                 self._tell_of_end(place.pipe_dir, before.daemon.pid, now)
             if place.state != "running" or (

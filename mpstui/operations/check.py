@@ -50,7 +50,7 @@ def reachable_daemon(request: Request, snapshot: Snapshot, command: str = "") ->
     """The daemon of the request, provided that it answers, that this user may change it (facts 2, 3, 16, 21), and that
     it has the ``command`` which that takes (fact 46)."""
     daemon = snapshot.daemon(request.pipe_dir)
-    if daemon is None or daemon.health in {"absent", "stale"}:
+    if daemon is None or not daemon.runs:
         detail = daemon.health_detail if daemon else None
         raise Refused(
             f"no daemon at {path_text(request.pipe_dir)}" + (f": {detail}" if detail else ""), ExitStatus.NO_DAEMON

@@ -284,7 +284,7 @@ class StopDaemon(Operation):
     def unavailable(self, snapshot: Snapshot, pipe_dir: Path, clients: Sequence[ProcessKey] = ()) -> str | None:
         """One that does not answer can be stopped too, by force."""
         daemon = snapshot.daemon(pipe_dir)
-        return "no daemon runs there" if daemon is None or daemon.health in {"absent", "stale"} else None
+        return "no daemon runs there" if daemon is None or not daemon.runs else None
 
     def request(
         self, daemon: Daemon, timeout: int | None = None, *, force: bool = False, exclusive: Mapping[str, str] = EMPTY

@@ -71,6 +71,8 @@ def left_out(action: str, daemon: Daemon) -> str | None:
 
 def _nobody_to_end(found: Condition) -> str | None:
     """Why a session that is in the way names no process that surely is to end."""
+    if found.health == "unknown" and found.cause != "busy":
+        return found.detail
     if found.cause == "busy":
         return f"{found.detail}. They come one after the other: none of them stays open, and nobody has to end"
     if found.cause != "held" or found.ends:

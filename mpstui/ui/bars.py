@@ -63,7 +63,7 @@ class Header(Painted):
             facts = [(*host, (f"{driver} · {version}", "dim")), (*host, (f"  {version}", "dim"))]
             word, style = health_word(daemon)
             clients = sum(len(server.clients) for server in daemon.servers)
-            known = daemon.health == "ok" and daemon.servers_known
+            known = not daemon.explained and daemon.servers_known
             counts = f" · {plural(len(daemon.servers), 'server')} · {plural(clients, 'client')}"
             right = {
                 "directory": ((f"  {_shorten(path_text(daemon.pipe_dir), max(12, width // 4))}", "label"),),

@@ -93,7 +93,7 @@ class ExplanationCard(Painted):
 
 
 def _since(daemon: Daemon, snapshot: Snapshot) -> float | None:
-    if daemon.health not in {"stale", "absent"}:
+    if daemon.runs:
         return daemon.condition.since
     event = last_event(snapshot, daemon.pipe_dir, {"daemon_exited"})
     return event.time if event is not None else None

@@ -28,7 +28,8 @@ Follow = Callable[[Callable[[FleetNode], None]], Coroutine[Any, Any, None]]
 History = Callable[[str, float], Mapping[str, Sequence[float | None]]]
 _STYLES: Final = {
     "FAULT": "bold red", "BLOCKED": "bold red", "NO ANSWER": "bold red", "NOT STARTING": "bold red",
-    "HELD": "bold yellow", "STALE": "yellow", "OLD": "yellow", "WARNING": "yellow", "ABSENT": "dim", "ok": "green",
+    "HELD": "bold yellow", "STALE": "yellow", "OLD": "yellow", "WARNING": "yellow", "NOT KNOWN": "dim",
+    "ABSENT": "dim", "ok": "green",
 }  # fmt: skip
 _BARS: Final = "▁▂▃▄▅▆▇█"
 _HOURS: Final = 6

@@ -199,7 +199,7 @@ class Overview(WithPast, WithTrouble):
         daemon = self.daemon
         if daemon is None or (self._filter is not None and self.focused is self._filter):
             return ()
-        return daemon.pipe_dir, daemon.health == "ok", self._rescues
+        return daemon.pipe_dir, daemon.explained, self._rescues
 
     def on_mount(self) -> None:
         """As it was left."""
@@ -216,7 +216,7 @@ class Overview(WithPast, WithTrouble):
         self._snapshot, self._paused = snapshot, paused
         if not self.is_mounted:
             return
-        if self._pipe_dir is None and (daemon := self.daemon) is not None and daemon.health not in {"absent", "stale"}:
+        if self._pipe_dir is None and (daemon := self.daemon) is not None and daemon.runs:
             self._pipe_dir = daemon.pipe_dir  # one that comes later does not take its place
         with self.app.batch_update():
             self._arrange()
@@ -233,7 +233,7 @@ class Overview(WithPast, WithTrouble):
             self.devices.show(snapshot, self._plan.lines_per_device if self._plan else 1, self._host.history)
             self.log_panel.show(snapshot, daemon)
             self.problems.show(self._problems())
-        if snapshot is not None and daemon is not None and daemon.health == "ok":
+        if snapshot is not None and daemon is not None and not daemon.explained:
             self.limits.show(snapshot, daemon)
             self.servers.show(snapshot, daemon, with_limits="limits" not in shown)
             meant, at = self.clients.targets(), self.clients.cursor
@@ -258,7 +258,7 @@ class Overview(WithPast, WithTrouble):
             for each in self._snapshot.problems
         ]
         daemon = self.daemon
-        if daemon and daemon.health == "ok" and daemon.watch != "logs" and not problems:
+        if daemon and not daemon.explained and daemon.watch != "logs" and not problems:
             how = "watched by asking it again and again" if daemon.watch == "polling" else "not watched"
             text = f"{how}: {daemon.watch_detail}" if daemon.watch_detail else how
             problems.append(Problem("warning", "watch", path_text(daemon.pipe_dir), text, ""))
@@ -282,7 +282,7 @@ class Overview(WithPast, WithTrouble):
                 devices=len(snapshot.devices) if snapshot else 1,
                 limits=1 + len(daemon.servers) if daemon else 1,
                 servers=len(daemon.servers) if daemon else 0,
-                explained=daemon is None or daemon.health != "ok",
+                explained=daemon is None or daemon.explained,
                 bars=tabs + problems + filtering + alert + past,
                 focus=str(focused),
                 shown=self._shown,
@@ -359,7 +359,7 @@ class Overview(WithPast, WithTrouble):
         self._rescues = tuple(rescues)
         past = snapshot.past if snapshot is not None else None
         unknown = past.why if past is not None else unless(snapshot, "the node is still being read")
-        silent = unless(daemon and daemon.health == "ok", "no daemon answers here")
+        silent = unless(daemon and not daemon.explained, "no daemon answers here")
         hints += self.trouble_hints(snapshot, daemon)
         stands = self._paused is not None or (past is not None and not past.playing)
         hints += [
@@ -463,7 +463,7 @@ class Overview(WithPast, WithTrouble):
         panel = self.query_one(f"#{name}", Panel)
         if self._plan is None or self._plan.too_small:
             return
-        explained = self.daemon is None or self.daemon.health != "ok"
+        explained = self.daemon is None or self.daemon.explained
         if explained and name not in {"devices", "events"}:
             return
         if self.focused is panel and name != "clients" and not self._zoomed:

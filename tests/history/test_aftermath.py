@@ -167,7 +167,7 @@ def test_blocked_by_a_second_terminate_whoever_sent_it():
     assert found.ends == (daemon.blocked_by,)
     assert found.since == at("21:28:46.381")
     _, daemon = shot(fold("21:28:58.500", **FAULTS), "21:28:58.500")
-    assert (daemon.condition.cause, daemon.blocked_by) == ("none", None)
+    assert (daemon.condition.cause, daemon.blocked_by) == ("unasked", None)
 
 
 def test_waiting_in_quit_names_the_clients_and_ends_with_them():
@@ -198,7 +198,7 @@ def test_waiting_in_quit_lasts_until_the_server_has_ended_too():
 
 def test_a_quit_that_was_refused_is_none():
     _, daemon = shot(fold("21:31:01.990", **USERS), "21:31:01.990")
-    assert daemon.health == "ok"
+    assert daemon.health == "unknown"
 
 
 def test_a_daemon_that_answers_after_all_is_not_waiting_in_quit():
@@ -263,7 +263,7 @@ def test_a_new_daemon_keeps_those_who_lost_the_old_one_in_mind():
     _, daemon = shot(node, "21:31:43")
     assert [(c.pid, c.since) for c in daemon.lost] == [(3130, at("21:31:42.373"))]
     assert daemon.lost
-    assert daemon.health == "ok"
+    assert daemon.health == "unknown"
 
 
 def test_who_waits_for_whom():

@@ -87,7 +87,7 @@ def test_terminated_while_its_process_lives():
     snapshot, daemon = commands("21:24:36.000")
     assert states(daemon) == {643: "ACTIVE", 644: "ACTIVE", 645: "TERMINATED"}
     assert daemon.find_client(ProcessKey(645)).terminate_requested
-    assert daemon.health == "ok"
+    assert daemon.health == "unknown"
     assert "terminated" in {problem.code for problem in snapshot.problems}
 
 
@@ -103,7 +103,7 @@ def silent(node, clock):
 
 def test_a_second_terminate_blocks_and_the_log_says_so():
     snapshot, daemon = commands("21:24:39.000")
-    assert daemon.health == "ok"  # the log's word alone: nobody has asked it since
+    assert daemon.health == "unknown"  # the log's word alone: nobody has asked it since
     node = fold("21:24:39.000", **COMMANDS)
     silent(node, "21:24:39.000")
     snapshot, daemon = shot(node, "21:24:39.000")
@@ -113,7 +113,7 @@ def test_a_second_terminate_blocks_and_the_log_says_so():
 
 
 @pytest.mark.parametrize(
-    ("clock", "health"), [("21:28:46.379", "ok"), ("21:28:46.390", "blocked"), ("21:28:58.500", "ok")]
+    ("clock", "health"), [("21:28:46.379", "unknown"), ("21:28:46.390", "blocked"), ("21:28:58.500", "unknown")]
 )
 def test_blocked_until_the_process_ends(clock, health):
     node = fold(clock, **FAULTS)
@@ -355,7 +355,7 @@ def test_a_blocking_process_that_ends_frees_the_daemon():
     silent(node, "21:24:39.000")
     assert shot(node, "21:24:39")[1].health == "blocked"
     node.set_facts([645], {}, 11.0)
-    assert shot(node, "21:24:39")[1].health == "ok"
+    assert shot(node, "21:24:39")[1].health == "unknown"  # until it is asked again
 
 
 def test_held_names_the_holder_and_comes_back():
@@ -378,7 +378,7 @@ def test_a_daemon_that_is_gone_takes_its_clients_with_it(state):
     assert daemon.health == ("stale" if state == "stale" else "absent")
     assert (daemon.health_detail, daemon.remedy, daemon.servers) == ("gone", "start one", ())
     node.set_places([running(500)])
-    assert node.snapshot(10.0).daemons[0].health == "ok"
+    assert node.snapshot(10.0).daemons[0].health == "unknown"
 
 
 def test_nothing_new_is_the_same_objects():

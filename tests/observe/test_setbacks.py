@@ -21,7 +21,7 @@ def test_a_refused_second_terminate_blocks_nothing():
     for event in events("control", control(*first, *again, clock="21:24:28.600")):
         node.add_event(PIPE, event, "control", at("21:24:28.700"))
     _, daemon = shot(node, "21:24:28.700")
-    assert (daemon.health, daemon.blocked_by) == ("ok", None)
+    assert (daemon.health, daemon.blocked_by) == ("unknown", None)
     assert daemon.find_client(ProcessKey(643)).state == "TERMINATED"
 
 

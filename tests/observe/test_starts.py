@@ -7,6 +7,8 @@ import re
 
 import pytest
 
+from mpstui.control.answer import Answer, Outcome
+from mpstui.core.cells import health_word
 from mpstui.core.model import ProcessKey
 from mpstui.observe.merge import Membership, fold_membership
 from mpstui.observe.sources import NvmlSample, ProcessFacts
@@ -68,7 +70,11 @@ def test_how_often_since_when_and_why(words: str | None, late: bool) -> None:
     assert "3 ended before they were ready since 2026-11-20 21:24:20" in problem.text
     assert "ikely cause" in problem.remedy
     assert ("gives no reason" in problem.text) == (found.reason is None)
-    assert daemon.health == "ok"
+    assert daemon.health == "unknown"
+    node.set_probe(PIPE, Answer("get_server_list", Outcome.OK), at("21:25:00"))
+    daemon = shot(node, "21:25:00")[1]
+    assert (daemon.health, daemon.state_word) == ("ok", "no server starts")
+    assert health_word(daemon) == ("✕ NO SERVER STARTS", "bad")
     assert not daemon.servers
 
 

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from mpstui.cli.status import exit_status, to_json
 from mpstui.control.answer import Answer, Outcome
+from mpstui.core.cells import health_word
 from mpstui.core.model import ProcessKey
+from mpstui.export.metrics import Metrics
+from mpstui.fleet import from_status
 from mpstui.observe.reducer import NodeState, Watching
 from mpstui.observe.sources import NvmlSample, ProcessFacts
+from mpstui.operations.rescue import Unblock
+from mpstui.operations.types import ExitStatus
 from tests.observe.replay import PIPE, at, events, running
 from tests.observe.test_logparse import control
 from tests.observe.test_reducer import H100
@@ -59,3 +65,39 @@ def test_contexts_and_servers_of_a_daemon_that_has_told_nothing_are_not_none_but
     snapshot = node.snapshot(2.0)
     assert snapshot.devices[0].contexts == contexts
     assert snapshot.daemons[0].servers_known == (outcome is Outcome.OK)
+
+
+@pytest.mark.parametrize("before", [None, Outcome.NO_BINARY, Outcome.UNREADABLE, Outcome.BUSY])
+def test_that_a_daemon_answers_is_said_by_its_answer_alone(before) -> None:
+    """Nobody has asked it yet, or nobody could: not "ok", anywhere, and no reason either to end a process."""
+    node = NodeState()
+    node.set_places([running()])
+    if before is not None:
+        node.set_probe(PIPE, Answer("get_server_list", before, message="why"), 1.0)
+    snapshot = node.snapshot(2.0)
+    daemon = snapshot.daemons[0]
+    (told,) = to_json(snapshot)["daemons"]
+    metrics = Metrics()
+    metrics.take(snapshot, 0.0)
+    text = metrics.rendered("")[1].decode()
+    assert (daemon.health, told["health"]) == ("unknown", None)
+    assert "ok" not in {*health_word(daemon)[0].split(), *daemon.state_word.split()}
+    assert (daemon.answers, daemon.runs, daemon.explained) == (False, True, False)
+    assert ("mps_daemon_up{" in text, "mps_daemon_state{" in text) == (True, False)
+    assert exit_status(snapshot) is ExitStatus.NO_ANSWER
+    assert [problem.code for problem in snapshot.problems] == ([] if before is None else ["daemon_unread"])
+    assert ("not known" if before is None else "why") in str(Unblock().unavailable(snapshot, PIPE, ()))
+    fleet = from_status("node7", to_json(snapshot), 2.0)
+    assert fleet.state == ("NOT KNOWN" if before is None else "WARNING")
+    node.set_probe(PIPE, Answer("get_server_list", Outcome.OK), 3.0)
+    assert node.snapshot(3.0).daemons[0].health == "ok"
+
+
+def test_what_a_daemon_said_is_not_said_of_its_successor() -> None:
+    node = NodeState()
+    node.set_places([running()])
+    node.set_probe(PIPE, Answer("get_server_list", Outcome.OK), 1.0)
+    assert node.snapshot(1.0).daemons[0].health == "ok"
+    node.set_places([running(4711)])
+    daemon = node.snapshot(2.0).daemons[0]
+    assert (daemon.health, daemon.answered_at, daemon.servers_known) == ("unknown", None, False)

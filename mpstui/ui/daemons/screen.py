@@ -268,7 +268,7 @@ class DaemonScreen(SideScreen):
         from mpstui.ui.daemons.starting import StartDialog
 
         if self.snapshot is not None:
-            gone = self.daemon if self.daemon is not None and self.daemon.health in {"absent", "stale"} else None
+            gone = self.daemon if self.daemon is not None and not self.daemon.runs else None
             self.app.push_screen(StartDialog(self._backend, self._plans, self.runner, self.snapshot, gone))
 
     @opens

@@ -149,7 +149,7 @@ class StartDialog(WorkDialog):
         lines: list[Content] = []
         for spec in self._specs:
             there = self.snapshot.daemon(spec.pipe_dir)
-            if there is not None and there.health not in {"absent", "stale"}:
+            if there is not None and there.runs:
                 problem = problem or f"a daemon runs in {path_text(spec.pipe_dir)} already"
             parts = wrap(plain(self._backend.command(spec)), _COLUMNS, break_long_words=False, break_on_hyphens=False)
             lines += [Content.styled(f"{'  ' if part is not parts[0] else ''}{part}", "bold") for part in parts]

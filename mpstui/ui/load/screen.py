@@ -122,7 +122,7 @@ class LoadScreen(SideScreen):
 
     @property
     def _answers(self) -> bool:
-        return self.daemon is not None and self.daemon.health == "ok"
+        return self.daemon is not None and not self.daemon.explained
 
     def _server(self) -> Server | None:
         """The server that has the load's clients, otherwise the daemon's first."""

@@ -130,7 +130,7 @@ def problem(setup: Setup, daemon: Daemon | None, devices: Sequence[Device]) -> s
     odd = next((kernel for kernel in setup.kernels if kernel not in REQUESTED), None)
     if odd is not None and setup.way is not STEADY:
         return f"{odd} is launched once: choose launches ‹{STEADY.name}›"
-    if setup.where == "on" and (daemon is None or daemon.health != "ok"):
+    if setup.where == "on" and (daemon is None or daemon.explained):
         return "no daemon answers here: choose MPS ‹private› for one of its own, or ‹off›"
     if setup.where == "on" and daemon is not None and (reason := _not_for_us(daemon)) is not None:
         return f"{reason}; choose MPS ‹private› for one of its own, or ‹off›"
@@ -144,6 +144,8 @@ def problem(setup: Setup, daemon: Daemon | None, devices: Sequence[Device]) -> s
 def _not_for_us(daemon: Daemon) -> str | None:
     """Why no program is run on this daemon from here: it cannot be asked, or it is another user's, whose server would
     have all that the program has on the GPU."""
+    if daemon.condition.cause == "unasked":
+        return "whether the daemon answers is not known yet"
     if (reason := no_test_clients(daemon.protocol, daemon.static_partitioning)) is not None:
         return reason
     if daemon.simulated or daemon.speaker.uid in {0, os.geteuid()}:

@@ -42,8 +42,8 @@ def steps_of(snapshot: Snapshot, targets: Targets) -> tuple[list[tuple[Path, tup
     found: list[tuple[Path, tuple[Step, ...]]] = []
     for pipe_dir, wanted in targets:
         daemon = snapshot.daemon(pipe_dir)
-        if daemon is None or daemon.health != "ok" or daemon.unread:
-            state = "absent" if daemon is None else "not to be asked" if daemon.unread else daemon.health
+        if daemon is None or not daemon.answers:
+            state = "absent" if daemon is None else "not to be asked" if daemon.unread else daemon.state_word
             return [], f"the daemon in {path_text(pipe_dir)} is {state}"
         try:
             found.append((pipe_dir, steps(snapshot, pipe_dir, wanted)))

@@ -54,7 +54,7 @@ class SaveDialog(WorkDialog):
         entry = TypedLine(self._proposed, id="name", max_length=64, placeholder="letters, digits, . _ and -")
         choices = [Choice("plan", "the plan", "the daemon's limits and the shares")] if self._plan else []
         daemon = self.snapshot.daemon(self._pipe_dir) if self._pipe_dir else None
-        if daemon is not None and daemon.health == "ok" and not daemon.unread:
+        if daemon is not None and daemon.answers:
             choices.append(
                 Choice("now", "what is in force", f"the limits of the daemon in {path_text(self._pipe_dir)}")
             )
@@ -153,8 +153,10 @@ def differences(snapshot: Snapshot, targets: Targets) -> tuple[list[Content], st
     lines: list[Content] = []
     for pipe_dir, one in targets:
         daemon = snapshot.daemon(pipe_dir)
-        if daemon is None or daemon.health != "ok" or daemon.unread:
-            state = "not on this screen" if daemon is None else "not to be asked" if daemon.unread else daemon.health
+        if daemon is None or not daemon.answers:
+            state = (
+                "not on this screen" if daemon is None else "not to be asked" if daemon.unread else daemon.state_word
+            )
             return [], f"its daemon in {path_text(pipe_dir)} is {state}"
         try:
             found = drift(daemon, one)

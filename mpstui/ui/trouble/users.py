@@ -293,7 +293,7 @@ def _answer(found: Answer) -> list[Para]:
 
 def _lost(process: LostClient, daemon: Daemon | None, snapshot: Snapshot, key: str) -> list[Para]:
     again = f"Let its owner start it again, once a daemon runs: {key} in the overview starts one."
-    if daemon is not None and daemon.health not in {"absent", "stale"}:
+    if daemon is not None and daemon.runs:
         again = "Let its owner end it and start it again: a daemon runs here now."
     return [
         Para(
