@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pexpect
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -70,6 +71,35 @@ def test_bash_completes() -> None:
     )
     told = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60)
     assert "--textfile" in told.stdout.split(), told
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
+def test_fish_completes() -> None:
+    file = SHARE / made["COMPLETIONS"]["fish"]
+    typed = ("mpstui exporter --tex", "mpstui daem", "mpstui daemon sta", "mpstui experiment st")
+    script = "; ".join([f"source {file}", *(f"complete -C '{each}'" for each in typed)])
+    told = subprocess.run(["fish", "--no-config", "-c", script], capture_output=True, text=True, timeout=60)
+    about = dict(line.split("\t") for line in told.stdout.splitlines())
+    assert sorted(about) == ["--textfile", "daemon", "start", "stop", "streams"], told
+    assert about["stop"] == "what each way to end a client does to its neighbours", "a choice has its own words"
+
+
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed")
+def test_zsh_completes(tmp_path: Path) -> None:
+    folder = (SHARE / made["COMPLETIONS"]["zsh"]).parent
+    plain = {"TERM": "dumb", "PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "LC_ALL": "C.UTF-8"}
+    with pexpect.spawn("zsh", ["-f", "-i"], encoding="utf-8", dimensions=(40, 120), env=plain, timeout=60) as zsh:
+        zsh.sendline(f"fpath=({folder} $fpath); autoload -Uz compinit; compinit -D -u; echo rea''dy")
+        zsh.expect_exact("ready")
+        for typed, completed in (
+            ("exporter --textf", "exporter --textfile"),
+            ("daem", "daemon"),
+            ("daemon sta", "daemon start"),
+        ):
+            zsh.send(f"mpstui {typed}\t")
+            zsh.expect_exact(f"mpstui {completed} ")
+            zsh.send("\x15")  # begin the line again
+        zsh.sendline("exit")
 
 
 @pytest.mark.skipif(shutil.which("man") is None, reason="there is no man")
