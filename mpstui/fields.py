@@ -68,6 +68,7 @@ from mpstui.core.text import (
     format_age,
     format_percentage,
     format_size,
+    owner,
     path_text,
     printable,
     short_size,
@@ -547,9 +548,7 @@ def _started(label: str, thing: Any, view: View) -> Iterable[Fact]:
 
 def _who(thing: Any, view: View) -> Iterable[Fact]:
     user, uid = thing.user, thing.uid
-    if user is None:
-        return (Fact("user", UNKNOWN if uid is None else f"UID {uid}"),)
-    return (Fact("user", user if uid is None else f"{user} (UID {uid})"),)
+    return (Fact("user", owner(user, uid) if user is None or uid is None else f"{user} (UID {uid})"),)
 
 
 def _user_cell(thing: Any, view: View, cells: int) -> Line:
@@ -2409,9 +2408,8 @@ def _is_fault(event: Event) -> bool:
 def _suspect_facts(event: Event, view: View) -> Iterable[Fact]:
     """Who may have made a fault; what the log names is no proof (fact 36)."""
     for suspect in event.suspects:
-        who = suspect.user or (UNKNOWN if suspect.uid is None else f"UID {suspect.uid}")
         named = "  ◀ named by server.log, not proof" if suspect.pid in event.named else ""
-        yield Fact(str(suspect.pid), f"{who}  {suspect.command or UNKNOWN}{named}")
+        yield Fact(str(suspect.pid), f"{owner(suspect.user, suspect.uid)}  {suspect.command or UNKNOWN}{named}")
     if event.suspects:
         yield Fact("", "The screen Suspects tells which of them were at the other faults too.")
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from mpstui.core.model import EMPTY, Event, Suspect
-from mpstui.core.text import UNKNOWN, client_pids, plural
+from mpstui.core.text import client_pids, owner, plural
 
 START: Final = "mpstui daemon start --pipe-dir /run/mps-suspect --log-dir /var/log/mps-suspect"
 """Starts a daemon of its own for a suspect."""
@@ -47,7 +47,7 @@ class Ranked(NamedTuple):
 
     @property
     def owner(self) -> str:
-        return self.user or (UNKNOWN if self.uid is None else f"UID {self.uid}")
+        return owner(self.user, self.uid)
 
     @property
     def text(self) -> str:
@@ -135,11 +135,11 @@ def rank(events: Iterable[Event], users: Mapping[int | None, str | None] = EMPTY
                 continue
             found.setdefault((_owner(suspect), program(suspect.command)), []).append((number, suspect))
     ranked = []
-    for (owner, name), there in found.items():
-        if name is None and any(other == owner and what is not None for other, what in found):
+    for (whose, name), there in found.items():
+        if name is None and any(other == whose and what is not None for other, what in found):
             continue  # counts for the user's programs
         numbers = {number for number, _ in there}
-        unknown = {number for number, _ in found.get((owner, None), ())} if name is not None else set()
+        unknown = {number for number, _ in found.get((whose, None), ())} if name is not None else set()
         named = {number for number, suspect in there if suspect.pid in faults[number].named}
         ranked.append(
             Ranked(

@@ -29,6 +29,11 @@ _SIZE = pattern(r"(?P<number>[0-9]+)(?P<unit>[KMGT])")
 _FACTOR = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
+def owner(user: str | None, uid: int | None) -> str:
+    """A user's name; without one the number."""
+    return user or (UNKNOWN if uid is None else f"UID {uid}")
+
+
 def plural(number: int, noun: str) -> str:
     """``1 server``, ``2 servers``, ``2 processes``."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}{'es' if noun.endswith('s') else 's'}"

@@ -10,7 +10,7 @@ from typing import Final
 
 from mpstui.core.late import dataclass
 from mpstui.core.model import Client
-from mpstui.core.text import UNKNOWN, format_size, parse_size, plural
+from mpstui.core.text import format_size, owner, parse_size, plural
 
 MIB: Final = 1 << 20
 CONTEXT_BASE: Final = 58 * MIB
@@ -98,5 +98,5 @@ def others(clients: Iterable[Client], uid: int, devices: Iterable[str] = ()) -> 
 def whose(clients: Iterable[Client]) -> str:
     """``3 clients of alice, bob``."""
     found = list(clients)
-    users = sorted({client.user or (UNKNOWN if client.uid is None else f"UID {client.uid}") for client in found})
+    users = sorted({owner(client.user, client.uid) for client in found})
     return f"{plural(len(found), 'client')} of {', '.join(users)}"

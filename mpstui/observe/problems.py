@@ -34,7 +34,7 @@ from mpstui.core.model import (
     StartFailures,
 )
 from mpstui.core.problems import KINDS, problem
-from mpstui.core.text import client_pids, format_size, path_text, printable
+from mpstui.core.text import client_pids, format_size, owner, path_text, printable
 from mpstui.core.trust import is_lying
 from mpstui.core.v3 import DEFAULT
 from mpstui.observe.discovery import Place, how_to_start
@@ -482,7 +482,7 @@ def _of_pending(daemon: Daemon) -> Iterable[Problem]:
     for pending in daemon.pending:
         waiting.setdefault(pending.server_pid, []).append(pending)
     for server, group in waiting.items():
-        users = ", ".join(dict.fromkeys(p.user or f"UID {p.uid}" for p in group))
+        users = ", ".join(dict.fromkeys(owner(p.user, p.uid) for p in group))
         many = len(group) > 1
         who = f"{_waiting(group)} ({users})"
         they = "they get" if many else "it gets"

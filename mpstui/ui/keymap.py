@@ -29,8 +29,8 @@ from mpstui.ui.partitions.screen import PartitionsScreen, PartsPanel
 from mpstui.ui.plan.bars import SharesPanel
 from mpstui.ui.plan.fields import PlanFields
 from mpstui.ui.plan.screen import PlanScreen
+from mpstui.ui.side import ListScreen
 from mpstui.ui.trouble.activity import ActivityScreen
-from mpstui.ui.trouble.base import TroubleScreen
 from mpstui.ui.trouble.blast import BlastScreen
 from mpstui.ui.trouble.eventlist import EventList, KindsPanel
 from mpstui.ui.trouble.events import EventsScreen
@@ -62,7 +62,7 @@ _SCREENS: Final[Mapping[str, tuple[type[Screen[Any]], type[Widget]]]] = {
     "waiting": (UsersScreen, Panel),
     "problems": (ProblemsScreen, Panel),
     "columns": (ColumnsDialog, ColumnList),
-    "text": (TroubleScreen, TextBox),
+    "text": (ListScreen, TextBox),
 }
 """The screens, and the part of each that has the focus."""
 

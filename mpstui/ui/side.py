@@ -1,23 +1,27 @@
-"""What the screens beside the overview have in common: the node they follow, the way they fit a terminal."""
+"""What the screens beside the overview have in common: the node they follow, the way they fit a terminal; and a list
+with a text about the row under its cursor."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar, cast
+from typing import Any, ClassVar, cast
 
 from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
+from textual.containers import Container
 
 from mpstui.core.cells import devices_of, no_daemon
 from mpstui.core.model import Daemon, Device, ProcessKey, Server, Snapshot
 from mpstui.operations.operation import Operation
 from mpstui.ui.bars import Header, KeyBar, KeyHint, TooSmall
+from mpstui.ui.box import Para, TextBox
 from mpstui.ui.contract import Host, Runner
 from mpstui.ui.keys import shown_key
-from mpstui.ui.layout import MIN_HEIGHT, MIN_WIDTH, room_of
+from mpstui.ui.layout import MIN_HEIGHT, MIN_WIDTH, WIDE, room_of
 from mpstui.ui.painted import InkScreen, Painted
+from mpstui.ui.panel import Panel
 
 
 class SideScreen(InkScreen):
@@ -190,7 +194,105 @@ class SideScreen(InkScreen):
         """The screen under it again."""
         self.app.pop_screen()
 
+    def action_read_again(self) -> None:
+        self.host.refresh_now(self.daemon.pipe_dir if self.daemon is not None else None)
+
     @on(KeyBar.Pressed)
     async def _pressed(self, message: KeyBar.Pressed) -> None:
         if message.action != "none":
             await self.run_action(message.action)
+
+
+class ListScreen(SideScreen):
+    """A list, and a text that scrolls about the row under its cursor: beside it where there is room, or below it."""
+
+    BELOW: ClassVar[bool] = False
+    """Whether the text is always below: the list's lines are long."""
+    AUTO_FOCUS = "#list"
+    BACK = "list.back"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("tab,shift+tab", "other", "List or text", show=False, id="list.other"),
+        Binding("escape", "back", "Back", show=False, id="list.back"),
+    ]
+    DEFAULT_CSS = """
+    ListScreen {
+        & #body { height: 1fr; layout: horizontal; }
+        & #list { width: 1fr; height: 100%; }
+        & #text { width: 1fr; height: 100%; }
+        &.-narrow #body, &.-below #body { layout: vertical; }
+        &.-narrow #list { width: 100%; height: 2fr; }
+        &.-narrow #text { width: 100%; height: 3fr; }
+        &.-below #list { width: 100%; height: 1fr; }
+        &.-below #text { width: 100%; height: 9; max-height: 50%; }
+    }
+    """
+
+    def __init__(self, runner: Runner, snapshot: Snapshot | None = None, pipe_dir: Path | None = None) -> None:
+        super().__init__(runner, snapshot, pipe_dir)
+        self.panel: Panel[Any] = self.make_list()
+        self.text = TextBox(id="text")
+
+    # What a subclass gives.
+
+    def make_list(self) -> Panel[Any]:
+        """The panel with the id ``list``."""
+        raise NotImplementedError
+
+    def fill(self, snapshot: Snapshot) -> None:
+        """Bring the list up to the snapshot."""
+        raise NotImplementedError
+
+    def describe(self, snapshot: Snapshot) -> tuple[str, list[Para]]:
+        """Title and text of what is beside the list."""
+        raise NotImplementedError
+
+    def hints(self) -> list[KeyHint]:
+        other = "Text" if self.focused is self.panel else "List"
+        return [*self.own_hints(), KeyHint(self.k("list.other", "Tab"), other, "other", 2)]
+
+    def own_hints(self) -> list[KeyHint]:
+        """This screen's keys beside that one."""
+        raise NotImplementedError
+
+    # What it shows.
+
+    def parts(self) -> ComposeResult:
+        with Container(id="body"):
+            yield self.panel
+            yield self.text
+
+    def on_mount(self) -> None:
+        self._arrange()
+        self.show()
+
+    def show(self) -> None:
+        snapshot = self.snapshot
+        if not self.is_mounted or snapshot is None:
+            return
+        with self.app.batch_update():
+            self.header.show(snapshot, self.daemon, None)
+            self.fill(snapshot)
+            self.show_text()
+
+    def show_text(self) -> None:
+        """The text and the keys follow the cursor."""
+        if self.snapshot is None:
+            return
+        title, paragraphs = self.describe(self.snapshot)
+        self.text.show(((title, "title"),), paragraphs)
+        self.show_keys()
+
+    def _arrange(self) -> None:
+        self.set_class(self.BELOW, "-below")
+        self.set_class(not self.BELOW and room_of(self).width < WIDE, "-narrow")
+        self._hide_where_too_small("#body")
+
+    # Keys.
+
+    def action_other(self) -> None:
+        self.set_focus(self.text if self.focused is self.panel else self.panel, scroll_visible=False)
+        self.show_text()
+
+    @on(Panel.Moved)
+    def _moved(self) -> None:
+        self.show_text()

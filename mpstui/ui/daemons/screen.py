@@ -290,7 +290,7 @@ class DaemonScreen(SideScreen):
             self.copy(command, command)
 
     def action_read_again(self) -> None:
-        self.host.refresh_now(None)
+        self.host.refresh_now(None)  # all of them
 
     # Messages of the widgets.
 

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Mapping
 from typing import ClassVar, Final, NamedTuple
 
 from textual.binding import Binding, BindingType
 
 from mpstui.core.model import Daemon, Snapshot
-from mpstui.core.text import UNKNOWN, plural, printable
+from mpstui.core.text import UNKNOWN, plural
 from mpstui.core.v3 import DEFAULT, Namespace, V3Client, V3Node, V3Partition, V3Server
 from mpstui.operations.registry import operation
 from mpstui.operations.types import Request
 from mpstui.operations.v3 import export_line, space_words
 from mpstui.ui.bars import KeyHint, unless
-from mpstui.ui.box import Box, wrapped
-from mpstui.ui.contract import Runner
+from mpstui.ui.box import Para
 from mpstui.ui.keys import own_binding
 from mpstui.ui.painted import Line, fit
 from mpstui.ui.panel import Panel
-from mpstui.ui.partitions.screen import AS_DOCUMENTED, ListScreen
+from mpstui.ui.partitions.screen import AS_DOCUMENTED
+from mpstui.ui.side import ListScreen
 from mpstui.ui.typeahead import opens
 
 _CREATE_SERVER: Final = "v3_server_create"
@@ -131,54 +131,6 @@ class LevelsPanel(Panel[Level]):
         ]
 
 
-class AboutLevel(Box):
-    """All of what the cursor is on, and what a program exports to be a client of it."""
-
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self._row: Level | None = None
-        self._node: V3Node | None = None
-
-    def show(self, row: Level | None, node: V3Node | None) -> None:
-        self._row, self._node = row, node
-        self.repaint()
-
-    def title(self) -> Line:
-        row = self._row
-        what = "Nothing" if row is None else "Client" if row.client else "Namespace" if row.space else "Server"
-        what = "SM partition" if row is not None and row.part is not None else what
-        return ((what, "title"),)
-
-    def body(self, width: int, height: int) -> list[Line]:
-        row, lines = self._row, list[Line]()
-        if row is not None and row.client is not None:
-            lines += wrapped(row.client.command or UNKNOWN, width, "bold", indent=" ")
-            lines += wrapped("Its command is its own to choose.", width, "dim", indent=" ")
-        elif row is not None and row.part is not None:
-            lines.append(((f" {export_of(row)}", "accent"),))
-            lines += wrapped(
-                "For a client of the server that names it; others do not get these SMs.", width, "dim", indent=" "
-            )
-            lines += [((f" {printable(f'{name}: {value}', 300)}", "dim"),) for name, value in row.part.more.items()]
-        elif row is not None:
-            lines.append(((f" {export_of(row)}", "accent"),))
-            lines += wrapped(f"devices: {row.server.allowed_devices or UNKNOWN}", width, "text", indent=" ")
-            rule = "The server's limits hold for its default namespace alone."
-            if row.space is not None:
-                rule = "Its percentage comes before a client's own, its memory limit is lowered by that."
-                more = {**row.space.more}
-            else:
-                more = {**row.server.more}
-            lines += wrapped(rule, width, "dim", indent=" ")
-            lines += [((f" {printable(f'{name}: {value}', 300)}", "dim"),) for name, value in more.items()]
-        node = self._node
-        for line in node.not_understood if node is not None else ():
-            lines += wrapped(f"not understood: {line}", width, "warn", indent=" ")
-        for what, why in node.not_read.items() if node is not None else ():
-            lines += wrapped(f"{what} list not read: {why}", width, "warn", indent=" ")
-        return lines
-
-
 def export_of(row: Level) -> str:
     """What a program has to have in its environment."""
     if row.part is not None:
@@ -187,11 +139,40 @@ def export_of(row: Level) -> str:
     return export_line("CUDA_MPS_PIPE_DIRECTORY", place)
 
 
+def about(row: Level | None, node: V3Node | None) -> list[Para]:
+    """All of what the cursor is on, what a program exports to be its client, and what of the answers is not known."""
+    said: list[Para] = []
+    if row is not None and row.client is not None:
+        said = [Para(row.client.command or UNKNOWN, "bold"), Para("Its command is its own to choose.", "dim")]
+    elif row is not None and row.part is not None:
+        told = "For a client of the server that names it; others do not get these SMs."
+        said = [Para(export_of(row), "accent"), Para(told, "dim"), *_more(row.part.more)]
+    elif row is not None and row.space is not None:
+        rule = "Its percentage comes before a client's own, its memory limit is lowered by that."
+        said = [Para(export_of(row), "accent"), _devices(row), Para(rule, "dim"), *_more(row.space.more)]
+    elif row is not None:
+        rule = "The server's limits hold for its default namespace alone."
+        said = [Para(export_of(row), "accent"), _devices(row), Para(rule, "dim"), *_more(row.server.more)]
+    if node is not None:
+        said += [Para(f"not understood: {line}", "warn") for line in node.not_understood]
+        said += [Para(f"{what} list not read: {why}", "warn") for what, why in node.not_read.items()]
+    return said
+
+
+def _devices(row: Level) -> Para:
+    return Para(f"devices: {row.server.allowed_devices or UNKNOWN}")
+
+
+def _more(values: Mapping[str, str]) -> list[Para]:
+    return [Para(f"{name}: {value}", "dim") for name, value in values.items()]
+
+
 class NamespacesScreen(ListScreen):
     """A makes a namespace of the server under the cursor, S a server; l sets limits, x deletes, t terminates."""
 
     NAME = "Namespaces"
-    BACK = "namespace.back"
+    BELOW = True
+    panel: LevelsPanel
     BINDINGS: ClassVar[list[BindingType]] = [
         own_binding(operation(_CREATE), "create"),
         own_binding(operation(_CREATE_SERVER), "create_server"),
@@ -199,25 +180,28 @@ class NamespacesScreen(ListScreen):
         own_binding(operation("v3_namespace_set"), "limits"),
         own_binding(operation("v3_namespace_delete"), "delete"),
         Binding("t", "terminate", "Terminate the client", show=False, id="namespace.terminate"),
-        Binding("escape", "back", "Back", show=False, id="namespace.back"),
+        Binding("y", "copy", "Copy what a program exports", show=False, id="copy"),
+        Binding("r", "read_again", "Read again", show=False, id="refresh"),
     ]
-    DEFAULT_CSS = "NamespacesScreen #about { height: 8; }"
 
-    def __init__(self, runner: Runner, snapshot: Snapshot | None = None, pipe_dir: Path | None = None) -> None:
-        super().__init__(runner, snapshot, pipe_dir)
-        self.panel: LevelsPanel = LevelsPanel(id="parts")
-        self.about: AboutLevel = AboutLevel(id="about")
+    def make_list(self) -> LevelsPanel:
+        return LevelsPanel(id="list")
 
     @property
     def row(self) -> Level | None:
         """What the cursor is on."""
         return self.panel.cursor_row
 
-    def show_list(self) -> None:
+    def fill(self, snapshot: Snapshot) -> None:
         self.panel.show(self.daemon)
-        self.about.show(self.row, self.daemon.v3 if self.daemon is not None else None)
 
-    def hints(self) -> list[KeyHint]:
+    def describe(self, snapshot: Snapshot) -> tuple[str, list[Para]]:
+        row = self.row
+        what = "Nothing" if row is None else "Client" if row.client else "Namespace" if row.space else "Server"
+        what = "SM partition" if row is not None and row.part is not None else what
+        return what, about(row, self.daemon.v3 if self.daemon is not None else None)
+
+    def own_hints(self) -> list[KeyHint]:
         row, cannot = self.row, self._why_not()
         level = unless(row is not None and row.client is None, "the cursor is on no server and no namespace")
         part = "an SM partition has no limits" if row is not None and row.part is not None else None

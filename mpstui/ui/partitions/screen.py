@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 
-from textual import on
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from mpstui.core.cells import client_line
 from mpstui.core.model import Chunks, Daemon, PartitionTable, SmPartition, Snapshot
-from mpstui.core.text import UNKNOWN, plural, printable
+from mpstui.core.text import UNKNOWN, plural
 from mpstui.operations.partitions import clients_of, export_lines
 from mpstui.operations.registry import operation
 from mpstui.operations.types import Request
 from mpstui.ui.bars import KeyHint, unless
-from mpstui.ui.box import Box, wrapped
-from mpstui.ui.contract import Runner
+from mpstui.ui.box import Para
 from mpstui.ui.keys import own_binding
-from mpstui.ui.layout import room_of
 from mpstui.ui.painted import Line, fit
 from mpstui.ui.panel import Panel
-from mpstui.ui.side import SideScreen
+from mpstui.ui.side import ListScreen
 from mpstui.ui.typeahead import opens
 
 _ADD: Final = operation("add_partition")
@@ -120,127 +115,57 @@ class PartsPanel(Panel[Part]):
         )
 
 
-class AboutPart(Box):
-    """All of what the cursor is on: whom a partition has, and what a program exports to compute in it."""
-
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self._daemon: Daemon | None = None
-        self._part: Part | None = None
-
-    def show(self, daemon: Daemon | None, part: Part | None) -> None:
-        self._daemon, self._part = daemon, part
-        self.repaint()
-
-    def title(self) -> Line:
-        part = self._part
-        if part is None:
-            return (("Nothing", "title"),)
-        return (("Partition" if part.partition is not None else "Device", "title"),)
-
-    def body(self, width: int, height: int) -> list[Line]:
-        part, daemon = self._part, self._daemon
-        if part is None or daemon is None:
-            return []
-        lines: list[Line] = []
-        if part.partition is None:
-            lines += wrapped(part.device.device, width, "bold", indent=" ")
-            table = daemon.partitions
-            per = table.sms_per_chunk(part.device.device) if table is not None else None
-            says = "not known before the first partition is there" if per is None else f"{per} SMs, as read"
-            lines += wrapped(f"A chunk: {says}.", width, "text", indent=" ")
-            lines += wrapped(
-                "Partitions share the memory, its bandwidth and every fault. SMs in no chunk can be in no partition.",
-                width, "dim", indent=" ",
-            )  # fmt: skip
-        else:
-            users = clients_of(daemon, part.partition)
-            lines += [((f" {line}", "accent"),) for line in export_lines(daemon, part.partition.name)]
-            lines += wrapped("Its name is good until the daemon ends.", width, "dim", indent=" ")
-            lines += [((f" {printable(client_line(client), 300)}", "text"),) for client in users]
-            if users:
-                lines += wrapped("Who names it is told by the clients' own environments.", width, "dim", indent=" ")
-        odd = daemon.partitions.not_understood if daemon.partitions is not None else ()
-        for line in odd:
-            lines += wrapped(f"not understood: {line}", width, "warn", indent=" ")
-        return lines
-
-
-class ListScreen(SideScreen):
-    """A list, and all of what its cursor is on below it."""
-
-    AUTO_FOCUS = "#parts"
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("y", "copy", "Copy what a program exports", show=False, id="copy"),
-        Binding("r", "read_again", "Read again", show=False, id="refresh"),
-    ]
-    DEFAULT_CSS = """
-    ListScreen {
-        & #parts { height: 1fr; }
-        & #about { height: 9; }
-    }
-    """
-    panel: Panel[Any]
-    about: Box
-
-    def parts(self) -> ComposeResult:
-        yield self.panel
-        yield self.about
-
-    def on_mount(self) -> None:
-        self.show()
-
-    def show(self) -> None:
-        if not self.is_mounted:
-            return
-        with self.app.batch_update():
-            self.show_list()
-            self.header.show(self.snapshot, self.daemon, None)
-            self._arrange()
-            self.show_keys()
-
-    def show_list(self) -> None:
-        """Bring the list, and what is told of its cursor, up to date."""
-        raise NotImplementedError
-
-    def _arrange(self) -> None:
-        self.about.display = not self.too_small and room_of(self).height >= 18
-        self._hide_where_too_small("#parts")
-
-    def action_read_again(self) -> None:
-        self.host.refresh_now(self.daemon.pipe_dir if self.daemon is not None else None)
-
-    @on(Panel.Moved)
-    def _moved(self) -> None:
-        self.show()
+def about(daemon: Daemon, part: Part) -> list[Para]:
+    """All of a device or a partition: whom it has, and what a program exports to compute in it."""
+    said: list[Para] = []
+    if part.partition is None:
+        table = daemon.partitions
+        per = table.sms_per_chunk(part.device.device) if table is not None else None
+        says = "not known before the first partition is there" if per is None else f"{per} SMs, as read"
+        shared = "Partitions share the memory, its bandwidth and every fault. SMs in no chunk can be in no partition."
+        said += [Para(part.device.device, "bold"), Para(f"A chunk: {says}."), Para(shared, "dim")]
+    else:
+        users = clients_of(daemon, part.partition)
+        said += [Para(line, "accent") for line in export_lines(daemon, part.partition.name)]
+        said.append(Para("Its name is good until the daemon ends.", "dim"))
+        said += [Para(client_line(client)) for client in users]
+        if users:
+            said.append(Para("Who names it is told by the clients' own environments.", "dim"))
+    odd = daemon.partitions.not_understood if daemon.partitions is not None else ()
+    return [*said, *(Para(f"not understood: {line}", "warn") for line in odd)]
 
 
 class PartitionsScreen(ListScreen):
     """a adds a partition to the device under the cursor, x removes the one under it; both ask."""
 
     NAME = "Partitions"
-    BACK = "partition.back"
+    BELOW = True
+    panel: PartsPanel
     BINDINGS: ClassVar[list[BindingType]] = [
         own_binding(_ADD, "add"),
         own_binding(_REMOVE, "remove"),
-        Binding("escape", "back", "Back", show=False, id="partition.back"),
+        Binding("y", "copy", "Copy what a program exports", show=False, id="copy"),
+        Binding("r", "read_again", "Read again", show=False, id="refresh"),
     ]
 
-    def __init__(self, runner: Runner, snapshot: Snapshot | None = None, pipe_dir: Path | None = None) -> None:
-        super().__init__(runner, snapshot, pipe_dir)
-        self.panel: PartsPanel = PartsPanel(id="parts")
-        self.about: AboutPart = AboutPart(id="about")
+    def make_list(self) -> PartsPanel:
+        return PartsPanel(id="list")
 
     @property
     def part(self) -> Part | None:
         """What the cursor is on."""
         return self.panel.cursor_row
 
-    def show_list(self) -> None:
-        self.panel.show(self.snapshot, self.daemon)
-        self.about.show(self.daemon, self.part)
+    def fill(self, snapshot: Snapshot) -> None:
+        self.panel.show(snapshot, self.daemon)
 
-    def hints(self) -> list[KeyHint]:
+    def describe(self, snapshot: Snapshot) -> tuple[str, list[Para]]:
+        part, daemon = self.part, self.daemon
+        if part is None or daemon is None:
+            return "Nothing", []
+        return "Device" if part.partition is None else "Partition", about(daemon, part)
+
+    def own_hints(self) -> list[KeyHint]:
         partition = self.part.partition if self.part is not None else None
         no_part = unless(partition, "the cursor is on no partition")
         return [

@@ -11,13 +11,13 @@ from textual.binding import Binding, BindingType
 from mpstui.core.activity import CAVEAT, ActivityLook, Launcher, rate_text
 from mpstui.core.cells import meter
 from mpstui.core.model import Snapshot
-from mpstui.core.text import UNKNOWN, format_size, path_text
+from mpstui.core.text import UNKNOWN, format_size, owner, path_text
 from mpstui.ui.bars import KeyHint, unless
 from mpstui.ui.box import Para
 from mpstui.ui.contract import Runner
 from mpstui.ui.painted import Line, fit
 from mpstui.ui.panel import Panel
-from mpstui.ui.trouble.base import TroubleScreen, owner
+from mpstui.ui.side import ListScreen
 
 SECONDS: Final = 2.0
 _BAR: Final = 8
@@ -62,10 +62,11 @@ class LaunchersPanel(Panel[Launcher]):
         ]
 
 
-class ActivityScreen(TroubleScreen):
+class ActivityScreen(ListScreen):
     """Counts for two seconds when it is opened; nothing is counted after that."""
 
     NAME = "Activity"
+    panel: LaunchersPanel
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("a,r", "again", "Look again", show=False, id="activity.again"),
     ]
@@ -80,9 +81,7 @@ class ActivityScreen(TroubleScreen):
 
     @property
     def launchers(self) -> LaunchersPanel:
-        if not isinstance(self.list, LaunchersPanel):
-            raise TypeError(self.list)
-        return self.list
+        return self.panel
 
     def on_mount(self) -> None:
         super().on_mount()

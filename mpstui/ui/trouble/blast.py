@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar, Final, cast
+from typing import ClassVar, Final
 
 from textual.binding import Binding, BindingType
 
@@ -12,7 +12,7 @@ from mpstui.core.blast import blast_of, blast_radius, bridges, groups, server_of
 from mpstui.core.cells import gpu_label
 from mpstui.core.late import dataclass
 from mpstui.core.model import Client, Daemon, ProcessKey, Server, Snapshot
-from mpstui.core.text import UNKNOWN, plural
+from mpstui.core.text import UNKNOWN, owner, plural
 from mpstui.operations.registry import operation
 from mpstui.ui.bars import KeyHint, unless
 from mpstui.ui.box import Para
@@ -20,8 +20,8 @@ from mpstui.ui.contract import Runner
 from mpstui.ui.keys import own_binding
 from mpstui.ui.painted import Line, Span, fit
 from mpstui.ui.panel import Panel
+from mpstui.ui.side import ListScreen
 from mpstui.ui.slip import Slip
-from mpstui.ui.trouble.base import TroubleScreen, owner
 from mpstui.ui.typeahead import opens
 
 JOINS: Final = "⋈"
@@ -160,9 +160,10 @@ class GraphPanel(Panel[Node]):
         return spans
 
 
-class BlastScreen(TroubleScreen):
+class BlastScreen(ListScreen):
     """The cursor asks: what if this one faults, or is killed while busy?"""
 
+    panel: GraphPanel
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("n", "bridge", "Next client that joins groups", show=False, id="blast.bridge"),
         own_binding(operation("terminate_client"), "act('terminate_client')"),
@@ -191,7 +192,7 @@ class BlastScreen(TroubleScreen):
 
     @property
     def graph(self) -> GraphPanel:
-        return cast("GraphPanel", self.list)
+        return self.panel
 
     def fill(self, snapshot: Snapshot) -> None:
         daemon = self.daemon

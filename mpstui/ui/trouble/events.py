@@ -24,7 +24,7 @@ from mpstui.ui.form import TypedLine
 from mpstui.ui.layout import WIDE
 from mpstui.ui.panel import Panel
 from mpstui.ui.panels.events import HIDDEN
-from mpstui.ui.trouble.base import TroubleScreen
+from mpstui.ui.side import ListScreen
 from mpstui.ui.trouble.contract import TroubleBackend
 from mpstui.ui.trouble.eventlist import KINDS, EventList, KindsPanel
 from mpstui.ui.typeahead import opens
@@ -41,9 +41,10 @@ _NO_LOGS: Final = "there are no logs to read from"
 _WINDOWS: Final = ("", "1m", "10m", "1h", "24h")
 
 
-class EventsScreen(TroubleScreen):
+class EventsScreen(ListScreen):
     """Keeps every event that it has seen while it is open; what is hidden is counted among the kinds."""
 
+    panel: EventList
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("slash", "edit('filter')", "Filter", show=False, id="filter"),
         Binding("f", "edit('search')", "Find", show=False, id="events.search"),
@@ -91,13 +92,11 @@ class EventsScreen(TroubleScreen):
 
     @property
     def timeline(self) -> EventList:
-        if not isinstance(self.list, EventList):
-            raise TypeError(self.list)
-        return self.list
+        return self.panel
 
     def parts(self) -> ComposeResult:
         with Container(id="body"):
-            yield self.list
+            yield self.panel
             yield self.kinds
         yield self.filter
         yield self.search
@@ -204,7 +203,7 @@ class EventsScreen(TroubleScreen):
                 if row is not None and row.kind == "fatal_fault"
                 else []
             ),
-            KeyHint(self.k("trouble.other", "Tab"), "Events" if on_kinds else "Kinds", "other", 5),
+            KeyHint(self.k("list.other", "Tab"), "Events" if on_kinds else "Kinds", "other", 5),
         ]
 
     # Filter and search.
@@ -229,7 +228,7 @@ class EventsScreen(TroubleScreen):
     @on(Input.Submitted)
     def _submitted(self, message: Input.Submitted) -> None:
         message.input.display = False
-        self.set_focus(self.list, scroll_visible=False)
+        self.set_focus(self.panel, scroll_visible=False)
         if message.input is self.search and self.timeline.needle:
             self.action_seek(-1)
 
@@ -250,7 +249,7 @@ class EventsScreen(TroubleScreen):
                 field.value = ""
                 field.display = False
                 self._window = 0 if field is self.filter else self._window
-                self.set_focus(self.list, scroll_visible=False)
+                self.set_focus(self.panel, scroll_visible=False)
                 return
         super().action_back()
 
@@ -345,7 +344,7 @@ class EventsScreen(TroubleScreen):
         """To the kinds and back; on a narrow screen they take the place of the events."""
         to_kinds = self.focused is not self.kinds
         self.set_class(to_kinds and self.app.size.width < WIDE, "-kinds")
-        self.set_focus(self.kinds if to_kinds else self.list, scroll_visible=False)
+        self.set_focus(self.kinds if to_kinds else self.panel, scroll_visible=False)
         self.show_text()
         self.call_after_refresh(self._repaint)
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar, Final, Literal, cast
+from typing import ClassVar, Final, Literal
 
 from textual.binding import Binding, BindingType
 
@@ -14,7 +14,7 @@ from mpstui.core.cells import with_indices
 from mpstui.core.faults import NOT_SAID, FaultReport, OwnerNote, fault_reports
 from mpstui.core.late import dataclass
 from mpstui.core.model import Client, ProcessKey, Snapshot
-from mpstui.core.text import UNKNOWN, format_age, plural
+from mpstui.core.text import UNKNOWN, format_age, owner, plural
 from mpstui.operations.registry import operation
 from mpstui.operations.rescue import targets
 from mpstui.ui.bars import KeyHint, unless
@@ -23,8 +23,8 @@ from mpstui.ui.contract import Runner
 from mpstui.ui.keys import own_binding
 from mpstui.ui.painted import Line, fit
 from mpstui.ui.panel import Panel
+from mpstui.ui.side import ListScreen
 from mpstui.ui.trouble.alert import named_by_log, recovery, recovery_text
-from mpstui.ui.trouble.base import TroubleScreen, owner
 from mpstui.ui.typeahead import opens
 
 State = Literal["left", "claimed", "ended", "unhurt"]
@@ -88,9 +88,10 @@ class VictimsPanel(Panel[Victim]):
         ]
 
 
-class FaultScreen(TroubleScreen):
+class FaultScreen(ListScreen):
     """Offers in order: tell the owners, end one, end all. Keeps what it has seen, so that the recovery is told too."""
 
+    panel: VictimsPanel
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("y", "copy", "Copy the note to its owner", show=False, id="copy"),
         Binding("Y", "copy_all", "Copy the notes to all owners", show=False, id="fault.copy_all"),
@@ -110,7 +111,7 @@ class FaultScreen(TroubleScreen):
 
     @property
     def victims(self) -> VictimsPanel:
-        return cast("VictimsPanel", self.list)
+        return self.panel
 
     def fill(self, snapshot: Snapshot) -> None:
         daemon = self.daemon

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from mpstui.core.model import ProcessKey, Snapshot
 from mpstui.ui.contract import Runner
-from mpstui.ui.trouble.base import TroubleScreen
+from mpstui.ui.side import ListScreen
 from mpstui.ui.trouble.contract import TroubleBackend
 
 
@@ -17,7 +17,7 @@ def open_screen(
     snapshot: Snapshot | None,
     pipe_dir: Path | None,
     identity: object,
-) -> TroubleScreen:
+) -> ListScreen:
     """``name`` is ``events``, ``blast``, ``fault``, ``suspects``, ``activity``, ``users`` or ``problems``;
     ``identity`` is where its cursor begins: an event's key for the events, a client's for the radius.
     """

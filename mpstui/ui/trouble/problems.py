@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar, Final, cast
+from typing import ClassVar, Final
 
 from textual.binding import Binding, BindingType
 
@@ -20,7 +20,7 @@ from mpstui.ui.box import Para
 from mpstui.ui.contract import Runner
 from mpstui.ui.painted import Line, fit
 from mpstui.ui.panel import Panel
-from mpstui.ui.trouble.base import TroubleScreen
+from mpstui.ui.side import ListScreen
 from mpstui.ui.trouble.contract import TroubleBackend
 
 _MARK: Final[dict[Severity | Verdict, tuple[str, str]]] = {
@@ -104,9 +104,10 @@ class ItemsPanel(Panel[Item]):
         ]
 
 
-class ProblemsScreen(TroubleScreen):
+class ProblemsScreen(ListScreen):
     """Runs the check-up when it is opened and again on ``r``; the problems are live."""
 
+    panel: ItemsPanel
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("r", "check", "Check again", show=False, id="refresh"),
         Binding("y", "copy", "Copy evidence and remedy", show=False, id="copy"),
@@ -136,7 +137,7 @@ class ProblemsScreen(TroubleScreen):
 
     @property
     def items(self) -> ItemsPanel:
-        return cast("ItemsPanel", self.list)
+        return self.panel
 
     def on_mount(self) -> None:
         self.action_check()

@@ -18,7 +18,7 @@ from mpstui.ui.box import Para
 from mpstui.ui.contract import Runner
 from mpstui.ui.painted import Line, fit
 from mpstui.ui.panel import Panel
-from mpstui.ui.trouble.base import TroubleScreen
+from mpstui.ui.side import ListScreen
 from mpstui.ui.trouble.contract import TroubleBackend
 
 _SHOWN = 6
@@ -66,9 +66,10 @@ class SuspectsPanel(Panel[Ranked]):
         ]
 
 
-class SuspectsScreen(TroubleScreen):
+class SuspectsScreen(ListScreen):
     """The faults that the snapshot holds, and those further back in the logs, which are read once."""
 
+    panel: SuspectsPanel
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("y", "copy", "Copy the command that starts a daemon of its own", show=False, id="copy"),
     ]
@@ -87,9 +88,7 @@ class SuspectsScreen(TroubleScreen):
 
     @property
     def suspects(self) -> SuspectsPanel:
-        if not isinstance(self.list, SuspectsPanel):
-            raise TypeError(self.list)
-        return self.list
+        return self.panel
 
     def on_mount(self) -> None:
         super().on_mount()

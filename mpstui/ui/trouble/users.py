@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import ClassVar, Final, cast
+from typing import ClassVar, Final
 
 from textual import on
 from textual.binding import Binding, BindingType
@@ -13,7 +13,7 @@ from mpstui.api import Unavailable
 from mpstui.core.cells import gpu_label
 from mpstui.core.late import dataclass
 from mpstui.core.model import Daemon, LostClient, OutsideClient, PendingClient, ProcessKey, Snapshot
-from mpstui.core.text import UNKNOWN, format_age, format_size
+from mpstui.core.text import UNKNOWN, format_age, format_size, owner
 from mpstui.doctor.why import Answer
 from mpstui.operations.registry import operation
 from mpstui.ui.bars import KeyHint, unless
@@ -22,7 +22,7 @@ from mpstui.ui.contract import Runner
 from mpstui.ui.keys import own_binding
 from mpstui.ui.painted import Line, fit
 from mpstui.ui.panel import Panel
-from mpstui.ui.trouble.base import TroubleScreen, owner
+from mpstui.ui.side import ListScreen
 from mpstui.ui.trouble.contract import TroubleBackend
 from mpstui.ui.typeahead import opens
 
@@ -95,9 +95,10 @@ class CasesPanel(Panel[Case]):
         ]
 
 
-class UsersScreen(TroubleScreen):
+class UsersScreen(ListScreen):
     """Says of each process who waits for whom and since when, or the likely reason, and what would let it in."""
 
+    panel: CasesPanel
     BINDINGS: ClassVar[list[BindingType]] = [
         own_binding(operation("terminate_and_kill"), "let_in"),
         Binding("y", "copy", "Copy what is said of it", show=False, id="copy"),
@@ -117,10 +118,10 @@ class UsersScreen(TroubleScreen):
     @property
     def case(self) -> Case | None:
         """The one under the cursor."""
-        return cast("CasesPanel", self.list).cursor_row
+        return self.panel.cursor_row
 
     def fill(self, snapshot: Snapshot) -> None:
-        cast("CasesPanel", self.list).take(cases_of(snapshot, self.daemon), snapshot.time)
+        self.panel.take(cases_of(snapshot, self.daemon), snapshot.time)
 
     def _ahead(self) -> tuple[ProcessKey, ...]:
         """The clients that the process under the cursor waits for."""
