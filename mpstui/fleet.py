@@ -241,7 +241,8 @@ class Prometheus:
         down = {_target(labels): None for labels, _ in _samples(self.ask("query", {"query": "up == 0"}))}
         self._gone = {target: told for target, told in self._gone.items() if target in down}
         try:
-            self._remember([target for target in down if target not in self._gone][:NODES], now)
+            asked = sorted((each for each in down if each not in self._gone), key=lambda each: each[0] != self._job)
+            self._remember(asked[: 4 * _TARGETS], now)  # of more the rest at the next look
         except FleetError as error:
             notes.append(f"What the nodes that do not answer were called is not known: {error}.")
         seen = {job for job, _ in found.targets()}

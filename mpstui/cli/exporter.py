@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from mpstui import api
-from mpstui.cli.say import complain
+from mpstui.cli.say import complain, unheard
 from mpstui.cli.words import between, whole
 from mpstui.core.model import Snapshot
-from mpstui.core.text import error_text, path_text
+from mpstui.core.text import error_text, path_text, printable
 from mpstui.operations.types import ExitStatus
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def _serve(options: argparse.Namespace, metrics: Metrics, held: ExitStack) -> in
         except PermissionError:
             return complain(f"this user may not listen on {address}: take a port from 1024", ExitStatus.NOT_PERMITTED)
         except OSError as error:
-            return complain(f"cannot listen on {address}: {error_text(error)}", 1)
+            return complain(f"cannot listen on {printable(address, 80)}: {unheard(error)}", 1)
     server = Server(metrics, sockets, rules, lambda text: print(f"mpstui: {text}", file=sys.stderr, flush=True))
     server.start()
     held.callback(server.close)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mpstui.core.model import Daemon
-from mpstui.core.text import path_text, printable
+from mpstui.core.text import error_text, path_text, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -47,6 +48,12 @@ def state_text(daemon: Daemon) -> str:
     detail = daemon.health_detail or ""
     where = "" if detail.startswith(path_text(daemon.pipe_dir)) else f"{path_text(daemon.pipe_dir)}: "
     return f"{where}{daemon.state_word}: {detail}"
+
+
+def unheard(error: OSError) -> str:
+    """Why an address cannot be listened on, and what to type."""
+    taken = "; a program has that port: give another with --listen HOST:PORT" if error.errno == errno.EADDRINUSE else ""
+    return error_text(error) + taken
 
 
 def print_json(thing: Thing[Any], value: object, view: View | None = None) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote, urlsplit
 
-from mpstui.cli.say import complain
+from mpstui.cli.say import complain, unheard
 from mpstui.config import PrivateFileError, private_file, read_private, state_folder
 from mpstui.core.text import error_text, path_text, printable
 from mpstui.operations.types import ExitStatus
@@ -88,7 +88,7 @@ def web(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
     try:
         listening = _listen(options.listen, anywhere=bool(public))
     except (ValueError, OSError) as error:
-        why = error_text(error) if isinstance(error, OSError) else str(error)
+        why = unheard(error) if isinstance(error, OSError) else str(error)
         return complain(f"--listen {printable(options.listen, 80)}: {why}", ExitStatus.USAGE)
     with listening:
         port = listening.getsockname()[1]

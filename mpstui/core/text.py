@@ -93,8 +93,9 @@ def unprintable(path: os.PathLike[str] | str) -> str | None:
 
 
 def error_text(error: Exception) -> str:
-    """What an exception says, without the path that Python's words for an error of the system have in them."""
-    said = error.strerror if isinstance(error, OSError) else None
+    """What an exception says, without the path and the address that Python's words for an error of the system have in
+    them."""
+    said = (error.strerror or "").partition(" (while attempting to")[0] if isinstance(error, OSError) else None
     return printable(said or ("" if isinstance(error, OSError) else str(error)) or type(error).__name__)
 
 

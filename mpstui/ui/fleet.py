@@ -43,7 +43,7 @@ class FleetApp(App[None]):
     ENABLE_COMMAND_PALETTE = False
     CSS = """
     #summary { height: 1; padding: 0 1; text-style: bold; }
-    #trouble { height: auto; max-height: 2; padding: 0 1; color: $error; display: none; }
+    #trouble { height: auto; max-height: 5; padding: 0 1; color: $error; display: none; }
     #filter { display: none; border: none; height: 1; padding: 0 1; }
     #nodes { height: 1fr; }
     #detail { height: auto; max-height: 40%; padding: 0 1; border-top: solid $primary; }

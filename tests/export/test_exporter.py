@@ -147,7 +147,9 @@ def test_a_port_that_is_taken_says_so(node: SimNode) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         ended = run("--pipe-dir", node.pipe_dir, "--listen", f"127.0.0.1:{taken.getsockname()[1]}")
     assert ended.returncode == 1
-    assert "Address already in use" in ended.stderr
+    assert ended.stderr.endswith(
+        ": Address already in use; a program has that port: give another with --listen HOST:PORT\n"
+    )
     assert "Traceback" not in ended.stderr
 
 

@@ -267,7 +267,7 @@ def test_the_token_is_nowhere_but_in_a_file_of_the_user_s_own(tmp_path: Path) ->
         words[-1] = f"127.0.0.1:{port}"
         second = subprocess.run(words, env=env, capture_output=True, text=True, timeout=120)
         assert second.returncode == 2
-        assert "in use" in second.stderr
+        assert ": Address already in use; a program has that port" in second.stderr
     finally:
         server.send_signal(signal.SIGTERM)
         assert server.wait(120) == 128 + signal.SIGTERM
