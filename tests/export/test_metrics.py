@@ -122,6 +122,12 @@ def test_a_daemon_that_is_held_has_a_state_and_a_time() -> None:
     assert value(found, "mps_daemon_state_since_timestamp_seconds") == NOW - 60
 
 
+def test_a_daemon_that_has_answered_nothing_so_far_is_up_and_in_no_state() -> None:
+    found = told(one_daemon(condition=condition.unasked("", condition.Moment())))
+    assert value(found, "mps_daemon_up") == 1
+    assert not [s for s in found if s.name.startswith("mps_daemon_state")]
+
+
 def test_who_waits_and_who_computes_outside() -> None:
     waiting = tuple(
         PendingClient(ProcessKey(pid, 1), user="bob", since=NOW - age) for pid, age in ((1, 20), (2, 400), (3, 30))
