@@ -72,7 +72,8 @@ def _node_for(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> api.O
     """The node on which a daemon is to be started, in whose directory one need not be."""
     if len(pipe_dirs) > 1:
         raise PlanError("one --pipe-dir only; --per-gpu makes one for each GPU from it")
-    return api.open(pipe_dirs or (usual_dir(os.environ),), read_only=_read_only(options))
+    usual = usual_dir(os.environ, int(options.protocol or 2))
+    return api.open(pipe_dirs or (usual,), read_only=_read_only(options))
 
 
 def _wanted(
@@ -90,18 +91,19 @@ def _wanted(
         pipe_dirs[0] if pipe_dirs else None,
         log_dirs[0] if log_dirs else None,
         static=options.static,
+        protocol=int(options.protocol or 2),
     )
     if options.profile is None:
         specs = specs_of(wish, devices, os.environ, root=os.geteuid() == 0)
         return None, tuple(replace(spec, driver=sample.driver_version) for spec in specs), devices
-    if wish.devices or wish.per_gpu or wish.multi_user or wish.cpus or wish.static or wish.log_dir:
+    if wish.devices or wish.per_gpu or wish.multi_user or wish.cpus or wish.static or wish.log_dir or options.protocol:
         raise PlanError("--profile says everything itself; leave the other options out")
     profile, _ = store.read(options.profile)
     if pipe_dirs and len(profile.daemons) > 1:
         raise PlanError("the profile has several daemons with their own directories; leave out --pipe-dir")
-    usual = usual_dir(os.environ)
     specs = tuple(
-        replace(spec_of_profile(_at(one, pipe_dirs), usual), driver=sample.driver_version) for one in profile.daemons
+        replace(spec_of_profile(_at(one, pipe_dirs), os.environ), driver=sample.driver_version)
+        for one in profile.daemons
     )
     return profile, specs, devices
 

@@ -104,9 +104,9 @@ class NodeDaemons:
 
     def specs_of_profile(self, profile: Profile) -> tuple[DaemonSpec, ...]:
         """The daemons that a profile describes."""
-        from mpstui.daemons.spec import spec_of_profile, usual_dir
+        from mpstui.daemons.spec import spec_of_profile
 
-        return tuple(spec_of_profile(one, usual_dir(os.environ)) for one in profile.daemons)
+        return tuple(spec_of_profile(one, os.environ) for one in profile.daemons)
 
     def command(self, spec: DaemonSpec) -> str:
         """As one would type it."""

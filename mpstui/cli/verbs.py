@@ -147,6 +147,11 @@ def _flag(parser: argparse.ArgumentParser, each: Operation, argument: Argument) 
     parser.add_argument(argument.option, action="store_true", help=argument.help)
 
 
+def _option(parser: argparse.ArgumentParser, each: Operation, argument: Argument) -> None:
+    choices = [value for value, _ in argument.choices]
+    parser.add_argument(argument.option, choices=choices, help=argument.help)
+
+
 def _seconds(parser: argparse.ArgumentParser, each: Operation, argument: Argument) -> None:
     parser.add_argument(argument.option, type=whole(0, 86400), metavar=argument.metavar, help=argument.help)
 
@@ -177,6 +182,7 @@ _ADD: Final[dict[str, Callable[[argparse.ArgumentParser, Operation, Argument], N
     "text": _text,
     "list": _list,
     "flag": _flag,
+    "option": _option,
     "seconds": _seconds,
     "size": _size,
     "setting": _setting,

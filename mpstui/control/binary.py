@@ -46,9 +46,19 @@ class Binary:
     @property
     def multi_user(self) -> str | None:
         """The option that starts multi-user mode; None where there is none, or where nothing is known of it."""
+        return self.multi_user_of(2)
+
+    def multi_user_of(self, protocol: int) -> str | None:
+        """The same, with this protocol: where two are listed, the newer one is of protocol 3."""
         if self.options == "usage":
             return _OF_USAGE
-        return next((short for short, long in _MULTI_USER if {short, long} & self.listed), None)
+        known = _MULTI_USER if protocol == 2 else reversed(_MULTI_USER)
+        return next((short for short, long in known if {short, long} & self.listed), None)
+
+    @property
+    def protocol_3(self) -> bool:
+        """Whether it lists ``-p``, the protocol."""
+        return bool({"-p", "--protocol"} & self.listed)
 
     @property
     def static_partitions(self) -> bool:

@@ -47,6 +47,8 @@ class Driver(NamedTuple):
     """The options that start multi-user mode; none where there is no such mode."""
     static_partitions: bool = False
     """Whether it starts with ``-S``, static SM partitions."""
+    protocol_3: bool = False
+    """Whether it starts with ``-p 3``, named servers and namespaces."""
     strangers_set: bool = False
     """Whether any local user may change the daemon's defaults (fact 48)."""
     pid_file: bool = True
@@ -66,7 +68,7 @@ DRIVERS: Final[tuple[Driver, ...]] = (
     Driver(555, "555.58.02", "recorded", _ABSENT_555, None, "usage", ("-multiuser-server",)),
     Driver(580, "580.159.04", "recorded", _NONE, "13000", "listed", _M, contexts_said="measured with 580"),
     Driver(590, "590.44.01", "documented", _NONE, "13010", "listed", _M, True, contexts=60, contexts_said=_CLAIMED),
-    Driver(615, "615.71", "documented", _NONE, "13040", "listed", _M, True, contexts=60, contexts_said=_CLAIMED),
+    Driver(615, "615.71", "documented", _NONE, "13040", "listed", _M, True, True, contexts=60, contexts_said=_CLAIMED),
 )
 """In the order of their numbers. 470 to 555 as the vendor's own binary did (facts 45 to 48), 580 as on a GPU."""
 _BY_NUMBER: Final = {driver.number: driver for driver in DRIVERS}

@@ -19,7 +19,7 @@ from mpstui.control.wire import STARTING, DeviceClients, DeviceQuery, PsRow, Que
 from mpstui.core.late import pattern
 from mpstui.core.model import PartitionTable
 from mpstui.core.text import printable
-from mpstui.core.v3 import V3Node
+from mpstui.core.v3 import V3Node, V3Server
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -78,9 +78,13 @@ class MpsControl:
         pids = None if answer.value is None else tuple(row.pid for row in answer.value[0])
         return replace(answer, value=pids)  # type: ignore[return-value,arg-type]
 
+    async def server_names(self) -> Answer[tuple[tuple[V3Server, ...], tuple[str, ...]]]:
+        """The servers of a daemon of protocol 3, and the lines that name none."""
+        return await self._call(("server", "list", AS_CSV), parse_servers)
+
     async def _v3_name(self, server: int) -> str | Answer[Any]:
         """The name of the server that runs as this process, or why there is none."""
-        listed = await self._call(("server", "list", AS_CSV), parse_servers)
+        listed = await self.server_names()
         name = next((s.name for s in listed.value[0] if s.pid == server), None) if listed.value else None
         if name is not None:
             return name

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from pathlib import Path
 
-from mpstui.control.drivers import driver_of, number_of
+from mpstui.control.binary import Binary
+from mpstui.control.drivers import Driver, driver_of, number_of
 from mpstui.core.late import dataclass, pattern
 from mpstui.core.model import Device, device_named
 from mpstui.core.requests import ExitStatus
 from mpstui.core.text import unprintable
-from mpstui.observe.discovery import DEFAULT_LOG_DIR, DEFAULT_PIPE_DIR
+from mpstui.observe.discovery import DEFAULT_LOG_DIR, DEFAULT_PIPE_DIR, DEFAULT_V3_PIPE_DIR
 from mpstui.plan.amounts import PlanError
 from mpstui.plan.profile import DaemonProfile, Limits
 
@@ -33,29 +35,40 @@ class DaemonSpec:
     """To be set once it runs."""
     static: bool = False
     """With static SM partitions (``-S``), which cannot be turned on later."""
-    partitions: int = 0
-    """How many are to be made once it runs, which a unit does not do."""
+    partitions: tuple[tuple[str, int], ...] = ()
+    """Static ones, to be made once it runs: device and chunks of each."""
     driver: str | None = None
     """That it is for, as NVML names it; None where that is not known."""
+    protocol: int = 2
+    """3: with named servers and namespaces (``-p 3``)."""
 
     @property
     def options(self) -> tuple[str, ...]:
         """Of the daemon's command line, beside ``-d``: as its driver spells them. Raises PlanError for what the driver
         does not have."""
         known = driver_of(self.driver)
-        if known is not None and (lacks := self.lacking(bool(known.multi_user), known.static_partitions)) is not None:
+        if known is not None and (lacks := self.lacking(known)) is not None:
             raise PlanError(lacks)
-        mode = known.multi_user[0] if known is not None and known.multi_user else "-M"
-        return (*((mode,) if self.multi_user else ()), *(("-S",) if self.static else ()))
+        return self.spelt(known.multi_user[0] if known is not None and known.multi_user else "-M")
 
-    def lacking(self, multi_user: bool, static: bool) -> str | None:
-        """What it asks for and is not to be had, in words; the arguments say what is."""
+    def spelt(self, multi_user: str) -> tuple[str, ...]:
+        """The same, where the option for several users is this one."""
+        return (
+            *((multi_user,) if self.multi_user else ()),
+            *(("-S",) if self.static else ()),
+            *(("-p", "3") if self.protocol == 3 else ()),
+        )
+
+    def lacking(self, there: Driver | Binary) -> str | None:
+        """What it asks for and is not to be had, in words."""
         number = number_of(self.driver)
         who = "this control binary" if number is None else f"driver {number}"
-        if self.multi_user and not multi_user:
+        if self.multi_user and not there.multi_user:
             return f"{who} has no multi-user mode: start one daemon for each user"
-        if self.static and not static:
+        if self.static and not there.static_partitions:
             return f"{who} has no static partitions: they need CUDA 13.1, driver 590 or later"
+        if self.protocol == 3 and not there.protocol_3:
+            return f"{who} has no MPS protocol 3: it needs CUDA 13.4, driver 615 or later"
         return None
 
 
@@ -87,18 +100,21 @@ class Wish:
     pipe_dir: Path | None = None
     log_dir: Path | None = None
     static: bool = False
+    protocol: int = 2
 
 
-def usual_dir(environment: Mapping[str, str]) -> Path:
-    """Where a daemon is started, and looked for, unless somebody says otherwise."""
-    return Path(environment.get("CUDA_MPS_PIPE_DIRECTORY") or DEFAULT_PIPE_DIR).absolute()
+def usual_dir(environment: Mapping[str, str], protocol: int = 2) -> Path:
+    """Where a daemon is started, and looked for, unless somebody says otherwise. Root's of protocol 3 has a place of
+    its own."""
+    usual = DEFAULT_V3_PIPE_DIR if protocol == 3 and os.geteuid() == 0 else DEFAULT_PIPE_DIR
+    return Path(environment.get("CUDA_MPS_PIPE_DIRECTORY") or usual).absolute()
 
 
 def log_dir_for(pipe_dir: Path) -> Path:
     """Where the logs go unless somebody says otherwise, and where discovery looks for them: of ``/tmp/mps_0`` it is
     ``/tmp/mps_log_0``.
     """
-    if pipe_dir == DEFAULT_PIPE_DIR:
+    if pipe_dir in {DEFAULT_PIPE_DIR, DEFAULT_V3_PIPE_DIR}:
         return DEFAULT_LOG_DIR
     if not pipe_dir.name:  # the root, in which no daemon is started
         return pipe_dir / "mps_log"
@@ -116,7 +132,11 @@ def specs_of(
     chosen = tuple(_device(text, devices) for text in wish.devices)
     if len(set(chosen)) != len(chosen):
         raise PlanError("a device is named twice")
-    pipe_dir = wish.pipe_dir or Path(environment.get("CUDA_MPS_PIPE_DIRECTORY") or DEFAULT_PIPE_DIR)
+    if wish.protocol == 3 and wish.static:
+        raise PlanError(
+            "protocol 3 has no -S: its partitions need no option at the start, mpstui sm-partition create makes them"
+        )
+    pipe_dir = wish.pipe_dir or usual_dir(environment, wish.protocol)
     if not _absolute(pipe_dir).name:
         raise PlanError("/ is no pipe directory: a daemon needs a directory of its own")
     for named in (pipe_dir, wish.log_dir or pipe_dir):
@@ -132,8 +152,23 @@ def specs_of(
         if log_dir == DEFAULT_LOG_DIR and not root:  # nobody else may write there
             log_dir = pipe_dir.with_name("nvidia-mps-log")
     return (
-        DaemonSpec(_absolute(pipe_dir), _absolute(log_dir), chosen, wish.multi_user, wish.cpus, static=wish.static),
+        DaemonSpec(
+            _absolute(pipe_dir),
+            _absolute(log_dir),
+            chosen,
+            wish.multi_user,
+            wish.cpus,
+            static=wish.static,
+            protocol=wish.protocol,
+        ),
     )
+
+
+def newer_modes(driver: str | None) -> frozenset[str]:
+    """Of ``static`` and ``protocol_3`` those that this driver is known to start with."""
+    known = driver_of(driver)
+    modes = () if known is None else (("static", known.static_partitions), ("protocol_3", known.protocol_3))
+    return frozenset(mode for mode, has in modes if has)
 
 
 def for_driver(specs: Sequence[DaemonSpec], driver: str | None) -> tuple[DaemonSpec, ...]:
@@ -141,24 +176,19 @@ def for_driver(specs: Sequence[DaemonSpec], driver: str | None) -> tuple[DaemonS
     here = tuple(replace(spec, driver=driver) for spec in specs)
     known = driver_of(driver)
     for spec in here if known is not None else ():
-        if known is not None and (why := spec.lacking(bool(known.multi_user), known.static_partitions)) is not None:
+        if known is not None and (why := spec.lacking(known)) is not None:
             raise PlanError(why)
     return here
 
 
-def spec_of_profile(profile: DaemonProfile, fallback: Path) -> DaemonSpec:
-    """The daemon that a profile describes; ``fallback`` where it does not say which directory. Raises PlanError for one
-    that mpstui does not start."""
-    if profile.protocol == 3:
-        raise PlanError(
-            "mpstui starts no daemon of MPS protocol 3: start it by nvidia-cuda-mps-control -d -p 3, "
-            "and then mpstui profile apply makes its servers"
-        )
-    pipe_dir = profile.pipe_dir or fallback
-    log_dir = profile.log_dir or log_dir_for(pipe_dir)
-    of, limits = profile, profile.limits
+def spec_of_profile(profile: DaemonProfile, environment: Mapping[str, str]) -> DaemonSpec:
+    """The daemon that a profile describes; in the usual directory where it does not say which."""
+    of = profile
+    pipe_dir = of.pipe_dir or usual_dir(environment, of.protocol)
+    log_dir = of.log_dir or log_dir_for(pipe_dir)
+    made = tuple((part.device, part.chunks) for part in of.partitions)
     return DaemonSpec(
-        pipe_dir, log_dir, of.devices, of.multi_user, of.cpus, limits, of.static, partitions=len(of.partitions)
+        pipe_dir, log_dir, of.devices, of.multi_user, of.cpus, of.limits, of.static, made, protocol=of.protocol
     )
 
 
@@ -177,7 +207,15 @@ def _per_gpu(wish: Wish, chosen: Sequence[str], devices: Sequence[Device]) -> tu
         pipe_dir = _absolute(base.with_name(base.name + f"_{position if device.index is None else device.index}"))
         cpu_set = None if cpu is None else frozenset({cpu})
         specs.append(
-            DaemonSpec(pipe_dir, log_dir_for(pipe_dir), (device.uuid,), wish.multi_user, cpu_set, static=wish.static)
+            DaemonSpec(
+                pipe_dir,
+                log_dir_for(pipe_dir),
+                (device.uuid,),
+                wish.multi_user,
+                cpu_set,
+                static=wish.static,
+                protocol=wish.protocol,
+            )
         )
     return tuple(specs)
 

@@ -15,13 +15,14 @@ import tempfile
 import time
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from mpstui.control.answer import STATUS
+from mpstui.control.answer import STATUS, Answer
 from mpstui.control.binary import look
 from mpstui.control.channel import ControlChannel, patience
 from mpstui.control.commandline import shown_program
 from mpstui.control.mps import MpsControl
+from mpstui.control.protocol import protocol_of
 from mpstui.core.requests import ExitStatus, Progress
 from mpstui.core.text import path_text, printable
 from mpstui.daemons.directories import DaemonError, check, check_length, prepare
@@ -107,13 +108,16 @@ async def _ready(
     spec: DaemonSpec, binary: tuple[str, ...], ends: float, details: tuple[str, ...], before: int
 ) -> Started:
     control = MpsControl(ControlChannel(spec.pipe_dir, binary, deadline=max(1.0, ends - time.monotonic())))
+    control.speak(protocol_of("v3" if spec.protocol == 3 else None, spec.static))
     why, status = "it is not there", ExitStatus.NO_ANSWER
     pid: int | None = None
     while time.monotonic() < ends:
         place = await asyncio.to_thread(place_of, spec.pipe_dir)
         if place.state == "running":
             pid = place.daemon.pid if place.daemon is not None else None
-            answer = await control.get_server_list()
+            answer: Answer[Any] = (
+                await control.server_names() if spec.protocol == 3 else await control.get_server_list()
+            )
             if answer.ok:
                 text = f"the daemon runs in {path_text(spec.pipe_dir)}" + ("" if pid is None else f", PID {pid}")
                 return Started(spec, ExitStatus.DONE, text, pid, (*details, *_affinity_note(spec, pid)))
@@ -141,15 +145,15 @@ def _program(name: str) -> str:
 async def _options(spec: DaemonSpec, binary: tuple[str, ...]) -> tuple[str, ...]:
     """Of the command line beside ``-d``, as this binary spells them. Raises DaemonError for what it does not have: an
     old one would take a second word for a control session (fact 46)."""
-    if not (spec.multi_user or spec.static):
+    if not (spec.multi_user or spec.static or spec.protocol == 3):
         return ()
     knows = await look(binary, patience(_ASK_SECONDS))
     if knows.missing or knows.options == "unknown":
         text = f"whether {printable(shown_program(binary))} can do that is not known: {knows.trouble.rstrip('.')}"
         raise DaemonError(text, ExitStatus.REFUSED_BY_DAEMON)
-    if (lacks := spec.lacking(knows.multi_user is not None, knows.static_partitions)) is not None:
+    if (lacks := spec.lacking(knows)) is not None:
         raise DaemonError(f"{lacks}; nothing was started", ExitStatus.REFUSED_BY_DAEMON)
-    return (*((knows.multi_user or "",) if spec.multi_user else ()), *(("-S",) if spec.static else ()))
+    return spec.spelt(knows.multi_user_of(spec.protocol) or "")
 
 
 def _already(place: Place) -> DaemonError:

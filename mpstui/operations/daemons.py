@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from mpstui.control.answer import Answer, Outcome
 from mpstui.control.mps import MpsControl
@@ -13,6 +14,7 @@ from mpstui.core.cells import client_line
 from mpstui.core.late import dataclass
 from mpstui.core.model import EMPTY, Daemon, ProcessKey, Snapshot
 from mpstui.core.text import PRIORITIES, UNKNOWN, by_device, format_percentage, format_size, path_text, plural
+from mpstui.core.v3 import V3Node
 from mpstui.observe.discovery import not_its_daemon
 from mpstui.observe.procfs import PidFd, open_pidfd, process_key
 from mpstui.operations.check import Refused, reachable_daemon
@@ -29,6 +31,10 @@ FORCE_AFTER: Final = 1
 _NO_END: Final = 30 * 86400.0
 """Seconds: a quit without a limit waits as long as its clients take."""
 _LOOK: Final = 0.2
+_ROUND: Final = 1.0
+"""Seconds between two looks at a daemon that is asked who is left: six commands each."""
+_REFUSALS: Final = 3
+"""So often a client may have come between the look and the delete; then there is another reason."""
 _SHOWN: Final = 5
 _LEAVING: Final = 10.0
 """Seconds that the daemon's process may take to end once quit has answered; it took milliseconds."""
@@ -60,12 +66,9 @@ def preview_stop(snapshot: Snapshot, pipe_dir: Path, timeout: int | None, force:
         if not (force and unanswering):
             hint = "; --force ends its process" if unanswering else ""
             error, status = f"{refused}{hint}", refused.status
-    if daemon is not None and daemon.protocol == "v3" and error is not None:
-        error = (
-            "mpstui stops no daemon of MPS protocol 3: nvidia-cuda-mps-control -q does, with all its servers, and "
-            "means something else to an older binary; mpstui profile save NAME keeps its servers for the next one"
-        )
     limit = FORCE_AFTER if force else timeout
+    if daemon is not None and daemon.protocol == "v3":
+        return StopPreview(hits, _effect_of_v3(daemon, len(hits), limit), error, status, limits_lost(daemon))
     if not hits and daemon is not None and not daemon.servers_known:
         then = "it waits for all that there are" if limit is None else f"the GPU work of any is ended after {limit} s"
         effect = f"which clients are connected is not known, since it cannot be asked: {then}"
@@ -78,9 +81,26 @@ def preview_stop(snapshot: Snapshot, pipe_dir: Path, timeout: int | None, force:
     return StopPreview(hits, effect, error, status, "" if daemon is None else limits_lost(daemon))
 
 
+def _effect_of_v3(daemon: Daemon, clients: int, limit: int | None) -> str:
+    """Here no command is sent that ends the daemon: ``-q`` means something else to an older binary."""
+    end = "its servers are deleted, and its process gets SIGTERM"
+    if daemon.v3 is None:
+        return f"which clients are connected is not known: {end} once it has no clients"
+    if not clients:
+        return f"no client is connected: {end}"
+    if limit is None:
+        return f"it waits until {_clients(clients)} ended, and all that come meanwhile: then {end}"
+    return f"{_clients(clients)} at most {limit} s to end; then {end}: their GPU work ends with an error"
+
+
 def limits_lost(daemon: Daemon) -> str:
     """The limits, and static partitions, that the daemon alone keeps: they go when it ends, and a new one begins
     without them."""
+    keeps = "mpstui profile save NAME keeps them for the next one"
+    if daemon.protocol == "v3":
+        names = [server.name for server in daemon.v3.servers] if daemon.v3 is not None else []
+        what = "servers, with their namespaces, limits and partitions, go with it"
+        return f"its {what} ({', '.join(names)}); {keeps}" if names else ""
     static = bool(daemon.static_partitioning)  # where percentages have no effect
     default = _limits(None if static else daemon.default_active_thread_percentage, daemon.default_pinned_mem_limits)
     if daemon.default_client_priority:
@@ -97,7 +117,6 @@ def limits_lost(daemon: Daemon) -> str:
     if made:
         sizes = ", ".join(UNKNOWN if part.chunks is None else str(part.chunks) for part in made)
         said.append(f"{plural(len(made), 'static partition')} of {sizes} chunks")
-    keeps = "mpstui profile save NAME keeps them for the next one"
     return f"its {what} go with it ({'; '.join(said)}); {keeps}" if said else ""
 
 
@@ -177,6 +196,13 @@ class StartDaemon(Operation):
         Argument("flag", "", help="serve several users at the same time", option="--multi-user"),
         Argument("flag", "", help="with static SM partitions (-S; driver 590 or later)", option="--static"),
         Argument(
+            "option",
+            "Protocol",
+            help="3: with named servers and namespaces (-p 3; driver 615 or later); 2 is the usual one",
+            option="--protocol",
+            choices=(("2", "2"), ("3", "3")),
+        ),
+        Argument(
             "text", "CPUs", help="its CPUs, 0-3,8; with --per-gpu one for each daemon", metavar="LIST", option="--cpu"
         ),
         Argument("text", "Profile", help="as a profile says, limits included", metavar="NAME", option="--profile"),
@@ -212,6 +238,7 @@ class StartDaemon(Operation):
             "devices": list(spec.devices),
             "multi_user": spec.multi_user,
             "static": spec.static,
+            "protocol": spec.protocol,
             "cpus": None if spec.cpus is None else cpu_text(spec.cpus),
             "exclusive": _modes(request),
         }
@@ -255,7 +282,8 @@ class StartDaemon(Operation):
 
 class StopDaemon(Operation):
     """``quit``, with a limit or by force as ``quit -t``; then the stale files. ``Request.subject`` is the Daemon that
-    was named, ``Request.value`` the seconds that its clients have, empty for as long as they take.
+    was named, ``Request.value`` the seconds that its clients have, empty for as long as they take. Of protocol 3 the
+    servers are deleted, and then its process ended, as no such command is one for every binary.
 
     By force the daemon's turn is held over question and signals, and the process of one that answers nobody is
     ended where it is the daemon's by what the kernel says, as a client's is (``Guard``).
@@ -309,6 +337,8 @@ class StopDaemon(Operation):
 
     def command(self, request: Request) -> str:
         limit = str(FORCE_AFTER) if request.force else request.value
+        if isinstance(request.subject, Daemon) and request.subject.protocol == "v3":
+            return f"server delete{' --force' * bool(limit)}, of each; SIGTERM"
         return f"quit -t {limit}" if limit else "quit"
 
     def line(self, request: Request) -> Mapping[str, object]:
@@ -340,10 +370,13 @@ class StopDaemon(Operation):
 
         request, daemon = work.request, work.daemon
         limit = FORCE_AFTER if request.force else int(request.value) if request.value else None
-        if not request.force:
+        of_v3 = daemon.protocol == "v3"
+        if not request.force and not of_v3:
             return await _stop(work, daemon, limit, None)
         guard = await Guard.begin(daemon.pipe_dir, work.find_speaker)
         try:
+            if of_v3:
+                return await _stop_v3(work, daemon, limit, guard)
             async with turn(daemon.pipe_dir, guard.speaker):
                 return await _stop(work, daemon, limit, guard)
         except NoTurn as error:
@@ -404,6 +437,85 @@ async def _stop(work: Work, daemon: Daemon, limit: int | None, guard: Guard | No
     return Result(work.request, ExitStatus.DONE, f"the daemon in {name} has ended", removed)
 
 
+async def _stop_v3(work: Work, daemon: Daemon, limit: int | None, guard: Guard) -> Result:
+    """Deletes the servers, those with clients by force once their time is over, and ends the daemon's process, which
+    is held from before the first of it. The daemon's turn is held over each look with what follows from it. Raises
+    NoTurn where nothing was sent."""
+    from mpstui.operations.turn import NoTurn, turn
+
+    request, name = work.request, path_text(daemon.pipe_dir)
+
+    def not_stopped(status: ExitStatus, why: str) -> Result:
+        return Result(request, status, f"the daemon in {name} was not stopped: {why}")
+
+    if daemon.key is None:
+        return not_stopped(ExitStatus.REFUSED_BY_SAFETY_RULE, "which process it is cannot be seen")
+    opened = open_pidfd(daemon.key)
+    if not isinstance(opened, PidFd):
+        return not_stopped(ExitStatus.REFUSED_BY_SAFETY_RULE, opened.message)
+    ends = None if limit is None else time.monotonic() + limit
+    refused: dict[str, int] = {}
+    left: int | None = None
+    with opened as process:
+        why = await asyncio.to_thread(not_its_daemon, daemon.pipe_dir, daemon.key.pid) or guard(process)
+        if why is not None:
+            return not_stopped(ExitStatus.REFUSED_BY_SAFETY_RULE, why)
+        while True:
+            try:
+                async with turn(daemon.pipe_dir, guard.speaker):
+                    answer, node = await work.control.read_v3()
+                    if node is None:
+                        if request.force and answer.outcome in {Outcome.HELD, Outcome.BLOCKED}:
+                            return await _kill(work, daemon, daemon.key, answer, guard)
+                        return not_stopped(STATUS[answer.outcome], answer.message)
+                    if unread := [node.not_read[what] for what in ("server", "client") if what in node.not_read]:
+                        return not_stopped(ExitStatus.NO_ANSWER, "; ".join(unread))
+                    if not node.servers:
+                        return await _end_v3(work, daemon, process, guard)
+                    over = ends is not None and time.monotonic() >= ends
+                    if (stays := await _delete_servers(work, node, over, refused)) is not None:
+                        return not_stopped(*stays)
+            except NoTurn as error:
+                if left is None:
+                    raise
+                return not_stopped(ExitStatus.NO_ANSWER, str(error))
+            if len(node.clients) != left:
+                left = len(node.clients)
+                work.progress(f"{left} left")
+            # Where nobody is left the next look is the last one.
+            await asyncio.sleep(_ROUND if left else 0)
+
+
+async def _delete_servers(
+    work: Work, node: V3Node, over: bool, refused: dict[str, int]
+) -> tuple[ExitStatus, str] | None:
+    """Those without clients, or ``over``, whose time is over: all. Why one stays, where that is not for clients that
+    come; ``refused`` counts how often by the server's name."""
+    for server in node.servers:
+        if node.clients_of(server.name) and not over:
+            continue
+        words = ("server", "delete", server.name, *(("--force",) if over else ()))
+        work.progress(" ".join(words))
+        sent = await work.control.call(*words)
+        refused[server.name] = 0 if sent.ok else refused.get(server.name, 0) + 1
+        if refused[server.name] > _REFUSALS:
+            return STATUS[sent.outcome], f"server {server.name} stays: {sent.message}"
+    return None
+
+
+async def _end_v3(work: Work, daemon: Daemon, process: PidFd, guard: Guard) -> Result:
+    from mpstui.daemons.stale import clean
+    from mpstui.operations.killing import end_process
+
+    status, text = await end_process(process, _LEAVING, work.progress, guard, kill=work.request.force)
+    name = path_text(daemon.pipe_dir)
+    if status is not ExitStatus.DONE:
+        return Result(work.request, status, f"its servers are gone, but not the daemon in {name}: {text}")
+    return Result(
+        work.request, status, f"the daemon in {name} has ended", await asyncio.to_thread(clean, daemon.pipe_dir)
+    )
+
+
 def _deadline(control: MpsControl, limit: int | None, force: bool) -> float | None:
     """Seconds that the answer to ``quit`` may take; ``None`` is what the control channel gives a terminate.
 
@@ -429,7 +541,7 @@ async def _watch(task: asyncio.Task[Answer[None]], daemon: Daemon, progress: Pro
             progress(f"{told} left{': ' if names else ''}{names}{more}")
 
 
-async def _kill(work: Work, daemon: Daemon, key: ProcessKey, answer: Answer[None], guard: Guard) -> Result:
+async def _kill(work: Work, daemon: Daemon, key: ProcessKey, answer: Answer[Any], guard: Guard) -> Result:
     """Ends the process of a daemon that answers nobody. Its clients get 806 (fact 19)."""
     from mpstui.daemons.stale import clean
     from mpstui.operations.killing import end_process

@@ -13,12 +13,17 @@ AFTER_KILL = 5.0
 
 
 async def end_process(
-    process: PidFd, grace: float, progress: Progress, forbidden: Callable[[PidFd], str | None]
+    process: PidFd,
+    grace: float,
+    progress: Progress,
+    forbidden: Callable[[PidFd], str | None],
+    *,
+    kill: bool = True,
 ) -> tuple[ExitStatus, str]:
     """``grace`` is in seconds. The text says how it ended, or why it has not. ``forbidden`` is asked right before each
-    signal, for a reason not to send it."""
+    signal, for a reason not to send it. Without ``kill`` SIGTERM is all that it gets."""
     pid = process.key.pid
-    for number, patience in ((signal.SIGTERM, grace), (signal.SIGKILL, AFTER_KILL)):
+    for number, patience in ((signal.SIGTERM, grace), (signal.SIGKILL, AFTER_KILL))[: 1 + kill]:
         if (reason := forbidden(process)) is not None:
             if await process.wait(0):
                 return ExitStatus.DONE, "it had ended already"
@@ -29,4 +34,4 @@ async def end_process(
             return status, f"the process lives: {trouble.message}"
         if await process.wait(patience):
             return ExitStatus.DONE, f"ended by {number.name}"
-    return ExitStatus.NO_ANSWER, f"the process is still there {AFTER_KILL:.0f} s after SIGKILL"
+    return ExitStatus.NO_ANSWER, f"the process is still there {patience:.0f} s after {number.name}"

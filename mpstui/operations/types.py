@@ -24,6 +24,7 @@ ArgumentKind = Literal[
     "text",
     "list",
     "flag",
+    "option",
     "seconds",
     "size",
     "setting",
@@ -31,7 +32,8 @@ ArgumentKind = Literal[
 """``value``: typed. ``choice``: one of ``Argument.choices``. ``scope``: the daemon's default or one server.
 ``device``: an ordinal of the daemon or a UUID. ``owner``: ``Request.owner``. ``server``: one that runs. ``force``: a
 yes or no. ``size``: in whole chunks or in SMs. ``setting``: one of ``Request.settings``, by the option's name. The
-five before those two are of the command line alone, and of forms of their own: ``Argument.option`` is the option."""
+six before those two are of the command line alone, and of forms of their own: ``Argument.option`` is the option, and
+an ``option`` is one with ``Argument.choices``."""
 
 
 class Danger(Enum):

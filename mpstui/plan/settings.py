@@ -163,7 +163,8 @@ def as_it_runs(
     """The daemon with its limits, its devices where they are not all, its CPUs, and the shares that it had."""
     found = replace(in_force(daemon), cpus=cpus)
     uuids = tuple(daemon.ordinals.values())
-    if len(uuids) < len(snapshot.devices):
+    # Protocol 3 tells those that its servers have alone, and each server says which itself.
+    if daemon.protocol != "v3" and len(uuids) < len(snapshot.devices):
         found = replace(found, devices=uuids)
     before = next((d for d in old.daemons if d.pipe_dir in {None, daemon.pipe_dir}), None) if old else None
     return replace(found, shares=before.shares) if before else found

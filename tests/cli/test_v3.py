@@ -9,10 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from folders import daemons_below
 
-from mpstui.sim import SimNode
+from mpstui.sim import SimNode, control_binary
 
-from .conftest import Mpstui
+from .conftest import Mpstui, Run
+
+BINARY = control_binary()[-1]
 
 
 @pytest.fixture
@@ -110,8 +113,6 @@ def test_a_client_is_terminated_by_its_number_and_a_forged_one_is_not(v3: SimNod
         ("set", "active-thread-percentage", "50", "--default"),
         ("set", "client-priority", "1"),
         ("start-server", "root"),
-        ("daemon", "stop", "--yes"),
-        ("daemon", "stop", "--yes", "--force"),
         ("partition", "add", "--device", "0", "--chunks", "1"),
         ("load", "fma", "--seconds", "1"),
     ],
@@ -299,7 +300,58 @@ def test_what_it_has_is_saved_as_a_profile_and_made_again(v3: SimNode, mpstui: M
     failed = mpstui("profile", "apply", "other", "--go-back", *at, **config)
     assert (failed.status, "taken back: server other" in failed.err) == (1, True), failed
     assert [s["name"] for s in daemon(mpstui, v3)["v3"]["servers"]] == ["training"]
-    stop = mpstui("daemon", "stop", "--yes", *at)
-    assert (stop.status, "mpstui profile save NAME keeps its servers" in stop.err) == (6, True), stop
-    start = mpstui("daemon", "start", "--profile", "day", **config)
-    assert (start.status, "starts no daemon of MPS protocol 3" in start.err) == (2, True), start
+
+    # Stopped and started by the profile, it is as it was.
+    kept = tmp_path / "audit"
+    binary = {"MPSTUI_CONTROL_BINARY": BINARY, "MPSTUI_SIM_DRIVER": "615", "MPSTUI_AUDIT_LOG": str(kept)}
+    _gone(v3, mpstui("daemon", "stop", "--yes", *at))
+    started = mpstui("daemon", "start", "--profile", "day", **config, **binary)
+    try:
+        assert started.status == 0, started
+        assert lasting(daemon(mpstui, v3)["v3"]) == lasting(before)
+        assert [
+            e["protocol"] for e in map(json.loads, kept.read_text().splitlines()) if e["action"] == "start_daemon"
+        ] == [3, 3]
+    finally:
+        _gone(v3, mpstui("daemon", "stop", "--force", "--yes", *at))
+
+
+def _gone(node: SimNode, stopped: Run) -> None:
+    assert (stopped.status, "has ended" in stopped.out) == (0, True), stopped
+    assert not daemons_below(node.pipe_dir)
+    assert not (node.pipe_dir / "control").exists()
+
+
+def test_stop_deletes_servers_without_clients_and_others_by_force(v3: SimNode, mpstui: Mpstui) -> None:
+    """-q is never sent: to an older binary it means something else."""
+    at = ("--pipe-dir", v3.pipe_dir)
+    for name in ("idle", "busy"):
+        v3.call("server", "create", name, "--uid=0")
+    client = v3.spawn(at=v3.pipe_dir / "busy")
+    assert client.status() == "connected"
+    asked = mpstui("daemon", "stop", *at)
+    assert asked.status == 6, asked
+    assert str(client.pid) in asked.err
+    assert "its servers are deleted, and its process gets SIGTERM" in asked.err
+    assert "(idle, busy)" in asked.err
+    assert mpstui("--read-only", "daemon", "stop", "--yes", *at).status == 6
+    assert len(daemon(mpstui, v3)["servers"]) == 2
+    _gone(v3, mpstui("daemon", "stop", "--timeout", "0", "--yes", *at))
+    calls = [line.partition("Call:")[2] for line in log(v3).splitlines() if "Call:" in line]
+    assert calls[2:] == ["server delete idle --force", "server delete busy --force"]
+    assert "Cmd:" not in log(v3)
+
+
+@pytest.mark.parametrize(("driver", "words", "status", "said"), [
+    ("580", ("--protocol", "3"), 1, "no MPS protocol 3"),
+    ("470", ("--protocol", "3"), 1, "no MPS protocol 3"),
+    ("615", ("--protocol", "3", "--static"), 2, "has no -S"),
+    ("615", ("--protocol", "4"), 2, "invalid choice"),
+])  # fmt: skip
+def test_protocol_3_is_started_where_the_binary_knows_it(
+    mpstui: Mpstui, tmp_path: Path, driver: str, words: tuple[str, ...], status: int, said: str
+) -> None:
+    at = ("--pipe-dir", tmp_path / "mps")
+    told = mpstui("daemon", "start", *words, *at, MPSTUI_CONTROL_BINARY=BINARY, MPSTUI_SIM_DRIVER=driver)
+    assert (told.status, said in told.err) == (status, True), told
+    assert not (tmp_path / "mps").exists()

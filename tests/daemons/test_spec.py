@@ -60,7 +60,7 @@ def test_one_daemon_a_gpu_each_on_its_own_cpu() -> None:
 
 def test_a_profile_as_a_daemon() -> None:
     profile = DaemonProfile(devices=("GPU-a",), multi_user=True, cpus=frozenset({1}), limits=Limits(50.0))
-    assert spec_of_profile(profile, Path("/tmp/mps_3")) == DaemonSpec(
+    assert spec_of_profile(profile, {"CUDA_MPS_PIPE_DIRECTORY": "/tmp/mps_3"}) == DaemonSpec(
         Path("/tmp/mps_3"), Path("/tmp/mps_log_3"), ("GPU-a",), True, frozenset({1}), Limits(50.0)
     )
 

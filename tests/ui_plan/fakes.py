@@ -117,7 +117,7 @@ class FakeDaemons:
         return specs_of(wish, devices, {}, root=True)
 
     def specs_of_profile(self, profile: Profile) -> tuple[DaemonSpec, ...]:
-        return tuple(spec_of_profile(one, PIPE) for one in profile.daemons)
+        return tuple(spec_of_profile(one, {"CUDA_MPS_PIPE_DIRECTORY": str(PIPE)}) for one in profile.daemons)
 
     def command(self, spec: DaemonSpec) -> str:
         return f"start {spec.pipe_dir} {','.join(spec.devices)}{' -M' if spec.multi_user else ''}"

@@ -8,6 +8,7 @@ from pathlib import Path
 from ui.screen import text_of
 from ui.snapshots import GPU0, GPU1, OTHER_PIPE, PIPE, rich, unhealthy
 
+from mpstui.daemons.spec import newer_modes
 from mpstui.ui.daemons.screen import DaemonScreen
 from mpstui.ui.daemons.starting import StartDialog
 from mpstui.ui.daemons.stopping import ForceConfirm, StopDialog
@@ -74,6 +75,19 @@ async def test_a_daemon_is_started_as_the_fields_say() -> None:
         outcome = text_in(app, "#outcome")
         assert "the daemon runs in /tmp/mps_9" in outcome
         assert daemons.watched == [Path("/tmp/mps_9")]
+
+
+async def test_the_form_has_the_modes_of_the_driver() -> None:
+    for driver, modes in (("580.1", []), ("590.1", ["static"]), ("615.71", ["static", "protocol_3"]), (None, [])):
+        assert sorted(newer_modes(driver), reverse=True) == modes
+    daemons = FakeDaemons()
+    app = make_app(replace(small(), driver_version="615.71"), daemons=daemons)
+    async with app.run_test(size=LARGE) as pilot:
+        await press(pilot, "d", "S", "tab", "down", "down", "down", "space", "tab", "tab")
+        await typed(pilot, "/tmp/mps_9")
+        await press(pilot, "tab", "tab", "enter")
+        (spec,) = daemons.started
+        assert (spec.protocol, spec.static, spec.multi_user) == (3, False, False)
 
 
 async def test_one_for_each_gpu_stops_at_the_first_that_does_not_start_and_says_why() -> None:

@@ -14,7 +14,7 @@ from textual.widgets import Input
 
 from mpstui.core.model import Daemon, Snapshot
 from mpstui.core.text import UNKNOWN, path_text, plural
-from mpstui.daemons.spec import DaemonSpec, Wish, for_driver
+from mpstui.daemons.spec import DaemonSpec, Wish, for_driver, newer_modes
 from mpstui.operations.types import Progress
 from mpstui.plan.amounts import PlanError
 from mpstui.plan.cpus import cpu_list
@@ -64,6 +64,11 @@ class StartDialog(WorkDialog):
             Choice("per_gpu", "one daemon for each GPU", "each with its own directories"),
             Choice("multi_user", "several users at the same time", "-M"),
         ]
+        more = (
+            Choice("static", "static SM partitions", "-S"),
+            Choice("protocol_3", "named servers and namespaces", "-p 3"),
+        )
+        modes += [choice for choice in more if choice.value in newer_modes(self.snapshot.driver_version)]
         cpus = TypedLine(id="cpus", max_length=120, placeholder="any; 0-3,8 as taskset takes it; one each with per GPU")
         usual = "the usual one, e.g. /tmp/mps_0" if self._gone is None else path_text(self._gone.pipe_dir)
         where = TypedLine(id="where", max_length=120, placeholder=usual)
@@ -132,6 +137,8 @@ class StartDialog(WorkDialog):
             cpu_list(cpus) if cpus else None,
             Path(where) if where else again.pipe_dir if again is not None else None,
             again.log_dir if again is not None else None,
+            "static" in modes,
+            3 if "protocol_3" in modes else 2,
         )
         return self._backend.specs(wish, self.snapshot.devices)
 

@@ -26,6 +26,10 @@ WAITS = (
     Choice(600, "at most 10 min", "quit -t 600"),
     Choice(FORCE, "force", f"also one that answers nobody; first quit -t {FORCE_AFTER}"),
 )
+WAITS_V3 = tuple(
+    Choice(each.value, each.label, f"then server delete{' --force' * (each.value is not None)}") for each in WAITS
+)
+"""The same of protocol 3, which has no quit."""
 
 
 class StopDialog(WorkDialog):
@@ -43,7 +47,7 @@ class StopDialog(WorkDialog):
         yield self.frame(
             f"Stop the daemon in {path_text(self._daemon.pipe_dir)}",
             "Enter presses the marked button · Tab move · ↑↓ choose · Esc cancel",
-            labelled("It may wait", Chooser(WAITS, None, id="wait"), classes="field question"),
+            labelled("It may wait", Chooser(self._waits(), None, id="wait"), classes="field question"),
             Lines(id="effect", classes="question"),
             Listing(id="hits"),
             Lines(id="problem"),
@@ -51,6 +55,9 @@ class StopDialog(WorkDialog):
             foot=(*self.foot("Stop", "-harm"), Push("Force …", id="force", classes="-harm")),
             harm=True,
         )
+
+    def _waits(self) -> tuple[Choice, ...]:
+        return WAITS_V3 if self._daemon.protocol == "v3" else WAITS
 
     def action_scroll_lists(self, step: int) -> None:
         """Arrows choose from the marked button too, as the frame says; pages scroll the clients."""
@@ -173,8 +180,9 @@ class ForceConfirm(Dialog):
 
     def show(self) -> None:
         number = plural(len(self._hits), "client")
+        error = "with an error" if self._daemon.protocol == "v3" else "with error 806"
         self.query_one("#what", Lines).show(
-            marked("▲", f"After {FORCE_AFTER} s the GPU work of {number} is ended with error 806.", "$text-warning"),
+            marked("▲", f"After {FORCE_AFTER} s the GPU work of {number} is ended {error}.", "$text-warning"),
             marked(
                 "▲",
                 f"If the daemon (process {self._daemon.pid or '—'}) does not answer, it gets SIGTERM, then SIGKILL.",
