@@ -16,7 +16,18 @@ _RECORDED = Path(__file__).parent / "data" / "h100"
 
 
 def daemons_below(folder: Path) -> list[DaemonProcess]:
-    return [d for d in running_daemons() if d.pipe_dir is not None and folder in d.pipe_dir.parents]
+    """A child of a daemon that has not become its server yet has the daemon's command line, and is none."""
+    found = [d for d in running_daemons() if d.pipe_dir is not None and folder in d.pipe_dir.parents]
+    pids = {d.key.pid for d in found}
+    return [d for d in found if _parent(d.key.pid) not in pids]
+
+
+def _parent(pid: int) -> int:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return 0
+    return int(stat.rpartition(")")[2].split()[1])
 
 
 @contextmanager

@@ -152,6 +152,10 @@ def _word(text: str) -> str:
     return f'"{_escape(quoted)}"'
 
 
+_PATH: Final = """\
+PATH=${PATH:+$PATH:}/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin  # of these some set none, or few
+export PATH
+"""
 _HEADS: Final = {
     "slurm": """\
 #!/bin/sh
@@ -159,14 +163,18 @@ _HEADS: Final = {
 # behind a job; TaskProlog, as the job's user, tells each task the daemon's directory. PrologFlags=Alloc has it ready
 # in time.
 set -u
-PATH=${PATH:+$PATH:}/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin  # Slurm sets none
-export PATH
+@PATH@
 limited() { timeout -k 5 "$@"; }  # nothing holds the node up for longer
 part=${SLURM_SCRIPT_CONTEXT:-$(basename "$0")}
 user=${SLURM_JOB_UID:-0}
 job=${SLURM_JOB_ID:-}
-system=slurm
-fail() { echo "mps: $1" >&2; exit 1; }  # Slurm drains the node
+system=slurm:
+noted=
+fail() {
+    echo "mps: $1" >&2  # Slurm drains the node
+    [ -z "$noted" ] || limited 20 rm -f "$noted"
+    exit 1
+}
 """,
     "pbs": """\
 #!/bin/sh
@@ -175,13 +183,24 @@ fail() { echo "mps: $1" >&2; exit 1; }  # Slurm drains the node
 #     case ${PBS_JOBID:-/} in */*) ;; *) [ ! -r "@JOBS@/$PBS_JOBID" ] || . "@JOBS@/$PBS_JOBID" ;; esac
 # or, without a login shell, by the hook of “mpstui daemon unit pbs-hook” (OpenPBS).
 set -u
+@PATH@
+# qstat and pbsnodes are where PBS is, which is nowhere on the way that it sets.
+pbs=$(sed -n 's/^PBS_EXEC=//p' "${PBS_CONF_FILE:-/etc/pbs.conf}" 2>/dev/null)
+PATH=$PATH:${pbs:-/opt/pbs}/bin
 limited() { timeout -k 5 "$@"; }  # nothing holds the node up for longer
 part=$(basename "$0")
 user=$(limited 20 id -u "${2:-root}") || exit 1
 job=${1:-}
 account=${7:-}  # Torque tells it; of OpenPBS the server has to be asked
-system=pbs
-fail() { echo "mps: $1" >&2; limited 20 pbsnodes -o "$(uname -n)" -C "$1" 2>/dev/null; exit 1; }
+system=  # whether PBS or Torque is not known here
+noted=
+fail() {
+    echo "mps: $1" >&2
+    limited 20 pbsnodes -o "$(uname -n)" -C "$1" 2>/dev/null
+    [ -z "$noted" ] || limited 20 rm -f "$noted"
+    case $part in prolog*) exit 2 ;; esac  # the job waits for another node; with 1 PBS would delete it
+    exit 1
+}
 """,
 }
 
@@ -232,7 +251,29 @@ steered() {
     return 1
 }
 
+# Jobs of one node may come and go at the same time, and share its daemons: one script at a time looks and acts.
+alone() {
+    [ -d "$marks" ] || return 0
+    true >>"$marks/.lock" || fail "no lock in $marks"
+    exec 9>>"$marks/.lock"
+    limited 200 flock 9 || fail "the script of another job does not end"
+}
+
+# Whether another job that has MPS is on the node.
+others() {
+    for other in "$marks"/*; do
+        [ ! -f "$other" ] || [ "$other" = "$marks/$job" ] || return 0
+    done
+    return 1
+}
+
 start() {
+    shared=
+    if others && [ -n "$(ours)" ]; then
+        shared=1  # another job has started it, and set its limits
+        answers
+        return 0
+    fi
     for folder in "$CUDA_MPS_PIPE_DIRECTORY" "$CUDA_MPS_LOG_DIRECTORY"; do
         [ -d "$folder" ] || limited 20 install -d -m 0755 "$folder" || fail "no directory $folder"
         # Whoever has made it before, in /tmp, could take the daemon's place.
@@ -246,7 +287,11 @@ start() {
         limited 60 nvidia-smi -i "$gpu" -c EXCLUSIVE_PROCESS >/dev/null || fail "no exclusive mode on $gpu"
     done
     if [ -n "$cpus" ]; then set -- taskset -c "$cpus" "$@"; fi
-    limited 60 "$@" || fail "the daemon did not start"
+    limited 60 "$@" 9>&- || fail "the daemon did not start"  # it would keep the lock
+    answers
+}
+
+answers() {
     tries=0
     # Its answer is never empty; with others, status 0 and no word can mean that the command was refused.
     until [ -n "$(control get_default_active_thread_percentage 2 2>/dev/null)" ]; do
@@ -257,6 +302,7 @@ start() {
 }
 
 set_limit() {
+    [ -z "$shared" ] || return 0
     control "$1" >/dev/null
     [ "$(control "$2")" = "$3" ] || fail "not in force: $1"
 }
@@ -267,7 +313,8 @@ mark() {
     [ -d "$marks" ] || limited 20 install -d -m 0755 "$marks" || fail "no directory $marks"
     own=$(limited 20 find "$marks" -prune -type d -user "$me" ! -perm -020 ! -perm -002)
     [ -n "$own" ] || fail "$marks is a link, or not this user's alone to write to"
-    printf '%s\n' "$1" >"$marks/$job" && limited 20 chmod 0644 "$marks/$job" || fail "the job cannot be noted in $marks"
+    noted=$marks/$job
+    printf '%s\n' "$1" >"$noted" && limited 20 chmod 0644 "$noted" || fail "the job cannot be noted in $marks"
 }
 
 marked() { [ -n "$job" ] && [ -f "$marks/$job" ] && [ ! -L "$marks/$job" ]; }
@@ -283,14 +330,14 @@ has_word() {
 # Clients of the job that are left end without harm to others, where mpstui is there to do it.
 end_clients() {
     if [ -n "$job" ] && command -v mpstui >/dev/null 2>&1; then
-        limited 120 mpstui terminate --job "$system:$job" --kill --yes --pipe-dir "$CUDA_MPS_PIPE_DIRECTORY" \
+        limited 120 mpstui terminate --job "$system$job" --kill --yes --pipe-dir "$CUDA_MPS_PIPE_DIRECTORY" \
             >/dev/null 2>&1
     fi
     return 0
 }
 
 stop() {
-    end_clients
+    if others; then return 0; fi  # it goes with the last of them
     control 'quit -t @QUIT@' @DEADLINE@ >/dev/null 2>&1
     # A daemon that is left, and whatever still computes, keeps the next job from the GPU. It answers a moment before
     # it ends.
@@ -331,7 +378,7 @@ _ASKED_PBS: Final = """\
 def _script(kind: UnitKind, specs: Sequence[DaemonSpec], opt_in: str | None) -> str:
     asked = _asked_for(kind, opt_in)
     body = _BODY.replace("@QUIT@", str(QUIT_AFTER)).replace("@DEADLINE@", str(QUIT_AFTER + 20))
-    head = _HEADS[kind]
+    head = _HEADS[kind].replace("@PATH@\n", _PATH)
     if asked is None:
         head = "".join(line for line in head.splitlines(keepends=True) if not line.startswith("account="))
     if all(spec.multi_user for spec in specs):  # then no server is started for the job's user
@@ -351,7 +398,7 @@ def _script(kind: UnitKind, specs: Sequence[DaemonSpec], opt_in: str | None) -> 
         lines.append("    marked || exit 0")
         lines += _told_to_tasks(specs)
         lines += ["    ;;"]
-    lines += ["prolog*)", "    asked_for || exit 0", f"    mark {shlex.quote(_for_shells(specs))}"]
+    lines += ["prolog*)", "    asked_for || exit 0", f"    mark {shlex.quote(_for_shells(specs))}", "    alone"]
     for spec in specs:
         lines.append(_environment(spec))
         lines.append(f"    start nvidia-cuda-mps-control {' '.join(('-d', *spec.options))}")
@@ -365,8 +412,10 @@ def _script(kind: UnitKind, specs: Sequence[DaemonSpec], opt_in: str | None) -> 
     if asked is not None:
         lines.append("    marked || exit 0  # the job had none")
     for spec in specs:
+        lines += [_environment(spec), "    end_clients"]
+    lines += ["    alone", '    if marked; then limited 20 rm -f "$marks/$job"; fi']
+    for spec in specs:
         lines += [_environment(spec), "    stop"]
-    lines.append('    if marked; then limited 20 rm -f "$marks/$job"; fi')
     lines += ["    ;;", "*)", '    fail "is this the prologue or the epilogue? $part says neither"', "    ;;", "esac"]
     return ("\n".join(lines) + "\n").replace("@JOBS@", JOBS)
 

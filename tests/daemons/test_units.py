@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import stat
 import subprocess
@@ -262,6 +263,26 @@ def test_a_job_that_asks_for_mps_has_it_and_learns_where(place: Path, opt_in: st
     assert run_part(place, text, "prolog_task", **job).stdout == ""
 
 
+def test_jobs_of_one_node_share_the_daemon_and_the_last_one_stops_it(place: Path) -> None:
+    """Two of an array, say: on a real OpenPBS the second one took the node offline."""
+    spec = DaemonSpec(place / "p", place / "log", ("GPU-1",), limits=Limits(50.0))
+    text = with_jobs(place, unit_text("slurm", (spec,)))
+    for job in ("1", "2"):
+        done = run_part(place, text, "prolog_slurmd", SLURM_JOB_ID=job)
+        assert (done.returncode, done.stdout) == (0, "")
+    (daemon,) = daemons_below(place)
+    assert sorted(path.name for path in (place / "jobs").iterdir() if path.name[0] != ".") == ["1", "2"]
+    assert run_part(place, text, "epilog_slurmd", SLURM_JOB_ID="1").returncode == 0
+    assert [d.key for d in daemons_below(place)] == [daemon.key]
+    assert run_part(place, text, "epilog_slurmd", SLURM_JOB_ID="2").returncode == 0
+    assert not daemons_below(place)
+    asked = (place / "smi.log").read_text()
+    assert [asked.count(mode) for mode in ("-c EXCLUSIVE_PROCESS", "-c DEFAULT")] == [1, 1]
+    sick = run_part(place, text, "prolog_slurmd", SLURM_JOB_ID="4", SICK="1")
+    assert sick.returncode == 1
+    assert not (place / "jobs" / "4").exists(), "a job that was not begun keeps no daemon from its end"
+
+
 def test_tasks_are_spread_over_the_daemons_and_name_their_gpus_by_uuid() -> None:
     specs = (DaemonSpec(Path("/run/a"), Path("/l"), ("GPU-1",)), DaemonSpec(Path("/run/b"), Path("/l"), ("GPU-2",)))
     text = unit_text("slurm", specs).replace("    marked || exit 0", "    :")
@@ -317,8 +338,47 @@ def test_a_pbs_job_asks_by_its_account_and_its_shell_learns_where(
     assert not daemons_below(place)
 
 
+def test_what_pbs_does_not_put_on_the_path_is_found_and_a_failure_sends_the_job_elsewhere(place: Path) -> None:
+    """OpenPBS runs the prologue with /bin:/usr/bin alone, and has its programs where pbs.conf says (seen on 23.06)."""
+    text = with_jobs(place, unit_text("pbs", (DaemonSpec(place / "p", place / "log"),), "account=MPS=true"))
+    programs = place / "exec" / "bin"
+    programs.mkdir(parents=True)
+    for name, body in {
+        "qstat": "echo '    Account_Name = MPS=true'",
+        "pbsnodes": f'echo "$@" >{place}/offline',
+        "nvidia-cuda-mps-control": f'exec {shlex.join(control_binary())} "$@"',
+        "nvidia-smi": "true",
+        "mpstui": f'echo "$@" >{place}/ended',
+    }.items():
+        (programs / name).write_text(f"#!/bin/sh\n{body}\n")
+        (programs / name).chmod(0o755)
+    (place / "pbs.conf").write_text(f"PBS_SERVER=x\nPBS_EXEC={place}/exec\n")
+    env = {"PATH": "/bin:/usr/bin", "PBS_CONF_FILE": str(place / "pbs.conf")}
+
+    def run(part: str, job: str) -> tuple[int, bool]:
+        (place / part).write_text(text)
+        with (place / "output").open("w") as file:
+            ended = subprocess.run(
+                ["/bin/sh", place / part, job, *OPENPBS[1:]],
+                stdout=file,
+                stderr=file,
+                check=False,
+                timeout=120,
+                env=env,
+            )
+        return ended.returncode, bool(daemons_below(place))
+
+    assert run("prologue", OPENPBS[0]) == (0, True), (place / "output").read_text()
+    assert run("epilogue", OPENPBS[0]) == (0, False), (place / "output").read_text()
+    assert f" --job {OPENPBS[0]} " in (place / "ended").read_text(), "the same of PBS and of Torque"
+    for part, status in (("prologue", 2), ("epilogue", 1)):
+        assert run(part, "../4711")[0] == status
+        assert "-C the job's number is none" in (place / "offline").read_text()
+        (place / "offline").unlink()
+
+
 def test_the_hook_of_openpbs_tells_the_job(tmp_path: Path) -> None:
-    """Under a stand-in of its module ``pbs``; OpenPBS itself was not there to run it."""
+    """Under a stand-in of its module ``pbs``, which OpenPBS alone has."""
     text = with_jobs(tmp_path, unit_text("pbs-hook", (DaemonSpec(Path("/run/it's"), Path("/l"), ("GPU-1",)),)))
     (tmp_path / "jobs").mkdir()
     (tmp_path / "jobs" / "4711[3].server").write_text("x")
