@@ -27,8 +27,23 @@ _ENOUGH_CLIENTS: Final = 12
 """Rows of clients that nothing takes lines from unless the user has asked for it."""
 
 
+READINGS: Final = 3
+"""Lines of a device's readings, where there is room for all of them."""
 PLOTS: Final = 4
-"""Lines of a device's history, where there is room for all of them."""
+"""Lines of a device's history at least, one for each reading; with more, its blocks are taller."""
+TALLEST: Final = 8 * PLOTS
+"""Lines of a device's history at most."""
+BESIDE: Final = 156
+"""Cells from which the events fit beside the devices, and the clients have the width below to themselves."""
+_INNER_OF_PLOTS: Final = 54
+"""Cells of a device's row from which it has all its readings, and a history."""
+_FEWEST_EVENTS: Final = 8
+"""Lines with borders that events beside the devices have at least."""
+_MOST_EVENTS: Final = 20
+_CARD: Final = 16
+"""Lines of what a card says, and a little room."""
+_STEADY: Final = 8
+"""Clients that may end before the lines they had are given to something else."""
 
 
 def room_of(screen: Screen[Any]) -> Size:
@@ -55,6 +70,8 @@ class Needs(NamedTuple):
     room."""
     zoomed: bool = False
     """The panel that the user is in has the whole screen."""
+    clients: int | None = None
+    """Rows of clients to keep lines for, as :func:`reserve` says; None: not known, as many as there is room for."""
 
 
 class Plan(NamedTuple):
@@ -64,10 +81,17 @@ class Plan(NamedTuple):
     lines_per_device: int
     wide: bool
     framed: bool = True
+    events_beside: bool = False
+    """The events stand below limits and servers, at the right of the devices."""
 
     @property
     def too_small(self) -> bool:
         return not self.heights
+
+
+def reserve(rows: int, kept: int) -> int:
+    """Rows of clients to keep lines for, of which ``kept`` are kept now: one that comes or goes moves no panel."""
+    return kept if kept - _STEADY <= rows <= kept else rows + 2
 
 
 def plan(width: int, height: int, needs: Needs) -> Plan:
@@ -85,10 +109,62 @@ def plan(width: int, height: int, needs: Needs) -> Plan:
         return Plan({inside: room}, lines, wide, framed)
     if not framed:
         return Plan(_bare(room, needs, main), 1, wide, framed)
+    if width >= BESIDE and not needs.explained and (beside := _beside(room, needs)) is not None:
+        return beside
     per_device = _lines_per_device(needs.devices, width, room, wide=wide)
-    heights, beside = _with_frames(room, needs, main, per_device, wide=wide)
-    heights[main] = room - sum(tall for name, tall in heights.items() if name not in beside)
+    heights, right = _with_frames(room, needs, main, per_device, wide=wide)
+    heights[main] = room - sum(tall for name, tall in heights.items() if name not in right)
+    least = _CARD if needs.explained else needs.clients
+    if least is not None:
+        inner = (width // 2 if wide and not needs.explained else width) - 2
+        per_device = _spend(heights, main, max(least, _FEWEST_CLIENTS) + 3, needs.devices, per_device, right, inner)
     return Plan(heights, per_device, wide, framed)
+
+
+def _beside(room: int, needs: Needs) -> Plan | None:
+    """Devices at the left, with their history; limits, servers and events at the right; the clients below. None: the
+    user has it otherwise, or there is no room for all of it."""
+    if not (_wanted(needs, "devices", otherwise=True) and _wanted(needs, "events", otherwise=True)):
+        return None
+    devices = max(1, needs.devices)
+    right: dict[str, int] = {}
+    if _wanted(needs, "limits", otherwise=True):
+        right["limits"] = needs.limits + 3
+    if _wanted(needs, "servers", otherwise=True):
+        right["servers"] = min(max(1, needs.servers), 4) + 3
+    free = room - 3 - (needs.clients if needs.clients is not None else room)
+    may = min(max(free, room * 9 // 20), room - 3 - _FEWEST_CLIENTS)
+    right_least = sum(right.values()) + _FEWEST_EVENTS
+    usual = READINGS + PLOTS if devices * (READINGS + PLOTS) + 2 <= may else READINGS
+    if max(devices * usual + 2, right_least) > may:
+        return None
+    per_device = max(usual, min(READINGS + TALLEST, (min(free, may) - 2) // devices))
+    top = max(right_least, devices * per_device + 2)
+    per_device = min(READINGS + TALLEST, (top - 2) // devices)
+    heights = {"devices": top, **right, "events": top - sum(right.values()), "clients": room - top}
+    return Plan(heights, per_device, True, True, True)
+
+
+def _spend(
+    heights: dict[str, int], main: str, least: int, devices: int, per_device: int, right: frozenset[str], inner: int
+) -> int:
+    """Give the lines that the main panel has no use for to the devices' history, then to the events; how many lines a
+    device has then. ``least``: lines that the main one keeps; ``inner``: cells of a device's row."""
+    spare, top = heights[main] - least, heights.get("devices", 0)
+    if top and inner >= _INNER_OF_PLOTS and spare > 0:
+        most = min(READINGS + TALLEST, (top + spare - 2) // max(1, devices))
+        if most > max(per_device, READINGS - 1):
+            grown = max(0, max(1, devices) * most + 2 - top)
+            per_device, spare = most, spare - grown
+            heights["devices"] += grown
+            heights[main] -= grown
+            if right:
+                heights["servers" if "servers" in right else "limits"] += grown
+    if "events" in heights and spare > 0:
+        grown = max(0, min(spare, _MOST_EVENTS - heights["events"]))
+        heights["events"] += grown
+        heights[main] -= grown
+    return per_device
 
 
 def _wanted(needs: Needs, name: str, *, otherwise: bool) -> bool:
@@ -179,10 +255,10 @@ def _lines_per_device(devices: int, width: int, room: int, *, wide: bool, most: 
     if room < 24 and most < 1:
         return 1
     inner = (width // 2 if wide else width) - 2
-    if inner >= 54 and max(1, devices) * (3 + PLOTS) + 2 <= room * max(most, 0.33):
-        return 3 + PLOTS
-    for lines in (3, 2):
-        needed = 54 if lines == 3 else 72
+    if inner >= _INNER_OF_PLOTS and max(1, devices) * (READINGS + PLOTS) + 2 <= room * max(most, 0.33):
+        return READINGS + (PLOTS if most < 1 else min(TALLEST, (room - 2) // max(1, devices) - READINGS))
+    for lines in (READINGS, 2):
+        needed = _INNER_OF_PLOTS if lines == READINGS else 72
         if inner >= needed and devices * lines + 2 <= room * most:
             return lines
     return 1

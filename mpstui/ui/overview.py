@@ -26,7 +26,7 @@ from mpstui.ui.bars import DaemonTabs, Header, KeyBar, KeyHint, ProblemBar, TooS
 from mpstui.ui.card import ExplanationCard
 from mpstui.ui.contract import Host, Runner
 from mpstui.ui.keys import ACTION_PREFIX, action_binding, program_hints, shown_key
-from mpstui.ui.layout import Needs, Plan, plan, room_of
+from mpstui.ui.layout import Needs, Plan, plan, reserve, room_of
 from mpstui.ui.painted import Painted
 from mpstui.ui.panel import Panel
 from mpstui.ui.panels import ClientsPanel, DevicesPanel, EventsPanel, LimitsPanel, ServersPanel
@@ -129,6 +129,10 @@ class Overview(WithPast, WithTrouble):
         self._shown: dict[str, bool] = {}
         """Panels that the user has asked for, or hidden."""
         self._zoomed = False
+        self._kept = 0
+        """Rows that are kept for clients."""
+        self._above = 0
+        """Lines over the panels."""
         self._left: str | None = None
         """The panel that the focus had to leave because it went; it gets the focus back."""
         self.header = Header(read_only=runner.read_only)
@@ -287,15 +291,17 @@ class Overview(WithPast, WithTrouble):
                 focus=str(focused),
                 shown=self._shown,
                 zoomed=self._zoomed,
+                clients=self._rows_kept(daemon),
             ),
         )
         if fresh.too_small:
             tabs = problems = self.alert.display = self.past_bar.display = False
         self.tabs.display = tabs
         self.problems.display = bool(problems)
-        if fresh == self._plan:
+        above = 1 + tabs + alert + past
+        if (fresh, above) == (self._plan, self._above):
             return
-        self._plan = fresh
+        self._plan, self._above = fresh, above
         self.query_one("#top").set_class(fresh.wide, "-wide")
         self.query_one("#top").display = bool(fresh.heights.keys() & {"devices", *_RIGHT})
         self.query_one("#right").display = any(name in fresh.heights for name in _RIGHT)
@@ -308,7 +314,28 @@ class Overview(WithPast, WithTrouble):
                 widget.frame(fresh.framed)
             if name in fresh.heights:
                 widget.styles.height = fresh.heights[name]
+        self._place_events(fresh, above)
         self._keep_focus()
+
+    def _rows_kept(self, daemon: Daemon | None) -> int | None:
+        """Rows to keep for the clients, whatever the filter leaves of them; None while they are not known."""
+        if daemon is None or not daemon.servers_known:
+            return None
+        clients = tuple(daemon.clients())
+        rows = len(clients) + (len(groups_of(clients, by, self.clients.view)) if (by := self.clients.by) else 0)
+        self._kept = reserve(rows, self._kept)
+        return self._kept
+
+    def _place_events(self, made: Plan, top: int) -> None:
+        """Below limits and servers, where that is their place: over the lines that those leave of theirs."""
+        styles = self.log_panel.styles
+        if not made.events_beside:
+            for name in ("position", "offset", "width"):
+                styles.clear_rule(name)
+            return
+        left = self.app.size.width // 2
+        above = sum(made.heights.get(name, 0) for name in _RIGHT)
+        styles.position, styles.offset, styles.width = "absolute", (left, top + above), self.app.size.width - left
 
     def _keep_focus(self) -> None:
         """The focus never stays on a panel that is not shown."""

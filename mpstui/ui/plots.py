@@ -12,6 +12,7 @@ from mpstui.core.model import Daemon, Device, Snapshot
 from mpstui.core.text import UNKNOWN
 
 BLOCKS: Final = "▁▂▃▄▅▆▇█"
+_FILLS: Final = " " + BLOCKS
 WINDOWS: Final = (60, 300, 900, 3600)
 """Seconds that the plots can show."""
 USUAL: Final = 300
@@ -115,11 +116,20 @@ def _reading(device: Device, time: float, clients: int) -> Reading:
     return Reading(time, sm, memory, device.power_watts, float(clients))
 
 
-def spark(values: Sequence[float | None], top: float | None) -> str:
-    """A block for each value, a space where it is not known; ``top``: what a full block stands for."""
+def spark(values: Sequence[float | None], top: float | None, rows: int = 1) -> list[str]:
+    """Blocks for each value, so many rows of them, the uppermost first; a space where it is not known. ``top``: what
+    full blocks in all rows stand for."""
     known = [value for value in values if value is not None]
-    most = top or max(known, default=0.0) or 1.0
-    return "".join(" " if v is None else BLOCKS[max(0, min(7, int(v / most * 7.999)))] for v in values)
+    full = top or max(known, default=0.0) or 1.0
+    most = 8 * rows
+    eighths = [0 if v is None else 1 + max(0, min(most - 1, int(v / full * (most - 0.001)))) for v in values]
+    return ["".join(_FILLS[max(0, min(8, each - 8 * row))] for each in eighths) for row in range(rows - 1, -1, -1)]
+
+
+def rows_of(lines: int) -> list[int]:
+    """How many rows each of the readings has of so many lines: the same, and the first ones what is left."""
+    each, left = divmod(max(0, lines), len(METRICS))
+    return [each + (number < left) for number in range(len(METRICS))]
 
 
 def window_text(seconds: int) -> str:

@@ -6,9 +6,19 @@ import itertools
 
 import pytest
 
-from mpstui.ui.layout import MIN_HEIGHT, MIN_WIDTH, Needs, plan
+from mpstui.ui.layout import MIN_HEIGHT, MIN_WIDTH, PLOTS, READINGS, TALLEST, Needs, plan, reserve
 
 FOCUS = ("devices", "limits", "servers", "clients", "events")
+
+
+def filled(width: int, height: int, needs: Needs) -> None:
+    """Every line of the screen is some panel's, and no line two panels'."""
+    made = plan(width, height, needs)
+    heights = dict(made.heights)
+    right = {"limits", "servers"} | ({"events"} if made.events_beside else set())
+    if made.wide and "devices" in heights and heights.keys() & right:
+        assert sum(heights.pop(name, 0) for name in right) == heights["devices"], (width, height, needs, made)
+    assert sum(heights.values()) == height - 2 - needs.bars, (width, height, needs, made)
 
 
 @pytest.mark.parametrize(("explained", "focus"), itertools.product([False, True], FOCUS))
@@ -18,11 +28,10 @@ def test_every_size_is_filled_exactly_and_nothing_overlaps(explained: bool, focu
         for height in range(MIN_HEIGHT, 70):
             for devices, servers, bars in ((0, 0, 0), (1, 1, 1), (2, 3, 2), (8, 12, 3)):
                 needs = Needs(devices, servers + 1, servers, explained, bars, focus, shown)
+                for rows in (None, 0, 14, 736):
+                    filled(width, height, needs._replace(clients=rows))
                 made = plan(width, height, needs)
                 heights = dict(made.heights)
-                if made.wide and "devices" in heights and heights.keys() & {"limits", "servers"}:
-                    assert heights.pop("limits", 0) + heights.pop("servers", 0) == heights["devices"]
-                assert sum(heights.values()) == height - 2 - bars, (width, height, needs, made)
                 assert min(heights.values()) >= (3 if made.framed else 1), (width, height, needs, made)
                 if explained:
                     assert height - bars < 18 or shown or {"devices", "card"} <= set(heights) <= {*FOCUS, "card"}
@@ -37,11 +46,52 @@ def test_too_small_is_said(width: int, height: int) -> None:
     assert plan(width, height, Needs(1, 1, 1, False, 0, "clients")).too_small
 
 
-def test_a_large_screen_shows_all_panels_with_three_lines_a_device() -> None:
-    made = plan(160, 48, Needs(2, 2, 1, False, 0, "clients"))
+@pytest.mark.parametrize("size", [(120, 40), (160, 48), (200, 60)])
+@pytest.mark.parametrize(("devices", "rows"), [(1, 3), (2, 4), (2, 14), (2, 40), (2, 736), (8, 14), (8, 736)])
+def test_no_heap_of_empty_rows_beside_small_plots(size: tuple[int, int], devices: int, rows: int) -> None:
+    """What the clients need not, the devices' history has, or the events; where the clients need all, they have it."""
+    made = plan(*size, Needs(devices, 2, 1, False, 1, "clients", clients=rows))
     assert set(made.heights) == set(FOCUS)
-    assert made.lines_per_device == 3
-    assert made.heights["clients"] >= 20
+    plots = made.lines_per_device - READINGS
+    empty = made.heights["clients"] - 3 - rows
+    assert empty <= 2 or plots == TALLEST or made.heights["devices"] + made.heights["events"] > size[1] // 2, made
+    assert rows < 700 or made.heights["clients"] > size[1] // 3, made
+    if made.wide:
+        assert made.heights["devices"] >= devices * made.lines_per_device + 2, "no plot is cut"
+    if made.events_beside:
+        assert plots == TALLEST or made.heights["devices"] - 2 - devices * made.lines_per_device < devices, made
+        assert made.heights["servers"] <= 1 + 3
+        assert made.heights["limits"] <= 2 + 3
+
+
+def test_a_large_screen_shows_the_history_and_all_panels() -> None:
+    for rows in (14, 736):
+        made = plan(160, 48, Needs(2, 2, 1, False, 1, "clients", clients=rows))
+        assert made.events_beside
+        assert made.lines_per_device >= READINGS + PLOTS
+        assert made.heights["clients"] >= 3 + min(rows, 20)
+
+
+def test_beside_a_card_too_the_devices_use_the_room() -> None:
+    made = plan(160, 48, Needs(3, 1, 0, True, 2, "devices"))
+    assert made.lines_per_device > READINGS
+    assert 16 <= made.heights["card"] <= 22, made
+
+
+def test_a_large_screen_stays_as_it_is_until_the_clients_are_known() -> None:
+    known = plan(160, 48, Needs(2, 2, 1, False, 1, "clients", clients=736))
+    assert plan(160, 48, Needs(2, 2, 1, False, 1, "clients")) == known
+
+
+def test_a_client_that_comes_or_goes_does_not_move_the_panels() -> None:
+    kept = 0
+    seen = []
+    for rows in (14, 15, 14, 13, 12, 15, 16, 12, 30, 28, 26, 12):
+        kept = reserve(rows, kept)
+        assert rows <= kept <= rows + 10
+        seen.append(kept)
+    assert seen[:8] == [seen[0]] * 8
+    assert len(set(seen)) == 3
 
 
 @pytest.mark.parametrize("bars", [0, 2])
@@ -53,6 +103,12 @@ def test_eighty_by_twenty_four_keeps_room_for_clients(bars: int) -> None:
         assert made.heights["devices"] == devices
         assert made.heights["clients"] >= 1 + 12
     assert plan(80, 24, Needs(8, 2, 1, False, bars, "clients")).heights["devices"] == 8
+
+
+def test_a_zoomed_panel_of_devices_uses_the_room_for_their_history() -> None:
+    made = plan(200, 60, Needs(2, 2, 1, False, 1, "devices", {}, True))
+    assert made.heights["devices"] - 2 - 2 * made.lines_per_device <= 1
+    assert plan(80, 24, Needs(2, 2, 1, False, 1, "devices", {}, True)).lines_per_device >= READINGS + PLOTS
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (160, 48), (200, 60)])

@@ -9,7 +9,7 @@ import pytest
 from mpstui.core.activity import Trends, sparkline
 from mpstui.core.model import Snapshot
 from mpstui.fields import CLIENT, View, lay_out
-from mpstui.ui.plots import History, spark
+from mpstui.ui.plots import History, rows_of, spark
 
 from .screen import make_app, push, text_of
 from .snapshots import GPU0, NOW, client, daemon, device, one_daemon
@@ -67,7 +67,21 @@ def test_what_stands_for_sm_activity_and_what_is_not_known() -> None:
     ],
 )
 def test_blocks(values, top, drawn) -> None:
-    assert spark(values, top) == drawn
+    assert spark(values, top) == [drawn]
+
+
+def test_taller_blocks_say_the_same_in_finer_steps() -> None:
+    assert spark([0, 25, 50, 75, 100, None], 100.0, 3) == ["   ▂█ ", "  ▄██ ", "▁▆███ "]
+    assert spark([0, 100], 100.0, 2) == [" █", "▁█"]
+    for rows in (1, 2, 5):
+        assert [len(line) for line in spark([1, None, 3], None, rows)] == [3] * rows
+    assert [rows_of(lines) for lines in (0, 1, 4, 7, 12)] == [
+        [0, 0, 0, 0],
+        [1, 0, 0, 0],
+        [1, 1, 1, 1],
+        [2, 2, 2, 1],
+        [3, 3, 3, 3],
+    ]
 
 
 async def test_where_there_is_room_the_history_is_shown_and_its_length_chosen() -> None:

@@ -12,12 +12,11 @@ from mpstui.core.late import dataclass
 from mpstui.core.model import Device, Snapshot
 from mpstui.core.text import UNKNOWN
 from mpstui.fields import DEVICE, View, device_load, memory_percent
+from mpstui.ui.layout import READINGS
 from mpstui.ui.painted import Line, Span, fit, fit_line, justify, width_of
 from mpstui.ui.panel import Panel
-from mpstui.ui.plots import METRICS, USUAL, WINDOWS, History, peak, spark, window_text
+from mpstui.ui.plots import METRICS, USUAL, WINDOWS, History, peak, rows_of, spark, window_text
 
-_READINGS = 3
-"""Lines of a device's readings; what it has more are of its history."""
 _UNITS = {"sm": " %", "memory": " %", "power": " W", "clients": ""}
 _LONGEST_BAR = 60
 _WORDS = 29
@@ -69,20 +68,21 @@ class DevicesPanel(Panel[Device]):
 
     def corner(self) -> Line:
         """How far back the history goes."""
-        if self._lines_per_row <= _READINGS:
+        if self._lines_per_row <= READINGS:
             return ()
         return (("- +", "key"), (f" {window_text(self._window)}", "dim"))
 
     def _plots(self, row: Device, width: int) -> list[Line]:
-        """A line for each reading: its blocks, the newest at the right, and the largest."""
+        """Of each reading its blocks, as tall as there is room for, the newest at the right, and the largest."""
         cells = max(10, width - 24)
         readings = self._history.columns(row.uuid, self._window, cells, self._now)
         lines: list[Line] = []
-        for name, label, top in METRICS[: self._lines_per_row - _READINGS]:
+        for (name, label, top), rows in zip(METRICS, rows_of(self._lines_per_row - READINGS), strict=True):
             values = [None if reading is None else getattr(reading, name) for reading in readings]
-            told = peak(values, _UNITS[name])
             style = "meter-memory" if name == "memory" else "meter"
-            lines.append(((f"    {label:<8}", "dim"), (spark(values, top), style), (f" {told:>9} ", "dim")))
+            for number, drawn in enumerate(spark(values, top, rows)):
+                said = (label, peak(values, _UNITS[name])) if number == 0 else ("", "")
+                lines.append(((f"    {said[0]:<8}", "dim"), (drawn, style), (f" {said[1]:>9} ", "dim")))
         return lines
 
     def key(self, row: Device) -> str:
@@ -109,7 +109,7 @@ class DevicesPanel(Panel[Device]):
         )
         bar = max(6, min(_LONGEST_BAR, width - 46))
         used = _cell("contexts", row, _WORDS)
-        room = bar + 46 if self._lines_per_row >= _READINGS else width
+        room = bar + 46 if self._lines_per_row >= READINGS else width
         if width_of((*first, *used)) > room:
             first = first[:3]
         lines = [justify(first, used, room)]
