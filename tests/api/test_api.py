@@ -266,7 +266,7 @@ except KeyboardInterrupt:
 
 def test_ctrl_c_in_the_moment_in_which_a_work_is_done_is_not_lost() -> None:
     """It used to be: who watched a node that changes all the time watched on."""
-
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever another test has left there
     pressed: list[None] = []
 
     async def work() -> None:
@@ -278,6 +278,8 @@ def test_ctrl_c_in_the_moment_in_which_a_work_is_done_is_not_lost() -> None:
         with pytest.raises(KeyboardInterrupt):
             node._run(work())
         node._run(work())
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    signal.signal(signal.SIGINT, before)
 
 
 def test_what_the_screen_and_the_commands_read_is_there_for_a_program_too(simulated: SimNode) -> None:

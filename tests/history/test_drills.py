@@ -133,9 +133,12 @@ async def test_pending_gets_in_when_the_others_have_ended():
             lambda s, d: d.pending and d.pending[0].waits_for and d.pending[0].user and d.pending[0]
         )
         assert waiting.user == "bob"
-        keys = await node.until(
-            lambda s, d: [c.key for c in d.clients() if c.key.start_ticks and c.pid in waiting.waits_for]
-        )
+
+        def all_of_them(snapshot, daemon):
+            keys = [c.key for c in daemon.clients() if c.key.start_ticks and c.pid in waiting.waits_for]
+            return keys if len(keys) == len(waiting.waits_for) else None
+
+        keys = await node.until(all_of_them)
         result = await node.act("terminate_and_kill", *keys)
         assert result.done, result
         await node.until(lambda s, d: not d.pending and d.find_client(waiting.key))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
+import socket
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +14,10 @@ from pathlib import Path
 import pytest
 
 from mpstui.sim import SimError, SimNode, control_binary
+from mpstui.sim.simd.clients import client_from_hello
+from mpstui.sim.simd.config import STATE, default_gpus
+from mpstui.sim.simd.daemon import Daemon
+from mpstui.sim.simd.server import Server
 
 from .recorded import DATA, between, eventually, log_lines, one_shot
 
@@ -338,3 +344,38 @@ def test_nonsense_at_the_sockets_does_not_stop_the_daemon(start: Callable[..., S
     for line in (b"\xff\xfe", b"x" * 10_000, b"terminate_client", b"get_server_status", b"ps -p", b"quit_ -t x"):
         assert one_shot(node, line).returncode == 0
     assert node.daemon_pid is not None
+
+
+def test_no_log_names_a_process_before_the_state_says_for_whom_it_stands(tmp_path: Path) -> None:
+    """Who read of one that waits, and found root's process under its number, took it for somebody else's and left it
+    out for good."""
+    named = dict.fromkeys((4711, 4712), 0)
+
+    class Logs:
+        def control(self, text: str | bytes, pid: int | None = None) -> None:
+            self.server(0, text)
+
+        def server(self, pid: int, text: str | bytes, who: str = "") -> None:
+            state = {entry["pid"]: entry["user"] for entry in json.loads((tmp_path / STATE).read_text())["clients"]}
+            for each in (pid for pid in named if str(pid) in str(text)):
+                named[each] += 1
+                assert state.get(each) == "bob", text
+
+    ends = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(3)]
+    daemon = Daemon(str(tmp_path), [], default_gpus(1), Logs(), False, {})  # type: ignore[arg-type]
+    server = Server(7, ends[0][0], 2002, daemon.gpus, Logs())  # type: ignore[arg-type]
+    server.starting, daemon.servers = True, {7: server}
+    hello = {
+        "devices": [0], "user": "bob", "uid": 2002, "argv0": "", "command": "x", "contexts": 1, "memory": 0, "env": {},
+        "busy": False,
+    }  # fmt: skip
+    for pid, (connection, _) in zip(named, ends[1:], strict=True):
+        daemon._new_client(client_from_hello(connection, hello, (pid, 0), 1))
+        server.starting = False
+        if pid == 4711:
+            daemon._server_ready(server)
+    assert ([client.pid for client in server.clients], daemon.pending) == ([4711, 4712], [])
+    assert min(named.values()) > 2
+    for one, other in ends:
+        one.close()
+        other.close()

@@ -215,6 +215,10 @@ class Daemon:
     # CUDA clients.
 
     def _new_client(self, client: Client) -> None:
+        # Whose process it stands for is in the state before any log names it: who reads the log looks there at once,
+        # and takes a process of another user for one that has the number by now.
+        self.pending.append(client)
+        self._write_state()
         self._logs.control("User did not send valid credentials")  # a client's first knock
         self._logs.control("Accepting connection...")
         server = self._serving()
@@ -226,7 +230,6 @@ class Daemon:
         self._logs.control(
             f"NEW CLIENT {client.pid} from user {client.uid}: Server is not ready, push client to pending list"
         )
-        self.pending.append(client)
         if server is not None and server.starting:
             client.tell("pending")
             return
@@ -240,6 +243,7 @@ class Daemon:
 
     def _serve(self, server: Server, client: Client) -> None:
         error = server.connect(client)
+        self.pending = [other for other in self.pending if other is not client]
         if error:
             client.tell("refused", error=error)
             return
@@ -354,9 +358,7 @@ class Daemon:
         self._failed_starts = 0
         self._logs.control("Accepting connection...")
         self._logs.control(f"NEW SERVER {pid}: Ready")
-        served = [c for c in self.pending if self._multiuser or c.uid == uid]
-        self.pending = [c for c in self.pending if c not in served]
-        for client in served:
+        for client in [c for c in self.pending if self._multiuser or c.uid == uid]:
             self._serve(server, client)
         if self.pending:
             self._try_shutdown(server, backoff=False)
