@@ -146,17 +146,14 @@ class _StrangersError(Exception):
 def state_folder(environment: Mapping[str, str] = os.environ) -> Path:
     """``mpstui`` in the user's state folder, which root does not take from another user's HOME (``sudo`` may leave
     it)."""
+    from platformdirs import user_state_path
+
     home = environment.get("HOME")
     if os.geteuid() == 0 and home and not environment.get("XDG_STATE_HOME") and _owner(home) not in {0, None}:
         import pwd
 
         return Path(pwd.getpwuid(0).pw_dir) / ".local/state/mpstui"
-    return _own_folder("XDG_STATE_HOME", "~/.local/state").absolute()
-
-
-def _own_folder(variable: str, usual: str) -> Path:
-    """``mpstui`` in one of the XDG base directories."""
-    return Path(os.environ.get(variable, "").strip() or os.path.expanduser(usual)) / "mpstui"
+    return user_state_path("mpstui").absolute()
 
 
 def _owner(path: str) -> int | None:
@@ -168,7 +165,9 @@ def _owner(path: str) -> int | None:
 
 def config_dir() -> Path:
     """``$XDG_CONFIG_HOME/mpstui``, usually ``~/.config/mpstui``; it need not exist."""
-    return _own_folder("XDG_CONFIG_HOME", "~/.config")
+    import platformdirs
+
+    return Path(platformdirs.user_config_dir("mpstui"))
 
 
 class Memory:

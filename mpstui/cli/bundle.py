@@ -27,7 +27,9 @@ LOG_BYTES: Final = 256 * 1024
 """Of the end of each log."""
 EVENTS: Final = 2000
 _LOGS: Final = ("control.log", "server.log")
-_PACKAGES: Final = frozenset({"textual", "rich", "psutil", "inotify-simple", "prometheus-client"})
+_PACKAGES: Final = frozenset(
+    {"textual", "rich", "nvidia-ml-py", "psutil", "inotify-simple", "platformdirs", "prometheus-client"}
+)
 README: Final = """\
 A support archive of mpstui, made by `mpstui doctor --bundle`.
 

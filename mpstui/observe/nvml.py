@@ -83,7 +83,7 @@ class RealNvml:
     """
 
     def __init__(self, lib: Any = None, clock: Callable[[], float] = time.monotonic) -> None:
-        """``lib`` stands in for :mod:`mpstui.observe.libnvml`, which is otherwise imported at the first reading."""
+        """``lib`` stands in for the pynvml module, which is otherwise imported at the first reading."""
         self._lib = lib
         self._clock = clock
         self._lock = threading.Lock()
@@ -145,9 +145,13 @@ class RealNvml:
 
     def _library(self) -> Any:
         if self._lib is None:
-            from mpstui.observe import libnvml
-
-            self._lib = libnvml
+            try:
+                import pynvml
+            except ImportError:
+                raise _NoReadingError(
+                    "no device readings: the Python package nvidia-ml-py is not installed; install it beside mpstui"
+                ) from None
+            self._lib = pynvml
         return self._lib
 
     def _enumerate(self) -> list[_Gpu]:
@@ -249,7 +253,7 @@ class RealNvml:
         except self._lib.NVMLError as error:
             if getattr(error, "value", None) != _FUNCTION_NOT_FOUND:
                 raise
-        # An older driver has the function's second version only.
+        # A driver older than the binding has the function's second version only.
         return getattr(self._lib, f"{function}_v2")(handle)
 
     def _try(self, read: Callable[[], T]) -> T | None:

@@ -470,7 +470,7 @@ UNSEEN = 10.0
 CLAIMS = 10.0
 """Seconds between two looks through /proc for the processes of clients in other PID namespaces, while they stay the
 same."""
-BETWEEN_SAMPLES = 1.2 * GPM_SECONDS
+BETWEEN_SAMPLES = 2 * GPM_SECONDS
 """Seconds between two readings of NVML that tell what is counted between them."""
 TOGETHER = 0.05
 STANDARD_OUTPUT = "its log is its standard output (it was started with -f): the journal or the container's log has it"

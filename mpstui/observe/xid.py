@@ -225,7 +225,7 @@ class NvmlXids:
         rest: Callable[[float], object] | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``lib`` stands in for :mod:`mpstui.observe.libnvml`. ``rest`` waits that many seconds."""
+        """``lib`` stands in for the pynvml module. ``rest`` waits that many seconds."""
         self._lib = lib
         self._clock, self._monotonic = clock, monotonic
         self._rest = rest or threading.Event().wait
@@ -282,11 +282,11 @@ class NvmlXids:
         self._retry_at = self._monotonic() + self.RETRY
         try:
             if self._lib is None:
-                from mpstui.observe import libnvml
+                import pynvml
 
-                self._lib = libnvml
+                self._lib = pynvml
             self._lib.nvmlInit()
-        except Exception:  # no library, no driver
+        except Exception:  # no binding, no library, no driver
             return False
         lib, some, registered = self._lib, False, None
         with contextlib.suppress(Exception):  # an old driver, or one that is not permitted

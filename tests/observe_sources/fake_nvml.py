@@ -1,4 +1,4 @@
-"""A stand-in for mpstui.observe.libnvml that gives the values recorded on the H100 and fails as it is told to."""
+"""A stand-in for the pynvml module that gives the values recorded on the H100 and fails as it is told to."""
 
 from __future__ import annotations
 

@@ -285,8 +285,29 @@ def test_two_threads_open_it_once() -> None:
     assert lib.calls["nvmlInit"] == 1
 
 
-def test_importing_it_does_not_import_ctypes() -> None:
-    code = "import sys, mpstui.observe.nvml; sys.exit('ctypes' in sys.modules)"
+def test_without_the_python_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    nvml = RealNvml()
+    assert "nvidia-ml-py" in (nvml.sample().error or "")
+    assert nvml.membership() == {}
+    nvml.close()
+
+
+def test_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    import pynvml
+
+    def missing(*_: object) -> None:
+        raise OSError("libnvidia-ml.so.1: cannot open shared object file")
+
+    monkeypatch.setattr(pynvml, "CDLL", missing)
+    monkeypatch.setattr(pynvml, "nvmlLib", None)
+    nvml = RealNvml()
+    assert "libnvidia-ml.so.1" in (nvml.sample().error or "")
+    nvml.close()
+
+
+def test_importing_it_does_not_import_pynvml() -> None:
+    code = "import sys, mpstui.observe.nvml; sys.exit('pynvml' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=120, check=False).returncode == 0
 
 
