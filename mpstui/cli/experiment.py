@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from mpstui import api
@@ -22,6 +21,7 @@ from mpstui.cli.load import (
     cannot_write,
     complain,
     find_device,
+    print_rows,
     print_uses,
 )
 from mpstui.cli.loadoptions import numbers, words
@@ -50,6 +50,10 @@ EXPERIMENTS = {
 }
 
 
+MIDDLE: Final = "middle value (smallest–largest) of the repeats"
+OF_DEVICE: Final = (
+    "on the device: of the readings of each repeat the middle one; those of its first second are left out"
+)
 GROUPED: Final = frozenset({"nbody", "command", "training", "streams", "copies"})
 """Those that take several numbers of clients."""
 GROUPS: Final = ", ".join(name for name in EXPERIMENTS if name in GROUPED)
@@ -235,12 +239,8 @@ def describe(sample: api.NvmlSample, device: Device | None, simulated: bool) -> 
 def print_table(outcome: Outcome, about: dict[str, Any], console: Console) -> None:
     """The table under the word SIMULATED where it is, then the verdict and what it rests on."""
     word = "SIMULATED · " if about["simulated"] else ""
-    table = Table(title=f"{word}{outcome.title}")
-    for index, column in enumerate(outcome.columns):
-        table.add_column(column, justify="left" if index == 0 or outcome.name == "stop" else "right")
-    for row in outcome.rows:
-        table.add_row(*row)
-    console.print(table)
+    words = len(outcome.columns) if outcome.name == "stop" else 1
+    print_rows(f"{word}{outcome.title}", outcome.columns, outcome.rows, console, words)
     print_uses(outcome.uses, word, console)
     console.print(f"{word}{outcome.verdict}")
     facts = [about["gpu"] or "GPU unknown", f"driver {about['driver'] or 'unknown'}", about["time"]]
@@ -248,7 +248,9 @@ def print_table(outcome: Outcome, about: dict[str, Any], console: Console) -> No
         others = plural(about["other_clients"], "other MPS client")
         facts.append(f"{others} on the device when it began: what they did meanwhile is in these figures")
     console.print(" · ".join(facts))
-    console.print("middle value (smallest–largest) of the repeats")
+    console.print(MIDDLE)
+    if outcome.uses:
+        console.print(OF_DEVICE)
     for note in outcome.notes:
         console.print(note)
 

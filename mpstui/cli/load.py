@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Column, Table
+from rich.text import Text as RichText
 
 from mpstui import api
 from mpstui.cli.say import output
@@ -55,6 +56,8 @@ _TICK = 1.0
 BAR_FROM: Final = 72
 """Columns from which the progress has a bar beside its words."""
 FILE_WIDTH = 160
+PARTS: Final = 4
+"""Of the time of a load, whose readings are told apart."""
 
 
 class LoadRefused(Exception):
@@ -267,7 +270,7 @@ async def _run(options: argparse.Namespace, spec: LoadSpec, supervisor: Operated
     supervisor.subscribe(lambda report: at_work.set() if report.state == "running" else None)
     stopped: asyncio.CancelledError | None = None
     try:
-        async with meter.during(spec.kernel, at_work):
+        async with meter.during(spec.kernel, at_work, PARTS):
             bar.start()
             task = bar.add_task("starting", total=spec.seconds)
             numbers_ = await supervisor.start(spec)
@@ -293,7 +296,9 @@ async def _run(options: argparse.Namespace, spec: LoadSpec, supervisor: Operated
     else:
         console = output(FILE_WIDTH)
         print_table(spec, reports, console, time.monotonic() - started)
-        print_uses(meter.uses.values(), "SIMULATED · " if any(report.simulated for report in reports) else "", console)
+        word = "SIMULATED · " if any(report.simulated for report in reports) else ""
+        if print_uses(meter.uses.values(), word, console):
+            console.print(f"middle value (smallest–largest) of {PARTS} parts of the time, of each its middle reading")
     sys.stdout.flush()
     if stopped is not None:
         raise stopped
@@ -499,13 +504,24 @@ def to_json(spec: LoadSpec, reports: Sequence[WorkerReport], final: bool, use: U
     return as_json(LOAD, Line(spec, reports, final, use), View())
 
 
-def print_uses(uses: Iterable[Use], word: str, console: Console) -> None:
-    """How busy the device was meanwhile; nothing where nothing was read. ``word``: what stands before the title."""
+def print_uses(uses: Iterable[Use], word: str, console: Console) -> bool:
+    """How busy the device was meanwhile; False and nothing where nothing was read. ``word``: what stands before."""
     heads, rows = utilisation.table(uses)
-    if rows:
-        table = Table(title=f"{word}{heads[0]}")
-        for index, head in enumerate(("situation", *heads[1:])):
-            table.add_column(head, justify="right" if index else "left")
-        for row in rows:
-            table.add_row(*row)
-        console.print(table)
+    if not rows:
+        return False
+    print_rows(f"{word}{heads[0]}", ("situation", *heads[1:]), rows, console)
+    return True
+
+
+def print_rows(
+    title: str, heads: Sequence[str], rows: Iterable[Sequence[str]], console: Console, left: int = 1
+) -> None:
+    """A table under its title, which is as long as it is: a table's own is cut to the table's width. ``left``: columns
+    of words."""
+    console.print(RichText(title, style="italic"))
+    table = Table()
+    for index, head in enumerate(heads):
+        table.add_column(head, justify="left" if index < left else "right")
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)

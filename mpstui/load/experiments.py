@@ -51,8 +51,9 @@ async def nbody(
     amount = rate * lab.seconds * WORK_WINDOWS
     spec = LoadSpec("nbody", amount=amount, bodies=bodies)
     part = "its part of " if divided else ""
-    what = f"for {part}{power(amount)} interactions of {bodies or BODIES:,} bodies: {INFO[spec.kernel].text}"
-    return await _with_and_without(lab, "nbody", spec, clients, what, divided)
+    what = f"for {part}{power(amount)} interactions of {bodies or BODIES:,} bodies"
+    found = await _with_and_without(lab, "nbody", spec, clients, what, divided)
+    return replace(found, notes=(INFO[spec.kernel].text, *found.notes))
 
 
 async def command(lab: Lab, program: tuple[str, ...], clients: Sequence[int] = (1, 4)) -> Outcome:
@@ -106,7 +107,7 @@ def _throughputs(
         base_values = totals[count, "without MPS"]
         said = "" if name == "without MPS" else format_change(change) if apart(base_values, values) else UNSURE
         spread, one = Spread.of(values), Spread.of(each[count, name])
-        rows.append((str(count), name, spread.text(",.1f"), one.text(",.1f"), said))
+        rows.append((str(count), name, spread.figure(), one.figure(), said))
         data.append(
             {"clients": count, "setting": name, "totals": list(values), "each": list(each[count, name]),
              "median": spread.median, "low": spread.low, "high": spread.high}
@@ -115,7 +116,7 @@ def _throughputs(
 
 
 BATCHES: Final = (64, 2048)
-TURN_SECONDS: Final = 1.5
+TURN_SECONDS: Final = 2.0
 LEAD_SECONDS: Final = 0.1
 """From when a turn is told of until it begins, so that all begin together."""
 ALONE_SETTINGS: Final = (("without MPS", False), ("with MPS", True))
@@ -145,7 +146,8 @@ async def training(lab: Lab, python: str, clients: Sequence[int] = (1, 4)) -> Ou
                         label = f"batch {batch:,}: {plural(count, 'client')} {name}"
                         lab.step(f"repeat {repeat + 1} of {lab.repeats}: {label}")
                         chosen = [worker for worker, group in zip(workers, groups, strict=True) if group == mps][:count]
-                        async with lab.meter.during(label):
+                        # The memory is that of all programs, also of those that wait for their turn.
+                        async with lab.meter.during(label, without=("memory_gib",)):
                             found = await _turn(supervisor, chosen, file, batch, mps)
                         totals[batch].setdefault((count, name), []).append(sum(found))
                         each[batch].setdefault((count, name), []).extend(found)
@@ -332,7 +334,7 @@ async def oversubscribe(lab: Lab, clients: int = 4) -> Outcome:
     waits = {name: [_worst(reports) for reports in runs] for name, runs in seen.items()}
     unit = INFO[REQUESTS_KERNEL].unit
     rows = tuple(
-        (name, Spread.of(totals[name]).text(",.1f"), *(Spread.of(values).text(",.2f") for values in _latencies(runs)))
+        (name, Spread.of(totals[name]).figure(), *(Spread.of(values).text(",.2f") for values in _latencies(runs)))
         for name, runs in seen.items()
     )
     data = tuple(
@@ -389,7 +391,7 @@ async def priority(lab: Lab) -> Outcome:
             figure = Spread.of(reports[0].figure or 0.0 for reports in mine)
             middles[name, index] = [1000 * (reports[0].latency_p50 or 0.0) for reports in mine]
             latency = (Spread.of(values).text(",.2f") for values in _latencies(mine))
-            rows.append((name, f"{index + 1}: {PRIORITIES[each]}", figure.text(",.1f"), *latency))
+            rows.append((name, f"{index + 1}: {PRIORITIES[each]}", figure.figure(), *latency))
             data.append(
                 {"setting": name, "client": index + 1, "priority": each, "stream_priority": stream,
                  "p50_milliseconds": middles[name, index],
@@ -492,7 +494,7 @@ async def sweep(
         for kernel in kernels:
             spread = figures[kernel, percentage]
             mark = "  ← knee" if knees[kernel] == percentage else ""
-            cells += [spread.text(",.1f"), f"{spread.median / best[kernel]:.0%}{mark}"]
+            cells += [spread.figure(), f"{spread.median / best[kernel]:.0%}{mark}"]
         rows.append(tuple(cells))
     data = tuple(
         {
@@ -540,7 +542,7 @@ async def interference(lab: Lab, kernels: Sequence[KernelName] = NEIGHBOURS) -> 
                     kept[me, other] = [value / alone[me].median for value in values]
                     beside[me, other] = Spread.of(kept[me, other])
     rows = tuple(
-        (me, f"{alone[me].text(',.1f')} {INFO[me].unit}", *(beside[me, other].text(".0%") for other in kernels))
+        (me, f"{alone[me].figure()} {INFO[me].unit}", *(beside[me, other].text(".0%") for other in kernels))
         for me in kernels
     )
     data = tuple(

@@ -143,7 +143,7 @@ async def windows(lab: Lab, supervisor: Supervisor, workers: Sequence[int], labe
     await asyncio.sleep(SETTLE_SECONDS)
     unsubscribe = supervisor.subscribe(note)
     try:
-        async with lab.meter.during(label):
+        async with lab.meter.during(label, parts=lab.repeats):
             length = lab.seconds * lab.repeats + 0.3
             await asyncio.sleep(length)
             # Many processes on few cores report late: the windows last longer then.

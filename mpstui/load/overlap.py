@@ -181,7 +181,7 @@ def _told(
         if each.totals:
             spread = Spread.of(each.totals)
             told |= {"median": spread.median, "low": spread.low, "high": spread.high}
-            rows.append((label, spread.text(",.1f"), *copied, _ratio(taken, base, label) or "—"))
+            rows.append((label, spread.figure(), *copied, _ratio(taken, base, label) or "—"))
         else:
             notes.append(f"{label} could not be measured: {each.error}")
             rows.append((label, "—", *copied, "—"))

@@ -33,6 +33,10 @@ class Spread:
             raise ValueError("no values")
         return cls(statistics.median(known), known[0], known[-1])
 
+    def figure(self) -> str:
+        """As ``text``, from 1,000 on without decimals, which say nothing there."""
+        return self.text(",.0f" if self.median >= 1000 else ",.1f")
+
     def text(self, form: str = ",.0f") -> str:
         """``9,137 (9,122–9,151)``; the middle alone where all are shown alike."""
         low, middle, high = (format(value, form) for value in (self.low, self.median, self.high))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import statistics
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import field
 from typing import Any, Final
 
@@ -17,6 +17,9 @@ from mpstui.observe.sources import NvmlSource
 
 INTERVAL: Final = 0.2
 """Seconds between two readings: GPM counts between two of them, and needs 0.1."""
+EARLY: Final = 5
+"""Readings at the beginning of a repeat that are left out where three or more follow: NVML takes GPU-Util of the last
+second, and the power of some of it, so that they tell of what was before, another situation say."""
 METERS: Final = {
     "sm_utilization": ("SM activity", " %"),
     "sm_occupancy": ("occupancy", " %"),
@@ -38,15 +41,15 @@ def reading(device: Device, meter: str) -> float | None:
 
 @dataclass
 class Use:
-    """The readings of one situation: a block of them for each of its repeats."""
+    """The readings of one situation: a block of them for each of its repeats, or for each part of its time."""
 
     label: str
     blocks: list[dict[str, list[float]]] = field(default_factory=list)
 
-    def add(self, device: Device) -> None:
+    def add(self, device: Device, without: Collection[str] = ()) -> None:
         """One more reading of the latest block."""
         for meter in METERS:
-            if (value := reading(device, meter)) is not None:
+            if meter not in without and (value := reading(device, meter)) is not None:
                 self.blocks[-1].setdefault(meter, []).append(value)
 
     def values(self, meter: str) -> list[float]:
@@ -54,8 +57,18 @@ class Use:
         return [value for block in self.blocks for value in block.get(meter, ())]
 
     def spread(self, meter: str) -> Spread | None:
-        values = self.values(meter)
+        """Of the repeats, each with the middle of its readings: one reading at the edge of a repeat is none of them."""
+        values = self.repeats(meter)
         return Spread.of(values) if values else None
+
+    def over(self, parts: int) -> None:
+        """The latest block is over: without what it tells of the time before, as so many repeats of equal length."""
+        block = self.blocks.pop()
+        late = {meter: values[EARLY:] if len(values) >= EARLY + 3 else values for meter, values in block.items()}
+        count = max(1, min(parts, *(len(values) for values in late.values()))) if late else 1
+        self.blocks += [
+            {m: v[n * len(v) // count : (n + 1) * len(v) // count] for m, v in late.items()} for n in range(count)
+        ]
 
     def repeats(self, meter: str) -> list[float]:
         """The middle of each repeat."""
@@ -86,22 +99,25 @@ class Meter:
         self.uses: dict[str, Use] = {}
 
     @contextlib.asynccontextmanager
-    async def during(self, label: str, since: asyncio.Event | None = None) -> AsyncIterator[None]:
-        """One more repeat of the situation of that label; nothing is read before ``since``. A label of nothing is not
-        read."""
+    async def during(
+        self, label: str, since: asyncio.Event | None = None, parts: int = 1, without: Collection[str] = ()
+    ) -> AsyncIterator[None]:
+        """One more repeat of the situation of that label, or several, which are ``parts`` of the time; nothing is read
+        before ``since``. A label of nothing is not read. ``without``: what tells of others than of this situation."""
         if self._nvml is None or not label:
             yield
             return
         use = self.uses.setdefault(label, Use(label))
         use.blocks.append({})
-        task = asyncio.create_task(self._read(self._nvml, use, since))
+        task = asyncio.create_task(self._read(self._nvml, use, since, without))
         try:
             yield
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
+            use.over(parts)
 
-    async def _read(self, nvml: NvmlSource, use: Use, since: asyncio.Event | None) -> None:
+    async def _read(self, nvml: NvmlSource, use: Use, since: asyncio.Event | None, without: Collection[str]) -> None:
         if since is not None:
             await since.wait()
         first = True  # what it tells was before
@@ -109,7 +125,7 @@ class Meter:
             sample = await asyncio.to_thread(nvml.sample)
             device = next((d for d in sample.devices if self._uuid in (None, d.uuid)), None)
             if device is not None and not first:
-                use.add(device)
+                use.add(device, without)
             first = False
             await self._sleep(INTERVAL)
 

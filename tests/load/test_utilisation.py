@@ -36,11 +36,18 @@ class Nvml:
     def close(self) -> None: ...
 
 
-async def read(nvml: Nvml, times: int) -> Meter:
-    meter = Meter(nvml, "GPU-1", lambda seconds: asyncio.sleep(0))
-    async with meter.during("x"):
-        while nvml.taken <= times:  # noqa: ASYNC110 - a thread counts
-            await asyncio.sleep(0.001)
+async def read(nvml: Nvml, times: int, without: tuple[str, ...] = ()) -> Meter:
+    """So many readings."""
+    done = asyncio.Event()
+
+    async def pause(_seconds: float) -> None:
+        if nvml.taken >= times:
+            done.set()
+            await asyncio.Event().wait()
+
+    meter = Meter(nvml, "GPU-1", pause)
+    async with meter.during("x", without=without):
+        await done.wait()
     return meter
 
 
@@ -51,9 +58,9 @@ async def test_what_the_first_reading_tells_was_before_and_what_is_not_told_is_n
     assert use.values("gpu_utilization") == []
     heads, rows = table([use])
     assert heads == ("on the device meanwhile", "SM activity")
-    assert rows[0][1] == "50 (40–60) %"
+    assert rows[0][1] == "50 %"
     data = use.data()
-    assert data["sm_utilization"] == {"median": 50.0, "low": 40.0, "high": 60.0}
+    assert data["sm_utilization"] == {"median": 50.0, "low": 50.0, "high": 50.0}
     assert data["gpu_utilization"] is data["power_watts"] is None
 
 
@@ -117,5 +124,31 @@ def test_memory_in_use_is_told_beside_the_meters() -> None:
     use = Use("16 processes", [{}])
     for used in (3 << 30, 4 << 30, None):
         use.add(Device("GPU-1", memory_used=used))
-    assert use.data()["memory_gib"] == {"median": 3.5, "low": 3.0, "high": 4.0}
-    assert table([use]) == (("on the device meanwhile", "memory in use"), [("16 processes", "3.5 (3.0–4.0) GiB")])
+    assert use.data()["memory_gib"] == {"median": 3.5, "low": 3.5, "high": 3.5}
+    assert table([use]) == (("on the device meanwhile", "memory in use"), [("16 processes", "3.5 GiB")])
+
+
+def test_the_edges_of_a_repeat_are_no_part_of_its_spread() -> None:
+    """As on the H200s of 2026-11-22, where "100 (0–100) %" stood: readings of the start, and of the end of a run."""
+
+    def use(*blocks: list[float], parts: int = 1) -> Use:
+        found = Use("4 clients, MPS on")
+        for block in blocks:
+            found.blocks.append({"gpu_utilization": list(block)})
+            found.over(parts)
+        return found
+
+    run = [0.0, 0.0, 30.0, 100.0, 100.0, *[100.0] * 20, 40.0, 0.0]
+    assert use(run, run, run).spread("gpu_utilization") == Spread(100.0, 100.0, 100.0)
+    assert use(run, [50.0] * 30).repeats("gpu_utilization") == [100.0, 50.0]
+    # One that lasts for several windows is cut into them; what is too short is left as it is.
+    assert use([99.0] * 5 + [10.0] * 4 + [20.0] * 4, parts=2).repeats("gpu_utilization") == [10.0, 20.0]
+    assert use([7.0, 8.0], parts=3).repeats("gpu_utilization") == [7.0, 8.0]
+    assert use([], parts=3).spread("gpu_utilization") is None
+    assert use([7.0] * 7).values("gpu_utilization") == [7.0] * 7
+
+
+async def test_what_tells_of_others_too_is_left_out() -> None:
+    meter = await read(Nvml((40.0, 9.0)), 4, ("gpu_utilization",))
+    assert meter.uses["x"].values("gpu_utilization") == []
+    assert meter.uses["x"].values("sm_utilization") == [40.0] * 3
