@@ -25,11 +25,11 @@ from mpstui.cli.load import (
     print_uses,
 )
 from mpstui.cli.loadoptions import numbers, words
-from mpstui.cli.report import ReportError, check_report, write_report
+from mpstui.cli.report import MIDDLE, OF_DEVICE, ReportError, check_report, conditions, write_report
 from mpstui.cli.say import output
 from mpstui.cli.words import between, whole
 from mpstui.core.model import Device, Snapshot
-from mpstui.core.text import plural, printable
+from mpstui.core.text import printable
 from mpstui.fields import FLAG, INTEGER, SCHEMA, TEXT, TEXTS, Field, Thing, Type, View, as_json
 from mpstui.load.results import Experiment, Measured, Outcome
 from mpstui.operations.load import RunExperiment
@@ -50,10 +50,6 @@ EXPERIMENTS = {
 }
 
 
-MIDDLE: Final = "middle value (smallest–largest) of the repeats"
-OF_DEVICE: Final = (
-    "on the device: of the readings of each repeat the middle one; those of its first second are left out"
-)
 GROUPED: Final = frozenset({"nbody", "command", "training", "streams", "copies"})
 """Those that take several numbers of clients."""
 GROUPS: Final = ", ".join(name for name in EXPERIMENTS if name in GROUPED)
@@ -196,7 +192,7 @@ def _tell(options: argparse.Namespace, outcome: Outcome, about: dict[str, Any]) 
     failed: ReportError | None = None
     try:
         if options.report is not None:
-            write_report(Path(options.report), to_json(outcome, about))
+            write_report(Path(options.report), outcome, about)
     except ReportError as error:
         failed = error
     try:
@@ -243,11 +239,7 @@ def print_table(outcome: Outcome, about: dict[str, Any], console: Console) -> No
     print_rows(f"{word}{outcome.title}", outcome.columns, outcome.rows, console, words)
     print_uses(outcome.uses, word, console)
     console.print(f"{word}{outcome.verdict}")
-    facts = [about["gpu"] or "GPU unknown", f"driver {about['driver'] or 'unknown'}", about["time"]]
-    if about["other_clients"]:
-        others = plural(about["other_clients"], "other MPS client")
-        facts.append(f"{others} on the device when it began: what they did meanwhile is in these figures")
-    console.print(" · ".join(facts))
+    console.print(" · ".join(conditions(about)))
     console.print(MIDDLE)
     if outcome.uses:
         console.print(OF_DEVICE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import stat
 import tempfile
@@ -12,38 +13,57 @@ from pathlib import Path
 from typing import Any, Final
 
 from mpstui.core.text import error_text, path_text, plural
+from mpstui.load import utilisation
+from mpstui.load.results import Outcome, Plot, use_plot
 from mpstui.operations.types import ExitStatus
 
-_BAR: Final = 420
-_ROW: Final = 26
+MIDDLE: Final = "middle value (smallest–largest) of the repeats"
+OF_DEVICE: Final = "on the device: of each repeat the middle reading, without those of its first second"
+
+_LABEL: Final = 330
+"""Where the bars begin, and the curves."""
+_LONG: Final = 420
+_ROW: Final = 24
+_HIGH: Final = 240
+_COLOURS: Final = ("#3a7", "#36b", "#c72", "#949", "#777", "#b33")
 _STYLE: Final = (
     "body{font:15px/1.5 system-ui,sans-serif;max-width:70em;margin:2em auto;padding:0 1em;color:#222;background:#fff}"
     "table{border-collapse:collapse;margin:1em 0}td,th{padding:.2em .8em;border-bottom:1px solid #ccc;text-align:right}"
     "td:first-child,th:first-child{text-align:left}.verdict{font-weight:bold}.simulated{background:#b00;color:#fff;"
-    "padding:.3em .6em}footer{color:#666;font-size:90%}svg{max-width:100%}svg text{font:13px system-ui,sans-serif}"
+    "padding:.3em .6em}.about{color:#555;font-size:90%}svg{max-width:100%;display:block;margin:1em 0}"
+    "svg text{font:13px system-ui,sans-serif}svg .axis{font-weight:bold}"
 )
-_LABELS: Final = ("kernel", "beside", "clients", "setting", "mps", "active_thread_percentage", "situation", "way")
-"""Keys of the data that say which situation an entry is of."""
 
 
-def page(result: Mapping[str, Any]) -> str:
-    """``result`` as ``--json`` prints it. Everything in it is shown as text."""
-    parts = [f"<h1>{_text(result['title'])}</h1>"]
-    if result["simulated"]:
+def page(outcome: Outcome, about: Mapping[str, Any]) -> str:
+    """The result with what the terminal says of it, and its plots. Everything in it is shown as text."""
+    parts = [f"<h1>{_text(outcome.title)}</h1>"]
+    if about["simulated"]:
         parts.insert(0, '<p class="simulated">SIMULATED: no GPU, no real daemon</p>')
-    parts.append(f'<p class="verdict">{_text(result["verdict"])}</p>')
-    parts.append(_table(result["columns"], result["rows"]))
-    parts.append(_plot(result["data"]))
-    if result["utilisation"]:
-        parts.append("<h2>On the device meanwhile</h2>")
-        meters = [key for key in result["utilisation"][0] if key not in {"situation", "readings"}]
-        rows = [[use["situation"], *(_spread(use[meter]) for meter in meters)] for use in result["utilisation"]]
-        parts.append(_table(["situation", *meters], rows))
-    facts = [result["gpu"] or "GPU unknown", f"driver {result['driver'] or 'unknown'}", result["time"]]
-    parts.append(f"<footer>{_text(' · '.join(facts))}<br>{'<br>'.join(map(_text, result['notes']))}</footer>")
-    head = f'<meta charset="utf-8"><title>{_text(result["title"])}</title><style>{_STYLE}</style>'
+    parts.append(f'<p class="verdict">{_text(outcome.verdict)}</p>')
+    parts.append(f"<p>{' · '.join(map(_text, conditions(about)))}</p>")
+    parts.append(_table(outcome.columns, outcome.rows))
+    parts.append(f'<p class="about">{_text(MIDDLE)}</p>')
+    parts += [_drawn(plot) for plot in outcome.plots]
+    heads, rows = utilisation.table(outcome.uses)
+    if rows:
+        parts.append(f"<h2>{_text(heads[0])}</h2>")
+        parts.append(_table(("situation", *heads[1:]), rows))
+        parts.append(f'<p class="about">{_text(OF_DEVICE)}</p>')
+        parts.append(_drawn(use_plot(outcome.uses)))
+    parts += [f"<p>{_text(note)}</p>" for note in outcome.notes]
+    head = f'<meta charset="utf-8"><title>{_text(outcome.title)}</title><style>{_STYLE}</style>'
     body = "\n".join(part for part in parts if part)
     return f'<!doctype html>\n<html lang="en"><head>{head}</head><body>\n{body}\n</body></html>\n'
+
+
+def conditions(about: Mapping[str, Any]) -> list[str]:
+    """Where and when it was measured, and who else was there."""
+    facts = [about["gpu"] or "GPU unknown", f"driver {about['driver'] or 'unknown'}", about["time"]]
+    if about["other_clients"]:
+        others = plural(about["other_clients"], "other MPS client")
+        facts.append(f"{others} on the device when it began: what they did meanwhile is in these figures")
+    return facts
 
 
 class ReportError(Exception):
@@ -59,9 +79,9 @@ def check_report(path: Path) -> None:
     _beside(path, "")
 
 
-def write_report(path: Path, result: Mapping[str, Any]) -> None:
+def write_report(path: Path, outcome: Outcome, about: Mapping[str, Any]) -> None:
     """The file is as before or the whole page, never a part; a link is not followed. Raises ReportError."""
-    _beside(path, page(result), put=True)
+    _beside(path, page(outcome, about), put=True)
 
 
 def _beside(path: Path, text: str, *, put: bool = False) -> None:
@@ -118,44 +138,84 @@ def _text(value: object) -> str:
     return escape(str(value))
 
 
-def _spread(value: Mapping[str, float] | None) -> str:
-    return "—" if value is None else f"{value['median']:.1f} ({value['low']:.1f}–{value['high']:.1f})"
-
-
 def _table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     head = "".join(f"<th>{_text(column)}</th>" for column in columns)
     body = "".join("<tr>" + "".join(f"<td>{_text(cell)}</td>" for cell in row) + "</tr>\n" for row in rows)
     return f"<table><tr>{head}</tr>\n{body}</table>"
 
 
-def _plot(data: Sequence[Mapping[str, Any]]) -> str:
-    """A bar for each entry that has a median, with its smallest and largest value where it has those."""
-    entries = [entry for entry in data if isinstance(entry.get("median"), (int, float))]
-    top = max((max(entry["median"], entry.get("high") or 0.0) for entry in entries), default=0.0)
+def _drawn(plot: Plot) -> str:
+    """A plot with the names and the numbers of its axes; nothing where there is nothing to draw."""
+    top = max((point.spread.high for point in plot.points), default=0.0)
     if top <= 0:
         return ""
+    return _curve(plot, top) if plot.over else _bars(plot, top)
+
+
+def _ticks(top: float) -> list[float]:
+    """Round numbers from 0 to the first one that is not below ``top``."""
+    size = 10.0 ** math.floor(math.log10(top / 4))
+    step = next(size * factor for factor in (1, 2, 5, 10) if size * factor * 5 >= top)
+    return [step * number for number in range(math.ceil(top / step - 1e-9) + 1)]
+
+
+def _bars(plot: Plot, top: float) -> str:
+    """A bar from 0 to each middle value, and a line from its smallest to its largest."""
+    ticks = _ticks(top)
+    series = list(dict.fromkeys(point.series for point in plot.points))
+    scale, bottom = _LONG / ticks[-1], len(plot.points) * _ROW + 4
     parts = []
-    for number, entry in enumerate(entries):
-        y, width = number * _ROW + 4, _BAR * entry["median"] / top
-        keys = ("situation",) if "situation" in entry else _LABELS
-        label = ", ".join(_label(key, entry[key]) for key in keys if key in entry)
-        parts.append(f'<text x="290" y="{y + 14}" text-anchor="end">{_text(label)}</text>')
-        parts.append(f'<rect x="300" y="{y}" width="{width:.1f}" height="18" fill="#3a7"/>')
-        low, high = entry.get("low"), entry.get("high")
-        if isinstance(low, (int, float)) and isinstance(high, (int, float)) and high > low:
-            ends = 300 + _BAR * low / top, 300 + _BAR * high / top
-            parts.append(f'<path d="M{ends[0]:.1f} {y + 9}H{ends[1]:.1f}" stroke="#000" stroke-width="2"/>')
-        parts.append(f'<text x="{308 + _BAR * max(entry["median"], high or 0) / top:.1f}" y="{y + 14}">')
-        parts.append(f"{entry['median']:,.4g}</text>")
-    size = f'width="{_BAR + 400}" height="{len(entries) * _ROW + 8}"'
+    for tick in ticks:
+        x = _LABEL + tick * scale
+        parts.append(f'<path d="M{x:.1f} 0V{bottom}" stroke="#ddd"/>')
+        parts.append(_label(x, bottom + 16, f"{tick:,.6g}", "middle"))
+    for number, point in enumerate(plot.points):
+        y, spread = number * _ROW + 4, point.spread
+        label = f"{point.at}, {point.series}" if point.series else str(point.at)
+        colour = _COLOURS[series.index(point.series) % len(_COLOURS)]
+        parts.append(_label(_LABEL - 8, y + 13, label, "end"))
+        parts.append(f'<rect x="{_LABEL}" y="{y}" width="{spread.median * scale:.1f}" height="17" fill="{colour}"/>')
+        if spread.high > spread.low:
+            ends = _LABEL + spread.low * scale, _LABEL + spread.high * scale
+            parts.append(f'<path d="M{ends[0]:.1f} {y + 8}H{ends[1]:.1f}" stroke="#000" stroke-width="2"/>')
+        parts.append(_label(_LABEL + spread.high * scale + 6, y + 13, f"{spread.median:,.4g}"))
+    parts.append(_label(_LABEL + _LONG / 2, bottom + 34, plot.value, "middle", "axis"))
+    return _svg(_LABEL + _LONG + 80, bottom + 42, parts)
+
+
+def _curve(plot: Plot, top: float) -> str:
+    """The middle values over a number, and a line from the smallest to the largest at each."""
+    points = [(float(point.at), point.spread) for point in plot.points]
+    right, up = _ticks(max(at for at, _ in points) or 1.0), _ticks(top)
+    left, wide, head = 90, _LABEL + _LONG - 90, 30
+    bottom = head + _HIGH
+
+    def x(at: float) -> float:
+        return left + at * wide / right[-1]
+
+    def y(value: float) -> float:
+        return bottom - value * _HIGH / up[-1]
+
+    parts = [_label(left, 16, plot.value, "start", "axis")]
+    for tick in up:
+        parts.append(f'<path d="M{left} {y(tick):.1f}H{left + wide}" stroke="#ddd"/>')
+        parts.append(_label(left - 8, y(tick) + 4, f"{tick:,.6g}", "end"))
+    parts += [_label(x(tick), bottom + 18, f"{tick:,.6g}", "middle") for tick in right]
+    parts.append(_label(left + wide / 2, bottom + 38, plot.over, "middle", "axis"))
+    line = " ".join(f"{x(at):.1f},{y(spread.median):.1f}" for at, spread in points)
+    parts.append(f'<polyline points="{line}" fill="none" stroke="{_COLOURS[0]}" stroke-width="2"/>')
+    for at, spread in points:
+        if spread.high > spread.low:
+            parts.append(f'<path d="M{x(at):.1f} {y(spread.low):.1f}V{y(spread.high):.1f}" stroke="#000"/>')
+        parts.append(f'<circle cx="{x(at):.1f}" cy="{y(spread.median):.1f}" r="4" fill="{_COLOURS[0]}"/>')
+    return _svg(left + wide + 40, bottom + 46, parts)
+
+
+def _label(x: float, y: float, text: str, anchor: str = "start", kind: str = "") -> str:
+    named = f' class="{kind}"' if kind else ""
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{named}>{_text(text)}</text>'
+
+
+def _svg(width: float, height: float, parts: Sequence[str]) -> str:
+    size = f'width="{width:.0f}" height="{height:.0f}" viewBox="0 0 {width:.0f} {height:.0f}"'
     return f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">{"".join(parts)}</svg>'
-
-
-def _label(key: str, value: object) -> str:
-    if key == "mps":
-        return "with MPS" if value else "without MPS"
-    if key == "clients":
-        return plural(int(str(value)), "client")
-    if key == "active_thread_percentage":
-        return f"{value} %"
-    return f"beside {value}" if key == "beside" else str(value)

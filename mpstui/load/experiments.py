@@ -16,7 +16,7 @@ from typing import Any, Final
 from mpstui.core.text import PRIORITIES, format_change, plural
 from mpstui.load.measure import ExperimentError, Lab, rates, reached, running, served, times, windows
 from mpstui.load.programs import lenet
-from mpstui.load.results import Outcome
+from mpstui.load.results import Outcome, Plot, Point, use_plot
 from mpstui.load.spread import Spread, interval
 from mpstui.load.supervisor import Supervisor
 from mpstui.load.takes import BODIES
@@ -26,6 +26,16 @@ from mpstui.load.utilisation import table as used
 
 PERCENTAGES: Final = (6, 12, 25, 37, 50, 62, 75, 87, 100)
 NEIGHBOURS: Final[tuple[KernelName, ...]] = ("fma", "triad", "nbody", "small")
+SWEEP_NOTES: Final = (
+    "A kernel that computes follows the SMs that it may use; one that reads memory has enough of them at its knee.",
+    "What lies beyond the knee is better given to other clients: a share is a limit, and a small one costs such a "
+    "kernel nothing.",
+)
+INTERFERENCE_NOTES: Final = (
+    "Without limits MPS is not fair: whoever always has blocks waiting for every SM takes what comes free.",
+    "That depends on the kernels' shape: measure your own pair (mpstui plan --measure), and divide the SMs where one "
+    "must not starve the other.",
+)
 KNEE: Final = 0.95
 """The knee is the smallest share with this much of the best throughput."""
 UNSURE: Final = "no difference seen"
@@ -90,7 +100,8 @@ async def metric(
         "what a program said first is left out where it said three or more: its start is in that",
     )
     title = f"What {program[0]} says of its throughput: {expression}"
-    return Outcome(COMMAND, title, THROUGHPUT_COLUMNS, rows, data, metric_verdict(totals), notes)
+    plots = (_plot_of(totals, "throughput in all, as the program tells it"),)
+    return Outcome(COMMAND, title, THROUGHPUT_COLUMNS, rows, data, metric_verdict(totals), notes, plots=plots)
 
 
 THROUGHPUT_COLUMNS: Final = ("clients", "setting", "in all", "each", "gain")
@@ -113,6 +124,11 @@ def _throughputs(
              "median": spread.median, "low": spread.low, "high": spread.high}
         )  # fmt: skip
     return tuple(rows), tuple(data)
+
+
+def _plot_of(totals: Mapping[tuple[int, str], Sequence[float]], value: str) -> Plot:
+    """Of so many clients in a setting."""
+    return Plot(value, tuple(Point(plural(n, "client"), Spread.of(v), name) for (n, name), v in totals.items()))
 
 
 BATCHES: Final = (64, 2048)
@@ -166,7 +182,9 @@ async def training(lab: Lab, python: str, clients: Sequence[int] = (1, 4)) -> Ou
         "The programs are started once and train by turns; the others wait meanwhile. Their start is in no figure.",
     )
     title = "Images a second of LeNet, trained on random data of CIFAR-10's shape"
-    return Outcome("training", title, ("batch", *THROUGHPUT_COLUMNS), tuple(rows), tuple(data), said, notes)
+    plots = tuple(_plot_of(totals[batch], f"images/s in all, batches of {batch:,}") for batch in BATCHES)
+    columns = ("batch", *THROUGHPUT_COLUMNS)
+    return Outcome("training", title, columns, tuple(rows), tuple(data), said, notes, plots=plots)
 
 
 def _trainer(python: str, turns: Path, number: int, mps: bool) -> LoadSpec:
@@ -236,7 +254,7 @@ async def _with_and_without(
             if divided and spec.amount is not None:
                 asked = replace(asked, amount=spec.amount / count)
             taken[count, mps].append(await times(lab, asked, label))
-    rows, data = [], []
+    rows, data, points = [], [], []
     intervals: dict[int, tuple[Spread, Spread]] = {}
     for count in clients:
         off, on = (Spread.of(itertools.chain(*taken[count, mps])).scaled(1000) for mps in (False, True))
@@ -247,6 +265,7 @@ async def _with_and_without(
         for mps, spread in ((False, off), (True, on)):
             values = [1000 * value for group in taken[count, mps] for value in group]
             data.append({"clients": count, "mps": mps, "milliseconds": values, "median": spread.median})
+            points.append(Point(plural(count, "client"), spread, "with MPS" if mps else "without MPS"))
     columns = ("clients", "without MPS (ms)", "with MPS (ms)", "time saved")
     notes: tuple[str, ...] = (
         f"one run of {plural(min(clients), 'client')} without and one with MPS came first and are not counted",
@@ -259,7 +278,8 @@ async def _with_and_without(
     most = max(clients)
     used = busier(*(lab.meter.uses.get(_situation(most, mps)) for mps in (False, True)))
     verdict += f" With MPS {used} ({plural(most, 'client')})." if used else ""
-    return Outcome(name, f"Time of each client {what}", columns, tuple(rows), tuple(data), verdict, notes)
+    plots = (Plot("time of each client (ms)", tuple(points)),)
+    return Outcome(name, f"Time of each client {what}", columns, tuple(rows), tuple(data), verdict, notes, plots=plots)
 
 
 def with_or_without(spreads: Mapping[int, tuple[Spread, Spread]]) -> str:
@@ -357,7 +377,11 @@ async def oversubscribe(lab: Lab, clients: int = 4) -> Outcome:
     )
     columns = ("threads", f"in all ({unit})", "p50 (ms)", "p99 (ms)")
     title = f"{plural(clients, 'client')} that are at work half of the time, by their shares"
-    return Outcome("oversubscribe", title, columns, rows, data, said, notes)
+    plots = [Plot(f"throughput in all ({unit})", tuple(Point(name, Spread.of(totals[name])) for name in seen))]
+    for index, value in enumerate(("p50 of a request (ms)", "p99 of a request (ms)")):
+        points = (Point(name, Spread.of(_latencies(runs)[index])) for name, runs in seen.items())
+        plots.append(Plot(value, tuple(points)))
+    return Outcome("oversubscribe", title, columns, rows, data, said, notes, plots=tuple(plots))
 
 
 STREAM_PRIORITY: Final = -3
@@ -384,14 +408,19 @@ async def priority(lab: Lab) -> Outcome:
             ]
             seen[name].append(await served(lab, *specs, label=name))
     rows, data = [], []
+    points: dict[str, list[Point]] = {"p50 of a request (ms)": [], "p99 of a request (ms)": []}
     middles: dict[tuple[str, int], list[float]] = {}
     for name, priorities in settings.items():
         for index, (each, stream) in enumerate(priorities):
             mine = [(reports[index],) for reports in seen[name]]
             figure = Spread.of(reports[0].figure or 0.0 for reports in mine)
             middles[name, index] = [1000 * (reports[0].latency_p50 or 0.0) for reports in mine]
-            latency = (Spread.of(values).text(",.2f") for values in _latencies(mine))
-            rows.append((name, f"{index + 1}: {PRIORITIES[each]}", figure.figure(), *latency))
+            waits = [Spread.of(values) for values in _latencies(mine)]
+            latency = (spread.text(",.2f") for spread in waits)
+            who = f"{index + 1}: {PRIORITIES[each]}"
+            for told, spread in zip(points.values(), waits, strict=True):
+                told.append(Point(name, spread, who))
+            rows.append((name, who, figure.figure(), *latency))
             data.append(
                 {"setting": name, "client": index + 1, "priority": each, "stream_priority": stream,
                  "p50_milliseconds": middles[name, index],
@@ -416,7 +445,8 @@ async def priority(lab: Lab) -> Outcome:
     )
     columns = ("setting", "client", f"each ({INFO[REQUESTS_KERNEL].unit})", "p50 (ms)", "p99 (ms)")
     title = "Two clients with a request always under way, by their priorities"
-    return Outcome("priority", title, columns, tuple(rows), tuple(data), verdict, notes)
+    plots = tuple(Plot(value, tuple(told)) for value, told in points.items())
+    return Outcome("priority", title, columns, tuple(rows), tuple(data), verdict, notes, plots=plots)
 
 
 def _latencies(runs: Iterable[Iterable[WorkerReport]]) -> tuple[list[float], list[float]]:
@@ -468,7 +498,7 @@ async def gpu_util(lab: Lab) -> Outcome:
     data = tuple(use.data() for use in uses)
     return Outcome(
         "gpu-util", "What the meters say of one thread, and of all SMs", ("kernel", *heads[1:]), tuple(rows), data,
-        verdict, notes,
+        verdict, notes, plots=(use_plot(uses),),
     )  # fmt: skip
 
 
@@ -511,6 +541,14 @@ async def sweep(
     )
     heads = [text for kernel in kernels for text in (f"{kernel} ({INFO[kernel].unit})", "of its best")]
     said = ", ".join(f"{kernel} at {knees[kernel]:g} %" for kernel in kernels)
+    plots = tuple(
+        Plot(
+            f"{kernel} ({INFO[kernel].unit})",
+            tuple(Point(percentage, figures[kernel, percentage]) for percentage in percentages),
+            "active thread percentage (%)",
+        )
+        for kernel in kernels
+    )
     return Outcome(
         "sweep",
         "One client's throughput over its active thread percentage",
@@ -518,6 +556,8 @@ async def sweep(
         tuple(rows),
         data,
         f"{KNEE:.0%} of the best throughput is reached by {said}.",
+        SWEEP_NOTES,
+        plots=plots,
     )
 
 
@@ -558,7 +598,10 @@ async def interference(lab: Lab, kernels: Sequence[KernelName] = NEIGHBOURS) -> 
     if not apart(kept[worst], kept[best]):
         verdict = "No difference seen between neighbours: the 95 % intervals of the windows overlap."
     columns = ("kernel", "alone", *(f"beside {kernel}" for kernel in kernels))
-    return Outcome("interference", "What is left of a kernel's throughput beside another", columns, rows, data, verdict)
+    title = "What is left of a kernel's throughput beside another"
+    points = (Point(me, spread.scaled(100), f"beside {other}") for (me, other), spread in beside.items())
+    plots = (Plot("throughput kept (% of what it does alone)", tuple(points)),)
+    return Outcome("interference", title, columns, rows, data, verdict, INTERFERENCE_NOTES, plots=plots)
 
 
 def _replace(spec: LoadSpec, *, clients: int, mps: bool) -> LoadSpec:

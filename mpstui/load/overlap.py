@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from mpstui.core.late import dataclass
 from mpstui.load.measure import ExperimentError, Lab, running, windows
-from mpstui.load.results import Outcome
+from mpstui.load.results import Outcome, Plot, Point
 from mpstui.load.spread import Spread
 from mpstui.load.types import COPIED, DEFAULT_STREAM_NAMES, INFO, LoadSpec, WorkerReport
 from mpstui.load.utilisation import apart
@@ -66,7 +66,12 @@ async def streams(lab: Lab, sizes: Sequence[int] = SIZES) -> Outcome:
             "side by side as those of streams do.",
             *notes,
         ),
+        plots=(_plot(taken, INFO["small"].unit),),
     )  # fmt: skip
+
+
+def _plot(taken: Mapping[str, Taken], value: str) -> Plot:
+    return Plot(value, tuple(Point(label, Spread.of(each.totals)) for label, each in taken.items() if each.totals))
 
 
 def streams_verdict(taken: Mapping[str, Taken], most: int) -> str:
@@ -109,6 +114,7 @@ async def copies(lab: Lab, clients: Sequence[int] = COPY_CLIENTS) -> Outcome:
             "kernels run side by side besides.",
             *notes,
         ),
+        plots=(_plot(taken, INFO[COPY_KERNEL].unit),),
     )  # fmt: skip
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from mpstui.core.late import dataclass
 from mpstui.core.text import printable
 from mpstui.load.spread import Spread
 from mpstui.load.types import COMMAND, INFO, LoadSpec
-from mpstui.load.utilisation import Use
+from mpstui.load.utilisation import Use, shares
 from mpstui.plan.advice import Advice
 from mpstui.plan.types import Target
 
@@ -47,6 +48,26 @@ class Experiment:
     clients: int = 1
 
 
+class Point(NamedTuple):
+    """One value of a plot."""
+
+    at: str | float
+    """Which situation, in words; of a curve a number."""
+    spread: Spread
+    series: str = ""
+    """What several have at the same place are told apart by."""
+
+
+class Plot(NamedTuple):
+    """What can be drawn of a result."""
+
+    value: str
+    """What is measured, with its unit: the name of its axis."""
+    points: tuple[Point, ...]
+    over: str = ""
+    """Of a curve, what it is drawn over, with its unit; otherwise a bar for each point."""
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """A table, the numbers behind it, and one sentence."""
@@ -60,6 +81,7 @@ class Outcome:
     notes: tuple[str, ...] = ()
     uses: tuple[Use, ...] = ()
     """How busy the device was in each situation."""
+    plots: tuple[Plot, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +105,12 @@ class Measured:
     sm_counts: tuple[int, ...]
     costs: tuple[Cost, ...] = ()
     """Of two loads; of one there is nothing to compare."""
+
+
+def use_plot(uses: Iterable[Use]) -> Plot:
+    """How busy the device was in each situation, as far as that is told in percent."""
+    points = (Point(label, spread, meter) for label, meter, spread in shares(uses))
+    return Plot("of the device, or of the time (%)", tuple(points))
 
 
 def unit(load: LoadSpec) -> str:

@@ -12,7 +12,8 @@ from typing import Any, Final
 from mpstui.core.text import plural
 from mpstui.load.measure import ExperimentError, Lab, running
 from mpstui.load.private import PrivateDaemon
-from mpstui.load.results import Outcome
+from mpstui.load.results import Outcome, Plot, Point
+from mpstui.load.spread import Spread
 from mpstui.load.supervisor import Supervisor
 from mpstui.load.types import INFO, KernelName, LoadSpec, WorkerReport
 
@@ -33,6 +34,11 @@ _SIGNALS: Final = {"Ctrl-C": SIGINT, "SIGTERM": SIGTERM, "segfault": SIGSEGV, "a
 """What the client runs that is ended so. Short kernels take 20 ms at most: a SIGKILL finds them over; what takes the
 neighbours down is a kernel that is still running (fact 17)."""
 WAYS: Final = tuple(_KERNEL)
+NOTES: Final = (
+    "It is the running kernel that takes the neighbours along, whatever ends its process.",
+    "A kill -9 spares them where it falls between kernels, and nobody outside can see whether it will: "
+    "terminate_client first.",
+)
 NEIGHBOURS: Final = 2
 WATCH_SECONDS: Final = 3.0
 NEWCOMER_SECONDS: Final = 10.0
@@ -83,7 +89,12 @@ async def stop(lab: Lab, make_daemon: Callable[[], PrivateDaemon], make_lab: Cal
     )
     columns = ("ended by", "the client", "after", "neighbours", "their error", "server", "a new client")
     title = f"Ending one of {plural(NEIGHBOURS + 1, 'client')} on a device"
-    return Outcome("stop", title, columns, tuple(rows), tuple(data), verdict)
+    known = {
+        way: [e["milliseconds"] for e in data if e["way"] == way and e["milliseconds"] is not None] for way in WAYS
+    }
+    points = tuple(Point(way, Spread.of(values)) for way, values in known.items() if values)
+    plots = (Plot("time until the client has ended (ms)", points),)
+    return Outcome("stop", title, columns, tuple(rows), tuple(data), verdict, NOTES, plots=plots)
 
 
 async def _one(way: str, daemon: PrivateDaemon, lab: Lab) -> dict[str, Any]:

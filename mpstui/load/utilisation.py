@@ -138,6 +138,16 @@ def table(uses: Iterable[Use]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     return ("on the device meanwhile", *(METERS[meter][0] for meter in kept)), rows
 
 
+def shares(uses: Iterable[Use]) -> list[tuple[str, str, Spread]]:
+    """The meters in percent: situation, meter, and its repeats."""
+    return [
+        (use.label, name, spread)
+        for use in uses
+        for meter, (name, unit) in METERS.items()
+        if unit == " %" and (spread := use.spread(meter)) is not None
+    ]
+
+
 def _cell(spread: Spread | None, unit: str) -> str:
     if spread is None:
         return UNKNOWN

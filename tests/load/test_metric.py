@@ -8,6 +8,7 @@ import json
 import os
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,10 +17,13 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from mpstui.cli import experiment, load
-from mpstui.cli.report import ReportError, check_report, page, write_report
+from mpstui.cli.report import ReportError, _ticks, check_report, page, write_report
 from mpstui.load.experiments import metric_verdict
 from mpstui.load.protocol import fold
+from mpstui.load.results import Outcome, Plot, Point
+from mpstui.load.spread import Spread
 from mpstui.load.types import LoadSpec, WorkerReport
+from mpstui.load.utilisation import Use
 from mpstui.observe.sources import NodeSources
 from mpstui.sim import SimNode
 
@@ -65,7 +69,7 @@ async def test_the_metric_is_read_from_what_the_program_prints_and_its_start_lef
     html = report.read_text()
     assert "SIMULATED" in html
     assert "<svg" in html
-    assert "with MPS, 50 % each" in html
+    assert "2 clients, with MPS, 50 % each" in html
 
 
 async def test_a_program_that_says_nothing_of_it_is_told_so(
@@ -172,35 +176,77 @@ def test_a_gain_counts_where_the_repeats_are_apart() -> None:
     assert said([100.0], [900.0]).startswith("No difference seen")
 
 
-RESULT = {
-    "title": "<script>alert(1)</script>",
-    "verdict": "a & b",
-    "columns": ["<x>"],
-    "rows": [["</td><img src=x>"]],
-    "data": [{"clients": 1, "mps": True, "median": 2.0, "low": 1.0, "high": 3.0}, {"way": "x", "median": None}],
-    "utilisation": [{"situation": "<s>", "readings": 1, "power_watts": None}],
-    "simulated": False,
-    "gpu": None,
-    "driver": None,
-    "time": "now",
-    "notes": ["<note>"],
-}
+USE = Use("<s>", [{"sm_utilization": [40.0], "power_watts": [300.0]}, {"sm_utilization": [60.0]}])
+RESULT = Outcome(
+    "x",
+    "<script>alert(1)</script>",
+    ("<x>",),
+    (("</td><img src=x>",),),
+    (),
+    "a & b",
+    ("<note>",),
+    (USE,),
+    (
+        Plot("<ms>", (Point("<a>", Spread(2.0, 1.0, 3.0), "<with>"), Point("<a>", Spread(4.0, 4.0, 4.0), "off"))),
+        Plot("TFLOP/s", (Point(6.0, Spread(3.0, 3.0, 3.0)), Point(100.0, Spread(65.0, 60.0, 66.0))), "threads (%)"),
+        Plot("nothing", (Point("a", Spread(0.0, 0.0, 0.0)),)),
+        Plot("nobody", ()),
+    ),
+)
+ABOUT = {"gpu": "<gpu>", "driver": None, "time": "now", "simulated": False, "other_clients": 3}
 
 
 def test_everything_in_a_report_is_text_and_it_loads_nothing() -> None:
-    html = page(RESULT)
-    for text in ("<script>", "<img", "<x>", "<s>", "<note>"):
+    html = page(RESULT, ABOUT)
+    for text in ("<script>", "<img", "<x>", "<s>", "<note>", "<ms>", "<a>", "<with>", "<gpu>"):
         assert text not in html
     assert "&lt;script&gt;" in html
     assert not re.search(r"<[^>]*(src|href)\s*=", html)
-    assert html.count("<rect") == 1
     assert "SIMULATED" not in html
+    assert "SIMULATED" in page(RESULT, {**ABOUT, "simulated": True})
+
+
+def test_a_report_says_what_the_terminal_says_and_names_the_axes_of_its_plots() -> None:
+    html = page(RESULT, ABOUT)
+    for text in (
+        "a &amp; b",
+        "&lt;gpu&gt; · driver unknown · now · 3 other MPS clients on the device when it began",
+        "middle value (smallest–largest) of the repeats",
+        "on the device: of each repeat the middle reading",
+        "<th>SM activity</th><th>power</th>",
+        "<td>50 (40–60) %</td><td>300 W</td>",
+        "<p>&lt;note&gt;</p>",
+    ):
+        assert text in html
+    axes = re.findall(r'class="axis">([^<]*)<', html)
+    assert axes == ["&lt;ms&gt;", "TFLOP/s", "threads (%)", "of the device, or of the time (%)"]
+    bars, curve, shares = re.findall(r"<svg.*?</svg>", html)
+    assert re.findall(r'width="([\d.]+)" height="17"', bars) == ["210.0", "420.0"]
+    assert [text for text in re.findall(r">([^<]*)</text>", bars) if text[0].isdigit()] == [
+        "0",
+        "1",
+        "2",
+        "3",
+        "4",
+        "2",
+        "4",
+    ]
+    assert curve.count("<circle") == 2
+    assert "&lt;s&gt;, SM activity" in shares
+
+
+@pytest.mark.parametrize("top", [1e-9, 0.3, 1.0, 7.1, 99.0, 100.0, 13_308.0, 4.4e12])
+def test_an_axis_has_few_round_numbers_and_room_for_all(top: float) -> None:
+    ticks = _ticks(top)
+    assert 3 <= len(ticks) <= 6
+    assert ticks[0] == 0
+    assert ticks[-2] < top <= ticks[-1] * (1 + 1e-9)
 
 
 def test_a_report_does_not_follow_a_link(tmp_path: Path) -> None:
     (tmp_path / "victim").write_text("mine")
     os.symlink(tmp_path / "victim", tmp_path / "report.html")
-    for write in (check_report, lambda path: write_report(path, RESULT)):
+    for write in (check_report, lambda path: write_report(path, RESULT, ABOUT)):
         with pytest.raises(ReportError, match="a symbolic link"):
             write(tmp_path / "report.html")
     assert (tmp_path / "victim").read_text() == "mine"
@@ -237,14 +283,14 @@ async def test_a_report_that_fails_at_the_end_does_not_cost_the_result(
 
 def test_a_report_takes_the_place_of_the_one_before_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     report = tmp_path / "r.html"
-    write_report(report, RESULT)
+    write_report(report, RESULT, ABOUT)
     first = report.read_text()
     assert report.stat().st_mode & 0o777 == 0o644
     check_report(report)
     assert report.read_text() == first
     monkeypatch.setattr("mpstui.cli.report.os.fsync", lambda _fd: (_ for _ in ()).throw(OSError(28, "No space left")))
     with pytest.raises(ReportError, match="No space left"):
-        write_report(report, {**RESULT, "title": "another"})
+        write_report(report, replace(RESULT, title="another"), ABOUT)
     assert report.read_text() == first
     assert os.listdir(tmp_path) == ["r.html"]
 
