@@ -80,10 +80,50 @@ def test_a_way_out_that_does_not_end_is_cut_off() -> None:
             os.kill(child, signal.SIGKILL)
 
 
+WAITS_ON_ITS_WAY_OUT = """
+import asyncio, sys
+sys.path.insert(0, sys.argv[1])
+from ending import nothing_left, run_to_its_end
+
+async def main():
+    last = asyncio.get_running_loop().create_future()
+
+    closing = asyncio.Event()
+
+    async def listens():
+        await closing.wait()
+        last.set_result("the last word")
+
+    task = asyncio.create_task(listens())
+    try:
+        print("at work", flush=True)
+        await asyncio.Event().wait()
+    finally:
+        closing.set()
+        print(await last, flush=True)
+
+with nothing_left():
+    run_to_its_end(main())
+"""
+
+
+def test_a_script_hears_the_last_word_of_those_it_ends() -> None:
+    """A signal that left the loop cancelled who was to say it: the script stood until it was cut off."""
+    script = subprocess.Popen(
+        [sys.executable, "-c", WAITS_ON_ITS_WAY_OUT, str(SCRIPTS / "gpu")], stdout=subprocess.PIPE, text=True
+    )
+    assert script.stdout is not None
+    assert script.stdout.readline() == "at work\n"
+    script.send_signal(signal.SIGTERM)
+    said, _ = script.communicate(timeout=120)
+    assert (said, script.returncode) == ("the last word\n", 128 + signal.SIGTERM)
+
+
 def test_every_script_for_a_gpu_machine_leaves_nothing() -> None:
     scripts = [path for path in SCRIPTS.glob("gpu-*") if b"python" in path.read_bytes().splitlines()[0]]
     assert len(scripts) > 5
     assert [path.name for path in scripts if "with nothing_left()" not in path.read_text()] == []
+    assert [path.name for path in scripts if "asyncio.run(" in path.read_text()] == []
 
 
 def _traced(lost: float, windows: list[tuple[float, float]], seconds: float = 72.0) -> tuple[list[float], list[float]]:

@@ -3,6 +3,7 @@ makes every later measurement wrong."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import select
@@ -11,10 +12,12 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from types import FrameType
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn, TypeVar
+
+T = TypeVar("T")
 
 TAG: Final = "GPU_SCRIPT_TAG"
 """In the environment of all that a script starts, and so in that of daemons and servers too."""
@@ -55,12 +58,45 @@ def nothing_left() -> Iterator[None]:
         guard.communicate(b"done", 60)
 
 
-def _end(number: int, frame: FrameType | None) -> NoReturn:
+def _last() -> None:
+    """No further signal, and only so long for the way out."""
     for each in SIGNALS:
         signal.signal(each, signal.SIG_IGN)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.alarm(GRACE)
+
+
+def _end(number: int, frame: FrameType | None) -> NoReturn:
+    _last()
     raise Ended(128 + number)
+
+
+def run_to_its_end(main: Coroutine[Any, Any, T]) -> T:
+    """``asyncio.run`` in such a script: a signal cancels ``main`` alone, so that what it awaits on its way out (its
+    workers' last words, say) goes on until it is out. An exception out of the loop would cancel that too."""
+    ended: list[int] = []
+
+    async def led() -> T:
+        loop, task = asyncio.get_running_loop(), asyncio.ensure_future(main)
+
+        def end(number: int, frame: FrameType | None) -> None:
+            _last()
+            ended.append(number)
+            loop.call_soon_threadsafe(task.cancel)
+
+        for number in SIGNALS:
+            signal.signal(number, end)
+        return await task
+
+    try:
+        return asyncio.run(led())
+    except asyncio.CancelledError:
+        if ended:
+            raise Ended(128 + ended[0]) from None
+        raise
+    finally:
+        for number in SIGNALS:
+            signal.signal(number, signal.SIG_IGN if ended else _end)
 
 
 def tagged(tag: str, but: int) -> list[int]:
