@@ -237,7 +237,7 @@ async def test_nbody_times_a_fixed_amount_of_work_with_and_without_mps(
     assert result["simulated"] is True
     assert result["verdict"].startswith("SIMULATED: ")
     assert "No difference seen" in result["verdict"]
-    assert re.search(r" for \d\.\d\d×10[¹²]+ interactions of 16,384 bodies: ", result["title"]), result["title"]
+    assert re.search(r" for \d\.\d\d×10[¹²]+ interactions of 16,384 bodies$", result["title"]), result["title"]
     used = {entry["situation"]: entry for entry in result["utilisation"]}
     assert used.keys() == {"1 client, MPS off", "1 client, MPS on", "2 clients, MPS off", "2 clients, MPS on"}
     read = [entry["sm_utilization"] for entry in used.values() if entry["readings"]]  # none in time on a busy machine

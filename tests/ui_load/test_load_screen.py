@@ -51,6 +51,7 @@ async def test_each_preset_starts_what_it_says():
     async with app.run_test(size=SIZE) as pilot:
         backend = await opened(pilot)
         for number, chosen in enumerate(PRESETS):
+            before = len(backend.private)
             await pilot.press(*["right"] * bool(number), "enter")
             if isinstance(app.screen, BesideDialog):
                 await pilot.press("tab", "enter")
@@ -60,7 +61,8 @@ async def test_each_preset_starts_what_it_says():
             specs = [spec for spec, _ in backend.supervisors[-1].specs]
             assert {spec.kernel for spec in specs} == set(chosen.kernels)
             assert {spec.streams for spec in specs} == {chosen.way.streams}
-            assert backend.private == (["up"] if chosen.private else [])
+            assert backend.private[-1:] == (["up"] if chosen.private else backend.private[-1:])
+            assert chosen.private == (len(backend.private) > before)
             assert app.focused.id == "bars"
             assert chosen.title in text_of(app)
             await app.load.close()
@@ -118,8 +120,8 @@ async def test_latencies_and_bars_follow_the_key_within_a_second(size):
         ("memory", ["right", "right"], "2G"),
         ("memory", [*"900", "m"], "900M"),
         ("memory", [*"10", "G"], "10G"),
-        ("priority", ["right"], 0),
-        ("priority", ["left"], 1),
+        ("priority", ["right"], (0,)),
+        ("priority", ["left"], (0, 1)),
         ("seconds", ["right"], 10.0),
         ("seconds", [*"90"], 90.0),
         ("seconds", ["9", "backspace"], None),

@@ -53,6 +53,8 @@ def specs(setup: Setup, limit: float | None = None):
         ("busy", ("fma",), 4, (66, 66, 66, 66)),
         ("streams", ("small",), 1, (132,)),
         ("copies", ("fma",), 1, (132,)),
+        ("priority", ("fma",), 2, (132, 132)),
+        ("gpu-util", ("endless",), 1, (132,)),
         ("fault", ("illegal", "fma"), 4, (132, 132, 132, 132)),
     ],
 )
@@ -61,12 +63,12 @@ def test_presets(name, kernels, clients, counts):
     assert (setup.kernels, setup.clients) == (kernels, clients)
     assert sm_counts(setup, DEVICES) == counts
     assert problem(setup, OPEN, DEVICES) is None
-    assert setup.where == ("private" if name == "fault" else "on")
+    assert setup.where == ("private" if name in {"fault", "gpu-util"} else "on")
 
 
 def test_every_preset_is_tested_and_says_what_to_look_at():
-    assert len(PRESETS) == 13
-    assert len({p.id for p in PRESETS}) == 13
+    assert len(PRESETS) == 15
+    assert len({p.id for p in PRESETS}) == 15
     assert all(p.text.endswith(".") for p in PRESETS)
 
 
@@ -78,11 +80,12 @@ def test_every_preset_is_tested_and_says_what_to_look_at():
         ("busy", {"busy": 50.0}),
         ("streams", {"streams": 16, "steps": 200_000}),
         ("copies", {"streams": 4, "copies": 32 << 20}),
+        ("gpu-util", {"blocks": 1}),
     ],
 )
 def test_the_way_of_launching_reaches_the_clients(name, asked):
     (spec,) = specs(made(name))
-    found = {key: getattr(spec, key) for key in ("streams", "copies", "busy", "arrivals", "steps")}
+    found = {key: getattr(spec, key) for key in ("streams", "copies", "busy", "arrivals", "steps", "blocks")}
     assert {key: value for key, value in found.items() if value is not None} == asked
 
 
@@ -90,6 +93,23 @@ def test_what_is_launched_once_takes_no_other_way():
     odd = Setup(kernels=("memory", "fma"), memory_limit="1G", way=way("in 4 streams"))
     assert problem(odd, OPEN, DEVICES) == "memory is launched once: choose launches ‹one after another›"
     assert problem(replace(odd, way=STEADY), OPEN, DEVICES) is None
+
+
+def test_each_client_has_the_priority_of_the_preset_and_no_other_preset_keeps_it():
+    setup = made("priority")
+    assert [(spec.clients, spec.priority, spec.busy) for spec in specs(setup)] == [(1, 0, 100.0), (1, 1, 100.0)]
+    assert [(spec.clients, spec.priority) for spec in specs(replace(setup, clients=4))] == [(1, 0), (3, 1)]
+    assert apply(preset("even"), setup, UUIDS).priority == ()
+    assert {spec.priority for spec in specs(replace(setup, where="off"))} == {None}
+
+
+def test_one_thread_is_of_the_kernel_that_never_ends():
+    thread = made("gpu-util")
+    assert problem(thread, OPEN, DEVICES) is None
+    assert problem(replace(thread, way=STEADY), OPEN, DEVICES) is None
+    wrong = problem(replace(thread, kernels=("fma",)), OPEN, DEVICES)
+    assert wrong == "launches ‹of one thread› go with the kernel ‹endless›: choose ‹one after another›"
+    assert "endless is launched once" in (problem(replace(thread, way=way("no pause")), OPEN, DEVICES) or "")
 
 
 def test_memory_of_streams_and_copies_is_told_before_they_start():
@@ -103,9 +123,9 @@ def test_half_is_100_by_half_the_clients_and_never_over_100():
 
 
 def test_a_preset_keeps_what_the_user_chose_besides():
-    chosen = Setup(devices=(GPU1,), memory_limit="2G", priority=1, seconds=30.0, where="off")
+    chosen = Setup(devices=(GPU1,), memory_limit="2G", priority=(1,), seconds=30.0, where="off")
     setup = apply(preset("30-70"), chosen, UUIDS)
-    assert (setup.devices, setup.memory_limit, setup.priority, setup.seconds) == ((GPU1,), "2G", 1, 30.0)
+    assert (setup.devices, setup.memory_limit, setup.priority, setup.seconds) == ((GPU1,), "2G", (1,), 30.0)
     assert setup.where == "off"
 
 
@@ -192,13 +212,13 @@ def test_shares_by_percentage_have_none():
 
 
 def test_without_mps_there_are_no_limits():
-    (spec,) = specs(made("30-70", where="off", memory_limit="2G", priority=1))
+    (spec,) = specs(made("30-70", where="off", memory_limit="2G", priority=(1,)))
     assert (spec.mps, spec.percentages, spec.sm_counts, spec.pool) == (False, (), (), ())
     assert (spec.memory_limit, spec.priority, spec.pipe_dir) == (None, None, None)
 
 
 def test_limits_reach_the_clients():
-    (spec,) = specs(made("even", memory_limit="2G", priority=1, seconds=30.0))
+    (spec,) = specs(made("even", memory_limit="2G", priority=(1,), seconds=30.0))
     assert (spec.memory_limit, spec.priority, spec.seconds) == ("2G", 1, 30.0)
 
 

@@ -22,7 +22,7 @@ _TIMES: Final = (None, 10.0, 30.0, 60.0, 300.0, 3600.0)
 _MEMORY: Final = ("", "1G", "2G", "4G", "8G", "16G")
 _WHERE: Final = ("on", "private", "off")
 _HOLD: Final = ("affinity", "percentage")
-_PRIORITY: Final = (None, 0, 1)
+_PRIORITY: Final = ((), (0,), (1,), (0, 1))
 
 FIELDS: Final = (
     Field("preset", "preset", "Values for all the fields below; each can be changed afterwards."),
@@ -42,7 +42,11 @@ FIELDS: Final = (
         "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT of each client: 900M, 2G. The context itself counts too.",
         "0123456789KMGT",
     ),
-    Field("priority", "priority", "CUDA_MPS_CLIENT_PRIORITY: 0 normal, 1 below normal. A hint: no order is promised."),
+    Field(
+        "priority",
+        "priority",
+        "CUDA_MPS_CLIENT_PRIORITY: 0 normal, 1 below normal; 0 : 1 is the first client normal. A hint.",
+    ),
     Field("seconds", "time", "How long each client runs; stopped earlier with x or X.", "0123456789."),
     Field("way", "launches", ""),
     Field("where", "MPS", ""),
@@ -161,7 +165,7 @@ class FieldsPanel(Form):
 
     def _own(self, **changes: Any) -> None:
         """A value of the user's own: from here on it is no preset, where it would be one of its values."""
-        if changes.keys() & {"kernels", "shares", "hold", "way"}:
+        if self.chosen is not None and self.chosen.sets(changes.keys()):
             self.chosen = None
         self._set(replace(self.setup, **changes))
 
@@ -221,8 +225,8 @@ class FieldsPanel(Form):
                 inherited = "the server's" if setup.where == "on" else "no limit"
                 return (setup.memory_limit or inherited, _style(free and bool(setup.memory_limit)))
             case "priority":
-                words = {None: "the server's", 0: "0 normal", 1: "1 below normal"}
-                return words[setup.priority], _style(free and setup.priority is not None)
+                words = {(): "the server's", (0,): "0 normal", (1,): "1 below normal", (0, 1): "0 : 1 below normal"}
+                return words[setup.priority], _style(free and bool(setup.priority))
             case "seconds":
                 return ("until stopped" if setup.seconds is None else f"{setup.seconds:g} s", "text")
             case "way":

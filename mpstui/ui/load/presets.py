@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -26,6 +26,12 @@ class Preset:
     private: bool = False
     all_devices: bool = False
     way: Way = STEADY
+    priority: tuple[int, ...] = ()
+    """None of its own: the one that was chosen for all."""
+
+    def sets(self, names: Collection[str]) -> bool:
+        """Whether one of these values is the preset's."""
+        return bool({"kernels", "shares", "hold", "way"} & set(names)) or ("priority" in names and bool(self.priority))
 
 
 def _none(_clients: int) -> tuple[float, ...]:
@@ -120,6 +126,26 @@ PRESETS: Final = (
         way=way("copies, overlapped"),
     ),
     Preset(
+        "priority",
+        "priority",
+        "Client 2 is below normal, each has a request under way: look whose p99 is longer. H200: no difference seen.",
+        ("fma",),
+        2,
+        _none,
+        way=way("no pause"),
+        priority=(0, 1),
+    ),
+    Preset(
+        "gpu-util",
+        "gpu-util",
+        "One thread: GPU-Util says 100 %, SMs busy below 1 %. Then launches ‹one after another›: a block on each SM.",
+        ("endless",),
+        1,
+        _none,
+        private=True,
+        way=way("of one thread"),
+    ),
+    Preset(
         "fault",
         "fault containment",
         "Client 1 makes an illegal store after 3 s: who shares its GPU is lost too, on another GPU they run on.",
@@ -138,7 +164,7 @@ def preset(id: str) -> Preset:
 
 
 def apply(chosen: Preset, setup: Setup, devices: Sequence[str], *, has_daemon: bool = True) -> Setup:
-    """The fields as the preset has them. Limits, time and MPS off stay as they were chosen."""
+    """The fields as the preset has them. Limits, time, MPS off and a priority for all stay as they were chosen."""
     where = setup.where
     if chosen.private or not has_daemon:
         where = "private"
@@ -154,4 +180,5 @@ def apply(chosen: Preset, setup: Setup, devices: Sequence[str], *, has_daemon: b
         devices=kept,
         where=where,
         way=chosen.way,
+        priority=chosen.priority or (setup.priority if len(setup.priority) < 2 else ()),
     )

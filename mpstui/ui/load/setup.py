@@ -43,8 +43,15 @@ class Way:
     copies: int | None = None
     busy: float | None = None
     arrivals: float | None = None
+    blocks: int | None = None
+    """Of a kernel that never ends by itself."""
+
+    def fits(self, kernel: str) -> bool:
+        """Whether this kernel can be launched so."""
+        return kernel == ENDLESS if self.blocks is not None else self is STEADY or kernel in REQUESTED
 
 
+ENDLESS: Final = "endless"
 _STREAMS: Final = "Launches in so many streams of each client: side by side, where small kernels leave room (Hyper-Q)."
 _REQUESTS: Final = "Requests at random times, one launch each, with p50 and p99 from when one came to when it was done."
 STEADY: Final = Way("one after another", "The next launch waits behind the last one: a client that is always at work.")
@@ -63,7 +70,13 @@ WAYS: Final = (
         copies=COPIED,
     ),
     Way("busy 50 %", "At work half of the time, with pauses between; with p50 and p99 of its launches.", busy=50.0),
+    Way(
+        "no pause",
+        "A request is always under way; with p50 and p99 from its begin to its end.",
+        busy=100.0,
+    ),
     *(Way(f"{rate} requests/s", _REQUESTS, arrivals=float(rate)) for rate in (20, 100, 500)),
+    Way("of one thread", "A kernel of one block of one thread; otherwise it has a block on each SM.", blocks=1),
 )
 LASTING_STEPS: Final = 200_000
 """Of ``small`` in streams: launches that last, some tenths of a millisecond, so that several are there at a time."""
@@ -86,7 +99,8 @@ class Setup:
     """Percent of the SMs: none, one for all, or one for each client."""
     hold: Hold = "affinity"
     memory_limit: str = ""
-    priority: int | None = None
+    priority: tuple[int, ...] = ()
+    """CUDA_MPS_CLIENT_PRIORITY: none, one for all, or one for each client."""
     seconds: float | None = None
     where: Where = "on"
     way: Way = STEADY
@@ -96,6 +110,9 @@ class Setup:
 
     def device_of(self, index: int) -> str | None:
         return self.devices[index % len(self.devices)] if self.devices else None
+
+    def priority_of(self, index: int) -> int | None:
+        return self.priority[min(index, len(self.priority) - 1)] if self.priority else None
 
     @property
     def kernel_names(self) -> str:
@@ -127,8 +144,10 @@ def problem(setup: Setup, daemon: Daemon | None, devices: Sequence[Device]) -> s
         return "a memory limit is written 900M or 10G"
     if setup.seconds is not None and not 0.1 <= setup.seconds <= 86400:
         return "0.1 to 86400 seconds, or nothing: until stopped"
-    odd = next((kernel for kernel in setup.kernels if kernel not in REQUESTED), None)
-    if odd is not None and setup.way is not STEADY:
+    odd = next((kernel for kernel in setup.kernels if not setup.way.fits(kernel)), None)
+    if odd is not None and setup.way.blocks is not None:
+        return f"launches ‹{setup.way.name}› go with the kernel ‹{ENDLESS}›: choose ‹{STEADY.name}›"
+    if odd is not None:
         return f"{odd} is launched once: choose launches ‹{STEADY.name}›"
     if setup.where == "on" and (daemon is None or daemon.explained):
         return "no daemon answers here: choose MPS ‹private› for one of its own, or ‹off›"
@@ -267,13 +286,14 @@ def taken(setup: Setup, devices: Sequence[Device], in_use: int, limit: float | N
 def groups(
     setup: Setup, pipe_dir: Path | None, devices: Sequence[Device], limit: float | None, endanger: bool = False
 ) -> tuple[LoadSpec, ...]:
-    """One group for each kernel and device, in the order of the clients."""
-    members: dict[tuple[KernelName, str | None], list[int]] = {}
+    """One group for each kernel, device and priority, in the order of the clients."""
+    members: dict[tuple[KernelName, str | None, int | None], list[int]] = {}
     for index in range(setup.clients):
-        members.setdefault((setup.kernel_of(index), setup.device_of(index)), []).append(index)
+        alike = (setup.kernel_of(index), setup.device_of(index), setup.priority_of(index))
+        members.setdefault(alike, []).append(index)
     counts = sm_counts(setup, devices)
     specs = []
-    for (kernel, uuid), indices in members.items():
+    for (kernel, uuid, priority), indices in members.items():
         device = device_for(setup, indices[0], devices)
         shares = tuple(s for i in indices if (s := value_for(setup.shares, i)) is not None)
         mps = setup.where != "off"
@@ -286,7 +306,7 @@ def groups(
                 percentages=shares if mps and not by_context else (),
                 sm_counts=tuple(counts[i] for i in indices) if by_context and shares and counts else (),
                 memory_limit=(setup.memory_limit or None) if mps else None,
-                priority=setup.priority if mps else None,
+                priority=priority if mps else None,
                 seconds=setup.seconds,
                 mps=mps,
                 pipe_dir=pipe_dir if mps else None,
@@ -297,6 +317,7 @@ def groups(
                 copies=setup.way.copies,
                 busy=setup.way.busy,
                 arrivals=setup.way.arrivals,
+                blocks=setup.way.blocks,
                 steps=LASTING_STEPS if kernel == "small" and setup.way.streams else None,
             )
         )
