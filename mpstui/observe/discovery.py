@@ -20,7 +20,7 @@ from typing import Final, Literal, NamedTuple
 from mpstui.control.commandline import PROGRAM, Protocol, parse_command_line
 from mpstui.control.memory import read_each
 from mpstui.core.late import pattern
-from mpstui.core.model import EMPTY, LIMIT_VARIABLES, ProcessKey
+from mpstui.core.model import DEVICES_VARIABLE, EMPTY, LIMIT_VARIABLES, ProcessKey
 from mpstui.core.text import path_text, printable, unprintable
 from mpstui.core.trust import Speaker, may_signal
 from mpstui.observe.procfs import (
@@ -82,6 +82,8 @@ class DaemonProcess(NamedTuple):
     static_partitioning: bool = False
     limits: Mapping[str, str] | None = EMPTY
     """The variables of its environment that set limits; None where that may not be read."""
+    visible: str | None = None
+    """CUDA_VISIBLE_DEVICES of its environment; None where it has none, or where that may not be read."""
     pid_there: int | None = None
     """Its PID in its own PID namespace, where that is another one than this."""
     foreground: bool = False
@@ -131,6 +133,7 @@ def daemon_process(pid: int) -> DaemonProcess | None:
         log_id=seen_by(pid, log_dir),
         static_partitioning=options.static_partitioning,
         limits=None if environment is None else {k: v for k, v in environment.items() if k in LIMIT_VARIABLES},
+        visible=None if environment is None else environment.get(DEVICES_VARIABLE),
         pid_there=pids[-1] if len(pids := namespace_pids(pid)) > 1 else None,
         foreground=options.foreground,
     )
@@ -502,6 +505,8 @@ class Place(NamedTuple):
     static_partitioning: bool | None = None
     limits: Mapping[str, str] | None = EMPTY
     """The variables of the daemon's environment that set limits; None where that may not be read."""
+    visible: str | None = None
+    """Its CUDA_VISIBLE_DEVICES; None where it has none, or where that may not be read."""
     detail: str = ""
     """What is the matter, one sentence for a person; may be empty where it runs."""
     remedy: str = ""
@@ -625,6 +630,7 @@ def _found(pipe_dir: Path, wanted_log_dir: Path | None, daemons: Sequence[Daemon
         protocol=daemon.protocol,
         static_partitioning=daemon.static_partitioning,
         limits=daemon.limits,
+        visible=daemon.visible,
         detail=detail,
         remedy=remedy,
         log_owners=owners_of(daemon.uid),

@@ -20,7 +20,7 @@ from mpstui.core.model import (
     Event,
     PartitionTable,
 )
-from mpstui.core.text import lower_sizes, printable, same_limit, taken_limit
+from mpstui.core.text import device_keys, lower_sizes, printable, same_limit, taken_limit
 from mpstui.core.v3 import V3Node
 from mpstui.observe.state import ClientRecord, DaemonState, LimitsInForce, ServerRecord
 
@@ -298,6 +298,16 @@ def _exact(found: Mapping[str, int | None], told: Mapping[str, int]) -> dict[str
     """What was read, with the whole size where the logs told it: a daemon prints whole GiB from 1 GiB on (fact 26)."""
     sizes = ((device, size) for device, size in found.items() if size is not None)
     return {device: told[device] if same_limit(told.get(device), size) else size for device, size in sizes}
+
+
+def counted(visible: str, uuids: Sequence[str]) -> dict[str, str]:
+    """The ordinals of a program that sees the devices that ``visible`` names, each by its UUID or the first characters
+    of one, of the node's ``uuids``. Empty where one of them is named otherwise, or is none of those: CUDA counts them
+    in an order of its own, and ends at the first that it does not know."""
+    named = [device_keys(name, {uuid: uuid for uuid in uuids}) for name in visible.split(",")]
+    if any(len(keys) != 1 for keys in named) or len({keys[0] for keys in named}) < len(named):
+        return {}
+    return {str(number): keys[0] for number, keys in enumerate(named)}
 
 
 def by_ordinal(memory: Mapping[str, int], ordinals: Mapping[str, str]) -> dict[str, int]:

@@ -43,6 +43,7 @@ from mpstui.observe.merge import (
     LimitReading,
     Membership,
     by_ordinal,
+    counted,
     effective,
     first_device,
     fold_devices,
@@ -601,10 +602,10 @@ class NodeState:
         fold_partitions(self.watch(pipe_dir).state, found, detail)
 
     @_reading
-    def take_device(self, pipe_dir: Path, uuid: str) -> None:
-        """The node's only device is the daemon's first one."""
+    def take_devices(self, pipe_dir: Path, ordinals: Mapping[str, str]) -> None:
+        """What is known of its ordinals without asking it."""
         state = self.watch(pipe_dir).state
-        state.ordinals = {"0": uuid}
+        state.ordinals = dict(ordinals)
         state.changes += 1
 
     @_reading
@@ -691,10 +692,14 @@ class NodeState:
     def _problems(self, daemon: Daemon) -> tuple[Problem, ...]:
         return self.watched[daemon.pipe_dir].problems.get((daemon,), lambda: tuple(problems_of(daemon)))
 
-    def only_device(self) -> str | None:
-        """The UUID of the node's device, where there is exactly one and it is not cut into MIG instances."""
+    def ordinals_unasked(self, pipe_dir: Path) -> dict[str, str]:
+        """The daemon's ordinals, as far as they are known without asking it: the node's only device, where it is not
+        cut into MIG instances, is its first one; and it counts those that its CUDA_VISIBLE_DEVICES names by UUID."""
         devices = self._sample.devices if self._sample is not None else ()
-        return devices[0].uuid if len(devices) == 1 and not devices[0].mig else None
+        if len(devices) == 1 and not devices[0].mig:
+            return {"0": devices[0].uuid}
+        place = self.watch(pipe_dir).place
+        return counted((place.visible if place is not None else None) or "", [device.uuid for device in devices])
 
     def _states(self) -> list[DaemonState]:
         return [watched.state for watched in self.watched.values()]

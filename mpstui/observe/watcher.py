@@ -292,7 +292,7 @@ class DaemonWatcher:
             return outcome
         if membership or not limits or not devices:
             asked = await ask_membership(self.control, self._clock, self._named, not state.ordinals or limits)
-            self._take_only_device()
+            self._take_devices()
             self._probed(asked, begun)
             if asked.membership is None:
                 return asked.answer.outcome
@@ -340,12 +340,13 @@ class DaemonWatcher:
     def _lacks(self, command: str) -> bool:
         return command in self.control.capabilities.unknown
 
-    def _take_only_device(self) -> None:
-        """Where the daemon cannot say which device it calls by which ordinal, the only device of the node is its first
-        one; of several nothing is known."""
+    def _take_devices(self) -> None:
+        """Where the daemon cannot say which device it calls by which ordinal."""
         state = self._node.watch(self.pipe_dir).state
-        if not state.ordinals and self._lacks("device_query") and (uuid := self._node.only_device()) is not None:
-            self._node.take_device(self.pipe_dir, uuid)
+        if state.ordinals or not self._lacks("device_query"):
+            return
+        if found := self._node.ordinals_unasked(self.pipe_dir):
+            self._node.take_devices(self.pipe_dir, found)
             self.schedule.want(False, True, self._monotonic())
 
     async def _ask_limits(self, state: DaemonState) -> Asked:
@@ -438,7 +439,7 @@ class DaemonWatcher:
         knows = Knows(known.unknown, known.known)
         if knows != self._node.watch(self.pipe_dir).knows:
             self._node.set_knows(self.pipe_dir, knows)
-        self._take_only_device()
+        self._take_devices()
 
 
 def _protocol(place: Place | None) -> ControlProtocol:

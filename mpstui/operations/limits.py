@@ -421,10 +421,14 @@ def device_ordinal(daemon: Daemon, device: str | None) -> str:
     accept an unknown one (fact 5)."""
     known = ", ".join(f"{ordinal} ({uuid})" for ordinal, uuid in daemon.ordinals.items()) or "none known"
     if daemon.own_numbers:
-        why = daemon.lacking("device_query")
-        known = f"which it has cannot be asked, since device_query is {why}; give the daemon's own number of it, as 0"
         if device is not None and is_own_number(device.strip()):
             return device.strip()
+        which = repr(device.strip()) if device is not None and device.strip() else "is meant"
+        raise Refused(
+            f"which device {which} is cannot be asked, since device_query is {daemon.lacking('device_query')}: give "
+            "the daemon's own number of it, as 0, or start the daemon with UUIDs (mpstui daemon start --device)",
+            ExitStatus.USAGE,
+        )
     if device is None or not device.strip():
         raise Refused(f"a device is needed: {known}", ExitStatus.USAGE)
     found = device_keys(device, daemon.ordinals)

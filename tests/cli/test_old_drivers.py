@@ -49,6 +49,33 @@ def test_fields_say_it_too(mpstui: Mpstui, old: Path) -> None:
     assert out.splitlines()[-1].count("not in driver 470") == 3
 
 
+@pytest.mark.parametrize("driver", ["535", "555"])
+def test_a_memory_limit_by_uuid_where_the_daemon_was_started_with_uuids(
+    mpstui: Mpstui, tmp_path: Path, driver: str
+) -> None:
+    """It has no device_query, and says of no ordinal which device it is."""
+    node = SimNode.start(tmp_path / "n", driver=version_of(driver), daemon=False)
+    at = ("--pipe-dir", node.pipe_dir, "--log-dir", node.log_dir)
+    try:
+        assert mpstui("daemon", "start", *at).status == 0
+        second = mpstui("status", "--json", *at).json["devices"][1]["uuid"]
+        refused = mpstui("set", "pinned-mem-limit", "4G", "--default", "--device", second[:8], *at)
+        assert refused.status == 2
+        assert (
+            f"which device '{second[:8]}' is cannot be asked, since device_query is not in driver {driver}"
+            in refused.err
+        )
+        assert "daemon start --device" in refused.err
+        assert mpstui("daemon", "stop", "--yes", *at).status == 0
+        assert mpstui("daemon", "start", "--device", "1", "--device", "0", *at).status == 0
+        told = mpstui("set", "pinned-mem-limit", "4G", "--default", "--device", second[:8], *at)
+        assert told.status == 0, told
+        (daemon,) = mpstui("status", "--json", *at).json["daemons"]
+        assert daemon["default_pinned_mem_limits"] == {"0": 4 << 30}, "its first device is the node's second"
+    finally:
+        node.stop()
+
+
 @pytest.mark.parametrize(
     ("driver", "option"),
     [("470", None), ("535", None), ("550", None), ("555", "-multiuser-server"), ("580", "-M"), ("615", "-M")],
@@ -160,7 +187,8 @@ def test_memory_limits_go_by_the_daemons_numbers_where_it_cannot_be_asked_for_it
         assert (told.status, "which GPU that is cannot be asked" in told.err) == (0, True), told
         for wrong in ("2", "01", "GPU-1", "x", "-1"):
             refused = mpstui("set", "pinned-mem-limit", "20G", f"--device={wrong}", "--default", *at)
-            assert (refused.status, "the daemon has no device" in refused.err) == (2, True), refused
+            why = "the daemon has no device" if wrong == "2" else "cannot be asked"
+            assert (refused.status, why in refused.err) == (2, True), refused
         saved = mpstui("profile", "save", "day", *at, **config)
         assert (saved.status, saved.err) == (0, ""), saved
         assert mpstui("set", "pinned-mem-limit", "none", "--device", "1", "--default", *at).status == 0

@@ -12,7 +12,7 @@ from mpstui.core import condition
 from mpstui.core.model import Daemon, Device, Event, PendingClient, ProcessKey, SessionHolder
 from mpstui.observe import reducer
 from mpstui.observe.discovery import Place
-from mpstui.observe.merge import LimitReading, Membership
+from mpstui.observe.merge import LimitReading, Membership, counted
 from mpstui.observe.problems import find_problems
 from mpstui.observe.reducer import NodeState, Watching
 from mpstui.observe.sources import NvmlSample, ProcessFacts
@@ -326,11 +326,29 @@ def test_facts_give_identity_cpu_and_the_clients_own_limit():
 
 def test_what_is_on_the_only_device_is_known_and_of_several_it_is_not():
     node = fold("21:24:28.000", **COMMANDS)
-    assert node.only_device() is None, "NVML has told nothing"
+    assert node.ordinals_unasked(PIPE) == {}, "NVML has told nothing"
     mig = Device(UUID, index=0, mig=True)
-    for devices, only in (((H100,), UUID), ((H100, Device("GPU-b", index=1)), None), ((mig,), None), ((), None)):
+    for devices, known in (((H100,), {"0": UUID}), ((H100, Device("GPU-b", index=1)), {}), ((mig,), {}), ((), {})):
         node.set_sample(NvmlSample(1.0, devices=devices))
-        assert node.only_device() == only
+        assert node.ordinals_unasked(PIPE) == known
+
+
+@pytest.mark.parametrize(
+    ("visible", "known"),
+    [
+        ("GPU-bd-2,GPU-a", ["GPU-bd-2", "GPU-aa"]),  # in its own order, by first characters too
+        (" GPU-aa , GPU-bd-1", ["GPU-aa", "GPU-bd-1"]),
+        ("GPU-bd", []),  # two begin so
+        ("GPU-aa,1", []),  # a number: CUDA's order is not NVML's
+        ("GPU-aa,GPU-aa", []),
+        ("GPU-aa,GPU-cc", []),
+        ("GPU-aa,", []),
+        ("1,0", []),
+        ("", []),
+    ],
+)
+def test_devices_that_are_visible_by_uuid_are_counted(visible: str, known: list[str]) -> None:
+    assert counted(visible, ["GPU-aa", "GPU-bd-1", "GPU-bd-2"]) == {str(n): uuid for n, uuid in enumerate(known)}
 
 
 def test_of_whom_there_is_something_to_read_and_who_may_wait():
