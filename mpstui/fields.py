@@ -16,7 +16,16 @@ from operator import add
 from time import localtime, strftime
 from typing import Any, Final, Generic, NamedTuple, TypeVar, get_args
 
-from mpstui.core.activity import ELSEWHERE, FULLY_WATCHED, ActivityLook, Launcher, Trends, rate_text, sparkline
+from mpstui.core.activity import (
+    ELSEWHERE,
+    FULLY_WATCHED,
+    ActivityLook,
+    Launcher,
+    Trends,
+    rate_text,
+    short_rate,
+    sparkline,
+)
 from mpstui.core.cells import (
     OUTDATED,
     devices_of,
@@ -804,10 +813,20 @@ def _idle_memory(client: Client, view: View) -> int | None:
     return sum(client.gpu_memory.values()) if idle else 0
 
 
+_WHOLE_RATE: Final = 16
+"""Cells from which the rate of launches is written out."""
+
+
+def _launch_text(rate: float | None, cells: int) -> str:
+    """With the same width for every rate: the figure, or below that many cells ``13.7k``."""
+    return f"{rate_text(rate):>8}" if cells >= _WHOLE_RATE else f"{short_rate(rate):>5}"
+
+
 def _launch_cell(client: Client, view: View, cells: int) -> Line:
     rate = _launches(client)
-    bars = sparkline(client.activity.rates, cells - 10) if client.activity is not None else ""
-    return ((f"{rate_text(rate):>8} ", "plain" if rate else "dim"), (bars, "meter"))
+    text = _launch_text(rate, cells)
+    bars = sparkline(client.activity.rates, cells - len(text) - 2) if client.activity is not None else ""
+    return ((f"{text} ", "plain" if rate else "dim"), (bars, "meter"))
 
 
 def _activity_facts(client: Client, view: View) -> Iterable[Fact]:
@@ -1061,9 +1080,9 @@ CLIENT: Final[Thing[Client]] = Thing(
             about="Only with --activity: kernel launches a second, counted from outside; a graph counts once. "
             "Launches are not SM time. null: not counted.",
             column=Column(
-                95, 18, 82, "LAUNCH/s", cell=_launch_cell, narrow=10, falling=True,
+                95, 18, 82, "LAUNCH/s", cell=_launch_cell, narrow=13, falling=True,
                 when=lambda v: v.snapshot.watches_activity,
-                total=Total(_added(_launches), lambda g, value, cells: f"{rate_text(value):>8}"),
+                total=Total(_added(_launches), lambda g, value, cells: _launch_text(value, cells)),
             ),
             detail=Detail("activity", 10, facts=_activity_facts), word="launch",
             metric=Metric("client_launches_per_second", "Kernel launches a second, where watched; no SM time."),

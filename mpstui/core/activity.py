@@ -145,6 +145,16 @@ def sparkline(rates: Sequence[float | None], width: int, least: float = 0.0) -> 
     )
 
 
+def short_rate(rate: float | None) -> str:
+    """In five cells at most: ``9,342``, ``13.7k``, ``274k``, ``1.2M``."""
+    if rate is None or rate < 9999.5:
+        return rate_text(rate)
+    thousands = rate / 1000
+    if thousands < 999.5:
+        return f"{thousands:.1f}k" if thousands < 99.95 else f"{thousands:.0f}k"
+    return f"{rate / 1e6:.1f}M" if rate < 99.95e6 else f"{rate / 1e6:.0f}M"
+
+
 class Trends:
     """GPU memory and CPU of each client since it was first seen: one value every ten seconds, ten minutes of them, in
     half a kilobyte a client."""

@@ -8,8 +8,9 @@ from collections.abc import Collection, Mapping
 
 import pytest
 
-from mpstui.core.activity import activity_look, rate_text, sparkline
+from mpstui.core.activity import activity_look, rate_text, short_rate, sparkline
 from mpstui.core.model import Activity, Client, Daemon, OutsideClient, ProcessKey, Server, Snapshot
+from mpstui.fields import CLIENT, View
 from mpstui.observe.activity import BUDGET, ActivityLog, ActivityWatch, Window
 from mpstui.observe.problems import idle_clients
 from mpstui.observe.sources import LaunchReading
@@ -195,3 +196,17 @@ def test_rates_are_never_nothing_where_there_was_a_launch() -> None:
     assert sparkline((0.0, 1.0, 1000.0, 500.0), 8) == "▁▂█▅"
     assert sparkline((1.0, 2.0, 4.0), 2) == "▅█"
     assert sparkline((), 8) == sparkline((0.0, 0.0), 8) == ""
+
+
+def test_a_narrow_column_has_the_rate_in_five_cells_and_its_sparkline_beside_it() -> None:
+    rates = (None, 0.0, 0.5, 999.0, 9342.4, 9999.6, 13_721.0, 99_960.0, 273_815.0, 999_600.0, 1.24e6, 3e8)
+    told = [short_rate(rate) for rate in rates]
+    assert told == ["—", "0", "0.5", "999", "9,342", "10.0k", "13.7k", "100k", "274k", "1.0M", "1.2M", "300M"]
+    assert max(map(len, told)) == 5
+    column = next(field.column for field in CLIENT.fields if field.id == "launches_per_second")
+    activity = Activity(launches_per_second=273_815.0, rates=tuple(float(n) for n in range(30)))
+    for width in (column.narrow, column.width):
+        (text, _), (bars, style) = column.cell(Client(A, activity=activity), View(), width)
+        assert len(text + bars) == width - column.gap, (text, bars)
+        assert (len(bars) >= 5, style) == (True, "meter")
+        assert text.strip() == ("274k" if width == column.narrow else "273,815")
