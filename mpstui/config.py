@@ -63,6 +63,8 @@ _ANSI = pattern(r"ansi_(default|(bright_)?(black|red|green|yellow|blue|magenta|c
 _NAME = pattern(r"[a-z0-9][a-z0-9-]{0,39}")
 _KEY = pattern(r"[A-Za-z0-9_+]{1,40}")
 _ID = pattern(r"[a-z][a-z0-9_.-]{0,59}")
+_NAMED: Final = 5
+"""Of what is wrong in one place."""
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 
@@ -242,7 +244,8 @@ def load_config(path: Path | None = None, system: Path | None = None) -> tuple[C
         kept = below.commands if config.policy.commands == "system" else ()
         forbidden = [each.name for each in config.commands if each not in kept]
         if forbidden:
-            words = ", ".join(map(_quoted, forbidden[:5]))
+            words = ", ".join(map(_quoted, forbidden[:_NAMED]))
+            words += f" and {len(forbidden) - _NAMED} more" if len(forbidden) > _NAMED else ""
             more = [*more, f"commands: {words}: the policy in {path_text(system)} forbids commands of one's own"]
         config = replace(config, commands=kept)
     if config.policy.read_only:
@@ -347,7 +350,7 @@ def _policy(value: object) -> tuple[Policy, str | None]:
     if wrong:
         return _bound(
             Policy(True, (), None, "none")
-        ), f"{'; '.join(wrong[:5])}; everything is forbidden until that is corrected"
+        ), f"{_several(wrong)}; everything is forbidden until that is corrected"
     seers = None if seen is None else tuple(seen)
     return _bound(Policy(bool(read_only), seers, idle if "idle_minutes" in value else None, commands)), None
 
@@ -471,7 +474,7 @@ def _keys(value: object, below: Mapping[str, str]) -> tuple[Mapping[str, str], s
         else:
             keys[name] = key
     kept = {name: key for name, key in below.items() if name not in keys and key not in keys.values()}
-    return MappingProxyType({**kept, **keys}), "; ".join(wrong[:5]) or None
+    return MappingProxyType({**kept, **keys}), _several(wrong) or None
 
 
 def _flat(table: Mapping[str, object]) -> Iterator[tuple[str, object]]:
@@ -513,7 +516,13 @@ def _commands(
             wrong.append(f"[{number}]: {error}")
         else:
             found.append(spec)
-    return tuple(found), "; ".join(wrong[:5]) or None
+    return tuple(found), _several(wrong) or None
+
+
+def _several(wrong: Sequence[str]) -> str:
+    """What is wrong, and how much more is."""
+    more = len(wrong) - _NAMED
+    return "; ".join((*wrong[:_NAMED], *([f"and {more} more"] if more > 0 else [])))
 
 
 def _command(table: Mapping[str, Any], origin: str) -> CommandSpec:

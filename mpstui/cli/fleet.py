@@ -131,7 +131,12 @@ def _look(options: argparse.Namespace, prometheus: Prometheus | None) -> Look:
         return lambda tell: in_thread(lambda: prometheus.look(time.time()))
     hosts, ssh = _hosts(options)
 
+    asked: dict[str, None] = {}
+
     async def ask(tell: Callable[[FleetNode], None]) -> Fleet:
+        for host in (host for host in hosts if host not in asked):
+            tell(FleetNode(host, "NOT KNOWN", "asked; no answer yet"))
+            asked[host] = None
         found: list[FleetNode] = []
 
         def both(node: FleetNode) -> None:

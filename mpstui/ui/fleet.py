@@ -31,6 +31,8 @@ _STYLES: Final = {
     "HELD": "bold yellow", "STALE": "yellow", "OLD": "yellow", "WARNING": "yellow", "NOT KNOWN": "dim",
     "ABSENT": "dim", "ok": "green",
 }  # fmt: skip
+_WHY: Final = {127: ": is mpstui there, and on PATH?", 255: ": ssh did not get there, or was cut off"}
+"""What a status of ssh means; its own words are gone with its screen."""
 _BARS: Final = "▁▂▃▄▅▆▇█"
 _HOURS: Final = 6
 
@@ -304,7 +306,8 @@ class FleetApp(App[None]):
             if asked is not None:
                 os.kill(os.getpid(), asked)  # told to end meanwhile; the terminal is as it was
         if not ended.good:
-            self.notify(f"{' '.join(words)}: {ended.words}", severity="warning", markup=False)
+            why = _WHY.get(ended.status or 0, "") if "ssh" in words[0] else ""
+            self.notify(f"{' '.join(words)}: {ended.words}{why}", severity="warning", markup=False)
         self.action_look()
 
     def action_history(self) -> None:

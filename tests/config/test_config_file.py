@@ -98,3 +98,10 @@ def test_a_file_that_is_none(tmp_path):
 def test_the_folder_is_where_the_standard_says(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     assert config_dir() == tmp_path / "mpstui"
+
+
+def test_how_much_more_is_wrong_is_said(file):
+    file.write_text("".join(f'[[commands]]\nname = "c{n}"\nkey = "f9"\nrun = []\n' for n in range(7)))
+    (message,) = load_config(file)[1]
+    assert message.count("run must be") == 5
+    assert message.endswith("; and 2 more")

@@ -28,6 +28,8 @@ import pytest
 import warm
 
 from mpstui.cli import main
+from mpstui.cli.fleet import _look as looking
+from mpstui.cli.parser import build_parser
 from mpstui.core.problems import KINDS
 from mpstui.fields import View, as_json
 from mpstui.fleet import (
@@ -582,6 +584,15 @@ def test_a_mistake_is_a_sentence(
     except SystemExit as error:
         ended = int(error.code or 0)
     assert (ended, said in capsys.readouterr().err) == (status, True)
+
+
+def test_a_host_is_a_row_from_the_beginning_and_then_what_it_was_until_it_answers_again() -> None:
+    options = build_parser("fleet").parse_args(["fleet", "--hosts", "a,b", "--ssh", "false"])
+    look, told = looking(options, None), list[tuple[str, str]]()
+    for _ in range(2):
+        asyncio.run(look(lambda node: told.append((node.name, node.state))))
+    assert told[:2] == [("a", "NOT KNOWN"), ("b", "NOT KNOWN")]
+    assert sorted(told[2:]) == [("a", "NO ANSWER")] * 2 + [("b", "NO ANSWER")] * 2
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or shutil.which("sshd") is None, reason="needs root and an sshd (openssh-server)")

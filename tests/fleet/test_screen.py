@@ -108,6 +108,10 @@ async def test_enter_opens_the_node_and_no_name_is_an_option() -> None:
         fleet.notify = lambda message, **rest: shown.append(message)  # type: ignore[method-assign,assignment]
         await pilot.press("enter")
         assert opened == [["ssh", "-t", "n1", "mpstui"]]
+        assert shown == []
+        fleet._call = lambda filled: (Ended(127, "ended with exit status 127"), None)
+        await pilot.press("enter")
+        assert shown == ["ssh -t n1 mpstui: ended with exit status 127: is mpstui there, and on PATH?"]
         fleet._take([FleetNode("-oProxyCommand=evil", "ok")])
         await pilot.press("enter")
     assert len(opened) == 1

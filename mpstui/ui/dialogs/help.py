@@ -197,7 +197,10 @@ class FleetHelp(HelpScreen):
                 Row("STALE", "The files of a daemon that has ended."),
                 Row("OLD", "The exporter answers, and NVML has not for two minutes."),
                 Row("WARNING", "mpstui there shows a problem: p lists them."),
-                Row("NOT KNOWN", "A daemon runs, and whether it answers is not known yet, or cannot be."),
+                Row(
+                    "NOT KNOWN",
+                    "The host has not answered yet; or a daemon runs there, and whether it answers is not known.",
+                ),
                 Row("ABSENT", "No daemon runs."),
             ),
         ),
