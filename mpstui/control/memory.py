@@ -66,6 +66,14 @@ def read_each(paths: Sequence[str], limit: int) -> list[bytes | None]:
     return [found[path] for path in paths]
 
 
+def keepers() -> list[int]:
+    """The processes here whose memory keeps whoever reads it waiting: so waits all that takes the lock it lies in."""
+    folders = {f"/proc/{name}" for name in os.listdir("/proc") if name.isdecimal()}
+    read_each([f"{folder}/cmdline" for folder in folders], 1)
+    with _lock:
+        return sorted(int(os.path.basename(folder)) for folder in folders & _waits)
+
+
 class _Order:
     """Paths to read, in their order."""
 

@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Final, NamedTuple
 
+from mpstui.control.memory import keepers
 from mpstui.core.late import pattern
 from mpstui.core.model import ProcessKey
 from mpstui.core.text import error_text, printable
@@ -613,6 +614,13 @@ class LaunchCounter:
     def _attach(
         self, way: _OneProgram | _ThreadCounters, key: ProcessKey, library: Library, threads: Collection[int] = ()
     ) -> None:
+        # A counter takes the lock of each process that maps the file, and of all that map the C library, where its
+        # price is measured; meanwhile no process of the node can fork.
+        if kept := keepers():
+            raise UncountedError(
+                f"nobody can read the memory of process {kept[0]}: the kernel would wait for it while it attaches a "
+                "counter, and every new process of the node with it"
+            )
         fd = open_library(key.pid, library)
         try:
             offsets, path = launch_offsets(fd, way.kernel.machine), os.fsencode(f"/proc/self/fd/{fd}")

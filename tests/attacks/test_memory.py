@@ -18,6 +18,9 @@ import pytest
 import warm
 
 from mpstui.control.holder import find_sessions
+from mpstui.control.memory import keepers
+from mpstui.core.model import ProcessKey
+from mpstui.observe.launches import LaunchCounter, Library, UncountedError
 from mpstui.sim import SimNode
 
 KEEPER = r"""
@@ -102,6 +105,10 @@ def test_who_keeps_whoever_reads_its_memory_keeps_none_of_ours(keeper: int, tmp_
         )
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         programs = [warm.Popen(words, env=os.environ, **pipes) for words in commands]
+        assert keepers() == [keeper]
+        counter, library = LaunchCounter(), Library(b"0:0", 1, "0-1", b"/libcuda.so.1")
+        with pytest.raises(UncountedError, match=f"process {keeper}: the kernel would wait"):
+            counter._attach(None, ProcessKey(os.getpid(), 1), library)  # type: ignore[arg-type]
         assert find_sessions(node.pipe_dir) == []
         for program in programs:
             out, err = program.communicate(timeout=90)
