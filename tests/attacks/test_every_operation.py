@@ -137,6 +137,7 @@ def test_a_pid_that_a_stranger_claims_is_not_his_to_answer_for() -> None:
 HOLDER = SessionHolder(VICTIM.pid, "bystander", start_ticks=1, uid=BYSTANDER)
 CARDS: dict[Cause, Condition] = {
     "none": condition.ok(),
+    "unasked": condition.unasked("", Moment()),
     "busy": condition.busy("busy", Moment()),
     "not_asked": condition.not_asked("no binary", Moment()),
     "not_spoken": condition.not_spoken("why"),
