@@ -8,7 +8,6 @@ program that may harm only where the daemon's word is enough for that process (d
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import os
 import re
 import shlex
@@ -28,7 +27,7 @@ from mpstui.core.model import Client, Daemon, Device, ProcessKey, Server, Snapsh
 from mpstui.core.text import UNKNOWN, error_text, path_text, printable
 from mpstui.core.trust import NOBODY, Speaker, may_signal, why_not
 from mpstui.fields import CLIENT, DAEMON, DEVICE, SERVER, SNAPSHOT, Field, Thing, View
-from mpstui.load.process import PR_SET_PDEATHSIG
+from mpstui.load.process import ended_with_us
 from mpstui.observe.procfs import HiddenProcessError, process_uids, read_stat, user_name
 from mpstui.observe.trusted import NotTrustedError, judge_directory
 
@@ -320,7 +319,6 @@ async def run(filled: Filled, seconds: float, told: Callable[[Sequence[str]], No
     """Run it without a terminal, and hand over its lines as they come, standard error among them. It is ended with all
     that it has started after ``seconds``, after ``most`` bytes, and when this is cancelled; the kernel ends it where
     this program is killed."""
-    prctl = ctypes.CDLL(None).prctl
     # A pipe of our own, as asyncio's is closed at its end alone, and that is for whoever holds it to choose.
     end, other_end = os.pipe()
     output = asyncio.StreamReader()
@@ -335,7 +333,7 @@ async def run(filled: Filled, seconds: float, told: Callable[[Sequence[str]], No
             stdout=other_end,
             stderr=other_end,
             start_new_session=True,
-            preexec_fn=lambda: prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0),
+            preexec_fn=ended_with_us(),
         )
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         pipe.close()
@@ -419,12 +417,11 @@ def run_in_terminal(filled: Filled) -> tuple[Ended, int | None]:
         signal.signal(number, end)
     signal.signal(signal.SIGALRM, kill)
     signal.signal(signal.SIGTSTP, signal.SIG_DFL)  # the kernel knows whether there is a shell that would say fg
-    prctl = ctypes.CDLL(None).prctl
-    as_it_was = _terminal_settings()
+    end_too, as_it_was = ended_with_us(), _terminal_settings()
 
     def start() -> None:
         """As a shell's job: a group of its own, which the keyboard's signals go to."""
-        prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+        end_too()
         os.setpgid(0, 0)
         _restore_terminal(as_it_was)
 

@@ -71,6 +71,7 @@ from mpstui.core.model import (
 )
 from mpstui.core.text import (
     PRIORITIES,
+    PRIORITY_WORDS,
     UNKNOWN,
     Line,
     by_device,
@@ -1033,7 +1034,7 @@ CLIENT: Final[Thing[Client]] = Thing(
         ),
         Field(
             "client_priority", "priority", INTEGER, lambda c, v: c.client_priority, null=True,
-            about="0 normal, 1 below normal.",
+            about=f"{PRIORITY_WORDS}.",
             column=Column(80, 6, 10, "PRIO", when=lambda v: not (v.daemon and v.daemon.lacking(_DEFAULT_PRIORITY))),
             detail=Detail("mps", 50, facts=lambda c, v: (Fact("priority", _priority(c.client_priority)),)), word="prio",
             command=_DEFAULT_PRIORITY,
@@ -1520,7 +1521,7 @@ LIMIT: Final[Thing[Limit]] = Thing(
         Field(
             "client_priority", "priority", INTEGER,
             lambda x, v: None if x.server else x.daemon.default_client_priority, null=True,
-            about="0 normal, 1 below normal; the daemon has one for all, so that a server has null.",
+            about=f"{PRIORITY_WORDS}; the daemon has one for all, so that a server has null.",
             column=Column(40, 8, 70, cell=lambda x, v, n: ((_limit_priority(x, v), "plain"),), gap=0),
             row=Text(50, "PRIORITY", _limit_priority), command=_DEFAULT_PRIORITY,
         ),
@@ -1965,7 +1966,7 @@ DAEMON: Final[Thing[Daemon]] = Thing(
         ),
         Field(
             "default_client_priority", "default priority", INTEGER, lambda d, v: d.default_client_priority, null=True,
-            about="0 normal, 1 below normal.", command=_DEFAULT_PRIORITY,
+            about=f"{PRIORITY_WORDS}.", command=_DEFAULT_PRIORITY,
         ),
         Field(
             "default_pinned_mem_limits", "default memory limits", SIZES, lambda d, v: d.default_pinned_mem_limits,

@@ -7,7 +7,6 @@ node itself; ``mpstui status`` over ssh asks a daemon there what its logs do not
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import fnmatch
 import getopt
 import glob
@@ -35,7 +34,7 @@ from mpstui.core.late import dataclass
 from mpstui.core.problems import words_of
 from mpstui.core.text import UNKNOWN, error_text, format_size, path_text, plural, printable
 from mpstui.fields import INTEGER, OBJECTS, SCHEMA, SIZE, TEXT, TEXTS, TIME, Field, Text, Thing, Type
-from mpstui.load.process import PR_SET_PDEATHSIG
+from mpstui.load.process import ended_with_us
 
 T = TypeVar("T")
 STATES: Final = (
@@ -515,13 +514,12 @@ async def follow_over_ssh(
     turn = asyncio.Semaphore(AT_ONCE)
     # It uses a master that is there and is none itself: others' sessions would end with it.
     more = ("ServerAliveInterval=15", "ServerAliveCountMax=4", "ControlMaster=no")
-    prctl = ctypes.CDLL(None).prctl
 
     def start(words: Sequence[str]) -> subprocess.Popen[bytes]:
         null = subprocess.DEVNULL
         return subprocess.Popen(
             words, stdin=null, stdout=subprocess.PIPE, stderr=null, start_new_session=True,
-            preexec_fn=lambda: prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0),
+            preexec_fn=ended_with_us(),
         )  # fmt: skip
 
     async def one(host: str) -> None:

@@ -7,7 +7,6 @@ with a driver that talks packets instead of a terminal; it ends with its tab, an
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import hashlib
 import hmac
 import os
@@ -28,12 +27,12 @@ from textual_serve.app_service import AppService
 from textual_serve.server import Server
 
 from mpstui.core.late import dataclass
+from mpstui.load.process import ended_with_us
 
 GRACE: Final = 5.0
 """Seconds that a session's process has to end by itself."""
 _LAST: Final = 2.0
 """Seconds from SIGTERM to SIGKILL."""
-_PR_SET_PDEATHSIG: Final = 1
 HEAD_SECONDS: Final = 10.0
 """That a connection has until a request on it has the token or its cookie."""
 STRANGERS: Final = 256
@@ -141,7 +140,6 @@ class Session(AppService):
         self._deaf = False
 
     async def _open_app_process(self, width: int = 80, height: int = 24) -> Process:
-        prctl = ctypes.CDLL(None).prctl
         pipe = asyncio.subprocess.PIPE
         self._process = process = await asyncio.create_subprocess_exec(
             *self._words,
@@ -151,7 +149,7 @@ class Session(AppService):
             env={**self._build_environment(width, height), "TERM": "xterm-256color", "COLORTERM": "truecolor"},
             cwd="/",  # python -m looks for the program here first
             start_new_session=True,
-            preexec_fn=lambda: prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0),
+            preexec_fn=ended_with_us(),
         )
         self._stdin = process.stdin
         return process

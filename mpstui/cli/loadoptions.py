@@ -6,7 +6,7 @@ import argparse
 import shlex
 
 from mpstui.cli.words import between, whole
-from mpstui.core.text import parse_size, printable
+from mpstui.core.text import PRIORITY_WORDS, parse_size, printable
 from mpstui.load.types import COPIED, DEFAULT_STREAM_NAMES, INFO, KERNELS
 
 MOST_STREAMS = 128
@@ -122,7 +122,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="for the kernel small: how long a launch lasts (256; 200000 is some 0.4 ms)",
     )
     parser.add_argument("--pinned-mem-limit", type=size, metavar="S", help="memory of each client: 900M, 10G")
-    parser.add_argument("--client-priority", type=int, choices=(0, 1), help="0 normal, 1 below normal")
+    parser.add_argument("--client-priority", type=int, choices=(0, 1), help=PRIORITY_WORDS)
     parser.add_argument(
         "--seconds", type=between(0.1, 86400), metavar="S", help="default 10; a program runs to its end"
     )

@@ -16,6 +16,7 @@ Span = tuple[str, str]
 Line = tuple[Span, ...]
 PRIORITIES: Final[Mapping[int, str]] = {0: "normal", 1: "below normal"}
 """The two values of a client priority, in words."""
+PRIORITY_WORDS: Final = ", ".join(f"{value} {words}" for value, words in PRIORITIES.items())
 _INVISIBLE = frozenset(
     chr(code)
     for first, last in ((0x34F, 0x34F), (0x115F, 0x1160), (0x17B4, 0x17B5), (0x180B, 0x180F), (0x2800, 0x2800),

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from mpstui.core.late import dataclass
+from mpstui.core.text import plural
 from mpstui.load.measure import ExperimentError, Lab, running, windows
 from mpstui.load.results import Outcome, Plot, Point
 from mpstui.load.spread import Spread
@@ -139,7 +140,7 @@ def _copying(mps: bool = False, **values: Any) -> LoadSpec:
 
 
 def _connected(streams: int, count: int) -> str:
-    return f"{streams} streams, {count} connection{'' if count == 1 else 's'}"
+    return f"{streams} streams, {plural(count, 'connection')}"
 
 
 def _several(count: int, name: str, mps: bool) -> str:

@@ -6,7 +6,6 @@ Nothing is assumed about the program. Its descendants stay ours, also those that
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import queue
 import re
@@ -20,7 +19,7 @@ from typing import IO, Final, NoReturn
 import psutil
 
 from mpstui.core.text import error_text, plural, printable
-from mpstui.load.process import PR_SET_PDEATHSIG, Channel, adopt_orphans
+from mpstui.load.process import Channel, adopt_orphans, ended_with_us
 from mpstui.load.types import WorkerError
 
 TERM_SECONDS: Final = 10.0
@@ -143,7 +142,6 @@ class Runner:
         )
 
     def _start(self, command: tuple[str, ...]) -> subprocess.Popen[bytes]:
-        prctl = ctypes.CDLL(None).prctl
         try:
             return subprocess.Popen(
                 command,
@@ -151,8 +149,7 @@ class Runner:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                # Should this process be killed, the program ends too.
-                preexec_fn=lambda: prctl(PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0),
+                preexec_fn=ended_with_us(signal.SIGTERM),
             )
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             name = printable(command[0], 80) if command else "an empty command"

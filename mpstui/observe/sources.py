@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import field
+from dataclasses import field, fields
+from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -70,11 +71,10 @@ class ProcessFacts:
 
     def alike(self, other: ProcessFacts) -> bool:
         """Whether all is the same but the CPU time."""
-        return self._lasting() == other._lasting()
+        return bool(_LASTING(self) == _LASTING(other))
 
-    def _lasting(self) -> tuple[object, ...]:
-        where = self.cgroup, self.container, self.where, self.terminal, self.pid_namespace
-        return self.key, self.start_time, self.uid, self.user, self.command, where, self.environment, self.vouched
+
+_LASTING = attrgetter(*(each.name for each in fields(ProcessFacts) if each.name != "cpu_seconds"))
 
 
 class ProcessSource(Protocol):

@@ -15,6 +15,7 @@ from mpstui.core.model import Daemon, Device, ProcessKey, Server, Snapshot
 from mpstui.core.partition import sm_share
 from mpstui.core.text import (
     PRIORITIES,
+    PRIORITY_WORDS,
     UNKNOWN,
     device_keys,
     format_percentage,
@@ -329,14 +330,14 @@ class SetClientPriority(Limit[int]):
     sends = "set_default_client_priority"
     title = "Priority"
     key = "o"
-    help = "Set the priority of new clients: 0 normal, 1 below normal"
+    help = f"Set the priority of new clients: {PRIORITY_WORDS}"
     what = "Client priority"
-    verb = Verb(("set", "client-priority"), "0 normal, 1 below normal", example="mpstui set client-priority 1")
+    verb = Verb(("set", "client-priority"), PRIORITY_WORDS, example="mpstui set client-priority 1")
     arguments = (
         Argument(
             "choice",
             "Priority",
-            "0 normal, 1 below normal",
+            PRIORITY_WORDS,
             "0 or normal, 1 or below-normal",
             choices=tuple((str(value), words) for value, words in PRIORITIES.items()),
         ),

@@ -90,8 +90,8 @@ class Operation:
     """In the key bar, the palette and the notifications."""
     help: ClassVar[str]
     """One sentence, for palette, help and dialog."""
-    key: ClassVar[str]
-    """On the screen ``place``; the user may choose another (docs/keys.md)."""
+    key: ClassVar[str] = ""
+    """On the screen ``place``; the user may choose another (docs/keys.md). Empty: it is in the palette alone."""
     place: ClassVar[str] = "overview"
     key_id: ClassVar[str] = ""
     """By which the user names the key, where that is not ``action.`` and the id."""

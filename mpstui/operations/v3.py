@@ -15,7 +15,16 @@ from mpstui.control.v3 import NAME
 from mpstui.core.cells import client_line
 from mpstui.core.late import pattern
 from mpstui.core.model import Client, Daemon, ProcessKey, Snapshot
-from mpstui.core.text import UNKNOWN, device_keys, format_percentage, parse_size, path_text, plural, printable
+from mpstui.core.text import (
+    PRIORITY_WORDS,
+    UNKNOWN,
+    device_keys,
+    format_percentage,
+    parse_size,
+    path_text,
+    plural,
+    printable,
+)
 from mpstui.core.v3 import DEFAULT, FEATURES, Namespace, V3Node, V3Partition, V3Server
 from mpstui.observe.poll import Need
 from mpstui.operations.check import Refused, parse_uid
@@ -36,7 +45,7 @@ _LIMIT_ARGUMENTS: Final = (
         "setting", "Threads", help="percent of the SMs, 1 to 100", metavar="N", option="--active-thread-percentage"
     ),
     Argument("setting", "Memory", help="of each device: 900M, 10G", metavar="SIZE", option="--pinned-memory-limit"),
-    Argument("setting", "Priority", help="0 normal, 1 below normal", metavar="N", option="--client-priority"),
+    Argument("setting", "Priority", help=PRIORITY_WORDS, metavar="N", option="--client-priority"),
 )
 
 

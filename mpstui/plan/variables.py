@@ -19,7 +19,7 @@ from mpstui.core.model import (
     PRIORITY_VARIABLE,
     Daemon,
 )
-from mpstui.core.text import printable
+from mpstui.core.text import PRIORITY_WORDS, printable
 from mpstui.observe.merge import own_memory, own_numbers, own_percentage, own_priority
 
 CONNECTIONS_VARIABLE: Final = "CUDA_DEVICE_MAX_CONNECTIONS"
@@ -29,7 +29,7 @@ DOES: Final[Mapping[str, str]] = {
     "CUDA_MPS_LOG_DIRECTORY": "where a daemon writes its logs; without effect in a client",
     PERCENTAGE_VARIABLE: "its share of the SMs; a lower one of the server wins",
     MEMORY_VARIABLE: "its memory limits, by its own numbers of its devices; lower ones of the server win",
-    PRIORITY_VARIABLE: "0 normal, 1 below normal; a hint: no order is promised",
+    PRIORITY_VARIABLE: f"{PRIORITY_WORDS}; a hint: no order is promised",
     PER_CONTEXT_VARIABLE: "each of its contexts may have a percentage of its own; shown is what it started with",
     PARTITION_VARIABLE: "the static partition of SMs that it runs in, where the daemon was started with -S",
     "CUDA_MPS_PROTOCOL_VERSION": "the protocol that a daemon speaks; without effect in a client",

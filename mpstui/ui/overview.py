@@ -95,7 +95,7 @@ class Overview(WithPast, WithTrouble):
         Binding("question_mark,f1", "app.show_help", "Help", id="help"),
         Binding("colon", "app.command_palette", "Command palette", show=False, id="palette"),
         Binding("q", "app.quit_app", "Quit", id="quit"),
-        *(action_binding(action) for action in ON_OVERVIEW),
+        *(action_binding(action) for action in ON_OVERVIEW if action.key),
     ]
     DEFAULT_CSS = """
     Overview {
@@ -377,7 +377,7 @@ class Overview(WithPast, WithTrouble):
         rescues = []
         for action in self._runner.actions:
             refusal = self._refusal(action)
-            if action.finds_clients and refusal is not None:
+            if not action.key or (action.finds_clients and refusal is not None):
                 continue  # a rescue shows when there is something to rescue
             if action.finds_clients:
                 rescues.append(action.id)

@@ -88,7 +88,7 @@ class ActionCommands(Provider):
         actions = runner.actions if runner and getattr(self.screen, "OFFERS_ACTIONS", True) else ()
         for action in actions:
             reason = self._unavailable(action)
-            help_line = f"not now: {reason}" if reason else f"{action.key}  {action.help}"
+            help_line = f"not now: {reason}" if reason else f"{action.key}  {action.help}".lstrip()
             yield Command(action.title, help_line, partial(self._run, f"act('{action.id}')"))
         for action in ELSEWHERE if actions else ():
             screen = action.place

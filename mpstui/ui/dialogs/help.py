@@ -147,7 +147,7 @@ class HelpScreen(Reader):
             here = [Row(hint.key, hint.text, label_style=KEY) for hint in below.keys.hints if hint.key != "?"]
             sections.append(("Here", here))
         if getattr(below, "OFFERS_ACTIONS", True):
-            named = [(keys.get(ACTION_PREFIX + a.id, a.key), f"{a.title}: {a.help}") for a in actions]
+            named = [(keys.get(ACTION_PREFIX + a.id, a.key or "^p"), f"{a.title}: {a.help}") for a in actions]
             sections.append(("Actions", [Row(key, text, label_style=KEY) for key, text in named]))
         for title, wanted in (("Rows and panels", True), ("Program", False)):
             sections.append((title, self._keys([b for b in active.values() if _about_rows(b) is wanted], actions)))

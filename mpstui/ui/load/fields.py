@@ -11,6 +11,7 @@ from textual.message import Message
 
 from mpstui.core.late import dataclass
 from mpstui.core.model import Device
+from mpstui.core.text import PRIORITY_WORDS
 from mpstui.load.types import KERNELS
 from mpstui.ui.form import Field, Form, after
 from mpstui.ui.load.presets import PRESETS, Preset, apply
@@ -45,7 +46,7 @@ FIELDS: Final = (
     Field(
         "priority",
         "priority",
-        "CUDA_MPS_CLIENT_PRIORITY: 0 normal, 1 below normal; 0 : 1 is the first client normal. A hint.",
+        f"CUDA_MPS_CLIENT_PRIORITY: {PRIORITY_WORDS}; 0 : 1 is the first client normal. A hint.",
     ),
     Field("seconds", "time", "How long each client runs; stopped earlier with x or X.", "0123456789."),
     Field("way", "launches", ""),
