@@ -203,9 +203,9 @@ def _mapping(key: Codec, part: Codec, *, text: bool) -> Codec:
     """An object; a key that is no text is written as its JSON."""
 
     def name(value: Any) -> str:
+        if type(value) is int:  # PIDs, hundreds of them each second
+            return str(value)
         told = key.encode(value)
-        if type(told) is int:  # PIDs, hundreds of them each second
-            return str(told)
         return cast("str", told) if text else _compact(told)
 
     def named(value: str) -> Any:
@@ -251,10 +251,12 @@ def _record(kind: Any) -> Codec:
     def renew(value: Any, old: Any, before: dict[str, Any]) -> dict[str, Any]:
         told = {}
         for name, part, default in plan:
-            each = getattr(value, name)
-            if each is not default and each != default:
-                known = name in before
-                told[name] = part.again(each, getattr(old, name), before[name]) if known else part.encode(each)
+            each, known = getattr(value, name), name in before
+            if each is (was := getattr(old, name)):
+                if known:
+                    told[name] = before[name]
+            elif each is not default and each != default:
+                told[name] = part.again(each, was, before[name]) if known else part.encode(each)
         return told
 
     def decode(value: Any) -> Any:
