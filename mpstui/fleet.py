@@ -197,8 +197,11 @@ class Prometheus:
         except urllib.error.HTTPError as error:
             raise FleetError(f"Prometheus answers {error.code} {printable(str(error.reason), 80)}") from None
         except (OSError, http.client.HTTPException) as error:
-            text = str(getattr(error, "reason", error)) or type(error).__name__
-            raise FleetError(f"Prometheus does not answer: {printable(text, 120)}") from None
+            reason: Any = getattr(error, "reason", error)
+            text = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
+            raise FleetError(
+                f"Prometheus at {printable(self._url, 100)} does not answer: {printable(text, 120)}"
+            ) from None
         except (ValueError, KeyError, TypeError, RecursionError):
             raise FleetError("what answers is no Prometheus") from None
         if not isinstance(result, list):
@@ -437,13 +440,17 @@ _DEEP: Final = 16
 
 
 def config_of(ssh: Sequence[str]) -> Path:
-    """The user's configuration that such a command reads: the file behind ``-F``, otherwise ~/.ssh/config."""
-    at = next((at for at, word in enumerate(ssh) if word.rpartition("/")[2] == "ssh"), 0)
-    with suppress(getopt.GetoptError):
-        files = [value for option, value in getopt.getopt(list(ssh[at + 1 :]), _OPTIONS)[0] if option == "-F"]
-        if files:
-            return Path(files[-1])
-    return Path("~/.ssh/config").expanduser()
+    """The user's configuration that such a command reads: the file behind ``-F``, otherwise ~/.ssh/config. Raises
+    FleetError."""
+    named = [at for at, word in enumerate(ssh) if word.rpartition("/")[2] == "ssh"]
+    files = []
+    try:
+        found, _ = getopt.getopt(list(ssh[named[0] + 1 if named else 1 :]), _OPTIONS)
+        files = [value for option, value in found if option == "-F"]
+    except getopt.GetoptError as error:
+        if named:
+            raise FleetError(f"--ssh: {error}") from None  # otherwise a program with options of its own
+    return Path(files[-1] if files else "~/.ssh/config").expanduser()
 
 
 def hosts_in_config(pattern: str, ssh: Sequence[str] = ("ssh",)) -> list[str]:

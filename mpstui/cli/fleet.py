@@ -67,7 +67,9 @@ def fleet(options: argparse.Namespace) -> int:
     try:
         opening(options.open, "host")
         prometheus = (
-            Prometheus(options.prometheus, options.job, deadline=options.deadline) if options.prometheus else None
+            None
+            if options.prometheus is None
+            else Prometheus(options.prometheus, options.job, deadline=options.deadline)
         )
         look = _look(options, prometheus)
     except FleetError as error:
@@ -122,7 +124,9 @@ def _hosts(options: argparse.Namespace) -> tuple[list[str], list[str]]:
         raise FleetError(f"--ssh: {error}") from None
     if not ssh:
         raise FleetError("--ssh has no command")
-    return hosts_of(options.hosts) if options.hosts else hosts_in_config(options.ssh_config_pattern, ssh), ssh
+    return hosts_of(options.hosts) if options.hosts is not None else hosts_in_config(
+        options.ssh_config_pattern, ssh
+    ), ssh
 
 
 def _look(options: argparse.Namespace, prometheus: Prometheus | None) -> Look:

@@ -569,6 +569,14 @@ def test_a_thousand_nodes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     ("arguments", "status", "said"),
     [
         (["--hosts=-x"], 2, "name of a host"),
+        (["--hosts", ""], 2, "name of a host"),
+        (["--prometheus", ""], 2, "URL"),
+        (["--ssh-config-pattern", "x", "--ssh", "ssh -F"], 2, "option -F requires argument"),
+        (
+            ["--prometheus", "http://me:secret@127.0.0.1:1/p"],
+            4,
+            "at http://127.0.0.1:1/p does not answer: Connection refused\n",
+        ),
         (["--hosts", "a", "--open", "ssh x"], 2, "needs {host}"),
         (["--hosts", "a", "--ssh", "'"], 2, "--ssh"),
         (["--prometheus", "x"], 2, "URL"),
