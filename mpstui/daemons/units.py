@@ -36,6 +36,13 @@ _STEERED: Final = (
 """Whoever owns a directory of the way, or may write to it, can put another in the daemon's place while it runs."""
 QUIT_AFTER: Final = 10
 """Seconds that clients get at the end of a job or of the unit."""
+_CONTROL: Final = "/usr/bin/nvidia-cuda-mps-control"
+_END_OF_V3: Final = (
+    f"{_LIMITED} 20 {_CONTROL} server list --format=csv,noheader | cut -d, -f1 | "
+    f'while read -r name; do {_LIMITED} 20 {_CONTROL} server delete "$$name" --force </dev/null; done'
+)
+"""Behind it systemd sends SIGTERM, as mpstui does."""
+_DEVICE: Final = pattern(r"(?:GPU|MIG)-[0-9A-Za-z-]{30,60}")
 
 
 def unit_text(kind: UnitKind, specs: Sequence[DaemonSpec], opt_in: str | None = None) -> str:
@@ -45,10 +52,14 @@ def unit_text(kind: UnitKind, specs: Sequence[DaemonSpec], opt_in: str | None = 
         for path in (spec.pipe_dir, spec.log_dir):
             if (problem := unprintable(path)) is not None:
                 raise PlanError(problem)
-    if any(spec.partitions for spec in specs):
+    if kind != "systemd" and any(spec.partitions for spec in specs):
         raise PlanError(
-            "a unit makes no partitions, and the profile has some: leave them out of it, "
-            "and run mpstui profile apply once the daemon is there"
+            "the script of a job makes no partitions, and the profile has some: leave them out of it, or have a daemon "
+            "of its own for them (mpstui daemon unit systemd)"
+        )
+    if kind != "systemd" and any(spec.protocol == 3 for spec in specs):
+        raise PlanError(
+            "the script of a job speaks protocol 2: protocol 3 needs a daemon of its own (mpstui daemon unit systemd)"
         )
     if kind == "systemd":
         _asked_for(kind, opt_in)
@@ -94,7 +105,7 @@ def _unit_name(spec: DaemonSpec) -> str:
 
 
 def _systemd(spec: DaemonSpec) -> str:
-    control = "/usr/bin/nvidia-cuda-mps-control"
+    control = _CONTROL
     own = (spec.pipe_dir, spec.log_dir)
     folders = " ".join(_word(os.fspath(path)) for path in own)
     lines = [
@@ -107,6 +118,8 @@ def _systemd(spec: DaemonSpec) -> str:
         "",
         "[Service]",
         "Type=forking",
+        # Of protocol 3 the daemon is ended by its signal, and its servers before.
+        *(("KillMode=mixed",) if spec.protocol == 3 else ()),
         _setting(f"CUDA_MPS_PIPE_DIRECTORY={path_text(spec.pipe_dir)}"),
         _setting(f"CUDA_MPS_LOG_DIRECTORY={path_text(spec.log_dir)}"),
     ]
@@ -118,6 +131,8 @@ def _systemd(spec: DaemonSpec) -> str:
     # Whoever has made one before, in /tmp, could take the daemon's place.
     for word in (_word(os.fspath(folder)) for folder in own):
         lines.append(f"ExecStartPre={_LIMITED} 20 /usr/bin/test -O {word} -a ! -L {word}")
+    if spec.partitions:
+        lines.append(f"RuntimeDirectory={_unit_name(spec)}")
     above = dict.fromkeys(os.fspath(place) for folder in own for place in folder.parents)
     lines.append(f"ExecStartPre={_LIMITED} 20 /bin/sh -c '{_STEERED}' - {' '.join(map(_word, above))}")
     lines += [f"ExecStartPre={_LIMITED} 60 /usr/bin/nvidia-smi -i {uuid} -c EXCLUSIVE_PROCESS" for uuid in spec.devices]
@@ -125,7 +140,9 @@ def _systemd(spec: DaemonSpec) -> str:
     lines += [
         f"ExecStartPost=/bin/sh -c 'echo {command} | {_LIMITED} 20 {control}'" for command, _, _ in _commands(spec)
     ]
-    lines.append(f"ExecStop=/bin/sh -c 'echo quit -t {QUIT_AFTER} | {_LIMITED} {QUIT_AFTER + 20} {control}'")
+    lines += [_partition(spec, number) for number in range(1, len(spec.partitions) + 1)]
+    quit_ = f"echo quit -t {QUIT_AFTER} | {_LIMITED} {QUIT_AFTER + 20} {control}"
+    lines.append(f"ExecStop=/bin/sh -c '{_END_OF_V3 if spec.protocol == 3 else quit_}'")
     lines += [f"ExecStopPost=-{_LIMITED} 60 /usr/bin/nvidia-smi -i {uuid} -c DEFAULT" for uuid in spec.devices]
     lines += [
         f"TimeoutStopSec={QUIT_AFTER + 30 + 65 * len(spec.devices)}",
@@ -135,6 +152,22 @@ def _systemd(spec: DaemonSpec) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def _partition(spec: DaemonSpec, number: int) -> str:
+    """The line that makes one, and leaves its name for services that compute in it: ids are new with each start. What
+    is printed tells whether it was made, as the exit status is 0 either way."""
+    device, chunks = spec.partitions[number - 1]
+    if not _DEVICE.fullmatch(device):
+        raise PlanError(
+            f"partition {number}: a unit names a device by its whole UUID, and not as {printable(device, 40)!r}"
+        )
+    name = rf"s|^(Partition )?({device}/)?([A-Za-z0-9+/=_-]{{16,}})( created[.]?)?$$|\\3|p"
+    return (
+        f"ExecStartPost=/bin/sh -c 'made=$$(echo sm_partition add {device} {chunks} | {_LIMITED} 20 {_CONTROL} | "
+        f'sed -En "{name}") && test -n "$$made" && '
+        f"echo CUDA_MPS_SM_PARTITION={device}/$$made >/run/{_unit_name(spec)}/partition-{number}'"
+    )
 
 
 def _escape(text: str) -> str:

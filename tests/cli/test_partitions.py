@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import re
+import shlex
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +22,7 @@ from mpstui.cli.partition import _apply_static
 from mpstui.core.model import Daemon, SmPartition, Snapshot
 from mpstui.operations.types import ExitStatus, Request, Result
 from mpstui.plan.static import StaticPlan, StaticShare
-from mpstui.sim import SimNode
+from mpstui.sim import SimNode, control_binary
 
 from .conftest import Mpstui, Run
 
@@ -290,6 +294,21 @@ def test_partitions_are_saved_with_the_daemon_and_made_again(static: SimNode, mp
     failed = mpstui("profile", "apply", "more", "--go-back", *at, **config)
     assert (failed.status, failed.err.count("taken back: partition of 2 chunks")) == (1, 2), failed
     assert sorted((p["device_uuid"], p["chunks"]) for p in listed(mpstui, static)["partitions"]) == there
-    for kind in ("systemd", "slurm"):
-        refused = mpstui("daemon", "unit", kind, "--profile", "day", **config)
-        assert (refused.status, "a unit makes no partitions" in refused.err) == (2, True), refused
+    refused = mpstui("daemon", "unit", "slurm", "--profile", "day", **config)
+    assert (refused.status, "makes no partitions" in refused.err) == (2, True), refused
+
+    # The unit's own lines on this daemon: one more of each, and its name left for services.
+    unit = mpstui("daemon", "unit", "systemd", "--profile", "day", **config)
+    assert unit.status == 0, unit
+    made = [line.partition("-c '")[2][:-1] for line in unit.out.splitlines() if "sm_partition add" in line]
+    assert len(made) == 3
+    (place,) = re.findall(r">(/run/[^ ]+)/partition-1", made[0])
+    shell = made[0].replace("$$", "$").replace("\\\\", "\\").replace(place, str(tmp_path))
+    done = subprocess.run(
+        ["/bin/sh", "-c", shell.replace("/usr/bin/nvidia-cuda-mps-control", shlex.join(control_binary()))],
+        env={**os.environ, "CUDA_MPS_PIPE_DIRECTORY": str(static.pipe_dir)}, check=False, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 0
+    variable, _, name = (tmp_path / "partition-1").read_text().strip().partition("=")
+    now = [f"{p['device_uuid']}/{p['id']}" for p in listed(mpstui, static)["partitions"]]
+    assert (variable, len(now), name in now) == ("CUDA_MPS_SM_PARTITION", 4, True)

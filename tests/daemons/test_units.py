@@ -31,6 +31,9 @@ HARD = DaemonSpec(
     frozenset({0}),
     Limits(33.4, 1, {"GPU-1": 10 * GIB}),
 )
+UUID = "GPU-74d43ed3-cdf7-e667-3644-bf5b4f46ed65"
+STATIC = replace(HARD, driver="590.1", static=True, partitions=((UUID, 7), (UUID, 2)), limits=Limits())
+V3 = replace(HARD, driver="615.1", protocol=3, limits=Limits())
 PLAIN = DaemonSpec(Path("/tmp/mps_1"), Path("/tmp/mps_log_1"), multi_user=True)
 
 
@@ -183,9 +186,10 @@ def test_the_systemd_unit_line_by_line() -> None:
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze; checked by line above")
-def test_systemd_takes_the_unit(tmp_path: Path) -> None:
+@pytest.mark.parametrize("spec", [HARD, STATIC, V3], ids=["usual", "static", "v3"])
+def test_systemd_takes_the_unit(tmp_path: Path, spec: DaemonSpec) -> None:
     # It insists on programs that are there.
-    text = unit_text("systemd", (HARD,)).replace("/usr/bin/nvidia-cuda-mps-control", "/bin/true")
+    text = unit_text("systemd", (spec,)).replace("/usr/bin/nvidia-cuda-mps-control", "/bin/true")
     unit = tmp_path / "nvidia-mps.service"
     verify = ["systemd-analyze", "verify", "--man=no", str(unit)]
     unit.write_text(text.replace("/usr/bin/nvidia-smi", "/bin/true"))
@@ -193,6 +197,74 @@ def test_systemd_takes_the_unit(tmp_path: Path) -> None:
     assert "nvidia-mps.service" not in good.stderr
     unit.write_text(text.replace("Type=forking", "Type=nonsense"))
     assert "nvidia-mps.service" in subprocess.run(verify, capture_output=True, text=True, check=False).stderr
+
+
+def as_systemd_runs(line: str) -> str:
+    """What the shell of a line ``Exec…=/bin/sh -c '…'`` gets."""
+    command = line.partition("=/bin/sh -c '")[2].removesuffix("'")
+    return command.replace("$$", "$").replace("%%", "%").replace("\\\\", "\\")
+
+
+@pytest.fixture
+def programs(place: Path) -> Path:
+    """A control binary that says what the test has put into the file ``said``, and notes what it is told."""
+    (place / "control").write_text(f'#!/bin/sh\necho "$@" >>{place}/asked\ncat - >>{place}/asked\ncat {place}/said\n')
+    (place / "control").chmod(0o755)
+    return place
+
+
+@pytest.mark.parametrize(
+    ("said", "name"),
+    [
+        (f"Partition {UUID}/Dx4AAAA+AAAA/AAAAAAAAAAAAAAAAAAAAA created", f"{UUID}/Dx4AAAA+AAAA/AAAAAAAAAAAAAAAAAAAAA"),
+        ("/x4AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA==", f"{UUID}//x4AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=="),  # as documented
+        (
+            "Failed to fulfill the requested SM partition of 28 chunks, error CUDA_ERROR_INVALID_RESOURCE_CONFIG",
+            None,
+        ),
+        ('Unknown command "sm_partition"', None),
+        ("", None),
+    ],
+)
+def test_a_unit_makes_the_partitions_and_leaves_their_names(programs: Path, said: str, name: str | None) -> None:
+    (programs / "said").write_text(said + "\n")
+    lines = unit_text("systemd", (STATIC,)).splitlines()
+    assert "RuntimeDirectory=nvidia-it-s--100----HOME" in lines
+    assert any(line.endswith("-d -S") for line in lines)
+    _, second = [as_systemd_runs(line) for line in lines if "sm_partition" in line]
+    shell = second.replace("/run/nvidia-it-s--100----HOME", str(programs)).replace(
+        "/usr/bin/nvidia-cuda-mps-control", str(programs / "control")
+    )
+    done = subprocess.run(["/bin/sh", "-c", shell], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode == 0, done.stderr) == (name is not None, "")
+    assert f"sm_partition add {UUID} 2\n" in (programs / "asked").read_text()
+    kept = programs / "partition-2"
+    assert (kept.read_text() if kept.exists() else None) == (name and f"CUDA_MPS_SM_PARTITION={name}\n")
+
+
+def test_what_a_unit_cannot_make_is_said(programs: Path) -> None:
+    with pytest.raises(PlanError, match="by its whole UUID, and not as '1'"):
+        unit_text("systemd", (replace(STATIC, partitions=(("1", 7),)),))
+    for kind in ("slurm", "pbs", "pbs-hook"):
+        for spec, why in ((STATIC, "makes no partitions"), (V3, "speaks protocol 2")):
+            with pytest.raises(PlanError, match=why):
+                unit_text(kind, (spec,))
+    # Of protocol 3 the servers go, and systemd's SIGTERM does the rest: no quit, no -q.
+    unit = unit_text("systemd", (V3,))
+    assert "nvidia-cuda-mps-control -d -p 3" in unit
+    assert "quit" not in unit
+    (stop,) = [as_systemd_runs(line) for line in unit.splitlines() if line.startswith("ExecStop=")]
+    (programs / "said").write_text("training,1000,1,Ready,/run/x,GPU-1,GPU-2,-\n$(id),0\n")
+    subprocess.run(
+        ["/bin/sh", "-c", stop.replace("/usr/bin/nvidia-cuda-mps-control", str(programs / "control"))],
+        check=True, timeout=60, stdin=subprocess.DEVNULL, capture_output=True,
+    )  # fmt: skip
+    asked = (programs / "asked").read_text().splitlines()
+    assert asked == [
+        "server list --format=csv,noheader",
+        "server delete training --force",
+        "server delete $(id) --force",
+    ]
 
 
 @pytest.mark.parametrize("kind", get_args(UnitKind))
