@@ -241,9 +241,12 @@ class Daemon:
         if not server.retrying:
             self._try_shutdown(server, backoff=False)
 
+    def _waits_no_more(self, client: Client) -> None:
+        self.pending = [other for other in self.pending if other is not client]
+
     def _serve(self, server: Server, client: Client) -> None:
         error = server.connect(client)
-        self.pending = [other for other in self.pending if other is not client]
+        self._waits_no_more(client)
         if error:
             client.tell("refused", error=error)
             return

@@ -166,6 +166,7 @@ class StaticDaemon(Daemon):
     def _serve(self, server: Server, client: Client) -> None:
         partition = self.books.named(client.limit(_VARIABLE))
         if partition is None:
+            self._waits_no_more(client)
             client.tell("refused", error=INVALID_RESOURCE)
             return
         gpu = self.gpus[partition.device]
