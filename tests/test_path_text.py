@@ -124,6 +124,7 @@ def test_no_module_is_spared() -> None:
 )
 def test_a_path_as_text(name: str | bytes, text: str) -> None:
     assert path_text(Path(os.fsdecode(name))) == text
+    assert path_text(name) == text, "as an error of the system has it"
 
 
 def test_no_path_is_the_sign_of_what_is_not_known() -> None:

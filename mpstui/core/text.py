@@ -68,14 +68,15 @@ def _seen(text: str) -> Iterator[str]:
             yield char
 
 
-def path_text(path: os.PathLike[str] | str | None, limit: int = 4096) -> str:
+def path_text(path: os.PathLike[str] | str | bytes | None, limit: int = 4096) -> str:
     """A path as text to show, ``—`` where not known; there is no other way (``scripts/mypy_path_text.py``).
 
-    Whoever may make a directory chooses its name. The system is given ``os.fspath(path)`` instead.
+    Whoever may make a directory chooses its name. The system is given ``os.fspath(path)`` instead. An error of the
+    system names a path as it was given one: as bytes, too.
     """
     if path is None:
         return UNKNOWN
-    name = os.fspath(path)
+    name = os.fsdecode(path)
     try:
         return printable(name.encode("utf-8", "surrogateescape"), limit)  # bytes that are not UTF-8 become \\xff
     except UnicodeEncodeError:

@@ -136,6 +136,6 @@ def _refusal(directory: Path, error: OSError) -> DaemonError:
             f"{name} is a symbolic link, which is not followed; give the directory itself", ExitStatus.NOT_PERMITTED
         )
     if isinstance(error, NotADirectoryError | FileExistsError):
-        return DaemonError(f"{path_text(Path(error.filename or directory))} is not a directory", ExitStatus.USAGE)
+        return DaemonError(f"{path_text(error.filename or directory)} is not a directory", ExitStatus.USAGE)
     status = ExitStatus.NOT_PERMITTED if isinstance(error, PermissionError) else ExitStatus.REFUSED_BY_DAEMON
     return DaemonError(f"{name} cannot be made or opened: {error.strerror}", status)

@@ -7,8 +7,8 @@ terminal's size and keys come as Textual reads them. ``tests/ui/test_ui_private.
 
 from __future__ import annotations
 
-import asyncio
 import importlib
+import inspect
 import termios
 import tty
 from collections.abc import Callable, Iterable, Iterator
@@ -181,7 +181,7 @@ if _Compositor is not None:
 
 _run_timer: Any = getattr(Timer, "_run", None)
 
-if asyncio.iscoroutinefunction(_run_timer):
+if inspect.iscoroutinefunction(_run_timer):
 
     async def _run_once(timer: Any) -> None:
         """The one tick of a timer that has one comes, however late; such are the ends of a change of size, of a batch

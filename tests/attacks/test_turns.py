@@ -28,6 +28,15 @@ from .programs import BINARY, ROOT, lying_daemon
 AT_ONCE = 8
 
 
+async def test_a_directory_on_the_way_that_is_gone_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reaped meanwhile, or behind another mount: it was a traceback."""
+    gone = tmp_path / "gone" / "p"
+    monkeypatch.setattr(turns, "place", lambda pipe_dir, speaker: (gone / FILE, os.geteuid()))
+    with pytest.raises(NoTurn, match=r"^this daemon cannot be locked: gone: No such file"):
+        async with turn(gone, Speaker(os.geteuid())):
+            raise AssertionError
+
+
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[SimNode]:
     with SimNode.start(tmp_path / "p") as started:

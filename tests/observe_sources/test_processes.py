@@ -153,7 +153,7 @@ def test_a_hostile_command_line_is_printable_and_bounded(waiter: Waiter, spawn: 
 
 def test_an_empty_command_line_shows_the_name_in_brackets() -> None:
     """As a thread of the kernel has it, of which a container sees none."""
-    with Popen([""], executable="/bin/sh", stdin=PIPE, stdout=PIPE) as child:
+    with Popen([""], executable="/bin/sh", stdin=PIPE, stdout=PIPE, start_new_session=True) as child:  # not posix_spawn
         assert child.stdin is not None
         assert child.stdout is not None
         child.stdin.write(b"echo ready; read word\n")
