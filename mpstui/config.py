@@ -130,6 +130,8 @@ class Config:
     """Whether the clients' kernel launches are counted while the screen is open."""
     idle_minutes: float = 0.0
     """Minutes without a launch after which a client is a problem, where launches are counted; 0: never."""
+    dcgm: bool = False
+    """Whether DCGM is asked for the meters of devices of which NVML has no SM activity."""
     commands: tuple[CommandSpec, ...] = ()
     policy: Policy = Policy()
     """As it binds the user who runs this: root is bound by nothing."""
@@ -307,6 +309,9 @@ def _load(path: Path, below: Config, *, system: bool) -> tuple[Config, list[str]
             (value, None) if isinstance(value, bool) else (True, "must be true or false; taken as true")
         ),
         "activity": lambda value: (
+            (value, None) if isinstance(value, bool) else (False, "must be true or false; taken as false")
+        ),
+        "dcgm": lambda value: (
             (value, None) if isinstance(value, bool) else (False, "must be true or false; taken as false")
         ),
         "idle_minutes": _minutes,

@@ -2140,6 +2140,11 @@ def _memory_utilization_facts(device: Device, view: View) -> Iterable[Fact]:
         )
 
 
+def _sm_source_facts(device: Device, view: View) -> Iterable[Fact]:
+    if device.sm_source is not None:
+        yield Fact("SM activity by", f"{device.sm_source}, some seconds ago")
+
+
 def _capability(device: Device) -> str | None:
     return None if device.compute_capability is None else ".".join(map(str, device.compute_capability))
 
@@ -2214,6 +2219,11 @@ DEVICE: Final[Thing[Device]] = Thing(
             "sm_utilization", "SM utilisation", LOAD, lambda d, v: d.sm_utilization, null=True,
             row=Text(60, "SM UTIL", _sm_row), column=Column(60, 6, 96, "SM", cell=_rounded("sm_utilization", " %")),
             detail=Detail("now", 30),
+        ),
+        Field(
+            "sm_source", "SM activity by", TEXT, lambda d, v: d.sm_source, null=True,
+            about="DCGM, where the configuration has dcgm = true and NVML tells none; null: NVML. Some seconds old.",
+            detail=Detail("now", 35, facts=_sm_source_facts),
         ),
         Field(
             "sm_occupancy", "SM occupancy", LOAD, lambda d, v: d.sm_occupancy, null=True,

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from mpstui.core.text import error_text, path_text
 from mpstui.observe.cgroups import Cgroups
@@ -17,6 +17,9 @@ from mpstui.observe.procfs import ProcProcesses, find_elsewhere, nameless_uid
 from mpstui.observe.sources import LaunchSource, NodeSources, ProcessFacts, ProcessSource
 from mpstui.observe.xid import NodeXids
 from mpstui.sim import BrokenMarkerError, claim, is_simulated
+
+if TYPE_CHECKING:
+    from mpstui.observe.dcgm import Dcgm
 
 CONTROL_BINARY = "nvidia-cuda-mps-control"
 
@@ -56,7 +59,7 @@ def open_node(
     sources = NodeSources(
         False,
         (binary,),
-        RealNvml(),
+        RealNvml(beside=_dcgm),
         real_processes(),
         is_simulated,
         claim=claim,
@@ -72,6 +75,17 @@ def _set_compute_mode(uuid: str, mode: str) -> str | None:
     from mpstui.daemons.modes import set_compute_mode  # only who asked for it pays for it
 
     return set_compute_mode(uuid, mode)
+
+
+def _dcgm() -> Dcgm | None:
+    """Where the configuration asks for it and there is one that root alone can have put there."""
+    from mpstui.config import load_config
+
+    if not load_config()[0].dcgm:
+        return None
+    from mpstui.observe.dcgm import Dcgm, program
+
+    return None if (found := program()) is None else Dcgm(found)
 
 
 def _launches() -> LaunchSource:

@@ -298,7 +298,9 @@ async def _run(options: argparse.Namespace, spec: LoadSpec, supervisor: Operated
         print_table(spec, reports, console, time.monotonic() - started)
         word = "SIMULATED · " if any(report.simulated for report in reports) else ""
         if print_uses(meter.uses.values(), word, console):
-            console.print(f"middle value (smallest–largest) of {PARTS} parts of the time, of each its middle reading")
+            parts = max(len(use.blocks) for use in meter.uses.values())
+            of = f"{plural(parts, 'part')} of the time"
+            console.print(f"middle value (smallest–largest) of {of}, of each its middle reading")
     sys.stdout.flush()
     if stopped is not None:
         raise stopped

@@ -644,6 +644,8 @@ class Device:
     dram_utilization: float | None = None
     tells_sm: bool = True
     """Whether NVML tells the two above and the next one of it: from Hopper on."""
+    sm_source: str | None = None
+    """Who else than NVML told SM activity, occupancy and DRAM: ``DCGM``."""
     gpu_utilization: float | None = None
     """Percent of the time in which some kernel ran, however small."""
     memory_utilization: float | None = None

@@ -26,6 +26,16 @@ from mpstui.load.utilisation import table as used
 
 PERCENTAGES: Final = (6, 12, 25, 37, 50, 62, 75, 87, 100)
 NEIGHBOURS: Final[tuple[KernelName, ...]] = ("fma", "triad", "nbody", "small")
+NBODY_NOTES: Final = (
+    "Without MPS processes take turns: what a kernel leaves idle stays idle, whatever GPU-Util says.",
+    "With MPS kernels of several processes run side by side, so that there is the more to gain the fewer threads a "
+    "kernel has.",
+)
+COMMAND_NOTES: Final = (
+    "Start and end of the program are in its time: a --metric tells its throughput without them.",
+    "MPS gains where the device waits for one program: in pauses between kernels, and beside kernels that do not fill "
+    "it.",
+)
 SWEEP_NOTES: Final = (
     "A kernel that computes follows the SMs that it may use; one that reads memory has enough of them at its knee.",
     "What lies beyond the knee is better given to other clients: a share is a limit, and a small one costs such a "
@@ -63,13 +73,14 @@ async def nbody(
     part = "its part of " if divided else ""
     what = f"for {part}{power(amount)} interactions of {bodies or BODIES:,} bodies"
     found = await _with_and_without(lab, "nbody", spec, clients, what, divided)
-    return replace(found, notes=(INFO[spec.kernel].text, *found.notes))
+    return replace(found, notes=(*NBODY_NOTES, *found.notes))
 
 
 async def command(lab: Lab, program: tuple[str, ...], clients: Sequence[int] = (1, 4)) -> Outcome:
     """The user's own program from start to end, by several clients at a time, with and without MPS."""
     spec = LoadSpec("command", command=program)
-    return await _with_and_without(lab, COMMAND, spec, clients, f"of {program[0]}, start to end")
+    found = await _with_and_without(lab, COMMAND, spec, clients, f"of {program[0]}, start to end")
+    return replace(found, notes=(*COMMAND_NOTES, *found.notes))
 
 
 async def metric(
@@ -96,8 +107,9 @@ async def metric(
                 totals.setdefault((count, name), []).append(sum(found))
                 each.setdefault((count, name), []).extend(found)
     rows, data = _throughputs(totals, each)
-    notes: tuple[str, ...] = (
-        "what a program said first is left out where it said three or more: its start is in that",
+    notes = (
+        COMMAND_NOTES[1],
+        "What a program said first is left out where it said three or more: its start is in that.",
     )
     title = f"What {program[0]} says of its throughput: {expression}"
     plots = (_plot_of(totals, "throughput in all, as the program tells it"),)

@@ -44,7 +44,8 @@ async def perform(asked: Experiment, sources: NodeSources, progress: Callable[[s
         return PrivateDaemon(sources.control_binary)
 
     if asked.name == "stop":
-        return await stop(lab_in(Path()), daemon, lambda started: lab_in(started.pipe_dir))
+        ended = await stop(lab_in(Path()), daemon, lambda started: lab_in(started.pipe_dir))
+        return replace(ended, uses=tuple(meter.uses.values()))
     if asked.shared is not None:
         found = await _compare(asked, lab_in(asked.shared))
     else:

@@ -99,7 +99,7 @@ async def stop(lab: Lab, make_daemon: Callable[[], PrivateDaemon], make_lab: Cal
 
 async def _one(way: str, daemon: PrivateDaemon, lab: Lab) -> dict[str, Any]:
     specs = (LoadSpec(_KERNEL[way]), LoadSpec("fma", clients=NEIGHBOURS))
-    async with running(lab, *specs) as (supervisor, workers):
+    async with running(lab, *specs) as (supervisor, workers), lab.meter.during(way):
         victim, neighbours = workers[0], workers[1:]
         await asyncio.sleep(_BEFORE_SECONDS)
         listed = await daemon.control.get_server_list()

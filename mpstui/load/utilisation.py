@@ -31,8 +31,14 @@ METERS: Final = {
 """What is read of a device: its name and unit."""
 
 
+_OF_SMS: Final = frozenset({"sm_utilization", "sm_occupancy", "dram_utilization"})
+
+
 def reading(device: Device, meter: str) -> float | None:
-    """What the device tells of one of them; None where it does not."""
+    """What the device tells of one of them; None where it does not. What DCGM told is some seconds old: another
+    situation's."""
+    if device.sm_source is not None and meter in _OF_SMS:
+        return None
     if meter == "memory_gib":
         return None if device.memory_used is None else device.memory_used / (1 << 30)
     value: float | None = getattr(device, meter)

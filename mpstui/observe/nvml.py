@@ -7,12 +7,15 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from mpstui.core.late import dataclass
 from mpstui.core.model import Device
 from mpstui.core.text import printable
 from mpstui.observe.sources import NvmlSample
+
+if TYPE_CHECKING:
+    from mpstui.observe.dcgm import Dcgm
 
 T = TypeVar("T")
 
@@ -82,8 +85,16 @@ class RealNvml:
     with 8 clients and 1 ms with 48. SM utilisation, occupancy and DRAM need two samples: the first has None for them.
     """
 
-    def __init__(self, lib: Any = None, clock: Callable[[], float] = time.monotonic) -> None:
-        """``lib`` stands in for the pynvml module, which is otherwise imported at the first reading."""
+    def __init__(
+        self,
+        lib: Any = None,
+        clock: Callable[[], float] = time.monotonic,
+        beside: Callable[[], Dcgm | None] = lambda: None,
+    ) -> None:
+        """``lib`` stands in for the pynvml module, which is otherwise imported at the first reading. ``beside``: who
+        tells of devices of which NVML has no SM activity; asked for once, and where there is one such device alone."""
+        self._beside: Callable[[], Dcgm | None] | None = beside
+        self._dcgm: Dcgm | None = None
         self._lib = lib
         self._clock = clock
         self._lock = threading.Lock()
@@ -123,6 +134,19 @@ class RealNvml:
         """Give back the counters and NVML. A later reading would begin anew."""
         with self._lock:
             self._close()
+            if self._dcgm is not None:
+                self._dcgm.close()
+
+    def _told_beside(self, device: Device) -> Device:
+        """With what DCGM has of a device of which NVML tells no SM activity."""
+        if self._beside is not None:
+            self._dcgm, self._beside = self._beside(), None
+        if self._dcgm is None:
+            return device
+        sm, occupancy, dram = self._dcgm.read(device.uuid)
+        if sm is None and occupancy is None and dram is None:
+            return device
+        return replace(device, sm_utilization=sm, sm_occupancy=occupancy, dram_utilization=dram, sm_source="DCGM")
 
     def _open(self) -> list[_Gpu]:
         if self._gpus is not None:
@@ -206,7 +230,7 @@ class RealNvml:
         milliwatts = self._try(lambda: lib.nvmlDeviceGetPowerUsage(handle))
         celsius = self._try(lambda: lib.nvmlDeviceGetTemperature(handle, lib.NVML_TEMPERATURE_GPU))
         sm, occupancy, dram = gpu.gpm.read()
-        return replace(
+        device = replace(
             gpu.device,
             memory_total=None if memory is None else int(memory.total),
             memory_used=None if memory is None else int(memory.used),
@@ -222,6 +246,7 @@ class RealNvml:
             power_watts=None if milliwatts is None else milliwatts / 1000,
             temperature=None if celsius is None else float(celsius),
         )
+        return device if device.tells_sm else self._told_beside(device)
 
     def _check(self, gpus: Iterable[_Gpu]) -> None:
         """Give NVML up, to begin anew later, where the devices do not answer because they or the driver are gone."""

@@ -42,7 +42,7 @@ def test_all_that_it_can_say(file):
         ("keys = 1", "keys must be a table"),
         ('[keys]\nquit = ""', "“quit” must name one key"),
         ('[keys]\nquit = ["q"]', "“quit” must name one key"),
-        ("colour = 1", "“colour” is not known; known: activity, commands, idle_minutes, keys, read_only,"),
+        ("colour = 1", "“colour” is not known; known: activity, commands, dcgm, idle_minutes, keys, read_only,"),
     ],
 )
 def test_a_wrong_value_keeps_the_default(file, text, said):

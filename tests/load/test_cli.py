@@ -274,6 +274,7 @@ async def test_stop_tells_the_safe_ways_from_the_others(
         assert "ran on after: none. Not after: kill -9, in a long kernel; Ctrl-C, in a long kernel; SIGTERM" in said
         for name in ("SIGKILL", "SIGINT", "SIGTERM", "SIGSEGV", "SIGABRT"):
             assert f"ended by {name}" in said, "it has ended as it was to"
+        assert "on the device meanwhile" in out
     assert "A new client gets in after each." in said or "A new client does not get in after:" in said
 
 

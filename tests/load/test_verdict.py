@@ -79,3 +79,11 @@ async def test_divided_each_client_has_its_part_of_the_work_of_one(
     assert {(count, amount / alone) for count, amount in asked} == {(n, 1 / n if divided else 1.0) for n in (1, 2, 4)}
     assert ("its part of" in outcome.title) == divided
     assert ("Speed-up from 1 to 4 clients that divide the work: ×4.00 without MPS" in outcome.verdict) == divided
+
+
+@pytest.mark.parametrize(
+    "lesson",
+    ["NBODY_NOTES", "COMMAND_NOTES", "SWEEP_NOTES", "INTERFERENCE_NOTES"],
+)
+def test_a_lesson_is_two_sentences(lesson: str) -> None:
+    assert [note[-1] for note in getattr(experiments, lesson)] == [".", "."]
