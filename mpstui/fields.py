@@ -920,12 +920,13 @@ CLIENT: Final[Thing[Client]] = Thing(
         ),
         Field(
             "pid_here", "PID here", INTEGER, lambda c, v: c.pid_here, null=True,
-            about="Of one whose pid is no process here: the PID that the kernel joins with the daemon's number and "
-            "namespace. Nothing is signalled for it.",
+            about="Its PID here, where the daemon's number for it is no process here. The kernel joins it with that "
+            "number and namespace; nothing is signalled for it.",
             detail=Detail("process", 25, facts=_here_facts),
         ),
         Field(
             "container", "container", TEXT, lambda c, v: c.container, null=True, detail=Detail("process", 50),
+            about="The container that it runs in.",
             matches=lambda c, v, t: t in (c.container or "").lower() or _is_in("container")(c, v, t), searched=True,
         ),
         Field(
@@ -936,22 +937,41 @@ CLIENT: Final[Thing[Client]] = Thing(
             detail=Detail("process", 55, facts=_where_facts), searched=True,
         ),
         Field(
-            "pod", "pod", TEXT, _in("pod"), null=True, about="NAMESPACE/NAME, or “pod UID”.", matches=_is_in("pod"),
+            "pod", "pod", TEXT, _in("pod"), null=True, matches=_is_in("pod"),
+            about="Its pod: NAMESPACE/NAME, or “pod UID”.",
         ),
-        Field("pod_uid", "pod UID", TEXT, lambda c, v: c.where and c.where.pod_uid, null=True),
-        Field("pod_namespace", "pod's namespace", TEXT, lambda c, v: c.where and c.where.namespace, null=True),
-        Field("pod_name", "pod's name", TEXT, lambda c, v: c.where and c.where.pod, null=True),
+        Field(
+            "pod_uid", "pod UID", TEXT, lambda c, v: c.where and c.where.pod_uid, null=True,
+            about="The UID of its pod, as the cgroup has it.",
+        ),
+        Field(
+            "pod_namespace", "pod's namespace", TEXT, lambda c, v: c.where and c.where.namespace, null=True,
+            about="The namespace of its pod in Kubernetes.",
+        ),
+        Field(
+            "pod_name", "pod's name", TEXT, lambda c, v: c.where and c.where.pod, null=True,
+            about="The name of its pod, without the namespace.",
+        ),
         Field(
             "container_name", "container's name", TEXT, lambda c, v: c.where and c.where.container_name, null=True,
-            about="Within its pod.",
+            about="The name of its container within the pod.",
         ),
-        Field("container_id", "container's id", TEXT, lambda c, v: c.where and c.where.container_id, null=True),
         Field(
-            "job", "job", TEXT, _in("job"), null=True, about="slurm:123, pbs:4711.server, torque:4711.server.",
-            matches=_is_in("job"),
+            "container_id", "container's id", TEXT, lambda c, v: c.where and c.where.container_id, null=True,
+            about="The ID of its container, as the cgroup has it.",
         ),
-        Field("job_step", "job step", TEXT, lambda c, v: c.where and c.where.step, null=True),
-        Field("unit", "systemd unit", TEXT, _in("unit"), null=True, matches=_is_in("unit")),
+        Field(
+            "job", "job", TEXT, _in("job"), null=True, matches=_is_in("job"),
+            about="Its batch job: slurm:123, pbs:4711.server, torque:4711.server.",
+        ),
+        Field(
+            "job_step", "job step", TEXT, lambda c, v: c.where and c.where.step, null=True,
+            about="The step of its batch job.",
+        ),
+        Field(
+            "unit", "systemd unit", TEXT, _in("unit"), null=True, about="The systemd unit that it belongs to.",
+            matches=_is_in("unit"),
+        ),
         Field(
             "claimed", "claimed", TEXTS, lambda c, v: sorted(c.where.claimed) if c.where else [],
             about="Which of pod, container, job, unit its user or a container may have made up.",
@@ -1028,8 +1048,8 @@ CLIENT: Final[Thing[Client]] = Thing(
         ),
         Field(
             "pinned_mem_limits", "memory limits", SIZES, lambda c, v: c.pinned_mem_limits,
-            about="By the server's device ordinal.", detail=Detail("mps", 60, facts=_memory_limit_facts),
-            command=_MEMORY_LIMIT,
+            about="Its memory limits, by the server's device ordinal.",
+            detail=Detail("mps", 60, facts=_memory_limit_facts), command=_MEMORY_LIMIT,
             metric=Metric("client_memory_limit_bytes", "Limits of device memory, added up."),
         ),
         Field(

@@ -152,7 +152,7 @@ def _closed(mode: int, subject: str) -> Iterator[Finding]:
 
 def _about(place: DirectoryFacts) -> str:
     mode = "" if place.mode is None else f", mode {place.mode:04o}"
-    return f"{place.state}, {place.length} bytes long{mode}, on {place.filesystem or 'a file system not known'}"
+    return f"{place.state}, a path of {place.length} bytes{mode}, on {place.filesystem or 'a file system not known'}"
 
 
 def logs(facts: Facts) -> Iterator[Finding]:

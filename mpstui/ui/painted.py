@@ -24,11 +24,14 @@ def width_of(line: Line) -> int:
 
 
 def fit(text: str, width: int, align: str = "<") -> str:
-    """Exactly ``width`` cells; a text that was cut ends in ``…``, so that half a number is not taken for all of it."""
+    """Exactly ``width`` cells; a text that was cut ends in ``…``, so that half a number is not taken for all of it. Of
+    blanks nothing is missed."""
     if width <= 0:
         return ""
     length = len(text) if text.isascii() else cell_len(text)
     if length > width:
+        if text.isascii() and not text[width:].strip():
+            return text[:width]
         return set_cell_size(set_cell_size(text, width - 1).rstrip() + "…", width)
     return text + " " * (width - length) if align == "<" else " " * (width - length) + text
 
@@ -42,10 +45,11 @@ def fit_line(line: Line, width: int, style: str = "text") -> Line:
         return (*line, (" " * (width - room), style))
     out: list[Span] = []
     room = width
-    for text, name in line:
+    for number, (text, name) in enumerate(line):
         cells = cell_len(text)
         if cells >= room:
-            out.append((fit(text if cells > room else text + " ", room), name))
+            more = any(not later.isspace() for later, _ in line[number + 1 :] if later)
+            out.append((fit(text + "…" if more else text, room), name))
             break
         out.append((text, name))
         room -= cells

@@ -51,7 +51,9 @@ def test_what_may_come_next_is_offered_word_by_word() -> None:
     assert "set memory 4g gpu1 " in [each.text for each in meant("set memory 4g gp")]
 
 
-@pytest.mark.parametrize("text", ["terminate 99999 ", "terminate 2007 99999 ", "terminate x y", "unblock 7 "])
+@pytest.mark.parametrize(
+    "text", ["terminate 99999 ", "terminate 99999", "terminate 2007 99999 ", "terminate x y", "unblock 7"]
+)
 def test_what_is_not_understood_opens_nothing_and_is_named(text: str) -> None:
     found = [each for each in meant(text) if each.operation and each.text.startswith(text.strip())]
     assert found == []

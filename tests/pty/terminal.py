@@ -47,7 +47,13 @@ KEYS = {
     "backspace": "\x7f",
     "delete": "\x1b[3~",
     "f1": "\x1bOP",
+    "pageup": "\x1b[5~",
+    "pagedown": "\x1b[6~",
+    "f2": "\x1bOQ",
     "f5": "\x1b[15~",
+    "f6": "\x1b[17~",
+    "f7": "\x1b[18~",
+    "f8": "\x1b[19~",
 }
 _LEFT_OUT = ("CUDA_MPS_", "MPSTUI_", "TEXTUAL", "LC_", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES")
 """Variables by which a user's own settings would change what is measured."""

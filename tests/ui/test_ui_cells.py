@@ -112,6 +112,7 @@ def test_devices_of_a_client_by_their_index() -> None:
         ("日本", 4, "日本"),
         ("abc", 0, ""),
         ("ab cd", 4, "ab… "),
+        ("ab    ", 4, "ab  "),
     ],
 )
 def test_text_takes_exactly_its_cells_and_a_cut_is_marked(text: str, width: int, shown: str) -> None:
@@ -123,6 +124,9 @@ def test_lines_take_exactly_their_cells(width: int) -> None:
     line = (("日本", "text"), ("abc", "bad"), ("", "text"), ("語xyz", "dim"))
     assert width_of(fit_line(line, width)) == width
     assert width_of(justify(line, (("end", "text"),), width)) == width
+    blank = (("UP", "head"), ("  ", "text"), ("", "text"), ("   ", "head"))
+    shown = "".join(text for text, _ in fit_line(blank, width))
+    assert shown == ("…" if width == 1 else "UP" + " " * (width - 2) if width else "")
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from mpstui.fields import CLIENT, possible_columns
+
 from .screen import make_app, text_of
 from .snapshots import one_daemon
 from .test_ui_states import Memory
@@ -14,6 +16,12 @@ SIZE = (160, 48)
 def shown(app) -> list[str]:
     table = app.overview.clients
     return [each.id for each, _ in table.columns(table.inner)]
+
+
+def test_each_column_that_can_be_chosen_says_what_it_is() -> None:
+    for each in possible_columns(CLIENT):
+        assert each.about, each.id
+        assert each.brief.lower() not in {each.title.lower(), each.heading().lower()}, each.id
 
 
 async def test_columns_come_go_move_and_grow_at_once_and_are_there_at_the_next_start() -> None:

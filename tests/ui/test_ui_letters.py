@@ -58,6 +58,7 @@ def test_the_key_that_a_screen_says_is_the_one_that_it_has() -> None:
         "question_mark": "?",
         "escape": "Esc",
         "enter": "Enter",
+        "space": "Space",
         "tab": "Tab",
         "exclamation_mark": "!",
         "f5": "F5",
@@ -69,6 +70,14 @@ def test_the_key_that_a_screen_says_is_the_one_that_it_has() -> None:
         (i, key) for i, key in said if i in first and i != "open" and key not in {first[i], names.get(first[i], "")}
     }
     assert wrong == set()
+
+
+def test_the_letter_that_a_sentence_of_the_load_names_is_the_one_that_it_has() -> None:
+    sources = "\n".join(file.read_text() for file in (PROJECT / "mpstui" / "ui" / "load").rglob("*.py"))
+    load = places()["load: fields"]
+    for verb, name in (("restarts", "load.restart"), ("starts it again", "load.restart"), ("raises", "load.limit")):
+        said = set(re.findall(rf"(?<![\w'’])([A-Za-z]) {verb}\b", sources))
+        assert said == {load[name][0]}, f"{said} {verb}"
 
 
 def test_the_page_of_the_keys_is_what_the_map_makes() -> None:

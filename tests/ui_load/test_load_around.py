@@ -87,7 +87,7 @@ async def test_clients_older_than_the_servers_limit_are_marked():
         await running(pilot, *["right"] * 4)
         mine = client(0, key=ProcessKey(7001, 501), outdated_limits=True)
         app.collector.push(rich(daemons=(daemon(servers=(server(clients=(mine,)),)),)))
-        await until(pilot, lambda: "older than its server's limit: r restarts it" in text_of(app))
+        await until(pilot, lambda: "older than its server's limit: R restarts it" in text_of(app))
         assert "25 % for clients that start now; 1 started before" in text_of(app)
 
 
@@ -155,10 +155,10 @@ async def test_without_affinity_it_says_so_and_offers_the_restart():
     app = load_app(FakeBackend(affinity=False), FREE)
     async with app.run_test(size=SIZE) as pilot:
         supervisor = await running(pilot, *["right"] * 4)
-        assert "no affinity here: choose with ←→, r restarts" in text_of(app)
+        assert "no affinity here: choose with ←→, R restarts" in text_of(app)
         await pilot.press("left", "left")
         await until(pilot, lambda: "132 → 128 SM" in text_of(app))
-        assert "so r restarts it with 128 SM" in text_of(app)
+        assert "so R restarts it with 128 SM" in text_of(app)
         await pilot.press("R")
         await until(pilot, lambda: supervisor.calls)
         assert supervisor.calls == [("restart", 1, 97.0)]
@@ -208,7 +208,7 @@ async def test_what_a_run_came_to_stays_after_its_end():
         await until(pilot, lambda: "0 running" in text_of(app))
         assert "mean 550 Ginteractions/s" in text_of(app)
         assert "nothing runs; means of the run:  1,200 Ginteractions/s" in text_of(app)
-        assert "r starts it again" in said(app)
+        assert "R starts it again" in said(app)
 
 
 @pytest.mark.parametrize(

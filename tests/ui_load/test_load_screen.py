@@ -268,7 +268,7 @@ async def test_it_is_said_where_the_arrow_keys_go_and_how_far():
         supervisor = await running(pilot)
         assert "←→ move the share" in text_of(app)
         assert "steps" in said(app)
-        assert "l raises it, then r restarts it" in said(app)
+        assert "l raises it, then R restarts it" in said(app)
         supervisor.say(1, levels=(8, 32))
         await until(pilot, lambda: "◂ limit 32 SM" in text_of(app))
         await pilot.press("tab")

@@ -70,10 +70,10 @@ async def test_a_share_that_ends_at_the_servers_limit_says_so_and_how_it_goes_on
     session.start(made("even"), one_daemon(), low, DEVICES)
     await settle(session)
     session.nudge(1, 1)
-    assert session.message == "client 1 stops at 32 SM, the server's 25 %: l raises it, then r restarts it"
+    assert session.message == "client 1 stops at 32 SM, the server's 25 %: l raises it, then R restarts it"
     session.know(DEVICES, {low.pipe_dir: 100.0})
     session.nudge(1, 1)
-    assert session.message == "client 1 stops at 32 SM: r restarts it under the server's 100 %, 132 SM"
+    assert session.message == "client 1 stops at 32 SM: R restarts it under the server's 100 %, 132 SM"
     session.restart(1)
     await settle(session)
     assert backend.supervisors[-1].calls == [("restart", 1, None, 132)], "with the shares that are open to it now"
@@ -99,7 +99,7 @@ async def test_without_affinity_the_share_waits_for_a_restart():
     session.nudge(1, -3)
     assert session.members[0].target == 126
     assert "gives contexts no share" in session.message
-    assert "r restarts it with 126 SM" in session.message
+    assert "R restarts it with 126 SM" in session.message
     session.restart(1)
     await settle(session)
     # 126 of 132 is 95.45 %: rounded up to what a daemon can print.

@@ -173,7 +173,7 @@ def _defaults(daemon: Daemon) -> str:
 
 
 class DaemonScreen(SideScreen):
-    """n starts, x stops; both ask, and both are refused below the screen where mpstui is read-only."""
+    """S starts, x stops; both ask, and both are refused below the screen where mpstui is read-only."""
 
     AUTO_FOCUS = "#daemons"
     NAME = "Daemon"

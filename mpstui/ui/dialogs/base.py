@@ -47,7 +47,8 @@ class _Shade(BackgroundScreen):
 
 class Dialog(InkScreen, ModalScreen[None]):
     """A framed dialog over the screen: a body that scrolls and a foot that stays. Escape closes it, and so does q where
-    nothing is typed. The keys at the foot of the terminal are its own while it is in front."""
+    nothing is typed. The keys at the foot of the terminal are its own while it is in front; the line at the top stays
+    what it is: which node is asked about, and whether it is a simulated one."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "close", "Close", id="back"),
@@ -61,7 +62,7 @@ class Dialog(InkScreen, ModalScreen[None]):
         &:ansi { background: transparent; }
         & > KeyBar { dock: bottom; }
         & > #box {
-            width: 100%; max-width: 100; height: auto; max-height: 100%;
+            width: 100%; max-width: 100; height: auto; max-height: 100%; margin-top: 1;
             background: $surface; border: round $primary; padding: 0 2 0 2;
             border-title-color: $text-primary; border-title-style: bold;
         }
@@ -77,8 +78,8 @@ class Dialog(InkScreen, ModalScreen[None]):
     """Help over it names its own keys: the overview's actions do nothing here."""
     TALL = 30
     """Rows from which there is room for explanations."""
-    CHROME = 3
-    """Rows of the frame: two of the border and the margin above the body."""
+    CHROME = 4
+    """Rows that are not its body: the line at the top, two of the border and the margin above the body."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         super().__init__()

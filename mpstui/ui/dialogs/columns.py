@@ -67,12 +67,12 @@ class ColumnList(Panel[Wish]):
         return row.field.id
 
     def head(self, width: int) -> Line:
-        return ((f"    {'COLUMN':<18}{'CELLS':>6}  ", "head"), ("WHAT IT IS", "head"))
+        return ((f"    {'COLUMN':<21}{'CELLS':>6}  ", "head"), ("WHAT IT IS", "head"))
 
     def row_lines(self, row: Wish, width: int) -> list[Line]:
         name, reverse = self.sort
         falling = row.field.column is not None and row.field.column.falling
-        mark = ("▼" if falling is not reverse else "▲") if name == row.field.id else " "
+        mark = (" ▼" if falling is not reverse else " ▲") if name == row.field.id else ""
         cells = "" if not row.shown else str(row.width or "")
         about = row.field.brief
         if hidden := row.shown and row.field.id not in self._fit_now():
@@ -81,7 +81,7 @@ class ColumnList(Panel[Wish]):
         return [
             (
                 (" [x]" if row.shown else " [ ]", "key" if row.shown else "dim"),
-                (f"{mark}{fit(row.field.heading(), 17)}{cells:>6}  ", style),
+                (f" {fit(f'{row.field.heading()}{mark}', 20)}{cells:>6}  ", style),
                 (about, "warn" if hidden else "dim"),
             )
         ]

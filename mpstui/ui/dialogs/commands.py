@@ -17,6 +17,7 @@ from mpstui.core.model import Daemon, ProcessKey, Snapshot
 from mpstui.operations.operation import Operation
 from mpstui.operations.registry import ELSEWHERE
 from mpstui.ui.contract import Runner
+from mpstui.ui.dialogs.help import NOT_HERE
 from mpstui.ui.dialogs.typed import Typed, commands, views
 from mpstui.ui.keys import ACTION_PREFIX
 
@@ -99,7 +100,7 @@ class ActionCommands(Provider):
         seen: set[str] = set()
         for node, binding, enabled, tooltip in self.screen.active_bindings.values():
             known = binding.id in own or binding.action in own or binding.action in seen
-            if known or not binding.description or not enabled or binding.system:
+            if known or not binding.description or not enabled or binding.system or binding.action in NOT_HERE:
                 continue
             seen.add(binding.action)
             key = self.app.get_key_display(binding)

@@ -26,7 +26,7 @@ from mpstui.ui.form import TypedLine
 _HINT = "Enter marked button · Tab move · Esc cancel"
 _TYPE_HINT = "Tab to the field, then type · Enter marked button · Esc cancel"
 _FORCE = (
-    Choice("", "waited for", "the server ends when its clients have ended"),
+    Choice("", "waited for", "it ends when its clients have ended"),
     Choice("force", "not waited for", "it ends now, and their GPU work with it"),
 )
 _OTHERS = 3

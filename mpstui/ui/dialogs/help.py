@@ -41,11 +41,12 @@ ABOUT_MPS = (
     Row("limits", "A limit keeps nothing free for anybody; clients may share an SM."),
     Row("priority", "A hint: no order is promised."),
     Row(
-        "ending", "A client that still computes waits for its GPU work first (cudaDeviceSynchronize), or is terminated"
+        "ending",
+        "A client that still computes waits for its GPU work first (cudaDeviceSynchronize), or is terminated here. "
+        "Ctrl-C, a signal or a crash in the middle of a kernel can take its neighbours with it.",
     ),
-    Row("", "here. Ctrl-C, a signal or a crash in the middle of a kernel can take its neighbours with it."),
     Row("trust", "Clients of one server share its faults: MPS is for programs that belong together."),
-    Row("not under MPS", "Dynamic parallelism: loading such a module fails. Programs of 32 bits."),
+    Row("not under MPS", "Dynamic parallelism, whose modules cannot be loaded, and programs of 32 bits."),
     Row("CUDA IPC", "Works between clients and programs outside MPS; not on Tegra."),
     Row(
         "debuggers",

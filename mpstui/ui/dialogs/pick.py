@@ -57,7 +57,7 @@ class PickDialog(Dialog):
 
     AUTO_FOCUS: ClassVar[str] = "#picks"
     DEFAULT_CSS = """
-    PickDialog > #box { max-width: 76; }
+    PickDialog > #box { max-width: 100; }
     PickDialog #picks { width: 100%; background: $surface; }
     """
 

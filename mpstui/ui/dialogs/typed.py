@@ -121,10 +121,12 @@ def _arguments(name: str, rest: str, operation: Operation, daemon: Daemon | None
     if told and not wrong:
         yield made._replace(help=_says(made, daemon))
     choices = [] if made.value else [pair for argument in operation.arguments for pair in argument.choices]
+    completed = False
     for word, about in (*choices, *_next(kinds, made, servers, clients, daemon)):
         if word.startswith(open_word) and word != open_word and word not in before:
+            completed = True
             yield Typed(" ".join([name, *before, word]) + " ", about)
-    if wrong and wrong != open_word:
+    if wrong and not (wrong == open_word and completed):
         what = "no client or server of this daemon" if wrong.isdigit() else "not understood here"
         yield Typed(" ".join([name, *words]), f"“{wrong}” is {what}")
 

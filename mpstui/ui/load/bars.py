@@ -210,9 +210,9 @@ class BarsPanel(Panel[Member]):
         if report.error is not None:
             return "", "", "dim"
         if report.key in self._outdated:
-            return f"{OUTDATED} older than its server's limit: r restarts it", f"{OUTDATED} r", "warn"
+            return f"{OUTDATED} older than its server's limit: R restarts it", f"{OUTDATED} R", "warn"
         if report.affinity is False and member.spec.mps and report.state == "running":
-            return "no affinity here: choose with ←→, r restarts", "no affinity", "warn"
+            return "no affinity here: choose with ←→, R restarts", "no affinity", "warn"
         if report.switch_seconds is not None and report.state == "running":
             moved = f"moved in {report.switch_seconds * 1000:.0f} ms"
             return moved, moved.removeprefix("moved in "), "dim"

@@ -6,7 +6,7 @@ from mpstui.core.text import format_percentage
 from mpstui.load.types import WorkerReport
 
 Fact = tuple[str, str]
-_RAISE = "l raises it, then r restarts it"
+_RAISE = "l raises it, then R restarts it"
 
 
 def no_further(number: int, at: int, steps: int, total: int, limit: float | None, now: int | None) -> str:
@@ -21,7 +21,7 @@ def no_further(number: int, at: int, steps: int, total: int, limit: float | None
     if at >= total:
         return f"{who} has all {total} SM"
     if now is not None and now > at:
-        return f"{who} stops at {at} SM: r restarts it under the server's {format_percentage(limit)}, {now} SM"
+        return f"{who} stops at {at} SM: R restarts it under the server's {format_percentage(limit)}, {now} SM"
     if now is not None:
         return f"{who} stops at {at} SM, the server's {format_percentage(limit)}: {_RAISE}"
     return f"{who} stops at {at} SM of {total}, the limit it was started under"
@@ -34,14 +34,14 @@ def about_share(
     if report.over and stopped:
         return "This client was stopped. Tab goes to the fields, where Enter starts new ones."
     if report.over:
-        return "This client has ended. r starts it again; Tab goes to the fields, where Enter starts new ones."
+        return "This client has ended. R starts it again; Tab goes to the fields, where Enter starts new ones."
     if not mps:
         return "Without MPS a client has no share: all take turns on the whole GPU."
     if report.sms is None or total is None:
         return "This client is not ready yet."
     if len(report.levels) < 2:
         why = "this device gives contexts no share" if report.affinity is False else "it has no pool of contexts"
-        return f"←→ choose the share of its next start, r restarts it: {why}."
+        return f"←→ choose the share of its next start, R restarts it: {why}."
     moved = "←→ move the share while the client runs, also with the key held down; Shift in bigger steps."
     if report.levels[-1] < total:
         return f"{moved} C{no_further(report.worker, report.levels[-1], 1, total, limit, now)[1:]}."

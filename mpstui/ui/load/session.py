@@ -289,7 +289,7 @@ class LoadSession:
             self._say(self._no_further(member, base, steps))
             return
         why = "this device gives contexts no share" if report.affinity is False else "it has no pool of shares"
-        self._say(f"client {member.number}: {why}, so r restarts it with {wanted} SM" if member.target else "")
+        self._say(f"client {member.number}: {why}, so R restarts it with {wanted} SM" if member.target else "")
 
     def know(self, devices: Sequence[Device], limits: Mapping[Path, float | None]) -> None:
         """Take over what NVML says of the devices, and the percentage that each daemon's servers have now."""

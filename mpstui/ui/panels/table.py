@@ -159,8 +159,12 @@ class TablePanel(Panel[T]):
         number = SUPERSCRIPT[self.NUMBER] if self.GUTTER < 3 else f" {SUPERSCRIPT[self.NUMBER]} "
         corner: Line = (("  ", "text"), *self.corner()) if self.tells else ()
         named: Line = ((" ", style), *self.named(), *corner, (" ", style))
-        *head, (last, name) = self._titles(width)[1:]
-        left = fit_line(((number, "key"), *head, (last.rstrip(), name)), width)
+        titles = self._titles(width)[1:]
+        left: Line = ((number, "key"), *titles)
+        if width_of(left[:-1]) + len(titles[-1][0].rstrip()) > width - width_of(named):
+            if not corner and self.named() == self.title():
+                named = ()  # its number tells whose list it is, and a heading is told nowhere else
+            left = _whole(left, width - width_of(named))
         return tuple((text, f"{name}+bar") for text, name in justify(left, named, width))
 
     def named(self) -> Line:
@@ -185,6 +189,14 @@ class TablePanel(Panel[T]):
                 line.pop()
             return [justify(tuple(line), note, width)]
         return [(*line, *note) if note and width_of((*line, *note)) <= width else tuple(line)]
+
+
+def _whole(headings: Line, room: int) -> Line:
+    """Those that there is room for as a whole, and a mark where others are left out."""
+    kept = list(headings)
+    while kept and width_of(tuple(kept[:-1])) + len(kept[-1][0].rstrip()) > room - (len(kept) < len(headings)):
+        kept.pop()
+    return tuple(kept) if len(kept) == len(headings) else (*kept, ("…", "head"))
 
 
 def _total(each: Field[Any]) -> Total | None:

@@ -197,7 +197,7 @@ class KindsPanel(Panel[KindRow]):
         number = f"{row.count} " if row.count else ""
         name = row.kind.replace("_", " ")
         return [
-            justify((("  ", "text"), ("[×] " if row.on else "[ ] ", style), (name, style)), ((number, style),), width)
+            justify((("  ", "text"), ("[x] " if row.on else "[ ] ", style), (name, style)), ((number, style),), width)
         ]
 
     def action_mark(self) -> None:

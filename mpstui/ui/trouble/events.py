@@ -165,7 +165,7 @@ class EventsScreen(ListScreen):
         reading = _READING if self._reading else unless(self._backend, _NO_LOGS)
         on_kinds = self.focused is self.kinds
         first = (
-            [KeyHint(self.k("kinds.toggle", "space"), "Show/hide", "mark", 8)]
+            [KeyHint(self.k("kinds.toggle", "Space"), "Show/hide", "mark", 8)]
             if on_kinds
             else [KeyHint(self.k("open", "Enter"), "Details", "open", 8)]
         )
