@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 WORKERS ?= 7
 
-.PHONY: demo test test-real test-browser lint unit newest setup screenshots manual docs packages test-pythons clean
+.PHONY: demo test test-real test-browser lint unit newest setup screenshots screens manual docs packages test-pythons clean
 
 demo: $(VENV)/.ready
 	$(BIN)/mpstui --demo
@@ -69,6 +69,11 @@ screenshots: $(VENV)/.ready-dev
 	$(PIP) install -q -c constraints.txt -e '.[dev,screenshots]'
 	$(BIN)/python scripts/screenshots.py
 	$(BIN)/python scripts/animation.py
+
+# Every screen and dialog in four sizes, on sheets to look at; half an hour. SCREENS=plan makes those with that in their names.
+screens: $(VENV)/.ready-dev
+	$(PIP) install -q -c constraints.txt -e '.[dev,screenshots]'
+	$(BIN)/python scripts/screenshots.py --all build/screens --only '$(SCREENS)'
 
 # The man page, the completions and the pages of docs/ that are made from the program's tables.
 manual: $(VENV)/.ready-dev

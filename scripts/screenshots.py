@@ -1,31 +1,230 @@
-"""Makes the pictures in screenshots/: runs mpstui in a pseudo-terminal, works its keys, draws what it shows.
+"""Makes the pictures: runs mpstui in a pseudo-terminal, works its keys, draws what it shows.
 
-    scripts/screenshots.py                                     simulated nodes, SVG and PNG into screenshots/
+    scripts/screenshots.py [--only REGEX]                      those that docs/screens.md shows, into screenshots/
+    scripts/screenshots.py --all DIR [--only REGEX]            every screen in four sizes, as SVG, and on sheets as PNG
     scripts/screenshots.py --pipe-dir DIR --prefix real-       the daemon that serves DIR; nothing is changed there
 
-PNG needs CairoSVG (the `screenshots` extra) and the font DejaVu Sans Mono (Debian and Ubuntu: fonts-dejavu-core).
+All but the last are of simulated nodes. PNG needs CairoSVG (the `screenshots` extra) and the font DejaVu Sans Mono
+(Debian and Ubuntu: fonts-dejavu-core); the picture of the browser, Chromium.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import os
+import re
+import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-sys.path.insert(0, str(Path(__file__).resolve().parent / "gpu"))
-from drive import Screen
-from program import simulated_node
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "pty"))
+from program import MPSTUI
 from screen_svg import screen_svg
-from terminal import Timeout, until
+from terminal import Terminal, Timeout
 
 ROOT = Path(__file__).resolve().parents[1]
 FONT = "DejaVu Sans Mono"
+SIZES = ((80, 24), (120, 40), (160, 48), (200, 60))
+USUAL = (160, 48)
+"""Of a picture in the documentation."""
+PATIENCE = 30.0
+
+
+class View(NamedTuple):
+    """A picture, and how one comes to it from the first screen of its node."""
+
+    name: str
+    keys: Sequence[str] = ()
+    """Keys by name, pressed one after the other; ``"text`` types, ``~regex`` waits until that is shown."""
+    back: Sequence[str] = ("escape", "escape", "escape")
+    page: tuple[int, int] | None = None
+    """The size in which docs/screens.md shows it; None: not at all."""
+    settle: float = 0.6
+    """Seconds in which it comes to rest."""
+
+
+class Place(NamedTuple):
+    """A node and the program's options on it, with the pictures that are taken there."""
+
+    name: str
+    views: Sequence[View]
+    serve: Sequence[str] | None = ()
+    """Of ``mpstui sim serve``; None: no node."""
+    command: Sequence[str] = ()
+    """Instead of the screen of the node."""
+    ready: str = "⁴"
+    fresh: bool = False
+    """Each picture with a program of its own."""
+    settle: float = 3.0
+    """Seconds until meters have two readings."""
+
+
+DEMO = (
+    View("overview", page=USUAL, settle=6),
+    View("overview-80x24", page=(80, 24), settle=6),
+    View("zoom-devices", ("1", "z"), back=("z", "4"), page=USUAL, settle=6),
+    View("zoom-limits", ("2", "z"), back=("z", "4")),
+    View("zoom-servers", ("3", "z"), back=("z", "4")),
+    View("zoom-clients", ("4", "z"), back=("z", "4")),
+    View("zoom-events", ("5", "z"), back=("z", "4")),
+    View("group", ("f5",)),
+    View("grouped", ("f5", "down", "enter"), back=("f5", "home", "enter"), page=USUAL),
+    View("columns", ("f2",), page=USUAL),
+    View("sort", ("f6",), page=USUAL),
+    View("filter", ("/", '"user:bob'), back=("escape", "escape")),
+    View("filter-unknown", ("/", '"bad:xy', "enter"), back=("escape", "escape")),
+    View("find", ("f", '"vllm')),
+    View("user", ("U",)),
+    View("pin", ("j", "i"), back=("i", "g")),
+    View("chosen", ("g", "space", "j", "space"), back=("escape",)),
+    View("details", ("g", "enter"), page=USUAL),
+    View("details-device", ("1", "enter"), back=("escape", "4")),
+    View("details-limit", ("2", "enter"), back=("escape", "4")),
+    View("details-server", ("3", "enter"), back=("escape", "4")),
+    View("details-event", ("5", "enter"), back=("escape", "4")),
+    View("confirm", ("t", "~Cancel"), page=USUAL),
+    View("confirm-kill", ("K", "~Cancel")),
+    View("confirm-several", ("g", "space", "j", "space", "K", "~Cancel")),
+    View("form", ("l", "~before Apply", '"50'), page=USUAL),
+    View("form-server", ("3", "l", "~before Apply", '"50'), back=("escape", "escape", "4")),
+    View("form-wrong", ("l", "~before Apply", '"500', "enter")),
+    View("memory", ("m", "~before Apply", '"10G'), page=USUAL),
+    View("priority", ("o", "~new value")),
+    View("start-server", ("S",)),
+    View("shutdown-server", ("3", "Z", "~Cancel"), back=("escape", "escape", "4")),
+    View("unblock", ("u",)),
+    View("help", ("?",), page=USUAL),
+    View("help-2", ("?", "pagedown")),
+    View("help-3", ("?", "G")),
+    View("palette", ("ctrl+p",), page=USUAL),
+    View("command", (":", '"set t')),
+    View("command-wrong", (":", '"terminate 99999', "enter")),
+    View("events", ("E",), page=USUAL, settle=1.5),
+    View("events-kinds", ("E", "tab"), settle=1.5),
+    View("events-find", ("E", "f", '"client'), settle=1.5),
+    View("events-window", ("E", "h"), settle=1.5),
+    View("problems", ("D",), page=USUAL, settle=4),
+    View("blast", ("b",), page=USUAL, settle=1.5),
+    View("users", ("W",), page=USUAL, settle=1.5),
+    View("activity", ("a",), page=USUAL, settle=4),
+    View("suspects-none", ("B",), settle=1.5),
+    View("fault-none", ("!",)),
+    View("plan", ("p",), page=USUAL, settle=1.5),
+    View("plan-bars", ("p", "tab"), settle=1.5),
+    View("plan-comparison", ("p", "tab", "tab"), settle=1.5),
+    View("plan-apply", ("p", "A"), settle=1.5),
+    View("plan-export", ("p", "C"), settle=1.5),
+    View("plan-save", ("p", "w"), settle=1.5),
+    View("plan-open", ("p", "V"), settle=1.5),
+    View("load-fields", ("L",), settle=1.5),
+    View("daemons", ("d",), page=USUAL, settle=1.5),
+    View("daemons-start", ("d", "S"), settle=1.5),
+    View("daemons-stop", ("d", "x"), settle=1.5),
+    View("partitions-none", ("P",), settle=1.5),
+    View("freeze", ("F",), back=("F",)),
+    View("mouse", ("M",), back=("M",)),
+    View("copied", ("y",)),
+    View("past", ("<", "~PAST", "<"), back=("end",), page=USUAL),
+    View("past-time", ("T",)),
+)
+FAULT = (
+    View("fault-overview"),
+    View("fault", ("!", "~Clients|owners|FAULT"), page=USUAL, settle=2),
+    View("fault-end-lost", ("e", "~Cancel")),
+    View("suspects", ("B",), page=USUAL, settle=1.5),
+    View("problems-fault", ("D",), settle=4),
+    View("events-fault", ("E",), settle=1.5),
+    View("users-fault", ("W",), settle=1.5),
+    View("blast-fault", ("b",), settle=1.5),
+)
+STATIC = (
+    View("static-overview"),
+    View("partitions", ("P",), page=USUAL, settle=1.5),
+    View("partition-add", ("P", "S"), settle=1.5),
+    View("partition-remove", ("P", "x"), settle=1.5),
+    View("static-details", ("enter",)),
+)
+V3 = (
+    View("v3-overview"),
+    View("namespaces", ("P",), page=USUAL, settle=1.5),
+    View("namespace-create", ("P", "A"), settle=1.5),
+    View("namespace-server", ("P", "S"), settle=1.5),
+    View("namespace-partition", ("P", "P"), settle=1.5),
+    View("namespace-limits", ("P", "l"), settle=1.5),
+    View("namespace-delete", ("P", "j", "x"), settle=1.5),
+    View("namespace-terminate", ("P", "j", "j", "t"), settle=1.5),
+    View("v3-details", ("enter",)),
+)
+LOAD = (
+    View("load-presets", ("L", "right", "right"), settle=1),
+    View("load-asked", ("L", "enter"), settle=1.5),
+    View("load", ("L", "enter", '"y', "~TFLOP|GB/s|/s"), page=USUAL, settle=8),
+    View("load-clients", ("L", "tab"), settle=2, back=()),
+    View("load-limit", ("l",), settle=1, back=("escape",)),
+    View("load-fault", ("J",), settle=1, back=("escape",)),
+    View("load-leave", ("escape", "q"), settle=1),
+)
+REPLAY = (
+    View("replay"),
+    View("replay-fault", ("<", "<", "<", "<"), settle=1, back=()),
+    View("replay-details", ("enter",)),
+    View("replay-refused", ("K",)),
+    View("replay-time", ("T",)),
+    View("replay-events", ("E",), settle=1.5),
+    View("replay-suspects", ("B",), settle=1.5),
+)
+FLEET = (
+    View("fleet", page=USUAL),
+    View("fleet-filter", ("/", '"fault'), back=("escape", "escape")),
+    View("fleet-problems", ("p",), back=("p",)),
+)
+TOUR = (
+    View("tour", page=USUAL, back=()),
+    View("tour-2", ("f8",), back=(), settle=3),
+    View("tour-3", ("f8",), back=(), settle=3),
+    View("tour-4", ("f8",), back=(), settle=3),
+    View("tour-5", ("f8",), back=(), settle=3),
+)
+"""Each of the tours has these."""
+
+
+def drills(*names: str) -> Iterator[Place]:
+    """A node on which something is wrong: the screen, its problems, and what the first key of the remedy asks."""
+    for name in names:
+        views = (View(name, page=USUAL if name in ("held", "blocked", "stale") else None, settle=6),)
+        more = (View(f"{name}-problems", ("D",), settle=4), View(f"{name}-unblock", ("u",), settle=2))
+        yield Place(name, (*views, *more, View(f"{name}-users", ("W",), settle=2)), ("--scenario", name), ready="")
+
+
+PLACES = (
+    Place("demo", DEMO),
+    Place("crowd", (View("crowd", settle=6), View("crowd-blast", ("b",))), ("--scenario", "crowd")),
+    Place("fault", FAULT, ("--scenario", "fault"), settle=5),
+    *drills("held", "blocked", "pending", "full", "stale", "nostart"),
+    Place("static", STATIC, ("--static",)),
+    Place("v3", V3, ("--protocol", "3")),
+    Place("load", LOAD),
+    Place("read-only", (View("read-only"), View("read-only-refused", ("K",))), command=("--read-only",)),
+    Place("replay", REPLAY, None, ("replay", str(ROOT / "docs" / "recordings" / "fault.mps"), "--speed", "0")),
+    Place("fleet", FLEET, None, ("fleet",), ready="nodes"),
+    *(
+        Place(f"tour-{name}", tuple(view._replace(name=f"{view.name}-{name}") for view in TOUR), None,
+              ("tour", name, "--demo"), ready="F8")
+        for name in ("partitioning", "limits", "fault", "who")
+    ),
+    *(
+        Place(f"theme-{path.stem}", (View(f"theme-{path.stem}", page=USUAL, settle=3),), command=("--theme", path.stem))
+        for path in sorted((ROOT / "themes").glob("*.toml"))
+    ),
+    Place("absent", (View("absent"), View("absent-daemons", ("d",)), View("absent-start", ("S",))), None,
+          ("--pipe-dir", "/tmp/mps_absent"), ready=""),
+)  # fmt: skip
 
 
 class Album:
@@ -36,169 +235,223 @@ class Album:
         self.made: list[str] = []
         out.mkdir(parents=True, exist_ok=True)
 
-    def take(self, screen: Screen, name: str) -> None:
+    def take(self, screen: Terminal, name: str) -> None:
         """A picture of what is on the screen now."""
-        screen.wait_quiet()
+        screen.drain(0.2, 1.0)
         path = self.out / f"{self.prefix}{name}.svg"
         path.write_text(screen_svg(screen.screen, f"mpstui: {name}"))
         if self.png:
-            import cairosvg
-
-            cairosvg.svg2png(url=str(path), write_to=str(path.with_suffix(".png")), scale=4 / 3)
+            draw(path)
         self.made.append(path.name)
         print(path, flush=True)
 
 
-def tour(album: Album, pipe_dir: Path, pids: list[int]) -> None:
-    """Overview, details, dialogs and help on one node. Every dialog is left with Escape: nothing is changed."""
-    with Screen(pipe_dir) as screen:
-        screen.wait_clients(pids[:1])
-        screen.read_for(2.5)  # for meters that need two readings
-        album.take(screen, "overview")
-        for name, key, text in (
-            ("details", "enter", str(pids[0])),
-            ("form", "l", "Nothing is sent before Apply"),
-            ("memory", "m", "Nothing is sent before Apply"),
-            ("confirm", "t", "Cancel"),
-            ("help", "?", "Help"),
-            ("palette", "ctrl+p", "Search"),
-        ):
-            if name == "details":
-                screen.key("g")
-                screen.wait_quiet()
+def draw(svg: Path) -> None:
+    """The PNG beside it; a cell is 12 by 24 pixels there."""
+    import cairosvg
+
+    cairosvg.svg2png(url=str(svg), write_to=str(svg.with_suffix(".png")), scale=4 / 3)
+
+
+def sheet(svgs: Sequence[Path], out: Path, across: int) -> None:
+    """Several pictures of one size on one, each under its name."""
+    pictures = [path.read_text() for path in svgs]
+    width, height = (float(part) for part in re.findall(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', pictures[0])[0])
+    rows = -(-len(svgs) // across)
+    wide, high = across * (width + 12), rows * (height + 30)
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide:g} {high:g}" width="{wide:g}">']
+    parts.append(f'<rect width="{wide:g}" height="{high:g}" fill="#404040"/>')
+    for number, (path, text) in enumerate(zip(svgs, pictures, strict=True)):
+        x, y = number % across * (width + 12), number // across * (height + 30)
+        parts.append(f'<text x="{x + 4:g}" y="{y + 19:g}" fill="#ffd75f" font-size="16">{path.stem}</text>')
+        parts.append(text.replace("<svg ", f'<svg x="{x:g}" y="{y + 26:g}" height="{height:g}" ', 1))
+    import cairosvg
+
+    cairosvg.svg2png(bytestring="\n".join([*parts, "</svg>"]).encode(), write_to=f"{out}.png")
+
+
+def work(screen: Terminal, keys: Sequence[str]) -> None:
+    """Press them."""
+    for key in keys:
+        if key.startswith("~"):
+            screen.wait_for(re.compile(key[1:]), PATIENCE)
+            continue
+        if key.startswith('"'):
+            screen.send(key[1:])
+        else:
             screen.key(key)
+        screen.drain(0.25, 1.0)
+
+
+class Gone(Exception):
+    """A picture could not be taken; the next one needs a new program."""
+
+
+def take(screen: Terminal, view: View, album: Album, name: str) -> None:
+    """The picture of a view. Raises Gone."""
+    try:
+        work(screen, view.keys)
+        screen.read_for(view.settle)
+        album.take(screen, name)
+        work(screen, view.back)
+    except (Timeout, OSError) as error:
+        raise Gone(f"{name}: {error}") from None
+
+
+def visit(
+    argv: Sequence[str], place: Place, views: Sequence[View], size: tuple[int, int], album: Album, end: str = ""
+) -> None:
+    """The pictures of one place in one size; after one that cannot be taken the program is started anew."""
+    left = list(views)
+    while left:
+        with Terminal(argv, columns=size[0], lines=size[1]) as screen:
             try:
-                screen.wait_for(text, 5)
+                screen.wait_for(re.compile(place.ready), 2 * PATIENCE)
+                screen.read_for(place.settle)
+                while left:
+                    view = left.pop(0)
+                    take(screen, view, album, f"{view.name}{end}")
+            except Gone as error:
+                print(error, file=sys.stderr, flush=True)
             except Timeout as error:
-                print(f"{name}: {error}", file=sys.stderr)
-            if name in ("form", "memory"):
-                screen.send("50" if name == "form" else "10G")
-            album.take(screen, name)
-            screen.key("escape")
-            screen.wait_quiet()
-        screen.leave()
-    with Screen(pipe_dir, columns=80, lines=24) as screen:
-        screen.wait_clients(pids[:1])
-        screen.read_for(2.5)
-        album.take(screen, "overview-80x24")
+                print(f"{place.name}: {error}", file=sys.stderr, flush=True)
+                return
 
 
-SIDE = {"events": "E", "problems": "D", "blast": "b", "plan": "p", "load": "L", "daemons": "d"}
-"""The other screens, by the keys that open them from the overview."""
+@contextlib.contextmanager
+def open_place(place: Place, folder: Path) -> Iterator[list[str]]:
+    """The words that start the program there."""
+    if place.name == "fleet":
+        with open_fleet(folder) as words:
+            yield words
+    elif place.serve is None:
+        yield [*MPSTUI, *place.command]
+    else:
+        with serve(folder, *place.serve):
+            yield [*MPSTUI, "--pipe-dir", str(folder), "--fresh", *place.command]
 
 
-def sides(album: Album, pipe_dir: Path, pids: list[int], keys: Mapping[str, str] = SIDE) -> None:
-    """Each of the other screens. Nothing is changed."""
-    for name, key in keys.items():
-        with Screen(pipe_dir) as screen:
-            screen.wait_clients(pids[:1])
-            screen.read_for(2.5)
-            before = screen.text
-            screen.key(key)
-            until(
-                lambda screen=screen, before=before: screen.read_for(0.2) or screen.text[:120] != before[:120], 10, name
-            )
-            screen.read_for(2.0)
-            album.take(screen, name)
+@contextlib.contextmanager
+def serve(folder: Path, *options: str) -> Iterator[None]:
+    """A simulated node there, once its scenario has begun."""
+    with subprocess.Popen([*MPSTUI, "sim", "serve", str(folder), *options], stdout=subprocess.PIPE, text=True) as node:
+        assert node.stdout is not None
+        if "ready" not in node.stdout.readline():
+            raise Gone(f"no simulated node: {options}")
+        try:
+            yield
+        finally:
+            node.terminate()
 
 
-def partitions(album: Album) -> None:
-    """Of a daemon that was started with -S."""
-    from mpstui.sim import SimNode
-
-    folder = tempfile.TemporaryDirectory(prefix="mps_", ignore_cleanup_errors=True)
-    with folder, SimNode.start(Path(folder.name), scenario="static") as node:
-        pids = [
-            int(pid) for pid in node.control(f"get_client_list {node.control('get_server_list').split()[0]}").split()
-        ]
-        sides(album, node.pipe_dir, pids, {"partitions": "P"})
+HOSTS = {
+    "gpu-01": "demo",
+    "gpu-02": "fault",
+    "gpu-03": "crowd",
+    "gpu-04": "pending",
+    "gpu-05": "held",
+    "gpu-06": "static",
+}
 
 
-def themes(album: Album, pipe_dir: Path, pids: list[int]) -> None:
-    """The overview in each theme of the package."""
-    for path in sorted((ROOT / "themes").glob("*.toml")):
-        with Screen(pipe_dir, "--theme", path.stem) as screen:
-            screen.wait_clients(pids[:1])
-            screen.read_for(2.5)
-            album.take(screen, f"theme-{path.stem}")
+@contextlib.contextmanager
+def open_fleet(folder: Path) -> Iterator[list[str]]:
+    """Six nodes as their own mpstui told of them, and two that do not answer; what stands for ssh hands that out."""
+    for host, scenario in HOSTS.items():
+        pipe_dir = folder / scenario
+        pipe_dir.mkdir()
+        with serve(pipe_dir, "--scenario", scenario):
+            status = [*MPSTUI, "status", "--json", "--pipe-dir", str(pipe_dir)]
+            told = subprocess.run(status, capture_output=True, check=False)
+            (folder / f"{host}.json").write_bytes(told.stdout)
+    ssh = folder / "ssh"
+    answer = f'case "$3" in *events*) exec sleep 3600;; *) cat {shlex.quote(str(folder))}/"$2".json;; esac'
+    ssh.write_text(f'#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done\n{answer}\n')
+    ssh.chmod(0o755)
+    yield [*MPSTUI, "fleet", "--hosts", ",".join((*HOSTS, "gpu-07", "gpu-08")), "--ssh", str(ssh)]
 
 
-def states(album: Album) -> None:
-    """A server in FAULT, a daemon that is held, one that is blocked, one that is gone: each on a node of its own."""
-    from mpstui.sim import SimNode, control_binary
+def every(out: Path, only: re.Pattern[str], sizes: Sequence[tuple[int, int]]) -> None:
+    """All screens whose names match, in these sizes, and sheets of them to look at."""
+    album = Album(out, "", png=False)
+    for place in PLACES:
+        views = [view for view in place.views if only.search(view.name) and view.page != (80, 24)]
+        if not views:
+            continue
+        with tempfile.TemporaryDirectory(prefix="mps_") as folder, open_place(place, Path(folder)) as argv:
+            for columns, lines in sizes:
+                visit(argv, place, views, (columns, lines), album, f"-{columns}x{lines}")
+        for columns, lines in sizes:
+            there = [out / f"{view.name}-{columns}x{lines}.svg" for view in views]
+            there = [path for path in there if path.exists()]
+            most, across = (6, 2) if columns == 80 else (2, 1)
+            for at in range(0, len(there), most):
+                sheet(there[at : at + most], out / f"sheet-{columns}x{lines}-{place.name}-{at // most:02}", across)
 
-    @contextlib.contextmanager
-    def node() -> Iterator[SimNode]:
-        folder = tempfile.TemporaryDirectory(prefix="mps_", ignore_cleanup_errors=True)
-        with folder, SimNode.start(Path(folder.name)) as started:
-            yield started
 
-    def environment(started: SimNode) -> dict[str, str]:
-        return {**os.environ, "CUDA_MPS_PIPE_DIRECTORY": str(started.pipe_dir)}
+def pages(album: Album, only: re.Pattern[str]) -> None:
+    """Those of the documentation."""
+    for place in PLACES:
+        views = [view for view in place.views if view.page and only.search(view.name)]
+        if not views:
+            continue
+        with tempfile.TemporaryDirectory(prefix="mps_") as folder, open_place(place, Path(folder)) as argv:
+            for size in dict.fromkeys(view.page for view in views if view.page):
+                visit(argv, place, [view for view in views if view.page == size], size, album)
+    if only.search("browser"):
+        browser(album.out / "browser.png")
 
-    with node() as faulty:
-        victim, other = faulty.spawn("faulting"), faulty.spawn("busy")
-        with Screen(faulty.pipe_dir) as screen:
-            screen.wait_clients([victim.pid, other.pid])
-            victim.tell("fault")
-            screen.wait_for("FAULT", 10)
-            album.take(screen, "fault")
-    with node() as held:
-        held.spawn("busy")
-        holder = subprocess.Popen(control_binary(), stdin=subprocess.PIPE, env=environment(held))
-        with holder, Screen(held.pipe_dir) as screen:
-            screen.wait_for(str(holder.pid), 15)
-            album.take(screen, "held")
-    with node() as blocked:
-        client = blocked.spawn("endless")
-        server = blocked.control("get_server_list").strip()
-        command = f"terminate_client {server} {client.pid}\n".encode()
-        blocked.control(command.decode())
-        with subprocess.Popen(control_binary(), stdin=subprocess.PIPE, env=environment(blocked)) as second:
-            assert second.stdin is not None
-            second.stdin.write(command)
-            second.stdin.close()
-            with Screen(blocked.pipe_dir) as screen:
-                screen.wait_for("BLOCKED", 20)
-                album.take(screen, "blocked")
-            second.kill()
-    with node() as gone:
-        gone.spawn("busy")
-        gone.kill_daemon()
-        until(lambda: gone.daemon_pid is None, 5, "the daemon is gone")
-        with Screen(gone.pipe_dir) as screen:
-            screen.wait_for("STALE", 15)
-            album.take(screen, "stale")
+
+def browser(out: Path) -> None:
+    """The demo in Chromium, by mpstui web."""
+    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if chromium is None:
+        print("browser: there is no Chromium here", file=sys.stderr)
+        return
+    with tempfile.TemporaryDirectory(prefix="mps_") as profile:
+        command = [*MPSTUI, "web", "--demo", "--listen", "127.0.0.1:0"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as web:
+            try:
+                assert web.stdout is not None
+                address = next(found[0] for line in web.stdout if (found := re.search(r"http://127\S+", line)))
+                shot = [chromium, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={profile}"]
+                shot += ["--window-size=1280,800", "--timeout=20000", f"--screenshot={out}", address]
+                subprocess.run(shot, stderr=subprocess.DEVNULL, timeout=120, check=False)
+            finally:
+                web.terminate()
+    print(out, flush=True)
+
+
+def real(album: Album, pipe_dir: Path) -> None:
+    """Of a daemon that is there: nothing is changed, every dialog is left with Escape."""
+    names = ("overview", "details", "form", "memory", "confirm", "help", "palette", "overview-80x24")
+    views = [view for view in DEMO if view.name in names]
+    argv = [*MPSTUI, "--pipe-dir", str(pipe_dir), "--fresh"]
+    for size in (USUAL, (80, 24)):
+        visit(argv, Place("real", views), [view for view in views if view.page == size], size, album)
 
 
 def main() -> int:
     """All the pictures."""
     parser = argparse.ArgumentParser(description="Make the pictures of the screen.")
     parser.add_argument("--pipe-dir", type=Path, help="a running daemon, instead of simulated nodes")
+    parser.add_argument("--all", type=Path, metavar="DIR", help="every screen in four sizes, into DIR")
+    parser.add_argument("--only", type=re.compile, default=re.compile(""), metavar="REGEX", help="of their names")
+    parser.add_argument("--size", action="append", help="with --all: as 80x24; may be repeated")
     parser.add_argument("--out", type=Path, default=ROOT / "screenshots")
     parser.add_argument("--prefix", default="", help="put before each name, e.g. real-")
     parser.add_argument("--svg-only", action="store_true")
-    parser.add_argument("--sides", action="store_true", help="the other screens alone, of a simulated node")
     options = parser.parse_args()
     if not options.svg_only and FONT not in _fonts():
         print(f"the font {FONT} is not installed: symbols in the PNG files may be missing", file=sys.stderr)
     album = Album(options.out, options.prefix, not options.svg_only)
-    if options.pipe_dir:
-        from program import Node
-
-        tour(album, options.pipe_dir, Node(options.pipe_dir).client_pids())
-        return 0
-    with simulated_node() as node:
-        pids = node.client_pids()
-        if options.sides:
-            sides(album, node.pipe_dir, pids)
-            partitions(album)
-            return 0
-        tour(album, node.pipe_dir, pids)
-        themes(album, node.pipe_dir, pids)
-        sides(album, node.pipe_dir, pids)
-    partitions(album)
-    states(album)
+    if options.all:
+        sizes = [(int(size.split("x")[0]), int(size.split("x")[1])) for size in options.size or ()]
+        every(options.all, options.only, sizes or SIZES)
+    elif options.pipe_dir:
+        real(album, options.pipe_dir)
+    else:
+        pages(album, options.only)
     return 0
 
 

@@ -22,6 +22,8 @@ HEALTH: Mapping[Health, tuple[str, str]] = {
 UNREAD = ("▲ UNREAD", "warn")
 UNSPOKEN = ("▲ READ-ONLY", "warn")
 SERVES_NOBODY = ("✕ NO SERVER STARTS", "bad")
+FAULT = ("✕ FAULT", "bad")
+FAULT_BY_LOG = ("▲ FAULT?", "warn")
 SEVERITY: Mapping[Severity, tuple[str, str]] = {"info": ("·", "dim"), "warning": ("▲", "warn"), "error": ("✕", "bad")}
 OUTDATED = "⟳"
 _UUID = pattern(r"\b(?:GPU|MIG)-[0-9A-Za-z/-]+")
@@ -34,7 +36,9 @@ def no_daemon(snapshot: Snapshot | None) -> str:
 
 
 def health_word(daemon: Daemon) -> tuple[str, str]:
-    """The mark and word of its health, and their style."""
+    """The mark and word of its health, and their style. With a server in FAULT a daemon that answers is not well."""
+    if daemon.health == "ok" and (hit := [each for each in daemon.servers if "FAULT" in (each.status or "")]):
+        return FAULT if any(each.fault is None or each.fault.confirmed for each in hit) else FAULT_BY_LOG
     if daemon.unspoken and daemon.health == "ok":
         return UNSPOKEN
     if daemon.serves_nobody:

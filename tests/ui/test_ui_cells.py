@@ -9,6 +9,7 @@ from rich.cells import cell_len
 
 from mpstui.core.cells import (
     gpus_text,
+    health_word,
     limits_text,
     memory_of,
     meter,
@@ -94,6 +95,8 @@ def test_every_state_has_a_symbol_and_a_word() -> None:
     assert state_mark(client(0), lost=True) == ("✕ LOST", "bad")
     assert status_mark(server(status="FAULT")) == ("✕ FAULT", "bad")
     assert status_mark(server(status="INITIALIZING"))[0] == "◌ INITIALIZING"
+    fine, hit = daemon(servers=(server(),)), daemon(servers=(server(), server(status="FAULT")))
+    assert [health_word(each)[0] for each in (fine, hit)] == ["● ok", "✕ FAULT"]
     assert status_mark(server(status=None))[0] == "—"
 
 
