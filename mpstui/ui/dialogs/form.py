@@ -188,7 +188,8 @@ class ChangeForm(ActionDialog):
 
     def _show_problem(self, request: Request, preview: Preview) -> None:
         lines = self.query_one("#problem", Lines)
-        untouched = not request.value and preview.error_status is ExitStatus.USAGE and self._problem == preview.error
+        typed = (request.value, request.settings) != (self._asked.value, self._asked.settings)
+        untouched = not typed and preview.error_status is ExitStatus.USAGE and self._problem == preview.error
         if self.settled:
             lines.show()
         elif untouched:

@@ -126,7 +126,7 @@ class LevelsPanel(Panel[Level]):
                 (f"   {fit(row.space.name, 20)}", "text"),
                 (fit(plural(clients, "client"), 13), "dim"),
                 ("no limits" if free else space_words(row.space), "warn" if free else "text"),
-                ("  ▲ nothing of the server's" if free else "", "warn"),
+                ("  ▲ the server's do not hold here" if free else "", "warn"),
             )
         ]
 
