@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from mpstui.core.model import Suspect
+from mpstui.core.model import Past, Suspect
 from mpstui.ui.trouble.fault import FaultScreen
 from mpstui.ui.trouble.suspects import SuspectsScreen
 from tests.ui.screen import push, text_of
@@ -73,6 +73,16 @@ async def test_logs_that_cannot_be_read_and_no_fault_are_said() -> None:
         assert "Older faults could not be read: the log is a directory." in said(app)
         await pilot.press("y")
         assert not app.clipboard
+
+
+async def test_a_recording_says_what_it_does_not_know_and_not_that_nothing_can_be_changed() -> None:
+    past = Past("REPLAY", 5.0, 0.0, 10.0, False, 1.0, "this is a recording")
+    app = trouble_app(replace(node(), past=past), FakeTrouble(broken="this is a recording"))
+    async with app.run_test(size=(160, 48)) as pilot:
+        await pilot.press("B")
+        await pilot.pause()
+        assert "Of faults before what is shown here nothing is known." in said(app)
+        assert "recording" not in said(app)
 
 
 async def test_an_event_says_whom_it_was_about_and_a_fault_its_suspects() -> None:

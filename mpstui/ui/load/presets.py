@@ -65,7 +65,7 @@ PRESETS: Final = (
     Preset(
         "half",
         "half the clients",
-        "100 / 0.5 n percent each, for n clients of which half are busy at a time: shares overlap, idle SMs are used.",
+        "Each may use twice its part, for clients of which half are busy at a time: shares overlap, idle SMs are used.",
         ("fma",),
         4,
         _half,

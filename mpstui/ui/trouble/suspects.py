@@ -102,7 +102,9 @@ class SuspectsScreen(ListScreen):
             if daemon is not None:
                 self._add(await backend.faults(daemon))
         except Unavailable as error:
-            self._trouble = str(error)
+            past = self.snapshot is not None and self.snapshot.past is not None
+            unread = f"Older faults could not be read: {error}."
+            self._trouble = "Of faults before what is shown here nothing is known." if past else unread
         finally:
             self.suspects.note = ()
             if self.is_attached:
@@ -132,7 +134,7 @@ class SuspectsScreen(ListScreen):
         for note in ranking.notes:
             yield Para(note, "dim", "·")
         if self._trouble:
-            yield Para(f"Older faults could not be read: {self._trouble}.", "warn", "▲")
+            yield Para(self._trouble, "warn", "▲")
         if row is not None:
             yield Para()
             yield Para(f"{row.text}: {presence(row, len(ranking.faults))}", "accent", "▸")
