@@ -164,11 +164,12 @@ V3 = (
 LOAD = (
     View("load-presets", ("L", "right", "right"), settle=1),
     View("load-asked", ("L", "enter"), settle=1.5),
-    View("load", ("L", "enter", '"y', "~TFLOP|GB/s|/s"), page=USUAL, settle=8),
-    View("load-clients", ("L", "tab"), settle=2, back=()),
+    View("load", ("L", "enter", "~Cancel", "tab", "enter", "~TFLOP/s"), page=USUAL, back=(), settle=10),
+    View("load-clients", ("tab",), settle=2, back=()),
     View("load-limit", ("l",), settle=1, back=("escape",)),
     View("load-fault", ("J",), settle=1, back=("escape",)),
-    View("load-leave", ("escape", "q"), settle=1),
+    View("load-overview", ("escape",), settle=3, back=()),
+    View("load-leave", ("q",), settle=1, back=()),
 )
 REPLAY = (
     View("replay"),
@@ -365,8 +366,9 @@ def open_fleet(folder: Path) -> Iterator[list[str]]:
             told = subprocess.run(status, capture_output=True, check=False)
             (folder / f"{host}.json").write_bytes(told.stdout)
     ssh = folder / "ssh"
-    answer = f'case "$3" in *events*) exec sleep 3600;; *) cat {shlex.quote(str(folder))}/"$2".json;; esac'
-    ssh.write_text(f'#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done\n{answer}\n')
+    answer = f'case "$3" in *events*) exec sleep 3600;; *) cat {shlex.quote(str(folder))}/"$2".json 2> /dev/null;; esac'
+    away = 'echo "ssh: connect to host $2 port 22: No route to host" >&2; exit 255'
+    ssh.write_text(f'#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done\n{answer} || {{ {away}; }}\n')
     ssh.chmod(0o755)
     yield [*MPSTUI, "fleet", "--hosts", ",".join((*HOSTS, "gpu-07", "gpu-08")), "--ssh", str(ssh)]
 
