@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from textual.binding import Binding
 from textual.keys import key_to_character
@@ -38,6 +39,25 @@ def key_name(key: str) -> str:
     """How a key is written that a binding calls so."""
     character = key_to_character(key)
     return character if character and character.isprintable() and character != " " else key.replace("ctrl+", "^")
+
+
+_WRITTEN: Final = {
+    "⏎": "Enter",
+    "esc": "Esc",
+    "pgup": "PgUp",
+    "pgdn": "PgDn",
+    "del": "Del",
+    "insert": "Ins",
+    "⌫": "Backspace",
+}
+
+
+def written(display: str) -> str:
+    """A key that Textual displays so, as the key bar writes it: ``Enter``, ``Space``, ``F2``, ``Shift+Tab``."""
+    if display in _WRITTEN:
+        return _WRITTEN[display]
+    parts = display.split("+") if len(display) > 1 else [display]
+    return "+".join(part[:1].upper() + part[1:] if len(part) > 1 and part.isalnum() else part for part in parts)
 
 
 def program_hints(

@@ -17,6 +17,7 @@ from mpstui.operations.operation import Operation
 from mpstui.operations.registry import ELSEWHERE, ON_OVERVIEW, OPERATIONS
 from mpstui.ui import keymap
 from mpstui.ui.keymap import LETTERS, places, resolve
+from mpstui.ui.keys import written
 from mpstui.ui.overview import Overview
 
 PROJECT = Path(__file__).parents[2]
@@ -78,6 +79,13 @@ def test_the_letter_that_a_sentence_of_the_load_names_is_the_one_that_it_has() -
     for verb, name in (("restarts", "load.restart"), ("starts it again", "load.restart"), ("raises", "load.limit")):
         said = set(re.findall(rf"(?<![\w'’])([A-Za-z]) {verb}\b", sources))
         assert said == {load[name][0]}, f"{said} {verb}"
+
+
+def test_a_key_is_written_alike_in_help_and_at_the_foot() -> None:
+    known = ("⏎", "space", "f2", "home", "pgdn", "^d", "shift+tab", "←", "a", "A", "*", "insert")
+    assert [written(key) for key in known] == [
+        "Enter", "Space", "F2", "Home", "PgDn", "^d", "Shift+Tab", "←", "a", "A", "*", "Ins",
+    ]  # fmt: skip
 
 
 def test_the_page_of_the_keys_is_what_the_map_makes() -> None:

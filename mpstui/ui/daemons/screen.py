@@ -113,10 +113,11 @@ class AboutDaemon(Box):
             found += wrapped(daemon.remedy, width, "warn", "→ ", indent=" " * _LABEL)
         serves = {True: "several users at once (-M)", False: "one user's clients at a time", None: UNKNOWN}
         several = serves[daemon.multiuser]
+        process = f"{daemon.pid}  {daemon.user or UNKNOWN}  MPS {daemon.version or UNKNOWN}"
         rows = [
             ("pipe directory", path_text(daemon.pipe_dir)),
             ("log directory", path_text(daemon.log_dir) if daemon.log_dir else UNKNOWN),
-            ("process", f"{daemon.pid or UNKNOWN}  {daemon.user or UNKNOWN}  MPS {daemon.version or UNKNOWN}"),
+            ("process", process if daemon.pid else UNKNOWN),
             ("serves", several),
             ("defaults", _defaults(daemon)),
         ]
@@ -169,6 +170,8 @@ class LogBox(Box):
 
 def _defaults(daemon: Daemon) -> str:
     limits = ", ".join(f"{o}: {format_size(size)}" for o, size in sorted(daemon.default_pinned_mem_limits.items()))
+    if daemon.default_active_thread_percentage is None and not limits:
+        return UNKNOWN
     return f"{format_percentage(daemon.default_active_thread_percentage)}  memory {limits or 'no limit'}"
 
 
@@ -242,7 +245,7 @@ class DaemonScreen(SideScreen):
         return [
             KeyHint(self.k("daemon.start", "S"), "Start new", "start", 9, self._backend.cannot_start),
             KeyHint(self.k("daemon.stop", "x"), "Stop", "stop", 9, self._cannot_stop()),
-            KeyHint(self.k("open", "⏎"), "Details", "none", 4, none),
+            KeyHint(self.k("open", "Enter"), "Details", "none", 4, none),
             KeyHint(self.k("daemon.copy", "y"), "Copy command", "copy", 4, same),
             KeyHint(self.k("refresh", "r"), "Look again", "read_again", 3),
         ]

@@ -19,7 +19,7 @@ from mpstui.operations.registry import ELSEWHERE
 from mpstui.ui.contract import Runner
 from mpstui.ui.dialogs.help import NOT_HERE
 from mpstui.ui.dialogs.typed import Typed, commands, views
-from mpstui.ui.keys import ACTION_PREFIX
+from mpstui.ui.keys import ACTION_PREFIX, written
 
 _HELP_WEIGHT = 0.01
 _TYPED = 1000
@@ -103,7 +103,7 @@ class ActionCommands(Provider):
             if known or not binding.description or not enabled or binding.system or binding.action in NOT_HERE:
                 continue
             seen.add(binding.action)
-            key = self.app.get_key_display(binding)
+            key = written(self.app.get_key_display(binding))
             help_line = f"{key}  {tooltip}" if tooltip else key
             run = partial(self.app.run_action, binding.action, node)
             yield Command(binding.description, help_line, run, not (binding.id or "").startswith("move."))

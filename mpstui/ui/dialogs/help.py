@@ -17,7 +17,7 @@ from mpstui.ui.dialogs.base import Dialog
 from mpstui.ui.dialogs.details import Reader
 from mpstui.ui.dialogs.parts import Heading, Row, Sheet
 from mpstui.ui.form import TypedLine
-from mpstui.ui.keys import ACTION_PREFIX
+from mpstui.ui.keys import ACTION_PREFIX, written
 
 MARKS = (
     Row("⟳", "connected before the present limit was set, and keeps the old one"),
@@ -142,7 +142,7 @@ class HelpScreen(Reader):
 
     def _rows(self, below: Screen[object], actions: tuple[Operation, ...]) -> Iterator[Row | Heading]:
         active = below.active_bindings
-        keys = {b.binding.id: self.app.get_key_display(b.binding) for b in active.values() if b.binding.id}
+        keys = {b.binding.id: written(self.app.get_key_display(b.binding)) for b in active.values() if b.binding.id}
         sections: list[tuple[str, list[Row]]] = []
         if isinstance(below, Dialog):
             here = [Row(hint.key, hint.text, label_style=KEY) for hint in below.keys.hints if hint.key != "?"]
@@ -177,7 +177,7 @@ class HelpScreen(Reader):
                 continue
             does = tooltip or _PLAIN.get(binding.description, binding.description)
             shown = keys.setdefault(does, [])
-            key = self.app.get_key_display(binding)
+            key = written(self.app.get_key_display(binding))
             if key not in shown:
                 shown.append(key)
         return [Row(" ".join(shown), description, label_style=KEY) for description, shown in keys.items()]
