@@ -241,7 +241,7 @@ def print_table(outcome: Outcome, about: dict[str, Any], console: Console) -> No
     console.print(f"{word}{outcome.verdict}")
     console.print(" · ".join(conditions(about)))
     console.print(MIDDLE)
-    if outcome.uses:
+    if outcome.uses or outcome.name == "gpu-util":
         console.print(OF_DEVICE)
     for note in outcome.notes:
         console.print(note)

@@ -44,6 +44,8 @@ def page(outcome: Outcome, about: Mapping[str, Any]) -> str:
     parts.append(f"<p>{' · '.join(map(_text, conditions(about)))}</p>")
     parts.append(_table(outcome.columns, outcome.rows))
     parts.append(f'<p class="about">{_text(MIDDLE)}</p>')
+    if outcome.name == "gpu-util":  # its table is of the device
+        parts.append(f'<p class="about">{_text(OF_DEVICE)}</p>')
     parts += [_drawn(plot) for plot in outcome.plots]
     heads, rows = utilisation.table(outcome.uses)
     if rows:
