@@ -182,7 +182,9 @@ _ENDS_PS: Final = (b"UI closed", b"Cmd:", b"Accepting connection", _STARTING_DAE
 _MAY_END_PS: Final = pattern(rb"\].(?:" + b"|".join(map(re.escape, _ENDS_PS)) + rb")")
 _NEW_CLIENT: Final = pattern(rb"NEW CLIENT (\d{1,10}) from user (\d{1,10}): (.*)")
 _STARTING: Final = pattern(rb"Starting new server (\d{1,10}) for user (\d{1,10})")
-_READY: Final = pattern(rb"NEW SERVER (\d{1,10}): Ready")
+_READY: Final = pattern(rb"(?:NEW SERVER (?=\d+: Ready)|Server (?=\d+ is ready\b))(\d{1,10})")
+"""The second form was reported from Kubernetes."""
+_BUSY: Final = pattern(rb"Server (\d{1,10}) is <busy>")
 _EXITED: Final = pattern(rb"Server (\d{1,10}) exited with status (-?\d{1,10})")
 _WAITING: Final = pattern(rb"Server (\d{1,10}) has (\d{1,10}) active worker threads")
 _FORCED: Final = pattern(rb"Force shutting down server (\d{1,10})")
@@ -420,7 +422,7 @@ class ControlLines:
             return [make_event(line, "daemon_exited", f"control daemon {line.pid} exited", pid=line.pid)]
         if self._command is not None:
             return []  # the answer to a plain question
-        return unknown(line)
+        return _busy(line) if text.endswith(b"<busy>") else unknown(line)
 
     def _client(self, line: Line, pid: int, uid: int, what: bytes) -> list[Event]:
         if what.startswith(b"Server already exists"):
@@ -430,6 +432,15 @@ class ControlLines:
             detail = f"client {pid} of user {uid} waits for a server"
             return [make_event(line, "client_pending", detail, pid=pid, uid=uid)]
         return [make_event(line, "unknown", raw_text(line.text), pid=pid, uid=uid)]
+
+
+def _busy(line: Line) -> list[Event]:
+    """A server took no command, which is not there: so where a log begins behind it."""
+    found = _BUSY.match(line.text)
+    if not found:
+        return unknown(line)
+    detail = f"server {int(found[1])} is starting and took no command"
+    return [make_event(line, "command", detail, server=int(found[1]), values={"refused": "1"})]
 
 
 class _Command:

@@ -307,7 +307,7 @@ class StopDaemon(Operation):
     verb = Verb(("daemon", "stop"), "stop a control daemon", example="mpstui daemon stop --timeout 60")
     in_turn = False
     """It may wait for days, and whoever wants to force it meanwhile needs the turn."""
-    given_up = "given up waiting; the daemon may go on stopping when its clients have ended"
+    given_up = "given up waiting; a quit that was sent goes on, and ends the daemon when its clients have ended"
 
     def unavailable(self, snapshot: Snapshot, pipe_dir: Path, clients: Sequence[ProcessKey] = ()) -> str | None:
         """One that does not answer can be stopped too, by force."""

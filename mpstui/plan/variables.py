@@ -41,6 +41,7 @@ _OVERRIDDEN: Final = "its share of the SMs; a percentage of its namespace overri
 """What the percentage does with a daemon of protocol 3, as the vendor documents it."""
 _OTHERS: Final = frozenset({"CUDA_DEVICE_ORDER", "CUDA_DEVICE_MAX_COPY_CONNECTIONS"})
 """Names of CUDA's own that are much like one of these."""
+_PREFIX: Final = "CUDA_MPS_"
 _LIKE, _ALIKE = 0.6, 0.9
 """How much a name has to be like one of these to be taken for it: one of MPS', and any other one of CUDA's."""
 _QUEUES: Final = 2
@@ -85,9 +86,14 @@ def _meant(name: str) -> str | None:
     """The variable that was probably meant; None where none is like it."""
     if name in DOES or name in _OTHERS or len(name) > _NAME:
         return None
-    likeness = _LIKE if name.upper().startswith("CUDA_MPS") else _ALIKE
-    found = difflib.get_close_matches(name.upper(), DOES, 1, likeness)
-    return found[0] if found else None
+    upper = name.upper()
+    if not upper.startswith(_PREFIX):
+        likeness = _LIKE if upper.startswith("CUDA_MPS") else _ALIKE
+        return next(iter(difflib.get_close_matches(upper, DOES, 1, likeness)), None)
+    # What all of them begin with tells nothing.
+    rest = {known.removeprefix(_PREFIX): known for known in DOES if known.startswith(_PREFIX)}
+    found = difflib.get_close_matches(upper.removeprefix(_PREFIX), rest, 1, _LIKE)
+    return rest[found[0]] if found else None
 
 
 def _variable(name: str, environment: Mapping[str, str], daemon: Daemon, in_force: float | None) -> Variable:

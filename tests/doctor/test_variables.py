@@ -42,6 +42,10 @@ def test_a_misspelt_variable_is_named_with_the_one_that_was_meant(name: str, mea
     assert found.remedy == f"Did you mean {meant}?"
 
 
+def test_what_all_names_begin_with_is_no_likeness() -> None:
+    assert one({"CUDA_MPS_FOO": "1"}).remedy == "See the vendor's guide for the name."
+
+
 @pytest.mark.parametrize("name", ["CUDA_DEVICE_ORDER", "CUDA_HOME", "CUDA_DEVICE_MAX_COPY_CONNECTIONS", "CUDA_PATH"])
 def test_other_variables_of_cuda_are_left_alone(name: str) -> None:
     assert variables_of({name: "1"}, SERVED) == ((), 0)

@@ -173,6 +173,19 @@ def test_a_daemon_that_cannot_make_the_process_says_so(text: str, asked: tuple[s
     assert found.reason == re.split(r"\. |error: ", text)[1]
 
 
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("Server 337 is ready", "server_ready"),  # reported from Kubernetes
+        ("NEW SERVER 337: Ready", "server_ready"),
+        ("Server 337 is <busy>", "command"),  # where a log begins behind the command
+    ],
+)
+def test_what_a_daemon_says_of_a_server_is_known(text: str, kind: str) -> None:
+    snapshot, _ = shot(fold("21:25:00", control=control(text)), "21:25:00")
+    assert [(event.kind, event.server_pid) for event in snapshot.events] == [(kind, 337)]
+
+
 ZERO = "NEW CLIENT 0 from user {}: Server is not ready, push client to pending list"
 
 

@@ -26,8 +26,10 @@ WAITS = (
     Choice(600, "at most 10 min", "quit -t 600"),
     Choice(FORCE, "force", f"also one that answers nobody; first quit -t {FORCE_AFTER}"),
 )
-WAITS_V3 = tuple(
-    Choice(each.value, each.label, f"then server delete{' --force' * (each.value is not None)}") for each in WAITS
+WAITS_V3 = (
+    Choice(None, "as long as its clients take", "then server delete"),
+    *(Choice(each.value, each.label, "then server delete --force") for each in WAITS[1:-1]),
+    Choice(FORCE, "force", "also one that answers nobody; server delete --force"),
 )
 """The same of protocol 3, which has no quit."""
 
