@@ -80,8 +80,8 @@ def fleet(options: argparse.Namespace) -> int:
         every = options.every or (15.0 if prometheus else 30.0)
         history = None if prometheus is None else prometheus.history
         follow = None if prometheus else _follow(options, every)
-        FleetApp(look, every, lambda host: opening(options.open, host), history, options.filter, follow).run()
-        return ExitStatus.DONE
+        app = FleetApp(look, every, lambda host: opening(options.open, host), history, options.filter, follow)
+        return app.run() or ExitStatus.DONE
     try:
         found = asyncio.run(look(lambda node: None))
     except FleetError as error:

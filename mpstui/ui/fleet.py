@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import os
+import asyncio
 import shlex
+import signal
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 from rich.text import Text
-from textual import on, work
+from textual import constants, on, work
 from textual.app import App, ComposeResult
 from textual.binding import Binding
 from textual.screen import Screen
@@ -21,6 +22,7 @@ from mpstui.fields import View
 from mpstui.fleet import NODE, Fleet, FleetError, FleetNode, in_thread, matches, summary
 from mpstui.ui.bars import KeyBar, KeyHint
 from mpstui.ui.painted import InkScreen
+from mpstui.ui.terminal import TerminalDriver, can_come_back
 from mpstui.ui.theme import variable_defaults
 
 Look = Callable[[Callable[[FleetNode], None]], Awaitable[Fleet]]
@@ -37,9 +39,10 @@ _BARS: Final = "▁▂▃▄▅▆▇█"
 _HOURS: Final = 6
 
 
-class FleetApp(App[None]):
+class FleetApp(App[int]):
     """``look`` asks once. ``every``: seconds between two looks. ``opened``: the words of the command that opens a node;
-    raises FleetError. ``history``: of a node, over so many seconds; None where there is none."""
+    raises FleetError. ``history``: of a node, over so many seconds; None where there is none. Returns the exit status:
+    0, or 128 and the number of the signal that ended it."""
 
     TITLE = "mpstui fleet"
     ENABLE_COMMAND_PALETTE = False
@@ -63,6 +66,8 @@ class FleetApp(App[None]):
         Binding("escape", "leave"),
         Binding("question_mark,f1", "show_help"),
         Binding("q", "quit"),
+        Binding("ctrl+c", "quit", priority=True),
+        Binding("ctrl+z", "suspend_process", priority=True),
     ]
 
     def __init__(
@@ -74,7 +79,7 @@ class FleetApp(App[None]):
         text: str = "",
         follow: Follow | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(driver_class=None if constants.DRIVER else TerminalDriver)
         self._look, self._every, self._opened, self._history, self._filter = look, every, opened, history, text
         self._follow = follow
         self._call = run_in_terminal
@@ -99,7 +104,27 @@ class FleetApp(App[None]):
     def get_theme_variable_defaults(self) -> dict[str, str]:
         return variable_defaults(self.current_theme)
 
+    def on_load(self) -> None:
+        """Before the terminal is taken: from then on whoever ends the program must give it back."""
+        if not self.is_headless:
+            for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
+                asyncio.get_running_loop().add_signal_handler(number, self._on_signal, number)
+
+    def _on_signal(self, number: signal.Signals) -> None:
+        self.exit(128 + number, return_code=128 + number)
+
+    def action_suspend_process(self) -> None:
+        if can_come_back():
+            super().action_suspend_process()
+        else:
+            self.notify("There is no shell here that could bring mpstui back (fg); q quits.", severity="warning")
+
+    def terminal_lost(self) -> None:
+        """Nobody reads or writes any more: leave, as on a hangup."""
+        self._on_signal(signal.SIGHUP)
+
     def on_mount(self) -> None:
+        self.app_resume_signal.subscribe(self, lambda _app: self.refresh(layout=True))
         self.query_one("#summary", Static).update("asking …")
         self.call_after_refresh(self._hint)
         self.table.focus()
@@ -303,9 +328,9 @@ class FleetApp(App[None]):
         with self.suspend():
             print(f"mpstui fleet: {shlex.join(words)} · Ctrl-C gives up", flush=True)
             ended, asked = self._call(Filled(words[0], tuple(words), "", ()))
-            if asked is not None:
-                os.kill(os.getpid(), asked)  # told to end meanwhile; the terminal is as it was
-        if not ended.good:
+        if asked is not None:
+            self._on_signal(signal.Signals(asked))
+        elif not ended.good:
             why = _WHY.get(ended.status or 0, "") if "ssh" in words[0] else ""
             self.notify(f"{' '.join(words)}: {ended.words}{why}", severity="warning", markup=False)
         self.action_look()

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import termios
 from collections.abc import Callable
 
 from textual.widgets import DataTable, Input, Static
@@ -14,6 +21,7 @@ from mpstui.ui.fleet import FleetApp, History, bars
 
 Tell = Callable[[FleetNode], None]
 SIZE = (120, 40)
+PATIENCE = 120.0
 
 
 def nodes(number: int) -> list[FleetNode]:
@@ -188,3 +196,32 @@ def test_a_line_of_bars() -> None:
     assert bars([0, 1, None, 8]) == "▁▂ █"
     assert bars([0, None]) == "▁ "
     assert bars([]) == ""
+
+
+def test_told_to_end_it_gives_the_terminal_back() -> None:
+    ours, theirs = pty.openpty()
+    words = [sys.executable, "-m", "mpstui", "fleet", "--hosts", "away", "--ssh", "false"]
+    told = b""
+    with subprocess.Popen(words, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True) as child:
+        os.close(theirs)
+        before = termios.tcgetattr(ours)[3] & termios.ECHO
+        while b"NO ANSWER" not in told:
+            told += read(ours)
+        assert not termios.tcgetattr(ours)[3] & termios.ECHO
+        child.send_signal(signal.SIGTERM)
+        while part := read(ours):
+            told += part
+        assert child.wait(PATIENCE) == 128 + signal.SIGTERM
+    assert before
+    assert b"\x1b[?1049l" in told.rpartition(b"\x1b[?1049h")[2]
+    os.close(ours)
+
+
+def read(fd: int) -> bytes:
+    """Empty at the end. Raises TimeoutError where nothing comes."""
+    if not select.select([fd], [], [], PATIENCE)[0]:
+        raise TimeoutError
+    try:
+        return os.read(fd, 1 << 16)
+    except OSError:  # a terminal that nobody has open
+        return b""
