@@ -244,9 +244,13 @@ class Guide:
         if step is None:
             return
         width = max(20, self.app.size.width - _BESIDE)
-        lines = _wrapped(self._caption(step), width)
-        state = self._state(step)
-        lines += textwrap.wrap(state, width, max_lines=1, placeholder=" …") if state else []
+        lines, state = _wrapped(self._caption(step), width), self._state(step)
+        last_line = textwrap.wrap(state, width, max_lines=1, placeholder=" …") if state else []
+        # Where there is no room for all, what the reader has to do is not what is left out.
+        room = max(2, self.app.size.height - _LEAST) - 1 - len(last_line)
+        if len(lines) > room:
+            lines = [*lines[: max(0, room - 1)], f"{lines[room - 1][: width - 2]} …"] if room > 0 else []
+        lines += last_line
         # As many lines in all steps, so that nothing on the screen moves with them.
         said = [text for each in self.tour.steps for text in (each.caption, each.otherwise)]
         most = max(len(_wrapped(text, width)) for text in said) + 1

@@ -276,6 +276,22 @@ def test_a_reader_in_a_hurry_leaves_out_no_key_that_the_tour_may_press() -> None
     assert lead.step is lead.tour.steps[3]
 
 
+def test_where_there_is_no_room_for_a_caption_what_the_reader_has_to_do_is_said() -> None:
+    lead, surface, _ = guide(read("fault"))
+    said = {}
+    for height in (24, 17, 16, 10):
+        surface.size = Size(60, height)
+        ticks(lead, 1)
+        said[height] = surface.said.splitlines()
+    assert len(said[24]) > 3
+    assert said[17][2].endswith(" …")
+    assert len([line for line in said[10] if line]) == 2
+    other, surface, _ = guide(parse(GOOD.replace("Two", "Two " * 40) + 'keys = ["@load.stop_all"]', "t"))
+    surface.size = Size(60, 10)
+    ticks(other)
+    assert surface.said.splitlines()[1] == "Press X yourself, or F8 to leave it: it acts on this"[:52] + " …"
+
+
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
 async def test_a_caption_covers_nothing(size: tuple[int, int]) -> None:
     """Above it is what a terminal that has so many lines fewer shows, in front of every screen and dialog."""
