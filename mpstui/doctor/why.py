@@ -332,14 +332,19 @@ def _of_capacity(daemon: Daemon, snapshot: Snapshot) -> Iterator[Reason]:
 def _of_namespaces(program: Program, near: Neighbour) -> Iterator[Reason]:
     daemon = near.namespaces or {}
     ours, theirs = program.namespaces, near
+    shms = (program.shm.id if program.shm is not None else None, near.shm.id if near.shm is not None else None)
     if _differ("ipc", ours, daemon):
-        same_shm = program.shm is not None and near.shm is not None and program.shm.id == near.shm.id
-        if not same_shm:
+        if shms[0] is None or shms[0] != shms[1]:
             yield Reason(
                 "ipc", "likely", "it is in another IPC namespace than the daemon, with a /dev/shm of its own",
                 (_inodes("ipc", program, theirs),),
                 "Run its container with the host's IPC (--ipc=host, hostIPC: true), or mount the daemon's /dev/shm.",
             )  # fmt: skip
+    elif None not in shms and shms[0] != shms[1]:
+        yield Reason(
+            "other_shm", "possible", "it has another /dev/shm than the daemon",
+            ("client and server share memory there, where the driver gives it a name",), "Mount the daemon's /dev/shm.",
+        )  # fmt: skip
     if _differ("pid", ours, daemon) and program.pids and near.daemon.pid_there is not None:
         yield Reason(
             "pid", "possible", "it is in another PID namespace than the daemon, which is in one of its own",

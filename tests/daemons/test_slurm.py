@@ -117,7 +117,7 @@ TaskProlog={part}
 Epilog={part}
 PrologFlags=Alloc
 NodeName=localhost CPUs=1 State=UNKNOWN
-PartitionName=p Nodes=localhost Default=YES State=UP
+PartitionName=p Nodes=localhost Default=YES State=UP OverSubscribe=FORCE:2
 """)
         self.environment = {**os.environ, "SLURM_CONF": str(place / "slurm.conf")}
 
@@ -140,13 +140,18 @@ PartitionName=p Nodes=localhost Default=YES State=UP
     def parts(self) -> list[str]:
         return (self.place / "parts").read_text().splitlines() if (self.place / "parts").exists() else []
 
-    def job(self, body: str, *options: str) -> tuple[str, str]:
-        """The number of a job that has ended, with its epilog, and what it printed."""
+    def job(self, body: str, *options: str, jobs: int = 1) -> tuple[str, str]:
+        """The number of a job that has ended, with its epilog, and what it printed; ``jobs`` of an array."""
         script = self.place / "job"
         script.write_text(f"#!/bin/sh\n{body}\n")
         told = self._told("sbatch", "--chdir", "/", "-o", f"{self.place}/out-%j", *options, str(script))
         number = told.split()[-1]
-        until(lambda: any(line.startswith(f"epilog_slurmd {number} ") for line in self.parts()), f"job {number}")
+        ends = len([line for line in self.parts() if line.startswith("epilog_slurmd")]) + jobs
+
+        def ended() -> bool:
+            return len([line for line in self.parts() if line.startswith("epilog_slurmd")]) >= ends
+
+        until(ended, f"job {number}: {self.parts()}")
         return number, (self.place / f"out-{number}").read_text()
 
 
@@ -200,3 +205,17 @@ def test_a_job_that_asks_learns_its_daemon_and_its_epilog_ends_what_it_leaves(pl
             assert log.index("Cmd:terminate_client") < log.index("Cmd:quit")
             ended = [json.loads(line) for line in (place / "audit.jsonl").read_text().splitlines()]
             assert [entry["status"] for entry in ended if entry["action"] == "terminate_and_kill"][-1] == 0, ended
+
+        # Two of an array at the same time: one daemon, which the last of them stops.
+        before = (place / "log" / "control.log").read_text().count("Starting control daemon")
+        here = f"{place}/here"
+        body = (
+            f"touch {here}-$SLURM_ARRAY_TASK_ID; until [ -e {here}-0 ] && [ -e {here}-1 ]; do sleep 0.1; done; "
+            "echo get_default_active_thread_percentage | timeout 20 nvidia-cuda-mps-control"
+        )
+        _, told = slurm.job(body, "--comment=mps", "--array=0-1", jobs=2)
+        assert told == "100.0\n"
+        assert {line.rpartition(" ")[2] for line in slurm.parts()} == {"0"}, (place / "errors").read_text()
+        assert (place / "log" / "control.log").read_text().count("Starting control daemon") == before + 1
+        assert not daemons_below(place)
+        until(lambda: "idle" in slurm._told("sinfo", "-h", "-o", "%t"), "the node is not idle again")

@@ -91,6 +91,7 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "too old": ("architecture", "sure", {"gpu": {"compute_capability": (3, 0)}}),
     "MIG": ("mig", "possible", {"gpu": {"mig": True}}),
     "IPC": ("ipc", "likely", {"changed": {"namespaces": NAMES | {"ipc": 2}, "shm": Shm((6, 6), 1 << 30)}}),
+    "another /dev/shm": ("other_shm", "possible", {"changed": {"shm": Shm((6, 6), 1 << 30)}}),
     "no /dev/shm": ("shm", "likely", {"changed": {"shm": Shm(None)}}),
     "little /dev/shm": ("shm", "likely", {"changed": {"shm": Shm((5, 5), 1 << 20)}}),
     "no GPU": ("no_device", "sure", {"changed": {"devices": ()}}),
