@@ -23,7 +23,9 @@ def test_every_recorded_percentage_gives_the_recorded_sms() -> None:
     assert not any(share.estimated for share in shares.values() if share)
 
 
-@pytest.mark.parametrize(("percentage", "sms"), [(0.1, 8), (33.3, 42), (66.7, 88)])
+@pytest.mark.parametrize(
+    ("percentage", "sms"), [(0.1, 8), (33.3, 42), (66.7, 88), (33.34, 44), (100 / 3, 44), (1e-5, 8), (100, 132)]
+)
 def test_fractions(percentage: float, sms: int) -> None:
     share = sm_share(percentage, H100)
     assert share
