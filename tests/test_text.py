@@ -10,6 +10,7 @@ from mpstui.core.text import (
     format_change,
     format_percentage,
     format_size,
+    owner,
     parse_size,
     printable,
     same_limit,
@@ -126,3 +127,13 @@ def test_a_text_that_begins_with_its_subject_does_not_name_it_twice() -> None:
     assert about("client 64", "Client 645 was terminated.") == "client 64: Client 645 was terminated."
     assert about("server 7", "2 clients wait.") == "server 7: 2 clients wait."
     assert about(None, "It waits.") == "It waits."
+
+
+def test_whose_it_is() -> None:
+    assert [owner("alice", 1001), owner("alice", None), owner(None, 1001), owner("", 0), owner(None, None)] == [
+        "alice",
+        "alice",
+        "UID 1001",
+        "UID 0",
+        "—",
+    ]
