@@ -108,6 +108,8 @@ _WIDE: Final = 72
 """Cells of a list from which its columns get their wide form."""
 _NARROW: Final = 96
 """Cells of a list below which its columns get their narrow form."""
+_SHORTEST: Final = 7
+"""Cells that a text keeps where it gives way to a column that was asked for."""
 _ROOMY: Final = 156
 """Cells of a list from which its columns show what was before, too."""
 _MEMORY_TEXT: Final = 22
@@ -893,7 +895,7 @@ CLIENT: Final[Thing[Client]] = Thing(
             about="When its process was started.",
             column=Column(100, 6, 30, "AGE", cell=_age_cell, align=">", falling=True),
             row=Text(80, "AGE", lambda c, v: v.age(c.start_time)),
-            detail=Detail("process", 40, facts=partial(_started, "started")),
+            detail=Detail("process", 40, facts=partial(_started, "started")), word="age",
         ),
         Field(
             "user", "user", TEXT, lambda c, v: c.user, null=True,
@@ -2740,12 +2742,26 @@ def lay_out(
         cells = [(each, room or column.width_in(width, roomy=roomy)) for each, column, room in columns]
         if sum(room for _, room in cells) + gutter <= width:
             break
+    over = sum(room for _, room in cells) + gutter - width
+    if chosen and over > 0:  # a column that was asked for comes before the end of a long text
+        longest = max(range(len(cells)), key=lambda at: (cells[at][0].type is TEXT, cells[at][1]))
+        each, room = cells[longest]
+        if each.type is TEXT and over <= room - _SHORTEST:
+            cells[longest] = each, room - over
     while len(cells) > 2 and sum(room for _, room in cells) + gutter > width:
         cells.remove(min(cells, key=lambda each: each[0].column.keep if each[0].column else 0))
     if stretch:
-        last, room = cells[-1]
-        cells[-1] = last, max(2, room + width - gutter - sum(room for _, room in cells))
+        at = _stretched(cells)
+        each, room = cells[at]
+        cells[at] = each, max(2, room + width - gutter - sum(room for _, room in cells))
     return cells
+
+
+def _stretched(cells: Sequence[tuple[Field[Any], int]]) -> int:
+    """Which column takes what is left of the width: the last one, or a text before it that is wider than its heading;
+    numbers need no more."""
+    texts = [at for at, (each, room) in enumerate(cells) if each.type is TEXT and room > len(each.heading()) + 4]
+    return texts[-1] if texts and cells[-1][0].type is not TEXT else len(cells) - 1
 
 
 def searched(thing: Thing[T], item: T, view: View, text: str) -> bool:

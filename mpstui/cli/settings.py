@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mpstui.plan.profile import Profile
     from mpstui.ui.plan.contract import Entry
 
-_OWN = "a demo has its own daemon, and no other can be started in it"
+_OWN = "the demo has one simulated daemon; no second one can be started in it"
 
 
 class NodePlans:

@@ -41,7 +41,7 @@ _LATEST: Final = 2.5e11
 WHY: Final = {
     "REPLAY": "this is a recording: nothing can be changed in it",
     "LOGS": "these are logs of the past: nothing can be changed there",
-    "PAST": "the screen shows the past: End goes back to now",
+    "PAST": "the screen shows the past; press End to go back to now",
 }
 T = TypeVar("T")
 What = Literal["REPLAY", "LOGS", "PAST"]
@@ -204,7 +204,9 @@ class Viewer:
                 shown = printable(text, 40)
                 return f"“{shown}” is no time: write 21:29, 21:29:12, 2026-11-20 21:29 or 10m (before the end)"
             if not span[0] - 1 <= wanted <= span[1] + 1:
-                return f"{_told(wanted, span)} is not kept: there is {_told(span[0], span)} to {_told(span[1], span)}"
+                return (
+                    f"no record of {_told(wanted, span)}: it goes from {_told(span[0], span)} to {_told(span[1], span)}"
+                )
             return await self._go(wanted)
 
     async def to_end(self) -> str | None:

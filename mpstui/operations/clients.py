@@ -44,7 +44,7 @@ class TerminateClient(Operation):
     sends = "terminate_client"
     title = "Terminate"
     key = "t"
-    help = "End the GPU work of the chosen clients; their processes live on and get error 810"
+    help = "End the GPU work of the chosen clients; their processes keep running and get error 810"
     danger = Danger.HARM
     weight = 5
     verb = Verb(

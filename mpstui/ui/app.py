@@ -49,6 +49,8 @@ _LOOK_S = 1.0
 """Seconds between two looks whether the terminal shows what it should."""
 _LOOKS = 2
 """Looks after a key: the first may come before all that the key has set off."""
+_PASSING = 10
+"""Seconds that a notification stands at most which only says that something was done."""
 
 
 class NewSnapshot(Message):
@@ -77,7 +79,7 @@ class MpsTuiApp(WritingApp[int]):
     ALLOW_SELECT = False
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+c,ctrl+q", "quit_app", "Quit", show=False, id="interrupt", priority=True),
-        Binding("ctrl+z", "suspend_process", "Stop; the shell's fg goes on", show=False, id="suspend", priority=True),
+        Binding("ctrl+z", "suspend_process", "Suspend; fg comes back", show=False, id="suspend", priority=True),
         Binding("M", "mouse", "Mouse: leave it to the terminal, to select text; and back", show=False, id="mouse"),
         Binding("ctrl+l", "redraw", "Redraw", show=False, id="redraw", priority=True),
     ]
@@ -253,7 +255,7 @@ class MpsTuiApp(WritingApp[int]):
             return
         self.mouse = not self.mouse
         driver.report_mouse(self.mouse)
-        text = "clicks go to mpstui" if self.mouse else "the mouse is the terminal's: select text; M takes it back"
+        text = "on: clicks go to mpstui" if self.mouse else "off: the terminal selects text; M turns the mouse on again"
         self.notify(text, title="Mouse", timeout=4)
 
     # Keys.
@@ -271,6 +273,13 @@ class MpsTuiApp(WritingApp[int]):
         if options.get("severity", "information") != "information":
             self.typeahead.refuse()
         super().notify(message, **options)
+
+    def push_screen(self, *screen: Any, **options: Any) -> Any:
+        """What was said in passing of what went before does not stand over the buttons of what comes."""
+        said = list(self._notifications)
+        if said and all(each.severity == "information" and each.timeout <= _PASSING for each in said):
+            self.clear_notifications()
+        return super().push_screen(*screen, **options)
 
     # Snapshots.
 

@@ -2,18 +2,52 @@
 
 from __future__ import annotations
 
+import operator
+import re
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from mpstui.core.model import Client, Event
 from mpstui.core.text import printable
-from mpstui.fields import CLIENT, EVENT, Field, Thing, View, searched
+from mpstui.fields import CLIENT, EVENT, SIZE, SIZES, TIME, Field, Thing, View, searched
 from mpstui.history.when import parse_time
 
 T = TypeVar("T")
 _CLIENTS: Final = {"user", "gpu", "state", "cmd", "mem", "threads", "server", "pid", "container"}
 _USUAL: Final = _CLIENTS | {"client", "kind", "severity", "since", "until"}
 """Fields that are named where none like the one asked for exists."""
+_COMPARED: Final = re.compile(r"([A-Za-z_]+)([<>]=?)(.*)", re.DOTALL)
+_IS: Final[Mapping[str, Callable[[float, float], bool]]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+_BYTES: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)([KMGT])(?:i?B)?", re.IGNORECASE)
+_SPAN: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhd])")
+_PLAIN: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(%?)")
+_TIMES: Final = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "s": 1, "m": 60, "h": 3600, "d": 86400}
+CLIENT_TERMS: Final = (
+    ("train", "rows with this text in what they show"),
+    ("user:alice", "rows with this text in that field"),
+    ("user:=alice", "rows where the field is exactly this"),
+    ("mem>4G  cpu<=10", "rows with more, or less: mem>4G, threads<50, age>1h"),
+    ("!train  !user:bob", "rows without it"),
+    ("user:bob gpu:1", "several: rows with all of them"),
+    ("outdated_limits:yes", "clients that keep old limits, marked ⟳"),
+    ("fields", ", ".join(sorted({each.word or each.id for each in CLIENT.fields if each.of is None}))),
+)
+"""What may be typed for clients, and what it leaves."""
+EVENT_SYNTAX: Final = (
+    ("fault", "events with this text, in the log's line too"),
+    ("client:1877", "events of that client; server:1402, gpu:0, user:alice"),
+    ("kind:fault", "events of that kind"),
+    ("since:10m  until:21:30", "from then on, until then"),
+    ("!connected", "events without it"),
+    ("fields", ", ".join(sorted({each.word or each.id for each in EVENT.fields if each.of is None}))),
+)
+"""What may be typed for events, and what it leaves."""
 EVENT_TERMS: Final = "text  client:1877  kind:fault  since:10m  until:21:30  server:1402  !text"
 
 
@@ -30,8 +64,13 @@ class Filter(Generic[T]):
         self._terms: list[tuple[bool, str, str]] = []
         """Whether it is wanted, the name of a field or none, and what is looked for."""
         self._unknown: list[str] = []
+        self._bounds: list[tuple[bool, Field[T], Callable[[float, float], bool], float]] = []
+        """Whether it is wanted, the field, how it is compared, and with what."""
+        self._trouble = ""
         for word in text.split():
-            self._take(not word.startswith("!"), *word.removeprefix("!").partition(":"))
+            wanted, term = not word.startswith("!"), word.removeprefix("!")
+            if not self._compare(wanted, term):
+                self._take(wanted, *term.partition(":"))
 
     def _take(self, wanted: bool, name: str, colon: str, value: str) -> None:
         """One term, as it was typed."""
@@ -42,6 +81,28 @@ class Filter(Generic[T]):
         name, value = (low, value) if known else ("", f"{name}{colon}{value}")
         if value:
             self._terms.append((wanted, name, value.lower()))
+
+    def _compare(self, wanted: bool, term: str) -> bool:
+        """Take a term like ``mem>4G``; whether it is one. A field that does not exist is complained about; one that is
+        no number, or a number that is none, too."""
+        found = _COMPARED.fullmatch(term)
+        if found is None:
+            return False
+        name, sign, text = found[1].lower(), found[2], found[3]
+        each = self._fields.get(name)
+        if each is None:
+            self._unknown.append(name)
+            return False
+        form, example = _form_of(each)
+        match = form.fullmatch(text) if form is not None else None
+        if match is None:
+            if text:
+                what = f"write it as {name}{sign}{example}" if form is not None else f"{name} is no number"
+                self._trouble = f"“{printable(term, 30)}”: {what}"
+            return True
+        value = float(match[1]) * _TIMES.get(match[2].upper() if form is _BYTES else match[2], 1)
+        self._bounds.append((wanted, each, _IS[sign], value))
+        return True
 
     def _names(self) -> set[str]:
         """What a term may begin with."""
@@ -57,6 +118,8 @@ class Filter(Generic[T]):
 
     def complaint(self) -> str:
         """What is wrong with it, and what may stand there; empty where nothing is."""
+        if self._trouble:
+            return self._trouble
         if not self._unknown:
             return ""
         names = self._names()
@@ -76,7 +139,32 @@ class Filter(Generic[T]):
                 hit = value in low if low is not None else searched(self._thing, item, view, value)
             if hit is not wanted:
                 return False
+        for wanted, each, compared, bound in self._bounds:
+            number = _number(each, item, view)
+            if number is None or compared(number, bound) is not wanted:
+                return False
         return True
+
+
+def _form_of(each: Field[Any]) -> tuple[re.Pattern[str] | None, str]:
+    """How a number that it is compared with is written, and an example; None where it is no number."""
+    if each.type in (SIZE, SIZES):
+        return _BYTES, "4G"
+    if each.type is TIME:
+        return _SPAN, "10m"
+    if each.type.schema.get("type") in {"integer", "number"}:
+        return _PLAIN, "50"
+    return None, ""
+
+
+def _number(each: Field[Any], item: object, view: View) -> float | None:
+    """What is compared: the sum of sizes, how long ago a time is; None where it is not known."""
+    value = each.value(item, view)
+    if isinstance(value, Mapping):
+        return float(sum(value.values())) if value else None
+    if value is None or not isinstance(value, int | float):
+        return None
+    return view.snapshot.time - value if each.type is TIME else float(value)
 
 
 class ClientFilter(Filter[Client]):
@@ -105,7 +193,6 @@ class EventFilter(Filter[Event]):
     def __init__(self, text: str = "", now: float = 0.0) -> None:
         self._now = now
         self._times: dict[str, float] = {}
-        self._trouble = ""
         super().__init__(EVENT, text)
 
     def _take(self, wanted: bool, name: str, colon: str, value: str) -> None:
@@ -119,9 +206,6 @@ class EventFilter(Filter[Event]):
 
     def _names(self) -> set[str]:
         return super()._names() | {"since", "until"}
-
-    def complaint(self) -> str:
-        return self._trouble or super().complaint()
 
     def matches(self, item: Event, view: View, line: str | None = None) -> bool:
         since, until = self._times.get("since"), self._times.get("until")

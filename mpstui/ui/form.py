@@ -23,11 +23,15 @@ class TypedLine(Input):
     """A line of text, with the cursor, the selection and the paste of Textual's.
 
     ``takes``: the only characters that go into it, small letters as capitals where it knows those alone; another key
-    goes on to whoever has it, and a paste with another character is refused as a whole.
+    goes on to whoever has it, and a paste with another character is refused as a whole. ``about``: what may be typed,
+    and what it does, for the help.
     """
 
-    def __init__(self, value: str = "", *, takes: str = "", **options: Any) -> None:
+    def __init__(
+        self, value: str = "", *, takes: str = "", about: Sequence[tuple[str, str]] = (), **options: Any
+    ) -> None:
         super().__init__(value, **options)
+        self.about = about
         self.cursor_blink = False
         self.takes = takes
 

@@ -8,6 +8,7 @@ from typing import Final
 from textual.binding import Binding
 from textual.keys import key_to_character
 
+from mpstui.core.model import Past
 from mpstui.operations.operation import Operation
 from mpstui.ui.bars import KeyHint
 
@@ -61,10 +62,17 @@ def written(display: str) -> str:
 
 
 def program_hints(
-    keymap: Mapping[str, str], *, unknown: str | None, silent: str | None, paused: bool, fleet: bool
+    keymap: Mapping[str, str],
+    *,
+    unknown: str | None,
+    silent: str | None,
+    paused: bool,
+    fleet: bool,
+    past: Past | None = None,
 ) -> list[KeyHint]:
     """The key bar's entries beside the actions. ``unknown``: why the node is not known; ``silent``: why its daemon does
-    not answer; None where it is, or does. ``fleet``: whether the way out leads back to ``mpstui fleet``."""
+    not answer; None where it is, or does. ``fleet``: whether the way out leads back to ``mpstui fleet``. ``past``: what
+    is shown of it."""
 
     def key(name: str, default: str) -> str:
         return shown_key(keymap, name, default)
@@ -79,10 +87,22 @@ def program_hints(
         KeyHint(key("group", "F5"), "Group", "group", 1, silent),
         KeyHint(key("clients.find", "f"), "Find", "find", 1, silent),
         KeyHint(key("clients.user", "U"), "User", "users_of", 1, silent),
-        KeyHint(key("pause", "F"), "Go on" if paused else "Freeze", "pause", 3),
+        *_of_time(keymap, past, paused=paused),
         KeyHint(key("help", "?"), "Help", "show_help", 9),
         KeyHint("^p", "Palette", "command_palette", 3),
         KeyHint(key("back", "Esc"), "Back to fleet", "back", 8)
         if fleet
         else KeyHint(key("quit", "q"), "Quit", "quit_app", 8),
+    ]
+
+
+def _of_time(keymap: Mapping[str, str], past: Past | None, *, paused: bool) -> list[KeyHint]:
+    """How to go on: named for sure where the screen does not show what is now."""
+    freeze = shown_key(keymap, "pause", "F")
+    if past is None:
+        return [KeyHint(freeze, "Go on", "pause", 9) if paused else KeyHint(freeze, "Freeze", "pause", 3)]
+    back = "Now" if past.what == "PAST" else "End"
+    return [
+        KeyHint(freeze, "Stop" if past.playing else "Play", "pause", 3),
+        KeyHint(shown_key(keymap, "past.now", "End"), back, "now", 9),
     ]

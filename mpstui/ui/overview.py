@@ -25,6 +25,7 @@ from mpstui.operations.rescue import targets as rescue_targets
 from mpstui.ui.bars import DaemonTabs, Header, KeyBar, KeyHint, ProblemBar, TooSmall, unless
 from mpstui.ui.card import ExplanationCard
 from mpstui.ui.contract import Host, Runner
+from mpstui.ui.filter import CLIENT_TERMS
 from mpstui.ui.keys import ACTION_PREFIX, action_binding, program_hints, shown_key
 from mpstui.ui.layout import Needs, Plan, plan, reserve, room_of
 from mpstui.ui.painted import Painted
@@ -48,6 +49,8 @@ _DRAWN: Final = str.maketrans(dict.fromkeys("━╾─┄" + BLOCKS, " "))
 """What meters and plots are drawn with."""
 _BY = ("user", "gpu", "server", "pod", "job", "unit", "container")
 """What the clients can be grouped by, the most asked for first."""
+_COPIED = 4000
+"""Cells of a row that is copied: nothing of its command is cut."""
 _FOLDS = 200
 """Names of folded groups, and pinned rows, that are remembered."""
 _FILTER = 500
@@ -93,7 +96,7 @@ class Overview(WithPast, WithTrouble):
         Binding("p", "plan", "Plan: divide a GPU", show=False, id="plan"),
         Binding("L", "load", "Load: test clients", show=False, id="load"),
         Binding("question_mark,f1", "app.show_help", "Help", id="help"),
-        Binding("colon", "app.command_palette", "Command palette", show=False, id="palette"),
+        Binding("colon", "app.command_palette", "Commands by name", show=False, id="palette"),
         Binding("q", "app.quit_app", "Quit", id="quit"),
         *(action_binding(action) for action in ON_OVERVIEW if action.key),
     ]
@@ -394,7 +397,12 @@ class Overview(WithPast, WithTrouble):
             for number, spec in enumerate(self.OWN)
         ]
         hints += program_hints(
-            self._keymap, unknown=unknown, silent=silent, paused=stands, fleet=self._host.fleet and past is None
+            self._keymap,
+            unknown=unknown,
+            silent=silent,
+            paused=stands,
+            fleet=self._host.fleet and past is None,
+            past=past,
         )
         self.keys.show(hints)
 
@@ -655,7 +663,7 @@ class Overview(WithPast, WithTrouble):
         panel = self.focused
         if not isinstance(panel, Panel) or (row := panel.cursor_row) is None:
             return
-        lines = panel.row_lines(row, 400)
+        lines = panel.row_lines(row, _COPIED)
         plain = ("".join(part for part, _ in line).translate(_DRAWN) for line in lines)
         text = "\n".join(filter(None, (" ".join(line.split()) for line in plain)))
         self.app.copy_to_clipboard(text)
@@ -715,9 +723,11 @@ class Overview(WithPast, WithTrouble):
         if self._filter is None:
             from mpstui.ui.form import TypedLine
 
-            self._filter = TypedLine(text, id="filter")
+            self._filter = TypedLine(text, id="filter", about=CLIENT_TERMS)
             await self.mount(self._filter, before=self.problems)
-        self._filter.placeholder = f"{'find' if finding else 'filter'}: text  user:alice  gpu:0  state:term  !text"
+        self._filter.placeholder = (
+            f"{'find' if finding else 'filter'}: text  user:alice  mem>4G  gpu:0  !text    ? fields"
+        )
         self._filter.value = text
         self._filter.cursor_position = len(text)
         self._filter.display = True
@@ -802,12 +812,15 @@ class Overview(WithPast, WithTrouble):
 
     def action_back(self) -> None:
         """Escape: out of the filter and clear it, otherwise choose nothing, otherwise look for nothing, otherwise clear
-        the filter; where there is nothing of that, back to the fleet that has opened this."""
+        the filter; where there is nothing of that, from the past back to now, or back to the fleet that has opened
+        this."""
         if self.asks_time:
             self.close_time()
             return
         editing = self._filter is not None and bool(self._filter.display)
         if not editing and self.clients.clear_chosen():
+            return
+        if not (editing or self.clients.search or self.clients.filter) and self.back_to_now():
             return
         open_ = editing or self.clients.search or self.clients.filter or (self._snapshot and self._snapshot.past)
         if self._host.fleet and not open_:

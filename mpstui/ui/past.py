@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar, Final, cast
 
 from textual.binding import Binding, BindingType
 
@@ -17,6 +17,12 @@ if TYPE_CHECKING:
     from textual.widgets import Input
 
 MINUTE = 60.0
+TIMES: Final = (
+    ("21:29", "that time of day, the one nearest to what is shown; 21:29:12 with seconds"),
+    ("2026-11-20 21:29", "on another day"),
+    ("10m", "ten minutes before the end; 30s, 2h, 1d"),
+)
+"""What may be typed for a time, and what it means."""
 _TRACK = 8
 """Cells of the bar that it is shown with at least."""
 
@@ -125,6 +131,14 @@ class WithPast(InkScreen):
     def action_now(self) -> None:
         self._move("to_end")
 
+    def back_to_now(self) -> bool:
+        """Out of the past that the live screen shows; whether it did."""
+        past = self._in_past
+        if past is None or past.what != "PAST":
+            return False
+        self.action_now()
+        return True
+
     def _move(self, how: str, *values: object) -> None:
         cast("Host", self.app).travel(how, *values)
 
@@ -134,8 +148,8 @@ class WithPast(InkScreen):
         if self._time is None:
             from mpstui.ui.form import TypedLine
 
-            hint = "21:29  21:29:12  2026-11-20 21:29  10m (before the end)"
-            self._time = TypedLine("", placeholder=hint, id="time")
+            hint = "go to: 21:29  21:29:12  2026-11-20 21:29  10m = 10 minutes before the end"
+            self._time = TypedLine("", placeholder=hint, id="time", about=TIMES)
             await self.mount(self._time, before=self.past_bar)
         self._time.value = ""
         self._time.display = True

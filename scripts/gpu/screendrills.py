@@ -174,7 +174,7 @@ def pending(drill: Drill) -> None:
         drill.screen.wait_for(f"Client {stranger.pid} waits", 10)
         drill.screen.wait_for(str(first.pid), 10)
         drill.accept("K")
-        drill.recovered("nobody waits")
+        drill.recovered("no process waits")
         drill.screen.key("escape")
         drill.screen.wait_for(re.compile(rf"▸ +{stranger.pid} "), 20)  # a user without a name, so not wait_clients
     finally:

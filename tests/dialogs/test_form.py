@@ -113,6 +113,21 @@ async def test_the_keys_at_the_foot_are_the_dialogs_and_can_be_clicked():
         assert not isinstance(host.screen, ChangeForm)
 
 
+async def test_the_foot_says_what_enter_and_tab_do_where_the_focus_is():
+    _runner, host = opened(PERCENTAGE)
+    async with host.run_test(size=(80, 24)) as pilot:
+        await pilot.press("4")
+        assert "Enter next" in text_of(host).splitlines()[-1]
+        await pilot.press("enter")
+        assert "Enter Cancel  Tab to Apply" in text_of(host).splitlines()[-1]
+        await pilot.press("tab")
+        assert "Enter Apply  Tab move" in text_of(host).splitlines()[-1]
+        await pilot.press("enter")
+        await until(pilot, lambda: host.screen.state == "running")
+        await pilot.pause()
+        assert "Enter Close" in text_of(host).splitlines()[-1]
+
+
 async def test_nothing_typed_yet_is_no_error():
     _runner, host = opened(PERCENTAGE)
     async with host.run_test(size=(80, 24)):

@@ -19,6 +19,7 @@ from mpstui.core.cells import (
     threads_text,
     with_indices,
 )
+from mpstui.core.model import Snapshot
 from mpstui.core.text import by_device, printable
 from mpstui.fields import CLIENT, LIMIT, SERVER, View, groups_of, limits_of, possible_columns
 from mpstui.ui.bars import KeyBar, KeyHint
@@ -28,7 +29,7 @@ from mpstui.ui.painted import fit, fit_line, justify, width_of
 from mpstui.ui.panels import ClientsPanel
 from mpstui.ui.panels.table import _fitted
 
-from .snapshots import GIB, GPU0, GPU1, client, clients, daemon, device, rich, server
+from .snapshots import GIB, GPU0, GPU1, NOW, client, clients, daemon, device, rich, server
 
 
 @pytest.mark.parametrize(
@@ -153,11 +154,39 @@ def test_lines_take_exactly_their_cells(width: int) -> None:
         ("[/bad]", 1),
         ("cmd:日本", 1),
         ("nonsense:1", 0),
+        ("cpu>=0", 45),
+        ("!cpu>=0", 0),
+        ("cpu>90", 4),
+        ("mem>1500M", 14),
+        ("mem<=1.5G  user:alice", 7),
+        ("threads<100 gpu:0", 16),
+        ("mem>", 46),
     ],
 )
 def test_filter(text: str, expected: int) -> None:
     view = View(indices={GPU0: 0, GPU1: 1})
     assert sum(ClientFilter(text).matches(c, view) for c in clients()) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("mem>4", "“mem>4”: write it as mem>4G"),
+        ("age<5", "“age<5”: write it as age<10m"),
+        ("user>3", "“user>3”: user is no number"),
+        ("cpu>10%", ""),
+        ("age>2h", ""),
+    ],
+)
+def test_a_comparison_that_cannot_be_made_is_said(text: str, said: str) -> None:
+    assert ClientFilter(text).complaint() == said
+    assert "no field “foo”" in ClientFilter("foo>3").complaint()
+
+
+def test_an_age_is_compared_with_the_time_of_the_snapshot() -> None:
+    shown = [c for c in clients() if ClientFilter("age>1h").matches(c, View(Snapshot(NOW)))]
+    assert shown
+    assert all(c.start_time is not None and NOW - c.start_time > 3600 for c in shown)
 
 
 ODD = (

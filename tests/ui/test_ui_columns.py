@@ -67,14 +67,30 @@ async def test_a_column_that_there_is_no_room_for_is_told() -> None:
     app = make_app(one_daemon())
     async with app.run_test(size=(80, 24)) as pilot:
         await pilot.press("f2")
-        assert "no room for it" not in text_of(app)
+        assert "no room" not in text_of(app)
         while {"pid", "user", "device_uuids", "active_thread_percentage"} <= set(shown(app)):
             rows = app.screen.panel.rows
             app.screen.panel.move_to(next(number for number, row in enumerate(rows) if not row.shown))
             await pilot.press("space")
         await pilot.press("g")
         await pilot.pause()
-        assert "no room for it at this width" in text_of(app)
+        assert "no room: hide or narrow another" in text_of(app)
+
+
+async def test_a_column_that_is_asked_for_at_eighty_columns_comes_before_the_end_of_the_command() -> None:
+    app = make_app(one_daemon())
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("f2")
+        panel = app.screen.panel
+        panel.move_to(next(number for number, row in enumerate(panel.rows) if row.field.id == "cpu_percent"))
+        await pilot.press("space")
+        await pilot.pause()
+        assert shown(app)[-2:] == ["cpu_percent", "command"], "the command takes what is left of the width"
+        assert "active_thread_percentage" in shown(app)
+        assert "no room" not in text_of(app)
+        await pilot.press("escape")
+        await pilot.pause()
+        assert " CPU " in text_of(app).split("PID", 1)[1].splitlines()[0]
 
 
 async def test_one_column_stays() -> None:

@@ -66,6 +66,8 @@ async def test_groups_fold_keep_the_cursor_are_sorted_by_their_sums_and_are_ther
         named = [f"user {name}" for name in ("alice", "bob", "carol", "dmitri", "eve", "ユーザー名前", "—")]
         assert titles == named
         assert "[-] user alice · 10 clients" in text_of(app)
+        line = next(line for line in text_of(app).splitlines() if "user alice" in line)
+        assert not line.rstrip(" │┃").endswith("—"), "a column that has no sum is not unknown"
         assert "46 by user" in text_of(app)
         assert table.cursor_row.pid == 2000, "the cursor is where it was"
         await pilot.press("left")

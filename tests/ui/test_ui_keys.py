@@ -288,6 +288,10 @@ async def test_copy_puts_the_row_on_the_clipboard() -> None:
         await press(pilot, "j", "y")
         assert app.clipboard.startswith("2007 bob 1402 0 ● ACTIVE")
         assert app.clipboard.endswith("python -m vllm.entrypoints.openai.api_server --model llama"), "whole, not as cut"
+        await press(pilot, "f2")
+        app.screen.panel.move_to(next(n for n, row in enumerate(app.screen.panel.rows) if row.field.id == "uid"))
+        await press(pilot, "space", "escape", "y")
+        assert "openai.api_server --model llama" in app.clipboard, "a column that was chosen cuts nothing either"
         await press(pilot, "1", "y")
         assert app.clipboard.startswith("0 ")
         assert "SM" in app.clipboard
@@ -429,7 +433,7 @@ async def test_help_over_a_dialog_is_the_dialogs_and_help_can_be_searched() -> N
     async with app.run_test(size=SIZE) as pilot:
         await press(pilot, "l", "question_mark")
         shown = app.screen.query_one("#facts").text
-        assert "from Cancel to Apply" in shown
+        assert "Enter" in shown
         assert "Terminate: " not in shown
         await press(pilot, "escape", "escape", "question_mark")
         assert "Terminate: " in app.screen.query_one("#facts").text
@@ -443,12 +447,58 @@ async def test_help_over_a_dialog_is_the_dialogs_and_help_can_be_searched() -> N
         assert isinstance(app.screen, Overview)
 
 
+async def test_help_over_a_line_that_is_typed_into_says_what_may_be_typed_and_offers_no_letters() -> None:
+    app = make_app(one_daemon())
+    async with app.run_test(size=(80, 24)) as pilot:
+        for key, says in (("slash", "mem>4G"), ("f", "outdated_limits"), ("T", "2026-11-20 21:29")):
+            await press(pilot, key, "question_mark")
+            shown = app.screen.query_one("#facts").text
+            first = shown.splitlines()[:14]
+            assert first[0].startswith("What may be typed here")
+            assert says in "\n".join(first)
+            assert "Terminate" not in shown.partition("Safety")[0], "letters are text here"
+            await press(pilot, "escape", "escape")
+        await press(pilot, "question_mark", "slash", *"filter")
+        assert "user:=alice" in app.screen.query_one("#facts").text, "the search finds it too"
+
+
+async def test_a_panel_of_devices_without_a_frame_says_its_key() -> None:
+    app = make_app(one_daemon())
+    async with app.run_test(size=(80, 24)) as pilot:
+        lines = text_of(app).splitlines()
+        assert sum("¹" in line for line in lines) == 1
+        assert next(line for line in lines if "¹" in line).startswith(" ¹ 0 H100")
+        await press(pilot, "1")
+        assert "▸¹ 0 H100" in text_of(app)
+
+
+async def test_a_stopped_screen_says_how_it_goes_on_at_eighty_columns() -> None:
+    app = make_app(one_daemon())
+    async with app.run_test(size=(80, 24)) as pilot:
+        await press(pilot, "F")
+        assert "F Go on" in text_of(app).splitlines()[-1]
+
+
 async def test_cancel_says_that_a_typed_limit_was_not_sent() -> None:
     app = make_app(one_daemon())
     async with app.run_test(size=SIZE) as pilot:
         await press(pilot, "l", "4", "enter", "enter")
         assert isinstance(app.screen, Overview)
         assert any("nothing was sent" in each.message for each in app._notifications)
+
+
+async def test_what_was_said_in_passing_does_not_stand_over_the_next_dialog_and_a_warning_does() -> None:
+    app = make_app(one_daemon())
+    async with app.run_test(size=(80, 24)) as pilot:
+        await press(pilot, "y")
+        assert len(app._notifications) == 1
+        await press(pilot, "K")
+        assert len(app._notifications) == 0
+        assert "Copied" not in text_of(app)
+        await press(pilot, "escape")
+        app.notify("something is wrong", severity="error", timeout=30)
+        await press(pilot, "y", "K")
+        assert "something is wrong" in [each.message for each in app._notifications]
 
 
 async def test_escape_leads_back_to_the_fleet_that_opened_it_and_the_keys_say_so() -> None:

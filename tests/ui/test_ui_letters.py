@@ -63,6 +63,7 @@ def test_the_key_that_a_screen_says_is_the_one_that_it_has() -> None:
         "tab": "Tab",
         "exclamation_mark": "!",
         "f5": "F5",
+        "end": "End",
     }
     sources = "\n".join(file.read_text() for file in (PROJECT / "mpstui" / "ui").rglob("*.py"))
     said = re.findall(r"""\b(?:k|key|shown_key)\((?:[\w.]+, )?['"]([a-z_.]+)['"], ['"]([^'"]+)['"]\)""", sources)

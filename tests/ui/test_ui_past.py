@@ -99,6 +99,25 @@ async def test_the_past_is_said_all_the_time_and_its_keys_move(size) -> None:
         assert "REPLAY" not in await push(pilot, one_daemon())
 
 
+async def test_the_keys_at_the_foot_lead_back_to_now_and_escape_does_too() -> None:
+    app = make_app(one_daemon())
+    app.past = machine = Machine()
+    async with app.run_test(size=(80, 24)) as pilot:
+        shown = await push(pilot, replace(one_daemon(), past=past(what="PAST")))
+        footer = shown.splitlines()[-1]
+        assert "End Now" in footer
+        assert "Go on" not in footer, "F plays, as the bar says"
+        await pilot.press("slash", *"bob", "enter", "escape")
+        assert machine.asked == [], "what is open is closed first"
+        await pilot.press("escape")
+        await until(pilot, lambda: machine.asked == [("end",)])
+        recording = await push(pilot, replace(one_daemon(), past=past()))
+        assert "End End" in recording.splitlines()[-1]
+        await pilot.press("escape")
+        await pilot.pause()
+        assert len(machine.asked) == 1, "a recording has no now"
+
+
 def test_the_bar_says_where_one_is() -> None:
     assert track(past(at=NOW - 3600), 11) == "●" + "─" * 10
     assert track(past(at=NOW - 1800), 11) == "━" * 5 + "●" + "─" * 5

@@ -64,7 +64,7 @@ async def test_a_namespace_is_made_limited_and_deleted_by_keys(folder: Path) -> 
         await until(pilot, lambda: "resnet50, --epochs 90" in text_of(app))
         text = text_of(app)
         assert "25 %, 8G" in text
-        assert text.count("the server's do not hold here") == 1, "only where the server has limits"
+        assert text.count("the server's limits do not apply") == 1, "only where the server has limits"
         await press(pilot, "A")
         await typed(pilot, "mine")
         assert "whole GPU" in text_of(app)

@@ -134,9 +134,11 @@ class AboutDaemon(Box):
             lines.append(((fit(f" GPU {index}", _LABEL), "label"), mode_says, (f"  {name}", "dim")))
             if not good:
                 command = f"nvidia-smi -i {device.uuid} -c EXCLUSIVE_PROCESS"
-                indent = _LABEL if width >= _LABEL + len(command) else 1
+                if width < _LABEL + len(command) and device.index is not None:
+                    command = f"nvidia-smi -i {device.index} -c EXCLUSIVE_PROCESS"
                 why = "  only the MPS server may use it then; not run by mpstui"
-                lines.append(((" " * indent, "text"), (command, "bold"), (why if width >= 140 else "", "dim")))
+                label = (fit(" to change it", _LABEL), "label")
+                lines.append((label, (command, "bold"), (why if width >= 140 else "", "dim")))
         return lines
 
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final
 from rich.console import RenderableType
 from rich.segment import Segment
 from rich.style import Style
-from textual import on
+from textual import events, on
 from textual.binding import Binding, BindingType
 from textual.color import Color
 from textual.containers import Horizontal, Vertical
@@ -21,12 +21,14 @@ from textual.widgets import Button
 
 from mpstui.core.model import Snapshot
 from mpstui.ui.bars import KeyBar, KeyHint
-from mpstui.ui.dialogs.parts import Scroll, plain
+from mpstui.ui.dialogs.parts import Push, Scroll, plain
 from mpstui.ui.layout import room_of
 from mpstui.ui.painted import InkScreen
 
 KEYS: Final = 1
 """Rows of the keys, under the frame."""
+_KEEPS: Final = {"Esc": 8, "Enter": 7, "Tab": 7, "↑↓": 4}
+"""The higher, the longer a key stays where there is no room for all."""
 _DOES: Final = {"Esc": "close", "Tab": "app.focus_next", "y": "copy", "Enter": "press"}
 """What a click on a key's entry does."""
 
@@ -126,9 +128,30 @@ class Dialog(InkScreen, ModalScreen[None]):
     def say_hint(self, hint: str) -> None:
         """What its keys do: ``Enter next · Tab move · Esc close``."""
         self._hint = hint
-        parts = [part.partition(" ") for part in hint.split(" · ")]
-        hints = [KeyHint(key, text, _DOES.get(key, "none"), 8 if key == "Esc" else 6) for key, _, text in parts]
+        self.tell_keys()
+
+    def tell_keys(self) -> None:
+        """The keys at the foot, with what Enter and Tab do where the focus is now."""
+        parts = [(key, text) for key, _, text in (part.partition(" ") for part in self._hint.split(" · "))]
+        if self.is_mounted and isinstance(button := self.focused, Push):
+            parts = [(key, self._on_button(button, key, text)) for key, text in parts]
+        hints = [KeyHint(key, text, _DOES.get(key, "none"), _KEEPS.get(key, 6)) for key, text in parts]
         self.keys.show([*hints, *([KeyHint("?", "Help", "app.show_help", 5)] if self.HELPED else [])])
+
+    def _on_button(self, button: Push, key: str, text: str) -> str:
+        """What a key does on a button: its own name for Enter, and for Tab the button that it leads to."""
+        if key == "Enter":
+            return button.text
+        if (key, text, button.id) == ("Tab", "move", "cancel"):
+            others = [each for each in self.query(Push) if each is not button]
+            ready = [each for each in others if each.display and not each.disabled]
+            return f"to {ready[0].text}" if ready else "move"
+        return text
+
+    @on(events.DescendantFocus)
+    @on(events.DescendantBlur)
+    def _focus_moved(self) -> None:
+        self.tell_keys()
 
     @on(KeyBar.Pressed)
     async def _key_pressed(self, message: KeyBar.Pressed) -> None:

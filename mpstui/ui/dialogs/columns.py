@@ -76,7 +76,7 @@ class ColumnList(Panel[Wish]):
         cells = "" if not row.shown else str(row.width or "")
         about = row.field.brief
         if hidden := row.shown and row.field.id not in self._fit_now():
-            about = "no room for it at this width: hide another one, or make one narrower"
+            about = "no room: hide or narrow another"
         style = "text" if row.shown else "dim"
         return [
             (
@@ -91,6 +91,7 @@ class ColumnList(Panel[Wish]):
     def _changed(self, rows: Sequence[Wish]) -> None:
         self.set_rows(list(rows), context=(self.sort, tuple((w.field.id, w.shown, w.width) for w in rows)))
         self._take([Shown(wish.field.id, wish.width) for wish in rows if wish.shown])
+        self.repaint()  # which of them there is room for is known now
 
     def action_switch(self) -> None:
         rows, at = list(self.rows), self.cursor_index
@@ -98,10 +99,16 @@ class ColumnList(Panel[Wish]):
         if row.shown and sum(wish.shown for wish in rows) == 0:
             self.app.notify("one column stays", title="Columns", severity="warning")
             return
-        last = sum(wish.shown for wish in rows)
-        rows.insert(last if not row.shown else at, row._replace(shown=not row.shown, width=0))
+        rows.insert(at if row.shown else self._place(rows, row), row._replace(shown=not row.shown, width=0))
         shown = [wish for wish in rows if wish.shown]
         self._changed([*shown, *(wish for wish in rows if not wish.shown)])
+
+    def _place(self, rows: Sequence[Wish], new: Wish) -> int:
+        """Where a column comes that is shown from now on: at its usual place, and never behind the command, which takes
+        what is left of the width."""
+        shown = [wish.field for wish in rows if wish.shown]
+        place = min(_at(new.field), _at(CLIENT["command"]))
+        return next((n for n, each in enumerate(shown) if _at(each) >= place), len(shown))
 
     def action_open(self) -> None:
         self.action_switch()
@@ -133,6 +140,11 @@ class ColumnList(Panel[Wish]):
         usual = [(each.id, 0) for each in CLIENT.columns() if each.column is not None and not each.column.hidden]
         self.set_rows(self._wishes(usual), context=self.sort)
         self._take([])
+
+
+def _at(each: Field[Any]) -> int:
+    """Its place among the usual columns."""
+    return each.column.at if each.column is not None else 0
 
 
 class ColumnsDialog(Dialog):

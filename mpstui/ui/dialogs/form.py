@@ -79,7 +79,7 @@ class ChangeForm(ActionDialog):
         fields[-1].add_class("-last")
         yield self.frame(
             self.action.title,
-            "Enter next · Tab move; from Cancel to Apply · ↑↓ choose · Esc close",
+            "Enter next · Tab move · ↑↓ choose · Esc close",
             self.help_line(),
             *fields,
             Lines(id="problem"),

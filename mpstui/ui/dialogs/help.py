@@ -8,7 +8,9 @@ from typing import ClassVar
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import ActiveBinding, Binding, BindingType
+from textual.keys import key_to_character
 from textual.screen import Screen
+from textual.widgets import Input
 
 from mpstui.core.model import Snapshot
 from mpstui.operations.operation import Operation
@@ -16,6 +18,7 @@ from mpstui.ui.contract import Runner
 from mpstui.ui.dialogs.base import Dialog
 from mpstui.ui.dialogs.details import Reader
 from mpstui.ui.dialogs.parts import Heading, Row, Sheet
+from mpstui.ui.filter import CLIENT_TERMS
 from mpstui.ui.form import TypedLine
 from mpstui.ui.keys import ACTION_PREFIX, written
 
@@ -76,10 +79,19 @@ GLOSSARY = (
     Row("blocked", "The daemon answers nobody. Its clients run on."),
     Row("stale", "The files of a daemon that has ended."),
 )
+FILTER = tuple(Row(text, meaning, label_style="bold") for text, meaning in CLIENT_TERMS)
 NOT_HERE = frozenset({"screen.copy_text"})
 """Textual's own keys that do nothing in this program."""
 KEY = "$text-accent bold"
-_PLAIN = {"Focus Next": "The next panel or field", "Focus Previous": "The panel or field before"}
+_PLAIN = {
+    "Focus Next": "Next panel or field",
+    "Focus Previous": "Previous panel or field",
+    "Scroll Left": "Scroll to the left",
+    "Scroll Right": "Scroll to the right",
+    "Page Left": "A page to the left",
+    "Page Right": "A page to the right",
+    "Open the command palette": "Commands by name",
+}
 """Textual's own words for keys, in ours."""
 _HINT = "↑↓ scroll · / find · y copy · Esc close"
 
@@ -89,6 +101,7 @@ class HelpScreen(Reader):
 
     HELPED: ClassVar[bool] = False
     FIXED: ClassVar[Sequence[tuple[str, Sequence[Row]]]] = (
+        ("Filter: / hides the other rows, f goes to the next one", FILTER),
         ("Marks", MARKS),
         ("Safety", SAFETY),
         ("Words", GLOSSARY),
@@ -141,16 +154,21 @@ class HelpScreen(Reader):
         self._keep()
 
     def _rows(self, below: Screen[object], actions: tuple[Operation, ...]) -> Iterator[Row | Heading]:
-        active = below.active_bindings
+        types = isinstance(below.focused, Input)
+        active = {key: each for key, each in below.active_bindings.items() if not (types and _is_text(each))}
         keys = {b.binding.id: written(self.app.get_key_display(b.binding)) for b in active.values() if b.binding.id}
         sections: list[tuple[str, list[Row]]] = []
+        if isinstance(below.focused, TypedLine) and below.focused.about:
+            yield Heading("What may be typed here")
+            yield from (Row(text, meaning, label_style="bold") for text, meaning in below.focused.about)
+            yield Row()
         if isinstance(below, Dialog):
             here = [Row(hint.key, hint.text, label_style=KEY) for hint in below.keys.hints if hint.key != "?"]
             sections.append(("Here", here))
-        if getattr(below, "OFFERS_ACTIONS", True):
+        if getattr(below, "OFFERS_ACTIONS", True) and not types:
             named = [(keys.get(ACTION_PREFIX + a.id, a.key or "^p"), f"{a.title}: {a.help}") for a in actions]
             sections.append(("Actions", [Row(key, text, label_style=KEY) for key, text in named]))
-        for title, wanted in (("Rows and panels", True), ("Program", False)):
+        for title, wanted in (("Typing" if types else "Rows and panels", True), ("Program", False)):
             sections.append((title, self._keys([b for b in active.values() if _about_rows(b) is wanted], actions)))
         for number, (title, rows) in enumerate(section for section in sections if section[1]):
             if number:
@@ -248,6 +266,12 @@ def found(rows: Sequence[Row | Heading], words: Sequence[str]) -> list[Row | Hea
                 kept += [*([Row()] if kept else ()), heading]
             kept.append(row)
     return kept or [Row("", "nothing here has that; Esc shows all")]
+
+
+def _is_text(active: ActiveBinding) -> bool:
+    """Whether its key is a letter that is typed; a question mark never is."""
+    character = key_to_character(active.binding.key)
+    return character is not None and character.isprintable() and character != "?"
 
 
 def _about_rows(active: ActiveBinding) -> bool:

@@ -184,6 +184,7 @@ class WorkDialog(Dialog):
             self.query_one("#cancel").focus()
         apply.disabled = not ready
         self.query_one("#cancel", Push).say("Cancel" if self.state == "asking" else "Close")
+        self.tell_keys()
 
     def hint_meanwhile(self) -> None:
         """In place of the hint for the question, from the yes on."""

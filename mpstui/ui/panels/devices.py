@@ -14,11 +14,13 @@ from mpstui.core.text import UNKNOWN
 from mpstui.fields import DEVICE, View, device_load, memory_percent
 from mpstui.ui.layout import READINGS
 from mpstui.ui.painted import Line, Span, fit, fit_line, justify, width_of
-from mpstui.ui.panel import Panel
+from mpstui.ui.panel import SUPERSCRIPT, Panel
 from mpstui.ui.plots import METRICS, USUAL, WINDOWS, History, peak, rows_of, spark, window_text
 
 _UNITS = {"sm": " %", "memory": " %", "power": " W", "clients": ""}
 _LONGEST_BAR = 60
+_NUMBERED = 56
+"""Cells from which a device's line has room for the number of its panel."""
 _WORDS = 29
 """Cells in which the contexts are told in words."""
 _FIELDS = {each.id: each for each in DEVICE.fields}
@@ -89,7 +91,7 @@ class DevicesPanel(Panel[Device]):
         return row.uuid
 
     def bar(self, width: int) -> None:
-        """A device's line says by itself what it is."""
+        """A device's line says by itself what it is; the key that leads here stands in the first one."""
 
     def empty(self) -> str:
         return f"{UNKNOWN} no readings: {no_readings(self._detail)}" if self._detail else f"{UNKNOWN} no device found"
@@ -98,8 +100,11 @@ class DevicesPanel(Panel[Device]):
         return (("Devices", "title"), (f" {len(self.rows)}", "dim")) if len(self.rows) > 1 else (("Devices", "title"),)
 
     def row_lines(self, row: Device, width: int) -> list[Line]:
-        if self._lines_per_row == 1:
+        if self._lines_per_row == 1 and (self._framed or width < _NUMBERED):
             return [_one_line(row, width)]
+        if self._lines_per_row == 1:
+            upper = row is self.rows[min(self._top, len(self.rows) - 1)]
+            return [((" ", "text"), (SUPERSCRIPT[self.NUMBER] if upper else " ", "key"), *_one_line(row, width - 2))]
         first: Line = (
             (f"{_text('index', row, 2)}  ", "text"),
             *_cell("name", row),

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, ClassVar, TypeVar
 
-from mpstui.core.text import UNKNOWN, Line
+from mpstui.core.text import Line
 from mpstui.fields import Field, Group, NotingView, Shown, Thing, Total, View, lay_out
 from mpstui.ui.painted import fit, fit_line, justify, width_of
 from mpstui.ui.panel import SUPERSCRIPT, Panel
@@ -97,7 +97,7 @@ class TablePanel(Panel[T]):
         for number, (each, cells) in enumerate(rest):
             total, column = _total(each), each.column
             assert column is not None  # noqa: S101 - lay_out gives fields that have one
-            cell: Line = total.cell(group, cells) if total is not None else ((UNKNOWN, "dim"),)
+            cell: Line = total.cell(group, cells) if total is not None else (("", "dim"),)
             if self.STRETCH and number == len(rest) - 1:
                 line += fit_line(cell, cells)
             else:

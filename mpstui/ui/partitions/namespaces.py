@@ -80,11 +80,15 @@ class LevelsPanel(Panel[Level]):
         return (("Servers and namespaces", "title"), (f"  {AS_DOCUMENTED}", "dim"))
 
     def empty(self) -> str:
+        return "no namespaces"
+
+    def why_none(self) -> str:
+        """Why there are none."""
         if self._daemon is None:
-            return "there is no daemon here"
+            return "There is no daemon here"
         if self._daemon.protocol != "v3":
-            return "this daemon does not run MPS protocol 3: it has no namespaces"
-        return self._daemon.not_understood or ("there is no server" if self._daemon.v3 is not None else "not read yet")
+            return "This daemon does not run MPS protocol 3. It has no namespaces"
+        return self._daemon.not_understood or ("There is no server" if self._daemon.v3 is not None else "Not read yet")
 
     def row_lines(self, row: Level, width: int) -> list[Line]:
         node = self._daemon.v3 if self._daemon is not None else None
@@ -126,7 +130,7 @@ class LevelsPanel(Panel[Level]):
                 (f"   {fit(row.space.name, 20)}", "text"),
                 (fit(plural(clients, "client"), 13), "dim"),
                 ("no limits" if free else space_words(row.space), "warn" if free else "text"),
-                ("  ▲ the server's do not hold here" if free else "", "warn"),
+                ("  ▲ the server's limits do not apply" if free else "", "warn"),
             )
         ]
 
@@ -197,8 +201,13 @@ class NamespacesScreen(ListScreen):
 
     def describe(self, snapshot: Snapshot) -> tuple[str, list[Para]]:
         row = self.row
-        what = "Nothing" if row is None else "Client" if row.client else "Namespace" if row.space else "Server"
-        what = "SM partition" if row is not None and row.part is not None else what
+        if row is None:
+            return "No namespaces", [
+                Para(f"{self.panel.why_none()}."),
+                *about(None, self.daemon.v3 if self.daemon is not None else None),
+            ]
+        what = "Client" if row.client else "Namespace" if row.space else "Server"
+        what = "SM partition" if row.part is not None else what
         return what, about(row, self.daemon.v3 if self.daemon is not None else None)
 
     def own_hints(self) -> list[KeyHint]:

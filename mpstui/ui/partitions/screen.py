@@ -68,12 +68,7 @@ class PartsPanel(Panel[Part]):
         return (("Static SM partitions", "title"), (f"  {AS_DOCUMENTED}", "dim"))
 
     def empty(self) -> str:
-        daemon = self._daemon
-        if daemon is None:
-            return "there is no daemon here"
-        if not daemon.static_partitioning:
-            return "this daemon has none: it was not started with -S (mpstui daemon start --static)"
-        return f"not known: {daemon.partitions_detail or 'they have not been read yet'}"
+        return "no partitions"
 
     def row_lines(self, row: Part, width: int) -> list[Line]:
         return [self._device(row.device, width) if row.partition is None else self._partition(row, width)]
@@ -113,6 +108,16 @@ class PartsPanel(Panel[Part]):
             (fit(partition.id.rstrip("A") + ("…" if partition.id.endswith("A") else ""), 16), "dim"),
             (f" {who}", "user"),
         )
+
+
+def _why_none(daemon: Daemon | None) -> str:
+    """Why a daemon shows no partitions, and what would give it some."""
+    if daemon is None:
+        return "There is no daemon here."
+    if not daemon.static_partitioning:
+        why = "This daemon has no static SM partitions, because it was started without -S."
+        return f"{why} mpstui daemon start --static starts one with them."
+    return f"Not known: {daemon.partitions_detail or 'they have not been read yet'}."
 
 
 def about(daemon: Daemon, part: Part) -> list[Para]:
@@ -162,7 +167,7 @@ class PartitionsScreen(ListScreen):
     def describe(self, snapshot: Snapshot) -> tuple[str, list[Para]]:
         part, daemon = self.part, self.daemon
         if part is None or daemon is None:
-            return "Nothing", []
+            return "No partitions", [Para(_why_none(daemon))]
         return "Device" if part.partition is None else "Partition", about(daemon, part)
 
     def own_hints(self) -> list[KeyHint]:

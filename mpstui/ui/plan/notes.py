@@ -38,7 +38,7 @@ def notes_of(now: Picture, steps: Sequence[Step] | None, trouble: str) -> list[t
         found.append(
             (
                 "▲",
-                f"with the clients there are now: {shown.sms_planned} of {shown.sm_count} SMs,"
+                f"with the present clients: {shown.sms_planned} of {shown.sm_count} SMs,"
                 f" {shown.over_committed} more than the device has; clients that are busy together share them",
                 "warn",
             )
@@ -92,7 +92,7 @@ class NotesPanel(Panel[Note]):
         return row.number
 
     def title(self) -> Line:
-        return (("Compared with what is", "title"),)
+        return (("Compared with today", "title"),)
 
     def corner(self) -> Line:
         marks = [mark for mark, _, _ in self._notes]

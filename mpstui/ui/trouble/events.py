@@ -19,7 +19,7 @@ from mpstui.fields import EVENT_SEVERITY, pids_of
 from mpstui.ui.bars import KeyHint, unless
 from mpstui.ui.box import Para
 from mpstui.ui.contract import Runner
-from mpstui.ui.filter import EVENT_TERMS, EventFilter
+from mpstui.ui.filter import EVENT_SYNTAX, EVENT_TERMS, EventFilter
 from mpstui.ui.form import TypedLine
 from mpstui.ui.layout import WIDE
 from mpstui.ui.panel import Panel
@@ -84,7 +84,7 @@ class EventsScreen(ListScreen):
         self._source: tuple[Event, ...] | None = None
         self.trouble = frozenset(kind for kind in KINDS if EVENT_SEVERITY.get(kind, "info") != "info")
         self.kinds = KindsPanel(HIDDEN, id="kinds")
-        self.filter = TypedLine(placeholder=EVENT_TERMS, id="filter")
+        self.filter = TypedLine(placeholder=EVENT_TERMS, id="filter", about=EVENT_SYNTAX)
         self.search = TypedLine(placeholder="look for", id="search")
 
     def make_list(self) -> Panel[Event]:

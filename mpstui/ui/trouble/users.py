@@ -73,7 +73,7 @@ class CasesPanel(Panel[Case]):
         return (("Not served by MPS", "title"), (f" {len(self.rows)}", "dim"))
 
     def empty(self) -> str:
-        return "nobody waits, and nobody computes without MPS"
+        return "no process waits for a server, and none computes without MPS"
 
     def head(self, width: int) -> Line | None:
         return (("   PID      USER       STATE         SINCE  COMMAND", "head"),)
@@ -133,7 +133,7 @@ class UsersScreen(ListScreen):
     def describe(self, snapshot: Snapshot) -> tuple[str, list[Para]]:
         case = self.case
         if case is None:
-            return "Nobody", [Para("No process is known on the GPUs that is no client of MPS.", "good", "✓")]
+            return "None", [Para("Every known process on the GPUs is a client of MPS.", "good", "✓")]
         process = case.process
         who = f"{process.pid or UNKNOWN} {owner(process.user, process.uid)} {process.command or UNKNOWN}"
         head = [Para(who, "bold"), Para()]
