@@ -111,7 +111,7 @@ DEMO = (
     View("events-window", ("E", "h"), settle=1.5),
     View("problems", ("D",), page=USUAL, settle=4),
     View("blast", ("b",), page=USUAL, settle=1.5),
-    View("users", ("W",), page=USUAL, settle=1.5),
+    View("users", ("W",), settle=1.5),
     View("activity", ("a",), page=USUAL, settle=4),
     View("suspects-none", ("B",), settle=1.5),
     View("fault-none", ("!",)),
@@ -200,7 +200,8 @@ def drills(*names: str) -> Iterator[Place]:
     for name in names:
         views = (View(name, page=USUAL if name in ("held", "blocked", "stale") else None, settle=6),)
         more = (View(f"{name}-problems", ("D",), settle=4), View(f"{name}-unblock", ("u",), settle=2))
-        yield Place(name, (*views, *more, View(f"{name}-users", ("W",), settle=2)), ("--scenario", name), ready="")
+        who = View(f"{name}-users", ("W",), settle=2, page=USUAL if name == "pending" else None)
+        yield Place(name, (*views, *more, who), ("--scenario", name), ready="")
 
 
 PLACES = (

@@ -11,6 +11,8 @@ from types import ModuleType
 import pytest
 import yaml
 
+from mpstui.ui.keymap import places
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -47,6 +49,14 @@ def test_pages_that_are_made_are_up_to_date(script: ModuleType) -> None:
 def test_every_picture_of_the_demo_is_shown(script: ModuleType) -> None:
     there = {file.name for file in (ROOT / "screenshots").glob("*.png") if not file.name.startswith("real-")}
     assert set(script.PICTURES) == there
+
+
+def test_every_screen_has_its_picture(script: ModuleType) -> None:
+    screens = {name.partition(":")[0] for name in places()}
+    assert screens | {"the past", "tour", "fleet", "web"} == set(script.SCREENS)
+    assert set(script.SCREENS.values()) <= set(script.PICTURES)
+    page = (ROOT / "docs" / "screens.md").read_text()
+    assert all(f"](../screenshots/{picture})" in page for picture in script.SCREENS.values())
 
 
 def test_no_link_of_the_site_is_dead_and_every_page_is_in_it(script: ModuleType, tmp_path: Path) -> None:

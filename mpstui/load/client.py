@@ -87,6 +87,7 @@ class WorkerProcess:
             text = f"the worker cannot be started: {error_text(error)}"
             self._finish("failed", WorkerError(text, "see free memory and the limit of processes", kind="died"))
             return
+        _let_live(self._process)
         self._update(key=process_key(self._process.pid))
         self._write(order.encode())
         self._tasks = [asyncio.create_task(self._read_errors()), asyncio.create_task(self._read())]
@@ -117,7 +118,7 @@ class WorkerProcess:
             await asyncio.wait_for(self.ended.wait(), deadline)
         except asyncio.TimeoutError:
             with contextlib.suppress(ProcessLookupError):
-                self._process.kill()
+                self._process.send_signal(signal.SIGKILL)
             await self.ended.wait()
 
     def give_up(self) -> None:
@@ -201,6 +202,16 @@ class WorkerProcess:
     def _update(self, **changes: Any) -> None:
         self.report = replace(self.report, time=time.monotonic(), **changes)
         self._changed(self.report)
+
+
+def _let_live(process: asyncio.subprocess.Process) -> None:
+    """asyncio kills the process of a transport that goes, as it does with Python 3.14 where the program ends by an
+    exception: the worker's program would be left, and the neighbours of a busy client lost (fact 17). A worker ends by
+    itself once nobody is at the other end of its standard input."""
+    transport = getattr(process, "_transport", None)
+    held = None if transport is None else transport.get_extra_info("subprocess")
+    if held is not None:
+        held.kill = lambda: None
 
 
 def _nobody(_: WorkerReport) -> None:
