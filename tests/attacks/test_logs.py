@@ -465,6 +465,7 @@ OPENERS = {
     "daemons/stale.py": "a pipe directory and its lock",
     "daemons/start.py": "a descriptor of open_log's",
     "export/webconfig.py": "the exporter's own configuration",
+    "extras.py": "how mpstui itself was installed",
     "fleet.py": "the user's own list of nodes",
     "history/ahead.py": "the pipe to the process that parses a log",
     "history/bywhom.py": "a descriptor of open_trusted's",
@@ -477,6 +478,7 @@ OPENERS = {
     "observe/program.py": "/proc",
     "observe/trusted.py": "what it is there for",
     "observe/xid.py": "the log of the kernel",
+    "load/experiments.py": "whose turn it is, in a directory of the experiment's own",
     "plan/store.py": "the user's own profiles",
     "ui/terminal.py": "/proc",
     "ui/tours/__init__.py": "the program's own tours, and the user's",
@@ -490,7 +492,7 @@ def _opens(path: Path) -> Iterator[str]:
             continue
         words = ast.unparse(node.func)
         if words in {"open", "os.open", "io.open", "os.fdopen"} or words.endswith(
-            ("read_text", "read_bytes", ").open", "path.open", "_path.open", "log.open", "/ name).open")
+            ("read_text", "read_bytes", ").open", "path.open", "_path.open", "file.open", "log.open", "/ name).open")
         ):
             yield words
 
