@@ -212,6 +212,7 @@ fail() {
     "pbs": """\
 #!/bin/sh
 # For PBS and Torque as mom_priv/prologue and mom_priv/epilogue, both of them: run as root, before and behind a job.
+# Run on a real OpenPBS 23.06; not run on a real Torque.
 # The job learns the daemon's directory from its login shell. In /etc/profile.d/mps.sh:
 #     case ${PBS_JOBID:-/} in */*) ;; *) [ ! -r "@JOBS@/$PBS_JOBID" ] || . "@JOBS@/$PBS_JOBID" ;; esac
 # or, without a login shell, by the hook of “mpstui daemon unit pbs-hook” (OpenPBS).
