@@ -210,8 +210,7 @@ async def ask_beside(spec: LoadSpec, node: api.AsyncNode, pipe_dir: Path) -> Non
     """Ask first where others' clients are on the daemon. Raises LoadRefused without a yes, and without a terminal."""
     snapshot = await node.snapshot(complete=True)
     daemon = snapshot.daemon(pipe_dir)
-    named = (spec.device_uuid,) if spec.device_uuid else ()
-    there = others(daemon.clients(), os.geteuid(), named) if daemon else []
+    there = others(daemon.clients(), os.geteuid()) if daemon else []
     stranger = daemon is not None and not daemon.simulated and daemon.speaker.uid not in {0, os.geteuid()}
     if not there and not stranger and daemon is not None and not daemon.unread:
         return

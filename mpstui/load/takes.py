@@ -85,14 +85,9 @@ def takes(
     return Takes(contexts * len(clients), memory)
 
 
-def others(clients: Iterable[Client], uid: int, devices: Iterable[str] = ()) -> list[Client]:
-    """Those of other users, on ``devices`` where any are named: whose user or device is not known is one of them."""
-    chosen = set(devices)
-    return [
-        client
-        for client in clients
-        if client.uid != uid and (not chosen or not client.device_uuids or client.device_uuids & chosen)
-    ]
+def others(clients: Iterable[Client], uid: int) -> list[Client]:
+    """Those of other users, on whatever device, as one server has them all: whose user is not known is one of them."""
+    return [client for client in clients if client.uid != uid]
 
 
 def whose(clients: Iterable[Client]) -> str:

@@ -284,12 +284,12 @@ class LoadScreen(SideScreen):
         return self.runner.unavailable(operation("start_load"), self.snapshot or Snapshot(0.0), Path())
 
     def _beside(self) -> list[Client]:
-        """Others' clients of the daemon, on the devices that the load is for."""
+        """Others' clients of the daemon."""
         daemon, setup = self.daemon, self.fields.setup
         if daemon is None or setup.where != "on":
             return []
         own = self.session.keys
-        return others((c for c in daemon.clients() if c.key not in own), os.geteuid(), setup.devices)
+        return others((c for c in daemon.clients() if c.key not in own), os.geteuid())
 
     def _taken(self) -> Takes:
         setup = self.fields.setup
