@@ -416,7 +416,8 @@ def browser(out: Path) -> None:
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as web:
             try:
                 assert web.stdout is not None
-                address = next(found[0] for line in web.stdout if (found := re.search(r"http://127\S+", line)))
+                told = next(found[1] for line in web.stdout if (found := re.search(r"token is in (\S+)", line)))
+                address = Path(told).read_text().strip()  # to what is no terminal it is not told itself
                 shot = [chromium, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={profile}"]
                 shot += ["--window-size=1280,800", "--timeout=20000", f"--screenshot={out}", address]
                 subprocess.run(shot, stderr=subprocess.DEVNULL, timeout=120, check=False)

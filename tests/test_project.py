@@ -51,7 +51,10 @@ def test_the_forge_runs_what_a_developer_runs() -> None:
     assert flow["permissions"] == {"contents": "read"}
     assert all(re.fullmatch(r"actions/[\w-]+@v\d+", step["uses"]) for step in job["steps"] if "uses" in step)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert f">={job['strategy']['matrix']['python'][0]}" == project["requires-python"]
+    pythons = job["strategy"]["matrix"]["python"]
+    assert f">={pythons[0]}" == project["requires-python"]
+    told = [each.rpartition(" ")[2] for each in project["classifiers"] if "Python :: 3." in each]
+    assert told == pythons, "what is claimed is tried"
     assert set(flow) == {"name", True, "permissions", "concurrency", "jobs"}, "YAML reads the key on as true"
 
 

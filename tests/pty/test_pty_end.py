@@ -115,7 +115,7 @@ def test_ctrl_z_stops_the_job_and_fg_brings_the_whole_screen_back(node: Node) ->
 
 
 def test_after_somebody_else_s_stop_and_fg_a_key_is_heard_at_once_and_not_echoed(node: Node) -> None:
-    shell = ["bash", "-c", 'set -m; "$@"; read x; fg; read x; fg; echo ended $?', "sh"]
+    shell = ["bash", "-c", 'set -m; "$@"; jobs; read x; fg; jobs; read x; fg; echo ended $?', "sh"]
     with Terminal([*shell, *MPSTUI, "--pipe-dir", str(node.pipe_dir)]) as terminal:
         terminal.wait_for(WHOLE)
         terminal.key("ctrl+z")
