@@ -3,6 +3,7 @@ new one has to be put into."""
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,9 @@ from mpstui.core import condition
 from mpstui.core.condition import Moment
 from mpstui.core.model import Cause, Client, Condition, ProcessKey, ServerFault, SessionHolder, Snapshot
 from mpstui.core.trust import Speaker
+from mpstui.observe.procfs import PidFd, process_key
 from mpstui.observe.reducer import _as_claimed
+from mpstui.operations import turn
 from mpstui.operations.audit import AuditLog
 from mpstui.operations.check import Refused
 from mpstui.operations.registry import OPERATIONS, operation
@@ -166,3 +169,27 @@ def test_no_card_of_a_strangers_asks_for_an_end(cause: Cause) -> None:
     if cause in {"held", "silent", "terminated_twice"}:
         own = _as_claimed(replace(of.daemons[0], speaker=Speaker(0, "root's daemon")))
         assert f"process {VICTIM.pid}" in (own.remedy or ""), "root's daemon is believed"
+
+
+@pytest.mark.parametrize("mode", [{"static_partitioning": True}, {"protocol": "v3"}])
+@pytest.mark.parametrize("action", ["terminate_client", "terminate_and_kill"])
+async def test_a_confirmed_end_on_a_strangers_daemon_of_another_mode_signals_nobody(
+    action: str, mode: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its user's daemon is told to end its own client, whoever's process it names; the process is let be."""
+    sent: list[int] = []
+    monkeypatch.setattr(turn, "place", lambda pipe_dir, speaker: (tmp_path / "turn.lock", os.geteuid()))
+    monkeypatch.setattr(PidFd, "send", lambda self, number: sent.append(number))
+    here = process_key(os.getpid())
+    assert here is not None
+    snapshot = stranger(replace(victim(), key=here), **mode)
+    control = FakeControl(listed=(here.pid,))
+    runner = Runner(FakeNode(snapshot, control), AuditLog(tmp_path / "audit"), speaker=lambda _: MALLORY)
+    result = await runner.execute(Request(action, PIPE, clients=(here,)), snapshot)
+    told = [command for command in control.sent if command.startswith("terminate_client")]
+    assert sent == []
+    if action == "terminate_and_kill":
+        assert (result.status, told) == (ExitStatus.REFUSED_BY_SAFETY_RULE, [])
+        assert "name its PID and its owner" in result.message
+    else:
+        assert (result.status, len(told)) == (ExitStatus.DONE, 1), result.message
