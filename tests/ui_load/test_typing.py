@@ -95,7 +95,7 @@ async def test_the_typing_ends_with_the_focus_and_what_is_no_part_of_a_value_is_
         await pilot.press("7", "j")
         assert (fields.field.id, fields.editing, setup_of(app).clients) == ("device", False, 7)
         await pilot.press("k", "2", "question_mark")
-        assert "Rows and panels" in text_of(app)
+        assert "Typing" in text_of(app)
 
 
 async def test_what_is_typed_stands_in_its_row() -> None:
