@@ -27,7 +27,7 @@ _FROM_STATUS: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
         ("daemon_held", "daemon_blocked", "daemon_stale", "daemon_absent", "daemon_unread"),
         "daemons answer",
     ),
-    "faults": (("fault", "lost", "terminated"), "no client has lost its contexts"),
+    "faults": (("fault", "lost", "terminated"), "no client that is there has lost its contexts"),
     "contexts": (("device_full", "device_nearly_full"), "each device has contexts left"),
     "outside": (("outside",), "no process computes without MPS"),
     "watching": (("polling",), "changes are seen in the logs"),
