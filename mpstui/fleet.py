@@ -88,6 +88,7 @@ class FleetNode:
     """When the node was last read."""
     silent_since: float | None = None
     """When its exporter last answered, where it does not."""
+    simulated: bool = False
 
     @property
     def rank(self) -> tuple[int, str]:
@@ -673,6 +674,7 @@ def from_status(name: str, told: Mapping[str, Any], now: float) -> FleetNode:
         daemons={printable(str(d["pipe_dir"]), 255): printable(str(d["health"] or UNKNOWN), 20) for d in daemons},
         problems=problems,
         read_at=now,
+        simulated=told.get("source") == "simulated",
     )
     failures = any((daemon["start_failures"] or {}).get("count", 0) >= 3 for daemon in daemons)
     return judged(node, now, fault=any(server["status"] == "FAULT" for server in servers), failures=failures)
@@ -768,11 +770,13 @@ def matches(node: FleetNode, text: str) -> bool:
 
 
 def summary(nodes: Sequence[FleetNode]) -> str:
-    """``1000 nodes: 2 FAULT, 1 HELD, 997 ok · 7312 clients``."""
+    """``1000 nodes: 2 FAULT, 1 HELD, 997 ok · 7312 clients``, and how many of them are simulated ones."""
     states = {state: sum(node.state == state for node in nodes) for state in STATES}
     told = ", ".join(f"{number} {state}" for state, number in states.items() if number)
     clients = sum(node.clients or 0 for node in nodes)
-    return f"{plural(len(nodes), 'node')}: {told or 'none'} · {clients} clients"
+    simulated = sum(node.simulated for node in nodes)
+    made_up = f" · {simulated} SIMULATED" if simulated else ""
+    return f"{plural(len(nodes), 'node')}: {told or 'none'} · {clients} clients{made_up}"
 
 
 def opening(command: str, host: str) -> list[str]:

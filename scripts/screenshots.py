@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import re
 import shlex
 import shutil
@@ -66,9 +67,7 @@ class Place(NamedTuple):
 
 
 DEMO = (
-    View("overview", page=USUAL, settle=6),
     View("overview-80x24", page=(80, 24), settle=6),
-    View("zoom-devices", ("1", "z"), back=("z", "4"), page=USUAL, settle=6),
     View("zoom-limits", ("2", "z"), back=("z", "4")),
     View("zoom-servers", ("3", "z"), back=("z", "4")),
     View("zoom-clients", ("4", "z"), back=("z", "4")),
@@ -111,7 +110,7 @@ DEMO = (
     View("events-window", ("E", "h"), settle=1.5),
     View("problems", ("D",), page=USUAL, settle=4),
     View("blast", ("b",), page=USUAL, settle=1.5),
-    View("users", ("W",), settle=1.5),
+    View("users-none", ("W",), settle=1.5),
     View("activity", ("a",), page=USUAL, settle=4),
     View("suspects-none", ("B",), settle=1.5),
     View("fault-none", ("!",)),
@@ -132,6 +131,8 @@ DEMO = (
     View("copied", ("y",)),
     View("past", ("<", "~PAST", "<"), back=("end",), page=USUAL),
     View("past-time", ("T",)),
+    View("overview", page=USUAL, settle=6),  # last: these show some minutes
+    View("zoom-devices", ("1", "z"), back=("z", "4"), page=USUAL, settle=6),
 )
 FAULT = (
     View("fault-overview"),
@@ -173,7 +174,7 @@ LOAD = (
 )
 REPLAY = (
     View("replay"),
-    View("replay-fault", ("<", "<", "<", "<"), settle=1, back=()),
+    View("replay-fault", ("<", "<", "<", "<"), settle=1, back=(), page=USUAL),
     View("replay-details", ("enter",)),
     View("replay-refused", ("K",)),
     View("replay-time", ("T",)),
@@ -186,13 +187,20 @@ FLEET = (
     View("fleet-problems", ("p",), back=("p",)),
 )
 TOUR = (
-    View("tour", page=USUAL, back=()),
+    View("tour", back=(), page=USUAL),
     View("tour-2", ("f8",), back=(), settle=3),
     View("tour-3", ("f8",), back=(), settle=3),
     View("tour-4", ("f8",), back=(), settle=3),
     View("tour-5", ("f8",), back=(), settle=3),
 )
 """Each of the tours has these."""
+FOURTH = View(
+    "tour-partitioning",
+    ("f8", "~2 of 9", "f8", "~3 of 9", "~2 running", "f8", "~4 of 9"),
+    back=(),
+    page=USUAL,
+    settle=9,
+)
 
 
 def drills(*names: str) -> Iterator[Place]:
@@ -200,8 +208,12 @@ def drills(*names: str) -> Iterator[Place]:
     for name in names:
         views = (View(name, page=USUAL if name in ("held", "blocked", "stale") else None, settle=6),)
         more = (View(f"{name}-problems", ("D",), settle=4), View(f"{name}-unblock", ("u",), settle=2))
-        who = View(f"{name}-users", ("W",), settle=2, page=USUAL if name == "pending" else None)
-        yield Place(name, (*views, *more, who), ("--scenario", name), ready="")
+        yield Place(
+            name,
+            (*views, *more, View(f"{name}-users", ("W",), settle=2, page=USUAL if name == "pending" else None)),
+            ("--scenario", name),
+            ready="",
+        )
 
 
 PLACES = (
@@ -215,10 +227,16 @@ PLACES = (
     Place("read-only", (View("read-only"), View("read-only-refused", ("K",))), command=("--read-only",)),
     Place("replay", REPLAY, None, ("replay", str(ROOT / "docs" / "recordings" / "fault.mps"), "--speed", "0")),
     Place("fleet", FLEET, None, ("fleet",), ready="nodes"),
+    Place("tour", (FOURTH,), None, ("tour", "partitioning", "--demo"), ready="F8"),
     *(
-        Place(f"tour-{name}", tuple(view._replace(name=f"{view.name}-{name}") for view in TOUR), None,
-              ("tour", name, "--demo"), ready="F8")
-        for name in ("partitioning", "limits", "fault", "who")
+        Place(
+            f"tour-{name}",
+            tuple(view._replace(name=f"{view.name}-{name}") for view in TOUR),
+            None,
+            ("tour", name, "--demo"),
+            ready="F8",
+        )
+        for name in ("limits", "fault", "who")
     ),
     *(
         Place(f"theme-{path.stem}", (View(f"theme-{path.stem}", page=USUAL, settle=3),), command=("--theme", path.stem))
@@ -406,24 +424,14 @@ def pages(album: Album, only: re.Pattern[str]) -> None:
 
 
 def browser(out: Path) -> None:
-    """The demo in Chromium, by mpstui web."""
-    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if chromium is None:
-        print("browser: there is no Chromium here", file=sys.stderr)
-        return
-    with tempfile.TemporaryDirectory(prefix="mps_") as profile:
-        command = [*MPSTUI, "web", "--demo", "--listen", "127.0.0.1:0"]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as web:
-            try:
-                assert web.stdout is not None
-                told = next(found[1] for line in web.stdout if (found := re.search(r"token is in (\S+)", line)))
-                address = Path(told).read_text().strip()  # to what is no terminal it is not told itself
-                shot = [chromium, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={profile}"]
-                shot += ["--window-size=1280,800", "--timeout=20000", f"--screenshot={out}", address]
-                subprocess.run(shot, stderr=subprocess.DEVNULL, timeout=120, check=False)
-            finally:
-                web.terminate()
-    print(out, flush=True)
+    """The demo in Chromium, by mpstui web: the test that works it there takes the picture."""
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {**os.environ, "MPSTUI_BROWSER": "1", "MPSTUI_PICTURES": folder}
+        test = "tests/web/test_browser.py::test_overview_drill_resize_two_sessions_and_a_killed_browser"
+        subprocess.run([sys.executable, "-m", "pytest", "-q", test], cwd=ROOT, env=environment, check=False)
+        if (made := Path(folder, "browser-overview.png")).exists():
+            shutil.copy(made, out)
+            print(out, flush=True)
 
 
 def real(album: Album, pipe_dir: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import runpy
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
@@ -49,6 +50,15 @@ def test_pages_that_are_made_are_up_to_date(script: ModuleType) -> None:
 def test_every_picture_of_the_demo_is_shown(script: ModuleType) -> None:
     there = {file.name for file in (ROOT / "screenshots").glob("*.png") if not file.name.startswith("real-")}
     assert set(script.PICTURES) == there
+
+
+def test_every_picture_is_made_by_the_script_of_the_pictures(
+    script: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    makes = runpy.run_path(str(ROOT / "scripts" / "screenshots.py"))["PLACES"]
+    made = {f"{view.name}.png" for place in makes for view in place.views if view.page}
+    assert set(script.PICTURES) == made | {"browser.png"}
 
 
 def test_every_screen_has_its_picture(script: ModuleType) -> None:

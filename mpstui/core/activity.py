@@ -16,7 +16,7 @@ CAVEAT = "Launches are not SM time: one long kernel keeps a GPU as busy as a tho
 ELSEWHERE = "it is in another PID namespace, and which process it is here is not proved"
 FULLY_WATCHED = 0.95
 """The part of a time that was watched from which on nothing more is said of it."""
-_BARS = "▁▂▃▄▅▆▇█"
+_BARS = "▁▂▃▄▅▆▇"
 
 
 class Launcher(NamedTuple):
@@ -133,15 +133,16 @@ def rate_text(rate: float | None) -> str:
 
 
 def sparkline(rates: Sequence[float | None], width: int, least: float = 0.0) -> str:
-    """The last of them as bars, the highest one full, or what ``least`` is where none is higher; what is above 0 is
-    never an empty bar, what is not known a blank. Nothing, where that highest one is 0."""
+    """The last of them as bars, the highest one seven eighths of a line, so that it does not touch the line above, or
+    what ``least`` is where none is higher; what is above 0 is never an empty bar, what is not known a blank. Nothing,
+    where that highest one is 0."""
     shown = rates[-width:] if width > 0 else ()
     known = [rate for rate in shown if rate is not None]
     top = max((*known, least)) if known else 0.0
     if not top:
         return ""
     return "".join(
-        " " if rate is None else _BARS[min(7, int(7 * rate / top + 0.999))] if rate else _BARS[0] for rate in shown
+        " " if rate is None else _BARS[int(6 * rate / top + 0.999)] if rate else _BARS[0] for rate in shown
     )
 
 

@@ -118,10 +118,10 @@ def _reading(device: Device, time: float, clients: int) -> Reading:
 
 def spark(values: Sequence[float | None], top: float | None, rows: int = 1) -> list[str]:
     """Blocks for each value, so many rows of them, the uppermost first; a space where it is not known. ``top``: what
-    full blocks in all rows stand for."""
+    the blocks of all rows but an eighth stand for."""
     known = [value for value in values if value is not None]
     full = top or max(known, default=0.0) or 1.0
-    most = 8 * rows
+    most = 8 * rows - 1  # the uppermost eighth stays free: what is drawn above it is told apart
     eighths = [0 if v is None else 1 + max(0, min(most - 1, int(v / full * (most - 0.001)))) for v in values]
     return ["".join(_FILLS[max(0, min(8, each - 8 * row))] for each in eighths) for row in range(rows - 1, -1, -1)]
 

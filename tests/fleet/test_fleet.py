@@ -48,6 +48,7 @@ from mpstui.fleet import (
     matches,
     opening,
     over_ssh,
+    summary,
 )
 from mpstui.sim import SimNode
 
@@ -253,6 +254,8 @@ def test_a_status_of_a_real_node(tmp_path: Path) -> None:
         told = warm.run("status", "--json", "--pipe-dir", node.pipe_dir)
     made = from_status("n1", json.loads(told.stdout), time.time())
     assert (made.clients, made.pending, made.context_limit) == (1, 0, 96)
+    assert summary([made]).endswith(" · 1 SIMULATED")
+    assert "SIMULATED" not in summary([FleetNode("n2")])
 
 
 # From Prometheus.

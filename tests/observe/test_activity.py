@@ -193,8 +193,8 @@ def test_a_look_has_everybody_in_the_order_of_their_launches_and_why_not() -> No
 
 def test_rates_are_never_nothing_where_there_was_a_launch() -> None:
     assert [rate_text(rate) for rate in (None, 0.0, 0.5, 9.96, 12830.4)] == ["—", "0", "0.5", "10.0", "12,830"]
-    assert sparkline((0.0, 1.0, 1000.0, 500.0), 8) == "▁▂█▅"
-    assert sparkline((1.0, 2.0, 4.0), 2) == "▅█"
+    assert sparkline((0.0, 1.0, 1000.0, 500.0), 8) == "▁▂▇▄"
+    assert sparkline((1.0, 2.0, 4.0), 2) == "▄▇"
     assert sparkline((), 8) == sparkline((0.0, 0.0), 8) == ""
 
 

@@ -59,10 +59,10 @@ def test_what_stands_for_sm_activity_and_what_is_not_known() -> None:
 @pytest.mark.parametrize(
     ("values", "top", "drawn"),
     [
-        ([0, 50, 100], 100.0, "▁▄█"),
-        ([None, 5, 10], None, " ▄█"),
+        ([0, 50, 100], 100.0, "▁▄▇"),
+        ([None, 5, 10], None, " ▄▇"),
         ([0, 0], None, "▁▁"),
-        ([200], 100.0, "█"),
+        ([200], 100.0, "▇"),
         ([], None, ""),
     ],
 )
@@ -71,8 +71,8 @@ def test_blocks(values, top, drawn) -> None:
 
 
 def test_taller_blocks_say_the_same_in_finer_steps() -> None:
-    assert spark([0, 25, 50, 75, 100, None], 100.0, 3) == ["   ▂█ ", "  ▄██ ", "▁▆███ "]
-    assert spark([0, 100], 100.0, 2) == [" █", "▁█"]
+    assert spark([0, 25, 50, 75, 100, None], 100.0, 3) == ["   ▂▇ ", "  ▄██ ", "▁▆███ "]
+    assert spark([0, 100], 100.0, 2) == [" ▇", "▁█"]
     for rows in (1, 2, 5):
         assert [len(line) for line in spark([1, None, 3], None, rows)] == [3] * rows
     assert [rows_of(lines) for lines in (0, 1, 4, 7, 12)] == [
@@ -115,13 +115,13 @@ def test_what_a_client_had_is_kept_by_tens_of_seconds_and_not_for_ever() -> None
     trends, one, two = Trends(), client(0, cpu_percent=50.0), client(1, gpu_memory={}, cpu_percent=None)
     trends.take(0.0, [one, two])
     trends.take(9.0, [client(0, cpu_percent=99.0)])
-    assert (trends.cpu(one.key, 9), trends.cpu(two.key, 9), trends.memory(two.key, 9)) == ("▅", "", "")
+    assert (trends.cpu(one.key, 9), trends.cpu(two.key, 9), trends.memory(two.key, 9)) == ("▄", "", "")
     for at in range(1, 200):
         trends.take(at * 10.0, [client(0, gpu_memory={GPU0: at << 20})])
     assert len(trends.memory(one.key, 99)) == 60
-    assert trends.memory(one.key, 3) == "███"
+    assert trends.memory(one.key, 3) == "▇▇▇"
     assert (len(trends._of), len(trends._drawn)) == (1, 2), "who has ended is forgotten"
-    assert sparkline([None, 0.0, 50.0, 100.0, 1.0], 9, 100.0) == " ▁▅█▂"
+    assert sparkline([None, 0.0, 50.0, 100.0, 1.0], 9, 100.0) == " ▁▄▇▂"
     assert sparkline([25.0], 9, 100.0) == "▃"
     assert sparkline([None, 0.0], 9, 100.0) == " ▁", "known to be nothing"
     assert sparkline([None, 0.0], 9) == ""
@@ -135,7 +135,7 @@ def test_where_there_is_room_the_rows_show_what_was_before(width: int, shown: bo
     view = replace(View.of(one_daemon(), daemon()), trends=trends)
     columns = {each.id: room for each, room in lay_out(CLIENT, view, width - 2, 3, stretch=True)}
     assert len(columns) == 10 + shown, "no column goes for it"
-    for name, bars in (("gpu_memory", "▃▅█"), ("cpu_percent", "▃▅█")):
+    for name, bars in (("gpu_memory", "▃▄▇"), ("cpu_percent", "▃▄▇")):
         line = CLIENT[name].cell(one, view, columns[name])
         assert (bars in "".join(text for text, _ in line)) is shown, name
     other = CLIENT["cpu_percent"].cell(client(1, cpu_percent=None), view, columns["cpu_percent"])
