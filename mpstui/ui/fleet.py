@@ -50,7 +50,7 @@ class FleetApp(App[int]):
     #summary { height: 1; padding: 0 1; text-style: bold; }
     #trouble { height: auto; max-height: 5; padding: 0 1; color: $error; display: none; }
     #filter { display: none; border: none; height: 1; padding: 0 1; }
-    #nodes { height: 1fr; }
+    #nodes { height: 1fr; scrollbar-size-horizontal: 0; }
     #detail { height: auto; max-height: 40%; padding: 0 1; border-top: solid $primary; }
     """
     BINDINGS: ClassVar[list[Any]] = [
