@@ -141,9 +141,7 @@ def sparkline(rates: Sequence[float | None], width: int, least: float = 0.0) -> 
     top = max((*known, least)) if known else 0.0
     if not top:
         return ""
-    return "".join(
-        " " if rate is None else _BARS[int(6 * rate / top + 0.999)] if rate else _BARS[0] for rate in shown
-    )
+    return "".join(" " if rate is None else _BARS[int(6 * rate / top + 0.999)] if rate else _BARS[0] for rate in shown)
 
 
 def short_rate(rate: float | None) -> str:
