@@ -364,7 +364,8 @@ class ClientsPanel(TablePanel[Client | Group]):
     def corner(self) -> Line:
         for each in (self.filter, self.search):
             if complaint := each.complaint():
-                return (("▲ ", "warn"), (complaint, "warn"))
+                said_below = each is self.filter and not self.rows
+                return (("▲ ", "warn"), (_at_most(each.text, 40) if said_below else complaint, "warn"))
         if self.search:
             return (("find ", "key"), (_at_most(self.search.text, 30), "accent"), (f"  {self._found()}", "dim"))
         if self.filter:
@@ -383,7 +384,7 @@ class ClientsPanel(TablePanel[Client | Group]):
         if not self._all and not self._known:
             return f"{UNKNOWN} not known: the daemon cannot be asked"
         if complaint := self.filter.complaint():
-            return f"{complaint}  Esc clears the filter"
+            return f"Esc clears the filter: {complaint}"
         return "no client matches the filter; Esc clears it" if self.filter and self._all else "no clients"
 
     def sorted_by(self, each: Field[Client | Group]) -> str:
