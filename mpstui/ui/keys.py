@@ -61,6 +61,20 @@ def written(display: str) -> str:
     return "+".join(part[:1].upper() + part[1:] if len(part) > 1 and part.isalnum() else part for part in parts)
 
 
+def typing_hints(enter: str, escape: str, help_action: str) -> list[KeyHint]:
+    """The keys of a line that is typed into: letters are text meanwhile."""
+    return [
+        KeyHint("Enter", enter, "end_typing", 8),
+        KeyHint("Esc", escape, "back", 8),
+        KeyHint("?", "Help", help_action, 9),
+    ]
+
+
+FILTERING: Final = ("Keep the filter", "Clear it")
+FINDING: Final = ("Keep the place", "Look for nothing")
+"""What Enter and Esc do in the line of a filter, and of a search."""
+
+
 def program_hints(
     keymap: Mapping[str, str],
     *,

@@ -26,7 +26,15 @@ from mpstui.ui.bars import DaemonTabs, Header, KeyBar, KeyHint, ProblemBar, TooS
 from mpstui.ui.card import ExplanationCard
 from mpstui.ui.contract import Host, Runner
 from mpstui.ui.filter import CLIENT_TERMS
-from mpstui.ui.keys import ACTION_PREFIX, action_binding, program_hints, shown_key
+from mpstui.ui.keys import (
+    ACTION_PREFIX,
+    FILTERING,
+    FINDING,
+    action_binding,
+    program_hints,
+    shown_key,
+    typing_hints,
+)
 from mpstui.ui.layout import Needs, Plan, plan, reserve, room_of
 from mpstui.ui.painted import Painted
 from mpstui.ui.panel import Panel
@@ -409,13 +417,10 @@ class Overview(WithPast, WithTrouble):
     def _typed_hints(self) -> list[KeyHint]:
         """The keys of the line that is typed into; empty where none is: the letters are text meanwhile."""
         if self.asks_time:
-            enter, escape = "Go to that time", "Stay here"
-        elif self._filter is not None and self.focused is self._filter:
-            enter, escape = ("Keep the place", "Look for nothing") if self._finding else ("Keep the filter", "Clear it")
-        else:
-            return []
-        ends = KeyHint("Enter", enter, "end_typing", 8)
-        return [ends, KeyHint("Esc", escape, "back", 8), KeyHint("?", "Help", "show_help", 9)]
+            return typing_hints("Go to that time", "Stay here", "show_help")
+        if self._filter is not None and self.focused is self._filter:
+            return typing_hints(*(FINDING if self._finding else FILTERING), "show_help")
+        return []
 
     def action_end_typing(self) -> None:
         """As Enter in the line that is typed into."""
@@ -747,9 +752,11 @@ class Overview(WithPast, WithTrouble):
         """To the next one that was looked for; where nothing was, through the rows that the filter leaves."""
         clients = self.clients
         if not clients.search and not clients.filter:
-            self.app.notify("nothing is looked for: f finds, / filters", title="Next", severity="warning", markup=False)
+            self.app.notify(
+                "no text to look for: f finds, / filters", title="Next", severity="warning", markup=False
+            )
         elif not clients.go_on(step):
-            self.app.notify("no client is like that", title="Next", severity="warning", markup=False)
+            self.app.notify("no client matches", title="Next", severity="warning", markup=False)
         elif clients.display:
             self.set_focus(clients, scroll_visible=False)
 

@@ -67,7 +67,7 @@ async def test_found_rows_are_walked_round_in_folded_groups_too_and_nothing_is_h
             return table.cursor_row.pid
 
         await pilot.press("n")
-        assert "nothing is looked for" in [n.message for n in app._notifications][-1]
+        assert "no text to look for" in [n.message for n in app._notifications][-1]
         await pilot.press("j", "j", "f", *"user:=bob")
         assert (at(), len(table.rows)) == (2042, 46), "the first from the cursor on, while it is typed"
         await pilot.press("enter")

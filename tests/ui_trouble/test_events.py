@@ -89,6 +89,24 @@ async def test_the_filter_takes_client_kind_time_and_text(typed, left) -> None:
         assert app.screen is app.overview
 
 
+@pytest.mark.parametrize(("key", "enter"), [("slash", "Enter Keep the filter"), ("f", "Enter Keep the place")])
+async def test_the_line_that_is_typed_into_has_the_footer(key: str, enter: str) -> None:
+    app = trouble_app(with_events())
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("E", key)
+        await pilot.pause()
+        footer = text_of(app).splitlines()[-1]
+        assert enter in footer
+        assert "H Trouble" not in footer, "a letter is text here"
+        await pilot.press("x")
+        await pilot.pause()
+        assert enter in text_of(app).splitlines()[-1]
+        await pilot.click(app.screen.keys, offset=(text_of(app).splitlines()[-1].index("Enter"), 0))
+        await pilot.pause()
+        assert "H " in text_of(app).splitlines()[-1]
+        assert app.focused is app.screen.panel
+
+
 async def test_this_client_and_how_far_back_by_one_key_each() -> None:
     app = trouble_app(with_events())
     async with app.run_test(size=SIZE) as pilot:

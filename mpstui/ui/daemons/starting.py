@@ -127,9 +127,7 @@ class StartDialog(WorkDialog):
         devices = tuple(str(choice.value) for choice in chosen.choices if choice.value in chosen.on)
         again = None if where or "per_gpu" in modes else self._gone
         if self.snapshot.source == "simulated" and not where and again is None:
-            raise PlanError(
-                "a simulated daemon needs a directory of its own: programs look for a real one in the usual"
-            )
+            raise PlanError("type a directory: in the usual one programs look for a real daemon, not a simulated one")
         wish = Wish(
             devices,
             "per_gpu" in modes,

@@ -21,6 +21,7 @@ from mpstui.ui.box import Para
 from mpstui.ui.contract import Runner
 from mpstui.ui.filter import EVENT_SYNTAX, EVENT_TERMS, EventFilter
 from mpstui.ui.form import TypedLine
+from mpstui.ui.keys import FILTERING, FINDING, typing_hints
 from mpstui.ui.layout import WIDE
 from mpstui.ui.panel import Panel
 from mpstui.ui.panels.events import HIDDEN
@@ -34,7 +35,7 @@ OLDER: Final = 2000
 MOST: Final = 20_000
 """Events that are kept; then the oldest go."""
 PLAIN: Final = frozenset(KINDS) - HIDDEN
-_NOT_LOOKED: Final = "nothing is looked for yet; f begins"
+_NOT_LOOKED: Final = "no text to look for yet; f takes one"
 _NO_CLIENT: Final = "the event is about no client"
 _READING: Final = "the logs are being read"
 _NO_LOGS: Final = "there are no logs to read from"
@@ -205,6 +206,23 @@ class EventsScreen(ListScreen):
             ),
             KeyHint(self.k("list.other", "Tab"), "Events" if on_kinds else "Kinds", "other", 5),
         ]
+
+    def show_keys(self) -> None:
+        """Those of the line that is typed into, where one is."""
+        typed = next((field for field in (self.filter, self.search) if field.has_focus), None)
+        if typed is None:
+            super().show_keys()
+        else:
+            self.keys.show(typing_hints(*(FINDING if typed is self.search else FILTERING), "app.show_help"))
+
+    @on(events.DescendantFocus)
+    def _focus_moved(self) -> None:
+        self.show_keys()
+
+    async def action_end_typing(self) -> None:
+        """As Enter in the line that is typed into."""
+        if isinstance(self.focused, Input):
+            await self.focused.action_submit()
 
     # Filter and search.
 
