@@ -227,7 +227,9 @@ def _health(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
     from mpstui.doctor.health import probe, tell
 
     if options.json or options.fields or options.group_by or wants_past(options):
-        return complain("--health prints nothing, and tells of now: leave out what goes with it", 2)
+        return complain(
+            "--health prints nothing and looks at the present only: leave out --json, --fields, --group-by and times", 2
+        )
     return tell(probe(pipe_dirs, getattr(options, "log_dir", None) or ()))
 
 

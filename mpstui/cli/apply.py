@@ -181,7 +181,7 @@ def matched(
     for one in wanted:
         daemon = snapshot.daemon(one.pipe_dir) if one.pipe_dir is not None else None
         if daemon is None:
-            raise Unusable(f"{path_text(one.pipe_dir)}: absent: not asked for", ExitStatus.NO_DAEMON)
+            raise Unusable(f"{path_text(one.pipe_dir)}: there is no daemon there", ExitStatus.NO_DAEMON)
         if not daemon.answers:
             raise Unusable(state_text(daemon), no_answer(daemon))
         found.append((daemon, one))

@@ -40,7 +40,7 @@ config.json    the configuration in force             logs/          the ends of
 """
 MASKED: Final = """
 Users are user1, user2, …, the machine is host; commands, containers, pods, jobs and home directories are (masked), and
-so is whatever in a log is no sentence of MPS' own. The same user has the same number everywhere here. Look at it before
+so is every text in a log that is not MPS's own. The same user has the same number everywhere here. Look at it before
 you give it away.
 """
 CLEAR: Final = "\nNothing is masked: users and their commands are readable.\n"

@@ -111,7 +111,7 @@ def _end_each(operation: Operation, options: argparse.Namespace, node: api.Node,
         for count, why in (unplaced(daemon, within) for daemon in daemons):
             if count:  # that nobody is left cannot be said then, and whoever is gets killed next
                 clients = plural(count, "client")
-                text = f"of {clients} it cannot be seen from here whether {named(within)} has them"
+                text = f"of {clients} it is not known here whether {named(within)} has them"
                 raise Refused(f"{text}: {why}; nothing was sent", ExitStatus.NO_ANSWER)
         asked = draft_of._replace(pipe_dir=daemons[0].pipe_dir)
         return Result(asked, ExitStatus.DONE, f"no client is in {named(within)}: nothing was sent")

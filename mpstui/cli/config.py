@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``config``."""
     parser.description = (
         f"The configuration: {path_text(mpstui.config.SYSTEM)}, which is root's, above it config.toml of the user's "
-        "config folder, then variables, then options. A policy in root's file is taken back by nothing."
+        "config folder, then variables, then options. Nothing overrides a policy in root's file."
     )
     parser.epilog = "example: mpstui config check"
     actions = parser.add_subparsers(dest="config_action", metavar="COMMAND", required=True)

@@ -39,7 +39,7 @@ EXPERIMENTS = {
     "nbody": "1, 2 and 4 clients with a fixed amount of work, with and without MPS",
     "command": "the same for your own program",
     "training": "LeNet in PyTorch, images a second, small batches and large ones",
-    "sweep": "throughput over the thread percentage, and from where on more SMs help little",
+    "sweep": "throughput at each thread percentage, and from which one on more SMs help little",
     "interference": "what a neighbour costs, kernel by kernel",
     "oversubscribe": "shares that add up to more than the device, for clients that are idle half of the time",
     "priority": "two clients with different priorities: which of them waits",

@@ -49,7 +49,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     where.add_argument("--once", action="store_true", help="with --textfile: write it once and end; FILE may be -")
     where.add_argument(
-        "--web-config", metavar="FILE", help="TLS and passwords: a web configuration file as of all exporters"
+        "--web-config",
+        metavar="FILE",
+        help="TLS and passwords: a web configuration file, as Prometheus's exporters take it",
     )
     what = parser.add_argument_group("what")
     what.add_argument("--per-process", action="store_true", help="series for each client, with labels pid and command")

@@ -107,7 +107,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--default-stream",
         choices=DEFAULT_STREAM_NAMES,
-        help="an empty launch in the default stream after each other one: legacy waits for all, and all for it",
+        help="after each launch an empty one in the default stream: legacy waits for all streams, and all wait for it",
     )
     parser.add_argument(
         "--device-max-connections",

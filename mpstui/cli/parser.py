@@ -199,7 +199,7 @@ def _add_status(commands: Any, node: LateParser) -> None:
         "--group-by",
         choices=("pod", "job", "unit", "container", "user", "gpu", "server"),
         metavar="NAME",
-        help="the clients in groups, with their memory and limits in sum: pod, job, unit, container, user, gpu, server",
+        help="the clients in groups with sums of memory and limits: pod, job, unit, container, user, gpu, server",
     )
     status.add_argument(
         "--watch",
@@ -240,7 +240,7 @@ def _add_web(commands: Any, node: LateParser) -> None:
         "web",
         parents=[node],
         fill=_fill_web,
-        help="the screen in a browser: on this machine, read-only and for a token, unless told otherwise",
+        help="the screen in a browser; unless told otherwise for this machine only, read-only, with a token",
         epilog="example: mpstui web --listen 127.0.0.1:8037",
     )
 

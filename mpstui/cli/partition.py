@@ -188,7 +188,7 @@ def _apply_static(
     with ``--go-back``, and named otherwise."""
     if not options.json:
         _print_static(made, snapshot, View.of(snapshot, daemon))
-    print("hits nobody: only free chunks are given, and who is in a partition keeps it", file=sys.stderr)
+    print("hits nobody: only free chunks are given, and clients in a partition keep it", file=sys.stderr)
     if not options.yes:
         if not sys.stdin.isatty():
             return complain("to make them add --yes, or answer at a terminal", ExitStatus.REFUSED_BY_SAFETY_RULE)

@@ -55,7 +55,7 @@ def add_events(commands: Any, node: argparse.ArgumentParser) -> None:
         action="store_true",
         help="also control sessions and the commands sent in them, which are left out otherwise, with --json too",
     )
-    events.add_argument("--client", type=int, metavar="PID", help="only what this process did or suffered")
+    events.add_argument("--client", type=int, metavar="PID", help="only events of this process")
 
 
 def add_suspects(commands: Any, node: argparse.ArgumentParser) -> None:
@@ -78,8 +78,8 @@ def add_activity(commands: Any, node: argparse.ArgumentParser) -> None:
         "activity",
         parents=[node],
         help="who launches kernels: all clients at once, counted from outside",
-        description="Counts the kernel launches of all clients, and of who computes without MPS, for a moment; no "
-        f"client is changed or needs to be. {CAVEAT} Needs root, or CAP_BPF and CAP_PERFMON.",
+        description="Counts the kernel launches of all clients, and of those that compute without MPS, for a moment; "
+        f"no client is changed or needs to be. {CAVEAT} Needs root, or CAP_BPF and CAP_PERFMON.",
         epilog="example: mpstui activity --seconds 5",
     )
     parser.add_argument(
@@ -94,7 +94,7 @@ def add_why(commands: Any, node: argparse.ArgumentParser) -> None:
         "why",
         parents=[node],
         help="why a process is no client of MPS, or cannot become one",
-        description="Looks at a process from where it stands: its environment, its root, its namespaces, its user and "
+        description="Looks at what a process sees: its environment, its root, its namespaces, its user and "
         "its devices, beside the daemons that run. Nothing is run, and nothing is changed.",
         epilog="example: mpstui why 4711 · exit status: 0 told · 2 no such process · 5 its environment may not be read",
     )

@@ -95,7 +95,7 @@ def web(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
         rules = Rules(token, port, public, options.sessions, 60 * options.idle)
         server = WebServer(_words(options, pipe_dirs), rules, f"mpstui {socket.gethostname()}")
         if public.startswith("http:") and not _is_loopback(listening.getsockname()[0]):
-            complain("without TLS everybody on the way reads the screen and the token", 0)
+            complain("without TLS everybody on the network path can read the screen and the token", 0)
         with _told(address(rules, listening), port) as tell:
             number = asyncio.run(server.serve_on([listening], tell, signalled))
     return 0 if number == signal.SIGINT else 128 + number

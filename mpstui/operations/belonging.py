@@ -120,7 +120,7 @@ def named(within: str) -> str:
 
 
 def unplaced(daemon: Daemon, within: str) -> tuple[int, str]:
-    """Of how many clients it cannot be seen from here whether they belong to it, and why; 0 where it can of all."""
+    """Of how many clients it is not known here whether they belong to it, and why; 0 where it can of all."""
     if within.startswith("pid_file:"):
         return 0, ""
     away = [client for client in daemon.clients() if not client.local and client.pid_here is None]

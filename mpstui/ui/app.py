@@ -80,7 +80,7 @@ class MpsTuiApp(WritingApp[int]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+c,ctrl+q", "quit_app", "Quit", show=False, id="interrupt", priority=True),
         Binding("ctrl+z", "suspend_process", "Suspend; fg comes back", show=False, id="suspend", priority=True),
-        Binding("M", "mouse", "Mouse: leave it to the terminal, to select text; and back", show=False, id="mouse"),
+        Binding("M", "mouse", "Mouse off, so that the terminal selects text; again: on", show=False, id="mouse"),
         Binding("ctrl+l", "redraw", "Redraw", show=False, id="redraw", priority=True),
     ]
 
@@ -308,7 +308,7 @@ class MpsTuiApp(WritingApp[int]):
     def travel(self, how: str, *values: object) -> None:
         """Move in time."""
         if self.past is None:
-            self.notify("There is no past to go to here.", severity="warning", markup=False)
+            self.notify("No earlier states are kept here.", severity="warning", markup=False)
             return
         self._paused_at = None
         self.run_worker(self._travel(getattr(self.past, how), *values), group="past", exit_on_error=False)
@@ -466,7 +466,7 @@ class MpsTuiApp(WritingApp[int]):
 
         why = refusal(spec, read_only=self.read_only)
         if why is None and spec.terminal and not self.can_suspend:
-            why = "it needs a terminal, and there is none: mpstui is in a browser"
+            why = "it needs a terminal, and mpstui runs in a browser here"
         try:
             filled = fill(spec, self.snapshot, target)
         except RefusedError as error:

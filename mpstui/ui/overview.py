@@ -752,9 +752,7 @@ class Overview(WithPast, WithTrouble):
         """To the next one that was looked for; where nothing was, through the rows that the filter leaves."""
         clients = self.clients
         if not clients.search and not clients.filter:
-            self.app.notify(
-                "no text to look for: f finds, / filters", title="Next", severity="warning", markup=False
-            )
+            self.app.notify("no text to look for: f finds, / filters", title="Next", severity="warning", markup=False)
         elif not clients.go_on(step):
             self.app.notify("no client matches", title="Next", severity="warning", markup=False)
         elif clients.display:

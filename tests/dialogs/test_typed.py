@@ -73,7 +73,7 @@ async def test_the_dialogs_ask_and_a_daemon_is_shown() -> None:
         keys = {" ": "space", "-": "minus"}
         for text, kind in (("terminate 2007", HarmConfirm), ("set threads 25 server", ChangeForm)):
             await pilot.press("colon", *(keys.get(char, char) for char in text))
-            await until(pilot, lambda: "opens the question" in " ".join(text_of(app).split()))
+            await until(pilot, lambda: "asks before anything" in " ".join(text_of(app).split()))
             await pilot.press("enter")
             await until(pilot, lambda kind=kind: isinstance(app.screen, kind))
             if kind is HarmConfirm:

@@ -131,4 +131,4 @@ async def test_without_a_past_the_keys_say_so() -> None:
     assert isinstance(app.runner, FakeRunner)
     async with app.run_test(size=(80, 24)) as pilot:
         await pilot.press("less_than_sign")
-        await until(pilot, lambda: said(app, "There is no past to go to here."))
+        await until(pilot, lambda: said(app, "No earlier states are kept here."))

@@ -174,7 +174,7 @@ def test_what_cannot_be_started(changes):
 def test_affinity_needs_to_know_the_sms():
     unknown = (device(0, 10, sm_count=None),)
     setup = Setup(shares=(25.0,), devices=(GPU0,))
-    assert "by percentage" in problem(setup, OPEN, unknown)
+    assert "choose the method ‹percentage›" in problem(setup, OPEN, unknown)
     assert problem(replace(setup, hold="percentage"), OPEN, unknown) is None
 
 

@@ -133,7 +133,7 @@ async def test_a_simulated_one_is_not_started_where_programs_look_for_a_real_one
     app = make_app(replace(small(), source="simulated"), daemons=FakeDaemons())
     async with app.run_test(size=LARGE) as pilot:
         await press(pilot, "d", "S", "tab", "tab", "tab")
-        assert "a directory of its own" in text_in(app, "#problem")
+        assert "type a directory" in text_in(app, "#problem")
         assert app.screen.query_one("#apply", Push).disabled
         await typed(pilot, "/tmp/mps_sim")
         assert not app.screen.query_one("#apply", Push).disabled

@@ -74,7 +74,7 @@ async def test_a_plan_is_applied_kept_and_seen_and_the_daemon_stopped(folder: Pa
         await press(pilot, "w", "n", "i", "t", "e", "enter", "enter")
         await until(pilot, lambda: app.screen.state == "ended")
         await press(pilot, "escape", "V")
-        await until(pilot, lambda: "Everything is as it says" in text_in(app, "#same"))
+        await until(pilot, lambda: "Everything is as the profile says" in text_in(app, "#same"))
         await press(pilot, "escape", "escape", "d", "S")
         assert any("the demo has one simulated daemon" in note.message for note in app._notifications)
         await press(pilot, "x")

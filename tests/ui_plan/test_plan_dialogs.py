@@ -181,7 +181,7 @@ async def test_open_says_when_there_is_no_drift_and_when_there_is_no_profile() -
     app = make_app(small(), plans=plans)
     async with app.run_test(size=LARGE) as pilot:
         await press(pilot, "p", "V")
-        assert "Everything is as it says" in text_in(app, "#same")
+        assert "Everything is as the profile says" in text_in(app, "#same")
         assert app.screen.query_one("#set", Push).disabled
     app = make_app(small())
     async with app.run_test(size=SMALL) as pilot:

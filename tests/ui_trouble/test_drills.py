@@ -180,7 +180,7 @@ async def test_pending_says_who_waits_for_whom_and_lets_it_in() -> None:
         await node.press("K")
         await node.confirm()
         await node.until(lambda: not node.daemon.pending and any(c.user == "bob" for c in node.daemon.clients()))
-        await node.shows("nobody waits")
+        await node.shows("no process waits")
 
 
 async def test_full_says_so_and_takes_the_next_one_when_one_has_gone() -> None:

@@ -202,7 +202,7 @@ async def test_without_a_backend_the_snapshot_is_all_there_is() -> None:
         await pilot.press("E", "O")
         assert kinds(app) == PLAIN
         await pilot.press("escape", "D")
-        assert "nothing is wrong" in text_of(app)
+        assert "no problem is known" in text_of(app)
 
 
 async def test_enter_on_the_events_panel_opens_it_there_and_enter_again_the_details() -> None:

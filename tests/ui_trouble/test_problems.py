@@ -59,7 +59,7 @@ async def test_problems_go_and_come_while_the_screen_is_open() -> None:
         await pilot.pause()
         app.collector.push(node(problems=()))
         await pilot.pause()
-        assert "nothing is wrong as far as can be seen" in text_of(app)
+        assert "no problem is known" in text_of(app)
         app.collector.push(node(problems=(TOLD,)))
         await pilot.pause()
         assert "server 1402" in text_of(app)

@@ -90,7 +90,7 @@ async def test_nobody_is_said_and_who_goes_leaves_the_list() -> None:
         await pilot.press("W")
         app.collector.push(node())
         await pilot.pause()
-        assert "nobody waits, and nobody computes without MPS" in text_of(app)
+        assert "no process waits for a server, and none computes without MPS" in text_of(app)
         await pilot.press("K", "y", "escape")
         assert app.screen is app.overview
         assert "W Waiting" not in text_of(app)

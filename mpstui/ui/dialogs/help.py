@@ -24,11 +24,11 @@ from mpstui.ui.keys import ACTION_PREFIX, written
 
 MARKS = (
     Row("⟳", "connected before the present limit was set, and keeps the old one"),
-    Row("▲", "nearly full, or needs a look"),
+    Row("▲", "nearly full, or needs attention"),
     Row("✕", "terminate was asked for, or something has ended"),
-    Row("≈", "worked out, not measured on this kind of device"),
+    Row("≈", "calculated, not measured on this kind of device"),
     Row("—", "not known; never zero"),
-    Row("≥", "before the sum of a group: of one client it is not known"),
+    Row("≥", "before a sum: at least so much; of one client it is not known"),
     Row("↑", "pinned: stays on top"),
 )
 SAFETY = (
@@ -41,7 +41,7 @@ SAFETY = (
 ABOUT_MPS = (
     Row("utilisation", "NVML counts the clients' work for the server: no client has a figure of its own."),
     Row("compute mode", "Exclusive_Process lets in one process, the server: all its clients come with it."),
-    Row("limits", "A limit keeps nothing free for anybody; clients may share an SM."),
+    Row("limits", "A limit reserves nothing: several clients may use the same SM."),
     Row("priority", "A hint: no order is promised."),
     Row(
         "ending",
@@ -56,7 +56,10 @@ ABOUT_MPS = (
         "A program under cuda-gdb waits in cuInit until all clients have ended, and runs without MPS. Core dumps, "
         "memcheck, Nsight Systems and CUPTI work in clients.",
     ),
-    Row("no memory", "At a client's first context, though some is free: call cuInit first; build it as PIC and PIE."),
+    Row(
+        "no memory",
+        "An error at a client's first context, though memory is free: call cuInit first; build it as PIC and PIE.",
+    ),
     Row("before Volta", "16 contexts, no limits, one address space for all clients: doctor names such GPUs."),
 )
 """What the vendor's guide says that no column shows."""
@@ -72,11 +75,11 @@ GLOSSARY = (
     Row("pinned memory limit", "The device memory that a client may take. More gives it an out-of-memory error."),
     Row("outdated limits", "The client connected before the present limits were set. It keeps the old ones."),
     Row("group", "The clients of one user, GPU, server, pod or job (F5)."),
-    Row("pending", "The client waits for a server, because another user has it."),
+    Row("pending", "The client waits for a server, because the clients of another user have it."),
     Row("FAULT", "A client made a fatal error on a GPU. All clients of that server there lose their work."),
-    Row("blast radius", "The clients that a fault of one client would take with it."),
+    Row("blast radius", "The clients that lose their GPU work if one client faults."),
     Row("held", "Somebody keeps a control session open. The daemon answers nobody else."),
-    Row("blocked", "The daemon answers nobody. Its clients run on."),
+    Row("blocked", "The daemon answers nobody. Its clients keep running."),
     Row("stale", "The files of a daemon that has ended."),
 )
 FILTER = tuple(Row(text, meaning, label_style="bold") for text, meaning in CLIENT_TERMS)
@@ -209,7 +212,7 @@ class FleetHelp(HelpScreen):
             "States, the worst first",
             (
                 Row("FAULT", "A client made a fatal error on a GPU. All clients of that server there lose their work."),
-                Row("BLOCKED", "A daemon answers nobody. Its clients run on."),
+                Row("BLOCKED", "A daemon answers nobody. Its clients keep running."),
                 Row("NO ANSWER", "The node, or its exporter, does not answer."),
                 Row("NOT STARTING", "Servers end before they are ready."),
                 Row("HELD", "Somebody keeps a control session open. The daemon answers nobody else."),

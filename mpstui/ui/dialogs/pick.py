@@ -68,7 +68,7 @@ class PickDialog(Dialog):
         self.panel = PickList(picks)
 
     def compose(self) -> ComposeResult:
-        yield self.frame(self._title, "Enter take it · ↑↓ move · Esc close", self.panel)
+        yield self.frame(self._title, "Enter choose · ↑↓ move · Esc close", self.panel)
 
     def on_mount(self) -> None:
         super().on_mount()

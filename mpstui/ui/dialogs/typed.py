@@ -59,9 +59,9 @@ def commands(
 VIEWS: Final = {
     "group": "put the clients in groups: group user",
     "sort": "sort the clients: sort mem; again, reverse the order",
-    "user": "show one user's clients alone: user alice",
-    "filter": "show the clients that have this alone: filter gpu:0 !user:bob",
-    "find": "go to the next client that has this: find train",
+    "user": "show only one user's clients: user alice",
+    "filter": "show only the clients that match: filter gpu:0 !user:bob",
+    "find": "go to the next client that matches: find train",
 }
 """The commands that change what is shown, and nothing on the node."""
 
@@ -135,7 +135,7 @@ def _says(made: Typed, daemon: Daemon | None) -> str:
     """Whom it is for, as the dialog will say it again."""
     found = [client_line(c) for key in made.clients if daemon and (c := daemon.find_client(key)) is not None]
     where = f"server {made.server.pid}" if made.server else ""
-    parts = [", ".join(found), made.value, where, "opens the question; nothing is done before it"]
+    parts = [", ".join(found), made.value, where, "asks before anything is done"]
     return " · ".join(part for part in parts if part)
 
 

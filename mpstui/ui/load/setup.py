@@ -54,7 +54,7 @@ class Way:
 ENDLESS: Final = "endless"
 _STREAMS: Final = "Launches in so many streams of each client: side by side, where small kernels leave room (Hyper-Q)."
 _REQUESTS: Final = "Requests at random times, one launch each, with p50 and p99 from when one came to when it was done."
-STEADY: Final = Way("one after another", "The next launch waits behind the last one: a client that is always at work.")
+STEADY: Final = Way("one after another", "Each launch begins when the last one ends: the client is always busy.")
 WAYS: Final = (
     STEADY,
     *(Way(f"in {count} streams", _STREAMS, streams=count) for count in (4, 16, 32)),
@@ -69,7 +69,7 @@ WAYS: Final = (
         streams=4,
         copies=COPIED,
     ),
-    Way("busy 50 %", "At work half of the time, with pauses between; with p50 and p99 of its launches.", busy=50.0),
+    Way("busy 50 %", "Busy half of the time, with pauses between; with p50 and p99 of its launches.", busy=50.0),
     Way(
         "no pause",
         "A request is always under way; with p50 and p99 from its begin to its end.",
@@ -156,7 +156,7 @@ def problem(setup: Setup, daemon: Daemon | None, devices: Sequence[Device]) -> s
     if setup.where != "off" and setup.shares and setup.hold == "affinity":
         chosen = [d for d in devices if d.uuid in setup.devices] or list(devices)[:1]
         if not chosen or any(device.sm_count is None for device in chosen):
-            return "how many SMs the device has is not known: hold the shares by percentage"
+            return "the number of SMs of the device is not known: choose the method ‹percentage›"
     return None
 
 

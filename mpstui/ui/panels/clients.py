@@ -42,7 +42,7 @@ class ClientsPanel(TablePanel[Client | Group]):
         Binding("s", "sort", "Sort by the next column", show=False, id="clients.sort"),
         Binding("I", "invert", "Invert the order", show=False, id="clients.invert"),
         Binding(
-            "i", "pin", "Pin: this row stays on top, its end is told; again: no longer", show=False, id="clients.pin"
+            "i", "pin", "Pin: keep the row on top, and be told when it ends; again: unpin", show=False, id="clients.pin"
         ),
         Binding("left", "fold(True)", "Fold this group", show=False, id="clients.fold"),
         Binding("right", "fold(False)", "Unfold this group", show=False, id="clients.unfold"),

@@ -147,15 +147,15 @@ def about(row: Level | None, node: V3Node | None) -> list[Para]:
     """All of what the cursor is on, what a program exports to be its client, and what of the answers is not known."""
     said: list[Para] = []
     if row is not None and row.client is not None:
-        said = [Para(row.client.command or UNKNOWN, "bold"), Para("Its command is its own to choose.", "dim")]
+        said = [Para(row.client.command or UNKNOWN, "bold"), Para("A program chooses this text itself.", "dim")]
     elif row is not None and row.part is not None:
         told = "For a client of the server that names it; others do not get these SMs."
         said = [Para(export_of(row), "accent"), Para(told, "dim"), *_more(row.part.more)]
     elif row is not None and row.space is not None:
-        rule = "Its percentage comes before a client's own, its memory limit is lowered by that."
+        rule = "Its percentage overrides a client's own; a client's own memory limit can only lower its limit."
         said = [Para(export_of(row), "accent"), _devices(row), Para(rule, "dim"), *_more(row.space.more)]
     elif row is not None:
-        rule = "The server's limits hold for its default namespace alone."
+        rule = "The server's limits apply to its default namespace only."
         said = [Para(export_of(row), "accent"), _devices(row), Para(rule, "dim"), *_more(row.server.more)]
     if node is not None:
         said += [Para(f"not understood: {line}", "warn") for line in node.not_understood]

@@ -97,7 +97,7 @@ class PartsPanel(Panel[Part]):
         use, style = {True: ("in use", "good"), False: ("free", "dim"), None: (UNKNOWN, "dim")}[partition.in_use]
         who = ", ".join(f"{c.pid} {c.user or UNKNOWN}" for c in users)
         if partition.in_use and not users:
-            who = "by clients that name it in no environment that can be read"
+            who = "by clients whose environment cannot be read"
         chunks = UNKNOWN if partition.chunks is None else plural(partition.chunks, "chunk")
         sms = UNKNOWN if partition.sm_count is None else plural(partition.sm_count, "SM")
         size = f"{chunks:>9} {sms:>8}  "
@@ -126,16 +126,16 @@ def about(daemon: Daemon, part: Part) -> list[Para]:
     if part.partition is None:
         table = daemon.partitions
         per = table.sms_per_chunk(part.device.device) if table is not None else None
-        says = "not known before the first partition is there" if per is None else f"{per} SMs, as read"
+        says = "not known until there is a partition" if per is None else f"{per} SMs, as read"
         shared = "Partitions share the memory, its bandwidth and every fault. SMs in no chunk can be in no partition."
         said += [Para(part.device.device, "bold"), Para(f"A chunk: {says}."), Para(shared, "dim")]
     else:
         users = clients_of(daemon, part.partition)
         said += [Para(line, "accent") for line in export_lines(daemon, part.partition.name)]
-        said.append(Para("Its name is good until the daemon ends.", "dim"))
+        said.append(Para("Its name is valid until the daemon ends.", "dim"))
         said += [Para(client_line(client)) for client in users]
         if users:
-            said.append(Para("Who names it is told by the clients' own environments.", "dim"))
+            said.append(Para("Which clients use it is read from their environments.", "dim"))
     odd = daemon.partitions.not_understood if daemon.partitions is not None else ()
     return [*said, *(Para(f"not understood: {line}", "warn") for line in odd)]
 

@@ -83,7 +83,7 @@ def picture(draft: Draft, daemon: Daemon | None, devices: Sequence[Device]) -> P
     device = next((d for d in devices if d.uuid == draft.device), None)
     target = target_of(device) if device else None
     if device is None:
-        return Picture(draft, None, None, None, None, "no GPU is known here, so that there is nothing to divide")
+        return Picture(draft, None, None, None, None, "no GPU is known here: there is nothing to divide")
     if target is None:
         return Picture(draft, device, None, None, None, "how many SMs the GPU has is not known")
     if draft.problem:

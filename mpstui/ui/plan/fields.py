@@ -34,7 +34,7 @@ FIELDS: Final = (
         free=True,
     ),
     Field("strategy", "strategy", ""),
-    Field("clients", "shares", "How many; more than there are tenants are for clients to come.", "0123456789"),
+    Field("clients", "shares", "How many. Shares without a tenant are for clients to come.", "0123456789"),
     Field("amounts", "amounts", "", _AMOUNTS),
     Field("memory", "memory", "", _AMOUNTS),
     Field("contexts", "contexts", "Of each client on this device; each one takes memory and one of the 48 places."),

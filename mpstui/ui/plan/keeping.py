@@ -240,9 +240,9 @@ class OpenDialog(WorkDialog):
             problem = problem or why or None
         same = profile is not None and not lines and problem is None
         self.query_one("#facts", Sheet).show(rows)
-        self.query_one("#diff", Listing).show(f"Not as it says: {plural(len(lines), 'setting')}", lines)
+        self.query_one("#diff", Listing).show(f"Differs from the profile: {plural(len(lines), 'setting')}", lines)
         self.query_one("#same", Lines).show(
-            *([marked("✓", "Everything is as it says.", "$text-success")] if same else [])
+            *([marked("✓", "Everything is as the profile says.", "$text-success")] if same else [])
         )
         self.show_problem(problem)
         shares = bool(profile and any(one.shares for one in profile.daemons))

@@ -44,7 +44,7 @@ def notes_of(now: Picture, steps: Sequence[Step] | None, trouble: str) -> list[t
             )
         )
     if shown.contexts_free < 0:
-        found.append(("▲", f"{-shown.contexts_free} contexts too many are there now", "warn"))
+        found.append(("▲", f"{-shown.contexts_free} contexts more than the device takes are there now", "warn"))
     grouped: dict[str, list[str]] = {}
     for share in plan.shares:
         for warning in share.warnings:
@@ -57,12 +57,12 @@ def notes_of(now: Picture, steps: Sequence[Step] | None, trouble: str) -> list[t
     if steps is None:
         found.append(("·", f"cannot be applied now: {trouble}", "dim"))
     elif not steps:
-        found.append(("✓", "the daemon allows the plan as it is: there is nothing to set", "good"))
+        found.append(("✓", "the daemon's limits allow the plan already: there is nothing to set", "good"))
     else:
         sets = "; ".join(f"{s.difference.what} {s.difference.wanted}" for s in steps)
         found.append(("→", f"Apply sets, with {plural(len(steps), 'command')}: {sets}", "accent"))
     if len({(s.percentage, s.memory) for s in plan.shares}) > 1:
-        found.append(("→", "smaller shares are the clients' own to set: Export writes them out", "accent"))
+        found.append(("→", "a client sets its smaller share itself: Export writes the lines for it", "accent"))
     if shown.keeps:
         found.append(("⟳", f"{plural(len(shown.keeps), 'client')} must be restarted to get a share:", "warn"))
         found += [(" ", line, "text") for line in shown.keeps]

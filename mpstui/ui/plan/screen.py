@@ -46,7 +46,7 @@ from mpstui.ui.typeahead import opens
 
 WIDE: Final = 118
 """Cells from which fields and bars stand side by side."""
-_ALLOWED: Final = "the daemon allows the plan as it is: there is nothing to set"
+_ALLOWED: Final = "the daemon's limits allow the plan already: there is nothing to set"
 
 
 class AboutField(Box):
@@ -80,7 +80,7 @@ class PlanScreen(SideScreen):
         Binding("C", "export", "Export the shares", show=False, id="plan.export"),
         Binding("w", "save", "Save as a profile", show=False, id="plan.save"),
         Binding("V", "open_profile", "Open a profile; what differs", show=False, id="plan.open"),
-        Binding("r", "read_again", "Take in the tenants there are now", show=False, id="plan.again"),
+        Binding("r", "read_again", "Read the present tenants again", show=False, id="plan.again"),
         Binding("escape", "back", "Back", show=False, id="plan.back"),
     ]
     DEFAULT_CSS = """

@@ -168,7 +168,7 @@ class BlastScreen(ListScreen):
         Binding("n", "bridge", "Next client that joins groups", show=False, id="blast.bridge"),
         own_binding(operation("terminate_client"), "act('terminate_client')"),
         own_binding(operation("terminate_and_kill"), "act('terminate_and_kill')"),
-        Binding("y", "copy", "Copy what is said of it", show=False, id="copy"),
+        Binding("y", "copy", "Copy the text", show=False, id="copy"),
     ]
     DEFAULT_CSS = """
     BlastScreen {
@@ -238,7 +238,7 @@ class BlastScreen(ListScreen):
         out.append(
             Para(
                 f"Until {'the last of them' if radius.lost else 'it'} has ended, {where} would refuse new clients, "
-                f"on {'the other GPUs too' if radius.unhurt else 'whatever GPU'}.",
+                f"on {'the other GPUs too' if radius.unhurt else 'every GPU'}.",
                 "warn",
                 "▲",
             )

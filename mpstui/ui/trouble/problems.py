@@ -90,7 +90,7 @@ class ItemsPanel(Panel[Item]):
         return self.state
 
     def empty(self) -> str:
-        return "nothing is wrong as far as can be seen"
+        return "no problem is known"
 
     def row_lines(self, row: Item, width: int) -> list[Line]:
         symbol, style = _MARK[row.severity]
@@ -160,7 +160,7 @@ class ProblemsScreen(ListScreen):
     def describe(self, snapshot: Snapshot) -> tuple[str, list[Para]]:
         item = self.items.cursor_row
         if item is None:
-            return "Nothing", [Para("Nothing is wrong as far as can be seen.", "good", "✓")]
+            return "Nothing", [Para("No problem is known.", "good", "✓")]
         symbol, style = _MARK[item.severity]
         out = [Para(item.subject, "bold"), Para(), Para(item.text, "text" if style == "dim" else style, symbol)]
         if item.remedy and item.severity != "ok":

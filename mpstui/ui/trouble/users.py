@@ -101,7 +101,7 @@ class UsersScreen(ListScreen):
     panel: CasesPanel
     BINDINGS: ClassVar[list[BindingType]] = [
         own_binding(operation("terminate_and_kill"), "let_in"),
-        Binding("y", "copy", "Copy what is said of it", show=False, id="copy"),
+        Binding("y", "copy", "Copy the text", show=False, id="copy"),
     ]
 
     def __init__(
@@ -168,7 +168,7 @@ class UsersScreen(ListScreen):
         if ahead:
             out.append(Para("That server waits for its clients:", "text", "·"))
             out += [Para(f"{c.pid} {owner(c.user, c.uid)} {c.command or UNKNOWN}", "text", "  ·") for c in ahead]
-        out += [Para(), Para("What lets it in:", "bold")]
+        out += [Para(), Para("What gives it a server:", "bold")]
         out.append(Para(f"{_lets_in(len(ahead))} ({self.k('copy', 'y')} copies this)", "accent", "1"))
         if ahead:
             key, them = self.k("action.terminate_and_kill", "K"), "them" if len(ahead) > 1 else "it"
