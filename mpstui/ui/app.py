@@ -8,6 +8,7 @@ import signal
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from textual import constants, events
@@ -139,6 +140,8 @@ class MpsTuiApp(WritingApp[int]):
         self.typeahead = Typeahead(self, lambda: self.overview.knows)
         self._paused_at: float | None = None
         self._unpainted: Screen[object] | None = None
+        self._lasting = 0.0
+        """Until when a notification stands that must be read."""
         self._toasts = 0
         """Notifications that stood on the screen at the last look."""
         self._looks = 0
@@ -270,14 +273,17 @@ class MpsTuiApp(WritingApp[int]):
 
     def notify(self, message: str, **options: Any) -> None:
         """A warning is how a key is told that it does nothing."""
-        if options.get("severity", "information") != "information":
+        timeout = options.get("timeout") or self.NOTIFICATION_TIMEOUT
+        passing = options.get("severity", "information") == "information"
+        if not passing:
             self.typeahead.refuse()
+        if not passing or timeout > _PASSING:
+            self._lasting = max(self._lasting, monotonic() + timeout)
         super().notify(message, **options)
 
     def push_screen(self, *screen: Any, **options: Any) -> Any:
         """What was said in passing of what went before does not stand over the buttons of what comes."""
-        said = list(self._notifications)
-        if said and all(each.severity == "information" and each.timeout <= _PASSING for each in said):
+        if monotonic() > self._lasting:
             self.clear_notifications()
         return super().push_screen(*screen, **options)
 
