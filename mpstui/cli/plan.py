@@ -43,6 +43,7 @@ from mpstui.plan.amounts import PlanError, limit_text
 from mpstui.plan.profile import DaemonProfile, Profile, ProfileError
 from mpstui.plan.tenants import (
     MOST_LINE,
+    NO_LOOK,
     By,
     Look,
     Proposal,
@@ -104,6 +105,8 @@ def _made_from_activity(
     options: argparse.Namespace, pipe_dirs: tuple[Path, ...]
 ) -> tuple[Plan, bool, dict[str, Any]] | int:
     looks = _looks(options, pipe_dirs)
+    if not looks:
+        raise PlanError(NO_LOOK)
     told = devices_in(looks)
     simulated: bool | None = None
     if options.sm_count_total is None:
@@ -213,11 +216,14 @@ TENANT: Final[Thing[Tenant]] = Thing(
               row=Text(20, "CLIENTS")),
         Field("looks", "looks", INTEGER, lambda t, v: t.looks, about="In which it was there and counted.",
               row=Text(30, "LOOKS")),
-        Field("busy", "busy", INTEGER, lambda t, v: t.busy, about="Looks in which it launched something.",
+        Field("looks_not_counted", "looks not counted", INTEGER, lambda t, v: t.missed,
+              about="In which it was there and could not be counted, or only a part of it: they are in no rate."),
+        Field("busy", "busy", INTEGER, lambda t, v: t.busy, about="Counted looks in which it launched something.",
               row=Text(35, "BUSY")),
-        Field("launches_per_second_median", "median launches/s", NUMBER, lambda t, v: round(t.rate_median, 1),
-              about="Looks without it count as 0.", row=Text(40, "MEDIAN/s", lambda t, v: rate_text(t.rate_median))),
-        Field("launches_per_second_max", "most launches/s", NUMBER, lambda t, v: round(t.rate_max, 1),
+        Field("launches_per_second_median", "median launches/s", NUMBER, lambda t, v: _rounded(t.rate_median),
+              null=True, about="Looks without it count as 0; null: it never was counted.",
+              row=Text(40, "MEDIAN/s", lambda t, v: rate_text(t.rate_median))),
+        Field("launches_per_second_max", "most launches/s", NUMBER, lambda t, v: _rounded(t.rate_max), null=True,
               row=Text(50, "MOST/s", lambda t, v: rate_text(t.rate_max))),
         Field("memory_median", "median memory", SIZE, lambda t, v: t.memory_median, null=True,
               row=Text(60, "MEMORY")),
@@ -292,6 +298,10 @@ PLAN: Final[Thing[Made]] = Thing(
 def to_json(made: Plan, simulated: bool = False, measured: dict[str, Any] | None = None) -> dict[str, Any]:
     """Schema 1: bytes and percentages as numbers, what is not known or not set is null."""
     return as_json(PLAN, Made(made, simulated, measured or {}), View())
+
+
+def _rounded(rate: float | None) -> float | None:
+    return None if rate is None else round(rate, 1)
 
 
 def settings_of(made: Plan) -> tuple[Any, ...]:

@@ -46,10 +46,14 @@ def gain_of(device: Device, snapshot: Snapshot) -> Gain:
             f"{figures} says that some kernel runs, not how much of the GPU it uses, and NVML has no SM activity here"
         )
         return Gain(None, f"{text}; {_MEASURE}")
-    if sms >= _ROOM and (warps is None or warps >= _THIN):
-        return Gain(False, f"{figures}: its SMs are in use, more clients would gain little")
-    idle = "most SMs have no work" if sms < _ROOM else "its SMs are busy, but each with few threads"
     past_mps = sum(device.uuid in process.device_uuids for process in snapshot.outside)
+    if sms >= _ROOM and (warps is None or warps >= _THIN):
+        if past_mps > 1:
+            # Each of them has the SMs to itself in turn: how little of them that leaves to another is not told.
+            gain = f"whether {past_mps} programs outside MPS gain from it is measured by mpstui experiment command"
+            return Gain(None, f"{figures}: its SMs are in use; {gain}")
+        return Gain(False, f"{figures}: its SMs are in use: little room for more clients")
+    idle = "most SMs have no work" if sms < _ROOM else "its SMs are busy, but each with few threads"
     if past_mps > 1:
         text = f"{figures}: {idle}, and {past_mps} processes take turns on it without MPS"
         return Gain(True, text, "Start them as clients of one daemon: see mpstui why PID.")

@@ -38,6 +38,7 @@ _LEAST_LOOK: Final = 0.01
 _LONGEST_LOOK: Final = 86400.0
 """Seconds of one look; beyond these a rate is no number to divide by, or comes to nothing."""
 _NOT_IN_NAMES: Final = pattern(r"[^A-Za-z0-9._-]+")
+NO_LOOK: Final = "there is no look in it: record some with mpstui activity --json >> FILE"
 _REMEDY: Final = "it must be one line of mpstui activity --json"
 
 
@@ -79,12 +80,14 @@ class Tenant:
     clients: int
     """At the same time, at most."""
     looks: int
-    """In which one of them was there and counted."""
+    """In which it was there and all of it was counted."""
+    missed: int
+    """In which it was there and not, or not all of it, was counted: they are in no rate."""
     busy: int
-    """In which one of them launched something."""
-    rate_median: float
-    """Launches a second over all looks, those without it as 0."""
-    rate_max: float
+    """Of the looks in which it was counted: in which it launched something."""
+    rate_median: float | None
+    """Launches a second over all looks but those missed, those without it as 0; None where it never was counted."""
+    rate_max: float | None
     memory_median: int | None
     memory_max: int | None
     """Bytes, of all of them together; None where it was not told."""
@@ -151,7 +154,8 @@ class Proposal:
         """
         found = []
         for tenant in self.proposed:
-            weight = Fraction(tenant.rate_median or tenant.rate_max / 2).limit_denominator(10**6) / tenant.clients
+            rate = tenant.rate_median or (tenant.rate_max or 0.0) / 2
+            weight = Fraction(rate).limit_denominator(10**6) / tenant.clients
             names = (
                 [f"{tenant.name}-{n}" for n in range(1, tenant.clients + 1)] if tenant.clients > 1 else [tenant.name]
             )
@@ -168,8 +172,14 @@ class Proposal:
             found.append(f"{_clients(self.elsewhere)} on other GPUs, or on one that is not told, left out.")
         if self.several:
             found.append(f"{_clients(self.several)} worked on several GPUs: launches are those on all of them.")
-        if self.not_counted:
-            found.append(f"{_clients(self.not_counted)} could not be counted, and no share is left for them.")
+        if never := [tenant.what for tenant in self.tenants if not tenant.looks]:
+            found.append(f"Never counted, and so left without a share: {_some(never)}.")
+        if missed := [
+            f"{tenant.what} was counted in {tenant.looks} of {tenant.looks + tenant.missed} looks"
+            for tenant in self.tenants
+            if tenant.looks and tenant.missed
+        ]:
+            found.append(f"{_some(missed)}: the rates leave out looks in which it was not counted.")
         if self.outside:
             found.append(f"{self.outside} processes computed without MPS: no share reaches them.")
         if any(tenant.clients > 1 for tenant in self.proposed):
@@ -321,7 +331,7 @@ def propose(looks: Sequence[Look], by: By | None = None, device: str | None = No
         several = max((sum(len(c.devices) > 1 for c in look.clients) for look in mine), default=0)
         looks = mine
     if not looks:
-        raise PlanError("there is no look in it: record some with mpstui activity --json >> FILE")
+        raise PlanError(NO_LOOK)
     if len({look.simulated for look in looks}) > 1:
         raise PlanError("some looks are of a simulated node and some of a real one: take them apart")
     looks = sorted(looks, key=lambda look: look.time)
@@ -334,9 +344,12 @@ def propose(looks: Sequence[Look], by: By | None = None, device: str | None = No
         whole = f"{span}: {LEAST_LOOKS} over {LEAST_SECONDS:.0f} s are the least, an hour of usual work is better"
     names = dict.fromkeys(_whose(client, by) for client in seen)
     tenants = [_tenant(what, looks, by) for what in names]
-    tenants.sort(key=lambda tenant: (-tenant.rate_median, -tenant.rate_max, tenant.what))
+    tenants.sort(key=lambda tenant: (-(tenant.rate_median or 0), -(tenant.rate_max or 0), tenant.what))
     if not whole and not any(not tenant.too_little for tenant in tenants):
-        whole = "nobody launched enough for a share" if tenants else "no client of MPS is in the looks"
+        counted = any(tenant.looks for tenant in tenants)
+        whole = "nobody launched enough for a share" if counted else "no client of MPS could be counted in the looks"
+        if not tenants:
+            whole = "no client of MPS is in the looks"
     return Proposal(
         by,
         len(looks),
@@ -381,29 +394,34 @@ def _tenant(what: str, looks: Sequence[Look], by: By) -> Tenant:
     rates: list[float] = []
     memory: list[int] = []
     largest: int | None = None
-    there, busy, most = 0, 0, 0
+    there, missed, busy, most = 0, 0, 0, 0
     for look in looks:
         mine = [client for client in look.clients if _whose(client, by) == what]
         counted = [client.launches for client in mine if client.launches is not None]
-        rates.append(sum(counted) / look.seconds)
-        there += bool(counted)
-        busy += any(counted)
+        if len(counted) < len(mine):
+            missed += 1  # how much it launched is not known, also where some of it was counted
+        else:
+            rates.append(sum(counted) / look.seconds)
+            there += bool(counted)
+            busy += any(counted)
         most = max(most, len(mine))
         if mine and all(client.gpu_memory is not None for client in mine):
             memory.append(sum(client.gpu_memory or 0 for client in mine))
             largest = max(largest or 0, *(client.gpu_memory or 0 for client in mine))
     too_little = ""
+    unknown = f", and was not counted in {missed}" if missed else ""
     if not there:
         too_little = "could not be counted"
+        rates = []
     elif not busy:
-        too_little = f"launched nothing in {there} look{'' if there == 1 else 's'}"
+        too_little = f"launched nothing in {there} look{'' if there == 1 else 's'}{unknown}"
     elif busy < LEAST_BUSY:
-        too_little = f"launched something in {busy} of {len(looks)} looks: {LEAST_BUSY} are needed"
+        too_little = f"launched something in {busy} of {len(looks)} looks{unknown}: {LEAST_BUSY} are needed"
     middle = int(statistics.median(memory)) if memory else None
     most_memory = max(memory, default=None)
-    return Tenant(
-        "", what, most, there, busy, statistics.median(rates), max(rates), middle, most_memory, largest, too_little
-    )
+    rate = statistics.median(rates) if rates else None
+    highest = max(rates, default=None)
+    return Tenant("", what, most, there, missed, busy, rate, highest, middle, most_memory, largest, too_little)
 
 
 def _named(tenants: Iterable[Tenant]) -> tuple[Tenant, ...]:
@@ -420,3 +438,9 @@ def _named(tenants: Iterable[Tenant]) -> tuple[Tenant, ...]:
 
 def _clients(number: int) -> str:
     return "1 client" if number == 1 else f"{number} clients"
+
+
+def _some(texts: Sequence[str]) -> str:
+    """The first of them, and how many more."""
+    rest = len(texts) - 3
+    return ", ".join(texts[:3]) + (f" and {rest} more" if rest > 0 else "")

@@ -173,6 +173,8 @@ def test_what_does_not_go_with_activity(mpstui: Run, tmp_path: Path, words: tupl
 def test_looks_that_cannot_be_read(mpstui: Run, tmp_path: Path) -> None:
     assert "No such file" in mpstui("plan", "--from-activity", tmp_path / "none", *SIZE)[2]
     assert "line 1: it is longer" in mpstui("plan", "--from-activity", "/dev/zero", *SIZE)[2]
+    # Before anything of this node is asked, which may have several GPUs.
+    assert "there is no look in it" in mpstui("plan", "--from-activity", "/dev/null")[2]
     assert "--by goes with" in mpstui("plan", "--by", "user", "--clients", 2, *SIZE)[2]
 
 

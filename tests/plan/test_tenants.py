@@ -49,7 +49,7 @@ def test_weights_follow_the_median_and_memory_the_largest_client() -> None:
         ("alice-2", 150.0, 7.5 * GIB),
     ]
     assert found.notes[0].startswith("Launches are not SM time")
-    assert "1 client could not be counted" in found.notes[2]
+    assert found.notes[2].startswith("bob was counted in 4 of 5 looks: the rates leave out")
 
 
 def test_who_is_idle_seldom_or_never_counted_gets_no_share() -> None:
@@ -60,9 +60,35 @@ def test_who_is_idle_seldom_or_never_counted_gets_no_share() -> None:
     assert found["idle"].too_little == "launched nothing in 6 looks"
     assert found["apart"].too_little == "could not be counted"
     assert "1 of 6 looks" in found["seldom"].too_little
+    assert (found["apart"].rate_median, found["apart"].rate_max, found["apart"].missed) == (None, None, 6)
     # One that works in bursts has a median of 0, and is not idle.
     bursts = propose(looks(*[[process(1, 100), process(2, 300 * (n % 2), user="bursts")] for n in range(7)]))
     assert {s.name: float(s.weight) for s in bursts.shares} == {"alice": 50.0, "bursts": 75.0}
+
+
+def test_a_look_that_did_not_count_a_tenant_or_all_of_it_is_no_look_at_an_idle_one() -> None:
+    usual = [process(1, 100), process(2, 600, user="carol"), process(3, 600, user="carol"), process(4, 8, user="bob")]
+    whole = propose(looks(*[usual] * 20))
+    rows = [[usual[0], *usual[1:3], process(4, None, user="bob")] for _ in range(20)]
+    for number, row in enumerate(rows[:13]):
+        row[1] = process(2, None, user="carol")
+        if number % 2:
+            row[2] = process(3, None, user="carol")
+    found = propose(looks(*rows))
+    carol, _, bob = found.tenants
+    assert (carol.what, carol.rate_median, carol.rate_max, carol.looks, carol.missed) == ("carol", 600.0, 600.0, 7, 13)
+    assert (bob.rate_median, bob.rate_max, bob.looks, bob.too_little) == (None, None, 0, "could not be counted")
+    assert [share for share in whole.shares if share.name != "bob"] == list(found.shares)
+    said = " ".join(found.notes)
+    assert "Never counted, and so left without a share: bob." in said
+    assert "carol was counted in 7 of 20 looks" in said
+    # Absent is 0 launches, and never counted is not: what was there and never counted has no rate.
+    never = propose(looks(*[[process(1, 9)], [process(1, 9), process(2, None, user="bob")]] * 3)).tenants[1]
+    assert (never.what, never.rate_median, never.rate_max) == ("bob", None, None)
+    # Where a part of it is missing in each look there is no rate of it either.
+    part = [[process(1, 9), process(2, 900, user="bob"), process(3, None, user="bob")]] * 6
+    assert [share.name for share in propose(looks(*part)).shares] == ["alice"]
+    assert propose(looks(*[[process(1, None)]] * 6)).too_little == "no client of MPS could be counted in the looks"
 
 
 @pytest.mark.parametrize(
