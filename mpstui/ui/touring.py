@@ -38,6 +38,7 @@ _BESIDE: Final = 3
 _LEAST: Final = 14
 """Lines that are left to the screen; a caption is cut to what is below them, and has two in any case."""
 _HARMS: Final = frozenset(id for letter in LETTERS.values() if letter.harms for id in letter.ids)
+_LEFT_OUT: Final = "This step is left out: “{}” was not seen. What it shows needs that."
 _NAMES: Final = {
     "/": "slash", ":": "colon", ".": "full_stop", ",": "comma", "-": "minus", "+": "plus", "?": "question_mark",
     "%": "percent_sign", "=": "equals_sign", "_": "underscore", "!": "exclamation_mark", "@": "at",
@@ -80,7 +81,9 @@ class Guide:
         """Dialogs that were seen, and whether it was the tour that opened them."""
         self._over = False
         self._hurries = 0
-        """How often the reader has asked for the next step while keys of this one were still to be pressed."""
+        """How often the reader has asked for the next step before this one was done."""
+        self._missing: Condition | None = None
+        """What a step waited for and the reader did not: what follows is about it."""
 
     @property
     def step(self) -> Step | None:
@@ -105,11 +108,11 @@ class Guide:
                 self._press(self._left.pop(0))
             else:
                 self._hurries = 0  # the reader's turn is not passed over unseen
-        elif self._hurries:
+        elif self._hurries and not self._waits:
             self._hurries -= 1
             self._go(self._at + 1)
             return
-        elif self._ready_at is None and self._met():
+        elif not self._waits and self._ready_at is None:
             self._ready_at = self._clock()
         elif self.auto and self._ready_at is not None and self._clock() - self._ready_at >= self.step.seconds:
             self.next()
@@ -117,15 +120,36 @@ class Guide:
         self._tell()
 
     def next(self) -> None:
-        """The next step, whatever this one still waits for. Keys of this one that the tour may press it presses before:
-        what they open or close is what the next caption speaks of."""
+        """The next step, as soon as this one is done. Keys of this one that the tour may press it presses before, and
+        what they set off it waits for: that is what the next caption speaks of. Asked again, it gives up the wait."""
         if self._over:
             return
         if self._left and self._whose_turn() is None:
             self._hurries += 1
+        elif not self._left and self._waits and not self._hurries and not self._late:
+            self._hurries = 1
+            self._tell()
         else:
-            self._hurries = 0
-            self._go(self._at + 1)
+            self._give_up()
+
+    def escaped(self) -> bool:
+        """Escape, where the reader waits for the next step: the wait is given up. Whether it was that."""
+        if self._over or not self._hurried or isinstance(self.app.screen, ModalScreen):
+            return False
+        self._give_up()
+        return True
+
+    @property
+    def _hurried(self) -> bool:
+        """Whether the next step was asked for, and what this one waits for is not there yet."""
+        return bool(self._hurries) and not self._left and self._waits
+
+    def _give_up(self) -> None:
+        """The next step without what this one waits for; what cannot be so without it is left out."""
+        if not self._left and self._waits and self.step is not None:
+            self._missing = self.step.wait
+        self._hurries = 0
+        self._go(self._at + 1)
 
     def end(self) -> None:
         """The screen goes on without it."""
@@ -148,7 +172,10 @@ class Guide:
             over = "The tour is over; the screen stays. q leaves it."
             self.app.notify(over, title=self.tour.title, markup=False)
             return
-        self._at, self._left, self._pressed = at, list(self.tour.steps[at].keys), []
+        if self._missing is not None and self._holds(self._missing):
+            self._missing = None
+        step = self.tour.steps[at]
+        self._at, self._left, self._pressed = at, [] if self._left_out(step) else list(step.keys), []
         self._since, self._ready_at = self._clock(), None
         self._tell()
 
@@ -216,8 +243,22 @@ class Guide:
 
     # What is waited for, and what is said.
 
-    def _met(self) -> bool:
-        return self._holds(self.step.wait if self.step is not None else None)
+    @property
+    def _waits(self) -> bool:
+        """Whether the step waits for something that has not been seen since its keys were pressed."""
+        step = self.step
+        if step is None or step.wait is None or self._ready_at is not None or self._left_out(step):
+            return False
+        return not self._holds(step.wait)
+
+    @property
+    def _late(self) -> bool:
+        """Whether it has waited so long that it need not come any more."""
+        return self._clock() - self._since > _PATIENCE
+
+    def _left_out(self, step: Step) -> bool:
+        """Whether what it shows needs what was not waited for. A way back is taken in any case."""
+        return self._missing is not None and not (step is self.tour.steps[-1] and set(step.keys) <= {"escape"})
 
     def _holds(self, condition: Condition | None) -> bool:
         if condition is None:
@@ -227,6 +268,8 @@ class Guide:
 
     def _caption(self, step: Step) -> str:
         """What is said: that which is so."""
+        if self._missing is not None and step.holds is None:
+            return _LEFT_OUT.format(self._missing.text)
         return step.caption if self._holds(step.holds) else step.otherwise
 
     def _state(self, step: Step) -> str:
@@ -234,9 +277,11 @@ class Guide:
         if self._left and (turn := self._whose_turn()) is not None:
             return turn
         parts = [f"keys: {' '.join(self._pressed)}{' …' if self._left else ''}"] if self._pressed or self._left else []
-        if not self._left and self._ready_at is None and step.wait is not None:
-            late = self._clock() - self._since > _PATIENCE
-            parts.append(f"waits for: {step.wait.text}{' (not seen yet; F8 goes on without it)' if late else ''}")
+        if not self._left and self._waits and step.wait is not None:
+            if self._hurried:
+                parts.append(f"waiting for {step.wait.text}: F8 again or Esc gives up")
+            else:
+                parts.append(f"waits for: {step.wait.text}{' (not seen yet; F8 gives up)' if self._late else ''}")
         return " · ".join(parts)
 
     def _tell(self) -> None:
@@ -253,6 +298,7 @@ class Guide:
         lines += last_line
         # As many lines in all steps, so that nothing on the screen moves with them.
         said = [text for each in self.tour.steps for text in (each.caption, each.otherwise)]
+        said += [_LEFT_OUT.format(each.wait.text) for each in self.tour.steps if each.wait is not None]
         most = max(len(_wrapped(text, width)) for text in said) + 1
         last = self._at + 1 == len(self.tour.steps)
         place = f"{self.tour.title} · {self._at + 1} of {len(self.tour.steps)}"
@@ -316,6 +362,8 @@ class TouringApp(MpsTuiApp):
         """The guide's keys wait for nothing that its own have set off."""
         if isinstance(event, events.Key) and event.key in {NEXT, END}:
             self.guide.next() if event.key == NEXT else self.guide.end()
+            return
+        if isinstance(event, events.Key) and event.key == "escape" and self.guide.escaped():
             return
         if isinstance(event, events.Key):
             self.guide.typed(event)
