@@ -70,7 +70,9 @@ def left_out(action: str, daemon: Daemon) -> str | None:
 
 
 def _nobody_to_end(found: Condition) -> str | None:
-    """Why a session that is in the way names no process that surely is to end."""
+    """Why nobody is to end: nobody is in the way, or it is not known for sure who."""
+    if found.health == "ok":
+        return "the daemon answers: no process is in its way"
     if found.health == "unknown" and found.cause != "busy":
         return found.detail
     if found.cause == "busy":

@@ -113,7 +113,7 @@ def test_where_nothing_is_wrong_nobody_is_ended(node: SimNode, mpstui: Mpstui) -
     at = ("--yes", "--pipe-dir", node.pipe_dir)
     unblock, lost = mpstui("unblock", *at), mpstui("end-lost", *at)
     assert (unblock.status, lost.status) == (6, 6)
-    assert "no process is known that keeps it from answering" in unblock.err
+    assert "the daemon answers: no process is in its way" in unblock.err
     assert "no client has been hit by a fault" in lost.err
     assert mpstui("end-lost", "4711", *at).status == 6
 

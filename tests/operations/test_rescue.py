@@ -208,7 +208,7 @@ async def test_the_holder_of_the_control_session_is_ended_and_no_client(start, t
             "most likely kept open by PID 4711, user dave: its connections cannot be seen from here",
         ),
         (condition.busy("Other sessions kept it busy.", condition.Moment()), "none of them stays open"),
-        (condition.ok(), "no process is known that keeps it from answering"),
+        (condition.ok(), "the daemon answers: no process is in its way"),
     ],
 )
 def test_a_session_of_nobody_for_sure_ends_nobody_and_says_what_is_known(found, why):
