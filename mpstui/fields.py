@@ -1533,7 +1533,8 @@ LIMIT: Final[Thing[Limit]] = Thing(
         ),
         Field(
             "active_thread_percentage", "threads", SHARE, lambda x, v: x.percentage, null=True,
-            column=Column(20, 18, 90, cell=_limit_threads), row=Text(30, "THREADS", _limit_threads_row),
+            column=Column(20, 18, 90, cell=_limit_threads, mark=lambda x: OUTDATED if x.outdated else ""),
+            row=Text(30, "THREADS", _limit_threads_row),
         ),
         Field(
             "pinned_mem_limits", "memory limits", SIZES, lambda x, v: x.memory, about="By the daemon's device ordinal.",

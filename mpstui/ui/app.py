@@ -522,6 +522,12 @@ class MpsTuiApp(WritingApp[int]):
         """The load's own clients, with their numbers."""
         return self.load.keys if self.load is not None else {}
 
+    def action_command_palette(self) -> None:
+        from mpstui.ui.dialogs.commands import Palette
+
+        if not isinstance(self.screen, Palette):
+            self.push_screen(Palette(id="--command-palette"))
+
     @opens
     def action_show_help(self) -> None:
         from mpstui.ui.dialogs import HelpScreen

@@ -171,6 +171,11 @@ class Form(Panel[Field]):
         self.repaint()
         return True
 
+    @property
+    def room(self) -> int:
+        """Cells of a value that is shown between the arrows."""
+        return self.inner - _BEFORE - 2
+
     def _place_entry(self) -> None:
         self.entry.styles.offset = (1 + _BEFORE, 1 + self.cursor_index - self.top)
         self.entry.styles.width = max(1, self.size.width - 2 - _BEFORE)

@@ -11,10 +11,11 @@ from mpstui.core import condition
 from mpstui.core.model import ProcessKey, ServerFault, Snapshot
 from mpstui.ui.app import MpsTuiApp
 from mpstui.ui.dialogs import ChangeForm, DetailsScreen, HarmConfirm, HelpScreen
+from mpstui.ui.dialogs.commands import Palette
 from mpstui.ui.overview import Overview
 
 from .fakes import ON_OVERVIEW
-from .screen import make_app, push, text_of
+from .screen import make_app, push, text_of, until
 from .snapshots import OTHER_PIPE, PIPE, client, clients, daemon, one_daemon, rich, server, unhealthy
 
 SIZE = (160, 48)
@@ -273,10 +274,13 @@ async def test_help_palette_and_quit() -> None:
         await press(pilot, "question_mark")
         assert isinstance(app.screen, HelpScreen)
         await press(pilot, "escape", "ctrl+p")
-        assert type(app.screen).__name__ == "CommandPalette"
+        assert isinstance(app.screen, Palette)
         await press(pilot, "escape", "colon")
-        assert type(app.screen).__name__ == "CommandPalette"
-        await press(pilot, "escape", "q")
+        assert isinstance(app.screen, Palette)
+        await until(pilot, lambda: text_of(app).splitlines()[-1].strip() == "Enter run it  ↑↓ choose  Esc close")
+        await pilot.click("#keys", offset=(26, 0))
+        assert isinstance(app.screen, Overview)
+        await press(pilot, "q")
     assert app.return_value == 0
     assert app.collector.started
     assert app.collector.stopped

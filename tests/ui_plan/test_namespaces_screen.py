@@ -21,7 +21,7 @@ from mpstui.operations.audit import AuditLog
 from mpstui.operations.runner import Runner
 from mpstui.sim import SimNode
 from mpstui.ui.app import MpsTuiApp
-from mpstui.ui.partitions.namespaces import NamespacesScreen
+from mpstui.ui.partitions.namespaces import NamespacesScreen, about, device_words, levels_of
 from mpstui.ui.theme import build_themes
 
 from .fakes import press, text_in, typed
@@ -127,3 +127,16 @@ async def test_what_a_stranger_writes_is_text(size: tuple[int, int]) -> None:
             assert "[bold]x[/]" in text_of(app)
         if size[0] >= 120:
             assert "not understood: what, is, this" in text_of(app)
+
+
+def test_a_device_has_its_index_and_name_first_and_an_unknown_one_the_daemons_word() -> None:
+    snapshot = rich()
+    first, second = snapshot.devices[:2]
+    daemon = replace(snapshot.daemons[0], ordinals={"0": second.uuid})
+    for text in (second.uuid, "0", f" {second.uuid}"):
+        assert device_words(text, daemon, snapshot) == "GPU 1 H100 80GB HBM3"
+    assert device_words(first.uuid, None, snapshot, uuid=True) == f"GPU 0 H100 80GB HBM3 {first.uuid}"
+    assert [device_words(text, daemon, snapshot) for text in ("7", "MIG-x", "", None)] == ["7", "MIG-x", "—", "—"]
+    node = V3Node((V3Server("one", allowed_devices=f"{first.uuid},{second.uuid}"),))
+    said = [para.text for para in about(levels_of(node)[0], replace(daemon, v3=node), snapshot)]
+    assert f"devices: GPU 0 H100 80GB HBM3 {first.uuid}, GPU 1 H100 80GB HBM3 {second.uuid}" in said

@@ -53,7 +53,7 @@ async def test_of_several_gpus_the_one_that_was_taken_is_said_until_one_is_chose
     app = make_app(small())
     async with app.run_test(size=SMALL) as pilot:
         await press(pilot, "p")
-        assert "▲ GPU 0, first of 2: ← →" in text_of(app)
+        assert "▲ GPU 0 of 2  H100 80GB HBM3, the first: ← →" in text_of(app)
         await press(pilot, "right")
         assert "GPU 1 of 2" in text_of(app)
         await press(pilot, "left", "down", "down", "down", "right", "A")
@@ -65,12 +65,12 @@ async def test_of_several_gpus_the_one_that_was_taken_is_said_until_one_is_chose
     async with again.run_test(size=SMALL) as pilot:
         await press(pilot, "1", "j", "p")
         assert "GPU 1 of 2" in text_of(again), "the cursor was on it"
-        assert "first of" not in text_of(again)
+        assert "the first:" not in text_of(again)
     alone = make_app(replace(small(), devices=small().devices[:1]))
     async with alone.run_test(size=SMALL) as pilot:
         await press(pilot, "p")
-        assert "first of" not in text_of(alone)
-        assert "GPU 0  NVIDIA" in text_of(alone)
+        assert "the first:" not in text_of(alone)
+        assert "GPU 0  H100 80GB HBM3" in text_of(alone)
 
 
 @pytest.mark.parametrize("size", [LARGE, SMALL])
@@ -100,8 +100,14 @@ async def test_tab_goes_round_and_the_hints_follow() -> None:
             await press(pilot, "tab")
             assert app.focused.id == where
             assert app.focused.display
+            foot = text_of(app).splitlines()[-1]
+            assert ("↑↓ Scroll" in foot, "←→" in foot) == (where == "notes", where != "notes"), foot
         await press(pilot, "shift+tab")
         assert app.focused.id == "notes"
+        app.screen.set_focus(app.screen.fields)  # as the mouse does
+        await until(pilot, lambda: "←→ Change" in text_of(app).splitlines()[-1])
+        await press(pilot, "down", "down", "down", "down", "down")
+        assert "(←→ Change)" in text_of(app).splitlines()[-1], "it is typed"
 
 
 async def test_every_field_changes_with_the_arrows() -> None:

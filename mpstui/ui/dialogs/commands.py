@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
-from textual.command import DiscoveryHit, Hit, Hits, Provider
+from textual import on
+from textual.command import CommandPalette, DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
 from textual.theme import BUILTIN_THEMES
 from textual.widgets import Input
@@ -16,10 +17,12 @@ from mpstui.core.late import dataclass
 from mpstui.core.model import Daemon, ProcessKey, Snapshot
 from mpstui.operations.operation import Operation
 from mpstui.operations.registry import ELSEWHERE
+from mpstui.ui.bars import KeyBar, KeyHint
 from mpstui.ui.contract import Runner
 from mpstui.ui.dialogs.help import NOT_HERE
 from mpstui.ui.dialogs.typed import Typed, commands, views
 from mpstui.ui.keys import ACTION_PREFIX, written
+from mpstui.ui.painted import InkScreen
 
 _HELP_WEIGHT = 0.01
 _TYPED = 1000
@@ -59,6 +62,31 @@ class Command:
     run: Callable[[], Any]
     listed: bool = True
     """Whether it is shown before anything is typed. How to move in a list is not what a palette is opened for."""
+
+
+class Palette(CommandPalette):
+    """Textual's, with its keys at its foot, as a dialog has them."""
+
+    # Textual takes styles from the first base alone.
+    COMPONENT_CLASSES = InkScreen.COMPONENT_CLASSES
+    DEFAULT_CSS = InkScreen.DEFAULT_CSS.replace("InkScreen", "Palette") + "Palette > KeyBar { dock: bottom; }"
+
+    async def on_mount(self) -> None:
+        bar = KeyBar()
+        await self.mount(bar)
+        bar.show(
+            [
+                KeyHint("Enter", "run it", "command_list('select')", 7),
+                KeyHint("↑↓", "choose", "none", 4),
+                KeyHint("Esc", "close", "escape", 8),
+            ]
+        )
+
+    @on(KeyBar.Pressed)
+    async def _key_pressed(self, message: KeyBar.Pressed) -> None:
+        message.stop()
+        if message.action != "none":
+            await self.run_action(message.action)
 
 
 class ActionCommands(Provider):

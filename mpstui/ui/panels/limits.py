@@ -18,7 +18,6 @@ class LimitsPanel(TablePanel[Limit]):
     TITLE: ClassVar[str] = "Limits"
     KIND: ClassVar[str] = "limit"
     THING: ClassVar[Thing[Limit]] = LIMIT
-    NOTE_AT_RIGHT: ClassVar[bool] = True
 
     def show(self, snapshot: Snapshot, daemon: Daemon) -> None:
         self.view = View.of(snapshot, daemon)
@@ -27,7 +26,11 @@ class LimitsPanel(TablePanel[Limit]):
     def key(self, row: Limit) -> int | None:
         return None if row.server is None else row.server.pid
 
-    def note(self, row: Limit, width: int) -> Line:
-        if not row.outdated:
-            return ()
-        return ((f"{row.outdated} {OUTDATED}{' outdated' if width >= 72 else ''} ", "warn"),)
+    @property
+    def tells(self) -> bool:
+        return any(row.outdated for row in self.rows)
+
+    def corner(self) -> Line:
+        """The clients that the present limits do not reach; the mark in a row says of which server."""
+        count = sum(row.outdated for row in self.rows)
+        return ((f"{OUTDATED} {count} {'keeps' if count == 1 else 'keep'} older limits", "warn"),) if count else ()

@@ -25,6 +25,8 @@ from mpstui.ui.typeahead import opens
 _CREATE_SERVER: Final = "v3_server_create"
 _CREATE: Final = "v3_namespace_create"
 _CREATE_PARTITION: Final = "v3_partition_create"
+_DEVICE: Final = 20
+"""Cells of a device's index and name: ``GPU 0 H100 80GB HBM3``."""
 
 
 class Level(NamedTuple):
@@ -58,6 +60,18 @@ def _is_there(part: V3Partition, server: V3Server) -> bool:
     return part.server == server.name and part.name is not None and part.status != "unallocated"
 
 
+def device_words(text: str | None, daemon: Daemon | None, snapshot: Snapshot | None, *, uuid: bool = False) -> str:
+    """``GPU 0 H100 80GB HBM3`` for what a daemon calls a device, an ordinal of its own or a UUID; with ``uuid`` the
+    whole UUID behind it. What NVML does not know stays as the daemon has it."""
+    named = (text or "").strip()
+    known = daemon.ordinals.get(named, named) if daemon is not None else named
+    device = snapshot.device(known) if snapshot is not None else None
+    if device is None or device.index is None:
+        return named or UNKNOWN
+    name = (device.name or "").removeprefix("NVIDIA ")
+    return " ".join(filter(None, (f"GPU {device.index}", name, device.uuid if uuid else "")))
+
+
 class LevelsPanel(Panel[Level]):
     """One line for each."""
 
@@ -65,12 +79,17 @@ class LevelsPanel(Panel[Level]):
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
+        self._snapshot: Snapshot | None = None
         self._daemon: Daemon | None = None
 
-    def show(self, daemon: Daemon | None) -> None:
-        self._daemon = daemon
+    def show(self, snapshot: Snapshot, daemon: Daemon | None) -> None:
+        self._snapshot, self._daemon = snapshot, daemon
         node = daemon.v3 if daemon is not None else None
-        self.set_rows(levels_of(node) if node is not None else (), context=(daemon, node))
+        context = (daemon, node, [(device.uuid, device.index, device.name) for device in snapshot.devices])
+        self.set_rows(levels_of(node) if node is not None else (), context=context)
+
+    def _device(self, text: str | None) -> str:
+        return device_words(text, self._daemon, self._snapshot)
 
     def key(self, row: Level) -> tuple[str, str, int, str]:
         client, part = row.client.pid if row.client else 0, row.part.name or "" if row.part else ""
@@ -96,8 +115,8 @@ class LevelsPanel(Panel[Level]):
             return [
                 (
                     (f"     {row.client.pid:<9}", "bold"),
-                    (fit(row.client.device or UNKNOWN, 13) + " ", "dim"),
-                    (fit(row.client.command or UNKNOWN, max(8, width - 29)), "text"),
+                    (fit(self._device(row.client.device), _DEVICE) + " ", "dim"),
+                    (fit(row.client.command or UNKNOWN, max(8, width - _DEVICE - 16)), "text"),
                 )
             ]
         if row.part is not None:
@@ -107,7 +126,7 @@ class LevelsPanel(Panel[Level]):
                 (
                     (f"   {fit(part.name or '', 20)}", "accent"),
                     (fit(f"▦ {size}", 20) + " ", "text"),
-                    (fit(part.device or UNKNOWN, 14) + " ", "dim"),
+                    (fit(self._device(part.device), _DEVICE) + " ", "dim"),
                     (part.status or UNKNOWN, "dim"),
                 )
             ]
@@ -143,28 +162,43 @@ def export_of(row: Level) -> str:
     return export_line("CUDA_MPS_PIPE_DIRECTORY", place)
 
 
-def about(row: Level | None, node: V3Node | None) -> list[Para]:
+def about(row: Level | None, daemon: Daemon | None, snapshot: Snapshot | None) -> list[Para]:
     """All of what the cursor is on, what a program exports to be its client, and what of the answers is not known."""
     said: list[Para] = []
+    node = daemon.v3 if daemon is not None else None
     if row is not None and row.client is not None:
-        said = [Para(row.client.command or UNKNOWN, "bold"), Para("A program chooses this text itself.", "dim")]
+        on_device = Para(f"device: {device_words(row.client.device, daemon, snapshot, uuid=True)}")
+        own = Para("A program chooses this text itself.", "dim")
+        said = [Para(row.client.command or UNKNOWN, "bold"), on_device, own]
     elif row is not None and row.part is not None:
-        told = "For a client of the server that names it; others do not get these SMs."
-        said = [Para(export_of(row), "accent"), Para(told, "dim"), *_more(row.part.more)]
+        on_device = Para(f"device: {device_words(row.part.device, daemon, snapshot, uuid=True)}")
+        rule = "For a client of the server that names it; others do not get these SMs."
+        said = [Para(export_of(row), "accent"), on_device, Para(rule, "dim"), *_more(row.part.more)]
     elif row is not None and row.space is not None:
         rule = "Its percentage overrides a client's own; a client's own memory limit can only lower its limit."
-        said = [Para(export_of(row), "accent"), _devices(row), Para(rule, "dim"), *_more(row.space.more)]
+        said = [
+            Para(export_of(row), "accent"),
+            _devices(row, daemon, snapshot),
+            Para(rule, "dim"),
+            *_more(row.space.more),
+        ]
     elif row is not None:
         rule = "The server's limits apply to its default namespace only."
-        said = [Para(export_of(row), "accent"), _devices(row), Para(rule, "dim"), *_more(row.server.more)]
+        said = [
+            Para(export_of(row), "accent"),
+            _devices(row, daemon, snapshot),
+            Para(rule, "dim"),
+            *_more(row.server.more),
+        ]
     if node is not None:
         said += [Para(f"not understood: {line}", "warn") for line in node.not_understood]
         said += [Para(f"{what} list not read: {why}", "warn") for what, why in node.not_read.items()]
     return said
 
 
-def _devices(row: Level) -> Para:
-    return Para(f"devices: {row.server.allowed_devices or UNKNOWN}")
+def _devices(row: Level, daemon: Daemon | None, snapshot: Snapshot | None) -> Para:
+    each = (row.server.allowed_devices or UNKNOWN).split(",")
+    return Para(f"devices: {', '.join(device_words(one, daemon, snapshot, uuid=True) for one in each)}")
 
 
 def _more(values: Mapping[str, str]) -> list[Para]:
@@ -197,18 +231,18 @@ class NamespacesScreen(ListScreen):
         return self.panel.cursor_row
 
     def fill(self, snapshot: Snapshot) -> None:
-        self.panel.show(self.daemon)
+        self.panel.show(snapshot, self.daemon)
 
     def describe(self, snapshot: Snapshot) -> tuple[str, list[Para]]:
         row = self.row
         if row is None:
             return "No namespaces", [
                 Para(f"{self.panel.why_none()}."),
-                *about(None, self.daemon.v3 if self.daemon is not None else None),
+                *about(None, self.daemon, snapshot),
             ]
         what = "Client" if row.client else "Namespace" if row.space else "Server"
         what = "SM partition" if row.part is not None else what
-        return what, about(row, self.daemon.v3 if self.daemon is not None else None)
+        return what, about(row, self.daemon, snapshot)
 
     def own_hints(self) -> list[KeyHint]:
         row, cannot = self.row, self._why_not()

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar, Final
 
+from rich.cells import cell_len
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
@@ -211,9 +212,12 @@ class PlanFields(Form):
                 if device is None:
                     return "none known", "dim"
                 index, many = "?" if device.index is None else device.index, len(self._devices)
-                if self.undecided:
-                    return f"▲ GPU {index}, first of {many}: ← →  {device.name or ''}", "warn"
-                return f"GPU {index}{f' of {many}' if many > 1 else ''}  {device.name or ''}", "text"
+                name = (device.name or "").removeprefix("NVIDIA ")
+                named = f"GPU {index}{f' of {many}' if many > 1 else ''}  {name}"
+                if not self.undecided:
+                    return named, "text"
+                told = f"▲ {named}, the first: ← →"  # the sign alone where the words would be cut
+                return told if cell_len(told) <= self.room else f"▲ {named}", "warn"
             case "by":
                 return {"user": "by user", "command": "by command", "client": "each client"}[draft.by], "bold"
             case "patterns":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar, Final
 
-from textual import on
+from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
@@ -17,7 +17,7 @@ from mpstui.operations.apply import ApplyProfile, Step
 from mpstui.operations.registry import operation
 from mpstui.plan.amounts import PlanError
 from mpstui.plan.profile import DaemonProfile
-from mpstui.ui.bars import KeyHint
+from mpstui.ui.bars import KeyHint, unless
 from mpstui.ui.box import Box, wrapped
 from mpstui.ui.contract import Runner
 from mpstui.ui.keys import own_binding
@@ -46,6 +46,11 @@ from mpstui.ui.typeahead import opens
 
 WIDE: Final = 118
 """Cells from which fields and bars stand side by side."""
+_LEFT: Final = 46
+_LEFT_MOST: Final = 72
+"""Cells of the fields: for the longest names of devices."""
+_RIGHT: Final = 114
+"""Cells of the bars from which on the fields get more."""
 _ALLOWED: Final = "the daemon's limits allow the plan already: there is nothing to set"
 
 
@@ -86,7 +91,7 @@ class PlanScreen(SideScreen):
     DEFAULT_CSS = """
     PlanScreen {
         & #plan { height: 1fr; layout: horizontal; }
-        & #left { width: 46; height: 100%; layout: vertical; }
+        & #left { height: 100%; layout: vertical; }
         & #right { width: 1fr; height: 100%; layout: vertical; }
         & #fields { height: 10; }
         & #about { height: 1fr; }
@@ -94,7 +99,7 @@ class PlanScreen(SideScreen):
         & #device { height: 7; }
         & #notes { height: 11; }
         &.-narrow #plan { layout: vertical; }
-        &.-narrow #left { width: 100%; height: auto; }
+        &.-narrow #left { height: auto; }
         &.-narrow #right { width: 100%; height: 1fr; }
         &.-narrow #about { display: none; }
         &.-short #notes { height: 6; }
@@ -180,8 +185,7 @@ class PlanScreen(SideScreen):
         none = self._now.problem or "there is no plan yet" if self._now.plan is None else None
         in_bars = self.focused is self.shares
         return [
-            KeyHint("←→", "Move" if in_bars else "Change", "none", 9),
-            KeyHint("⇧←→", "More", "none", 3),
+            *self._own_keys(),
             KeyHint(self.k("plan.apply", "A"), "Apply", "apply", 8, None if steps else none or trouble or _ALLOWED),
             KeyHint(self.k("plan.export", "C"), "Export", "export", 6, none),
             KeyHint(self.k("plan.save", "w"), "Save", "save", 6),
@@ -195,6 +199,23 @@ class PlanScreen(SideScreen):
             ),
         ]
 
+    def _own_keys(self) -> list[KeyHint]:
+        """The keys of the part that has the focus."""
+        if self.focused is self.notes:
+            return [KeyHint("↑↓", "Scroll", "none", 9)]
+        if self.focused is self.shares:
+            row = self.shares.cursor_row
+            fixed = unless(row and row.share, "it is no share of the plan")
+            return [KeyHint("←→", "Move", "none", 9, fixed), KeyHint("⇧←→", "More", "none", 3, fixed)]
+        if self.fields.editing:
+            return [KeyHint("Enter", "Done", "none", 9)]
+        typed = unless(self.fields.arrows(self.fields.field), "it is typed")
+        return [KeyHint("←→", "Change", "none", 9, typed), KeyHint("⇧←→", "More", "none", 3, typed)]
+
+    @on(events.DescendantFocus)
+    def _focus_moved(self) -> None:
+        self.show_keys()
+
     # Layout.
 
     def _arrange(self) -> None:
@@ -204,7 +225,12 @@ class PlanScreen(SideScreen):
         roomy = height >= 40
         self.set_class(narrow, "-narrow")
         self.set_class(height < 34, "-short")
-        self.query_one("#left").display = not narrow or in_fields or roomy
+        left = self.query_one("#left")
+        left.display = not narrow or in_fields or roomy
+        if not narrow:  # what is beyond wide bars goes to the names of devices
+            left.styles.width = max(_LEFT, min(_LEFT_MOST, width - _RIGHT))
+        else:
+            left.styles.width = "100%"
         # On a narrow and low screen the fields stand above the comparison, and the bars have a screen of their own.
         cramped = narrow and not roomy
         self.shares.display = not cramped or not in_fields
