@@ -154,7 +154,7 @@ def test_what_ends_work_and_what_is_asked_are_the_readers_on_a_real_node() -> No
     surface.screen = Question()
     ticks(lead)
     assert surface.keys == ["L"]
-    assert "This is not the tour's" in surface.said
+    assert "This dialog is not part of the tour" in surface.said
     surface.screen = surface.plain  # the reader has answered
     ticks(lead)
     assert surface.keys == ["L", "enter", "escape"]
@@ -194,7 +194,7 @@ def test_what_the_reader_has_opened_is_left_to_the_reader_on_every_node(own: boo
     ticks(lead)
     assert lead.step is lead.tour.steps[1]
     assert surface.keys == ["L"]
-    assert "This is not the tour's" in surface.said
+    assert "This dialog is not part of the tour" in surface.said
     surface.screen = surface.plain
     ticks(lead)
     assert surface.keys == ["L", "a", "enter", "b"]
