@@ -13,6 +13,7 @@ stable: names may come, none goes. Nothing of the screen is imported, neither te
 from __future__ import annotations
 
 import asyncio
+import importlib
 import io
 import os
 import signal
@@ -22,11 +23,11 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, 
 from contextlib import ExitStack, asynccontextmanager
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from mpstui.core.activity import ActivityLook, Launcher
 from mpstui.core.model import Client, Daemon, Device, Event, Problem, ProcessKey, Server, Snapshot, no_test_clients
-from mpstui.core.text import error_text, path_text
+from mpstui.core.text import UNKNOWN, error_text, path_text
 from mpstui.node import CONTROL_BINARY, UnusableNode, named_dirs, open_node, real_processes
 from mpstui.node import demo_node as demo_node
 from mpstui.observe.sources import NvmlSample as NvmlSample
@@ -37,6 +38,9 @@ from mpstui.operations.types import ExitStatus, Preview, Progress, Request, Resu
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from mpstui.core.trust import Speaker
+    from mpstui.doctor.health import probe as probe
+    from mpstui.doctor.health import tell as tell
     from mpstui.doctor.types import Finding
     from mpstui.doctor.why import Answer
     from mpstui.history.node import LogPlace, NodeLogs
@@ -46,9 +50,28 @@ if TYPE_CHECKING:
     from mpstui.observe.sources import NodeSources
     from mpstui.observe.wakeups import Worker
     from mpstui.operations import runner
+    from mpstui.operations.belonging import OPTIONS as OPTIONS
+    from mpstui.operations.belonging import checked as checked
+    from mpstui.operations.belonging import members as members
+    from mpstui.operations.belonging import named as named
+    from mpstui.operations.belonging import pids_in as pids_in
+    from mpstui.operations.belonging import unplaced as unplaced
     from mpstui.operations.load import OperatedLoad
     from mpstui.operations.operation import Operation
     from mpstui.plan.profile import DaemonProfile, Profile
+else:
+    _LATER: Final = {
+        **dict.fromkeys(("probe", "tell"), "mpstui.doctor.health"),
+        **dict.fromkeys(
+            ("OPTIONS", "checked", "members", "named", "pids_in", "unplaced"), "mpstui.operations.belonging"
+        ),
+    }
+
+    def __getattr__(name: str) -> Any:
+        if (module := _LATER.get(name)) is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(module), name)
+
 
 __all__ = [
     "ActivityLook",
@@ -126,6 +149,35 @@ def check_meant(pipe_dir: Path | None, named: Sequence[Path]) -> None:
     wanted = os.path.realpath(where)
     if os.path.lexists(where / "control") and all(os.path.realpath(each) != wanted for each in named):
         meant([Place(where, "running", speaker=find_speaker(where))], lambda place: True, os.geteuid())
+
+
+def why_not_its_number(key: ProcessKey, speaker: Speaker | None) -> str | None:
+    """Why nothing may be run now with the number of this process, as the kernel has it: it is not there, its number is
+    another one's, or the word of the daemon (``speaker``; None: it need not be its word) is not enough for its owner.
+    None where it may."""
+    from mpstui.core.trust import may_signal, why_not
+    from mpstui.observe.procfs import HiddenProcessError, process_uids, read_stat, user_name
+
+    try:
+        now = read_stat(key.pid)
+    except HiddenProcessError:
+        return f"whether {key.pid} is still the same process cannot be seen"
+    if now is None or now.gone or now.key != key:
+        return f"process {key.pid} is not there: nothing is run with its number"
+    uids = process_uids(key.pid) or ()
+    if speaker is None or may_signal(speaker, uids):
+        return None
+    return why_not(speaker, key.pid, " and ".join(user_name(uid) for uid in sorted(uids)) or UNKNOWN)
+
+
+def check_roots_own(directory: Path) -> None:
+    """Whether only root can have put anything into it. Raises Unavailable where another can, or it cannot be seen."""
+    from mpstui.observe.trusted import NotTrustedError, judge_directory
+
+    try:
+        judge_directory(directory, {0})
+    except (OSError, NotTrustedError) as error:
+        raise Unavailable(error_text(error)) from None
 
 
 def end_of_log(daemon: Daemon, name: str, most: int) -> tuple[bytes, bool]:

@@ -21,15 +21,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from mpstui.api import audit
+from mpstui.api import Unavailable, audit, check_roots_own, why_not_its_number
 from mpstui.config import CommandSpec
 from mpstui.core.model import Client, Daemon, Device, ProcessKey, Server, Snapshot
+from mpstui.core.parent import ended_with_us
 from mpstui.core.text import UNKNOWN, error_text, path_text, printable
-from mpstui.core.trust import NOBODY, Speaker, may_signal, why_not
+from mpstui.core.trust import NOBODY, Speaker
 from mpstui.fields import CLIENT, DAEMON, DEVICE, SERVER, SNAPSHOT, Field, Thing, View
-from mpstui.load.process import ended_with_us
-from mpstui.observe.procfs import HiddenProcessError, process_uids, read_stat, user_name
-from mpstui.observe.trusted import NotTrustedError, judge_directory
 
 THINGS: Final[Mapping[str, Thing[Any]]] = {
     "client": CLIENT,
@@ -268,9 +266,9 @@ def find_program(name: str, path: str | None = None) -> str:
     if os.geteuid() == 0:
         try:
             for place in {found, os.path.realpath(found)}:
-                judge_directory(Path(place).parent, {0})
+                check_roots_own(Path(place).parent)
             told = os.stat(found)
-        except (OSError, NotTrustedError) as error:
+        except (OSError, Unavailable) as error:
             raise RefusedError(f"root does not run {printable(found)}: {error_text(error)}") from None
         if told.st_uid != 0 or told.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             raise RefusedError(f"root does not run {printable(found)}: others can change it")
@@ -280,18 +278,8 @@ def find_program(name: str, path: str | None = None) -> str:
 def stopped_by(filled: Filled) -> str | None:
     """Why it must not be run now, as the kernel has its processes: one is not there, its number is another one's, or
     the daemon's word is not enough for its owner. None where it may."""
-    for key in filled.processes:
-        try:
-            now = read_stat(key.pid)
-        except HiddenProcessError:
-            return f"whether {key.pid} is still the same process cannot be seen"
-        if now is None or now.gone or now.key != key:
-            return f"process {key.pid} is not there: nothing is run with its number"
-        uids = process_uids(key.pid) or ()
-        if filled.speaker is not None and not may_signal(filled.speaker, uids):
-            owner = " and ".join(user_name(uid) for uid in sorted(uids)) or UNKNOWN
-            return why_not(filled.speaker, key.pid, owner)
-    return None
+    whys = (why_not_its_number(key, filled.speaker) for key in filled.processes)
+    return next((why for why in whys if why is not None), None)
 
 
 def refusal(spec: CommandSpec, *, read_only: bool) -> str | None:

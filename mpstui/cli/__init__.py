@@ -224,7 +224,7 @@ def _why(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
 
 def _health(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
     """``status --health`` where the short way of ``__main__`` did not take it."""
-    from mpstui.doctor.health import probe, tell
+    from mpstui.api import probe, tell
 
     if options.json or options.fields or options.group_by or wants_past(options):
         return complain(

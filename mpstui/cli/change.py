@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from mpstui import api
+from mpstui.api import OPTIONS, checked, members, named, pids_in, unplaced
 from mpstui.cli.say import NO_DAEMON, agreed, complain, meant, print_json, print_result, state_text, tell
 from mpstui.cli.verbs import draft
 from mpstui.core.model import Daemon, ProcessKey, Snapshot
 from mpstui.core.text import path_text, plural
 from mpstui.core.trust import NotNamedError
-from mpstui.operations.belonging import OPTIONS, checked, members, named, pids_in, unplaced
 from mpstui.operations.check import Refused, owner_typed
 from mpstui.operations.operation import Operation
 from mpstui.operations.rescue import targets

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from mpstui.control.channel import patience
-from mpstui.load.process import adopt_orphans
+from mpstui.core.parent import adopt_orphans
 from mpstui.load.runner import descendants, end_all
 
 PIPE, LOG, OUTPUT = "pipe", "log", "output"

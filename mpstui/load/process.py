@@ -16,9 +16,9 @@ import select
 import signal
 import threading
 from collections import deque
-from collections.abc import Callable
 from typing import Any, Final, NoReturn
 
+from mpstui.core.parent import end_with_parent
 from mpstui.load.protocol import LINE_LIMIT, Order, decode, encode
 from mpstui.load.types import WorkerError
 
@@ -26,35 +26,9 @@ GRACE: Final = 8.0
 """Seconds from the wish to end to the forced end."""
 EXIT_FAILED: Final = 10
 EXIT_FORCED: Final = 70
-_PR_SET_PDEATHSIG: Final = 1
-_PR_SET_CHILD_SUBREAPER: Final = 36
 NO_END: Final = frozenset({int(signal.SIGVTALRM)})
 """Signals that a worker sends itself."""
 _DEADLY: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGSEGV, signal.SIGABRT)
-
-
-def ended_with_us(number: signal.Signals = signal.SIGKILL) -> Callable[[], None]:
-    """For ``preexec_fn``: the kernel signals the program that is started when this process ends, however it ends. Made
-    before the fork, after which nothing can be loaded."""
-    prctl, parent = ctypes.CDLL(None).prctl, os.getpid()
-
-    def start() -> None:
-        prctl(_PR_SET_PDEATHSIG, int(number), 0, 0, 0)
-        if os.getppid() != parent:
-            os._exit(1)  # it has ended before that was said
-
-    return start
-
-
-def end_with_parent(parent: int, number: signal.Signals = signal.SIGTERM) -> bool:
-    """Have the kernel signal this process when its parent dies; False where ``parent`` is gone already."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(number), 0, 0, 0)
-    return os.getppid() == parent
-
-
-def adopt_orphans() -> None:
-    """Become the parent of every descendant whose own parent ends, so that none of them gets away."""
-    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 class Channel:

@@ -18,8 +18,9 @@ from typing import IO, Final, NoReturn
 
 import psutil
 
+from mpstui.core.parent import adopt_orphans, ended_with_us
 from mpstui.core.text import error_text, plural, printable
-from mpstui.load.process import Channel, adopt_orphans, ended_with_us
+from mpstui.load.process import Channel
 from mpstui.load.types import WorkerError
 
 TERM_SECONDS: Final = 10.0
