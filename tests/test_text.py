@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
+import mpstui
 from mpstui.core.text import (
     about,
+    client_pids,
     format_age,
     format_change,
     format_percentage,
     format_size,
+    listed,
     owner,
     parse_size,
+    plural,
     printable,
     same_limit,
     taken_limit,
@@ -137,3 +144,17 @@ def test_whose_it_is() -> None:
         "UID 0",
         "—",
     ]
+
+
+def test_several_things_in_words() -> None:
+    assert [plural(number, "process") for number in (0, 1, 2)] == ["0 processes", "1 process", "2 processes"]
+    assert [client_pids(pids) for pids in ((5,), (5, 6))] == ["client 5", "clients 5, 6"]
+    assert client_pids(range(9), 8) == "clients 0, 1, 2, 3, 4, 5, 6, 7 and 1 more"
+    assert [listed(range(3), most) for most in (None, 3, 2)] == ["0, 1, 2", "0, 1, 2", "0, 1 and 1 more"]
+
+
+def test_no_plural_is_made_by_hand() -> None:
+    by_hand = re.compile(r"""(['"])e?s\1 if [^'"\n]+ else ['"]{2}|(['"])\2 if [^'"\n]+ else (['"])e?s\3""")
+    files = sorted(Path(mpstui.__file__).parent.rglob("*.py"))
+    found = {file.name for file in files if file.name != "text.py" and by_hand.search(file.read_text())}
+    assert not found, "core.text.plural and nouns make them"

@@ -13,7 +13,7 @@ from mpstui.cli.past import logs_alone
 from mpstui.cli.say import complain
 from mpstui.cli.status import unreadable
 from mpstui.core.model import Snapshot, Source
-from mpstui.core.text import about
+from mpstui.core.text import about, plural
 from mpstui.doctor.types import Finding, Verdict, worst
 from mpstui.fields import OBJECTS, SCHEMA, TEXT, TIME, Field, Thing, Type, View, as_json, enum
 from mpstui.operations.types import ExitStatus
@@ -111,6 +111,5 @@ def _print_text(snapshot: Snapshot, findings: Sequence[Finding]) -> None:
 
 def summary(numbers: Mapping[Verdict, int]) -> str:
     """How many findings there are of each verdict: ``1 error, 3 warnings, 0 unknown, 27 ok``."""
-    plural = {verdict: "" if number == 1 else "s" for verdict, number in numbers.items()}
-    bad = f"{numbers['error']} error{plural['error']}, {numbers['warning']} warning{plural['warning']}"
+    bad = f"{plural(numbers['error'], 'error')}, {plural(numbers['warning'], 'warning')}"
     return f"{bad}, {numbers['unknown']} unknown, {numbers['ok']} ok"

@@ -10,7 +10,7 @@ from typing import Final, Literal, NamedTuple
 from mpstui.control.channel import PROOF
 from mpstui.core.late import pattern
 from mpstui.core.model import EMPTY, Event, EventKind
-from mpstui.core.text import client_pids, format_size, printable, taken_limit
+from mpstui.core.text import client_pids, format_size, listed, nouns, printable, taken_limit
 
 # What the two log parsers share: the parts of a line, and how an event is made of it.
 
@@ -639,7 +639,7 @@ class _Fault:
         )
 
     def _told(self) -> str:
-        where = f" on device{'s' if len(self.devices) > 1 else ''} {', '.join(self.devices)}" if self.devices else ""
+        where = f" on {nouns(len(self.devices), 'device')} {listed(self.devices)}" if self.devices else ""
         text = f"fatal GPU fault{where}"
         if self.clients:
             text += f"; {_whom(self.clients)} lost"

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from mpstui.core.model import Cause, Condition, Daemon, Health, ProcessKey, SessionHolder
-from mpstui.core.text import UNKNOWN, client_pids, format_age, printable
+from mpstui.core.text import UNKNOWN, client_pids, format_age, listed, printable
 
 
 class _Words(NamedTuple):
@@ -162,8 +162,7 @@ def silent(message: str, terminated: Sequence[int], ending: bool, moment: Moment
     ``ending``: a server was told to end."""
     remedy = "Look at control.log for the command it is at; ending the client that it waits for frees it."
     if terminated:
-        pids = ", ".join(map(str, terminated))
-        remedy = f"A terminated client whose process lives is the likely cause: end process {pids}."
+        remedy = f"A terminated client whose process lives is the likely cause: end process {listed(terminated)}."
     elif ending:
         remedy = "It is told to quit and waits for its clients to end."
     return _condition("silent", (message or "it does not answer").rstrip(".") + moment.age, remedy, moment)

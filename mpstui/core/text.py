@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from mpstui.core.late import pattern
@@ -17,6 +17,7 @@ Line = tuple[Span, ...]
 PRIORITIES: Final[Mapping[int, str]] = {0: "normal", 1: "below normal"}
 """The two values of a client priority, in words."""
 PRIORITY_WORDS: Final = ", ".join(f"{value} {words}" for value, words in PRIORITIES.items())
+PRIORITY_NEEDED: Final = " or ".join(f"{value} ({words})" for value, words in PRIORITIES.items())
 _INVISIBLE = frozenset(
     chr(code)
     for first, last in ((0x34F, 0x34F), (0x115F, 0x1160), (0x17B4, 0x17B5), (0x180B, 0x180F), (0x2800, 0x2800),
@@ -37,7 +38,19 @@ def owner(user: str | None, uid: int | None) -> str:
 
 def plural(number: int, noun: str) -> str:
     """``1 server``, ``2 servers``, ``2 processes``."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}{'es' if noun.endswith('s') else 's'}"
+    return f"{number} {nouns(number, noun)}"
+
+
+def nouns(number: int, noun: str) -> str:
+    """The noun alone, as it goes with so many."""
+    return noun if number == 1 else f"{noun}{'es' if noun.endswith('s') else 's'}"
+
+
+def listed(things: Iterable[object], most: int | None = None) -> str:
+    """``5, 6``; where at most ``most`` are named: ``5, 6 and 3 more``."""
+    named = list(map(str, things))
+    more = 0 if most is None else len(named) - most
+    return ", ".join(named[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def printable(raw: bytes | str, limit: int = 300) -> str:
@@ -176,8 +189,7 @@ def format_age(seconds: float | None) -> str:
 
 def client_pids(pids: Sequence[int], most: int = 8) -> str:
     """``client 5``; ``clients 5, 6``; at most ``most`` are named: ``clients 5, 6 and 3 more``."""
-    more = f" and {len(pids) - most} more" if len(pids) > most else ""
-    return f"client{'s' if len(pids) != 1 else ''} {', '.join(map(str, pids[:most]))}{more}"
+    return f"{nouns(len(pids), 'client')} {listed(pids, most)}"
 
 
 def is_own_number(text: str) -> bool:

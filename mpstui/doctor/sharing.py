@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from mpstui.core.model import DEVICES_VARIABLE, Daemon, Device, Problem, Snapshot
-from mpstui.core.text import client_pids, format_size, plural, printable
+from mpstui.core.text import client_pids, format_size, nouns, plural, printable
 from mpstui.core.trust import is_lying
 from mpstui.doctor.types import Facts, Finding, Verdict, subject_of
 from mpstui.history.when import local_text
@@ -293,12 +293,12 @@ def parts_of_devices(facts: Facts) -> Iterator[Finding]:
         if not others:
             continue
         shown = ", ".join(f"{printable(number, 8)} ({printable(uuid, 48)})" for number, uuid in others[:8])
-        plural = len(others) != 1
+        devices = f"{nouns(len(others), 'device')} {shown}"
         if all(uuid.startswith("MIG-") for _, uuid in others):
-            text = f"its device{'s' if plural else ''} {shown} {'are MIG instances' if plural else 'is a MIG instance'}"
+            text = f"its {devices} {'is a MIG instance' if len(others) == 1 else 'are MIG instances'}"
             yield Finding("parts", "ok", f"daemon {daemon.pid}", text)
             continue
-        text = f"NVML does not list its device{'s' if plural else ''} {shown}"
+        text = f"NVML does not list its {devices}"
         if any("-mlopart" in e.values.get("command", "") for e in facts.snapshot.events if e.kind == "command"):
             yield Finding("parts", "ok", f"daemon {daemon.pid}", f"{text}: parts of a GPU by locality (-mlopart)")
             continue

@@ -489,7 +489,7 @@ def _of_pending(daemon: Daemon) -> Iterable[Problem]:
         subject = path_text(daemon.pipe_dir) if many or group[0].pid is None else f"client {group[0].pid}"
         unseen = " Whether it still waits cannot be seen from here." if group[-1].pid is None else ""
         if server is None:
-            text = f"{who} wait{'' if many else 's'} for a server.{unseen}"
+            text = f"{who} {'wait' if many else 'waits'} for a server.{unseen}"
             remedy = f"{they.capitalize()} one when the server that is being started is ready."
             if daemon.start_failures is not None:
                 remedy = f"No server starts, which is a problem of its own: until that is corrected {they} error 805."
@@ -500,7 +500,7 @@ def _of_pending(daemon: Daemon) -> Iterable[Problem]:
             "or the daemon runs with -multiuser-server."
         )
         ahead = client_pids(group[0].waits_for) if group[0].waits_for else "its last client"
-        text = f"{who} wait{'' if many else 's'} for server {server} to end, which waits for {ahead}.{unseen}"
+        text = f"{who} {'wait' if many else 'waits'} for server {server} to end, which waits for {ahead}.{unseen}"
         yield problem("warning", "pending", subject, text, remedy)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from mpstui.core.cells import client_line
 from mpstui.core.late import dataclass
 from mpstui.core.model import Client, Daemon, SmPartition, Snapshot
-from mpstui.core.text import path_text, plural
+from mpstui.core.text import listed, nouns, path_text, plural
 from mpstui.operations.limits import LIMITS
 from mpstui.operations.operation import Executes, Operation, Work
 from mpstui.operations.partitions import AddPartition, RemovePartition
@@ -90,7 +90,7 @@ def beside_words(beside: Beside, snapshot: Snapshot) -> tuple[str, tuple[str, ..
     names = [str(device.index) for device in found if device.index is not None]
     if len(names) < len(beside.devices):
         names = list(beside.devices)
-    where = f"GPU{'s' if len(names) > 1 else ''} {', '.join(names)}"
+    where = f"{nouns(len(names), 'GPU')} {listed(names)}"
     count = len(beside.clients)
     who = f"{plural(count, 'client')} there now" if count else "no client is there now"
     return f"A percentage holds for all GPUs of the daemon: clients that start on {where} get it too ({who}).", tuple(

@@ -7,7 +7,7 @@ import pwd
 from typing import Final
 
 from mpstui.core.model import Client, Daemon, Server, Snapshot
-from mpstui.core.text import UNKNOWN, path_text
+from mpstui.core.text import UNKNOWN, listed, path_text
 from mpstui.core.trust import ANOTHER_NAMESPACE, NOT_PROVED
 from mpstui.operations.types import ExitStatus, Preview, Request
 
@@ -41,7 +41,7 @@ def find_server(daemon: Daemon, pid: int) -> Server:
     """The daemon's server of that PID."""
     server = daemon.find_server(pid)
     if server is None:
-        present = ", ".join(str(s.pid) for s in daemon.servers) or "none"
+        present = listed(s.pid for s in daemon.servers) or "none"
         raise Refused(f"no server {pid} there; running: {present}", ExitStatus.REFUSED_BY_DAEMON)
     return server
 

@@ -12,7 +12,7 @@ from mpstui.control.answer import Answer, Outcome
 from mpstui.core.blast import blast_radius, server_of
 from mpstui.core.cells import client_line
 from mpstui.core.model import Client, Daemon, ProcessKey, Snapshot
-from mpstui.core.text import UNKNOWN, plural
+from mpstui.core.text import UNKNOWN, listed, plural
 from mpstui.core.trust import is_lying, why_not
 from mpstui.observe.poll import Need
 from mpstui.observe.procfs import PidFd, open_pidfd
@@ -131,9 +131,8 @@ class TerminateClient(Operation):
                 "client 0 has no number here, so the daemon cannot be told which one", ExitStatus.NOT_PERMITTED
             )
         if asked:
-            pids = ", ".join(str(c.pid) for c in asked)
             raise Refused(
-                f"terminate_client was already sent for {pids}; "
+                f"terminate_client was already sent for {listed(c.pid for c in asked)}; "
                 "a second one would block the whole daemon until the process ends",
                 ExitStatus.REFUSED_BY_SAFETY_RULE,
             )
@@ -168,8 +167,7 @@ class TerminateClient(Operation):
         facts = (
             (
                 "ends",
-                f"the GPU work{' and the process' if self.kill else ''} of {len(chosen)} "
-                f"client{'s' if len(chosen) > 1 else ''}",
+                f"the GPU work{' and the process' if self.kill else ''} of {plural(len(chosen), 'client')}",
             ),
             *(
                 (("others", "; ".join(f"{len(group.clients)} {_lowered(group.title)}" for group in others)),)

@@ -15,6 +15,7 @@ from mpstui.core.model import Daemon, Device, ProcessKey, Server, Snapshot
 from mpstui.core.partition import sm_share
 from mpstui.core.text import (
     PRIORITIES,
+    PRIORITY_NEEDED,
     PRIORITY_WORDS,
     UNKNOWN,
     device_keys,
@@ -407,13 +408,11 @@ def memory_text(size: int | None) -> str:
 
 
 def parse_priority(text: str) -> int:
-    """0 normal or 1 below normal; the words are taken too."""
-    words = {"normal": 0, "below normal": 1, "below_normal": 1, "below-normal": 1, "low": 1}
+    """0 or 1; the words for it are taken too."""
+    words = {"low": 1} | {words.replace(" ", by): value for value, words in PRIORITIES.items() for by in " _-"}
     text = text.strip().lower()
     if text not in words and text not in {"0", "1"}:
-        raise Refused(
-            f"{text or 'nothing'!r} is no priority: 0 (normal) or 1 (below normal) is needed", ExitStatus.USAGE
-        )
+        raise Refused(f"{text or 'nothing'!r} is no priority: {PRIORITY_NEEDED} is needed", ExitStatus.USAGE)
     return words.get(text, int(text) if text.isdecimal() else 0)
 
 

@@ -15,7 +15,7 @@ from mpstui.control.partitions import Created, whole_uuids
 from mpstui.core.cells import client_line
 from mpstui.core.late import dataclass, pattern
 from mpstui.core.model import Chunks, Client, Daemon, PartitionTable, SmPartition, Snapshot
-from mpstui.core.text import UNKNOWN, device_keys, path_text, plural, printable
+from mpstui.core.text import UNKNOWN, device_keys, listed, path_text, plural, printable
 from mpstui.observe.poll import Need
 from mpstui.operations.check import Refused
 from mpstui.operations.operation import Operation, Work, refused_result
@@ -258,7 +258,7 @@ class RemovePartition(_PartitionOperation):
         )
         title, hits = "Remove a static partition", tuple(client_line(client) for client in users)
         if partition.in_use or users:
-            who = ", ".join(str(client.pid) for client in users)
+            who = listed(client.pid for client in users)
             text = f"clients compute in it: {who}" if users else "the daemon says that it has clients"
             rule = ExitStatus.REFUSED_BY_SAFETY_RULE
             return Preview(title, facts, hits=hits, error=f"{text}; end them first", error_status=rule)

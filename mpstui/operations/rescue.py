@@ -10,7 +10,7 @@ from pathlib import Path
 from mpstui.control.answer import Outcome
 from mpstui.core.cells import client_line
 from mpstui.core.model import Client, Condition, Daemon, ProcessKey, Snapshot
-from mpstui.core.text import UNKNOWN, path_text
+from mpstui.core.text import UNKNOWN, listed, path_text, plural
 from mpstui.core.trust import why_not
 from mpstui.observe.discovery import DEFAULT_PIPE_DIR, file_id, seen_by
 from mpstui.observe.poll import Need
@@ -129,7 +129,9 @@ class _Rescue(Operation):
             return Preview(title, error=why, error_status=rule)
         chosen = request.clients or wanted
         if strangers := [key for key in chosen if key not in wanted]:
-            why = f"process {strangers[0].pid} is not, or no longer, one of those to end: " + _pids(wanted)
+            why = f"process {strangers[0].pid} is not, or no longer, one of those to end: " + listed(
+                key.pid for key in wanted
+            )
             return Preview(title, error=why, error_status=rule)
         clients = processes(daemon)
         if closed := [key for key in chosen if not _permitted(clients.get(key), daemon)]:
@@ -167,7 +169,7 @@ class _Rescue(Operation):
         if failed:
             key, status, text = failed[0]
             return Result(request, status, f"process {key.pid}: {text}", details)
-        what = f"{len(keys)} process{'es' if len(keys) > 1 else ''} ended"
+        what = f"{plural(len(keys), 'process')} ended"
         return Result(request, ExitStatus.DONE, what, details)
 
     async def _check(self, work: Work, daemon: Daemon, keys: tuple[ProcessKey, ...]) -> tuple[ExitStatus, str] | None:
@@ -201,7 +203,7 @@ class EndLostClients(_Rescue):
         if left:
             then = f"{left} more {'have' if left > 1 else 'has'} to end before the server takes new clients"
         facts = (
-            ("ends", f"{len(chosen)} process{'es' if len(chosen) > 1 else ''} whose CUDA contexts are lost already"),
+            ("ends", f"{plural(len(chosen), 'process')} whose CUDA contexts are lost already"),
             ("then", then),
         )
         spared = tuple(
@@ -325,7 +327,3 @@ def _permitted(client: Client | None, daemon: Daemon) -> bool:
 
 def _line(key: ProcessKey, client: Client | None) -> str:
     return f"{key.pid} {UNKNOWN}" if client is None else client_line(client)
-
-
-def _pids(keys: tuple[ProcessKey, ...]) -> str:
-    return ", ".join(str(key.pid) for key in keys)

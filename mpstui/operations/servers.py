@@ -195,7 +195,7 @@ def _afterwards(daemon: Daemon, server: Server) -> str:
     """Who gets a server next."""
     waiting = [pending for pending in daemon.pending if pending.server_pid in {None, server.pid}]
     if waiting:
-        return f"{plural(len(waiting), 'client')} that wait{'s' if len(waiting) == 1 else ''} may get a server"
+        return f"{plural(len(waiting), 'client')} that {'waits' if len(waiting) == 1 else 'wait'} may get a server"
     return "the daemon starts another one when a client comes"
 
 

@@ -16,10 +16,12 @@ from mpstui.core.cells import client_line
 from mpstui.core.late import pattern
 from mpstui.core.model import Client, Daemon, ProcessKey, Snapshot
 from mpstui.core.text import (
+    PRIORITIES,
     PRIORITY_WORDS,
     UNKNOWN,
     device_keys,
     format_percentage,
+    listed,
     parse_size,
     path_text,
     plural,
@@ -81,7 +83,7 @@ def space_words(space: Namespace | None) -> str:
         format_percentage(share) if share is not None else "no percentage",
         space.pinned_mem_limit or "no memory limit",
     ]
-    return ", ".join([*parts, *(["below normal"] if space.client_priority == 1 else [])])
+    return ", ".join([*parts, *([PRIORITIES[1]] if space.client_priority == 1 else [])])
 
 
 def export_line(variable: str, value: str | None) -> str:
@@ -188,7 +190,7 @@ class V3Operation(Operation):
             their = "its" if len(hit) == 1 else "their"
             error = f"{plural(len(hit), 'client')} would lose {their} GPU work; -f ends it"
         elif request.clients and (fresh := [c for c in hit if c.key not in request.clients]):
-            error = f"clients have come since: {', '.join(str(c.pid) for c in fresh)}"
+            error = f"clients have come since: {listed(c.pid for c in fresh)}"
         warnings = self.warnings(request, node)
         if error is None:
             return Preview(title, facts, hits=lines, warnings=warnings)

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from mpstui.core.late import dataclass, pattern
 from mpstui.core.model import empty
-from mpstui.core.text import printable, unprintable
+from mpstui.core.text import PRIORITY_NEEDED, printable, unprintable
 from mpstui.core.v3 import FEATURES
 from mpstui.plan.amounts import PlanError, limit_text, size
 from mpstui.plan.cpus import cpu_list, cpu_text
@@ -378,7 +378,7 @@ def _percentage(value: Any) -> float:
 
 def _priority(value: Any) -> int:
     if isinstance(value, bool) or value not in (0, 1):
-        raise ValueError("must be 0 (normal) or 1 (below normal)")
+        raise ValueError(f"must be {PRIORITY_NEEDED}")
     return int(value)
 
 

@@ -16,7 +16,7 @@ from fractions import Fraction
 from typing import Any, Final, Literal, NamedTuple
 
 from mpstui.core.late import dataclass, pattern
-from mpstui.core.text import printable
+from mpstui.core.text import plural, printable
 from mpstui.plan.amounts import PlanError
 
 By = Literal["container", "user", "command", "process"]
@@ -340,7 +340,7 @@ def propose(looks: Sequence[Look], by: By | None = None, device: str | None = No
     first, last = looks[0].time, looks[-1].time + looks[-1].seconds
     whole = ""
     if len(looks) < LEAST_LOOKS or last - first < LEAST_SECONDS:
-        span = f"{len(looks)} look{'' if len(looks) == 1 else 's'} in {last - first:.0f} s say too little"
+        span = f"{plural(len(looks), 'look')} in {last - first:.0f} s say too little"
         whole = f"{span}: {LEAST_LOOKS} over {LEAST_SECONDS:.0f} s are the least, an hour of usual work is better"
     names = dict.fromkeys(_whose(client, by) for client in seen)
     tenants = [_tenant(what, looks, by) for what in names]
@@ -414,7 +414,7 @@ def _tenant(what: str, looks: Sequence[Look], by: By) -> Tenant:
         too_little = "could not be counted"
         rates = []
     elif not busy:
-        too_little = f"launched nothing in {there} look{'' if there == 1 else 's'}{unknown}"
+        too_little = f"launched nothing in {plural(there, 'look')}{unknown}"
     elif busy < LEAST_BUSY:
         too_little = f"launched something in {busy} of {len(looks)} looks{unknown}: {LEAST_BUSY} are needed"
     middle = int(statistics.median(memory)) if memory else None

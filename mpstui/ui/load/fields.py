@@ -11,7 +11,7 @@ from textual.message import Message
 
 from mpstui.core.late import dataclass
 from mpstui.core.model import Device
-from mpstui.core.text import PRIORITY_WORDS
+from mpstui.core.text import PRIORITIES, PRIORITY_WORDS
 from mpstui.load.types import KERNELS
 from mpstui.ui.form import Field, Form, after
 from mpstui.ui.load.presets import PRESETS, Preset, apply
@@ -226,8 +226,9 @@ class FieldsPanel(Form):
                 inherited = "the server's" if setup.where == "on" else "no limit"
                 return (setup.memory_limit or inherited, _style(free and bool(setup.memory_limit)))
             case "priority":
-                words = {(): "the server's", (0,): "0 normal", (1,): "1 below normal", (0, 1): "0 : 1 below normal"}
-                return words[setup.priority], _style(free and bool(setup.priority))
+                each = " : ".join(map(str, setup.priority))
+                words = f"{each} {PRIORITIES[setup.priority[-1]]}" if setup.priority else "the server's"
+                return words, _style(free and bool(setup.priority))
             case "seconds":
                 return ("until stopped" if setup.seconds is None else f"{setup.seconds:g} s", "text")
             case "way":

@@ -7,7 +7,7 @@ from typing import Final, cast
 
 from mpstui.core.faults import fault_reports
 from mpstui.core.model import Client, Daemon, Event, ServerFault, Snapshot
-from mpstui.core.text import format_age
+from mpstui.core.text import format_age, listed, nouns
 from mpstui.ui.contract import Host
 from mpstui.ui.keys import shown_key
 from mpstui.ui.layout import room_of
@@ -56,7 +56,7 @@ def named_by_log(fault: ServerFault, clients: tuple[Client, ...]) -> str:
         client = known.get(pid)
         about = ", ".join(part for part in (client.user, client.command) if part) if client else ""
         named.append(f"{pid} ({about})" if about else str(pid))
-    return f"server.log names client{'s' if len(named) > 1 else ''} {', '.join(named)}, which is not proof"
+    return f"server.log names {nouns(len(named), 'client')} {listed(named)}, which is not proof"
 
 
 def alert_lines(snapshot: Snapshot, daemon: Daemon, width: int, most: int, key: str = "!") -> list[Line]:
@@ -71,9 +71,8 @@ def alert_lines(snapshot: Snapshot, daemon: Daemon, width: int, most: int, key: 
             left = (mark, (report.brief, mark[1]))
         out.append(justify(left, right, width))
         why = named_by_log(report.fault, (*report.left, *report.unhurt))
-        pids = [str(affected.pid) for affected in report.fault.affected]
-        more = f" and {len(pids) - _NAMED} more" if len(pids) > _NAMED else ""
-        still = f"still to end: {', '.join(pids[:_NAMED])}{more}; " if pids and said else ""
+        pids = [affected.pid for affected in report.fault.affected]
+        still = f"still to end: {listed(pids, _NAMED)}; " if pids and said else ""
         out.append((("         ", "text"), (still, "text"), (why, "warn")))
     for server in daemon.servers:
         if server.fault is None and "FAULT" in (server.status or ""):

@@ -12,7 +12,7 @@ from mpstui.core.blast import blast_of, blast_radius, bridges, groups, server_of
 from mpstui.core.cells import gpu_label
 from mpstui.core.late import dataclass
 from mpstui.core.model import Client, Daemon, ProcessKey, Server, Snapshot
-from mpstui.core.text import UNKNOWN, owner, plural
+from mpstui.core.text import UNKNOWN, listed, owner, plural
 from mpstui.operations.registry import operation
 from mpstui.ui.bars import KeyHint, unless
 from mpstui.ui.box import Para
@@ -351,5 +351,4 @@ def _joining(server: Server, client: Client, joining: Sequence[Client]) -> list[
 
 
 def _names(clients: Sequence[Client], *, owners: bool = False) -> str:
-    named = ", ".join(f"{c.pid} {owner(c.user, c.uid)}" if owners else str(c.pid) for c in clients[:_SHOWN])
-    return named + (f" and {len(clients) - _SHOWN} more" if len(clients) > _SHOWN else "")
+    return listed((f"{c.pid} {owner(c.user, c.uid)}" if owners else c.pid for c in clients), _SHOWN)

@@ -14,7 +14,7 @@ from mpstui.core.cells import with_indices
 from mpstui.core.faults import NOT_SAID, FaultReport, OwnerNote, fault_reports
 from mpstui.core.late import dataclass
 from mpstui.core.model import Client, ProcessKey, Snapshot
-from mpstui.core.text import UNKNOWN, format_age, owner, plural
+from mpstui.core.text import UNKNOWN, format_age, listed, owner, plural
 from mpstui.operations.registry import operation
 from mpstui.operations.rescue import targets
 from mpstui.ui.bars import KeyHint, unless
@@ -221,7 +221,7 @@ class FaultScreen(ListScreen):
             yield Para(f"The driver said: {with_indices(xid.detail, indices)}.", "text", "·")
         yield Para(f"{self.k('suspects', 'B')} compares it with earlier faults: who was there each time.", "text", "·")
         if fault.affected and fault.confirmed:
-            pids = ", ".join(str(key.pid) for key in fault.affected)
+            pids = listed(key.pid for key in fault.affected)
             yield Para(f"Still to end before the server takes new clients: {pids}.", "bold", "▸")
         yield Para()
 
