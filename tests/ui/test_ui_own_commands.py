@@ -465,7 +465,7 @@ async def test_a_key_asks_runs_shows_and_leaves_audit_lines(tmp_path: Path, monk
         await until(pilot, lambda: "nothing was run" in text_of(app))
         assert "process 4011 is not there" in text_of(app)
         await pilot.press("escape", "f12")
-        await until(pilot, lambda: any("there is none:" in n.message for n in app._notifications))
+        await until(pilot, lambda: any("it needs a terminal" in n.message for n in app._notifications))
         await pilot.press("question_mark")
         await until(pilot, lambda: "who is it: own command, /bin/echo user" in app.screen.query_one("#facts").text)
     lines = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
