@@ -67,9 +67,9 @@ def test_the_scripts_for_a_gpu_machine_find_what_they_import() -> None:
     assert done.returncode == 0, done.stderr[-2000:]
 
 
-def packages_script() -> ModuleType:
-    loader = SourceFileLoader("packages_script", str(ROOT / "scripts" / "packages"))
-    spec = importlib.util.spec_from_loader("packages_script", loader)
+def script_named(name: str) -> ModuleType:
+    loader = SourceFileLoader(f"{name}_script", str(ROOT / "scripts" / name))
+    spec = importlib.util.spec_from_loader(f"{name}_script", loader)
     assert spec is not None
     script = importlib.util.module_from_spec(spec)
     loader.exec_module(script)
@@ -77,7 +77,7 @@ def packages_script() -> ModuleType:
 
 
 def test_the_page_of_a_package_index_has_no_link_that_leads_nowhere() -> None:
-    script = packages_script()
+    script = script_named("packages")
     readme = (ROOT / "README.md").read_text()
     links = re.compile(r"\]\(([^)\s]+)\)")
     whole = script.index_page(readme, "https://forge.example/mpstui", "1.2.3")
@@ -105,7 +105,7 @@ def test_what_is_released_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     """The sources that the wheel is built of: what is tracked, with the addresses of the release in it."""
     if not (ROOT / ".git").exists():
         pytest.skip("not a checkout")
-    script = packages_script()
+    script = script_named("packages")
     monkeypatch.setattr(script, "BUILD", tmp_path)
     monkeypatch.setenv("MPSTUI_REPOSITORY", "https://forge.example/mpstui/")
     tree = script.source()
@@ -127,3 +127,10 @@ def test_each_fact_has_a_number_of_its_own_and_each_number_a_fact() -> None:
     for file in (ROOT / "mpstui").rglob("*.py"):
         for number in re.findall(r"\b[Ff]act (\d+)\b", file.read_text()):
             assert number in numbers, f"{file.name}: fact {number}"
+
+
+def test_what_an_addition_takes_is_where_the_count_says() -> None:
+    house = script_named("house")
+    assert [len(files) for files in house.touched(ROOT).values()] == [2, 3, 2]
+    with pytest.raises(SystemExit, match="correct TRIALS"):
+        house.touched(ROOT / "docs")
