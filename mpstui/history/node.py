@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from mpstui.core.faults import xids_of
 from mpstui.core.model import Event, Snapshot
-from mpstui.history.bywhom import KINDS, AuditTrail
+from mpstui.history.attribution import KINDS, AuditTrail
 from mpstui.history.postmortem import state_at
 from mpstui.history.reader import LogHistory, People
 from mpstui.observe.discovery import discover

@@ -14,7 +14,7 @@ from mpstui.ui.bars import last_event
 from mpstui.ui.box import box
 from mpstui.ui.contract import Host
 from mpstui.ui.painted import Line, Painted, fit
-from mpstui.ui.trouble.wayout import way_out
+from mpstui.ui.trouble.no_answer import way_out
 
 _GIVE_WAY: Final = ("", "where", "remedy", "still works", "before", "since")
 """Fields that go first where there is no room for all: the key that helps stays, and the remedy where there is none."""

@@ -19,7 +19,7 @@ import warm
 
 from mpstui.core import condition
 from mpstui.core.model import Daemon, Event, ProcessKey, Snapshot
-from mpstui.history.bywhom import AuditTrail
+from mpstui.history.attribution import AuditTrail
 from mpstui.observe.procfs import process_key
 from mpstui.operations import audit as audit_module
 from mpstui.operations.audit import AuditLog, default_path

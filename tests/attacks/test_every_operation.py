@@ -27,7 +27,7 @@ from mpstui.operations.rescue import targets
 from mpstui.operations.runner import Runner
 from mpstui.operations.types import ExitStatus, Request
 from mpstui.ui.load.setup import Setup, problem
-from mpstui.ui.trouble.wayout import way_out
+from mpstui.ui.trouble.no_answer import way_out
 from tests.operations.fakes import PIPE, FakeControl, FakeNode, client, node
 
 MALLORY = Speaker(64001, "a daemon of mallory")

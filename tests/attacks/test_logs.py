@@ -468,7 +468,7 @@ OPENERS = {
     "extras.py": "how mpstui itself was installed",
     "fleet.py": "the user's own list of nodes",
     "history/ahead.py": "the pipe to the process that parses a log",
-    "history/bywhom.py": "a descriptor of open_trusted's",
+    "history/attribution.py": "a descriptor of open_trusted's",
     "load/guard.py": "a file of its own",
     "load/programs/lenet.py": "what its own experiment writes for it",
     "load/workloads.py": "the program's own kernels",

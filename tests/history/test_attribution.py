@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 import pytest
 
 from mpstui.core.model import Event
-from mpstui.history.bywhom import AuditTrail
+from mpstui.history.attribution import AuditTrail
 from mpstui.operations.audit import AuditLog
 
 NOW = 1795210142.0
