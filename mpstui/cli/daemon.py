@@ -248,6 +248,8 @@ def _nothing_runs(options: argparse.Namespace, node: api.Node, snapshot: Snapsho
         message = f"{path_text(one.pipe_dir)}: no daemon runs there"
         if one.health == "absent" and one.health_detail:  # or none that can be seen from here
             message = f"no daemon to stop: {one.health_detail}"
+            if one.remedy and one.remedy.startswith("name "):
+                message += f"; {one.remedy}"
         done = removed is not None and removed.done
         lines = removed.details if removed is not None else ()
         result = Result(StopDaemon().request(one), ExitStatus.DONE if done else ExitStatus.NO_DAEMON, message, lines)

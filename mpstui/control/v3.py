@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from mpstui.control.answer import Outcome
-from mpstui.control.legacy import Legacy
-from mpstui.control.wire import MOST_CLIENTS, MOST_SERVERS, Unreadable
+from mpstui.control.legacy import Legacy, parse_terminated
+from mpstui.control.wire import MOST_CLIENTS, MOST_SERVERS, Question, Unreadable
 from mpstui.core.late import pattern
 from mpstui.core.text import printable
 from mpstui.core.v3 import Namespace, V3Client, V3Device, V3Partition, V3Server
@@ -332,3 +332,6 @@ class V3(Legacy):
 
     name = "v3"
     silent = OTHER_WORDS
+
+    def terminate_client(self, server: int, client: int) -> Question[None]:
+        return Question(f"client terminate {client}", parse_terminated)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import socket
 import stat
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -16,6 +17,7 @@ from mpstui.observe.discovery import Place, discover
 REMOVED: Final = "stale files were removed"
 """How the line begins that says so; others say why not."""
 _LOCK: Final = "control_lock"
+_SOCKETS: Final = frozenset({"control", "control_privileged"})
 _LEFT: Final[Mapping[str, Callable[[int], bool]]] = {
     "control": stat.S_ISSOCK,
     "control_privileged": stat.S_ISSOCK,
@@ -35,6 +37,8 @@ def clean(pipe_dir: Path) -> tuple[str, ...]:
     place: Place = discover((pipe_dir,), env={})[0]
     if place.state == "running":
         return (f"nothing was removed from {path_text(pipe_dir)}: a daemon runs there",)
+    if place.within is not None:
+        return (f"nothing was removed: {place.detail}",)
     try:
         folder = os.open(pipe_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
@@ -62,6 +66,9 @@ def _clean(folder: int, pipe_dir: Path) -> tuple[str, ...]:
     removed, kept = [], []
     try:
         for name in present:
+            if name in _SOCKETS and _answers(folder, name):
+                return (f"nothing was removed from {path_text(pipe_dir)}: somebody listens at its {name}",)
+        for name in present:
             try:
                 os.unlink(name, dir_fd=folder)
                 removed.append(name)
@@ -71,6 +78,19 @@ def _clean(folder: int, pipe_dir: Path) -> tuple[str, ...]:
         if lock is not None:
             os.close(lock)
     return (*((f"{REMOVED}: {', '.join(removed)}",) if removed else ()), *kept)
+
+
+def _answers(folder: int, name: str) -> bool:
+    """Whether somebody listens at the socket, in whatever namespace: the kernel refuses where nobody does."""
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as asking:
+            asking.setblocking(False)
+            asking.connect(f"/proc/self/fd/{folder}/{name}")
+    except (ConnectionRefusedError, FileNotFoundError):
+        return False
+    except OSError:
+        pass  # too many wait already, or it is of another type: there is somebody
+    return True
 
 
 def _mine(folder: int, name: str, right: Callable[[int], bool]) -> bool:

@@ -78,6 +78,8 @@ async def _start(spec: DaemonSpec, binary: tuple[str, ...], deadline: float, pro
     place = await asyncio.to_thread(place_of, spec.pipe_dir)
     if place.state == "running":
         raise _already(place)
+    if place.within is not None:
+        raise DaemonError(f"{place.detail}; {place.remedy}", ExitStatus.REFUSED_BY_SAFETY_RULE)
     program = _program(binary[0])
     options = await _options(spec, binary)
     # Others than the daemon's user must reach its socket where they may be its clients.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import stat
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Literal, NamedTuple
 
@@ -11,6 +13,7 @@ from mpstui.core.cells import gpu_label
 from mpstui.core.late import dataclass
 from mpstui.core.model import Daemon, Device, LostClient, PendingClient, Server, Snapshot
 from mpstui.core.text import UNKNOWN, format_size, path_text, plural, printable
+from mpstui.core.v3 import DEFAULT
 from mpstui.doctor.types import DEBUGGERS
 from mpstui.observe.discovery import FileId, file_id
 from mpstui.observe.procfs import read_environment
@@ -45,6 +48,8 @@ class Neighbour:
     daemon: Daemon
     id: FileId | None = None
     """Its pipe directory."""
+    inner: Collection[FileId] = ()
+    """The directories of its servers and namespaces, with protocol 3: who looks in one of them looks for it."""
     namespaces: Mapping[str, int] | None = None
     visible: str | None = None
     """Its own CUDA_VISIBLE_DEVICES; None where that is not set, or not known."""
@@ -106,10 +111,29 @@ def _neighbour(daemon: Daemon) -> Neighbour:
     return Neighbour(
         daemon,
         file_id(daemon.pipe_dir),
-        read_namespaces(pid),
-        environment.get("CUDA_VISIBLE_DEVICES"),
-        shm_of(pid),
+        namespaces=read_namespaces(pid),
+        visible=environment.get("CUDA_VISIBLE_DEVICES"),
+        shm=shm_of(pid),
+        inner=_inner(daemon),
     )
+
+
+def _inner(daemon: Daemon) -> frozenset[FileId]:
+    """The directories of a daemon's servers and namespaces by their names, PIPE/SERVER/NAMESPACE: where they are is the
+    daemon's to say, and links lead nowhere."""
+    if daemon.v3 is None:
+        return frozenset()
+    names = [(server.name,) for server in daemon.v3.servers]
+    spaces = [(space.server, space.name) for space in daemon.v3.namespaces if space.name != DEFAULT]
+    found = set()
+    for parts in (*names, *spaces):
+        if any("/" in part or part in {"", ".", ".."} for part in parts):
+            continue
+        with contextlib.suppress(OSError, ValueError):
+            each = [os.lstat(daemon.pipe_dir.joinpath(*parts[:count])) for count in range(1, len(parts) + 1)]
+            if all(stat.S_ISDIR(one.st_mode) for one in each):
+                found.add((each[-1].st_dev, each[-1].st_ino))
+    return frozenset(found)
 
 
 def answer(program: Program, neighbours: Sequence[Neighbour], snapshot: Snapshot) -> Answer:
@@ -138,7 +162,8 @@ def _looked_for(program: Program, neighbours: Iterable[Neighbour]) -> Neighbour 
     seen = program.pipe
     if seen is None or seen.id is None:
         return None
-    found = [each for each in neighbours if each.id == seen.id]
+    near = list(neighbours)
+    found = [each for each in near if each.id == seen.id] or [each for each in near if seen.id in each.inner]
     return found[0] if found else None
 
 

@@ -153,6 +153,16 @@ def listening_dirs() -> list[Path]:
     return found[:_SOCKET_DIRS_LIMIT]
 
 
+def _is_listened_at(path: Path) -> bool:
+    """Whether somebody of this network namespace listens at a socket of this name, by the kernel's list."""
+    names = {os.fsencode(path), os.path.realpath(os.fsencode(path.parent)) + b"/" + os.fsencode(path.name)}
+    for line in (read_proc("/proc/net/unix", _SOCKETS_LIMIT) or b"").splitlines():
+        fields = line.split(maxsplit=7)
+        if len(fields) == 8 and fields[3] == _SO_ACCEPTCON and fields[7] in names:
+            return True
+    return False
+
+
 def seen_by(pid: int, path: Path | None) -> FileId | None:
     """Device and inode of ``path`` as the process sees it, which in a container is not what the path is here; None also
     where its user mounts there what he likes (``mounts_of_its_own``)."""
@@ -520,6 +530,8 @@ class Place(NamedTuple):
     """The daemon's PID in its own PID namespace, where that is another one than this."""
     foreground: bool = False
     """The daemon's log is its standard output."""
+    within: Path | None = None
+    """The directory of the running daemon of protocol 3 that has this one for a server or a namespace of its."""
 
 
 def discover(
@@ -609,6 +621,8 @@ def _found(pipe_dir: Path, wanted_log_dir: Path | None, daemons: Sequence[Daemon
     # A daemon that runs proves its path short enough; the way to it through the process is longer.
     proved = daemon is not None and daemon.pipe_dir == pipe_dir
     trouble = (None if proved else _too_long(pipe_dir)) or _trouble(pipe_dir, start)
+    if daemon is None and (inner := _within(pipe_dir, daemons)) is not None:
+        return inner
     if trouble is None and daemon is None:
         return _without_daemon(pipe_dir, log_dir, start)
     state, detail, remedy = trouble or ("running", "", "")
@@ -689,11 +703,41 @@ def _unreachable(daemon: DaemonProcess) -> Trouble:
     )
 
 
+def _within(pipe_dir: Path, daemons: Sequence[DaemonProcess]) -> Place | None:
+    """What there is to say of a directory that a running daemon of protocol 3 has for a server, ``PIPE/SERVER``, or a
+    namespace, ``PIPE/SERVER/NAMESPACE``: the daemon's lock is not there, and its sockets are those of the server.
+
+    A process that only calls itself a daemon of a directory above everybody's, as /tmp, keeps nobody else from his own.
+    """
+    daemons = [daemon for daemon in daemons if daemon.protocol == "v3"]
+    try:
+        real = Path(os.path.realpath(pipe_dir)) if daemons else pipe_dir
+    except (OSError, ValueError):
+        return None
+    if not daemons or lock_holder(pipe_dir) is not None:
+        return None
+    for above in list(real.parents)[:2]:
+        daemon = _daemon_of(above, daemons)
+        if daemon is None or daemon.uid not in {0, _owner(above)}:
+            continue
+        names = real.relative_to(above).parts
+        what = f"server {printable(names[0], 80)}"
+        if len(names) > 1:
+            what = f"namespace {printable(names[1], 80)} of {what}"
+        named = path_text(above)
+        text = f"{path_text(pipe_dir)} is the directory of {what} of the daemon in {named}"
+        remedy = f"name {named}: --pipe-dir {shlex.quote(named)}"
+        return Place(pipe_dir, "unusable", uid=_owner(pipe_dir), detail=text, remedy=remedy, within=above)
+    return None
+
+
 def _without_daemon(pipe_dir: Path, log_dir: Path | None, start: str) -> Place:
     shown, owner = path_text(pipe_dir), _owner(pipe_dir)
     present = [name for name in _FILES if os.path.lexists(pipe_dir / name)]
     pid = _read_pid_file(pipe_dir)
     unseen = _unseen_daemon(pipe_dir, pid)
+    if unseen is None and "control_lock" not in present and _is_listened_at(pipe_dir / "control"):
+        unseen = ProcessKey(0)  # a server of protocol 3 has no lock
     if unseen is not None:
         text = f"a daemon runs that is hidden, in another container, or not called {PROGRAM}"
         return Place(pipe_dir, "running", log_dir, unseen if unseen.pid else None, owner, detail=text, remedy=_AS_ROOT)

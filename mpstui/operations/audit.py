@@ -86,7 +86,7 @@ class AuditLog:
             return True
         sent = False
         for line in lines:
-            if b'"terminate_client' not in line:
+            if b'"terminate_client' not in line and b'"client terminate ' not in line:
                 continue
             try:
                 entry = json.loads(line)

@@ -199,9 +199,6 @@ class TerminateClient(Operation):
             self.title, facts, (), hits, others, warnings, error, ExitStatus.REFUSED_BY_SAFETY_RULE, type_in=what
         )
 
-    def command(self, request: Request) -> str:
-        return "; ".join(f"terminate_client SERVER {key.pid}" for key in request.clients)
-
     async def run(self, work: Work) -> Result:
         """End every client of the request; stops at the first that could not be ended as planned."""
         request, daemon, work.told = work.request, work.daemon, True
@@ -317,7 +314,7 @@ class _Ending:
             text = f"nothing was sent: that it is sent cannot be written down for others: {trouble}"
             return self._done(client, "", None, ExitStatus.REFUSED_BY_SAFETY_RULE, text)
         self._work.terminated.add(client.key)
-        command = f"terminate_client {server} {client.pid}"
+        command = self._control.protocol.terminate_client(server, client.pid).command
         if trouble := self._write(client, command, None, None, "about to be sent", sent=True):
             self._work.terminated.discard(client.key)
             text = f"nothing was sent: {trouble}"

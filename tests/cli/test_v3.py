@@ -102,6 +102,8 @@ def test_a_client_is_terminated_by_its_number_and_a_forged_one_is_not(v3: SimNod
     told = mpstui("terminate", good.pid, "--yes", *at)
     assert told.status == 0, told
     assert f"Call:client terminate {good.pid}" in log(v3)
+    assert f"client terminate {good.pid}" in told.err
+    assert "terminate_client" not in told.err, "what is told is what is sent"
     again = mpstui("terminate", good.pid, "--yes", *at)
     assert again.status == 6, "never twice"
     assert evil.status() == "connected"

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,10 @@ import pytest
 
 from mpstui.core.model import Client, Condition, Daemon, Device, PendingClient, ProcessKey, Server, Snapshot
 from mpstui.core.trust import Speaker
-from mpstui.doctor.why import Answer, Neighbour, answer
+from mpstui.core.v3 import Namespace, V3Node, V3Server
+from mpstui.doctor.why import Answer, Neighbour, _inner, answer
 from mpstui.observe import program
+from mpstui.observe.discovery import file_id
 from mpstui.observe.program import Inside, Program, Shm, read_program, within
 
 OK = Condition("ok", "none")
@@ -48,8 +51,6 @@ def told(
     near: dict[str, Any] | None = None,
 ) -> Answer:
     """Of a process that could be a client, and a daemon that would take it, but for what is changed."""
-    from dataclasses import replace
-
     one = replace(DAEMON, **(daemon or {}))
     beside = Neighbour(one, **{"id": HERE, "namespaces": NAMES, "shm": Shm((5, 5)), **(near or {})})
     snapshot = Snapshot(300.0, daemons=(one,), devices=(replace(GPU, **(gpu or {})),))
@@ -124,6 +125,22 @@ def test_one_reason(code: str, certainty: str, change: dict[str, Any]) -> None:
     assert reason.remedy
 
 
+def test_who_looks_in_a_server_s_or_a_namespace_s_directory_looks_for_its_daemon(tmp_path: Path) -> None:
+    """Protocol 3: a client's pipe directory is PIPE/SERVER or PIPE/SERVER/NAMESPACE, and not the daemon's."""
+    (tmp_path / "training" / "small").mkdir(parents=True)
+    (tmp_path / "stolen").symlink_to("/tmp")
+    node = V3Node(
+        (V3Server("training"), V3Server("stolen"), V3Server("..")),
+        (Namespace("default", "training"), Namespace("small", "training"), Namespace("gone", "training")),
+    )
+    known = set(_inner(replace(DAEMON, pipe_dir=tmp_path, v3=node)))
+    assert known == {file_id(tmp_path / "training"), file_id(tmp_path / "training" / "small")}
+    for inner in known:
+        pipe = PIPE._replace(path="/d/training", id=inner)
+        assert told({"pipe": pipe}, near={"inner": known}).reasons == ()
+        assert [reason.code for reason in told({"pipe": pipe}).reasons] == ["no_daemon"]
+
+
 def test_what_is_numbered_twice_and_comes_out_the_same_is_no_reason() -> None:
     for own, theirs in (("0,1", "0,1"), ("0", "0,1"), ("GPU-3,0", "1,0")):
         found = told(changed={"environment": {"CUDA_VISIBLE_DEVICES": own}}, near={"visible": theirs})
@@ -137,8 +154,6 @@ def test_the_host_s_ipc_through_its_shm_is_no_reason() -> None:
 
 
 def test_a_simulated_process_is_named_as_whom_it_stands_for() -> None:
-    from dataclasses import replace
-
     daemon = replace(DAEMON, pending=(PendingClient(ProcessKey(70, 70), user="bob", command="vllm serve"),))
     snapshot = Snapshot(300.0, source="simulated", daemons=(daemon,))
     assert answer(FIT, [Neighbour(daemon, HERE)], snapshot).sentence.startswith("Process 70 (bob, vllm serve) is no")

@@ -15,6 +15,7 @@ from subprocess import Popen
 
 import pytest
 
+from mpstui.daemons.stale import clean
 from mpstui.observe import discovery
 from mpstui.observe.discovery import Place, binary_version, daemon_process, discover, how_to_start, running_daemons
 from mpstui.observe.procfs import process_key
@@ -316,6 +317,46 @@ def test_a_held_lock_is_proof_of_life(room: Path, waiter: Start) -> None:
     assert "not called nvidia-cuda-mps-control" in place.detail
     with open(room / "control_lock") as mine, pytest.raises(BlockingIOError):
         fcntl.lockf(mine, fcntl.LOCK_SH | fcntl.LOCK_NB)
+
+
+def test_a_server_s_directory_in_a_daemon_s_of_protocol_3_is_not_stale(room: Path, start: Start) -> None:
+    """Its server listens there, and the daemon's lock is in the directory above."""
+    daemon = start(room / "d", "-d", "-p", "3")
+    if one(room / "d").protocol != "v3":
+        pytest.fail("the stand-in is to be one of protocol 3")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
+        (room / "d" / "training" / "small").mkdir(parents=True)
+        server.bind(str(room / "d" / "training" / "control"))
+        server.listen()
+        (room / "link").symlink_to(room / "d" / "training")
+        for path, what in (
+            (room / "d" / "training", "server training"),
+            (room / "link", "server training"),
+            (room / "d" / "training" / "small", "namespace small of server training"),
+            (room / "d" / "training" / "later", "namespace later of server training"),
+            (room / "d" / "later", "server later"),
+        ):
+            place = one(path)
+            assert (place.state, place.within) == ("unusable", room / "d"), place
+            assert place.detail.endswith(f"is the directory of {what} of the daemon in {room / 'd'}")
+            assert clean(path)[:1] in {(), (f"nothing was removed: {place.detail}",)}
+        assert one(room / "d" / "a" / "b" / "c").within is None
+        daemon.kill()
+        daemon.wait()
+        place = one(room / "d" / "training")
+        assert (place.state, place.daemon, place.within) == ("running", None, None), "somebody listens there"
+        assert "a daemon runs there" in clean(room / "d" / "training")[0]
+        (room / "d" / "training" / "control_lock").touch()
+        assert "somebody listens at its control" in clean(room / "d" / "training")[0], "the kernel is asked once more"
+    assert one(room / "d" / "training").state == "stale"
+    assert clean(room / "d" / "training") == ("stale files were removed: control",)
+
+
+@needs_root
+def test_a_stranger_s_daemon_in_a_directory_of_root_s_takes_nothing_below_it(room: Path, start: Start) -> None:
+    start(room, "-d", "-p", "3", make=False, become=12345)
+    (room / "mine").mkdir()
+    assert one(room / "mine").state == "absent"
 
 
 def test_the_environment_comes_before_discovery_and_the_option_before_both(room: Path, start: Start) -> None:

@@ -258,6 +258,8 @@ def test_a_broken_audit_log_is_survived(audit: AuditLog) -> None:
     audit.write(action="x", command="terminate_client 1 2", client=[2, 1], boot_id="boot", sent=True)
     assert audit.terminate_was_sent("boot", ProcessKey(2, 1)) is True
     assert audit.terminate_was_sent("another boot", ProcessKey(2, 1)) is False
+    audit.write(action="x", command="client terminate 3", client=[3, 1], boot_id="boot", sent=True)
+    assert audit.terminate_was_sent("boot", ProcessKey(3, 1)) is True, "protocol 3 has other words"
     assert audit.path.read_bytes().startswith(b"\xff")
 
 
