@@ -71,15 +71,27 @@ def place_of(pipe_dir: Path) -> Place:
     return discover((pipe_dir,), env={})[0]
 
 
+def taken(spec: DaemonSpec) -> Started | None:
+    """Why no daemon is started there, whatever else is done before; None where its directory is free. Reads only."""
+    error = _taken(place_of(spec.pipe_dir))
+    return None if error is None else Started(spec, error.status, str(error))
+
+
+def _taken(place: Place) -> DaemonError | None:
+    if place.state == "running":
+        return _already(place)
+    if place.within is not None:
+        return DaemonError(f"{place.detail}; {place.remedy}", ExitStatus.REFUSED_BY_SAFETY_RULE)
+    return None
+
+
 async def _start(spec: DaemonSpec, binary: tuple[str, ...], deadline: float, progress: Progress) -> Started:
     check_length(spec.pipe_dir)
     if spec.pipe_dir == spec.log_dir:
         raise DaemonError("pipe and log directory must not be the same", ExitStatus.USAGE)
     place = await asyncio.to_thread(place_of, spec.pipe_dir)
-    if place.state == "running":
-        raise _already(place)
-    if place.within is not None:
-        raise DaemonError(f"{place.detail}; {place.remedy}", ExitStatus.REFUSED_BY_SAFETY_RULE)
+    if (taken := _taken(place)) is not None:
+        raise taken
     program = _program(binary[0])
     options = await _options(spec, binary)
     # Others than the daemon's user must reach its socket where they may be its clients.

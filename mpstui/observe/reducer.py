@@ -912,6 +912,8 @@ class NodeState:
         listed = self._is_listed(client.pid) if ours else None
         counted = self._cpu.get(key)
         cpu = counted[2] if counted is not None else None
+        if facts is not None and client.pid in watched.state.ended_unseen:
+            watched.state.settle(client, facts.start_time)
         limits = client.limits
         told = (client.id, client.namespace, client.command, client.ended, client.asked, tuple(client.contexts.items()))
         given = (limits.percentage, limits.priority, tuple(limits.memory.items()), limits.memory_known)

@@ -181,6 +181,9 @@ class DaemonState:
     """Static SM partitions as it told them last, with the UUIDs as printed."""
     partitions_detail: str | None = None
     """Why they could not be read."""
+    ended_unseen: dict[int, tuple[float, set[int]]] = field(default_factory=dict)
+    """Processes that were no known clients when a terminate_client was carried out for them: when, and which contexts.
+    A client that connected before the part of the log that was read is known by an answer alone, which comes later."""
     lost: dict[int, tuple[int, float | None]] = field(default_factory=dict)
     """Clients whose server ended under them: its PID, and when (fact 19)."""
 
@@ -195,6 +198,14 @@ class DaemonState:
             if pid in server.clients:
                 return server.clients[pid]
         return None
+
+    def settle(self, client: ClientRecord, start_time: float | None) -> None:
+        """Whether a client that is known since later had been terminated before; ``start_time``: of the process that it
+        is, in seconds since the epoch, which must have been there by then."""
+        when, contexts = self.ended_unseen.get(client.pid, (None, set()))
+        if when is not None and start_time is not None and start_time < when:
+            client.ended, client.ended_contexts = True, client.ended_contexts | contexts
+            del self.ended_unseen[client.pid]
 
     def about(self, event: Event) -> Event:
         """The event with whom it is about, as far as the logs tell; to be asked before it is folded."""
@@ -232,6 +243,7 @@ class DaemonState:
         self.changes += 1
         self.pending.pop(pid, None)
         self.lost.pop(pid, None)
+        self.ended_unseen.pop(pid, None)
         self._end_server(pid, time)
         events: list[Event] = []
         for server in list(self.servers.values()):
@@ -245,6 +257,7 @@ class DaemonState:
         for pid in tuple(self.servers):
             self._end_server(pid, time)
         self.pending.clear()
+        self.ended_unseen.clear()
         self.pending_elsewhere.clear()
         self._starting.clear()
         self.failures = None
@@ -401,6 +414,7 @@ def _client_connected(state: DaemonState, event: Event, now: float) -> list[Even
         return []
     state.pending.pop(event.pid, None)
     state.lost.pop(event.pid, None)
+    state.ended_unseen.pop(event.pid, None)
     server.ending = False
     if len(server.clients) < MOST_CLIENTS or event.pid in server.clients:
         server.clients[event.pid] = ClientRecord(event.pid, now, connected=event.time, limits=server.limits.copy())
@@ -494,6 +508,13 @@ def _session(state: DaemonState, event: Event, now: float) -> list[Event]:
 def _terminate_succeeded(state: DaemonState, event: Event, now: float) -> list[Event]:
     client = state.client(event.pid) if event.pid is not None else None
     if client is None:
+        if event.pid and event.time is not None:
+            _, contexts = state.ended_unseen.pop(event.pid, (0.0, set()))
+            if event.context_id is not None:
+                contexts.add(event.context_id)
+            state.ended_unseen[event.pid] = event.time, contexts
+            if len(state.ended_unseen) > _UID_LIMIT:
+                del state.ended_unseen[next(iter(state.ended_unseen))]
         return []
     client.ended = True
     if event.context_id is not None:

@@ -296,6 +296,8 @@ class _Ending:
 
     async def _terminate(self, client: Client, server: int, mine: Turn) -> tuple[ExitStatus, str]:
         if (who := mine.was_sent(client)) is not None:
+            if self._kill_too and mine.was_answered(client):  # the part of the log that was read may not tell it
+                return ExitStatus.DONE, "terminated before"
             text = f"{_SENT_BEFORE} ({who} did)"
             return self._done(client, "", None, ExitStatus.REFUSED_BY_SAFETY_RULE, text)
         if self._work.audit.terminate_was_sent(self._work.boot_id, client.key) or self._sent_before(client.key):
@@ -322,6 +324,7 @@ class _Ending:
         self._work.progress(command)
         answer = await self._control.terminate_client(server, client.pid)
         if answer.ok:
+            mine.note(client, sent=True, answered=True)
             return self._done(client, answer.command, answer, ExitStatus.DONE, "terminated: the daemon answered 0")
         if answer.outcome is Outcome.BLOCKED:
             text = (

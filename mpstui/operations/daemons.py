@@ -246,7 +246,7 @@ class StartDaemon(Operation):
     async def run(self, work: Work) -> Result:
         """In a thread of its own: directories and logs may be on a slow file system. ``Result.outcome`` is Started."""
         from mpstui.daemons.modes import keep_modes
-        from mpstui.daemons.start import start
+        from mpstui.daemons.start import start, taken
 
         spec, binary = _spec_of(work.request), work.control.channel.binary
         if spec is None:
@@ -257,6 +257,8 @@ class StartDaemon(Operation):
             loop.call_soon_threadsafe(work.progress, text)
 
         before = _modes(work.request)
+        if before and (there := await asyncio.to_thread(taken, spec)) is not None:  # no mode is set for nothing
+            return Result(work.request, there.status, there.message, outcome=there)
         forgotten: tuple[str, ...] = ()
         if before and (why := await asyncio.to_thread(keep_modes, before)) is not None:
             forgotten = (f"which compute mode was there before is not kept, and a stop gives back DEFAULT: {why}",)

@@ -64,10 +64,17 @@ class Turn:
                 who = (user_name(uid) if isinstance(uid, int) else "somebody") if entry.get("sent") is True else None
         return who
 
-    def note(self, client: Client, *, sent: bool) -> str | None:
-        """Write down that a terminate_client is about to be sent for it, or was not taken; answers why that is not
-        possible."""
+    def was_answered(self, client: Client) -> bool:
+        """Whether the terminate_client that was sent for this very process was carried out: it was answered 0."""
+        found = [entry for entry in self._entries() if _means(entry, client)]
+        return client.key.start_ticks is not None and bool(found) and found[-1].get("answered") is True
+
+    def note(self, client: Client, *, sent: bool, answered: bool = False) -> str | None:
+        """Write down that a terminate_client is about to be sent for it, was answered 0, or was not taken; answers why
+        that is not possible."""
         entry = {**_identity(client), "time": time.time(), "uid": os.geteuid(), "sent": sent}
+        if answered:
+            entry["answered"] = True
         line = json.dumps(entry).encode() + b"\n"
         try:
             size = os.fstat(self._fd).st_size

@@ -44,6 +44,12 @@ def test_nothing_is_set_unless_it_is_asked_for_and_agreed_to(mpstui: Mpstui, pla
     assert (place.daemon_pid, modes(place)) == (None, ["Default"] * 2)
     assert mpstui("daemon", "start", *at).status == 0
     assert modes(place) == ["Default"] * 2
+    for agreed in ((), ("--yes",)):
+        told = mpstui("daemon", "start", "--exclusive", *agreed, *at)
+        assert (told.status, modes(place)) == (6, ["Default"] * 2)
+        assert "already" in told.err + told.out
+        assert "compute mode" not in told.err + told.out, "nothing is asked or set, and given back, for nothing"
+        assert "EXCLUSIVE" not in told.err + told.out
     assert mpstui("daemon", "stop", "--yes", "--exclusive", *at[:2]).status == 0
     assert modes(place) == ["Default"] * 2
 

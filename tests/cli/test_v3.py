@@ -99,6 +99,8 @@ def test_a_client_is_terminated_by_its_number_and_a_forged_one_is_not(v3: SimNod
     told = mpstui("terminate", "1", "--yes", *at)
     assert told.status != 0
     assert "client terminate 1" not in log(v3)
+    # From a server's start on the log is read: who was there before is known by the daemon's answer alone.
+    v3.call("server", "create", "zz", "--uid=0")
     told = mpstui("terminate", good.pid, "--yes", *at)
     assert told.status == 0, told
     assert f"Call:client terminate {good.pid}" in log(v3)
@@ -106,6 +108,12 @@ def test_a_client_is_terminated_by_its_number_and_a_forged_one_is_not(v3: SimNod
     assert "terminate_client" not in told.err, "what is told is what is sent"
     again = mpstui("terminate", good.pid, "--yes", *at)
     assert again.status == 6, "never twice"
+    states = {c["pid"]: c["state"] for server in daemon(mpstui, v3)["servers"] for c in server["clients"]}
+    assert (states[good.pid], states[evil.pid]) == ("TERMINATED", "ACTIVE")
+    v3.call("server", "create", "yy", "--uid=0")  # behind it nothing of the terminate is read
+    told = mpstui("terminate", good.pid, "--kill", "--yes", *at)
+    assert told.status == 0, told
+    assert log(v3).count("Call:client terminate") == 1
     assert evil.status() == "connected"
 
 
