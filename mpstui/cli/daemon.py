@@ -114,15 +114,14 @@ def _at(one: DaemonProfile, pipe_dirs: tuple[Path, ...]) -> DaemonProfile:
 
 
 def _start(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
-    from mpstui.daemons.start import taken
-
     with _node_for(options, pipe_dirs) as node:
         profile, specs, devices = _wanted(options, pipe_dirs, node)
         if options.exclusive and not devices:
             text = "no compute mode can be set, since NVML does not tell which GPUs there are; nothing was started"
             return complain(text, ExitStatus.NO_ANSWER)
         # Where a daemon runs already nothing is set, and nobody is asked; the start says why.
-        modes = _to_be_set([spec for spec in specs if taken(spec) is None], devices) if options.exclusive else {}
+        free = [spec for spec in specs if StartDaemon.is_free(spec)] if options.exclusive else []
+        modes = _to_be_set(free, devices)
         if not options.yes and not _exclusive_agreed(node, modes):
             return complain("nothing was started, and no compute mode was set", ExitStatus.REFUSED_BY_SAFETY_RULE)
         # One after the other: each failure is told before the next daemon is there.

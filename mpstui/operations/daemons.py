@@ -218,6 +218,13 @@ class StartDaemon(Operation):
         the mode that it has now, which a stop gives back."""
         return Request(self.id, spec.pipe_dir, settings=_told_modes(exclusive), subject=spec)
 
+    @staticmethod
+    def is_free(spec: DaemonSpec) -> bool:
+        """Whether no daemon has its directory now; reads only, and may block."""
+        from mpstui.daemons.start import taken
+
+        return taken(spec) is None
+
     def unavailable(self, snapshot: Snapshot, pipe_dir: Path, clients: Sequence[ProcessKey]) -> str | None:
         return None
 
