@@ -95,6 +95,32 @@ def test_each_rule_fires_when_it_should_and_not_before() -> None:
         assert re.search(rf"alertname: {rule['alert']}\n        exp_alerts:", tested), rule["alert"]
 
 
+@needs_prometheus
+@pytest.mark.parametrize("value", ["92.31", "1.0417", "48.9999", "2345678901.5"])
+def test_what_an_alert_says_is_rounded_and_names_the_node_by_either_label(value: str, tmp_path: Path) -> None:
+    """Rates are extrapolated and shares are fractions: each rule is given a value that no count can have."""
+    made = []
+    for number, rule in enumerate(rules()):
+        label = "Hostname" if number % 2 else "hostname"
+        expr = f'label_replace(vector({value}), "{label}", "n{number}", "", "")'
+        made.append({**{k: v for k, v in rule.items() if k != "for"}, "expr": expr})
+    (tmp_path / "odd.yml").write_text(yaml.safe_dump({"groups": [{"name": "odd", "rules": made}]}))
+    tests = [{"eval_time": "1m", "alertname": rule["alert"], "exp_alerts": []} for rule in made]
+    whole = {"rule_files": ["odd.yml"], "tests": [{"interval": "1m", "input_series": [], "alert_rule_test": tests}]}
+    (tmp_path / "odd.test.yml").write_text(yaml.safe_dump(whole))
+    words = ["promtool", "test", "rules", tmp_path / "odd.test.yml"]
+    told = subprocess.run(words, capture_output=True, text=True, timeout=120)
+    said = re.findall(r"Annotations:\{(.*)\}", told.stdout + told.stderr)
+    assert len(said) == len(made), told.stdout + told.stderr
+    for number, text in enumerate(said):
+        rule, alone = made[number], re.sub(r"\bn\d+\b", "n", text)
+        assert "$labels.Hostname" not in str(rule["annotations"]) or f"n{number}" in text, text
+        assert not re.search(r"<error|e\+|%!", alone), text
+        for figure in re.findall(r"(?<![\w.])\d+\.\d+\S*(?: \w+)?", alone):
+            assert re.fullmatch(r"\d+\.\d GiB", figure), text
+        assert not re.search(r"\b1 (clients|processes|servers) ", alone), text
+
+
 class Prometheus:
     def __init__(self, folder: Path, targets: list[str]) -> None:
         with socket.create_server(("127.0.0.1", 0)) as free:
