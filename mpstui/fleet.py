@@ -135,11 +135,17 @@ def judged(node: FleetNode, now: float, *, fault: bool = False, failures: bool =
         state = "NOT KNOWN"  # a daemon runs, and nobody has had an answer from it
     else:
         state = "ok" if "OK" in words else "ABSENT"
-    first = next(
-        (p for severity in ("error", "warning", "info") for p in node.problems if p.severity == severity), None
-    )
+    first = min(node.problems, key=lambda problem: _urgency(problem.severity), default=None)
     told = "" if first is None else first.text or first.code.replace("_", " ")
     return replace(node, state=state, detail=node.detail or told)
+
+
+_SEVERITIES: Final = ("error", "warning", "info")
+
+
+def _urgency(severity: object) -> int:
+    """Sorts the worst first, and what is none last."""
+    return _SEVERITIES.index(severity) if severity in _SEVERITIES else len(_SEVERITIES)
 
 
 # From Prometheus.
@@ -219,8 +225,9 @@ class Prometheus:
                     yield node, labels, value
 
         for name, metric in _SUMS.items():
-            for node, _, value in rows(f"sum {_BY} ({metric})"):
-                node[name] = int(value)
+            for node, labels, value in sorted(rows(f"sum {_BY} ({metric})"), key=lambda row: _target(row[1])):
+                node.setdefault(name, int(value))  # of two exporters that use one name always the same one's
+                node["told_by"].add(_target(labels)[1])
         for node, labels, _ in rows("mps_daemon_state == 1"):
             node["daemons"][labels.get("pipe_dir", "")] = labels.get("state", "")
         for node, labels, _ in rows("mps_daemon_up == 1"):
@@ -326,7 +333,7 @@ class _Found:
         """None where there are too many."""
         if name not in self.nodes and len(self.nodes) >= NODES:
             return None
-        return self.nodes.setdefault(name, {"daemons": {}, "problems": {}})
+        return self.nodes.setdefault(name, {"daemons": {}, "problems": {}, "told_by": set()})
 
     def of(self, labels: Mapping[str, str]) -> dict[str, Any] | None:
         """The node that a series is of."""
@@ -394,7 +401,10 @@ def _made(name: str, told: Mapping[str, Any], now: float) -> FleetNode:
     node = FleetNode(
         name,
         daemons=told["daemons"],
-        problems=tuple(_problem(kind[0], kind[1], number) for kind, number in told["problems"].items()),
+        problems=tuple(
+            _problem(severity, code, number)
+            for (severity, code), number in sorted(told["problems"].items(), key=lambda each: _urgency(each[0][0]))
+        ),
         read_at=told.get("read_at"),
     )
     sums: dict[str, Any] = {key: told.get(key) for key in _SUMS}
@@ -406,7 +416,13 @@ def _made(name: str, told: Mapping[str, Any], now: float) -> FleetNode:
         if since is not None:
             text = f"its exporter has not answered Prometheus since {clock(since)}"
         return replace(node, state="NO ANSWER", detail=text, silent_since=since)
-    return judged(node, now, fault="fault" in told, failures="failures" in told)
+    node = judged(node, now, fault="fault" in told, failures="failures" in told)
+    if len(told["told_by"]) > 1:
+        who = sorted(told["told_by"])
+        more = f" and {len(who) - 3} more" if len(who) > 3 else ""
+        twice = f"{len(who)} exporters use this name ({', '.join(who[:3])}{more}): the counts are of the first"
+        node = replace(node, detail=f"{node.detail}; {twice}" if node.detail else twice)
+    return node
 
 
 def _problem(severity: str, code: str, number: float) -> FleetProblem:
@@ -586,8 +602,10 @@ async def _status(host: str, ssh: Sequence[str], command: str, deadline: float) 
             raise ValueError
         return from_status(host, told, time.time())
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        last = next((line for line in reversed(err.decode("utf-8", "replace").splitlines()) if line.strip()), "")
-        why = printable(last.strip(), 160) or "it prints no status; is mpstui there, and on PATH?"
+        lines = (line.strip() for line in reversed(err.decode("utf-8", "replace").splitlines()))
+        # ssh warns of what it did all the same, such as to add a key; that is no reason
+        last = next((line for line in lines if line and not line.lower().startswith("warning:")), "")
+        why = printable(last, 160) or "it prints no status; is mpstui there, and on PATH?"
         return replace(away, detail=why)
 
 
@@ -660,7 +678,7 @@ def from_status(name: str, told: Mapping[str, Any], now: float) -> FleetNode:
     known = [daemon for daemon in daemons if daemon["health"] not in {"absent", "stale"}]
     problems = tuple(
         FleetProblem(*(printable(str(each[key]), 300) for key in ("severity", "code", "text", "remedy")))
-        for each in list(told["problems"])[:100]
+        for each in sorted(told["problems"], key=lambda each: _urgency(each["severity"]))[:100]
     )
     node = FleetNode(
         printable(name, 255),

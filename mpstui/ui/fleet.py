@@ -6,6 +6,7 @@ import asyncio
 import shlex
 import signal
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
@@ -17,7 +18,7 @@ from textual.screen import Screen
 from textual.widgets import DataTable, Input, Static
 
 from mpstui.commands import Filled, run_in_terminal
-from mpstui.core.text import UNKNOWN, format_age, printable
+from mpstui.core.text import UNKNOWN, format_age, format_size, printable
 from mpstui.fields import View
 from mpstui.fleet import NODE, Fleet, FleetError, FleetNode, in_thread, matches, summary
 from mpstui.ui.bars import KeyBar, KeyHint
@@ -37,6 +38,10 @@ _WHY: Final = {127: ": is mpstui there, and on PATH?", 255: ": ssh did not get t
 """What a status of ssh means; its own words are gone with its screen."""
 _BARS: Final = "▁▂▃▄▅▆▇█"
 _HOURS: Final = 6
+_BAR: Final = 2
+"""Cells of the bar beside a list that is longer than the screen."""
+_SHARE: Final = 0.6
+"""Of the screen's height, for what is known of a node: as in the style."""
 
 
 class FleetApp(App[int]):
@@ -51,7 +56,7 @@ class FleetApp(App[int]):
     #trouble { height: auto; max-height: 5; padding: 0 1; color: $error; display: none; }
     #filter { display: none; border: none; height: 1; padding: 0 1; }
     #nodes { height: 1fr; scrollbar-size-horizontal: 0; }
-    #detail { height: auto; max-height: 40%; padding: 0 1; border-top: solid $primary; }
+    #detail { height: auto; max-height: 60%; padding: 0 1; border-top: solid $primary; }
     """
     BINDINGS: ClassVar[list[Any]] = [
         Binding("enter", "open"),
@@ -87,7 +92,8 @@ class FleetApp(App[int]):
         self._shown: list[tuple[str, FleetNode]] = []
         self._looked: float | None = None
         self._problems = False
-        self._lines: dict[str, str] = {}
+        self._plots: tuple[str, Mapping[str, Sequence[float | None]]] = ("", {})
+        """Of the node that was asked for last: its name, and values by title."""
 
     def compose(self) -> ComposeResult:
         yield Static("", id="summary", markup=False)
@@ -132,6 +138,10 @@ class FleetApp(App[int]):
         self.set_interval(self._every, self.action_look)
         if self._follow is not None:
             self.run_worker(self._follow(self._heard), group="follow")
+
+    def on_resize(self) -> None:
+        if self._fleet:
+            self._paint()  # as much of the reason as there is room for
 
     @property
     def table(self) -> DataTable[Any]:
@@ -206,6 +216,13 @@ class FleetApp(App[int]):
                 ]
                 for node in shown
             ]
+            room = (
+                self.size.width
+                - _BAR
+                - sum(2 + max(len(head), *(row[n].cell_len for row in rows), 0) for n, head in enumerate(heads[:-1]))
+            )
+            for row in rows:
+                row[-1].truncate(max(len(heads[-1]), room - 2), overflow="ellipsis")  # it stands below as a whole
         table.clear(columns=True)
         for number, head in enumerate(heads):
             table.add_column(head, width=max((len(head), *(row[number].cell_len for row in rows))))
@@ -227,18 +244,34 @@ class FleetApp(App[int]):
         if node is None:
             self.query_one("#detail", Static).update("no node" if self._looked else "")
             return
+        width = max(20, self.size.width - 2)
+        room = int(self.size.height * _SHARE) - 1  # less the line above it
+        read = UNKNOWN if node.read_at is None else f"{format_age(time.time() - node.read_at)} ago"
         text = Text()
         text.append(node.name, "bold")
         text.append(f"  {node.state}", _STYLES.get(node.state, ""))
-        text.append(f"  {node.detail}" if node.detail else "")
-        read = UNKNOWN if node.read_at is None else f"{format_age(time.time() - node.read_at)} ago"
-        text.append(f"\nread {read}")
-        for place, state in list(node.daemons.items())[:8]:
-            text.append(f"\n{place}: {state}")
-        for each in node.problems[:4]:
-            text.append(f"\n{each.severity} {each.code}  {each.text}")
-            text.append(f"\n  → {each.remedy}" if each.remedy else "")
-        text.append(self._lines.get(node.name, ""))
+        text.append(f"  read {read}")
+        if node.detail and node.detail not in (each.text for each in node.problems[:1]):
+            text.append(f"\n{node.detail}")
+        name, lines = self._plots
+        for title, line in lines.items() if name == node.name else ():
+            text.append("\n" + plot(title, line, width))
+        places = [f"\n{place}: {state}" for place, state in node.daemons.items()]
+        if len(places) > max(1, room // 4):
+            states = Counter(node.daemons.values()).most_common()
+            places = [f"\n{len(places)} daemons: {', '.join(f'{number} {state}' for state, number in states)}"]
+
+        def high(*parts: str) -> int:
+            return len(Text(text.plain + "".join(parts)).wrap(self.console, width))
+
+        for at, each in enumerate(node.problems):
+            told = f"\n{each.severity} {each.code}  {each.text}" + (f"\n  → {each.remedy}" if each.remedy else "")
+            left = len(node.problems) - at
+            if at and high(told, *places, "\n" * (left > 1)) > room:
+                text.append(f"\nand {left} more: p")
+                break
+            text.append(told)
+        text.append("".join(places))
         self.query_one("#detail", Static).update(text)
 
     # Keys.
@@ -352,9 +385,27 @@ class FleetApp(App[int]):
         except FleetError as error:
             self.notify(str(error), severity="error", markup=False)
             return
-        told = "".join(f"\n{title:<9}{bars(line)}  {_HOURS} h" for title, line in lines.items())
-        self._lines = {name: told}
+        self._plots = name, lines
         self._detail()
+
+
+def plot(title: str, line: Sequence[float | None], width: int) -> str:
+    """``memory   ▁▃█  now 2.0 GiB · most 8.0 GiB in 6 h``, no wider than ``width`` where that is 60 at least."""
+    known = [value for value in line if value is not None]
+    if not known:
+        return f"{title:<9}nothing is known of the last {_HOURS} h"
+
+    def figure(value: float | None) -> str:
+        return format_size(None if value is None else int(value)) if title == "memory" else number(value)
+
+    def number(value: float | None) -> str:
+        return UNKNOWN if value is None else f"{value:.0f}"
+
+    told = f"  now {figure(line[-1])} · most {figure(max(known))} in {_HOURS} h"
+    cells = max(1, min(len(line), width - 9 - len(told)))
+    # a peak stays one: the largest of the values that a cell stands for
+    parts = [line[len(line) * n // cells : len(line) * (n + 1) // cells] for n in range(cells)]
+    return f"{title:<9}{bars([max((v for v in part if v is not None), default=None) for part in parts])}{told}"
 
 
 def bars(line: Sequence[float | None]) -> str:

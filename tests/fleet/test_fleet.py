@@ -148,6 +148,9 @@ if host == "dribbles":
     while True: print("x", end="", flush=True); time.sleep(0.05)
 if host == "asks": print("Password: ", end=""); sys.exit(input() and 0)
 if host == "refuses": sys.exit("root@refuses: Permission denied (publickey).\\x1b[2J")
+if host == "new":
+    print("Warning: Permanently added 'new' (ED25519) to the list of known hosts.", file=sys.stderr)
+    print("bash: mpstui: garbage"); sys.exit(0)
 if host == "lies": print(json.dumps({"daemons": [{"health": 1}], "devices": 5, "problems": None}))
 if host == "list": print("[1, 2]")
 if host == "deep": print("[" * 100000)
@@ -174,7 +177,7 @@ def ask(tmp_path: Path, *hosts: str, deadline: float = PATIENCE) -> dict[str, Fl
 
 
 def test_each_host_is_a_row_whatever_it_says(tmp_path: Path) -> None:
-    hosts = ("good", "asks", "refuses", "lies", "list", "deep", "silent", "floods")
+    hosts = ("good", "asks", "refuses", "lies", "list", "deep", "silent", "floods", "new")
     found = ask(tmp_path, *hosts)
     good = found.pop("good")
     assert (good.state, good.clients, good.pending, good.outside, good.contexts) == ("WARNING", 2, 1, 1, 3)
@@ -182,6 +185,7 @@ def test_each_host_is_a_row_whatever_it_says(tmp_path: Path) -> None:
     assert {node.state for node in found.values()} == {"NO ANSWER"}
     assert found["refuses"].detail == "root@refuses: Permission denied (publickey).\\x1b[2J"
     assert "too large" in found["floods"].detail
+    assert "prints no status" in found["new"].detail
     assert all(node.detail.isprintable() and node.detail for node in found.values())
 
 
@@ -459,7 +463,7 @@ def test_a_problem_from_prometheus_has_the_words_that_the_program_has() -> None:
     kinds = [("error", "fault"), ("warning", "fault"), ("info", "outdated"), ("x", "pending"), ("warning", "new\x1b")]
     told = [labelled(2, **place, severity=severity, code=code) for severity, code in kinds]
     (node,) = Told(problems=told, up=[labelled(1, job="mpstui")]).look(NOW).nodes
-    fault, claimed, outdated, pending, unknown = node.problems
+    fault, claimed, unknown, outdated, pending = node.problems
     assert fault.text == "A fatal GPU fault; new clients are refused until the last client hit has ended. (2 of them)"
     assert fault.remedy == "End the clients hit by it: their work is lost already."
     assert claimed.remedy.startswith("End nobody")
@@ -467,6 +471,31 @@ def test_a_problem_from_prometheus_has_the_words_that_the_program_has() -> None:
     assert pending.text
     assert "“new\\x1b”" in unknown.text
     assert all(each.text.isprintable() and each.remedy for each in node.problems)
+
+
+@pytest.mark.parametrize("codes", [("bridge", "fault"), ("fault", "bridge")])
+def test_the_worst_problem_stands_first_whatever_its_code(codes: tuple[str, str]) -> None:
+    """Prometheus tells of them by their code, a node as it likes."""
+    severity = {"bridge": "info", "fault": "error"}
+    place = {"job": "mpstui", "instance": "n1:9936", "Hostname": "n1"}
+    told = [labelled(1, **place, severity=severity[code], code=code) for code in codes]
+    (node,) = Told(problems=told, up=[labelled(1, job="mpstui")]).look(NOW).nodes
+    assert [each.code for each in node.problems] == ["fault", "bridge"]
+    said = [{"severity": severity[code], "code": code, "text": code, "remedy": ""} for code in codes]
+    many = [{"severity": "info", "code": str(n), "text": "", "remedy": ""} for n in range(120)]
+    status = {"daemons": [], "devices": [], "problems": many + said}
+    assert from_status("n1", status, NOW).problems[0].code == "fault", "behind more than are kept"
+
+
+def test_two_exporters_of_one_name_are_said_and_their_counts_not_mixed() -> None:
+    other = labelled(40, job="gpus", instance="10.0.0.9:9936", Hostname="n1")
+    for clients in ([LIVE, other], [other, LIVE]):
+        (node,) = Told(job="gpus", clients=clients, up=JOBS).look(NOW).nodes
+        assert node.clients == 3
+        assert node.detail == ("2 exporters use this name (10.0.0.1:9936, 10.0.0.9:9936): the counts are of the first")
+    again = labelled(3, job="node", instance="10.0.0.1:9936", Hostname="n1")
+    (node,) = Told(job="gpus", clients=[LIVE, again], up=JOBS).look(NOW).nodes
+    assert not node.detail, "one that two jobs scrape"
 
 
 def test_every_problem_that_the_program_can_show_has_words_without_the_node() -> None:

@@ -17,7 +17,8 @@ from mpstui.commands import Ended, Filled
 from mpstui.fleet import STATES, Fleet, FleetError, FleetNode, FleetProblem, opening
 from mpstui.ui.bars import KeyBar
 from mpstui.ui.dialogs.parts import Sheet
-from mpstui.ui.fleet import FleetApp, History, bars
+from mpstui.ui.fleet import FleetApp, History, bars, plot
+from tests.ui.screen import text_of as on_screen
 
 Tell = Callable[[FleetNode], None]
 SIZE = (120, 40)
@@ -190,6 +191,46 @@ async def test_the_problems_of_all_nodes() -> None:
         assert [str(cell) for cell in table.get_row_at(0)] == ["gpu-0500", "error", "fault", "[b]x[/b]", "mend it"]
         await pilot.press("escape")
         assert table.row_count == 20 + 1
+
+
+async def test_at_80_columns_the_worst_problem_and_the_plots_are_seen_and_what_is_cut_is_said() -> None:
+    long = "A fatal GPU fault; new clients are refused until the last client hit has ended."
+    remedy = "End the clients hit by it: their work is lost already."
+    problems = (
+        FleetProblem("error", "fault", long, remedy),
+        *(FleetProblem("info", f"note{n}", long, remedy) for n in range(6)),
+    )
+    places = {f"/tmp/mps{n}": "held" if n else "ok" for n in range(8)}
+    bad = FleetNode("gpu-with-a-name", "FAULT", long, 3, 0, 0, 40, 48, 1 << 34, 1 << 35, places, problems)
+    gib = 1 << 30
+    told = {"clients": [1.0] * 30 + [13.0] * 30 + [4.0], "memory": [8.0 * gib, 2.0 * gib], "contexts": [3.0, None]}
+    fleet = app(Source([bad, *nodes(60)[1:]]), history=lambda name, seconds: told)
+    async with fleet.run_test(size=(80, 24)) as pilot:
+        await fleet.workers.wait_for_complete()
+        await pilot.press("h")
+        await fleet.workers.wait_for_complete()
+        await pilot.pause()
+        shown = on_screen(fleet)
+        assert remedy in shown
+        assert "and 5 more: p" in shown
+        assert "8 daemons: 7 held, 1 ok" in shown
+        assert "now 4 · most 13 in 6 h" in shown
+        assert "now 2.0 GiB · most 8.0 GiB in 6 h" in shown
+        assert "now — · most 3 in 6 h" in shown
+        row = next(line for line in shown.splitlines() if "gpu-with-a-name" in line)
+        assert row.rstrip().endswith("…"), row
+        await pilot.resize_terminal(160, 60)
+        await pilot.pause()
+        shown = on_screen(fleet)
+        assert "more: p" not in shown
+        assert "/tmp/mps7: held" in shown
+
+
+def test_a_plot_keeps_a_peak_and_says_where_nothing_is_known() -> None:
+    line = plot("clients", [0.0] * 30 + [9.0] + [0.0] * 30, 60)
+    assert "█" in line
+    assert len(line) <= 60
+    assert plot("memory", [None, None], 60) == "memory   nothing is known of the last 6 h"
 
 
 def test_a_line_of_bars() -> None:
