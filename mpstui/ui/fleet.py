@@ -40,6 +40,9 @@ _BARS: Final = "▁▂▃▄▅▆▇█"
 _HOURS: Final = 6
 _BAR: Final = 2
 """Cells of the bar beside a list that is longer than the screen."""
+_REASON: Final = 20
+"""Cells that the reason has at least, for which these columns go below the list:"""
+_GO_FIRST: Final = ("memory_used", "contexts", "outside_processes")
 _SHARE: Final = 0.6
 """Of the screen's height, for what is known of a node: as in the style."""
 
@@ -92,6 +95,8 @@ class FleetApp(App[int]):
         self._shown: list[tuple[str, FleetNode]] = []
         self._looked: float | None = None
         self._problems = False
+        self._left_out: dict[str, str] = {}
+        """The columns that stand below the list: field and head."""
         self._plots: tuple[str, Mapping[str, Sequence[float | None]]] = ("", {})
         """Of the node that was asked for last: its name, and values by title."""
 
@@ -206,23 +211,15 @@ class FleetApp(App[int]):
                 for each in node.problems
             ]
         else:
-            fields = NODE.rows()
-            heads = [each.row.name for each in fields if each.row]
             self._shown = [(node.name, node) for node in shown]
-            rows = [
-                [
+            columns = {
+                each.id: [
                     Text(each.text(node, View()), style=_STYLES.get(node.state, "") if each.id == "state" else "")
-                    for each in fields
+                    for node in shown
                 ]
-                for node in shown
-            ]
-            room = (
-                self.size.width
-                - _BAR
-                - sum(2 + max(len(head), *(row[n].cell_len for row in rows), 0) for n, head in enumerate(heads[:-1]))
-            )
-            for row in rows:
-                row[-1].truncate(max(len(heads[-1]), room - 2), overflow="ellipsis")  # it stands below as a whole
+                for each in NODE.rows()
+            }
+            heads, rows = self._fitted(columns)
         table.clear(columns=True)
         for number, head in enumerate(heads):
             table.add_column(head, width=max((len(head), *(row[number].cell_len for row in rows))))
@@ -233,6 +230,23 @@ class FleetApp(App[int]):
             if at is not None:
                 table.move_cursor(row=at, animate=False)
         self._detail()
+
+    def _fitted(self, columns: dict[str, list[Text]]) -> tuple[list[str], list[list[Text]]]:
+        """Heads and rows of the cells by field. The last column is the reason: it is cut where there is no room, with a
+        sign, and others go below the list before it is cut to a word."""
+        heads = {each.id: each.row.name for each in NODE.rows() if each.row}
+        widths = {name: 2 + max((len(heads[name]), *(c.cell_len for c in cells))) for name, cells in columns.items()}
+        last = list(columns)[-1]
+        room = self.size.width - _BAR - sum(widths.values()) + widths[last]
+        self._left_out = {}
+        for name in _GO_FIRST:
+            if room < min(widths[last], _REASON):
+                del columns[name]
+                self._left_out[name] = heads[name]
+                room += widths[name]
+        for cell in columns[last]:
+            cell.truncate(max(len(heads[last]), room - 2), overflow="ellipsis")
+        return [heads[name] for name in columns], [list(row) for row in zip(*columns.values(), strict=True)]
 
     def _current(self) -> str | None:
         row = self.table.cursor_row
@@ -251,6 +265,9 @@ class FleetApp(App[int]):
         text.append(node.name, "bold")
         text.append(f"  {node.state}", _STYLES.get(node.state, ""))
         text.append(f"  read {read}")
+        for field in NODE.rows():
+            if field.id in self._left_out:
+                text.append(f"  {self._left_out[field.id]} {field.text(node, View())}")
         if node.detail and node.detail not in (each.text for each in node.problems[:1]):
             text.append(f"\n{node.detail}")
         name, lines = self._plots

@@ -218,7 +218,9 @@ async def test_at_80_columns_the_worst_problem_and_the_plots_are_seen_and_what_i
         assert "now 2.0 GiB · most 8.0 GiB in 6 h" in shown
         assert "now — · most 3 in 6 h" in shown
         row = next(line for line in shown.splitlines() if "gpu-with-a-name" in line)
-        assert row.rstrip().endswith("…"), row
+        assert "A fatal GPU f" in row
+        assert row.rstrip(" ▁▂▃▄▅▆▇█").endswith("…"), row
+        assert "GPU MEM 16.0 GiB/32.0 GiB" in shown.partition("read")[2], "it stands below"
         await pilot.resize_terminal(160, 60)
         await pilot.pause()
         shown = on_screen(fleet)
