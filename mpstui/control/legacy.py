@@ -252,7 +252,7 @@ class Legacy:
 
     def memory_limit(self, server: int | None, device: str) -> Question[int | None]:
         command = "get_default_device_pinned_mem_limit" if server is None else f"get_device_pinned_mem_limit {server}"
-        return Question(f"{command} {device}", parse_memory_limit)
+        return Question(f"{command} {device}", parse_memory_limit, Extent.OPTIONAL)
 
     def set_memory_limit(self, server: int | None, device: str, text: str) -> Question[None]:
         command = "set_default_device_pinned_mem_limit" if server is None else f"set_device_pinned_mem_limit {server}"
@@ -323,6 +323,10 @@ def _taken(question: Question[object], following: Question[object] | None, lines
         return None
     if error:
         return 1
+    if question.extent is Extent.OPTIONAL:
+        if following is None:
+            return len(lines)
+        return int(bool(lines) and not isinstance(question.parser(lines[0]), Unreadable))
     return next((i for i, line in enumerate(lines) if not re.fullmatch(_NUMBER, line.rstrip(b"\n"))), len(lines))
 
 

@@ -76,6 +76,7 @@ class Extent(Enum):
 
     LINE = "one line that its parser takes"
     NUMBERS = "lines of whole numbers, or none; only before the proof, whose line has a point, or at the end"
+    OPTIONAL = "one line that its parser takes, or none; only before the proof, or at the end"
     SILENT = "nothing"
     REST = "whatever is left; only at the end"
 

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from mpstui.control.answer import Answer, Outcome
 from mpstui.control.mps import MpsControl
+from mpstui.control.protocol import ControlProtocol
 from mpstui.control.wire import DeviceClients, DeviceQuery, Question
 from mpstui.core.late import dataclass
 from mpstui.core.model import EventKind
@@ -213,7 +214,7 @@ class Asked(NamedTuple):
 async def ask_membership(
     control: MpsControl, clock: Callable[[], float], named: Collection[int] | None, ordinals: bool
 ) -> Asked:
-    """Servers, their status, their clients and contexts: 1 + 3 commands a server.
+    """Servers, their status, their clients and contexts: 2 commands, and 4 a server in one session.
 
     ``named`` are the clients whose row of ``ps`` has been read: it is asked for only while there are others, because
     it prints what clients chose (fact 10); None asks for no row. ``ordinals``: ask ``device_query`` as well.
@@ -226,24 +227,22 @@ async def ask_membership(
     clients: dict[int, tuple[int, ...]] = {}
     contexts: dict[int, tuple[DeviceClients, ...]] = {}
     query: DeviceQuery | None = None
+    say = control.protocol
     for server in servers.value:
-        word = await control.get_server_status(server)
-        if word.outcome in _HOPELESS:
-            return Asked(word)
+        # The proof stands behind the clients, whose list has no end of its own.
+        asked = say.server_status(server), say.client_list(server), say.default_percentage(), say.contexts(server)
+        word, listed, _, devices = answers = await control.ask_all(*asked)
+        hopeless = next((answer for answer in answers if answer.outcome in _HOPELESS), None)
+        if hopeless is not None or listed.outcome is Outcome.UNREADABLE:
+            return Asked(hopeless or listed)  # that it has no clients is not known
         if word.value is not None:
             status[server] = word.value
-        listed = await control.get_client_list(server)
-        if listed.outcome in _HOPELESS or listed.outcome is Outcome.UNREADABLE:
-            return Asked(listed)  # that it has no clients is not known
         if listed.value is not None:
             clients[server] = listed.value
-        devices = await control.get_device_client_list(server)
-        if devices.outcome in _HOPELESS:
-            return Asked(devices)
         if devices.value is not None:
             contexts[server] = devices.value
     if ordinals:
-        devices_known = await control.device_query()
+        (devices_known,) = await control.ask_all(say.devices())
         if devices_known.outcome in _HOPELESS:
             return Asked(devices_known)
         query = devices_known.value
@@ -310,39 +309,47 @@ def _of_servers(what: str, servers: Sequence[int], told: Mapping[str, Any]) -> d
 async def ask_limits(
     control: MpsControl, clock: Callable[[], float], servers: Collection[int], devices: Collection[str]
 ) -> Asked:
-    """The default limits and those of ``servers``: 2 + 1 a device, and as many a server."""
-    started = clock()
-    percentage = await control.get_default_active_thread_percentage()
-    if percentage.outcome in _HOPELESS:
-        return Asked(percentage)
-    priority = await control.get_default_client_priority()
-    if priority.outcome in _HOPELESS:
-        return Asked(priority)
-    memory: dict[str, int | None] = {}
-    for device in devices:
-        limit = await control.get_default_device_pinned_mem_limit(device)
-        if limit.outcome in _HOPELESS:
-            return Asked(limit)
-        if limit.ok:
-            memory[device] = limit.value
+    """The default limits and those of ``servers``, in one session each: 2 commands, and 2 a device."""
+    started, say = clock(), control.protocol
+    asked = say.default_percentage(), *_with_memory(say, say.priority(), None, devices)
+    percentage, priority, *rest = answers = await control.ask_all(*asked)
+    if (hopeless := next((answer for answer in answers if answer.outcome in _HOPELESS), None)) is not None:
+        return Asked(hopeless)
+    memory = _memory_told(devices, rest)
     by_server: dict[int, float] = {}
     memory_of: dict[int, Mapping[str, int | None]] = {}
     for server in servers:
-        own = await control.get_active_thread_percentage(server)
-        if own.outcome in _HOPELESS:
-            return Asked(own)
+        own, *rest = answers = await control.ask_all(*_with_memory(say, say.percentage(server), server, devices))
+        if own.outcome is Outcome.UNREADABLE:
+            own = await control.get_active_thread_percentage(server)
+            answers = own, *rest
+            if own.ok:
+                by_server[server] = own.value
+                continue  # it has become ready, after its memory limits were asked for
+        if (hopeless := next((answer for answer in answers if answer.outcome in _HOPELESS), None)) is not None:
+            return Asked(hopeless)
         if own.outcome is Outcome.STARTING:
             continue  # of its memory limits an empty answer would say that there are none
         if own.value is not None:
             by_server[server] = own.value
-        found: dict[str, int | None] = {}
-        for device in devices:
-            limit = await control.get_device_pinned_mem_limit(server, device)
-            if limit.outcome in _HOPELESS:
-                return Asked(limit)
-            if limit.ok:
-                found[device] = limit.value
         if devices:
-            memory_of[server] = found
+            memory_of[server] = _memory_told(devices, rest)
     reading = LimitReading(started, percentage.value, priority.value, memory if devices else None, by_server, memory_of)
     return Asked(percentage, None, reading)
+
+
+def _with_memory(
+    say: ControlProtocol, first: Question[Any], server: int | None, devices: Collection[str]
+) -> list[Question[Any]]:
+    """``first``, and the memory limit on each device, with the proof between two: one that is not set prints nothing."""
+    asked = [first]
+    for device in devices:
+        if len(asked) > 1:
+            asked.append(say.default_percentage())
+        asked.append(say.memory_limit(server, device))
+    return asked
+
+
+def _memory_told(devices: Collection[str], answers: Sequence[Answer[Any]]) -> dict[str, int | None]:
+    """By device, of the answers behind the first one of ``_with_memory``."""
+    return {device: answer.value for device, answer in zip(devices, answers[::2], strict=True) if answer.ok}
