@@ -304,6 +304,11 @@ class LogWatch:
         """Whether history reaches back to the daemon's start."""
         return self._control.from_start
 
+    @property
+    def serves(self) -> bool:
+        """Whether server.log was read from the server's start on."""
+        return self._server.from_start
+
     def history(self) -> list[Told]:
         """Everything that is there, in the order of time."""
         told: list[Told] = []

@@ -189,14 +189,18 @@ class Need(NamedTuple):
     """How each server is, and its percentage."""
     partitions: bool = False
     """The static ones, of a daemon that has such."""
+    memory: bool = False
+    """Limits of memory; those are in the logs, all of them where they tell everything."""
+    listed: bool = False
+    """Which servers there are."""
     names: bool = False
     """The rows of ``ps``, which a client can forge: nothing could be told apart behind them, in the same session."""
 
 
 STATUS: Final = Need(
-    percentage=True, priority=True, devices=True, clients=True, servers=True, partitions=True, names=True
+    percentage=True, priority=True, devices=True, clients=True, servers=True, partitions=True, memory=True, names=True
 )
-"""For a whole snapshot: memory limits and contexts are in the logs, all of them where those tell everything."""
+"""For a whole snapshot: contexts are in the logs too, all of them where those tell everything."""
 
 
 class Asked(NamedTuple):
@@ -264,6 +268,8 @@ async def ask_for(control: MpsControl, clock: Callable[[], float], need: Need, s
     started = clock()
     say = control.protocol
     wanted: dict[str, Question[object]] = {}
+    if need.listed:
+        wanted |= {"servers": say.server_list(), "proof": say.default_percentage()}
     if need.priority:
         wanted["priority"] = say.priority()
     for server in servers[:1]:
@@ -271,7 +277,7 @@ async def ask_for(control: MpsControl, clock: Callable[[], float], need: Need, s
             wanted[f"status of {server}"] = say.server_status(server)
         if need.clients:
             wanted[f"clients of {server}"] = say.client_list(server)
-    if need.clients or need.percentage or need == Need():
+    if need.clients or (need.percentage and not need.listed) or need == Need():
         wanted["percentage"] = say.default_percentage()
     if need.servers:
         wanted |= {f"percentage of {server}": say.percentage(server) for server in servers[:1]}
@@ -289,12 +295,15 @@ async def ask_for(control: MpsControl, clock: Callable[[], float], need: Need, s
         hopeless = rows if rows.outcome in _HOPELESS else None
     if hopeless is not None:
         return Asked(hopeless)
+    there = tuple(servers)
+    if need.listed:  # no server has the number 0: a list that cannot be read is not the one that the logs tell
+        there = (0,) if told["servers"] is None else told["servers"]
     return Asked(
         next((answer for answer in answers.values() if answer.ok), tuple(answers.values())[-1]),
-        Membership(started, tuple(servers), _of_servers("status", servers, told), clients, rows=told.get("rows") or ()),
+        Membership(started, there, _of_servers("status", servers, told), clients, rows=told.get("rows") or ()),
         LimitReading(
             started,
-            told.get("percentage"),
+            told.get("percentage", told.get("proof")),
             told.get("priority"),
             server_percentage=_of_servers("percentage", servers, told),
         ),
@@ -323,7 +332,7 @@ async def ask_limits(
         if own.outcome is Outcome.UNREADABLE:
             own = await control.get_active_thread_percentage(server)
             answers = own, *rest
-            if own.ok:
+            if own.value is not None:
                 by_server[server] = own.value
                 continue  # it has become ready, after its memory limits were asked for
         if (hopeless := next((answer for answer in answers if answer.outcome in _HOPELESS), None)) is not None:
@@ -341,7 +350,7 @@ async def ask_limits(
 def _with_memory(
     say: ControlProtocol, first: Question[Any], server: int | None, devices: Collection[str]
 ) -> list[Question[Any]]:
-    """``first``, and the memory limit on each device, with the proof between two: one that is not set prints nothing."""
+    """``first``, and each device's memory limit, with the proof between two: one that is not set prints nothing."""
     asked = [first]
     for device in devices:
         if len(asked) > 1:

@@ -18,7 +18,7 @@ from mpstui.control.channel import ControlChannel
 from mpstui.control.holder import HELD_AFTER
 from mpstui.control.mps import MpsControl
 from mpstui.control.protocol import LEGACY, ControlProtocol, protocol_of
-from mpstui.core.model import MEMORY_VARIABLE, EventKind, Snapshot
+from mpstui.core.model import MEMORY_VARIABLE, EventKind, ProcessKey, Snapshot
 from mpstui.core.text import error_text
 from mpstui.observe.discovery import Place, discover
 from mpstui.observe.logs import LogWatch
@@ -80,6 +80,9 @@ class DaemonWatcher:
         self._session_at: float | None = None
         self._unreported = _NOTHING
         self._limits_told = 0
+        self._lines_missed = 0
+        self._asked_whole: ProcessKey | None = None
+        """Which daemon was asked for everything, while each line that it wrote since has been read."""
 
     @property
     def logs(self) -> tuple[Path, ...]:
@@ -116,6 +119,7 @@ class DaemonWatcher:
             self._logs.close()
         parser = _protocol(watched.place).log_parser
         self._logs = LogWatch(log_dir, owners, parser) if log_dir is not None else None
+        self._asked_whole = None
         if self._logs is not None:
             logs, self._reading_history = self._logs, True
             told = await worker.call(logs.history)
@@ -143,6 +147,7 @@ class DaemonWatcher:
         told = self._logs.poll()
         now, wall = self._monotonic(), self._clock()
         if self._logs.missed():
+            self._asked_whole, self._lines_missed = None, self._lines_missed + 1
             self._node.read_from(self.pipe_dir, wall)
             self.schedule.want(True, True, now)
         for kind, event in told:
@@ -185,34 +190,57 @@ class DaemonWatcher:
 
     @property
     def told(self) -> bool:
-        """Whether the logs tell who is there: they are believed and were read from the daemon's start on.
+        """Whether the logs tell who is there: they are believed and were read from the daemon's start on, or from
+        before it was asked for everything."""
+        return self._tell(self._seen_whole)
 
-        Of several servers server.log may tell the last one's clients alone; one that is starting or in FAULT is asked
-        how it is; a memory limit of the daemon's environment is in no log.
-        """
+    @property
+    def _seen_whole(self) -> bool:
+        watched = self._node.watch(self.pipe_dir)
+        state, place = watched.state, watched.place
+        if self._logs is None or place is None or place.daemon is None:
+            return False
+        from_start = self._logs.complete and state.control_from == FROM_START and state.daemon_pid == place.daemon.pid
+        return from_start or self._asked_whole == place.daemon
+
+    def _tell(self, seen: bool) -> bool:
+        """Of several servers server.log may tell the last one's clients alone; one that is starting or in FAULT is
+        asked how it is; a memory limit of the daemon's environment is in no log."""
         watched = self._node.watch(self.pipe_dir)
         state, place = watched.state, watched.place
         return (
-            watched.how.watch == "logs"
+            seen
+            and watched.how.watch == "logs"
             and self._logs is not None
-            and self._logs.complete
-            and state.control_from == FROM_START
             and len(state.servers) < 2
             and all(server.status == "ACTIVE" for server in state.servers.values())
             and place is not None
+            and place.daemon is not None
             and place.limits is not None
             and MEMORY_VARIABLE not in place.limits
-            and place.daemon is not None
-            and state.daemon_pid == place.daemon.pid
         )
 
     async def ask_for(self, need: Need) -> None:
-        """What ``need`` names, where the logs tell the rest; everything where they do not."""
+        """What ``need`` names, where the logs tell the rest; everything where they do not.
+
+        Where control.log is too long to be read whole, server.log still tells of the server and its clients. That it
+        is the daemon's server is asked; a limit that was set in the part not read is asked for too.
+        """
         self._judge()
-        if self._asking is not None or not self.told:
+        if self._asking is None and not self.told and self._cut and not (need.memory or need.partitions):
+            known = self._node.watch(self.pipe_dir).state.servers.values()
+            unknown = need.devices and any(server.limits.percentage is None for server in known)
+            need = need._replace(listed=True, servers=need.servers or unknown)
+        elif self._asking is not None or not self.told:
             await self.ask_everything()
-        elif not self.schedule.asleep:
+            return
+        if not self.schedule.asleep:
             await self._watched(self._ask_for(need))
+
+    @property
+    def _cut(self) -> bool:
+        """Whether it is control.log's begin alone that was not read."""
+        return self._logs is not None and self._logs.serves and not self._logs.complete and self._tell(True)
 
     async def _ask_for(self, need: Need) -> None:
         try:
@@ -235,7 +263,8 @@ class DaemonWatcher:
             self._node.fold_devices(self.pipe_dir, asked.query)
         differs = asked.membership is not None and self._differs(asked.membership, need)
         if asked.membership is not None:
-            # Which servers there are is the logs' word here, and one may have gone or come meanwhile.
+            # Which servers there are is the logs' word here, and one may have gone or come meanwhile; where the daemon
+            # has named others, a complete reading follows.
             reading = asked.membership._replace(servers=tuple(state.servers))
             self._node.fold_membership(self.pipe_dir, reading, self._clock())
         if asked.limits is not None:
@@ -248,6 +277,7 @@ class DaemonWatcher:
         listed = {pid for pids in reading.clients.values() for pid in pids} - {0}
         return (
             not listed <= self._clients()
+            or (need.listed and set(reading.servers) != servers.keys())
             or (need.clients and not servers.keys() <= reading.clients.keys())
             or (
                 need.servers
@@ -280,6 +310,7 @@ class DaemonWatcher:
         if self.control.protocol.name == "v3":
             return await self._read_v3(quiet)
         state, begun = self._node.watch(self.pipe_dir).state, self._clock()
+        place, missed = self._node.watch(self.pipe_dir).place, self._lines_missed
         devices = bool(state.ordinals) or self._lacks("device_query")
         if not membership and not limits and self.told and devices:
             there = self._clients()
@@ -305,6 +336,8 @@ class DaemonWatcher:
             if asked.limits is None:
                 return asked.answer.outcome
             self._node.fold_limits(self.pipe_dir, asked.limits)
+        if membership and limits and place is not None and self._node.watch(self.pipe_dir).place == place:
+            self._asked_whole = place.daemon if self._lines_missed == missed else None
         return Outcome.OK
 
     async def _read_v3(self, quiet: bool) -> Outcome:
@@ -425,6 +458,8 @@ class DaemonWatcher:
         if v3:
             remedy = "Nothing is to be done; r asks at once."
         how = Watching(watch, detail, remedy, self._logs.version if self._logs else None)
+        if watch != "logs":
+            self._asked_whole = None
         if how != watched.how:
             self._node.set_watching(self.pipe_dir, how)
         self.schedule.polling = watch == "polling"

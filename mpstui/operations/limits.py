@@ -256,7 +256,7 @@ class SetPinnedMemLimit(Limit["int | None"]):
     )
 
     def needs(self, request: Request) -> Need | None:
-        return Need(devices=True)
+        return Need(devices=True, memory=True)
 
     def parse(self, text: str) -> int | None:
         return parse_memory(text)

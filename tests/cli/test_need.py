@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from mpstui.observe.logs import HISTORY_BYTES
 from mpstui.sim import SimNode
 
 from .conftest import Mpstui
@@ -131,3 +132,51 @@ def test_status_costs_eight_commands_at_most_and_tells_all(own_node: SimNode, mp
         uuids = [context["device_uuid"] for context in client["contexts"]]
         assert uuids == [device["uuid"] for device in told.json["devices"]][: len(uuids)]
         assert (len(uuids), client["outdated_limits"]) == (2 if client["pid"] == clients[0].pid else 1, True)
+
+
+LONG = b"[2026-11-22 11:00:00.000 Control     7] Accepting connection..." + b"." * 900 + b"\n"
+
+
+def test_a_control_log_too_long_to_be_read_whole_costs_little_more(
+    own_node: SimNode, mpstui: Mpstui, sent: Sent
+) -> None:
+    """Server.log tells who is there; that it is this daemon's server is asked."""
+    at = ("--pipe-dir", own_node.pipe_dir)
+    victim, neighbour = own_node.spawn("endless"), own_node.spawn("busy")
+    server = own_node.control("get_server_list").strip()
+    own_node.control("set_default_device_pinned_mem_limit 1 20G\nset_default_client_priority 1")
+    with open(own_node.log_dir / "control.log", "ab") as log:
+        log.write(LONG * (HISTORY_BYTES // len(LONG) + 1))
+
+    def asked(*words: object) -> list[str]:
+        sent()
+        told = mpstui(*words, *at)
+        assert told.status == 0, told
+        return sent()
+
+    assert len(asked("set", "active-thread-percentage", "50", "--default")) <= 7
+    assert len(asked("set", "active-thread-percentage", "25", "--server", server)) <= 8
+    told = mpstui("set", "client-priority", "0", *at)
+    assert "today below normal" in words(told.err)
+    told = mpstui("set", "pinned-mem-limit", "10G", "--device", "1", "--default", *at)
+    assert "today 20.0 GiB" in words(told.err)
+    sent()
+    status = mpstui("status", "--json", *at)
+    assert len(sent()) <= 18
+    (daemon,) = status.json["daemons"]
+    assert (daemon["default_active_thread_percentage"], daemon["default_client_priority"]) == (50.0, 0)
+    assert daemon["default_pinned_mem_limits"] == {"1": 10 << 30}
+    assert {client["pid"] for client in daemon["servers"][0]["clients"]} == {victim.pid, neighbour.pid}
+    commands = asked("terminate", victim.pid, "--kill", "--yes")
+    assert len(commands) <= 8, commands
+    assert neighbour.status() == "connected"
+    neighbour.tell("exit")
+
+
+def test_a_server_of_which_a_long_log_does_not_tell_is_found(own_node: SimNode, mpstui: Mpstui) -> None:
+    unseen = own_node.spawn("busy")
+    (own_node.log_dir / "server.log").write_bytes(b"")
+    with open(own_node.log_dir / "control.log", "ab") as log:
+        log.write(LONG * (HISTORY_BYTES // len(LONG) + 1))
+    told = mpstui("terminate", unseen.pid, "--kill", "--yes", "--pipe-dir", own_node.pipe_dir)
+    assert told.status == 0, told

@@ -40,6 +40,11 @@ NOT_PERMITTED = b"Insufficient privileges for UID 2001. Control deamon settings 
         ((q.client_list(SERVER), PROOF), b"100.0\n", [b"", b"100.0\n"]),
         ((q.client_list(SERVER), PROOF), NOT_FOUND + b"100.0\n", [NOT_FOUND, b"100.0\n"]),
         ((q.client_list(SERVER), STATUS), b"643\nACTIVE\n", None),  # an error there could be either's
+        ((LIMIT_READ, PROOF, LIMIT_READ), b"100.0\n2G\n", [b"", b"100.0\n", b"2G\n"]),
+        ((LIMIT_READ, PROOF, LIMIT_READ), b"2G\n100.0\n", [b"2G\n", b"100.0\n", b""]),
+        ((LIMIT_READ, PROOF, LIMIT_READ), NOT_FOUND + b"100.0\n" + NOT_FOUND, [NOT_FOUND, b"100.0\n", NOT_FOUND]),
+        ((LIMIT_READ, LIMIT_READ), b"2G\n", None),
+        ((READ, LIMIT_READ, PROOF, LIMIT_READ), b"2G\n100.0\n", None),  # it is starting (fact 45)
         ((q.devices(), PROOF), b"Default\n100.0\n", None),
     ],
 )

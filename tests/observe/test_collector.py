@@ -12,6 +12,7 @@ import pytest
 from mpstui.control.answer import Outcome
 from mpstui.core.model import ProcessKey
 from mpstui.observe import watcher as watcher_module
+from mpstui.observe.logs import HISTORY_BYTES
 from mpstui.observe.wakeups import Wakeups, Worker
 from tests.observe.fakes import UUID, AtOnce, FakeNvml, Node
 
@@ -61,6 +62,22 @@ async def test_a_connect_is_seen_from_the_log_and_asked_about_once(node):
     assert node.control.sent[before:] == ["ps"]
     client = next(c for c in node.daemon.clients() if c.pid == 700)
     assert [context.device_uuid for context in client.contexts] == [UUID]
+
+
+async def test_with_a_log_cut_short_a_connect_costs_no_more_once_everything_was_asked(tmp_path):
+    node = Node(tmp_path)
+    node.log("control", *["Accepting connection..." + 900 * "."] * (HISTORY_BYTES // 900))
+    node.connect(643)
+    await node.collector.start()
+    try:
+        await node.settled()
+        before = len(node.control.sent)
+        node.connect(700)
+        await node.pass_time(10)
+        assert node.control.sent[before:] == ["ps"]
+        assert 700 in {c.pid for c in node.daemon.clients()}
+    finally:
+        await node.collector.stop()
 
 
 async def test_a_limit_set_by_somebody_is_seen_and_read_back(node):
