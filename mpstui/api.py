@@ -131,11 +131,14 @@ def recording_schema() -> dict[str, Any]:
     return line_schema()
 
 
-def may_know_more(request: Request, snapshot: Snapshot) -> bool:
-    """Whether a complete reading may tell more than the one of what the request needs: no refusal on the word of the
-    logs alone."""
-    asked = any(daemon.answers for daemon in snapshot.daemons)
-    return asked and _operation(request).needs(request) is not None
+def may_know_more(request: Request, snapshot: Snapshot, status: ExitStatus | None) -> bool:
+    """Whether the daemons' own word may tell more than the reading of what the request needs, which refused it with
+    this ``status``: no refusal on the word of the logs alone. Words that are wrong, and a command that no driver here
+    has, stay so."""
+    wanted, asked = _operation(request), [daemon for daemon in snapshot.daemons if daemon.answers]
+    if not asked or status is ExitStatus.USAGE or wanted.needs(request) is None:
+        return False
+    return not wanted.sends or any(daemon.lacking(wanted.sends) is None for daemon in asked)
 
 
 def check_meant(pipe_dir: Path | None, named: Sequence[Path]) -> None:
@@ -244,6 +247,9 @@ class Collector(Protocol):
 
     def request_refresh(self, pipe_dir: Path | None = None, /) -> None:
         """Ask the daemon, or all of them, now instead of when something is seen to change."""
+
+    def changed(self, pipe_dir: Path, /) -> None:
+        """A change of that daemon was made and read back."""
 
     def look_at(self, pipe_dir: Path | None, /) -> None:
         """Whose clients are shown: what nobody sees is read more rarely. None: any may be."""
@@ -665,10 +671,19 @@ class AsyncNode:
         return await runner.execute(request, snapshot or await self._sure_of(request), progress)
 
     async def _sure_of(self, request: Request) -> Snapshot:
-        """A reading of what it needs; a complete one where the logs alone would refuse it."""
+        """A reading of what it needs; the daemon's own word of who is there where the logs alone would refuse it."""
         snapshot = await self.snapshot(request=request)
-        refused = self._acting().preview(request, snapshot).error is not None
-        return await self.snapshot(complete=True) if refused and may_know_more(request, snapshot) else snapshot
+        shown = self._acting().preview(request, snapshot)
+        return snapshot if shown.error is None else await self.confirmed(request, snapshot, shown.error_status)
+
+    async def confirmed(self, request: Request, snapshot: Snapshot, status: ExitStatus | None) -> Snapshot:
+        """For a request that ``snapshot`` refuses with ``status``: another one where the daemon may know better than
+        its logs. It is asked who is there; everything where that is otherwise than the logs tell."""
+        from mpstui.observe.poll import PRESENT
+
+        if self._acting().read_only or not may_know_more(request, snapshot, status):
+            return snapshot
+        return await self._reader().once(need=PRESENT)
 
     def _acting(self) -> runner.Runner:
         if self._runner is None:
@@ -1010,6 +1025,10 @@ class Node:
     def events(self, since: float | None = None, *, follow: bool = False) -> Events:
         """See :meth:`AsyncNode.events`. Raises UnreadableNodeError where no log can be read."""
         return self._node.read_events(since, follow=follow)
+
+    def confirmed(self, request: Request, snapshot: Snapshot, status: ExitStatus | None) -> Snapshot:
+        """See :meth:`AsyncNode.confirmed`."""
+        return self._run(self._node.confirmed(request, snapshot, status))
 
     def preview(self, request: Request, snapshot: Snapshot | None = None) -> Preview:
         """See :meth:`AsyncNode.preview`."""

@@ -43,14 +43,16 @@ def carry_out(operation: Operation, options: argparse.Namespace, node: api.Node)
     """On one of the directories that were named, or the one that is meant; returns the exit status."""
     asked, harm = draft(operation, options, ()), operation.danger is Danger.HARM
     snapshot = node.snapshot(request=asked)
+    refused: ExitStatus | None = None
     try:
         try:
             request = _request(operation, options, snapshot, node.named)
-            refused = node.preview(request, snapshot).error is not None
-        except Refused:
-            refused = True
-        if refused and api.may_know_more(asked, snapshot):
-            snapshot = node.snapshot(complete=True)
+            shown = node.preview(request, snapshot)
+            refused = shown.error_status if shown.error is not None else None
+        except Refused as error:
+            refused = error.status
+        if refused is not None:
+            snapshot = node.confirmed(asked, snapshot, refused)
         request = _request(operation, options, snapshot, node.named)
         shown = node.preview(request, snapshot)
         if shown.error is None and not harm:

@@ -141,6 +141,9 @@ class Viewer:
     def request_refresh(self, pipe_dir: Path | None = None, /) -> None:
         """Nobody is asked."""
 
+    def changed(self, pipe_dir: Path, /) -> None:
+        """Nobody is asked."""
+
     def look_at(self, pipe_dir: Path | None, /) -> None:
         """Everything is known alike."""
 
@@ -390,6 +393,10 @@ class LiveViewer(Viewer):
     def request_refresh(self, pipe_dir: Path | None = None, /) -> None:
         """See Collector."""
         self._live.request_refresh(pipe_dir)
+
+    def changed(self, pipe_dir: Path, /) -> None:
+        """See Collector."""
+        self._live.changed(pipe_dir)
 
     def look_at(self, pipe_dir: Path | None, /) -> None:
         """See Collector."""

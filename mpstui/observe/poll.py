@@ -203,6 +203,10 @@ STATUS: Final = Need(
 """For a whole snapshot: contexts are in the logs too, all of them where those tell everything."""
 
 
+PRESENT: Final = Need(clients=True, servers=True, listed=True)
+"""For a refusal on the word of the logs: who is there, as the daemon says."""
+
+
 class Asked(NamedTuple):
     """What came of a group of questions. ``reading`` is None where the daemon could not be read."""
 

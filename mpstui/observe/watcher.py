@@ -640,6 +640,12 @@ class Collector:
                 watcher.step()
         self._wakeups.stir()
 
+    def changed(self, pipe_dir: Path, /) -> None:
+        """A change of it was made and read back: it is asked again where its logs do not tell of it."""
+        watcher = self._watchers.get(pipe_dir)
+        if watcher is None or not watcher.told:
+            self.request_refresh(pipe_dir)
+
     def look_at(self, pipe_dir: Path | None, /) -> None:
         """Whose clients are shown; of the others /proc is read each ``UNSEEN`` seconds alone. None: any may be."""
         if pipe_dir != self._shown:

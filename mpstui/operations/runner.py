@@ -41,6 +41,8 @@ class Node(Protocol):
 
     def request_refresh(self, pipe_dir: Path | None = None) -> None: ...
 
+    def changed(self, pipe_dir: Path) -> None: ...
+
 
 class Runner:
     """The operation layer. ``grace`` is the time in seconds between SIGTERM and SIGKILL."""
@@ -116,8 +118,10 @@ class Runner:
             lambda: self._node.sources,
             lambda uuid, mode: self._node.set_compute_mode(uuid, mode),
         )
+        proved = False
         try:
             result = await self._in_turn(found, work)
+            proved = result.done and work.read is not None
         except asyncio.CancelledError:
             self._write(work, Result(request, ExitStatus.NO_ANSWER, found.given_up))
             raise
@@ -126,7 +130,10 @@ class Runner:
             self._write(work, Result(request, ExitStatus.NO_ANSWER, text))
             raise
         finally:
-            self._node.request_refresh(request.pipe_dir)
+            if proved:
+                self._node.changed(request.pipe_dir)
+            else:
+                self._node.request_refresh(request.pipe_dir)
         if not work.told:
             result = self._write(work, result)
             if unwritten is not None and unwritten not in result.details:

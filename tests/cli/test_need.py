@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 import pytest
@@ -180,3 +181,37 @@ def test_a_server_of_which_a_long_log_does_not_tell_is_found(own_node: SimNode, 
         log.write(LONG * (HISTORY_BYTES // len(LONG) + 1))
     told = mpstui("terminate", unseen.pid, "--kill", "--yes", "--pipe-dir", own_node.pipe_dir)
     assert told.status == 0, told
+
+
+def test_a_refusal_costs_the_daemon_s_word_of_who_is_there(own_node: SimNode, mpstui: Mpstui, sent: Sent) -> None:
+    client = own_node.spawn("idle")
+    for asked in (
+        ("terminate", "1", "--kill", "--yes"),
+        ("start-server", str(os.geteuid())),
+        ("set", "active-thread-percentage", "25", "--server", "99999"),
+        ("shutdown-server", "99999", "--yes"),
+    ):
+        sent()
+        told = mpstui(*asked, "--pipe-dir", own_node.pipe_dir)
+        assert told.status in {1, 6}, told
+        assert len(sent()) <= 10, asked
+    for asked in (
+        ("terminate", client.pid, "--kill", "--yes", "--read-only"),
+        ("set", "client-priority", "1", "--read-only"),
+        ("set", "active-thread-percentage", "101", "--default"),
+    ):
+        sent()
+        assert mpstui(*asked, "--pipe-dir", own_node.pipe_dir).status != 0
+        assert len(sent()) <= 6, asked
+    client.tell("exit")
+
+
+def test_a_server_that_the_logs_do_not_tell_of_is_not_refused(own_node: SimNode, mpstui: Mpstui) -> None:
+    """They were emptied while it was there: the daemon's own list shows it."""
+    client = own_node.spawn("idle")
+    server = own_node.control("get_server_list").strip()
+    for name in ("control.log", "server.log"):
+        (own_node.log_dir / name).write_bytes(b"")
+    told = mpstui("set", "active-thread-percentage", "25", "--server", server, "--pipe-dir", own_node.pipe_dir)
+    assert told.status == 0, told
+    client.tell("exit")

@@ -31,6 +31,9 @@ class OneControl:
     def request_refresh(self, pipe_dir: Path | None = None) -> None:
         return
 
+    def changed(self, pipe_dir: Path) -> None:
+        return
+
 
 async def start(
     spec: DaemonSpec,

@@ -92,6 +92,19 @@ async def test_a_limit_set_by_somebody_is_seen_and_read_back(node):
     assert node.daemon.servers[0].clients[0].outdated_limits
 
 
+async def test_a_change_that_was_read_back_costs_the_limits_alone(node):
+    await node.settled()
+    before = len(node.control.sent)
+    node.control.percentage = 25.0
+    node.log("control", "NEW UI", "Cmd:set_active_thread_percentage 634 25", "25.0", "UI closed")
+    node.collector.changed(node.folder)
+    await node.until(lambda: "get_active_thread_percentage" in node.control.sent[before:])
+    await node.pass_time(10)
+    assert node.control.sent[before:].count("get_active_thread_percentage") == 1
+    assert {"get_server_list", "get_client_list", "ps"}.isdisjoint(node.control.sent[before:])
+    assert node.daemon.servers[0].active_thread_percentage == 25.0
+
+
 async def test_a_limit_set_while_the_limits_are_read_is_not_taken_for_the_old_clients(node):
     """The answer has it before the log was looked at."""
     await node.settled()
@@ -219,6 +232,8 @@ async def test_without_logs_it_polls_and_says_so(tmp_path):
         await node.pass_time(60)
         asked, passed = node.control.sent.count("get_server_list") - before, node.clock.now - begun
         assert 3 <= asked <= passed / 5 + 1
+        node.collector.changed(node.folder)  # no log tells of it
+        assert node.collector._watchers[node.folder].schedule.due() < node.clock.now
     finally:
         await node.collector.stop()
 

@@ -150,9 +150,13 @@ class FakeNode:
     snapshot: Snapshot | None
     control: FakeControl = field(default_factory=FakeControl)
     refreshed: int = 0
+    proved: int = 0
 
     def control_for(self, pipe_dir: Path) -> FakeControl:
         return self.control
 
     def request_refresh(self, pipe_dir: Path | None = None) -> None:
         self.refreshed += 1
+
+    def changed(self, pipe_dir: Path) -> None:
+        self.proved += 1

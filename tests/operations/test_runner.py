@@ -68,7 +68,7 @@ async def test_a_value_is_read_back_and_the_read_value_is_reported(audit: AuditL
     assert result.message == "in force: 33.3 %"
     assert "server 634 keeps its own: 100 %" in result.details
     assert fake.control.sent == ["set_default_active_thread_percentage 33.3", "get_default_active_thread_percentage"]
-    assert fake.refreshed == 1
+    assert (fake.refreshed, fake.proved) == (0, 1)
     before, entry = entries(audit)
     assert (before["value"], before["status"], before["result"]) == ("33.3", None, "about to be done")
     assert entry["command"] == "set_default_active_thread_percentage 33.3"
@@ -100,6 +100,7 @@ async def test_a_value_that_was_ignored_in_silence_is_an_error(
     result = await Runner(fake, audit).execute(Request(name, PIPE, value, None, device), node())
     assert result.status is ExitStatus.REFUSED_BY_DAEMON
     assert "did not take it" in result.message
+    assert (fake.refreshed, fake.proved) == (1, 0)
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,9 @@ class Node:
     def request_refresh(self, pipe_dir: Path | None = None) -> None:
         return
 
+    def changed(self, pipe_dir: Path) -> None:
+        return
+
 
 def backend(place: Path, *, read_only: bool = False, demo: bool = False) -> NodeDaemons:
     def control_for(pipe_dir: Path) -> MpsControl:
