@@ -250,7 +250,7 @@ async def ask_membership(
         if devices.value is not None:
             contexts[server] = devices.value
     if ordinals:
-        (devices_known,) = await control.ask_all(say.devices())
+        devices_known = await control.device_query()
         if devices_known.outcome in _HOPELESS:
             return Asked(devices_known)
         query = devices_known.value
