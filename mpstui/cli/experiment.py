@@ -237,11 +237,11 @@ def print_table(outcome: Outcome, about: dict[str, Any], console: Console) -> No
     word = "SIMULATED · " if about["simulated"] else ""
     words = len(outcome.columns) if outcome.name == "stop" else 1
     print_rows(f"{word}{outcome.title}", outcome.columns, outcome.rows, console, words)
-    print_uses(outcome.uses, word, console)
+    of_device = print_uses(outcome.uses, word, console) or outcome.name == "gpu-util"
     console.print(f"{word}{outcome.verdict}")
     console.print(" · ".join(conditions(about)))
     console.print(MIDDLE)
-    if outcome.uses or outcome.name == "gpu-util":
+    if of_device:
         console.print(OF_DEVICE)
     for note in outcome.notes:
         console.print(note)

@@ -352,7 +352,7 @@ def print_table(spec: LoadSpec, reports: Sequence[WorkerReport], console: Consol
     table = Table(title=f"{'SIMULATED · ' if simulated else ''}{spec.kernel}, MPS {'on' if spec.mps else 'off'}")
     latency = any(report.latency_p50 is not None for report in reports)
     heads = (*(("p50 ms", "p99 ms") if latency else ()), *(("copied GB/s",) if spec.copies else ()))
-    for name in ("PID", "SMs", unit or "figure", *heads, "memory", "seconds", "state"):
+    for name in ("PID", "SMs", unit or "figure", *heads, "allocated", "seconds", "state"):
         table.add_column(name, justify="left" if name == "state" else "right")
     for report in reports:
         figure = report.mean

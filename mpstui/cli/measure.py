@@ -13,7 +13,7 @@ from mpstui.cli.experiment import carried_out, clear, describe, told
 from mpstui.cli.load import LoadRefused
 from mpstui.cli.loadoptions import words
 from mpstui.cli.shares import choose_device, plan_of
-from mpstui.core.text import format_change, format_percentage, printable
+from mpstui.core.text import format_change, format_percentage, four_digits, printable
 from mpstui.load.results import Cost, Experiment, Measured, name_of, unit
 from mpstui.load.spread import Spread
 from mpstui.load.types import COMMAND, LoadSpec
@@ -23,7 +23,6 @@ from mpstui.plan.advice import ENOUGH, Advice, Point, plot
 from mpstui.plan.amounts import PlanError
 from mpstui.plan.types import Plan, Target, target_of
 
-_FORM: Final = ",.4g"
 EXCLUSIVE: Final = (
     "the compute mode is EXCLUSIVE_PROCESS: where another daemon has the GPU, measure in that one with --shared"
 )
@@ -165,9 +164,9 @@ def _table(advice: Advice) -> list[str]:
         (
             format_percentage(point.percentage),
             str(point.sms),
-            Spread.of(point.values).text(_FORM),
+            Spread.of(point.values).digits(),
             _of(point, advice),
-            format(advice.fit.at(point.sms), _FORM) + ("  <- advised" if point is advice.chosen else ""),
+            four_digits(advice.fit.at(point.sms)) + ("  <- advised" if point is advice.chosen else ""),
         )
         for point in advice.points
     ]
@@ -178,8 +177,8 @@ def _cost_table(measured: Measured) -> list[str]:
     shares = " and ".join(map(str, measured.sm_counts))
     rows = [("LOAD", "ALONE", "BESIDE THE OTHER", "KEEPS", f"WITH {shares} SMS", "KEEPS")]
     for cost in measured.costs:
-        beside, shared = cost.beside.text(_FORM), cost.with_shares.text(_FORM)
-        alone = f"{cost.alone.text(_FORM)} {unit(cost.load)}"
+        beside, shared = cost.beside.digits(), cost.with_shares.digits()
+        alone = f"{cost.alone.digits()} {unit(cost.load)}"
         rows.append(
             (name_of(cost.load), alone, beside, _kept(cost.beside, cost), shared, _kept(cost.with_shares, cost))
         )

@@ -12,7 +12,7 @@ from html import escape
 from pathlib import Path
 from typing import Any, Final
 
-from mpstui.core.text import error_text, path_text, plural
+from mpstui.core.text import error_text, four_digits, path_text, plural
 from mpstui.load import utilisation
 from mpstui.load.results import Outcome, Plot, use_plot
 from mpstui.operations.types import ExitStatus
@@ -170,7 +170,7 @@ def _bars(plot: Plot, top: float) -> str:
     for tick in ticks:
         x = _LABEL + tick * scale
         parts.append(f'<path d="M{x:.1f} 0V{bottom}" stroke="#ddd"/>')
-        parts.append(_label(x, bottom + 16, f"{tick:,.6g}", "middle"))
+        parts.append(_label(x, bottom + 16, four_digits(tick), "middle"))
     for number, point in enumerate(plot.points):
         y, spread = number * _ROW + 4, point.spread
         label = f"{point.at}, {point.series}" if point.series else str(point.at)
@@ -180,7 +180,7 @@ def _bars(plot: Plot, top: float) -> str:
         if spread.high > spread.low:
             ends = _LABEL + spread.low * scale, _LABEL + spread.high * scale
             parts.append(f'<path d="M{ends[0]:.1f} {y + 8}H{ends[1]:.1f}" stroke="#000" stroke-width="2"/>')
-        parts.append(_label(_LABEL + spread.high * scale + 6, y + 13, f"{spread.median:,.4g}"))
+        parts.append(_label(_LABEL + spread.high * scale + 6, y + 13, four_digits(spread.median)))
     parts.append(_label(_LABEL + _LONG / 2, bottom + 34, plot.value, "middle", "axis"))
     return _svg(_LABEL + _LONG + 80, bottom + 42, parts)
 
@@ -201,8 +201,8 @@ def _curve(plot: Plot, top: float) -> str:
     parts = [_label(left, 16, plot.value, "start", "axis")]
     for tick in up:
         parts.append(f'<path d="M{left} {y(tick):.1f}H{left + wide}" stroke="#ddd"/>')
-        parts.append(_label(left - 8, y(tick) + 4, f"{tick:,.6g}", "end"))
-    parts += [_label(x(tick), bottom + 18, f"{tick:,.6g}", "middle") for tick in right]
+        parts.append(_label(left - 8, y(tick) + 4, four_digits(tick), "end"))
+    parts += [_label(x(tick), bottom + 18, four_digits(tick), "middle") for tick in right]
     parts.append(_label(left + wide / 2, bottom + 38, plot.over, "middle", "axis"))
     line = " ".join(f"{x(at):.1f},{y(spread.median):.1f}" for at, spread in points)
     parts.append(f'<polyline points="{line}" fill="none" stroke="{_COLOURS[0]}" stroke-width="2"/>')

@@ -149,6 +149,11 @@ def same_percentage(value: float, read: float | None) -> bool:
     return read is not None and abs(value - read) <= 0.05 + 1e-6
 
 
+def four_digits(value: float) -> str:
+    """``12,904``, ``2,723``, ``57.22``: four digits, and all of those before the point."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:,.4g}"
+
+
 def format_size(size: int | None) -> str:
     """Bytes in binary units with three significant digits, ``2.0 GiB``; ``—`` where not known."""
     if size is None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import os
 import statistics
 import tempfile
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -150,6 +151,17 @@ LEAD_SECONDS: Final = 0.1
 ALONE_SETTINGS: Final = (("without MPS", False), ("with MPS", True))
 
 
+@contextlib.contextmanager
+def _torch_wanted() -> Iterator[None]:
+    """What our own program says of a Python that it cannot use is followed by what to do about that."""
+    try:
+        yield
+    except ExperimentError as error:
+        if f"exit status {lenet.NO_TORCH}:" not in str(error):
+            raise
+        raise ExperimentError(str(error), "--python PATH: a Python whose PyTorch sees the GPU") from None
+
+
 async def training(lab: Lab, python: str, clients: Sequence[int] = (1, 4)) -> Outcome:
     """LeNet in PyTorch, with batches that leave most of a device idle and with some that do not.
 
@@ -161,7 +173,7 @@ async def training(lab: Lab, python: str, clients: Sequence[int] = (1, 4)) -> Ou
     totals: dict[int, dict[tuple[int, str], list[float]]] = {batch: {} for batch in BATCHES}
     each: dict[int, dict[tuple[int, str], list[float]]] = {batch: {} for batch in BATCHES}
     groups = [mps for _, mps in ALONE_SETTINGS for _ in range(max(clients))]
-    with tempfile.TemporaryDirectory(prefix="mpstui-training-") as folder:
+    with tempfile.TemporaryDirectory(prefix="mpstui-training-") as folder, _torch_wanted():
         file = Path(folder, "turns")
         _tell(file, "")
         specs = [_trainer(python, file, number % max(clients), mps) for number, mps in enumerate(groups)]

@@ -195,7 +195,13 @@ async def rates(lab: Lab, spec: LoadSpec, label: str = "") -> list[float]:
     """What each program of the group said of its throughput: the middle of its values, without the first one where
     there are three, as its start is in that. Raises ExperimentError where one says nothing."""
     reports = await _ended(lab, spec, label)
-    if not all(report.metrics for report in reports):
+    silent = [report for report in reports if not report.metrics]
+    if wrong := next((report.no_metric for report in silent if report.no_metric), ""):
+        raise ExperimentError(
+            f"the metric matches, but what its group takes is no finite number: {wrong}",
+            "the group has to be the number alone; where the program itself prints that, its result is none",
+        )
+    if silent:
         raise ExperimentError(
             "the program has printed no line that the metric matches",
             "try the expression on its output: its first group has to be the number",

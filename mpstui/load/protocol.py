@@ -80,7 +80,7 @@ _STATES: Final[dict[str, WorkerState]] = {"ready": "ready", "running": "running"
 _NUMBERS: Final = ("figure", "done", "running_seconds", "switch_seconds", "time", "latency_p50", "latency_p99")
 _INTEGERS: Final = ("launches", "copied", "sms", "memory", "device_sms")
 _FLAGS: Final = ("affinity", "mps", "simulated")
-_TEXTS: Final = ("device_uuid", "device_name", "unit")
+_TEXTS: Final = ("device_uuid", "device_name", "unit", "no_metric")
 
 
 def fold(report: WorkerReport, message: Mapping[str, Any]) -> WorkerReport:

@@ -6,6 +6,7 @@ Nothing is assumed about the program. Its descendants stay ours, also those that
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import queue
 import re
@@ -53,6 +54,8 @@ class Runner:
         self.channel = channel
         self.tail = b""
         self.metrics: deque[float] = deque(maxlen=_METRICS)
+        self.no_metric = ""
+        """What the metric's group was where that is no finite number, the first time."""
         self._told = 0
         self._line = b""
         self._chunks: queue.Queue[bytes] = queue.Queue(_CHUNKS)
@@ -106,6 +109,7 @@ class Runner:
             figure=elapsed,
             time=time.monotonic(),
             metrics=list(self.metrics),
+            no_metric=self.no_metric,
         )
 
     def _watch(self, started: float, main: int) -> bool:
@@ -198,9 +202,16 @@ class Runner:
         try:
             for line in lines:
                 found = metric.search(line[:_LINE].decode("utf-8", "replace"))
-                with contextlib.suppress(ValueError, TypeError):
-                    if found is not None:
-                        self.metrics.append(float(found[1].replace(",", "")))
+                if found is None:
+                    continue
+                said = found[1] or ""  # the group of an alternative that was not taken
+                value = math.nan
+                with contextlib.suppress(ValueError):
+                    value = float(said.replace(",", ""))
+                if math.isfinite(value):
+                    self.metrics.append(value)
+                else:
+                    self.no_metric = self.no_metric or printable(said, 40) or "nothing"
         finally:
             signal.setitimer(signal.ITIMER_VIRTUAL, 0)
 

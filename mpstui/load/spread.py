@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from mpstui.core.late import dataclass
+from mpstui.core.text import four_digits
 
 _T: Final = (
     12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
@@ -37,9 +38,16 @@ class Spread:
         """As ``text``, from 1,000 on without decimals, which say nothing there."""
         return self.text(",.0f" if self.median >= 1000 else ",.1f")
 
-    def text(self, form: str = ",.0f") -> str:
+    def digits(self) -> str:
+        """As ``text``, four digits of each."""
+        return self.text(four_digits)
+
+    def text(self, form: str | Callable[[float], str] = ",.0f") -> str:
         """``9,137 (9,122–9,151)``; the middle alone where all are shown alike."""
-        low, middle, high = (format(value, form) for value in (self.low, self.median, self.high))
+        low, middle, high = (
+            format(value, form) if isinstance(form, str) else form(value)
+            for value in (self.low, self.median, self.high)
+        )
         return middle if low == high else f"{middle} ({low}–{high})"
 
     def overlaps(self, other: Spread) -> bool:

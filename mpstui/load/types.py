@@ -181,6 +181,8 @@ class WorkerReport:
     """In 99 of 100."""
     metrics: tuple[float, ...] = ()
     """What a command said of its own throughput, in the order in which it said it."""
+    no_metric: str = ""
+    """What it said there first that is no finite number."""
     notes: tuple[str, ...] = ()
     error: WorkerError | None = None
     simulated: bool = False

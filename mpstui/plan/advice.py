@@ -8,6 +8,7 @@ from typing import Final
 
 from mpstui.core.late import dataclass
 from mpstui.core.partition import smallest_percentage, sms_of
+from mpstui.core.text import four_digits
 from mpstui.plan.types import Target
 
 ENOUGH: Final = 0.95
@@ -147,7 +148,7 @@ def plot(advice: Advice, width: int = 60, height: int = 10) -> list[str]:
     for point in advice.points:
         put(point.sms, point.median, "*")
     labels = [""] * (height + 1)
-    labels[0], labels[-1] = f"{top:,.4g}", "0"
+    labels[0], labels[-1] = four_digits(top), "0"
     size = max(map(len, labels))
     lines = [f"{label:>{size}} |{''.join(row).rstrip()}" for label, row in zip(labels, grid, strict=True)]
     axis = ["-"] * (width + 1)

@@ -18,9 +18,11 @@ from rich.console import Console
 
 from mpstui.cli import experiment, load
 from mpstui.cli.report import ReportError, _ticks, check_report, page, write_report
+from mpstui.core.text import four_digits
 from mpstui.load.experiments import metric_verdict
 from mpstui.load.protocol import fold
 from mpstui.load.results import Outcome, Plot, Point
+from mpstui.load.runner import Runner
 from mpstui.load.spread import Spread
 from mpstui.load.types import LoadSpec, WorkerReport
 from mpstui.load.utilisation import Use
@@ -78,6 +80,31 @@ async def test_a_program_that_says_nothing_of_it_is_told_so(
     words = ("command", "--command", "echo hello", "--metric", "([0-9]+) images", "--clients", "1", "--repeats", "1")
     assert await run(experiment, sources, node, *words) == 1
     assert "printed no line that the metric matches" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("line", "metric", "said"),
+    [
+        ("images/s: nan", r"images/s: (\S+)", "nan"),
+        ("images/s: 1e999", r"images/s: (\S+)", "1e999"),
+        ("images/s: fast", r"images/s: (\S+)", "fast"),
+        ("images/s: none", r"images/s: (?:none|([0-9]+))", "nothing"),
+    ],
+)
+def test_a_metric_that_is_no_finite_number_is_no_metric(line: str, metric: str, said: str) -> None:
+    runner = Runner(SimpleNamespace(order=SimpleNamespace(metric=metric)))
+    runner._measure(f"{line}\n".encode())
+    assert (list(runner.metrics), runner.no_metric) == ([], said)
+    runner._measure(f"images/s: 12\n{line}\n".encode())
+    assert (list(runner.metrics), runner.no_metric) == ([12.0], said)
+
+
+async def test_what_the_metric_matches_and_is_no_number_is_told_so(
+    sources: NodeSources, node: SimNode, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("command", "--command", "echo images/s: nan", "--metric", r"images/s: (\S+)", "--clients", "1")
+    assert await run(experiment, sources, node, *words, "--repeats", "1") == 1
+    assert "no finite number: nan" in capsys.readouterr().err
 
 
 ODD = {
@@ -235,6 +262,15 @@ def test_a_report_says_what_the_terminal_says_and_names_the_axes_of_its_plots() 
     assert "&lt;s&gt;, SM activity" in shares
 
 
+@pytest.mark.parametrize(
+    ("value", "text"), [(12_904.4, "12,904"), (2.5e6, "2,500,000"), (999.96, "1,000"), (57.224, "57.22"), (0.0, "0")]
+)
+def test_a_plots_figures_are_written_as_in_its_table(value: float, text: str) -> None:
+    assert four_digits(value) == text
+    plot = Plot("runs/min", (Point("a", Spread.of([value or 1.0])),))
+    assert not re.search(r">[0-9.]+e[+][0-9]+<", page(replace(RESULT, plots=(plot,)), ABOUT))
+
+
 @pytest.mark.parametrize("top", [1e-9, 0.3, 1.0, 7.1, 99.0, 100.0, 13_308.0, 4.4e12])
 def test_an_axis_has_few_round_numbers_and_room_for_all(top: float) -> None:
     ticks = _ticks(top)
@@ -338,4 +374,7 @@ async def test_training_without_pytorch_says_what_is_missing(
     bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S -I "$@"\n')
     bare.chmod(0o755)
     assert await run(experiment, sources, node, "training", "--python", str(bare), "--clients", "1") == 1
-    assert "PyTorch is not installed for" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "PyTorch is not installed for" in told
+    assert "→ --python PATH" in told
+    assert "by hand" not in told

@@ -19,6 +19,7 @@ from ui.snapshots import (
     unhealthy,
 )
 
+from mpstui.load.types import WorkerError
 from mpstui.ui.load.dialogs import BesideDialog, EndangerDialog
 from mpstui.ui.load.presets import PRESETS
 from mpstui.ui.load.screen import LoadScreen
@@ -400,6 +401,24 @@ async def test_the_words_button_is_dead_until_it_is_typed():
         await pilot.click("#apply")
         await until(pilot, lambda: app.load.live)
         assert len(backend.supervisors) == 1
+
+
+async def test_a_client_in_one_line_says_its_figure_and_its_gpu():
+    """The narrowest screen leaves out the plot, and keeps what it is about: who runs on, where, and how fast."""
+    app = load_app(snapshot=FREE)
+    async with app.run_test(size=(80, 24)) as pilot:
+        supervisor = await running(pilot, "left", *DOWN["clients"], *"12")
+        for number in range(1, 13):
+            on = GPU1 if number % 2 else GPU0
+            supervisor.say(number, figure=29.4 if number > 6 else 2723.0, unit="TFLOP/s", device_uuid=on)
+        supervisor.say(3, state="failed", error=WorkerError("an illegal address"))
+        await until(pilot, lambda: "✕" in text_of(app))
+        lines = [line for line in text_of(app).splitlines() if " 70" in line]
+        assert lines
+        for line in lines:
+            number = int(line.split()[1])
+            assert f"GPU {number % 2}" in line, line
+            assert number == 3 or ("29.4 TFLOP/s" if number > 6 else "2,723 TFLOP/s") in line, line
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,9 @@ MOST_LINES: Final = 6
 _BLANK: Final[Line] = (("", "text"),)
 _SMS: Final = 15
 """Cells of ``132 → 100 SM``."""
+_LEAST_BAR: Final = 4
+_FIGURE: Final = 8
+"""Cells of ``  2,723 `` before its unit, so that a plot does not come and go with a figure's digits."""
 
 
 def figure_text(value: float | None) -> str:
@@ -143,18 +146,13 @@ class BarsPanel(Panel[Member]):
 
     def row_lines(self, row: Member, width: int) -> list[Line]:
         lines = self._lines_per_row
+        if lines == 1:
+            return [self._row_line(row, width)]
         report = row.report
         columns = self._columns(width)
         charts = self._chart(row, columns, lines - (lines > 3))
         left = width - columns - 3
-        name: Line = ((f" {report.worker:>2}", "bold"), (f"  {report.pid or UNKNOWN:<8}", "text"))
-        if lines == 1 and report.key in self._outdated:
-            name = (*name, (f"{OUTDATED} ", "warn"))
-        if lines == 1 and report.error is not None:
-            return [fit_line((*name, (f"✕ {printable(report.error.text, 300)}", "bad")), width)]
-        if lines == 1:
-            body = self._short(row, left - width_of(name))
-            return [(*fit_line((*name, *body), left), *charts[0])]
+        name = self._number(row)
         note, short, style = self._note(row)
         state, figure = self._fitting(row, name, left)
         room = left - width_of(state) - width_of(figure) - 2
@@ -170,6 +168,38 @@ class BarsPanel(Panel[Member]):
         out += [_BLANK] * (lines - len(out))
         charts += [_BLANK] * (lines - len(charts))
         return [(*fit_line(line, left), *chart) for line, chart in zip(out, charts, strict=True)]
+
+    @staticmethod
+    def _number(row: Member) -> Line:
+        return ((f" {row.report.worker:>2}", "bold"), (f"  {row.report.pid or UNKNOWN:<8}", "text"))
+
+    def _row_line(self, row: Member, width: int) -> Line:
+        """All of a client in one line: its GPU and its figure before the plot, which is what gives way."""
+        report, gpu = row.report, self._gpu(row)
+        name = (*self._number(row), *(((f"{gpu} ", "text"),) if gpu else ()))
+        if report.key in self._outdated:
+            name = (*name, (f"{OUTDATED} ", "warn"))
+        if report.error is not None:
+            return fit_line((*name, (f"✕ {printable(report.error.text, 300)}", "bad")), width)
+        columns = self._columns(width)
+        needed = width_of(name) + _LEAST_BAR + _SMS + self._widest_figure
+        left = width - (columns + 3 if needed <= width - columns - 3 else 1)
+        line = fit_line((*name, *self._short(row, left - width_of(name))), left)
+        return (*line, *self._chart(row, columns, 1)[0]) if left < width - 1 else (*line, (" ", "text"))
+
+    @property
+    def _widest_figure(self) -> int:
+        """Cells of the widest figure, of which each line has as many, so that they stand below each other."""
+        running = [member.report for member in self.rows if member.report.state == "running"]
+        return max(
+            (max(_FIGURE + len(each.unit), width_of(self._figure(each))) for each in running if each.unit), default=0
+        )
+
+    def _gpu(self, member: Member) -> str:
+        """``GPU 1`` where the clients are on several."""
+        if self._session is None or len({m.report.device_uuid for m in self.rows}) < 2:
+            return ""
+        return f"GPU {self._session.index(member.report.device_uuid)}"
 
     @staticmethod
     def _failure(first: Line, error: WorkerError, width: int, lines: int) -> list[Line]:
@@ -200,9 +230,7 @@ class BarsPanel(Panel[Member]):
         word, style = STATE[report.state]
         word = word[0] if symbol_only else word
         line: Line = ((word, style), (f"  {report.kernel}", "user"))
-        if len({m.report.device_uuid for m in self.rows}) > 1 and self._session is not None:
-            line = (*line, (f"  GPU {self._session.index(report.device_uuid)}", "text"))
-        return line
+        return (*line, (f"  {gpu}", "text")) if (gpu := self._gpu(member)) else line
 
     def _note(self, member: Member) -> tuple[str, str, str]:
         """What else there is to say of it: in full, in short, and the style."""
@@ -247,8 +275,9 @@ class BarsPanel(Panel[Member]):
         if latency := next((each for each in _latencies(report) if width_of(each) + 34 <= width), ()):
             sms: Line = ((fit(f"{report.sms or UNKNOWN} SM", 8, ">"), "bold"),)
             return justify(sms, (*latency, *figure), width)
-        spare = 24 - width_of(figure)
-        return (*self._bar(member, width - 24, thick=False), (" " * max(0, spare), "text"), *figure)
+        # Where there is room, the bars end in the same place whatever the unit is.
+        room = 24 if width >= 24 + _LEAST_BAR + _SMS else self._widest_figure
+        return justify(self._bar(member, width - room, thick=False), figure, width)
 
     def _bar(self, member: Member, width: int, *, thick: bool) -> Line:
         report = member.report
