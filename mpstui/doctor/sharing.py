@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from mpstui.core.model import DEVICES_VARIABLE, Daemon, Device, Problem, Snapshot
+from mpstui.core.model import DEVICES_VARIABLE, Client, Daemon, Device, Problem, Server, Snapshot
 from mpstui.core.text import client_pids, format_size, nouns, plural, printable
 from mpstui.core.trust import is_lying
 from mpstui.doctor.types import Facts, Finding, Verdict, subject_of
@@ -24,16 +24,36 @@ _ORDINALS: Final = re.compile(r"\s*\d+(?:\s*,\s*\d+)*\s*,?\s*")
 _VERDICT: Final[Mapping[str, Verdict]] = {"error": "error", "warning": "warning", "info": "warning"}
 _FROM_STATUS: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
     "answering": (
-        ("daemon_held", "daemon_blocked", "daemon_stale", "daemon_absent", "daemon_unread"),
+        (
+            "daemon_held",
+            "daemon_blocked",
+            "daemon_stale",
+            "daemon_absent",
+            "daemon_unread",
+            "daemon_read_only",
+            "not_understood",
+        ),
         "daemons answer",
     ),
+    "starting": (("server_start",), "no server is seen to have ended before it was ready"),
     "faults": (("fault", "lost", "terminated"), "no client that is there has lost its contexts"),
     "contexts": (("device_full", "device_nearly_full"), "each device has contexts left"),
     "outside": (("outside",), "no process computes without MPS"),
     "watching": (("polling",), "changes are seen in the logs"),
     "environment": (("daemon_environment",), "no limit in a daemon's environment is without effect"),
+    "namespaces": (("namespace_unlimited",), "no namespace is without the limits of its server"),
 }
 """Checks that are problems of the status: their codes, and what is so where there is none."""
+LEFT_OUT: Final[Mapping[str, str]] = {
+    "pending": "the check of users says who waits for whom",
+    "daemon_lies": "the check of users says it",
+    "shared_device": "a check of its own, which looks at the same",
+    "nvml": "the check of the driver says it",
+    "bridge": "how a program is made, and nothing to put right: the status and the blast radius show it",
+    "outdated": "the settings are right, and hold for new clients: the status shows it",
+    "idle": "somebody's question to the status, by idle_minutes",
+}
+"""Problems of the status that are no check, and why."""
 
 
 def from_status(facts: Facts) -> Iterator[Finding]:
@@ -81,21 +101,33 @@ def users(facts: Facts) -> Iterator[Finding]:
         if daemon.multiuser:
             text = "multi-user mode is on: one server for the clients of all users, who share its faults too"
             yield Finding("users", "ok", subject, f"{text}: for users who trust each other")
-        elif lied := [client for client in daemon.clients() if is_lying(daemon.speaker, client.uid, daemon.multiuser)]:
-            text = f"it runs as UID {daemon.uid} and names clients of UID {_list({client.uid for client in lied})}"
+        elif lied := list(_lies(daemon)):
+            text = f"it runs as UID {daemon.uid} and names {' and '.join(lied)}"
             text += ", which it cannot have: that is not true"
             yield Finding("users", "warning", subject, text, "Believe nothing of what it says.")
         elif daemon.uid not in {0, None} and (others := (waiting | served) - {daemon.uid}):
             text = f"it runs as UID {daemon.uid} and has clients of UID {_list(others)}"
             yield Finding("users", "warning", subject, text, "Run it as root, or one daemon for each user.")
-        elif waiting - served:
+        elif waiting - served and any(True for _ in daemon.clients()):
             text = f"UID {_list(waiting - served)} waits until the clients of UID {_list(served)} have ended"
             remedy = "To serve them together: nvidia-cuda-mps-control -d -M (they then share one server's faults)."
             yield Finding("users", "warning", subject, text, remedy)
         elif daemon.multiuser is None:
             yield Finding("users", "unknown", subject, "whether multi-user mode is on is not known")
         else:
-            yield Finding("users", "ok", subject, "multi-user mode is off: one user at a time, and nobody waits")
+            who = "nobody waits"
+            if daemon.pending:
+                who = f"UID {_list(waiting)} waits for a server" if waiting else "a client waits for a server"
+            yield Finding("users", "ok", subject, f"multi-user mode is off: one user at a time, and {who}")
+
+
+def _lies(daemon: Daemon) -> Iterator[str]:
+    """What a user's daemon says it has of other users."""
+    servers = () if daemon.simulated else [server for server in daemon.servers if server.user is not None]
+    named: dict[str, Iterable[Client | Server]] = {"clients": daemon.clients(), "a server": servers}
+    for what, found in named.items():
+        if uids := {one.uid for one in found if is_lying(daemon.speaker, one.uid, daemon.multiuser)}:
+            yield f"{what} of UID {_list(uids)}"
 
 
 def visible_devices(facts: Facts) -> Iterator[Finding]:

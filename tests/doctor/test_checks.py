@@ -19,6 +19,7 @@ from mpstui.core.model import (
     Server,
     Snapshot,
 )
+from mpstui.core.problems import KINDS
 from mpstui.doctor import setup, sharing
 from mpstui.doctor.checkup import CHECKS, examine, filesystem_of, growth
 from mpstui.doctor.types import (
@@ -156,6 +157,7 @@ SHARING = [
     (sharing.users, [daemon(client(), pending=(waiting(2001),))], {}, ["warning"]),
     (sharing.users, [daemon(client(), pending=(waiting(0),))], {}, ["ok"]),
     (sharing.users, [daemon(uid=2001, pending=(waiting(2002),))], {}, ["warning"]),
+    (sharing.users, [daemon(pending=(waiting(2001),))], {}, ["ok"]),
     (sharing.memory_limits, [daemon(default_pinned_mem_limits={"0": 1 << 20})], {}, ["warning"]),
     (sharing.memory_limits, [daemon(server={"pinned_mem_limits": {"0": 512 << 20}})], {}, ["warning"]),
     (
@@ -235,6 +237,21 @@ def test_problems_of_the_status_are_findings_in_the_same_words():
     found = {f.check: f for f in sharing.from_status(facts(problems=(problem,)))}
     assert found["contexts"] == Finding("contexts", "error", "device 0", problem.text, problem.remedy)
     assert found["outside"].verdict == "ok"
+
+
+def test_every_problem_of_the_status_is_a_check_or_is_left_out_with_a_reason():
+    checked = [code for codes, _ in sharing._FROM_STATUS.values() for code in codes]
+    assert sorted([*checked, *sharing.LEFT_OUT]) == sorted(KINDS)
+    assert all(sharing.LEFT_OUT.values())
+
+
+def test_nobody_waits_for_clients_that_are_not_there():
+    """It said: UID 2001 waits until the clients of UID somebody have ended, start it with -multiuser-server."""
+    (found,) = sharing.users(facts(daemon(pending=(waiting(2001),))))
+    assert (found.evidence, found.remedy) == (
+        "multi-user mode is off: one user at a time, and UID 2001 waits for a server",
+        "",
+    )
 
 
 @pytest.mark.parametrize(
