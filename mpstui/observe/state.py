@@ -251,6 +251,13 @@ class DaemonState:
                 events += self._remove(server, pid, time)
         return events
 
+    def waits_no_more(self, event: Event) -> None:
+        """A client of a server waits for none, whatever the daemon's log has left unsaid. The two logs are read one
+        after the other: what was there before it began to wait says nothing."""
+        asked = self.pending.get(event.pid or 0)
+        if asked is not None and (event.time is None or asked.time is None or event.time >= asked.time):
+            self.pending.pop(event.pid or 0)
+
     def reset(self, time: float | None = None) -> None:
         """The daemon has ended or is another one: nothing that was known of its servers holds."""
         self.changes += 1
@@ -433,6 +440,7 @@ def _client_of(state: DaemonState, event: Event, now: float) -> ClientRecord | N
 
 def _context_active(state: DaemonState, event: Event, now: float) -> list[Event]:
     client = _client_of(state, event, now)
+    state.waits_no_more(event)
     if client is not None and event.context_id is not None:
         client.contexts[event.context_id] = event.devices[0] if event.devices else None
         client.touched = now
@@ -440,6 +448,7 @@ def _context_active(state: DaemonState, event: Event, now: float) -> list[Event]
 
 
 def _context_closed(state: DaemonState, event: Event, now: float) -> list[Event]:
+    state.waits_no_more(event)
     client = state.client(event.pid) if event.pid is not None else None
     if client is None or event.context_id is None:
         return []
@@ -454,6 +463,7 @@ def _context_closed(state: DaemonState, event: Event, now: float) -> list[Event]
 
 
 def _client_disconnected(state: DaemonState, event: Event, now: float) -> list[Event]:
+    state.waits_no_more(event)
     server = state.servers.get(event.server_pid or 0)
     if server is not None and "elsewhere" in event.values:
         server.elsewhere = max(0, server.elsewhere - 1)

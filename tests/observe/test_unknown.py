@@ -50,6 +50,28 @@ def test_who_waited_long_ago_waits_no_more_when_the_process_is_gone(waiting: Nod
     assert pending(waiting) == []
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Volta MPS: status of client {5, 1} is ACTIVE",
+        "Status of client {PID: 5, Context ID: 1} is ACTIVE",
+        "Client {5, 1} exit",
+        "Client process 5 disconnected",
+    ],
+)
+def test_a_client_of_a_server_waits_for_none_though_the_daemon_does_not_say_it_again(waiting: NodeState, text) -> None:
+    """In the logs of 2022 no second NEW CLIENT line follows."""
+
+    def told(clock: str) -> list[int]:
+        line = f"[2026-11-20 {clock} Other   634] {text}".encode()
+        for event in events("server", [line]):
+            waiting.add_event(PIPE, event, "server", at("21:24:29"))
+        return pending(waiting)
+
+    assert told("21:24:28.000") == [5]  # before it began to wait: of another process that had this PID
+    assert told("21:24:28.900") == []
+
+
 def test_who_waits_in_another_pid_namespace_is_not_taken_for_gone(waiting: NodeState) -> None:
     waiting.set_facts({480, 5}, {}, 1.0)
     assert pending(waiting) == [5]
