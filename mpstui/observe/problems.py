@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from mpstui.control.answer import Outcome
@@ -360,7 +361,19 @@ def idle_clients(daemons: Sequence[Daemon], after: float, now: float) -> Iterabl
 
 
 def problems_of(daemon: Daemon) -> Iterable[Problem]:
-    """What an admin should know of a daemon, its servers and its clients."""
+    """What an admin should know of a daemon, its servers and its clients. Where it lies, nothing is advised on its word
+    about its clients: nobody is to end a process, or to ask for it, because of what a liar says."""
+    found = list(_all_of(daemon))
+    lies = any(each.code == "daemon_lies" for each in found)
+    return [replace(each, remedy=_OF_A_LIAR) if lies and each.code in _ON_ITS_WORD else each for each in found]
+
+
+_OF_A_LIAR: Final = "Believe nothing of what it says."
+_ON_ITS_WORD: Final = frozenset({"fault", "lost", "terminated", "pending", "outdated", "bridge", "daemon_blocked"})
+"""Problems drawn from what a daemon says of its clients, whose remedies are about them."""
+
+
+def _all_of(daemon: Daemon) -> Iterable[Problem]:
     subject = path_text(daemon.pipe_dir)
     if daemon.explained:
         yield problem(

@@ -9,7 +9,19 @@ import pytest
 from mpstui.control.answer import Answer, Outcome
 from mpstui.control.wire import ClientContext, DeviceClients, DeviceQuery, PsRow, QueriedDevice
 from mpstui.core import condition
-from mpstui.core.model import Daemon, Device, Event, PendingClient, ProcessKey, SessionHolder
+from mpstui.core.model import (
+    Client,
+    Daemon,
+    Device,
+    Event,
+    LostClient,
+    PendingClient,
+    ProcessKey,
+    Server,
+    ServerFault,
+    SessionHolder,
+)
+from mpstui.core.trust import Speaker
 from mpstui.observe import reducer
 from mpstui.observe.discovery import Place
 from mpstui.observe.merge import LimitReading, Membership, counted
@@ -198,6 +210,31 @@ def test_another_users_client_waits():
     snapshot, _ = shot(fold("21:31:10", **USERS), "21:31:10")
     (problem,) = [problem for problem in snapshot.problems if problem.code == "pending"]
     assert "2943" in problem.subject
+
+
+@pytest.mark.parametrize("uid", [2001, 2002])
+def test_nobody_is_to_end_a_process_on_the_word_of_a_daemon_that_lies(uid):
+    """It said: End client 16769. Never terminate it again."""
+    victim = Client(ProcessKey(16769, 1), 7, uid=uid, state="TERMINATED", outdated_limits=True)
+    fault = ServerFault(1.0, named=(16769,), affected=(victim.key,))
+    daemon = Daemon(
+        PIPE,
+        key=ProcessKey(6, 1),
+        uid=2001,
+        condition=condition.terminated_twice(victim.key, None, condition.Moment(None, None)),
+        watch="logs",
+        multiuser=False,
+        speaker=Speaker(2001, "a daemon of alice"),
+        servers=(Server(ProcessKey(7, 1), uid=2001, status="FAULT", clients=(victim,), fault=fault),),
+        lost=(LostClient(ProcessKey(8, 1), 7, 2002),),
+        pending=(PendingClient(ProcessKey(9), uid=2002, server_pid=7, waits_for=(16769,)),),
+    )
+    told = {p.code: p.remedy for p in find_problems([daemon], [], None)}
+    about = {"fault", "terminated", "lost", "pending", "outdated", "daemon_blocked"}
+    assert about <= told.keys()
+    assert ("daemon_lies" in told) == (uid != 2001)
+    believed = {told[code] != "Believe nothing of what it says." for code in about}
+    assert believed == {uid == 2001}
 
 
 def test_many_that_wait_for_the_same_server_are_one_warning():
