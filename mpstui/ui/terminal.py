@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import select
 import shutil
 import signal
+import struct
 import sys
+import termios
 import time
 from codecs import getincrementaldecoder
 from collections.abc import Callable
@@ -87,6 +90,7 @@ class TerminalDriver(PrivateDriver):
         super().__init__(app, **options)
         self.app = app
         self._lost_told = False
+        self._reads = False
         self._woken, self._wake = os.pipe()
         if isinstance(sys.__stderr__, TextIOWrapper):  # a terminal is drawn in UTF-8, whatever the locale says
             sys.__stderr__.reconfigure(encoding="utf-8", errors="replace")
@@ -144,6 +148,18 @@ class TerminalDriver(PrivateDriver):
         super().disable_input()
         os.read(self._woken, 1)
 
+    def typed_ahead(self) -> int:
+        """Bytes typed before the program first read a key: the terminal, as a shell has it, made line feeds of each
+        Enter among them (ICRNL)."""
+        if self._reads:
+            return 0
+        self._reads = True
+        try:
+            (waiting,) = struct.unpack("i", fcntl.ioctl(self.fileno, termios.FIONREAD, bytes(struct.calcsize("i"))))
+        except OSError:
+            return 0
+        return int(waiting)
+
     def run_input_thread(self) -> None:
         """Read until told to stop, or until there is nothing to read from."""
         read = reader()
@@ -151,7 +167,7 @@ class TerminalDriver(PrivateDriver):
             super().run_input_thread()
             return
         decode = getincrementaldecoder("utf-8")("replace").decode
-        raw, at = RawInput(), time.monotonic()
+        raw, at, ahead = RawInput(), time.monotonic(), self.typed_ahead()
         while not self.exit_event.is_set():
             patience = _POLL_S if raw.undecided else None  # nobody types: sleep, not ten looks a second
             try:
@@ -163,6 +179,9 @@ class TerminalDriver(PrivateDriver):
                 self.tell_lost()
                 return
             if data:
+                early, data = data[:ahead], data[ahead:]
+                ahead -= len(early)
+                data = early.replace(b"\n", b"\r") + data
                 before, at = at, time.monotonic()
                 pieces = raw.feed(decode(data), at - before)
             elif raw.undecided:

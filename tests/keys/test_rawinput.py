@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import pty
+import select
+import termios
+import threading
+import tty
+from typing import Any
+
 import pytest
 from textual import events
 
 from mpstui.ui.private import reader
 from mpstui.ui.rawinput import LULL, RawInput
+from mpstui.ui.terminal import TerminalDriver
 
 
 def typed(*reads: str) -> list[str]:
@@ -77,3 +86,44 @@ def test_a_torn_report_of_the_mouse_is_no_keys() -> None:
     assert list(raw.feed("\x1b[<35;10;")) == []
     assert not raw.undecided
     assert [piece.text for piece in raw.feed("5M")] == ["\x1b[<35;10;5M"]
+
+
+class Read(TerminalDriver):
+    """Reads a terminal that is given, until a ``q`` is typed."""
+
+    def __init__(self, fileno: int) -> None:
+        self.fileno, self.exit_event, self._reads = fileno, threading.Event(), False
+        self._woken, self._wake = os.pipe()
+        self.keys: list[str] = []
+
+    def process_message(self, message: Any) -> None:
+        self.keys.append(message.key)
+        if message.key == "q":
+            self.exit_event.set()
+
+    def tell_lost(self) -> None:
+        raise AssertionError
+
+
+def test_enter_typed_while_the_terminal_was_still_the_shells_is_enter() -> None:
+    """It came as a line feed, which is Ctrl+J, and did nothing."""
+    us, terminal = pty.openpty()
+
+    def written(data: bytes) -> None:
+        os.write(us, data)
+        assert select.select([terminal], [], [], 120)[0]
+
+    driver = Read(terminal)
+    try:
+        as_shell = termios.tcgetattr(terminal)
+        assert as_shell[tty.IFLAG] & termios.ICRNL
+        written(b"L\r\rq")
+        tty.setraw(terminal, termios.TCSANOW)
+        driver.run_input_thread()
+        written(b"\n\rq")
+        driver.exit_event.clear()
+        driver.run_input_thread()
+    finally:
+        for fd in (us, terminal, driver._woken, driver._wake):
+            os.close(fd)
+    assert driver.keys == ["L", "enter", "enter", "q", "ctrl+j", "enter", "q"]
