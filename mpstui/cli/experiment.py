@@ -18,6 +18,7 @@ from mpstui import api
 from mpstui.cli.load import (
     FILE_WIDTH,
     LoadRefused,
+    ask_beside,
     cannot_write,
     complain,
     find_device,
@@ -127,6 +128,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--shared", action="store_true", help="in the daemon that runs, not in one of its own (not for `stop`)"
     )
+    parser.add_argument("--yes", action="store_true", help="with --shared: do not ask where others' clients are there")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
@@ -179,7 +181,7 @@ async def run(options: argparse.Namespace, node: api.AsyncNode) -> int:
         options.metric or "",
         tuple(options.percentages or ()),
     )
-    outcome = await carried_out(node, asked)
+    outcome = await carried_out(node, asked, yes=options.yes)
     if not isinstance(outcome, Outcome):
         return outcome if isinstance(outcome, ExitStatus) else ExitStatus.REFUSED_BY_DAEMON
     clear()
@@ -210,8 +212,19 @@ def _tell(options: argparse.Namespace, outcome: Outcome, about: dict[str, Any]) 
     return ExitStatus.DONE
 
 
-async def carried_out(node: api.AsyncNode, asked: Experiment, remedy: str = "") -> Outcome | Measured | ExitStatus:
-    """What came of it; the exit status where that is nothing, which has been said then. ``remedy``: beside its own."""
+async def carried_out(
+    node: api.AsyncNode, asked: Experiment, remedy: str = "", *, yes: bool = False
+) -> Outcome | Measured | ExitStatus:
+    """What came of it; the exit status where that is nothing, which has been said then. ``remedy``: beside its own.
+    ``yes``: nobody is asked where others work on the daemon."""
+    refused_anyway = node.runner.unavailable(RunExperiment(), Snapshot(0.0), Path()) is not None
+    if asked.shared is not None and asked.name != "stop" and not yes and not refused_anyway:
+        from mpstui.load.laboratory import most_at_once
+
+        try:
+            await ask_beside(most_at_once(asked), node, asked.shared, "leave out --shared")
+        except LoadRefused as refused:
+            return told(str(refused), refused.remedy, refused.status)
     result = await node.do(RunExperiment().request(asked), progress, snapshot=Snapshot(0.0))
     if isinstance(result.outcome, Outcome | Measured):
         return result.outcome

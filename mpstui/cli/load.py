@@ -206,8 +206,11 @@ def spec_from(options: argparse.Namespace, device: Device | None, pipe_dir: Path
     )
 
 
-async def ask_beside(spec: LoadSpec, node: api.AsyncNode, pipe_dir: Path) -> None:
-    """Ask first where others' clients are on the daemon. Raises LoadRefused without a yes, and without a terminal."""
+async def ask_beside(
+    spec: LoadSpec, node: api.AsyncNode, pipe_dir: Path, otherwise: str = "start a daemon for this run: --private"
+) -> None:
+    """Ask first where others' clients are on the daemon. Raises LoadRefused without a yes, and without a terminal.
+    ``otherwise``: how to be on a daemon of its own."""
     snapshot = await node.snapshot(complete=True)
     daemon = snapshot.daemon(pipe_dir)
     there = others(daemon.clients(), os.geteuid()) if daemon else []
@@ -235,7 +238,7 @@ async def ask_beside(spec: LoadSpec, node: api.AsyncNode, pipe_dir: Path) -> Non
         "this is another user's daemon; nothing was started"
         if stranger
         else "others work on this daemon; nothing was started",
-        "add --yes, answer at a terminal, or start a daemon for this run: --private",
+        f"add --yes, answer at a terminal, or {otherwise}",
         ExitStatus.REFUSED_BY_SAFETY_RULE,
     )
 

@@ -51,7 +51,7 @@ def measure(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> Result 
                 loads=tuple(loads), target=target, clients=clients,
             )  # fmt: skip
             hint = EXCLUSIVE if exclusive and not options.shared else ""
-            measured = node.wait_for(carried_out(node.asynchronous, asked, hint))
+            measured = node.wait_for(carried_out(node.asynchronous, asked, hint, yes=options.yes))
     except api.UnusableNode as error:
         raise PlanError(str(error)) from None
     except (LoadRefused, api.Unavailable) as refused:

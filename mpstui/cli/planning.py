@@ -105,7 +105,7 @@ def _add_plan(plan: argparse.ArgumentParser) -> None:
     plan.add_argument("--save", metavar="NAME", help="keep the plan as a profile")
     plan.add_argument("--replace", action="store_true", help="overwrite a profile that is there")
     plan.add_argument("--apply", action="store_true", help="set what the daemon and its servers need for the plan")
-    plan.add_argument("--yes", action="store_true", help="with --static --apply: do not ask")
+    plan.add_argument("--yes", action="store_true", help="with --static --apply, and --shared: do not ask")
     _add_apply(plan)
 
 

@@ -25,6 +25,7 @@ from mpstui.load.private import PrivateDaemon
 from mpstui.load.results import Experiment, Measured, Outcome
 from mpstui.load.stopping import stop
 from mpstui.load.supervisor import Supervisor, supervisor_of
+from mpstui.load.types import COMMAND, LoadSpec
 from mpstui.load.utilisation import Meter
 from mpstui.observe.sources import NodeSources
 
@@ -73,6 +74,17 @@ async def _compare(asked: Experiment, lab: Lab) -> Outcome | Measured:
     if asked.name == "copies":
         return await copies(lab, asked.groups or COPY_CLIENTS)
     return await _ALONE[asked.name](lab)
+
+
+def most_at_once(asked: Experiment) -> LoadSpec:
+    """As many clients as it has at the same time on its daemon."""
+    if asked.name == "advice":
+        number = asked.clients if len(asked.loads) == 1 else len(asked.loads)
+    else:
+        usual = {"streams": SIZES, "copies": COPY_CLIENTS, "sweep": (1,), "gpu-util": (1,)}
+        usual |= dict.fromkeys(("interference", "priority"), (2,))
+        number = max(asked.groups or usual.get(asked.name, (4,)))
+    return LoadSpec("nbody" if asked.name == "nbody" else COMMAND, clients=number, device_uuid=asked.device_uuid)
 
 
 _ALONE: Final[Mapping[str, Callable[[Lab], Awaitable[Outcome]]]] = {

@@ -364,6 +364,12 @@ async def test_beside_others_clients_it_wants_a_yes(
     ), err
     assert "--yes" in err
     assert await run(load, sources, node, *words, "--yes") == 0
+    assert await run(experiment, sources, node, "priority", "--shared") == 6
+    out, err = capsys.readouterr()
+    assert "2 clients of the load would run beside 1 client of alice" in err, err
+    assert "add --yes, answer at a terminal, or leave out --shared" in err
+    words = ("command", "--command", "true", "--shared", "--clients", "1", "--repeats", "1")
+    assert await run(experiment, sources, node, *words, "--yes") == 0
 
 
 async def test_beside_ones_own_clients_it_does_not_ask(
