@@ -31,6 +31,8 @@ _PACE: Final = 0.25
 """Seconds between two keys, so that each can be followed."""
 _PATIENCE: Final = 30.0
 """Seconds after which it says that what it waits for does not come."""
+_LONGEST: Final = 60.0
+"""Seconds that a tour which goes on by itself waits at least, ten times what the step stands: then it does without."""
 _ANSWERS: Final = "Push, Button, #apply"
 """Of a question. ``Push`` is by name: to Textual's queries it is no ``Button``."""
 _BESIDE: Final = 3
@@ -114,6 +116,11 @@ class Guide:
             return
         elif not self._waits and self._ready_at is None:
             self._ready_at = self._clock()
+        elif self.auto and self._waits and self._clock() - self._since >= max(_LONGEST, 10 * self.step.seconds):
+            missing = f"“{self.step.wait.text}” was not seen: the tour goes on without it." if self.step.wait else ""
+            self.app.notify(missing, title=self.tour.title, markup=False)
+            self._give_up()
+            return
         elif self.auto and self._ready_at is not None and self._clock() - self._ready_at >= self.step.seconds:
             self.next()
             return

@@ -208,6 +208,23 @@ def test_what_the_reader_has_opened_is_left_to_the_reader_on_every_node(own: boo
     assert surface.keys == ["L"]
 
 
+@pytest.mark.parametrize(("seconds", "bound"), [(1, 60.0), (20, 200.0)])
+@pytest.mark.parametrize("auto", [True, False])
+def test_what_does_not_come_holds_a_tour_that_goes_on_by_itself_for_a_while_alone(seconds, bound, auto) -> None:
+    tour = steps(f'keys = ["L"]\nwait = "load failed"\nseconds = {seconds}', "seconds = 600")
+    lead, surface, now = guide(tour, own=True, auto=auto)
+    told: list[str] = []
+    surface.notify = lambda text, **_: told.append(text)  # type: ignore[method-assign]
+    ticks(lead)
+    now[0] = bound - 1
+    ticks(lead)
+    assert (lead.step, told) == (tour.steps[0], [])
+    now[0] = bound + 1
+    ticks(lead)
+    assert lead.step is tour.steps[auto]
+    assert told == (["“load failed” was not seen: the tour goes on without it."] if auto else [])
+
+
 def test_it_waits_and_goes_on_by_itself_only_where_it_was_told_to() -> None:
     tour = steps('wait = "client user:alice"', 'wait = "client user:=nobody"\nseconds = 5', 'wait = "load running"')
     lead, surface, now = guide(tour)
