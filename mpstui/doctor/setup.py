@@ -100,6 +100,9 @@ def strangers(facts: Facts) -> Iterator[Finding]:
         subject, driver, mode = f"daemon {daemon.pid}", driver_of(daemon.driver), modes.get(daemon.pipe_dir)
         if mode is not None and not mode & 0o011:
             yield Finding("strangers", "ok", subject, "no other user may enter its directory")
+        elif daemon.protocol == "v3":
+            text = "what protocol 3 lets other users do is not known"
+            yield Finding("strangers", "unknown", subject, text)
         elif driver is None:
             named = "a driver that is not known" if daemon.driver is None else f"driver {number_of(daemon.driver)}"
             yield Finding("strangers", "unknown", subject, f"what {named} lets other users do is not known")

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from mpstui.core.model import DEVICES_VARIABLE, Client, Daemon, Device, Problem, Server, Snapshot
-from mpstui.core.text import client_pids, format_size, nouns, plural, printable
+from mpstui.core.text import client_pids, format_size, nouns, parse_size, plural, printable
 from mpstui.core.trust import is_lying
+from mpstui.core.v3 import Namespace
 from mpstui.doctor.types import Facts, Finding, Verdict, subject_of
 from mpstui.history.when import local_text
 from mpstui.observe.merge import own_numbers
@@ -178,11 +179,15 @@ def _same_on_the_machine(numbers: Sequence[int], set_to: str) -> bool:
 
 def memory_limits(facts: Facts) -> Iterator[Finding]:
     """Limits that are smaller than a context, or that promise more than the device has."""
-    found = [*_small_limits(facts), *_promised(facts), *_past_a_limit(facts)]
+    found = [*_small_limits(facts), *_beyond_the_device(facts), *_promised(facts), *_past_a_limit(facts)]
     limited = any(_limits_on(device, facts) for device in facts.snapshot.devices) or any(
         limits
         for daemon in facts.snapshot.daemons
-        for limits in (daemon.default_pinned_mem_limits, *(s.pinned_mem_limits for s in daemon.servers))
+        for limits in (
+            daemon.default_pinned_mem_limits,
+            *(s.pinned_mem_limits for s in daemon.servers),
+            *(limits for _, limits in _of_namespaces(daemon)),
+        )
     )
     text = "the memory limits fit the devices" if limited else "no memory limit is set"
     yield from found or [Finding("memory_limits", "ok", "limits", text)]
@@ -192,11 +197,42 @@ def _small_limits(facts: Facts) -> Iterator[Finding]:
     for daemon in facts.snapshot.daemons:
         scopes = [("default", daemon.default_pinned_mem_limits)]
         scopes += [(f"server {server.pid}", server.pinned_mem_limits) for server in daemon.servers]
+        scopes += [(f"namespace {space.server}/{space.name}", limits) for space, limits in _of_namespaces(daemon)]
         for subject, limits in scopes:
             for device, size in limits.items():
                 if size < _CONTEXT:
                     text = f"{format_size(size)} on device {device} is hardly more than a CUDA context takes, or less"
                     yield Finding("memory_limits", "warning", subject, text, "Set 1G or more.")
+
+
+def _of_namespaces(daemon: Daemon) -> list[tuple[Namespace, Mapping[str, int]]]:
+    """The limits of each namespace, in bytes by the daemon's number of the device: one for all, or ``0=8G,1=4G``."""
+    found: list[tuple[Namespace, Mapping[str, int]]] = []
+    uuids = {uuid: number for number, uuid in daemon.ordinals.items()}
+    for space in daemon.v3.namespaces if daemon.v3 is not None else ():
+        limits: dict[str, int] = {}
+        for part in (space.pinned_mem_limit or "").split(","):
+            device, named, text = part.strip().rpartition("=")
+            if (size := parse_size(text)) is None:
+                continue
+            for number in (uuids.get(device, device),) if named else daemon.ordinals:
+                limits[number] = size
+        if limits:
+            found.append((space, limits))
+    return found
+
+
+def _beyond_the_device(facts: Facts) -> Iterator[Finding]:
+    """Namespaces that let one client have more than a device has, which limits nothing."""
+    total = {device.uuid: device.memory_total for device in facts.snapshot.devices}
+    for daemon in facts.snapshot.daemons:
+        for space, limits in _of_namespaces(daemon):
+            for device, size in limits.items():
+                has = total.get(daemon.ordinals.get(device, ""))
+                if has is not None and size > has:
+                    text = f"{format_size(size)} on device {device} limits nothing: it has {format_size(has)}"
+                    subject = f"namespace {space.server}/{space.name}"
+                    yield Finding("memory_limits", "warning", subject, text, f"Set {format_size(has)} or less.")
 
 
 def _past_a_limit(facts: Facts) -> Iterator[Finding]:
@@ -226,7 +262,7 @@ def _promised(facts: Facts) -> Iterator[Finding]:
         promised = _limits_on(device, facts)
         if device.memory_total is not None and sum(promised) > device.memory_total:
             text = (
-                f"the limits of {len(promised)} clients come to {format_size(sum(promised))}, "
+                f"the limits of {plural(len(promised), 'client')} come to {format_size(sum(promised))}, "
                 f"and it has {format_size(device.memory_total)}"
             )
             remedy = (
@@ -241,9 +277,13 @@ def _limits_on(device: Device, facts: Facts) -> list[int]:
         ordinal = next((number for number, uuid in daemon.ordinals.items() if uuid == device.uuid), None)
         if ordinal is None:
             continue
-        for client in daemon.clients():
-            if ordinal in client.pinned_mem_limits and device.uuid in client.device_uuids:
-                found.append(client.pinned_mem_limits[ordinal])
+        spaces = {(space.server, space.name): limits for space, limits in _of_namespaces(daemon)}
+        for server in daemon.servers:
+            for client in server.clients:
+                name = server.v3.name if server.v3 is not None else ""
+                limit = spaces.get((name, client.namespace or ""), client.pinned_mem_limits).get(ordinal)
+                if limit is not None and device.uuid in client.device_uuids:
+                    found.append(limit)
     return found
 
 

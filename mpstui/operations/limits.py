@@ -71,6 +71,10 @@ class Limit(Operation, Generic[T]):
         """Whether the value that was read back is the one that was sent."""
         return wanted == found
 
+    def done_words(self, wanted: T, found: Any) -> str:
+        """What is in force now that ``found``, which is the ``same``, was read back."""
+        return f"in force: {'none' if found is None else self.value_words(found)}"
+
     def today(self, request: Request, snapshot: Snapshot, daemon: Daemon, server: Server | None) -> str:
         """What it is now. Raises Refused where that is asked of a device that is not there."""
         return UNKNOWN
@@ -137,7 +141,7 @@ class Limit(Operation, Generic[T]):
             text = f"the daemon did not take it: {self.value_words(wanted)} was sent, {found} is in force"
             return Result(request, ExitStatus.REFUSED_BY_DAEMON, text, (f"sent: {sent.command}",))
         details = (f"sent: {sent.command}", f"read back: {found}")
-        return Result(request, ExitStatus.DONE, f"in force: {found}", details)
+        return Result(request, ExitStatus.DONE, self.done_words(wanted, read.value), details)
 
 
 _IN_FORCE = {
@@ -273,6 +277,11 @@ class SetPinnedMemLimit(Limit["int | None"]):
 
     def same(self, wanted: int | None, found: object) -> bool:
         return same_limit(wanted, found) if found is None or isinstance(found, int) else False
+
+    def done_words(self, wanted: int | None, found: Any) -> str:
+        if wanted == found:
+            return super().done_words(wanted, found)
+        return f"set: {memory_text(wanted)} (the driver shows it as {memory_text(found)})"  # fact 32
 
     def today(self, request: Request, snapshot: Snapshot, daemon: Daemon, server: Server | None) -> str:
         ordinal = device_ordinal(daemon, request.device)

@@ -20,6 +20,7 @@ from mpstui.core.model import (
     Snapshot,
 )
 from mpstui.core.problems import KINDS
+from mpstui.core.v3 import Namespace, V3Node, V3Server
 from mpstui.doctor import setup, sharing
 from mpstui.doctor.checkup import CHECKS, examine, filesystem_of, growth
 from mpstui.doctor.types import (
@@ -151,6 +152,24 @@ def waiting(uid):
     return PendingClient(ProcessKey(99, 1), uid)
 
 
+def spaces(limit, *clients):
+    """A daemon of protocol 3 whose server t has a namespace s with that memory limit."""
+    node = V3Node((V3Server("t"),), (Namespace("default", "t"), Namespace("s", "t", pinned_mem_limit=limit)))
+    return daemon(*clients, protocol="v3", v3=node, server={"v3": V3Server("t")}, ordinals={"0": GPU, "1": OTHER})
+
+
+def test_the_limit_of_a_namespace_is_one():
+    (finding,) = sharing.memory_limits(facts(spaces("8G")))
+    assert finding.evidence == "the memory limits fit the devices"
+    (finding,) = sharing.memory_limits(facts(spaces(None)))
+    assert finding.evidence == "no memory limit is set"
+
+
+def test_what_protocol_3_lets_others_do_is_not_known():
+    given = facts(daemon(protocol="v3", driver="615.71"), directories=(place(),))
+    assert verdicts(setup.strangers, given) == ["unknown"]
+
+
 SHARING = [
     (sharing.users, [daemon(client(), multiuser=True)], {}, ["ok"]),
     (sharing.users, [daemon(client(), multiuser=None)], {}, ["unknown"]),
@@ -172,6 +191,17 @@ SHARING = [
         {},
         ["ok"],
     ),
+    (sharing.memory_limits, [spaces("8G", client(1), client(2))], {}, ["ok"]),
+    (sharing.memory_limits, [spaces("50G", client(1, namespace="s"), client(2, namespace="s"))], {}, ["warning"]),
+    (sharing.memory_limits, [spaces("50G", client(1, namespace="s"), client(2))], {}, ["ok"]),
+    (sharing.memory_limits, [spaces("200G")], {}, ["warning"]),
+    (
+        sharing.memory_limits,
+        [spaces(f"0=8G,{OTHER}=200G")],
+        {"devices": (device(), device(OTHER, 1))},
+        ["warning"],
+    ),
+    (sharing.memory_limits, [spaces("0=512M,1=8G")], {}, ["warning"]),
     (sharing.percentages, [daemon(*(client(n, active_thread_percentage=60.0) for n in range(4)))], {}, ["warning"]),
     (sharing.percentages, [daemon(*(client(n, active_thread_percentage=10.0) for n in range(4)))], {}, ["warning"]),
     (sharing.percentages, [daemon(*(client(n, active_thread_percentage=25.0) for n in range(4)))], {}, ["ok"]),

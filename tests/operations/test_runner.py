@@ -16,6 +16,7 @@ from mpstui.control.answer import Outcome
 from mpstui.core.model import ProcessKey
 from mpstui.observe.procfs import read_stat
 from mpstui.operations.audit import AuditLog, default_path
+from mpstui.operations.limits import SetPinnedMemLimit
 from mpstui.operations.registry import OPERATIONS, operation
 from mpstui.operations.runner import Runner
 from mpstui.operations.types import ExitStatus, Request
@@ -82,6 +83,22 @@ async def test_a_percentage_between_two_that_can_be_printed_is_in_force(audit: A
             Request("set_active_thread_percentage", PIPE, typed), node()
         )
         assert (result.status, result.message) == (ExitStatus.DONE, f"in force: {printed} %")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "shown", "words"),
+    [
+        (1500 << 20, 1 << 30, "set: 1500M (the driver shows it as 1G)"),
+        (56704 << 20, 55 << 30, "set: 56704M (the driver shows it as 55G)"),
+        (900 << 20, 900 << 20, "in force: 900 MiB"),
+        (None, None, "in force: none"),
+    ],
+)
+def test_a_limit_that_the_driver_shows_rounded_is_told_as_it_was_set(
+    wanted: int | None, shown: int | None, words: str
+) -> None:
+    assert SetPinnedMemLimit().same(wanted, shown)
+    assert SetPinnedMemLimit().done_words(wanted, shown) == words  # fact 32
 
 
 @pytest.mark.parametrize(
