@@ -73,6 +73,9 @@ def exporter(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
         return complain("--once needs --textfile FILE", ExitStatus.USAGE)
     if options.textfile == "-" and not options.once:
         return complain("--textfile - prints once: give --once too", ExitStatus.USAGE)
+    if options.textfile not in {None, "-"} and not options.textfile.endswith(".prom"):
+        name = path_text(Path(options.textfile).name)
+        print(f"mpstui: node_exporter reads *.prom alone: it will not read {name}", file=sys.stderr, flush=True)
     try:
         from mpstui.export.metrics import GROUPS, PROCESSES, Metrics
 

@@ -164,6 +164,7 @@ def test_a_port_that_is_taken_says_so(node: SimNode) -> None:
         (("--every", "0"), 2, "1 to 3600"),
         (("--web-config", "/nonexistent/web.yml"), 2, "No such file"),
         (("--textfile", "/nonexistent/x.prom", "--once", "--demo"), 1, "cannot be written"),
+        (("--textfile", "/nonexistent/x.txt", "--once", "--demo"), 1, "reads *.prom alone: it will not read x.txt\n"),
     ],
 )
 def test_a_mistake_is_a_sentence(arguments: tuple[str, ...], status: int, said: str) -> None:
@@ -186,7 +187,8 @@ def test_who_may_not_write_is_told_so() -> None:
 def test_a_file_is_written_as_a_whole(tmp_path: Path, node: SimNode) -> None:
     file = tmp_path / "mps.prom"
     file.write_text("old")
-    assert run("--pipe-dir", node.pipe_dir, "--textfile", file, "--once").returncode == 0
+    ended = run("--pipe-dir", node.pipe_dir, "--textfile", file, "--once")
+    assert (ended.returncode, "*.prom" in ended.stderr) == (0, False)
     found = added_up(file.read_text())
     assert found["mps_daemon_up"] == 1
     assert "mps_control_sessions_total" not in found
