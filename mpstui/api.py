@@ -466,6 +466,12 @@ class AsyncNode:
         return None if self._watching is None else self._watching.read_at
 
     @property
+    def answers(self) -> Mapping[Path, float]:
+        """When each daemon last answered :meth:`watch`, by pipe directory; seconds since the epoch. One is asked only
+        where something has changed."""
+        return {} if self._watching is None else self._watching.answers
+
+    @property
     def control_sessions(self) -> int:
         """How often :meth:`watch` has asked a daemon: sessions, each with one control command or more."""
         return 0 if self._watching is None else self._watching.sessions

@@ -178,7 +178,7 @@ async def _beat(node: api.AsyncNode, metrics: Metrics, seen: list[Snapshot]) -> 
             due = time.monotonic() + _SIZES
         if looking is not None and looking.done():  # a disk that hangs leaves it under way, and the rest goes on
             sizes, looking = looking.result(), None
-        metrics.watched(node.read_at, node.control_sessions, sizes)
+        metrics.watched(node.read_at, node.control_sessions, sizes, node.answers)
         await asyncio.sleep(_BEAT if seen else 0.1)
 
 

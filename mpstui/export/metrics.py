@@ -11,6 +11,7 @@ import platform
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from prometheus_client import CollectorRegistry
@@ -19,7 +20,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from mpstui import __version__
-from mpstui.core.model import Client, Daemon, Device, EventKind, PendingClient, Problem, Server, Snapshot
+from mpstui.core.model import EMPTY, Client, Daemon, Device, EventKind, PendingClient, Problem, Server, Snapshot
 from mpstui.core.text import path_text, printable
 from mpstui.core.where import Where
 from mpstui.fields import DAEMON, SNAPSHOT, Field, Thing, View
@@ -133,6 +134,7 @@ class Metrics(Collector):
         self._read_at: float | None = None
         self._sessions: int | None = None
         self._log_bytes: Mapping[tuple[str, str], int] = {}
+        self._answers: Mapping[Path, float] = {}
         self._counts: Counter[tuple[str, str, str]] = Counter()
         self._seen: frozenset[tuple[object, ...]] = frozenset()
         self._groups: dict[tuple[str, ...], None] = {}
@@ -159,11 +161,19 @@ class Metrics(Collector):
             self._seen = frozenset(keys)
             self._snapshot = snapshot
 
-    def watched(self, read_at: float | None, sessions: int | None, log_bytes: Mapping[tuple[str, str], int]) -> None:
-        """When the node was last read, how often a daemon was asked, and the bytes of its logs by pipe directory and
-        the log's name."""
+    def watched(
+        self,
+        read_at: float | None,
+        sessions: int | None,
+        log_bytes: Mapping[tuple[str, str], int],
+        answers: Mapping[Path, float] = EMPTY,
+    ) -> None:
+        """When the node was last read, how often a daemon was asked, the bytes of its logs by pipe directory and the
+        log's name, and when each last answered, by pipe directory."""
         with self._lock:
             self._read_at, self._sessions, self._log_bytes = read_at, sessions, log_bytes
+            if answers != self._answers:
+                self._answers = answers
 
     # Asked by whoever answers a scrape.
 
@@ -171,7 +181,7 @@ class Metrics(Collector):
         """The content type and the text, in the form that is accepted; made once for each state of the node."""
         encoder, content = choose_encoder(accept)
         with self._lock:
-            state = (self._snapshot, self._read_at, self._sessions, self._log_bytes)
+            state = (self._snapshot, self._read_at, self._sessions, self._log_bytes, self._answers)
             known, texts = self._rendered
             if known is None or any(a is not b for a, b in zip(known, state, strict=True)):  # type: ignore[call-overload]
                 self._rendered = state, (texts := {})
@@ -194,6 +204,11 @@ class Metrics(Collector):
             daemons = _exported(shown.daemons)
             self._walk(found, shown, daemons)
             self._count(found, shown, daemons)
+            text = "When the daemon last answered: its state is of then. It is asked where something changes."
+            for daemon in daemons:
+                if daemon.pid is not None and (answered := self._answers.get(daemon.pipe_dir)) is not None:
+                    place = path_text(daemon.pipe_dir)
+                    found.add("daemon_last_answer_timestamp_seconds", text, {"pipe_dir": place}, answered)
             for (place, log), size in self._log_bytes.items():
                 found.add("log_bytes", "Size of a daemon's log.", {"pipe_dir": place, "log": log}, size)
         every = {self._host_label: host(shown)} if self._host_label and shown is not None else {}

@@ -582,6 +582,12 @@ class Collector:
         """When NVML last answered, be it that it has no device; seconds since the epoch."""
 
     @property
+    def answers(self) -> Mapping[Path, float]:
+        """When each daemon last answered, by pipe directory; seconds since the epoch. Without those that have not."""
+        watched = self._node.watched.items()
+        return {place: each.answered_at for place, each in watched if each.answered_at is not None}
+
+    @property
     def sessions(self) -> int:
         """Control sessions with daemons so far, each with one command or more."""
         return self._sessions_before + sum(control.channel.sent for control in self._controls.values())

@@ -109,6 +109,9 @@ def test_a_node_is_scraped_and_left_alone(node: SimNode, exporter: Exporter) -> 
         if after["mps_control_sessions_total"] == before["mps_control_sessions_total"] and log.stat().st_size == size:
             break
     assert after["mps_daemon_state:ok"] == 1
+    assert 0 < after["mps_daemon_last_answer_timestamp_seconds"] < later, (
+        "it is asked nothing, and its state is of then"
+    )
     assert after["mps_nvml_up"] == 1
     started.child.send_signal(signal.SIGTERM)
     assert started.child.wait(PATIENCE) == 0

@@ -107,6 +107,7 @@ def test_what_is_not_known_is_left_out() -> None:
         "mps_daemon_default_active_thread_ratio", "mps_daemon_start_time_seconds", "mps_servers",
         "mps_server_active_thread_ratio", "mps_client_sms", "mps_gpu_contexts", "mps_gpu_outside_processes",
         "mps_last_reading_timestamp_seconds", "mps_control_sessions_total",
+        "mps_daemon_last_answer_timestamp_seconds",
     }  # fmt: skip
     assert not gone & {s.name for s in found}
     assert value(found, "mps_nvml_up") == 0
@@ -278,13 +279,16 @@ def test_before_the_node_was_seen_there_is_the_program() -> None:
 def test_both_forms_say_the_same() -> None:
     metrics = Metrics()
     metrics.take(rich(), NOW)
-    metrics.watched(NOW, 3, {("/tmp/mps_0", "server.log"): 77})
+    metrics.watched(NOW, 3, {("/tmp/mps_0", "server.log"): 77}, {Path("/tmp/mps_0"): NOW - 5})
     kind, text = metrics.rendered(OPEN)
     assert "openmetrics" in kind
     assert text.endswith(b"# EOF\n")
     there = {(s.name, *sorted(s.labels.items()), s.value) for f in open_metrics(text.decode()) for s in f.samples}
     assert there == {(s.name, *sorted(s.labels.items()), s.value) for s in samples(metrics)}
     assert value(samples(metrics), "mps_log_bytes", log="server.log") == 77
+    assert value(samples(metrics), "mps_daemon_last_answer_timestamp_seconds") == NOW - 5
+    metrics.watched(NOW, 3, {}, {Path("/tmp/mps_0"): NOW})
+    assert value(samples(metrics), "mps_daemon_last_answer_timestamp_seconds") == NOW
 
 
 def test_what_a_client_writes_cannot_forge_a_series() -> None:
@@ -298,7 +302,7 @@ def test_what_a_client_writes_cannot_forge_a_series() -> None:
 def test_promtool_has_nothing_to_say(tmp_path: Path) -> None:
     metrics = Metrics(per_process=True)
     metrics.take(replace(rich(), events=(event("xid", NOW, values={"xid": "31"}),)), NOW - 9)
-    metrics.watched(NOW, 3, {("/tmp/mps_0", "server.log"): 77})
+    metrics.watched(NOW, 3, {("/tmp/mps_0", "server.log"): 77}, {Path("/tmp/mps_0"): NOW - 5})
     checked = subprocess.run(
         ["promtool", "check", "metrics"], input=metrics.rendered("")[1], capture_output=True, timeout=60
     )
@@ -310,7 +314,7 @@ def test_every_metric_is_in_the_documentation() -> None:
     known |= {f"mps_{count.name}_total" for count in COUNTED.values()}
     metrics = Metrics()
     metrics.take(replace(rich(), events=(event("xid", NOW, values={"xid": "31"}),)), NOW - 9)
-    metrics.watched(NOW, 3, {("/tmp/mps_0", "server.log"): 77})
+    metrics.watched(NOW, 3, {("/tmp/mps_0", "server.log"): 77}, {Path("/tmp/mps_0"): NOW - 5})
     known |= {sample.name for sample in samples(metrics)}
     written = set(re.findall(r"^\| `(mps_\w+)`", PAGE.read_text(), re.MULTILINE))
     assert written == known
