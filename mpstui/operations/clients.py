@@ -169,11 +169,7 @@ class TerminateClient(Operation):
                 "ends",
                 f"the GPU work{' and the process' if self.kill else ''} of {plural(len(chosen), 'client')}",
             ),
-            *(
-                (("others", "; ".join(f"{len(group.clients)} {_lowered(group.title)}" for group in others)),)
-                if others
-                else ()
-            ),
+            *((("others", "; ".join(_counted(group) for group in others)),) if others else ()),
         )
         warnings: tuple[str, ...] = ()
         if endangered and self.kill:
@@ -413,5 +409,11 @@ def _others(chosen: Sequence[Client], daemon: Daemon) -> tuple[Others, ...]:
     return tuple(Others(title, tuple(client_line(c) for c in group.values())) for title, group in groups if group)
 
 
-def _lowered(title: str) -> str:
-    return title[0].lower() + title[1:]
+def _counted(group: Others) -> str:
+    """How many they are and what its title says of them: ``1 shares a GPU with it, and runs on``."""
+    count, title = len(group.clients), group.title[0].lower() + group.title[1:]
+    if count == 1:
+        for several, one in (("share ", "shares "), (" run on", " runs on"), ("more clients ", "more client ")):
+            title = title.replace(several, one, 1)
+        title = title.replace("may shares ", "may share ")
+    return f"{count} {title}"

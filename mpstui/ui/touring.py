@@ -192,7 +192,7 @@ class Guide:
         """What the reader has to do first; None where the tour may press its next key. On its own simulated node it
         does all but what the reader has begun."""
         if isinstance(self.app.screen, ModalScreen) and not self._own.get(self.app.screen, False):
-            return "This dialog is not part of the tour. Answer or close it, and the tour goes on."
+            return "This is not part of the tour: answer or close it, and the tour goes on."
         if self.own_demo:
             return None
         typed = len(self._left[0]) == 1 or self._left[0] in _MOVES

@@ -99,6 +99,8 @@ async def test_a_client_that_has_gone_is_left_alone():
         await pilot.press("tab", "enter")
         await until(pilot, lambda: runner.requests)
         assert [key.pid for key in runner.requests[0].clients] == [4011, 4013]
+        await pilot.pause()
+        assert host.screen.query_one("#apply", Push).text == "Terminate + kill 2 clients", "as many as were meant then"
 
 
 async def test_when_all_have_gone_nothing_can_be_done():

@@ -177,7 +177,7 @@ def test_ending_a_client_names_it_those_on_its_gpus_and_those_reached_through_th
     assert further.clients == ("903 alice python job903.py",)
     assert further.title == "More clients on other GPUs would be lost if it faults"
     assert "without it 2 others would be lost" in shown.warnings[0]
-    assert dict(shown.facts)["others"].startswith("1 share a GPU with it, and run on; 1 more clients on other GPUs")
+    assert dict(shown.facts)["others"].startswith("1 shares a GPU with it, and runs on; 1 more client on other GPUs")
 
 
 def test_who_shares_a_gpu_with_one_of_the_chosen_is_not_said_to_share_none() -> None:

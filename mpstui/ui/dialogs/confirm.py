@@ -228,7 +228,7 @@ class HarmConfirm(ActionDialog):
         )
 
     def _label(self) -> str:
-        count = len(self.present()) if self.state == "asking" else len(self.clients)
+        count = len(self.present() if self.state == "asking" or self.sent is None else self.sent.clients)
         if count <= 1:
             return self.action.title
         return f"{self.action.title}{f': {count}' if self.action.finds_clients else f' {count} clients'}"

@@ -210,6 +210,8 @@ class ActionDialog(WorkDialog):
         self.runner = runner
         self.action = action
         self.pipe_dir = pipe_dir
+        self.sent: Request | None = None
+        """The wish that was carried out last."""
 
     def help_line(self) -> Static:
         return Static(Content(plain(self.action.help)), id="help", markup=False)
@@ -223,7 +225,7 @@ class ActionDialog(WorkDialog):
         raise NotImplementedError
 
     def pressed(self, button: str) -> None:
-        request = self.request()
+        self.sent = request = self.request()
         self.begin(lambda progress: self._execute(request, progress))
 
     async def _execute(self, request: Request, progress: Progress) -> Outcome:
