@@ -208,6 +208,23 @@ def test_what_the_reader_has_opened_is_left_to_the_reader_on_every_node(own: boo
     assert surface.keys == ["L"]
 
 
+@pytest.mark.parametrize(("seconds", "bound"), [(1, 60.0), (20, 200.0)])
+@pytest.mark.parametrize("auto", [True, False])
+def test_what_does_not_come_holds_a_tour_that_goes_on_by_itself_for_a_while_alone(seconds, bound, auto) -> None:
+    tour = steps(f'keys = ["L"]\nwait = "load failed"\nseconds = {seconds}', "seconds = 600")
+    lead, surface, now = guide(tour, own=True, auto=auto)
+    told: list[str] = []
+    surface.notify = lambda text, **_: told.append(text)  # type: ignore[method-assign]
+    ticks(lead)
+    now[0] = bound - 1
+    ticks(lead)
+    assert (lead.step, told) == (tour.steps[0], [])
+    now[0] = bound + 1
+    ticks(lead)
+    assert lead.step is tour.steps[auto]
+    assert told == (["“load failed” was not seen: the tour goes on without it."] if auto else [])
+
+
 def test_it_waits_and_goes_on_by_itself_only_where_it_was_told_to() -> None:
     tour = steps('wait = "client user:alice"', 'wait = "client user:=nobody"\nseconds = 5', 'wait = "load running"')
     lead, surface, now = guide(tour)
@@ -274,6 +291,67 @@ def test_a_reader_in_a_hurry_leaves_out_no_key_that_the_tour_may_press() -> None
     assert "Press X yourself" in surface.said
     lead.next()
     assert lead.step is lead.tour.steps[3]
+
+
+@pytest.mark.parametrize("key", ["f8", "escape"])
+def test_who_asks_for_the_next_step_too_soon_waits_for_it_or_gives_it_up_and_no_caption_is_untrue(key: str) -> None:
+    tour = steps(
+        'keys = ["L"]\nwait = "load running"',
+        'keys = ["up"]',
+        'keys = ["a"]\nwait = "load failed"',
+        'keys = ["escape"]\nif = "load none"\notherwise = "Some run."',
+    )
+    lead, surface, _ = guide(tour)
+    ticks(lead, 1)
+    lead.next()  # its keys are not pressed yet
+    ticks(lead)
+    assert lead.step is tour.steps[0]
+    assert "waiting for load running: F8 again or Esc gives up" in surface.said
+    surface.load = members("starting", "running")
+    ticks(lead)
+    assert (lead.step, surface.keys) == (tour.steps[1], ["L", "up"])
+    lead, surface, _ = guide(tour)
+    ticks(lead)
+    assert not lead.escaped(), "nobody asked for the next step: it is the screen's"
+    lead.next()
+    surface.screen = Question()
+    assert not lead.escaped(), "it is the question's"
+    surface.screen = surface.plain
+    lead.next() if key == "f8" else lead.escaped()
+    ticks(lead)
+    assert (lead.step, surface.keys) == (tour.steps[1], ["L"])
+    assert "This step is left out: “load running” was not seen" in surface.said
+    assert "Seen." not in surface.said
+    lead.next()
+    ticks(lead)
+    assert (lead.step, surface.keys) == (tour.steps[2], ["L"])
+    lead.next()
+    ticks(lead)
+    assert surface.keys == ["L", "escape"], "the way back is taken"
+    assert "Seen." in surface.said, "by its own condition, there is none"
+    lead, surface, _ = guide(tour)
+    ticks(lead)
+    lead.next()
+    lead.next()
+    surface.load = members("running")  # late
+    lead.next()
+    ticks(lead)
+    assert (lead.step, surface.keys) == (tour.steps[2], ["L", "a"])
+
+
+async def test_escape_while_the_next_step_is_waited_for_is_the_tours_alone() -> None:
+    app = TouringApp(FakeCollector(one_daemon()), FakeRunner(), themes=build_themes(load_themes()[0]))
+    app.guide = Guide(app, steps('keys = ["p"]\nwait = "load running"', ""), own_demo=True, auto=False)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: "waits for: load running" in text_of(app))
+        front = app.screen
+        await pilot.press("f8")
+        await until(pilot, lambda: "F8 again or Esc gives up" in text_of(app))
+        await pilot.press("escape")
+        await until(pilot, lambda: "left out" in text_of(app))
+        assert app.screen is front
+        await pilot.press("escape")
+        assert app.screen is app.overview
 
 
 def test_where_there_is_no_room_for_a_caption_what_the_reader_has_to_do_is_said() -> None:
