@@ -101,7 +101,7 @@ def examine_logs(snapshot: Snapshot, log_dir: Path, faults: Sequence[float]) -> 
     logs = tuple(_log(log_dir / name, None) for name in _LOGS if is_there(log_dir / name))
     facts = Facts(snapshot, BinaryFacts(None), logs=logs)
     found = [*setup.logs(facts), *sharing.past_faults(faults, path_text(log_dir)), *sharing.users(facts)]
-    found += [finding for finding in sharing.from_status(facts) if finding.check == "faults"]
+    found += [finding for finding in sharing.from_status(facts) if finding.check in {"starting", "faults"}]
     text = "its logs alone were examined, and nothing of this machine"
     found.append(Finding("node", "unknown", path_text(log_dir), text, "On the node itself leave --log-dir out."))
     return tuple(sorted(found, key=lambda finding: -RANK[finding.verdict]))

@@ -11,7 +11,7 @@ import pytest
 from mpstui.control.answer import Answer, Outcome
 from mpstui.core.cells import health_word
 from mpstui.core.model import ProcessKey
-from mpstui.doctor import sharing
+from mpstui.doctor.checkup import examine, examine_logs
 from mpstui.observe.merge import Membership, fold_membership
 from mpstui.observe.sources import NvmlSample, ProcessFacts
 from mpstui.observe.state import ClientRecord
@@ -83,21 +83,24 @@ def test_how_often_since_when_and_why(words: str | None, late: bool) -> None:
 
 @pytest.mark.parametrize("pid", [0, 700])
 @pytest.mark.parametrize("failed", [(), (95, 98, 103, 104, 105)])
-def test_the_check_up_says_that_no_server_starts_and_of_no_clients_that_are_not_there(pid: int, failed) -> None:
+def test_the_check_up_says_that_no_server_starts_and_of_no_clients_that_are_not_there(
+    pid: int, failed, tmp_path
+) -> None:
     wait = control(
         f"NEW CLIENT {pid} from user 1000: Server is not ready, push client to pending list", clock="21:24:19.000"
     )
     begun = control("Starting new server 110 for user 1000", clock="21:24:40.000")
     snapshot = shot(fold("21:25:00", control=[*wait, *tries(*failed), *begun]), "21:25:00")[0]
     known = replace(facts(), snapshot=snapshot)
-    told = [f.evidence for f in sharing.from_status(known) if (f.check, f.verdict) == ("starting", "error")]
-    assert [text.partition(" since")[0] for text in told] == (
-        ["No server starts: 5 ended before they were ready"] if failed else []
-    )
-    (users,) = sharing.users(known)
-    assert users.verdict != "warning"
-    assert "somebody" not in users.evidence
-    assert not users.remedy
+    for found in (examine(known), examine_logs(snapshot, tmp_path, ())):
+        told = [f.evidence for f in found if (f.check, f.verdict) == ("starting", "error")]
+        assert [text.partition(" since")[0] for text in told] == (
+            ["No server starts: 5 ended before they were ready"] if failed else []
+        )
+        (users,) = (f for f in found if f.check == "users")
+        assert users.verdict != "warning"
+        assert "somebody" not in users.evidence
+        assert not users.remedy
 
 
 def test_one_that_does_not_start_is_said_too_and_it_is_over_when_one_does() -> None:
