@@ -222,7 +222,7 @@ def test_doctor_examines_the_logs_that_it_is_given(capsys, logs, form, monkeypat
     for word in ("NVML", "/dev/shm", "nvidia-cuda-mps-control"):
         assert word not in out
     if form:
-        assert {finding["check"] for finding in json.loads(out)["findings"]} == {"logs", "faults", "node"}
+        assert {finding["check"] for finding in json.loads(out)["findings"]} == {"logs", "faults", "starting", "node"}
 
 
 def test_doctor_on_logs_that_are_not_there(capsys, tmp_path):
