@@ -13,6 +13,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
 from textual.geometry import Size
+from textual.widget import Widget
 
 from mpstui.config import CommandSpec
 from mpstui.core.cells import client_line, no_daemon, with_indices
@@ -177,6 +178,13 @@ class Overview(WithPast, WithTrouble):
         yield self.keys
 
     # Snapshots.
+
+    @property
+    def focus_chain(self) -> list[Widget]:
+        """In the order of the panels, wherever they stand: by places, as Textual has it, Tab from a line that has just
+        come and has none yet goes elsewhere than a moment later."""
+        order = {each: place for place, each in enumerate(self.walk_children())}
+        return sorted(super().focus_chain, key=lambda each: order.get(each, len(order)))
 
     @property
     def _shown_snapshot(self) -> Snapshot | None:

@@ -110,7 +110,7 @@ def test_what_follows_an_opening_key_at_once_reaches_only_what_it_opened(
 ) -> None:
     followed = all_symbols() if ALL else itertools.cycle(SYMBOLS)
     wrong, opening = wrongly_reached(programs(node), base, followed)
-    assert not wrong
+    assert not wrong, wrong[0]
     assert opening, "it has keys that open or close something"
     if ALL:
         print(f"{node} {base}: {' '.join(opening)}: {len(opening) * len(SYMBOLS)} pairs, {ROUNDS} times")

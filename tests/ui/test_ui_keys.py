@@ -53,6 +53,17 @@ async def test_digits_jump_to_panels_and_tab_walks_them() -> None:
         assert app.focused.id == "devices"
 
 
+async def test_tab_goes_by_the_panels_also_from_a_line_that_has_no_place_yet() -> None:
+    app = make_app(rich())
+    async with app.run_test(size=SIZE) as pilot:
+        panels = ["devices", "limits", "servers", "clients", "events"]
+        assert [each.id for each in app.overview.focus_chain] == panels
+        await app.overview.run_action("filter")
+        assert [each.id for each in app.overview.focus_chain] == [*panels, "filter"]
+        await pilot.pause()
+        assert [each.id for each in app.overview.focus_chain] == [*panels, "filter"]
+
+
 async def test_movement() -> None:
     app = make_app(rich())
     async with app.run_test(size=SIZE) as pilot:
