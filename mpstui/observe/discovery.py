@@ -154,7 +154,10 @@ def listening_dirs() -> list[Path]:
 
 
 def _is_listened_at(path: Path) -> bool:
-    """Whether somebody of this network namespace listens at a socket of this name, by the kernel's list."""
+    """Whether somebody of this network namespace listens at a socket of this name, by the kernel's list. The list goes
+    by names: a container of the same network may have one of that name where here is none."""
+    if not path.is_socket():
+        return False
     names = {os.fsencode(path), os.path.realpath(os.fsencode(path.parent)) + b"/" + os.fsencode(path.name)}
     for line in (read_proc("/proc/net/unix", _SOCKETS_LIMIT) or b"").splitlines():
         fields = line.split(maxsplit=7)

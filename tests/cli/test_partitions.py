@@ -298,8 +298,8 @@ def test_partitions_are_saved_with_the_daemon_and_made_again(static: SimNode, mp
     assert (refused.status, "makes no partitions" in refused.err) == (2, True), refused
 
     # The unit's own lines on this daemon: one more of each, and its name left for services.
-    bare = {**config, "PATH": str(tmp_path)}  # a control binary of this machine may be of a driver without partitions
-    unit = mpstui("daemon", "unit", "systemd", "--profile", "day", **bare)
+    stands_in = {"MPSTUI_CONTROL_BINARY": control_binary()[-1], "MPSTUI_SIM_DRIVER": "590"}  # for this machine's own
+    unit = mpstui("daemon", "unit", "systemd", "--profile", "day", **config, **stands_in)
     assert unit.status == 0, unit
     made = [line.partition("-c '")[2][:-1] for line in unit.out.splitlines() if "sm_partition add" in line]
     assert len(made) == 3
