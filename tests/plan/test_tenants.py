@@ -142,7 +142,7 @@ def test_who_is_a_tenant() -> None:
                 look(0, time="yesterday"),
                 look(0, time=5),
                 look(0, time="2026-11-22T04:00:00"),
-                look(0, seconds=0),
+                look(0, process(1, 5), seconds=0),
                 look(0, seconds=float("nan")),
                 look(0, seconds=1e300),
                 look(0, source="other"),
@@ -173,6 +173,7 @@ def test_looks_of_one_moment_are_in_no_order_and_a_rate_is_a_number_to_divide_by
     rows = [look(10 * n, process(1, 9)) for n in range(5)]
     rows += [look(10 * n, process(1, None, user=None, gpu_memory=None)) for n in range(5)]
     assert propose([look_of(each) for each in rows]).looks == 10
+    assert look_of(look(0, seconds=0)).seconds == 0, "as activity --json says of a node without clients"
     for seconds in (0, 5e-324, 1e11, float("inf"), float("nan"), -1):
         with pytest.raises(ValueError, match="seconds is out of range"):
             look_of(look(0, process(1, (1 << 62) - 1), seconds=seconds))
