@@ -2436,10 +2436,18 @@ def _clock_cell(event: Event, view: View, cells: int) -> Line:
 
 
 def _sentence_cell(event: Event, view: View, cells: int) -> Line:
-    """The log's sentence with the user's name, and with indices in place of UUIDs."""
+    """The log's sentence with the user's name, and with indices in place of UUIDs. Where the cells are few it has less
+    of the command, before what happened is cut."""
     user = view.users.get(event.pid) if event.pid is not None else None
-    text = printable(event.sentence(user, _COMMAND_IN_EVENT) or event.kind.replace("_", " "))
-    return ((with_indices(text, view.indices), "plain"),)
+
+    def told(most: int) -> str:
+        text = printable(event.sentence(user, most) or event.kind.replace("_", " "))
+        return with_indices(text, view.indices)
+
+    text = told(_COMMAND_IN_EVENT)
+    if event.command and (over := len(text) - cells) > 0:
+        text = told(min(len(event.command), _COMMAND_IN_EVENT) - over)
+    return ((text, "plain"),)
 
 
 def _event_user_hit(event: Event, view: View, text: str) -> bool:

@@ -13,7 +13,7 @@ from ui.screen import make_app, push, text_of
 from ui.snapshots import GIB, NOW, client, daemon, rich, server
 
 from mpstui.cli.status import print_text, to_json
-from mpstui.core.model import Client, ProcessKey, Snapshot
+from mpstui.core.model import Client, Event, ProcessKey, Snapshot
 from mpstui.fields import (
     CHOICES,
     CLIENT,
@@ -288,3 +288,17 @@ async def test_rows_that_have_gone_are_not_remembered() -> None:
             await push(pilot, rich(daemons=(daemon(servers=(server(clients=clients),)),)))
         assert len(panel._changing) <= 2 * panel._visible_rows() + 20
         assert len(panel._drawn) == 3
+
+
+def test_a_line_of_an_event_gives_up_its_command_before_what_happened_is_cut() -> None:
+    event = Event(
+        "context_active", NOW, pid=18479, user="dave", command="python -m ipykernel_launcher -f x.json",
+        detail="client 18479 opened context 1 on GPU 0", raw="x",
+    )  # fmt: skip
+    column = next(each.column for each in EVENT.fields if each.id == "detail")
+    assert column is not None
+    for cells in range(45, 90):
+        ((text, _),) = column.cell(event, View(), cells)
+        assert len(text) <= cells
+        assert text.endswith("opened context 1 on GPU 0")
+        assert ("python" in text) == (cells >= 54), (cells, text)

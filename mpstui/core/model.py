@@ -704,9 +704,11 @@ class Event(NamedTuple):
         return tuple(pid for pid in map(int, self.values.get("named", "").split()) if pid)
 
     def sentence(self, user: str | None = None, most: int = 40) -> str:
-        """``detail`` with the client's user, or else ``user``, and at most ``most`` characters of its command."""
+        """``detail`` with the client's user, or else ``user``, and at most ``most`` characters of its command; none of
+        it where that is too few to tell it by."""
         command = self.command or ""
-        command = command if len(command) <= most else command[: most - 1].rstrip() + "…"
+        if len(command) > most:
+            command = command[: most - 1].rstrip() + "…" if most > 5 else ""
         about = [part for part in (self.user or user, command) if part]
         if self.pid is None or not about:
             return self.detail
