@@ -299,7 +299,7 @@ def test_partitions_are_saved_with_the_daemon_and_made_again(static: SimNode, mp
 
     # The unit's own lines on this daemon: one more of each, and its name left for services.
     stands_in = {"MPSTUI_CONTROL_BINARY": control_binary()[-1], "MPSTUI_SIM_DRIVER": "590"}  # for this machine's own
-    unit = mpstui("daemon", "unit", "systemd", "--profile", "day", **config, **stands_in)
+    unit = mpstui("daemon", "unit", "systemd", "--profile", "day", *at, **config, **stands_in)
     assert unit.status == 0, unit
     made = [line.partition("-c '")[2][:-1] for line in unit.out.splitlines() if "sm_partition add" in line]
     assert len(made) == 3
