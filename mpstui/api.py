@@ -47,8 +47,7 @@ if TYPE_CHECKING:
     from mpstui.history.viewer import Recording, Viewer
     from mpstui.load.utilisation import Meter
     from mpstui.observe import watcher
-    from mpstui.observe.sources import NodeSources
-    from mpstui.observe.wakeups import Worker
+    from mpstui.observe.sources import NodeSources, Worker
     from mpstui.operations import runner
     from mpstui.operations.belonging import OPTIONS as OPTIONS
     from mpstui.operations.belonging import checked as checked
@@ -808,7 +807,7 @@ class AsyncNode:
     def _worker(self, name: str) -> Worker:
         """A daemon thread: a file system that hangs holds up neither a screen nor its end, and only what would read
         there too."""
-        from mpstui.observe.wakeups import Worker
+        from mpstui.observe.sources import Worker
 
         if name not in self._workers:
             self._workers[name] = Worker(name)

@@ -43,6 +43,7 @@ from mpstui.core.cells import (
 from mpstui.core.cells import SEVERITY as SEVERITY_MARKS
 from mpstui.core.gain import gain_of
 from mpstui.core.late import dataclass
+from mpstui.core.limits import in_doubt
 from mpstui.core.model import (
     EMPTY,
     Cause,
@@ -86,7 +87,6 @@ from mpstui.core.text import (
 from mpstui.core.v3 import Namespace, V3Device, V3Node, V3Partition, V3Server
 from mpstui.core.where import KINDS, Kind
 from mpstui.history.when import local_text
-from mpstui.observe.merge import in_doubt
 from mpstui.observe.procfs import user_name
 from mpstui.operations.types import Result
 

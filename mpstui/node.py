@@ -11,15 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from mpstui.core.text import error_text, path_text
-from mpstui.observe.cgroups import Cgroups
-from mpstui.observe.nvml import RealNvml
-from mpstui.observe.procfs import ProcProcesses, find_elsewhere, nameless_uid
+from mpstui.observe.devices import NodeXids, RealNvml
+from mpstui.observe.procfs import Cgroups, ProcProcesses, find_elsewhere, nameless_uid
 from mpstui.observe.sources import LaunchSource, NodeSources, ProcessFacts, ProcessSource
-from mpstui.observe.xid import NodeXids
 from mpstui.sim import BrokenMarkerError, claim, is_simulated
 
 if TYPE_CHECKING:
-    from mpstui.observe.dcgm import Dcgm
+    from mpstui.observe.devices import Dcgm
 
 CONTROL_BINARY = "nvidia-cuda-mps-control"
 
@@ -83,13 +81,13 @@ def _dcgm() -> Dcgm | None:
 
     if not load_config()[0].dcgm:
         return None
-    from mpstui.observe.dcgm import Dcgm, program
+    from mpstui.observe.devices import Dcgm, find_dcgmi
 
-    return None if (found := program()) is None else Dcgm(found)
+    return None if (found := find_dcgmi()) is None else Dcgm(found)
 
 
 def _launches() -> LaunchSource:
-    from mpstui.observe.launches import LaunchCounter  # only who counts pays for it
+    from mpstui.observe.activity import LaunchCounter  # only who counts pays for it
 
     return LaunchCounter()
 

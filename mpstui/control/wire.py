@@ -7,6 +7,7 @@ from enum import Enum
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from mpstui.core.late import dataclass
+from mpstui.core.model import EMPTY
 
 T_co = TypeVar("T_co", covariant=True)
 STARTING: Final = "INITIALIZING"
@@ -95,3 +96,29 @@ class Question(Generic[T_co]):
     def verb(self) -> str:
         """The command's name, which a driver has or has not."""
         return self.command.partition(" ")[0]
+
+
+class Membership(NamedTuple):
+    """Who is there. ``time`` is when the first question was put: what the logs told later is newer."""
+
+    time: float
+    servers: tuple[int, ...] = ()
+    status: Mapping[int, str] = EMPTY
+    clients: Mapping[int, tuple[int, ...]] = EMPTY
+    """Server to the PIDs of its clients; a server without an answer is missing."""
+    contexts: Mapping[int, tuple[DeviceClients, ...]] = EMPTY
+    rows: tuple[PsRow, ...] = ()
+    """Of ``ps``, which a client can forge (fact 10)."""
+    query: DeviceQuery | None = None
+
+
+class LimitReading(NamedTuple):
+    """The limits in force; what had no answer is missing or None."""
+
+    time: float
+    percentage: float | None = None
+    priority: int | None = None
+    memory: Mapping[str, int | None] | None = None
+    """Default bytes by ordinal; None as a value: no limit."""
+    server_percentage: Mapping[int, float] = EMPTY
+    server_memory: Mapping[int, Mapping[str, int | None]] = EMPTY

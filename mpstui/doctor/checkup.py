@@ -145,7 +145,7 @@ def _counting(snapshot: Snapshot) -> tuple[str, str | None]:
     """How launches are counted, and why not."""
     if snapshot.source == "simulated":
         return "counters of the simulated node, SIMULATED", None
-    from mpstui.observe.launches import trouble
+    from mpstui.observe.activity import trouble
 
     return trouble()
 

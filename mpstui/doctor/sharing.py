@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+from mpstui.core.limits import own_numbers
 from mpstui.core.model import DEVICES_VARIABLE, Client, Daemon, Device, Problem, Server, Snapshot
 from mpstui.core.text import client_pids, format_size, nouns, parse_size, plural, printable
 from mpstui.core.trust import is_lying
 from mpstui.core.v3 import Namespace
 from mpstui.doctor.types import Facts, Finding, Verdict, subject_of
 from mpstui.history.when import local_text
-from mpstui.observe.merge import own_numbers
 from mpstui.observe.problems import shared_devices
 from mpstui.plan.variables import Variable, variables_of
 

@@ -14,10 +14,10 @@ from mpstui.core.late import dataclass
 from mpstui.core.model import Daemon, Device, LostClient, PendingClient, Server, Snapshot
 from mpstui.core.text import UNKNOWN, format_size, path_text, plural, printable
 from mpstui.core.v3 import DEFAULT
+from mpstui.doctor.program import Program, Shm, read_namespaces, read_program, shm_of
 from mpstui.doctor.types import DEBUGGERS
 from mpstui.observe.discovery import FileId, file_id
 from mpstui.observe.procfs import read_environment
-from mpstui.observe.program import Program, Shm, read_namespaces, read_program, shm_of
 from mpstui.observe.sources import ProcessSource
 
 Certainty = Literal["sure", "likely", "possible"]

@@ -24,9 +24,8 @@ from mpstui.history.reader import LogHistory
 from mpstui.history.tape import FileSink, FileTape, MemoryTape, Recorder, RecordingError, Tape
 from mpstui.history.when import parse_time
 from mpstui.observe.procfs import user_name
-from mpstui.observe.sources import NodeSources
+from mpstui.observe.sources import NodeSources, Worker
 from mpstui.observe.trusted import UnreadableLogError
-from mpstui.observe.wakeups import Worker
 from mpstui.observe.watcher import Collector
 
 MEMORY: Final = 6 << 20

@@ -1,15 +1,18 @@
-"""Follows logs, through rotation and truncation."""
+"""Follows logs, through rotation and truncation, and tells when one of them was written to."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Collection
+from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol, cast
 
 from mpstui.control.grammar import LINE_BYTES, LogKind, LogParser
 from mpstui.core.model import Event
+from mpstui.observe.sources import Worker
 from mpstui.observe.trusted import Owners, UnreadableLogError, is_there, open_log
 
 # Follows one log file: from its end on, through rotation and truncation, at the cost of one ``stat`` a poll.
@@ -366,3 +369,123 @@ def _ordered(told: list[Told]) -> list[Told]:
         keyed.append((latest, 0 if kind == "control" else 1, index, (kind, event)))
     keyed.sort(key=lambda entry: entry[:3])
     return [entry[3] for entry in keyed]
+
+
+# The kernel's word that a log was written to, so that nobody has to look for it ten times a second.
+
+
+GATHER: Final = 0.02
+"""Seconds from a notice to the look: what is written together is read together."""
+_MISSES: Final = 2
+"""Times that something was found without a notice before notices are relied on no more. One may be a coincidence."""
+
+
+class Watcher(Protocol):
+    """The part of ``inotify_simple.INotify`` that is used here."""
+
+    def fileno(self) -> int: ...
+    def add_watch(self, path: Path, mask: int, /) -> int: ...
+    def rm_watch(self, wd: int, /) -> None: ...
+    def read(self, timeout: int) -> object: ...
+    def close(self) -> None: ...
+
+
+def open_watcher() -> Watcher | None:
+    """An inotify descriptor; None where there is none to be had. May take 10 ms: it asks where the C library is."""
+    try:
+        from inotify_simple import INotify
+
+        return cast("Watcher", INotify(nonblocking=True))
+    except (ImportError, OSError, AttributeError):
+        return None
+
+
+class Wakeups:
+    """Ends the rest of an event loop whenever one of the watched files changes.
+
+    Files are watched, not their folder, which may be somebody else's busy one; a symbolic link is not followed. A file
+    that takes the place of another is watched from the next :meth:`watch` on. No method raises.
+    """
+
+    def __init__(self, watcher: Callable[[], Watcher | None], sleep: Callable[[float], Awaitable[None]]) -> None:
+        self._open = watcher
+        self._sleep = sleep
+        self._watcher: Watcher | None = None
+        self._opened = False
+        self._numbers: set[int] = set()
+        self._complete = False
+        self._misses = 0
+        self._noticed = False
+        self._over = asyncio.Event()
+
+    @property
+    def relied(self) -> bool:
+        """Whether every change is told of. False also once changes were found that nobody had told of, as on some
+        network and stacked file systems."""
+        return self._watcher is not None and self._complete and self._misses < _MISSES
+
+    async def open(self, worker: Worker) -> None:
+        """Begin, where the kernel can tell; at most once."""
+        if not self._opened:
+            self._opened = True
+            self._watcher = await worker.call(self._open)
+            if self._watcher is not None:
+                asyncio.get_running_loop().add_reader(self._watcher.fileno(), self._read)
+
+    def close(self) -> None:
+        watcher, self._watcher, self._opened = self._watcher, None, False
+        if watcher is not None:
+            asyncio.get_running_loop().remove_reader(watcher.fileno())
+            watcher.close()
+
+    def watch(self, paths: Collection[Path]) -> None:
+        """From now on these files and no others. Two system calls a file."""
+        if self._watcher is None:
+            return
+        before, self._numbers, self._complete = self._numbers, set(), True
+        for path in paths:
+            self._add(self._watcher, path)
+        for number in before - self._numbers:
+            with suppress(OSError):  # the kernel forgets a deleted file by itself
+                self._watcher.rm_watch(number)
+
+    def missed(self) -> None:
+        """A change was found without a notice."""
+        self._misses += 1
+
+    def stir(self) -> None:
+        """End the rest."""
+        self._noticed = True
+        self._over.set()
+
+    async def rest(self, seconds: float) -> bool:
+        """Waits so long, or until there is a notice; answers whether there was one."""
+        # Not asyncio.wait_for: before Python 3.12 that may swallow a cancellation.
+        timer = asyncio.get_running_loop().call_later(seconds, self._over.set)
+        try:
+            await self._over.wait()
+        finally:
+            timer.cancel()
+        if noticed := self._noticed:
+            await self._sleep(GATHER)
+        self._noticed = False
+        self._over.clear()
+        return noticed
+
+    def _read(self) -> None:
+        if self._watcher is not None:
+            self._watcher.read(timeout=0)
+        self._misses = 0
+        self.stir()
+
+    def _add(self, watcher: Watcher, path: Path) -> None:
+        from inotify_simple import flags
+
+        try:
+            try:
+                changes = flags.MODIFY | flags.MOVE_SELF | flags.DELETE_SELF
+                self._numbers.add(watcher.add_watch(path, changes | flags.DONT_FOLLOW))
+            except FileNotFoundError:  # until it is there
+                self._numbers.add(watcher.add_watch(path.parent, flags.CREATE | flags.MOVED_TO | flags.ONLYDIR))
+        except OSError:  # the user's limit of watches, a file that may not be read, no such folder
+            self._complete = False

@@ -9,10 +9,9 @@ from typing import Any, Final, NamedTuple
 from mpstui.control.answer import Answer, Outcome
 from mpstui.control.mps import MpsControl
 from mpstui.control.protocol import ControlProtocol
-from mpstui.control.wire import DeviceClients, DeviceQuery, Question
+from mpstui.control.wire import DeviceClients, DeviceQuery, LimitReading, Membership, Question
 from mpstui.core.late import dataclass
 from mpstui.core.model import EventKind
-from mpstui.observe.merge import LimitReading, Membership
 
 # NVML's list of MPS clients beside what the logs told: a difference that lasts is asked about, once; pure.
 

@@ -14,6 +14,7 @@ from mpstui.core import condition
 from mpstui.core.activity import FULLY_WATCHED
 from mpstui.core.blast import bridges
 from mpstui.core.faults import NOT_SAID, caveat_text
+from mpstui.core.limits import in_doubt, inherited_memory, own_percentage, own_priority
 from mpstui.core.model import (
     MEMORY_VARIABLE,
     PERCENTAGE_VARIABLE,
@@ -39,7 +40,6 @@ from mpstui.core.text import client_pids, format_size, owner, path_text, printab
 from mpstui.core.trust import is_lying
 from mpstui.core.v3 import DEFAULT
 from mpstui.observe.discovery import Place, how_to_start
-from mpstui.observe.merge import in_doubt, inherited_memory, own_percentage, own_priority
 from mpstui.observe.sources import NvmlSample, ProcessFacts
 from mpstui.observe.state import DaemonState, ServerRecord
 

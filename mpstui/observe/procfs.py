@@ -1,25 +1,32 @@
-"""Reads /proc: one process's facts, its container, and a handle for ending it safely; what may not be read is None."""
+"""Reads /proc: a process's facts, where it belongs, a handle for ending it safely, and word of its end; what may not be
+read is None."""
 
 from __future__ import annotations
 
 import errno
 import fcntl
 import functools
+import itertools
 import os
 import pwd
+import re
 import select
 import signal
+import stat
 import struct
+import threading
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from types import TracebackType
 from typing import Final, NamedTuple
 
 from mpstui.control.memory import read_each, read_file, read_memory
+from mpstui.core.late import pattern
 from mpstui.core.model import ProcessKey
 from mpstui.core.text import printable
-from mpstui.core.where import Where, cgroup_path, container_of
+from mpstui.core.where import Cgroup, PodName, Where, cgroup_path, container_of, find_where, parse_cgroups
 from mpstui.observe.sources import ProcessFacts
 
 # Reads /proc: one process's stat, arguments, environment, user; what may not be read is None.
@@ -588,3 +595,173 @@ def _trouble(pid: int, error: OSError) -> Trouble:
     if error.errno == errno.EPERM:
         return Trouble(f"process {pid} belongs to somebody else, or pidfds are forbidden here", not_permitted=True)
     return Trouble(f"no handle on process {pid}: {os.strerror(error.errno or 0)}")
+
+
+# Whether the names of a process's cgroups are root's word, and what the kubelet calls its pods.
+
+
+CONTAINER_LOGS: Final = Path("/var/log/containers")
+POD_LOGS: Final = Path("/var/log/pods")
+_ENTRIES_LIMIT: Final = 20_000
+_CGROUP_LIMIT: Final = 1 << 16
+_SYSTEM_GIDS: Final = 1000
+_NAME: Final = r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?"
+_CONTAINER_LOG: Final = pattern(
+    rf"(?P<pod>{_NAME})_(?P<namespace>{_NAME})_(?P<container>{_NAME})-(?P<id>[0-9a-f]{{64}})\.log"
+)
+"""``train-0_ml_trainer-<id>.log``."""
+_POD_LOG: Final = pattern(rf"(?P<namespace>{_NAME})_(?P<pod>{_NAME})_(?P<uid>[0-9a-f-]{{32,36}})")
+"""``ml_train-0_<uid>``."""
+_OCTAL: Final = pattern(rb"\\([0-7]{3})")
+
+
+class Cgroups:
+    """Where processes belong, with what was read for one of them kept for the next. May be used by several threads."""
+
+    def __init__(self, container_logs: Path = CONTAINER_LOGS, pod_logs: Path = POD_LOGS) -> None:
+        self._by_container = _Names(container_logs, _CONTAINER_LOG, "id")
+        self._by_pod = _Names(pod_logs, _POD_LOG, "uid")
+        self._mounts: Mapping[str, Path] | None = None
+        self._lock = threading.Lock()
+
+    def where(self, text: str) -> Where | None:
+        """Where the process belongs whose /proc/PID/cgroup says ``text``."""
+        with self._lock:
+            self._mounts = _mounts() if self._mounts is None else self._mounts
+            return find_where(parse_cgroups(text), self._is_roots, self._name)
+
+    def where_is(self, pid: int) -> Where | None:
+        """Where a process belongs now; None where that may not be read, or it is gone."""
+        return self.where((read_proc(f"/proc/{pid}/cgroup", _CGROUP_LIMIT) or b"").decode("utf-8", "replace"))
+
+    def _is_roots(self, cgroup: Cgroup) -> bool:
+        """Whether root alone can make cgroups in this one and move processes into it; False where that cannot be
+        seen."""
+        mount = (self._mounts or {}).get(cgroup.controllers.split(",")[0])
+        if mount is None or ".." in cgroup.path.split("/"):
+            return False
+        folder = os.fspath(mount) + cgroup.path.rstrip("/")
+        try:
+            found = [os.lstat(folder)]
+        except (OSError, ValueError):
+            return False
+        for name in ("cgroup.procs", "tasks"):
+            try:
+                found.append(os.lstat(f"{folder}/{name}"))
+            except FileNotFoundError:
+                continue
+            except OSError:
+                return False
+        return all(each.st_uid == 0 and not _others_write(each) for each in found)
+
+    def _name(self, uid: str, container: str | None) -> PodName | None:
+        if container is not None and (found := self._by_container.find(container)) is not None:
+            return PodName(found["namespace"], found["pod"], found["container"])
+        found = self._by_pod.find(uid) or self._by_pod.find(uid.replace("-", ""))
+        return None if found is None else PodName(found["namespace"], found["pod"])
+
+
+class _Names:
+    """The names in a folder of the kubelet's, read again when the folder has changed. A folder that others than root
+    can write to tells nothing: anybody could call a container as he likes."""
+
+    def __init__(self, folder: Path, pattern: re.Pattern[str], key: str) -> None:
+        self._folder, self._pattern, self._key = folder, pattern, key
+        self._stamp: tuple[int, int] | None = None
+        self._found: Mapping[str, Mapping[str, str]] = {}
+
+    def find(self, identity: str) -> Mapping[str, str] | None:
+        try:
+            way = [os.lstat(place) for place in (self._folder, *self._folder.parents)]
+            stamp = way[0].st_ino, way[0].st_mtime_ns
+            if stamp != self._stamp:
+                self._found = self._read() if all(_is_roots_folder(each) for each in way) else {}
+                self._stamp = stamp
+        except OSError:
+            self._stamp, self._found = None, {}
+        return self._found.get(identity)
+
+    def _read(self) -> Mapping[str, Mapping[str, str]]:
+        with os.scandir(self._folder) as entries:
+            names = [entry.name for entry in itertools.islice(entries, _ENTRIES_LIMIT)]
+        matches = (self._pattern.fullmatch(name) for name in names)
+        return {match[self._key]: match.groupdict() for match in matches if match is not None}
+
+
+def _is_roots_folder(found: os.stat_result) -> bool:
+    sticky = bool(found.st_mode & stat.S_ISVTX)
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == 0 and (sticky or not _others_write(found))
+
+
+def _others_write(found: os.stat_result) -> bool:
+    """Whether others than root may write to it. The groups of the system, as syslog's of /var/log, stand with it."""
+    shared = bool(found.st_mode & stat.S_IWGRP) and found.st_gid >= _SYSTEM_GIDS
+    return shared or bool(found.st_mode & stat.S_IWOTH)
+
+
+def _mounts() -> Mapping[str, Path]:
+    """Where each hierarchy is mounted whole: by each controller of version 1, ``name=systemd`` and such, and ``""`` for
+    version 2."""
+    found: dict[str, Path] = {}
+    for line in (read_proc("/proc/self/mountinfo") or b"").splitlines():
+        head, _, tail = line.partition(b" - ")
+        where, kind = head.split(b" "), tail.split(b" ")
+        if len(where) < 5 or len(kind) < 3 or kind[0] not in {b"cgroup", b"cgroup2"} or where[3] != b"/":
+            continue
+        place = Path(os.fsdecode(_OCTAL.sub(lambda match: bytes([int(match[1], 8)]), where[4])))
+        names = [""] if kind[0] == b"cgroup2" else os.fsdecode(kind[2]).split(",")
+        for name in names:
+            found.setdefault(name, place)
+    return found
+
+
+# Tells at once when one of a few processes ends, where the kernel has pidfds (Linux 5.3).
+
+
+class Exits:
+    """Calls ``ended`` in the event loop when a watched process ends, each time once. Nothing raises: a process that
+    cannot be watched is left to whoever looks at /proc now and then."""
+
+    def __init__(self, ended: Callable[[], None]) -> None:
+        self._ended = ended
+        self._watched: dict[int, int | None] = {}
+        """Descriptors by PID; None for a process that has ended, which is told once."""
+
+    def watch(self, pids: Collection[int]) -> None:
+        """From now on these processes and no others. Costs two system calls for each that is new."""
+        for pid in [pid for pid in self._watched if pid not in pids]:
+            self._forget(pid)
+        for pid in pids:
+            if pid not in self._watched:
+                self._begin(pid)
+
+    def close(self) -> None:
+        """Give all descriptors back."""
+        self.watch(())
+
+    def _begin(self, pid: int) -> None:
+        try:
+            fd = os.pidfd_open(pid)
+        except (OSError, OverflowError, ValueError, AttributeError):
+            return
+        import asyncio  # as above
+
+        try:
+            asyncio.get_running_loop().add_reader(fd, self._over, pid)
+        except (OSError, NotImplementedError):
+            os.close(fd)
+        else:
+            self._watched[pid] = fd
+
+    def _over(self, pid: int) -> None:
+        self._forget(pid)
+        self._watched[pid] = None
+        self._ended()
+
+    def _forget(self, pid: int) -> None:
+        fd = self._watched.pop(pid)
+        if fd is not None:
+            import asyncio
+
+            asyncio.get_running_loop().remove_reader(fd)
+            os.close(fd)

@@ -14,10 +14,11 @@ from mpstui.control.answer import Answer, Outcome
 from mpstui.control.drivers import contexts_of
 from mpstui.control.partitions import whole_uuids
 from mpstui.control.protocol import lacking
-from mpstui.control.wire import DeviceQuery
+from mpstui.control.wire import DeviceQuery, LimitReading, Membership
 from mpstui.core.codec import NOT_KEPT
 from mpstui.core.condition import as_claimed
 from mpstui.core.late import dataclass
+from mpstui.core.limits import by_ordinal, counted, effective, in_doubt, inherited_memory
 from mpstui.core.model import (
     EMPTY,
     Activity,
@@ -38,24 +39,8 @@ from mpstui.core.model import (
 from mpstui.core.partition import SmShare, sm_share
 from mpstui.core.trust import ANOTHER_NAMESPACE, NOT_PROVED, Speaker, same_namespace
 from mpstui.core.v3 import DEFAULT, V3Node
+from mpstui.core.xid import Xid
 from mpstui.observe.discovery import Place
-from mpstui.observe.merge import (
-    LimitReading,
-    Membership,
-    by_ordinal,
-    counted,
-    effective,
-    first_device,
-    fold_devices,
-    fold_limits,
-    fold_membership,
-    fold_partitions,
-    fold_v3,
-    in_doubt,
-    in_namespace,
-    inherited_memory,
-    partitioned,
-)
 from mpstui.observe.problems import (
     Probe,
     condition_of,
@@ -71,8 +56,20 @@ from mpstui.observe.problems import (
     start_failures,
 )
 from mpstui.observe.sources import NvmlSample, ProcessFacts
-from mpstui.observe.state import ClientRecord, DaemonState, EventLog, Origin, ServerRecord
-from mpstui.observe.xid import Xid
+from mpstui.observe.state import (
+    ClientRecord,
+    DaemonState,
+    EventLog,
+    Origin,
+    ServerRecord,
+    fold_devices,
+    fold_limits,
+    fold_membership,
+    fold_partitions,
+    fold_v3,
+    in_namespace,
+    partitioned,
+)
 
 
 def contexts_by_device(state: DaemonState) -> Counter[str]:
@@ -1062,3 +1059,16 @@ def _kept(before: tuple[T, ...], now: tuple[T, ...]) -> tuple[T, ...]:
         return before
     by_place = dict(enumerate(before))
     return tuple(by_place[i] if i in by_place and by_place[i] == new else new for i, new in enumerate(now))
+
+
+def first_device(
+    contexts: Sequence[Context], memory: Mapping[str, int], devices: Mapping[str, Device]
+) -> Device | None:
+    """The device of the first context; failing that the lowest one with memory, or the only one there is."""
+    for context in contexts:
+        if context.device_uuid is not None and context.device_uuid in devices:
+            return devices[context.device_uuid]
+    held = sorted((devices[u] for u in memory if u in devices), key=lambda device: device.index or 0)
+    if held:
+        return held[0]
+    return next(iter(devices.values())) if len(devices) == 1 else None

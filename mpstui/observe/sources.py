@@ -1,17 +1,27 @@
-"""The readings that the reducer folds, and the interfaces behind which a real or a simulated node gives them."""
+"""The readings that the reducer folds, the interfaces behind which a real or a simulated node gives them, and the
+thread in which they are read."""
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import field, fields
 from operator import attrgetter
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from mpstui.core.late import dataclass
 from mpstui.core.model import Device, ProcessKey, empty
 from mpstui.core.where import Where
-from mpstui.observe.xid import XidSource
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from mpstui.core.xid import Xid
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +123,18 @@ class LaunchSource(Protocol):
     def close(self) -> None: ...
 
 
+class XidSource(Protocol):
+    """Where Xids come from. Called from one thread of its owner's."""
+
+    def past(self) -> list[Xid]:
+        """Those of before that are still to be had, oldest first; to be asked before the first :meth:`wait`."""
+
+    def wait(self, seconds: float) -> list[Xid]:
+        """Those since the last call; comes back after about ``seconds`` where there is none. Never raises."""
+
+    def close(self) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class NodeSources:
     """All that differs between a real and a simulated node."""
@@ -138,3 +160,62 @@ class NodeSources:
     """Opens what the driver says of faults; whoever does closes it."""
     launches: Callable[[], LaunchSource] | None = None
     """Opens counters of kernel launches; whoever does closes them."""
+
+
+# One owned thread for calls that may block for ever: a hung driver must stop neither the event loop nor the exit.
+
+
+_Job = Callable[[], None]
+
+
+class Worker:
+    """Runs calls one after the other in a daemon thread. While one of them hangs, the later ones wait with it."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def call(self, function: Callable[[], T]) -> asyncio.Future[T]:
+        """The answer of ``function``, or its exception, as a future of the running loop."""
+        import asyncio  # only who has a loop pays for it
+
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        if self._thread is None:
+            self._thread = threading.Thread(target=_run, args=(self._jobs,), name=self._name, daemon=True)
+            self._thread.start()
+
+        def job() -> None:
+            try:
+                result, error = function(), None
+            except Exception as raised:  # handed to whoever asked
+                result, error = None, raised
+            with contextlib.suppress(RuntimeError):  # the loop has been closed meanwhile
+                loop.call_soon_threadsafe(_settle, future, result, error)
+
+        self._jobs.put(job)
+        return future
+
+    def close(self, last: Callable[[], None] | None = None) -> None:
+        """Ends the thread after ``last``, without waiting for it; a later call begins a new one."""
+        if self._thread is None:
+            return
+        jobs, self._jobs, self._thread = self._jobs, SimpleQueue(), None
+        if last is not None:
+            jobs.put(last)
+        jobs.put(None)
+
+
+def _run(jobs: SimpleQueue[_Job | None]) -> None:
+    while (job := jobs.get()) is not None:
+        job()
+
+
+def _settle(future: asyncio.Future[Any], result: object, error: Exception | None) -> None:
+    if future.done():
+        return
+    if error is not None:
+        future.set_exception(error)
+    else:
+        future.set_result(result)

@@ -1,36 +1,33 @@
-"""What the logs told: of one daemon its state, of the node its latest events; pure, times come with the events."""
+"""What the logs and the daemon's answers told: of one daemon its state, of the node its latest events; pure, times come
+with the events."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Final, Literal
 
-from mpstui.control.wire import MOST_CLIENTS
+from mpstui.control.wire import MOST_CLIENTS, DeviceQuery, LimitReading, Membership, PsRow
 from mpstui.core.codec import NOT_KEPT
 from mpstui.core.faults import MOMENT, xids_of
 from mpstui.core.late import dataclass
-from mpstui.core.model import Event, PartitionTable, Suspect
+from mpstui.core.limits import LimitsInForce, by_ordinal, own_percentage
+from mpstui.core.model import (
+    EMPTY,
+    PARTITION_VARIABLE,
+    PERCENTAGE_VARIABLE,
+    Client,
+    Event,
+    PartitionTable,
+    Suspect,
+)
+from mpstui.core.text import printable, same_limit
 from mpstui.core.v3 import V3Node
 from mpstui.observe.sources import ProcessFacts
 
 # What is known of one daemon, folded from the events of its logs; pure, times come with the events.
-
-
-@dataclass(slots=True)
-class LimitsInForce:
-    """Limits of a server or a daemon, and whether history tells all of them. ``None``: not known."""
-
-    percentage: float | None = None
-    priority: int | None = None
-    memory: dict[str, int] = field(default_factory=dict)
-    """Bytes by ordinal or UUID as it was set, the latest last: the last one set wins (fact 6)."""
-    memory_known: bool = False
-
-    def copy(self) -> LimitsInForce:
-        return LimitsInForce(self.percentage, self.priority, dict(self.memory), self.memory_known)
 
 
 @dataclass(slots=True)
@@ -136,7 +133,7 @@ class ServerRecord:
 
 @dataclass(eq=False)
 class DaemonState:
-    """The fold over one daemon's logs. Command readings are folded in by :mod:`mpstui.observe.merge`."""
+    """The fold over one daemon's logs. Answers of the daemon are folded in by the functions below it."""
 
     pipe_dir: Path
     changes: int = field(default=0, metadata=NOT_KEPT)
@@ -887,3 +884,253 @@ def _same(one: Event, other: Event) -> bool:
     if one.kind == "limit_set":
         return all(one.values.get(name) == other.values.get(name) for name in ("what", "value", "device"))
     return one.server_pid == other.server_pid
+
+
+# Answers of the daemon, folded into what its logs told. Answers know what is, logs know since when.
+
+
+def fold_membership(state: DaemonState, reading: Membership, now: float) -> list[Event]:
+    """Makes the state agree with the answers, save for what the logs told after the questions were put."""
+    events: list[Event] = []
+    state.changes += 1
+    for server in state.servers.values():
+        # Later only where the clock was set back: from then on answers count again.
+        server.touched = min(server.touched, now)
+        for client in server.clients.values():
+            client.touched = min(client.touched, now)
+    if reading.query is not None:
+        fold_devices(state, reading.query)
+    for pid in [pid for pid, server in state.servers.items() if server.touched < reading.time]:
+        if pid not in reading.servers:
+            del state.servers[pid]
+    for pid in reading.servers:
+        server = state.servers.setdefault(pid, ServerRecord(pid, reading.time))  # known by this reading alone
+        status = reading.status.get(pid)
+        if status is not None:
+            server.told, server.told_at = status, reading.time
+        if status is not None and status != "FAULT" and server.fault is not None:
+            if (server.fault.time or 0.0) < reading.time:
+                events.append(state.recovered(server, now))  # the logs will tell how
+                server.status = status
+        elif status is not None:
+            server.status = status
+            if status == "ACTIVE":
+                state.started(pid)
+        if pid in reading.clients:
+            events += _fold_clients(state, server, reading, now)
+    _fold_rows(state, reading.rows)
+    return events
+
+
+def fold_devices(state: DaemonState, query: DeviceQuery) -> None:
+    """Takes over which device the daemon calls by which ordinal (fact 11)."""
+    found = query.default or next(iter(query.servers.values()), ())
+    state.changes += 1
+    state.ordinals = {str(device.ordinal): device.uuid for device in found}
+
+
+def fold_partitions(state: DaemonState, found: PartitionTable | None, detail: str | None = None) -> None:
+    """Takes over which static partitions there are; ``detail``: why that could not be read."""
+    if (state.partitions, state.partitions_detail) != (found, detail):
+        state.partitions, state.partitions_detail = found, detail
+        state.changes += 1
+
+
+def fold_v3(state: DaemonState, node: V3Node | None, detail: str | None, started: float, now: float) -> list[Event]:
+    """Takes over what a daemon of protocol 3 has told, as answered to questions from ``started`` on. None: ``detail``
+    says why nothing of it is understood, and what was known stays."""
+    if (node, detail) != (state.v3, state.not_understood):
+        state.v3, state.not_understood = node or state.v3, detail
+        state.changes += 1
+    if node is None:
+        return []
+    state.ordinals = {d.ordinal: d.uuid for d in node.devices if d.ordinal and d.uuid} or state.ordinals
+    running = [server for server in node.servers if server.pid]
+    reading = Membership(
+        started,
+        tuple(server.pid or 0 for server in running),
+        {server.pid or 0: _status_word(server.status) for server in running},
+        {server.pid or 0: tuple(c.pid for c in node.clients_of(server.name)) for server in running},
+    )
+    events = fold_membership(state, reading, now)
+    for server in running:
+        record = state.servers[server.pid or 0]
+        record.uid = server.uid
+        for client in record.clients.values():
+            row = node.client(client.pid)
+            client.command = row.command if row is not None else None
+            device = None if row is None or row.device is None else state.ordinals.get(row.device, row.device)
+            client.contexts = {1: device} if device is not None and device.startswith(("GPU-", "MIG-")) else {}
+    return events
+
+
+def _status_word(status: str | None) -> str:
+    """A server that takes clients is ACTIVE, whatever the protocol calls it."""
+    word = (status or "").upper()
+    return "ACTIVE" if word in {"READY", "RUNNING"} else word or "UNKNOWN"
+
+
+def in_namespace(client: Client, environment: Mapping[str, str] | None, node: V3Node) -> Client:
+    """The client of a daemon of protocol 3. A namespace's percentage comes before the client's own variable, its
+    memory limit is lowered by that; a namespace with a name has nothing of its server."""
+    row = node.client(client.pid)
+    space = node.namespace(row.server, row.namespace) if row is not None else None
+    own = own_percentage((environment or {}).get(PERCENTAGE_VARIABLE))
+    percentage = own if space is None or space.active_thread_percentage is None else space.active_thread_percentage
+    source = {}
+    if percentage is not None:
+        source["active_thread_percentage"] = "client" if percentage is own else "namespace"
+    if space is not None and space.client_priority is not None:
+        source["client_priority"] = "namespace"
+    return replace(
+        client,
+        namespace=row.namespace if row is not None else None,
+        active_thread_percentage=percentage,
+        client_priority=space.client_priority if space is not None else None,
+        limit_source=source or EMPTY,
+    )
+
+
+def partitioned(client: Client, environment: Mapping[str, str] | None, table: PartitionTable | None) -> Client:
+    """The client of a daemon with static partitions: its SMs are those of the partition that its own environment
+    names, and no percentage has an effect."""
+    named = printable((environment or {}).get(PARTITION_VARIABLE, "").encode("utf-8", "surrogateescape"), 200) or None
+    found = table.find(named) if table is not None and named is not None else None
+    source = {what: whence for what, whence in client.limit_source.items() if what != "active_thread_percentage"}
+    return replace(
+        client,
+        active_thread_percentage=None,
+        sm_count=found.sm_count if found is not None else None,
+        sm_count_estimated=False,
+        limit_source=source or EMPTY,
+        sm_partition=named,
+    )
+
+
+def _fold_clients(state: DaemonState, server: ServerRecord, reading: Membership, now: float) -> list[Event]:
+    listed = [pid for pid in reading.clients[server.pid] if pid]  # 0 is no process
+    server.elsewhere = reading.clients[server.pid].count(0)
+    events: list[Event] = []
+    for pid in [pid for pid, c in server.clients.items() if pid not in listed and c.touched < reading.time]:
+        events += state.process_gone(pid, now)
+    for pid in listed:
+        if pid not in server.clients and not (server.touched > reading.time):
+            limits = server.limits.copy() if server.limits_read is not None else LimitsInForce()
+            server.clients[pid] = ClientRecord(pid, reading.time, limits=limits)
+    devices = reading.contexts.get(server.pid)
+    if devices is None:
+        return events
+    ordinals = _ordinals(reading.query, server.pid) or state.ordinals
+    seen: dict[int, dict[int, str | None]] = {}
+    for device in devices:
+        for context in device.contexts:
+            seen.setdefault(context.pid, {})[context.context] = ordinals.get(str(device.ordinal))
+    for pid, client in server.clients.items():
+        if client.touched <= reading.time:
+            known, client.contexts = client.contexts, seen.get(pid, {})
+            for number, uuid in client.contexts.items():
+                if uuid is None:
+                    client.contexts[number] = known.get(number)
+    return events
+
+
+def _ordinals(query: DeviceQuery | None, server: int) -> dict[str, str]:
+    found = query.servers.get(server, ()) if query is not None else ()
+    return {str(device.ordinal): device.uuid for device in found}
+
+
+def _fold_rows(state: DaemonState, rows: tuple[PsRow, ...]) -> None:
+    """A row is believed only of a listed client, and only if it is the one row that claims to be its (fact 10)."""
+    claims: dict[int, set[PsRow]] = {}
+    for row in rows:
+        claims.setdefault(row.pid, set()).add(row)
+    for server in state.servers.values():
+        for pid, client in server.clients.items():
+            rival = claims.get(pid, set())
+            if len(rival) == 1:
+                row = next(iter(rival))
+                if row.server == server.pid:
+                    client.id, client.namespace, client.command = row.id, row.namespace, row.command
+            elif rival:
+                client.id = client.namespace = client.command = None
+
+
+def fold_limits(state: DaemonState, reading: LimitReading, logged: bool) -> None:
+    """Takes over the limits read.
+
+    ``logged``: the logs are followed and would have told of a change. A limit that differs from what they told has then
+    been so all along (a variable in the daemon's environment), for the clients as well; otherwise it was changed at
+    some time, and of clients seen since the last reading it is not known what they got.
+    """
+    state.changes += 1
+    defaults = state.defaults
+    if reading.percentage is not None:
+        defaults.percentage = reading.percentage
+    if reading.priority is not None:
+        defaults.priority = reading.priority
+        for server in state.servers.values():
+            _take_priority(server, reading.priority, state.control_from if logged else None)
+    if reading.memory is not None:
+        defaults.memory = _exact(reading.memory, by_ordinal(defaults.memory, state.ordinals))
+        defaults.memory_known = True
+    for server in state.servers.values():
+        percentage = reading.server_percentage.get(server.pid)
+        if percentage is not None:
+            _take_percentage(server, percentage, state.control_from if logged else None)
+        _take_memory(server, reading.server_memory.get(server.pid), state.ordinals, logged)
+        if percentage is not None or server.pid in reading.server_memory:
+            server.limits_read = reading.time
+
+
+def _since_last(server: ServerRecord) -> list[ClientRecord]:
+    """Clients first seen after the limits were last read."""
+    read = server.limits_read
+    return [client for client in server.clients.values() if read is None or client.touched > read]
+
+
+def _take_priority(server: ServerRecord, value: int, logged_from: float | None) -> None:
+    old, server.limits.priority = server.limits.priority, value
+    if old == value:
+        return
+    for client in server.clients.values() if logged_from is not None else _since_last(server):
+        if client.limits.priority == old:
+            client.limits.priority = value if _seen_connecting(client, logged_from) else None
+
+
+def _take_percentage(server: ServerRecord, value: float, logged_from: float | None) -> None:
+    old, server.limits.percentage = server.limits.percentage, value
+    if old == value:
+        return
+    for client in server.clients.values() if logged_from is not None else _since_last(server):
+        if client.limits.percentage == old:
+            client.limits.percentage = value if _seen_connecting(client, logged_from) else None
+
+
+def _seen_connecting(client: ClientRecord, logged_from: float | None) -> bool:
+    """Whether every change of a limit since it connected is in the logs that were read."""
+    return logged_from is not None and client.connected is not None and client.connected >= logged_from
+
+
+def _take_memory(
+    server: ServerRecord, found: Mapping[str, int | None] | None, ordinals: Mapping[str, str], logged: bool
+) -> None:
+    if found is None:
+        return
+    old = by_ordinal(server.limits.memory, ordinals)
+    known = server.limits.memory_known
+    new = _exact(found, old)
+    kept = {device: size for device, size in old.items() if device not in found}  # devices that nobody has (fact 5)
+    server.limits.memory, server.limits.memory_known = {**new, **kept}, True
+    if known and server.limits.memory == old:
+        return
+    for client in server.clients.values() if logged else _since_last(server):
+        if client.limits.memory_known == known and by_ordinal(client.limits.memory, ordinals) == old:
+            sure = logged and client.connected is not None and server.started is not None
+            client.limits.memory = dict(server.limits.memory) if sure else {}
+            client.limits.memory_known = sure
+
+
+def _exact(found: Mapping[str, int | None], told: Mapping[str, int]) -> dict[str, int]:
+    """What was read, with the whole size where the logs told it: a daemon prints whole GiB from 1 GiB on (fact 26)."""
+    sizes = ((device, size) for device, size in found.items() if size is not None)
+    return {device: told[device] if same_limit(told.get(device), size) else size for device, size in sizes}

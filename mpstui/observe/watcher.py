@@ -18,20 +18,20 @@ from mpstui.control.channel import ControlChannel
 from mpstui.control.holder import HELD_AFTER
 from mpstui.control.mps import MpsControl
 from mpstui.control.protocol import LEGACY, ControlProtocol, protocol_of
+from mpstui.control.wire import Membership
 from mpstui.core.model import MEMORY_VARIABLE, EventKind, ProcessKey, Snapshot
 from mpstui.core.text import error_text
+from mpstui.core.xid import Xid
+from mpstui.observe.devices import GPM_SECONDS, XidWatch
 from mpstui.observe.discovery import Place, discover
-from mpstui.observe.logs import LogWatch
-from mpstui.observe.merge import Membership
-from mpstui.observe.nvml import GPM_SECONDS
+from mpstui.observe.logs import LogWatch, Wakeups, Watcher, open_watcher
 from mpstui.observe.poll import Asked, Need, Reconciler, Schedule, ask_for, ask_limits, ask_membership
 from mpstui.observe.problems import clients_left, is_silent
+from mpstui.observe.procfs import Exits
 from mpstui.observe.reducer import Knows, Listener, NodeState, Watch, Watching
-from mpstui.observe.sources import LaunchSource, NodeSources, NvmlSample
+from mpstui.observe.sources import LaunchSource, NodeSources, NvmlSample, Worker
 from mpstui.observe.state import FROM_START, DaemonState
 from mpstui.observe.trusted import REMEDY, owners_of
-from mpstui.observe.wakeups import Exits, Wakeups, Watcher, Worker, open_watcher
-from mpstui.observe.xid import Xid, XidWatch
 
 if TYPE_CHECKING:
     from mpstui.core.activity import ActivityLook

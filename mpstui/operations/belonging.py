@@ -14,8 +14,7 @@ from mpstui.core.late import pattern
 from mpstui.core.model import Client, Daemon
 from mpstui.core.text import path_text, printable
 from mpstui.core.where import Cgroup, Kind, Where, parse_cgroups
-from mpstui.observe.cgroups import Cgroups
-from mpstui.observe.procfs import read_proc
+from mpstui.observe.procfs import Cgroups, read_proc
 from mpstui.observe.trusted import NotTrustedError, open_trusted
 from mpstui.operations.check import Refused
 from mpstui.operations.types import ExitStatus

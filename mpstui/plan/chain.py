@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Literal
 
 from mpstui.core.late import dataclass
+from mpstui.core.limits import in_doubt, own_memory, own_numbers, own_percentage
 from mpstui.core.model import (
     DEVICES_VARIABLE,
     MEMORY_VARIABLE,
@@ -18,7 +19,6 @@ from mpstui.core.model import (
 )
 from mpstui.core.partition import sm_share
 from mpstui.core.text import PRIORITIES, UNKNOWN, format_percentage, format_size, printable
-from mpstui.observe.merge import in_doubt, own_memory, own_numbers, own_percentage
 
 Limit = Literal["active_thread_percentage", "sm_count", "pinned_mem_limit", "client_priority"]
 NOT_SET = "not set"

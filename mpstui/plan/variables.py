@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from mpstui.core.late import dataclass
+from mpstui.core.limits import own_memory, own_numbers, own_percentage, own_priority
 from mpstui.core.model import (
     DEVICES_VARIABLE,
     MEMORY_VARIABLE,
@@ -20,7 +21,6 @@ from mpstui.core.model import (
     Daemon,
 )
 from mpstui.core.text import PRIORITY_WORDS, printable
-from mpstui.observe.merge import own_memory, own_numbers, own_percentage, own_priority
 
 CONNECTIONS_VARIABLE: Final = "CUDA_DEVICE_MAX_CONNECTIONS"
 PER_CONTEXT_VARIABLE: Final = "CUDA_MPS_ENABLE_PER_CTX_DEVICE_MULTIPROCESSOR_PARTITIONING"

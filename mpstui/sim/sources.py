@@ -16,8 +16,8 @@ from mpstui.core.late import dataclass
 from mpstui.core.model import Device, ProcessKey
 from mpstui.core.text import error_text, path_text, printable
 from mpstui.core.where import Cgroup, PodName, Where, find_where
+from mpstui.core.xid import Xid, parse_line
 from mpstui.observe.sources import LaunchReading, NvmlSample, ProcessFacts, ProcessSource
-from mpstui.observe.xid import Xid, parse_line
 from mpstui.sim.marker import is_simulated, owners
 from mpstui.sim.simd.config import (
     LOAD,
@@ -312,7 +312,7 @@ class SimLaunches:
         self._read_at = clock()
 
     def attach(self, keys: Collection[ProcessKey]) -> dict[ProcessKey, str]:
-        """See ``mpstui.observe.launches.LaunchSource``."""
+        """See ``mpstui.observe.activity.LaunchSource``."""
         self._count()
         known = self._known()
         self._counts = {key: self._counts.get(key, 0.0) for key in keys if key in known}

@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 import fakecuda  # noqa: E402
 
-from mpstui.observe.launches import LAUNCHES  # noqa: E402
+from mpstui.observe.activity import LAUNCHES  # noqa: E402
 from mpstui.sim import SimClient  # noqa: E402
 
 PACE = 3e-6

@@ -21,7 +21,7 @@ from typing import Final
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import mpstui.node
 from mpstui.core.model import ProcessKey
-from mpstui.observe.launches import LaunchCounter
+from mpstui.observe.activity import LaunchCounter
 from mpstui.observe.procfs import process_key
 from mpstui.observe.sources import NodeSources
 

@@ -20,7 +20,7 @@ import warm
 from mpstui.control.holder import find_sessions
 from mpstui.control.memory import keepers
 from mpstui.core.model import ProcessKey
-from mpstui.observe.launches import LaunchCounter, Library, UncountedError
+from mpstui.observe.activity import LaunchCounter, Library, UncountedError
 from mpstui.sim import SimNode
 
 KEEPER = r"""

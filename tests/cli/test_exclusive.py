@@ -17,7 +17,7 @@ from mpstui.cli import main
 from mpstui.cli.daemon import _exclusive_agreed
 from mpstui.core.model import Daemon, Device, ProcessKey, Server, Snapshot
 from mpstui.daemons.modes import keep_modes, modes_before, set_compute_mode
-from mpstui.observe.nvml import RealNvml
+from mpstui.observe.devices import RealNvml
 from mpstui.observe.sources import NvmlSample
 from mpstui.sim import SimNode
 from mpstui.sim.simd.config import read_marker, write_marker

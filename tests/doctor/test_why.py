@@ -18,10 +18,10 @@ import pytest
 from mpstui.core.model import Client, Condition, Daemon, Device, PendingClient, ProcessKey, Server, Snapshot
 from mpstui.core.trust import Speaker
 from mpstui.core.v3 import Namespace, V3Node, V3Server
+from mpstui.doctor import program
+from mpstui.doctor.program import Inside, Program, Shm, read_program, within
 from mpstui.doctor.why import Answer, Neighbour, _inner, answer
-from mpstui.observe import program
 from mpstui.observe.discovery import file_id
-from mpstui.observe.program import Inside, Program, Shm, read_program, within
 
 OK = Condition("ok", "none")
 HERE = (1, 2)

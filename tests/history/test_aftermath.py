@@ -8,12 +8,11 @@ import pytest
 
 from mpstui.control.answer import Answer, Outcome
 from mpstui.control.grammar import LogParser
-from mpstui.control.wire import DeviceQuery, QueriedDevice
+from mpstui.control.wire import DeviceQuery, Membership, QueriedDevice
 from mpstui.core.blast import blast_of, blast_radius, bridges, groups
 from mpstui.core.faults import fault_reports
 from mpstui.core.model import Client, Context, Daemon, Device, ProcessKey, Server, SessionHolder
 from mpstui.observe.discovery import Place
-from mpstui.observe.merge import Membership
 from mpstui.observe.sources import NvmlSample, ProcessFacts
 from tests.observe.replay import DATA, PIPE, at, events, fold, lines, running, shot
 

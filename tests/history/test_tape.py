@@ -23,6 +23,7 @@ from mpstui.core.mask import MASKED, Mask
 from mpstui.core.model import Snapshot
 from mpstui.core.text import printable
 from mpstui.core.where import Where
+from mpstui.core.xid import Xid
 from mpstui.history.player import Player
 from mpstui.history.tape import (
     FileSink,
@@ -37,7 +38,6 @@ from mpstui.history.tape import (
 )
 from mpstui.observe.reducer import Kept, NodeState, Watching
 from mpstui.observe.sources import NvmlSample, ProcessFacts
-from mpstui.observe.xid import Xid
 from tests.observe.replay import PIPE, events, running
 from tests.observe.test_reducer import COMMANDS, FAULTS, H100, USERS, UUID, facts
 

@@ -12,8 +12,8 @@ import pytest
 from mpstui.control.answer import Outcome
 from mpstui.core.model import ProcessKey
 from mpstui.observe import watcher as watcher_module
-from mpstui.observe.logs import HISTORY_BYTES
-from mpstui.observe.wakeups import Wakeups, Worker
+from mpstui.observe.logs import HISTORY_BYTES, Wakeups
+from mpstui.observe.sources import Worker
 from tests.observe.fakes import UUID, AtOnce, FakeNvml, Node
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from mpstui.control.answer import Answer, Outcome
-from mpstui.control.wire import PsRow
+from mpstui.control.wire import Membership, PsRow
 from mpstui.core.model import Device, ProcessKey
-from mpstui.observe.merge import Membership, fold_membership
 from mpstui.observe.problems import find_problems
 from mpstui.observe.sources import ProcessFacts
+from mpstui.observe.state import fold_membership
 
 from .replay import PIPE, at, fold, running, shot
 from .test_starts import control, server

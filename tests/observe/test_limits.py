@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from mpstui.core.limits import LimitsInForce, effective, in_doubt, inherited_memory, own_numbers, own_percentage
 from mpstui.core.model import DEVICES_VARIABLE, MEMORY_VARIABLE, PERCENTAGE_VARIABLE, PRIORITY_VARIABLE
-from mpstui.observe.merge import effective, in_doubt, inherited_memory, own_numbers, own_percentage
-from mpstui.observe.state import LimitsInForce
 
 GIB = 1 << 30
 

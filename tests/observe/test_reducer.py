@@ -7,8 +7,17 @@ from collections import Counter
 import pytest
 
 from mpstui.control.answer import Answer, Outcome
-from mpstui.control.wire import ClientContext, DeviceClients, DeviceQuery, PsRow, QueriedDevice
+from mpstui.control.wire import (
+    ClientContext,
+    DeviceClients,
+    DeviceQuery,
+    LimitReading,
+    Membership,
+    PsRow,
+    QueriedDevice,
+)
 from mpstui.core import condition
+from mpstui.core.limits import counted
 from mpstui.core.model import (
     Client,
     Daemon,
@@ -24,7 +33,6 @@ from mpstui.core.model import (
 from mpstui.core.trust import Speaker
 from mpstui.observe import reducer
 from mpstui.observe.discovery import Place
-from mpstui.observe.merge import LimitReading, Membership, counted
 from mpstui.observe.problems import find_problems
 from mpstui.observe.reducer import NodeState, Watching
 from mpstui.observe.sources import NvmlSample, ProcessFacts

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from mpstui.control.wire import Membership
 from mpstui.core.model import ProcessKey
 from mpstui.observe.discovery import Place
-from mpstui.observe.merge import Membership
 from mpstui.observe.reducer import NodeState, Watching
 from tests.observe.replay import PIPE, at, events, fold, running, shot
 from tests.observe.test_logparse import control

@@ -9,12 +9,12 @@ from dataclasses import replace
 import pytest
 
 from mpstui.control.answer import Answer, Outcome
+from mpstui.control.wire import Membership
 from mpstui.core.cells import health_word
 from mpstui.core.model import ProcessKey
 from mpstui.doctor.checkup import examine, examine_logs
-from mpstui.observe.merge import Membership, fold_membership
 from mpstui.observe.sources import NvmlSample, ProcessFacts
-from mpstui.observe.state import ClientRecord
+from mpstui.observe.state import ClientRecord, fold_membership
 from tests.doctor.test_checks import facts
 
 from .replay import PIPE, at, fold, running, shot

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from mpstui.observe.wakeups import Wakeups, open_watcher
+from mpstui.observe.logs import Wakeups, open_watcher
 from tests.observe.fakes import AtOnce
 
 PATIENCE = 120.0

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from mpstui.control.wire import Membership
 from mpstui.core.faults import fault_reports
-from mpstui.observe.merge import Membership
-from mpstui.observe.xid import Xid, parse_line
+from mpstui.core.xid import Xid, parse_line
 from mpstui.sim import SimNode
 from tests.observe.replay import DATA, PIPE, at, events, fold, lines, shot
 from tests.observe.test_simulated import Watched

@@ -11,9 +11,8 @@ import pytest
 from terminal import until
 
 from mpstui.load.utilisation import reading
-from mpstui.observe import dcgm
-from mpstui.observe.dcgm import Dcgm, Meters, devices_in, meters_in, program
-from mpstui.observe.nvml import RealNvml
+from mpstui.observe import devices
+from mpstui.observe.devices import Dcgm, DcgmMeters, RealNvml, dcgm_devices, dcgm_meters, find_dcgmi
 
 from .fake_nvml import UUID, FakeNvml
 
@@ -39,10 +38,13 @@ DMON = """  # Entity  SMACT  SMOCC  DRAMA
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        (DMON, {"3": Meters(42.9, 36.4, 40.0)}),
+        (DMON, {"3": DcgmMeters(42.9, 36.4, 40.0)}),
         # Another order of columns, and others between them.
-        ("# EntityId  GPUTL  DRAMA  SMACT  SMOCC\nGPU 0  79  0.382  0.652  0.206\n", {"0": Meters(65.2, 20.6, 38.2)}),
-        ("#Entity SMACT SMOCC DRAMA\nGPU 1 0.5 N/A 7\n", {"1": Meters(50.0, None, None)}),
+        (
+            "# EntityId  GPUTL  DRAMA  SMACT  SMOCC\nGPU 0  79  0.382  0.652  0.206\n",
+            {"0": DcgmMeters(65.2, 20.6, 38.2)},
+        ),
+        ("#Entity SMACT SMOCC DRAMA\nGPU 1 0.5 N/A 7\n", {"1": DcgmMeters(50.0, None, None)}),
         ("#Entity SMACT SMOCC DRAMA\nGPU 1 nan inf -1\n", {}),
         ("GPU 1 0.5 0.5 0.5\n", {}),
         ("# Entity  GRACT\nGPU 0 0.5\n", {}),
@@ -50,16 +52,16 @@ DMON = """  # Entity  SMACT  SMOCC  DRAMA
         ("", {}),
     ],
 )
-def test_the_readings_are_found_below_their_names(text: str, found: dict[str, Meters]) -> None:
-    told = meters_in(text)
+def test_the_readings_are_found_below_their_names(text: str, found: dict[str, DcgmMeters]) -> None:
+    told = dcgm_meters(text)
     assert told.keys() == found.keys()
     for number, meters in found.items():
         assert told[number] == pytest.approx(meters)
 
 
 def test_its_numbers_are_not_nvmls() -> None:
-    assert devices_in(LIST) == devices_in(PLAIN) == {"3": UUID}
-    assert devices_in("0 GPUs found.\n") == {}
+    assert dcgm_devices(LIST) == dcgm_devices(PLAIN) == {"3": UUID}
+    assert dcgm_devices("0 GPUs found.\n") == {}
 
 
 def fake(folder: Path, body: str) -> Path:
@@ -104,10 +106,10 @@ def test_a_reading_does_not_last_and_the_next_look_waits(told: Path) -> None:
     asked.read(UUID)
     assert threading.active_count() == before
     told.write_text("#!/bin/sh\nexit 1\n")
-    now[0] = dcgm.LASTS + 1
-    assert asked.read(UUID) == Meters()
+    now[0] = devices.DCGM_LASTS + 1
+    assert asked.read(UUID) == DcgmMeters()
     until(lambda: asked._looking is None, 120, "the look that fails")
-    assert asked.read(UUID) == Meters()
+    assert asked.read(UUID) == DcgmMeters()
     asked.close()
 
 
@@ -115,32 +117,32 @@ def test_a_reading_does_not_last_and_the_next_look_waits(told: Path) -> None:
 def test_one_that_hangs_floods_or_fails_is_ended_and_nothing_is_shown(
     tmp_path: Path, body: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dcgm, "DEADLINE", 0.2)
+    monkeypatch.setattr(devices, "DCGM_DEADLINE", 0.2)
     asked = Dcgm(fake(tmp_path, body))
     begun = time.monotonic()
-    assert asked.read(UUID) == Meters()
+    assert asked.read(UUID) == DcgmMeters()
     assert time.monotonic() - begun < 60
     until(lambda: asked._looking is None, 120, "the end of it")
-    assert asked.read(UUID) == Meters()
+    assert asked.read(UUID) == DcgmMeters()
     asked.close()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root: files of other users")
 def test_only_what_root_alone_can_have_put_there_is_run(tmp_path: Path) -> None:
-    assert program(os.fspath(tmp_path)) is None
+    assert find_dcgmi(os.fspath(tmp_path)) is None
     folder = Path("/usr/local/lib/mpstui-test-dcgm")
     folder.mkdir(mode=0o755)
     path = fake(folder, "exit 0")
     try:
-        assert program(os.fspath(folder)) == path
+        assert find_dcgmi(os.fspath(folder)) == path
         path.chmod(0o775)
-        assert program(os.fspath(folder)) is None
+        assert find_dcgmi(os.fspath(folder)) is None
         path.chmod(0o755)
         os.chown(path, 64_101, 64_101)
-        assert program(os.fspath(folder)) is None
+        assert find_dcgmi(os.fspath(folder)) is None
         os.chown(path, 0, 0)
         folder.chmod(0o777)
-        assert program(os.fspath(folder)) is None
+        assert find_dcgmi(os.fspath(folder)) is None
     finally:
         path.unlink()
         folder.rmdir()

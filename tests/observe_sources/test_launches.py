@@ -19,8 +19,8 @@ import fakecuda
 import pytest
 
 from mpstui.core.model import ProcessKey
-from mpstui.observe import launches
-from mpstui.observe.launches import (
+from mpstui.observe import activity
+from mpstui.observe.activity import (
     LaunchCounter,
     UncountedError,
     launch_offsets,
@@ -32,7 +32,7 @@ from mpstui.observe.launches import (
 from mpstui.observe.procfs import process_key
 
 HERE = fakecuda.MACHINE.get(os.uname().machine, 62)
-HOW, WHY = launches.trouble()
+HOW, WHY = activity.trouble()
 by_program = pytest.mark.skipif(HOW != "one BPF program", reason=f"needs root and BPF: {WHY}")
 by_counters = pytest.mark.skipif(os.geteuid() != 0 or not HOW, reason=f"needs root and uprobes: {WHY}")
 NAMES = ("cuInit", "cuLaunchKernel", "cuLaunchKernelEx_ptsz", "cuGraphLaunch", "cuMemAlloc_v2")
@@ -139,7 +139,7 @@ def test_a_namespace_of_ones_own_is_asked_for_by_device_and_inode() -> None:
 def test_an_instruction_that_the_kernel_carries_out_itself_is_cheap(instruction: str, simple: bool) -> None:
     if os.uname().machine != "x86_64":
         pytest.skip("known of x86 alone")
-    assert launches.is_simple(bytes.fromhex(instruction)) == simple
+    assert activity.is_simple(bytes.fromhex(instruction)) == simple
 
 
 # The library.
@@ -192,7 +192,7 @@ def test_each_libcuda_is_found_once_and_nothing_that_is_only_called_like_it() ->
         (b"00:4b", 77, "7f0000300000-7f0000400000"),
     ]
     many = b"".join(b"1-2 r-xp 0 fd:01 %d /tmp/libcuda.so.%d\n" % (n, n) for n in range(1, 1000))
-    assert len(mapped_libraries(many)) == launches.LIBRARIES, "nobody is held up by a stranger who maps a thousand"
+    assert len(mapped_libraries(many)) == activity.LIBRARIES, "nobody is held up by a stranger who maps a thousand"
     assert mapped_libraries(b"\0 libcuda.so\n- - libcuda.so libcuda.so x libcuda.so\n") == []
 
 
@@ -208,7 +208,7 @@ def test_each_libcuda_is_found_once_and_nothing_that_is_only_called_like_it() ->
 )
 def test_a_file_system_that_a_user_answers_for_is_not_read(monkeypatch: pytest.MonkeyPatch, mounts: bytes) -> None:
     """One that was taken off its mount serves those on who have a file of it mapped: root hung there, unkillable."""
-    monkeypatch.setattr(launches, "read_proc", lambda path: mounts)
+    monkeypatch.setattr(activity, "read_proc", lambda path: mounts)
     monkeypatch.setattr(os, "open", lambda *words: pytest.fail("it was opened"))
     compat = mapped_libraries(MAPS)[1]
     with pytest.raises(UncountedError, match="FUSE"):
@@ -220,8 +220,8 @@ def test_a_file_system_that_a_user_answers_for_is_not_read(monkeypatch: pytest.M
 def test_an_overlay_that_a_user_has_mounted_is_not_read(monkeypatch: pytest.MonkeyPatch, own: bool, here: bool) -> None:
     """It may be over a FUSE of his."""
     overlay, other = b"36 25 0:75 / /x rw - overlay it rw\n", b"37 25 253:1 / / rw - ext4 /dev/vda1 rw\n"
-    monkeypatch.setattr(launches, "read_proc", lambda path: overlay if here or "self" not in path else other)
-    monkeypatch.setattr(launches, "mounts_of_its_own", lambda pid: own)
+    monkeypatch.setattr(activity, "read_proc", lambda path: overlay if here or "self" not in path else other)
+    monkeypatch.setattr(activity, "mounts_of_its_own", lambda pid: own)
     opened = opening(monkeypatch)
     with pytest.raises(UncountedError):
         open_library(1, mapped_libraries(MAPS)[1])
@@ -242,7 +242,7 @@ def opening(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
 
 def test_root_takes_no_way_through_what_a_user_has_mounted(monkeypatch: pytest.MonkeyPatch) -> None:
     opened = opening(monkeypatch)
-    monkeypatch.setattr(launches, "_is_answered_by_the_kernel", lambda device, pid: True)
+    monkeypatch.setattr(activity, "_is_answered_by_the_kernel", lambda device, pid: True)
     for euid, ways in ((0, 1), (1000, 2)):
         monkeypatch.setattr(os, "geteuid", lambda euid=euid: euid)
         opened.clear()
@@ -254,8 +254,8 @@ def test_root_takes_no_way_through_what_a_user_has_mounted(monkeypatch: pytest.M
 
 def test_a_process_without_a_library_is_not_read_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
-    real = launches.read_proc
-    monkeypatch.setattr(launches, "read_proc", lambda path, *rest: read.append(path) or real(path, *rest))
+    real = activity.read_proc
+    monkeypatch.setattr(activity, "read_proc", lambda path, *rest: read.append(path) or real(path, *rest))
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
         key, counter = process_key(process.pid), LaunchCounter()
         assert key is not None
@@ -300,12 +300,12 @@ def test_one_program_counts_each_process_and_its_new_threads_to_the_last_launch(
 def test_attached_one_by_one_it_counts_the_same_as_all_at_once(
     client: Client, counter: LaunchCounter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def old(self: launches._OneProgram, attached: int, load=launches._OneProgram._load) -> int:
+    def old(self: activity._OneProgram, attached: int, load=activity._OneProgram._load) -> int:
         if attached:
             raise OSError(22, "an older kernel")
         return load(self, attached)
 
-    monkeypatch.setattr(launches._OneProgram, "_load", old)
+    monkeypatch.setattr(activity._OneProgram, "_load", old)
     assert counter.attach([client.key]) == {}
     client.launch(50)
     assert counter.read().counts == {client.key: 100}
@@ -316,7 +316,7 @@ def test_what_a_hit_costs_is_measured_on_this_machine(client: Client, counter: L
     assert counter.launch_seconds == 0.0
     counter.attach([client.key])
     assert 1e-7 <= counter.launch_seconds < 1e-3
-    assert counter.launch_seconds != launches.LAUNCH_SECONDS
+    assert counter.launch_seconds != activity.LAUNCH_SECONDS
     client.launch(3)
     assert counter.read().counts == {client.key: 6}, "and nobody is counted for it"
 
@@ -325,7 +325,7 @@ def test_what_a_hit_costs_is_measured_on_this_machine(client: Client, counter: L
 def test_without_bpf_threads_are_counted_and_new_ones_are_not_hindered(
     client: Client, library: Path, counter: LaunchCounter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(launches._OneProgram, "__init__", _forbidden)
+    monkeypatch.setattr(activity._OneProgram, "__init__", _forbidden)
     assert counter.attach([client.key]) == {}
     assert counter.how == "a counter for each thread"
     client.launch(100)  # its new thread is not counted, and starts all the same
@@ -333,7 +333,7 @@ def test_without_bpf_threads_are_counted_and_new_ones_are_not_hindered(
     assert counter.attach([client.key]) == {}
     client.launch(5)
     assert counter.read().counts == {client.key: 105}
-    monkeypatch.setattr(launches, "COUNTERS", 4)
+    monkeypatch.setattr(activity, "COUNTERS", 4)
     second = Client(library)
     try:
         assert "too many" in counter.attach([client.key, second.key])[second.key]
@@ -394,7 +394,7 @@ ATTACHER = """
 import sys
 sys.path.insert(0, sys.argv[1])
 from mpstui.core.model import ProcessKey
-from mpstui.observe.launches import LaunchCounter
+from mpstui.observe.activity import LaunchCounter
 counter = LaunchCounter()
 print(counter.attach([ProcessKey(int(sys.argv[2]), int(sys.argv[3]))]), flush=True)
 sys.stdin.read()
@@ -423,7 +423,7 @@ def test_a_kill_leaves_nothing_attached(client: Client, library: Path) -> None:
 def test_without_privileges_it_says_why(library: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("needs root to be somebody else")
-    text = "from mpstui.observe.launches import trouble; print(trouble())"
+    text = "from mpstui.observe.activity import trouble; print(trouble())"
     rest = ["--reuid=65534", "--regid=65534", "--clear-groups", sys.executable, "-c", text]
     done = subprocess.run(
         ["setpriv", *rest], capture_output=True, text=True, timeout=120, check=False, cwd=Path(__file__).parents[2]

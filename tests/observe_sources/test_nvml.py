@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from mpstui.core.model import Device
-from mpstui.observe.nvml import RealNvml
+from mpstui.observe.devices import RealNvml
 
 from .fake_nvml import NOT_AVAILABLE, UUID, FakeNvml
 
@@ -307,7 +307,7 @@ def test_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_importing_it_does_not_import_pynvml() -> None:
-    code = "import sys, mpstui.observe.nvml; sys.exit('pynvml' in sys.modules)"
+    code = "import sys, mpstui.observe.devices; sys.exit('pynvml' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=120, check=False).returncode == 0
 
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from mpstui.observe.xid import KernelLog, NodeXids, NvmlXids, Xid, XidWatch, meaning, parse_line, same_bus
+from mpstui.core.xid import Xid, meaning, parse_line, same_bus
+from mpstui.observe.devices import KernelLog, NodeXids, NvmlXids, XidWatch
 from tests.observe.replay import DATA, lines
 
 from .fake_nvml import UUID, FakeNvml, NVMLError
@@ -241,7 +242,7 @@ def test_a_program_whose_driver_hangs_can_end() -> None:
 
     code = (
         "import threading, time\n"
-        "from mpstui.observe.xid import XidWatch\n"
+        "from mpstui.observe.devices import XidWatch\n"
         "class Hung:\n"
         "    def past(self): return []\n"
         "    def wait(self, seconds): print('waits', flush=True); time.sleep(3600)\n"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from mpstui.core import condition
 from mpstui.core.model import LostClient, ProcessKey
+from mpstui.doctor.program import Program
 from mpstui.doctor.why import Answer, Reason
-from mpstui.observe.program import Program
 from mpstui.ui.dialogs import HarmConfirm
 from mpstui.ui.trouble.users import UsersScreen
 from tests.ui.screen import text_of

@@ -23,9 +23,9 @@ from mpstui.core.late import dataclass, pattern
 from mpstui.core.model import EMPTY, ProcessKey
 from mpstui.core.text import path_text, printable
 from mpstui.core.where import Where
-from mpstui.observe.cgroups import Cgroups
 from mpstui.observe.discovery import DEFAULT_PIPE_DIR, FileId
 from mpstui.observe.procfs import (
+    Cgroups,
     HiddenProcessError,
     ProcProcesses,
     namespace_pids,

@@ -1,0 +1,191 @@
+"""Which limits hold for a client: those of its server when it connected, and its own environment's; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import field
+from typing import NamedTuple
+
+from mpstui.core.late import dataclass
+from mpstui.core.model import (
+    DEVICES_VARIABLE,
+    EMPTY,
+    MEMORY_VARIABLE,
+    PERCENTAGE_VARIABLE,
+    PRIORITY_VARIABLE,
+)
+from mpstui.core.text import device_keys, lower_sizes, taken_limit
+
+
+@dataclass(slots=True)
+class LimitsInForce:
+    """Limits of a server or a daemon, and whether history tells all of them. ``None``: not known."""
+
+    percentage: float | None = None
+    priority: int | None = None
+    memory: dict[str, int] = field(default_factory=dict)
+    """Bytes by ordinal or UUID as it was set, the latest last: the last one set wins (fact 6)."""
+    memory_known: bool = False
+
+    def copy(self) -> LimitsInForce:
+        return LimitsInForce(self.percentage, self.priority, dict(self.memory), self.memory_known)
+
+
+def counted(visible: str, uuids: Sequence[str]) -> dict[str, str]:
+    """The ordinals of a program that sees the devices that ``visible`` names, each by its UUID or the first characters
+    of one, of the node's ``uuids``. Empty where one of them is named otherwise, or is none of those: CUDA counts them
+    in an order of its own, and ends at the first that it does not know."""
+    named = [device_keys(name, {uuid: uuid for uuid in uuids}) for name in visible.split(",")]
+    if any(len(keys) != 1 for keys in named) or len({keys[0] for keys in named}) < len(named):
+        return {}
+    return {str(number): keys[0] for number, keys in enumerate(named)}
+
+
+def by_ordinal(memory: Mapping[str, int], ordinals: Mapping[str, str]) -> dict[str, int]:
+    """Limits by ordinal: one set by UUID reads back by ordinal, and the last one set wins (fact 6)."""
+    if not memory:
+        return {}
+    index = {uuid: ordinal for ordinal, uuid in ordinals.items()}
+    result: dict[str, int] = {}
+    for device, size in memory.items():
+        result[index.get(device, device)] = size
+    return result
+
+
+class Effective(NamedTuple):
+    """What a client got."""
+
+    percentage: float | None = None
+    memory: Mapping[str, int] = EMPTY
+    """Bytes by the server's ordinal."""
+    priority: int | None = None
+    source: Mapping[str, str] = EMPTY
+    outdated: bool = False
+    memory_known: bool = False
+    """Whether ``memory`` is all of it."""
+
+
+def effective(
+    at_connect: LimitsInForce,
+    present: LimitsInForce,
+    ordinals: Mapping[str, str],
+    environment: Mapping[str, str] | None,
+    *,
+    doubt: bool = False,
+) -> Effective:
+    """The lower one wins, the server's or the client's own, of percentages and of memory limits; of priorities its own.
+
+    Memory limits, the server's too, go by the client's own numbers of its devices (fact 35).
+    ``doubt``: something besides, of which nobody knows whether it holds, may limit the memory (``in_doubt``).
+    A client is outdated where it would get other limits if it connected now; where history does not tell, it is not.
+    """
+    known = at_connect.memory_known and environment is not None and not doubt
+    environment = environment or {}
+    own = own_percentage(environment.get(PERCENTAGE_VARIABLE))
+    numbers = own_numbers(ordinals, environment.get(DEVICES_VARIABLE))
+    known = known and (bool(numbers) or DEVICES_VARIABLE not in environment)
+    own_sizes = own_memory(environment.get(MEMORY_VARIABLE), numbers, ordinals)
+    known = known and own_sizes is not None
+    own_sizes = own_sizes or {}
+    source: dict[str, str] = {}
+    percentage = _lower(at_connect.percentage, own)
+    if percentage is not None:
+        source["active_thread_percentage"] = "server" if percentage == at_connect.percentage else "client"
+    served = _of_devices(by_ordinal(at_connect.memory, ordinals), numbers)
+    memory = lower_sizes(served, own_sizes)
+    if memory:
+        source["pinned_mem_limits"] = "server" if memory == served else "client"
+    priority = own_priority(environment.get(PRIORITY_VARIABLE))
+    if priority is not None:
+        source["client_priority"] = "client"
+    elif at_connect.priority is not None:
+        priority, source["client_priority"] = at_connect.priority, "default"
+    again = _lower(present.percentage, own)
+    outdated = percentage is not None and again is not None and percentage != again
+    if at_connect.memory_known and present.memory_known:
+        again_served = _of_devices(by_ordinal(present.memory, ordinals), numbers)
+        outdated = outdated or memory != lower_sizes(again_served, own_sizes)
+    return Effective(percentage, memory, priority, source, outdated, known)
+
+
+def own_numbers(ordinals: Mapping[str, str], visible: str | None) -> dict[str, str]:
+    """The client's own number of each device that it sees, by the server's ordinal.
+
+    ``visible``: its CUDA_VISIBLE_DEVICES, in which numbers are the server's (fact 11); what follows a name that is no
+    device is not seen.
+    """
+    if visible is None:
+        return {ordinal: ordinal for ordinal in ordinals}
+    found: dict[str, str] = {}
+    for name in (word.strip() for word in visible[:4096].split(",")):
+        matches = [
+            o for o, uuid in ordinals.items() if name == o or (not name.isdigit() and name and uuid.startswith(name))
+        ]
+        if len(matches) != 1:
+            break
+        found.setdefault(matches[0], str(len(found)))
+    return found
+
+
+def _of_devices(sizes: Mapping[str, int], numbers: Mapping[str, str]) -> dict[str, int]:
+    """Limits by the client's numbers as limits by the server's ordinals. Without numbers, where the server's devices
+    are not known, both are taken for the same."""
+    if not numbers:
+        return dict(sizes)
+    return {ordinal: sizes[number] for ordinal, number in numbers.items() if number in sizes}
+
+
+def _lower(served: float | None, own: float | None) -> float | None:
+    """None where the server's is not known: the client's own may then be the higher one."""
+    return own if served is not None and own is not None and own < served else served
+
+
+def own_percentage(text: str | None) -> float | None:
+    """``CUDA_MPS_ACTIVE_THREAD_PERCENTAGE``; None where it says nothing usable."""
+    if not text:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if 0 < value <= 100 else None
+
+
+def own_priority(text: str | None) -> int | None:
+    """``CUDA_MPS_CLIENT_PRIORITY``; None where it is neither 0 nor 1."""
+    return int(text) if text in {"0", "1"} else None
+
+
+def own_memory(text: str | None, numbers: Mapping[str, str], ordinals: Mapping[str, str]) -> dict[str, int] | None:
+    """``CUDA_MPS_PINNED_DEVICE_MEM_LIMIT``, ``0=1G,1=512M``, in bytes by the server's ordinal.
+
+    ``numbers``: the process's own number of each device that it sees, by ordinal. An entry for a device that it does
+    not see, or one without a device, drops all of them (fact 43). None where that cannot be told: its devices are not
+    known.
+    """
+    entries = [part.partition("=") for part in (text or "").split(",") if part.strip()]
+    if entries and not numbers:
+        return None
+    named = {number: ordinal for ordinal, number in numbers.items()}
+    named |= {uuid: ordinal for ordinal, uuid in ordinals.items() if ordinal in numbers}
+    found: dict[str, int] = {}
+    for device, equals, size in entries:
+        ordinal = named.get(device.strip())
+        if not equals or ordinal is None:
+            return {}
+        found[ordinal] = taken_limit(size.strip())
+    return {ordinal: size for ordinal, size in found.items() if size}
+
+
+def inherited_memory(environment: Mapping[str, str] | None, ordinals: Mapping[str, str]) -> dict[str, int] | None:
+    """The memory limits that the daemon's own environment names, by ordinal; None where it may not be read, or its
+    devices are not known. They limit no client of driver 580 (fact 57)."""
+    if environment is None:
+        return None
+    return own_memory(environment.get(MEMORY_VARIABLE), {ordinal: ordinal for ordinal in ordinals}, ordinals)
+
+
+def in_doubt(inherited: Mapping[str, int] | None, driver: str | None) -> bool:
+    """Whether clients may be limited by what the daemon's environment names: only of driver 580 is it known that they
+    are not."""
+    return inherited is None or (bool(inherited) and not (driver or "").startswith("580."))
