@@ -49,20 +49,20 @@ if TYPE_CHECKING:
     from mpstui.observe import watcher
     from mpstui.observe.sources import NodeSources, Worker
     from mpstui.operations import runner
-    from mpstui.operations.belonging import OPTIONS as OPTIONS
-    from mpstui.operations.belonging import checked as checked
-    from mpstui.operations.belonging import members as members
-    from mpstui.operations.belonging import named as named
-    from mpstui.operations.belonging import pids_in as pids_in
-    from mpstui.operations.belonging import unplaced as unplaced
     from mpstui.operations.load import OperatedLoad
     from mpstui.operations.operation import Operation
+    from mpstui.operations.selectors import OPTIONS as OPTIONS
+    from mpstui.operations.selectors import checked as checked
+    from mpstui.operations.selectors import members as members
+    from mpstui.operations.selectors import named as named
+    from mpstui.operations.selectors import pids_in as pids_in
+    from mpstui.operations.selectors import unplaced as unplaced
     from mpstui.plan.profile import DaemonProfile, Profile
 else:
     _LATER: Final = {
         **dict.fromkeys(("probe", "tell"), "mpstui.doctor.health"),
         **dict.fromkeys(
-            ("OPTIONS", "checked", "members", "named", "pids_in", "unplaced"), "mpstui.operations.belonging"
+            ("OPTIONS", "checked", "members", "named", "pids_in", "unplaced"), "mpstui.operations.selectors"
         ),
     }
 
@@ -125,7 +125,7 @@ def operations() -> dict[str, str]:
 
 def recording_schema() -> dict[str, Any]:
     """The JSON Schema of a line of a recording."""
-    from mpstui.history.tape import line_schema
+    from mpstui.history.recording import line_schema
 
     return line_schema()
 
@@ -721,7 +721,7 @@ class AsyncNode:
         """The pipe directory of the daemon that was named, or of the one that runs and is meant, for clients of one's
         own; it is asked one command. Raises Unavailable, UnusableNode."""
         from mpstui.core.trust import NotNamedError, meant
-        from mpstui.load.private import ask_daemon
+        from mpstui.load.private_daemon import ask_daemon
         from mpstui.observe.discovery import discover
         from mpstui.operations.types import STATUS
 
@@ -752,7 +752,7 @@ class AsyncNode:
     @asynccontextmanager
     async def private_daemon(self) -> AsyncIterator[Path]:
         """A daemon of its own, by its pipe directory, gone at the end. Raises Unavailable."""
-        from mpstui.load.private import REMEDY, PrivateDaemon, PrivateDaemonError
+        from mpstui.load.private_daemon import REMEDY, PrivateDaemon, PrivateDaemonError
 
         try:
             async with PrivateDaemon(self._sources()[0].control_binary) as daemon:
@@ -769,7 +769,7 @@ class AsyncNode:
         ``reconcile``: seconds from the last change to one complete reading of a daemon; 0 for never. Raises
         UnusableNode."""
         from mpstui.history import viewer
-        from mpstui.history.tape import RecordingError
+        from mpstui.history.recording import RecordingError
 
         self._runner = self._viewer = None
         try:
@@ -788,7 +788,7 @@ class AsyncNode:
         """What writes down all that is seen of the node: to be entered, and left at the end. ``most``: bytes of the
         file and its older parts; ``seconds``: how old a part may become; ``masked``: into a new file, without names of
         users, commands, jobs and the machine. Raises UnusableNode."""
-        from mpstui.history.tape import RecordingError
+        from mpstui.history.recording import RecordingError
         from mpstui.history.viewer import Recording
 
         collector = self._make()

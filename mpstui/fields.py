@@ -86,7 +86,7 @@ from mpstui.core.text import (
 )
 from mpstui.core.v3 import Namespace, V3Device, V3Node, V3Partition, V3Server
 from mpstui.core.where import KINDS, Kind
-from mpstui.history.when import local_text
+from mpstui.history.times import local_text
 from mpstui.observe.procfs import user_name
 from mpstui.operations.types import Result
 

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mpstui.cli import planning
+from mpstui.cli.output import complain, complaints
 from mpstui.cli.parser import LOOKS, build_parser, parse
 from mpstui.cli.past import NODES, wants_past
-from mpstui.cli.say import complain, complaints
 from mpstui.core.text import unprintable
 
 if TYPE_CHECKING:

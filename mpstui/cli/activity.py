@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mpstui import api
-from mpstui.cli.say import complain, output
+from mpstui.cli.output import complain, output
 from mpstui.core.activity import CAVEAT
 from mpstui.fields import LAUNCHER, View, table
 from mpstui.operations.types import ExitStatus

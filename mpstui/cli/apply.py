@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from mpstui import api
-from mpstui.cli.say import NO_DAEMON, agreed, complain, meant, print_json, state_text, tell
+from mpstui.cli.output import NO_DAEMON, agreed, complain, meant, print_json, state_text, tell
 from mpstui.core.model import Client, Daemon, Snapshot
 from mpstui.core.text import path_text
 from mpstui.core.trust import NotNamedError

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from mpstui import __version__, api
-from mpstui.cli.say import complain
+from mpstui.cli.output import complain
 from mpstui.core.mask import Mask
 from mpstui.core.model import Daemon, Event, Snapshot
 from mpstui.core.text import error_text, path_text, printable

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mpstui import api
 from mpstui.api import OPTIONS, checked, members, named, pids_in, unplaced
-from mpstui.cli.say import NO_DAEMON, agreed, complain, meant, print_json, print_result, state_text, tell
+from mpstui.cli.output import NO_DAEMON, agreed, complain, meant, print_json, print_result, state_text, tell
 from mpstui.cli.verbs import draft
 from mpstui.core.model import Daemon, ProcessKey, Snapshot
 from mpstui.core.text import path_text, plural

@@ -10,7 +10,7 @@ from dataclasses import fields
 from typing import Any, Final, NamedTuple
 
 import mpstui.config
-from mpstui.cli.say import complain, print_json
+from mpstui.cli.output import complain, print_json
 from mpstui.config import Config, config_dir, knows_root, load_config, load_themes, may_see_commands
 from mpstui.core.text import path_text, printable
 from mpstui.fields import OBJECTS, SCHEMA, TEXT, TEXTS, WORDS, Field, Thing, Type

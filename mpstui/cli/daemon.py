@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from mpstui import api
 from mpstui.cli.apply import apply_profile
-from mpstui.cli.say import NO_DAEMON, agreed, complain, meant, print_json, print_result, tell
+from mpstui.cli.output import NO_DAEMON, agreed, complain, meant, print_json, print_result, tell
 from mpstui.core.model import Daemon, Device, Snapshot
 from mpstui.core.text import UNKNOWN, path_text
 from mpstui.core.trust import NotNamedError

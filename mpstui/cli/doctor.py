@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from mpstui import api
+from mpstui.cli.output import complain
 from mpstui.cli.past import logs_alone
-from mpstui.cli.say import complain
 from mpstui.cli.status import unreadable
 from mpstui.core.model import Snapshot, Source
 from mpstui.core.text import about, plural

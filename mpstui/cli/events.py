@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from mpstui import api
-from mpstui.cli.say import complain, print_json
+from mpstui.cli.output import complain, print_json
 from mpstui.cli.status import unreadable
 from mpstui.core.late import pattern
 from mpstui.core.model import Event

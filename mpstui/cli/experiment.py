@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.text import Text
 
 from mpstui import api
+from mpstui.cli.arguments import between, whole
 from mpstui.cli.load import (
     FILE_WIDTH,
     LoadRefused,
@@ -26,9 +27,8 @@ from mpstui.cli.load import (
     print_uses,
 )
 from mpstui.cli.loadoptions import numbers, words
+from mpstui.cli.output import output
 from mpstui.cli.report import MIDDLE, OF_DEVICE, ReportError, check_report, conditions, write_report
-from mpstui.cli.say import output
-from mpstui.cli.words import between, whole
 from mpstui.core.model import Device, Snapshot
 from mpstui.core.text import printable
 from mpstui.fields import FLAG, INTEGER, SCHEMA, TEXT, TEXTS, Field, Thing, Type, View, as_json
@@ -219,7 +219,7 @@ async def carried_out(
     ``yes``: nobody is asked where others work on the daemon."""
     refused_anyway = node.runner.unavailable(RunExperiment(), Snapshot(0.0), Path()) is not None
     if asked.shared is not None and asked.name != "stop" and not yes and not refused_anyway:
-        from mpstui.load.laboratory import most_at_once
+        from mpstui.load.experiment_daemon import most_at_once
 
         try:
             await ask_beside(most_at_once(asked), node, asked.shared, "leave out --shared")

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from mpstui import api
-from mpstui.cli.say import complain, unheard
-from mpstui.cli.words import between, whole
+from mpstui.cli.arguments import between, whole
+from mpstui.cli.output import complain, unheard
 from mpstui.core.model import Snapshot
 from mpstui.core.text import error_text, path_text, printable
 from mpstui.operations.types import ExitStatus

@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
-from mpstui.cli.say import complain, output, print_json
-from mpstui.cli.words import FLEET_VARIABLE, between
+from mpstui.cli.arguments import FLEET_VARIABLE, between
+from mpstui.cli.output import complain, output, print_json
 from mpstui.fields import View, table
 from mpstui.fleet import (
     FLEET,

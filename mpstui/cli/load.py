@@ -19,7 +19,7 @@ from rich.table import Column, Table
 from rich.text import Text as RichText
 
 from mpstui import api
-from mpstui.cli.say import output
+from mpstui.cli.output import output
 from mpstui.core.model import Device, Snapshot, device_named
 from mpstui.core.text import error_text, format_size, plural, printable
 from mpstui.fields import (
@@ -43,9 +43,9 @@ from mpstui.fields import (
     enum,
 )
 from mpstui.load import utilisation
+from mpstui.load.footprint import others, takes
 from mpstui.load.requests import WINDOW
 from mpstui.load.spread import Spread
-from mpstui.load.takes import others, takes
 from mpstui.load.types import COMMAND, INFO, KERNELS, REQUESTED, LoadSpec, WorkerError, WorkerReport, WorkerState
 from mpstui.load.utilisation import METERS, Meter, Use
 from mpstui.operations.load import NotStarted, OperatedLoad, StartLoad, beside, harm

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 
-from mpstui.cli.words import between, whole
+from mpstui.cli.arguments import between, whole
 from mpstui.core.text import PRIORITY_WORDS, parse_size, printable
 from mpstui.load.types import COPIED, DEFAULT_STREAM_NAMES, INFO, KERNELS
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from mpstui import __version__
+from mpstui.cli.arguments import between
 from mpstui.cli.past import (
     NODES,
     add_activity,
@@ -24,7 +25,6 @@ from mpstui.cli.past import (
     add_suspects,
     add_why,
 )
-from mpstui.cli.words import between
 from mpstui.core.text import printable, unprintable
 
 _EPILOG = """\

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from mpstui import api
-from mpstui.cli.say import NO_DAEMON, complain, meant, output, print_json, state_text
+from mpstui.cli.output import NO_DAEMON, complain, meant, output, print_json, state_text
 from mpstui.cli.status import print_table
 from mpstui.core.model import Daemon, PartitionTable, SmPartition, Snapshot, Source
 from mpstui.core.text import UNKNOWN, path_text

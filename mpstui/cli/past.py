@@ -9,11 +9,11 @@ import time
 from pathlib import Path
 from typing import Any, Final, get_args
 
-from mpstui.cli.words import between
+from mpstui.cli.arguments import between
 from mpstui.core.activity import CAVEAT
 from mpstui.core.model import EventKind
 from mpstui.core.text import parse_size, unprintable
-from mpstui.history.when import parse_time
+from mpstui.history.times import parse_time
 
 DRILLS: Final = ("fault", "blocked", "held", "pending", "full", "stale", "nostart")
 """Scenarios of the simulated node in which something is wrong."""

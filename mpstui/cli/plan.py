@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
 
-from mpstui.cli.say import complain
+from mpstui.cli.output import complain
 from mpstui.cli.shares import choose_device, export, plan_of
 from mpstui.core.activity import rate_text
 from mpstui.core.model import Source
@@ -384,7 +384,7 @@ def _print_basis(proposal: Proposal) -> None:
     """What the proposal is based on, and where it has too little."""
     from datetime import datetime
 
-    from mpstui.cli.say import output
+    from mpstui.cli.output import output
     from mpstui.cli.status import print_table
 
     begun = datetime.fromtimestamp(proposal.first).strftime("%Y-%m-%d %H:%M:%S")

@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 
 from mpstui.api import Node
 from mpstui.cli.apply import Unusable, apply_profile, diff_profile, no_answer, opened
+from mpstui.cli.output import NO_DAEMON, complain, meant, print_json, state_text
 from mpstui.cli.run import devices_of
-from mpstui.cli.say import NO_DAEMON, complain, meant, print_json, state_text
 from mpstui.cli.shares import export
 from mpstui.core.text import path_text, plural
 from mpstui.core.trust import NotNamedError

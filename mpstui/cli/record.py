@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mpstui import api
-from mpstui.cli.say import complain
+from mpstui.cli.output import complain
 from mpstui.config import load_config
 from mpstui.core.text import path_text
 from mpstui.operations.types import ExitStatus

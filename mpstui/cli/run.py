@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from mpstui import api
-from mpstui.cli.say import complain
+from mpstui.cli.output import complain
 from mpstui.core.text import printable
 from mpstui.core.trust import NotNamedError
 from mpstui.operations.types import ExitStatus

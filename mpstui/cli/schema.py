@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, Final, NamedTuple
 
-from mpstui.cli.say import complain
+from mpstui.cli.output import complain
 from mpstui.fields import OBJECT, Field, Thing
 from mpstui.operations.registry import VERBS
 from mpstui.operations.types import ExitStatus

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from mpstui import api
-from mpstui.cli.say import complain
-from mpstui.cli.words import FLEET_VARIABLE
+from mpstui.cli.arguments import FLEET_VARIABLE
+from mpstui.cli.output import complain
 from mpstui.config import Memory, config_dir, load_config, load_themes, state_folder, terminal_problem
 from mpstui.core.model import Snapshot
 from mpstui.core.text import path_text

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from mpstui import api
-from mpstui.cli.say import NO_DAEMON, complain, output, state_text
+from mpstui.cli.output import NO_DAEMON, complain, output, state_text
 from mpstui.core.gain import IDLE, gain_of
 from mpstui.core.model import Daemon, Snapshot
 from mpstui.core.text import UNKNOWN, path_text, plural
@@ -36,7 +36,7 @@ from mpstui.fields import (
     limits_of,
     table,
 )
-from mpstui.history.when import local_text
+from mpstui.history.times import local_text
 from mpstui.operations.types import ExitStatus
 
 if TYPE_CHECKING:

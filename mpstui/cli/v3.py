@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mpstui import api
-from mpstui.cli.say import NO_DAEMON, complain, meant, state_text
+from mpstui.cli.output import NO_DAEMON, complain, meant, state_text
 from mpstui.core.text import path_text
 from mpstui.core.trust import NotNamedError
 from mpstui.operations.check import Refused

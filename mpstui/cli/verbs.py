@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from mpstui.cli.words import whole
+from mpstui.cli.arguments import whole
 from mpstui.operations.operation import Operation
 from mpstui.operations.registry import VERBS
 from mpstui.operations.types import Argument, Danger, Request, Verb

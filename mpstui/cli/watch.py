@@ -10,7 +10,7 @@ from time import localtime, strftime
 from typing import Any, Final, NamedTuple
 
 from mpstui import api
-from mpstui.cli.say import complain
+from mpstui.cli.output import complain
 from mpstui.core.cells import OUTDATED, client_line, with_indices
 from mpstui.core.model import Snapshot
 from mpstui.core.text import UNKNOWN, path_text, printable

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote, urlsplit
 
-from mpstui.cli.say import complain, unheard
+from mpstui.cli.output import complain, unheard
 from mpstui.config import PrivateFileError, private_file, read_private, state_folder
 from mpstui.core.text import error_text, path_text, printable
 from mpstui.operations.types import ExitStatus

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from mpstui import api
-from mpstui.cli.say import complain, output
+from mpstui.cli.output import complain, output
 from mpstui.core.text import printable
 from mpstui.doctor.why import Answer, Certainty, Reason
 from mpstui.fields import FLAG, INTEGER, OBJECTS, PATH, SCHEMA, TEXT, TEXTS, Field, Thing, Type, View, as_json, enum

@@ -12,7 +12,7 @@ from mpstui.core.text import client_pids, format_size, nouns, parse_size, plural
 from mpstui.core.trust import is_lying
 from mpstui.core.v3 import Namespace
 from mpstui.doctor.types import Facts, Finding, Verdict, subject_of
-from mpstui.history.when import local_text
+from mpstui.history.times import local_text
 from mpstui.observe.problems import shared_devices
 from mpstui.plan.variables import Variable, variables_of
 

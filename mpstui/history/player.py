@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from mpstui.core.model import Snapshot
 from mpstui.core.text import error_text
-from mpstui.history.tape import Coder, Head, RecordingError, Tape, lines, member_at
+from mpstui.history.recording import Coder, Head, RecordingError, Tape, lines, member_at
 from mpstui.observe.reducer import READINGS, NodeState
 
 _BEFORE: Final = 120

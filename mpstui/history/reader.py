@@ -14,8 +14,8 @@ from typing import Final
 
 from mpstui.control.grammar import LogKind, LogParser
 from mpstui.core.model import Event
-from mpstui.history.ahead import parsed
 from mpstui.history.files import LogFile
+from mpstui.history.parser_process import parsed
 from mpstui.observe.logs import CONTROL_MARKER, LogTail
 from mpstui.observe.sources import ProcessFacts
 from mpstui.observe.state import TWICE, DaemonState, EventLog, told_by

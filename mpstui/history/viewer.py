@@ -17,12 +17,12 @@ from mpstui.core.activity import ActivityLook
 from mpstui.core.mask import Mask
 from mpstui.core.model import Past, Snapshot
 from mpstui.core.text import printable
-from mpstui.history.logtape import LogTape
+from mpstui.history.log_recording import LogTape
 from mpstui.history.player import Moment, Player
 from mpstui.history.postmortem import as_told_there
 from mpstui.history.reader import LogHistory
-from mpstui.history.tape import FileSink, FileTape, MemoryTape, Recorder, RecordingError, Tape
-from mpstui.history.when import parse_time
+from mpstui.history.recording import FileSink, FileTape, MemoryTape, Recorder, RecordingError, Tape
+from mpstui.history.times import parse_time
 from mpstui.observe.procfs import user_name
 from mpstui.observe.sources import NodeSources, Worker
 from mpstui.observe.trusted import UnreadableLogError

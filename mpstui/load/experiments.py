@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from mpstui.core.text import PRIORITIES, format_change, plural
+from mpstui.load.footprint import BODIES
 from mpstui.load.measure import ExperimentError, Lab, rates, reached, running, served, times, windows
 from mpstui.load.programs import lenet
 from mpstui.load.results import Outcome, Plot, Point, use_plot
 from mpstui.load.spread import Spread, interval
 from mpstui.load.supervisor import Supervisor
-from mpstui.load.takes import BODIES
 from mpstui.load.types import COMMAND, INFO, KernelName, LoadSpec, WorkerReport
 from mpstui.load.utilisation import Use, apart, busier
 from mpstui.load.utilisation import table as used

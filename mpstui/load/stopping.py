@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from mpstui.core.text import plural
 from mpstui.load.measure import ExperimentError, Lab, running
-from mpstui.load.private import PrivateDaemon
+from mpstui.load.private_daemon import PrivateDaemon
 from mpstui.load.results import Outcome, Plot, Point
 from mpstui.load.spread import Spread
 from mpstui.load.supervisor import Supervisor

@@ -13,10 +13,10 @@ from mpstui.core.late import dataclass
 from mpstui.core.text import error_text
 from mpstui.load.driver import DEFAULT_STREAMS, Arguments, CudaError, DeviceFacts, Driver, Handle, NoDriver
 from mpstui.load.errors import OUT_OF_MEMORY, PINNED_CALL, cuda_error, limit_too_small, no_pinned_memory, words
+from mpstui.load.footprint import BODIES, MIB, SMALL_STEPS
 from mpstui.load.process import Channel
 from mpstui.load.protocol import Order
 from mpstui.load.requests import Latencies, Requests
-from mpstui.load.takes import BODIES, MIB, SMALL_STEPS
 from mpstui.load.types import INFO, WorkerError
 from mpstui.load.workloads import FUNCTIONS, Copied, Nothing, Share, Workload, make_workload, ptx
 

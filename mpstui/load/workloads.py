@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 from mpstui.core.late import dataclass
 from mpstui.load.driver import Arguments, Driver, Handle
-from mpstui.load.takes import (
+from mpstui.load.footprint import (
     BODIES,
     FMA_BLOCKS_PER_SM,
     FMA_THREADS,

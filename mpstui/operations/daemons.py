@@ -375,7 +375,7 @@ class StopDaemon(Operation):
 
     async def _end(self, work: Work) -> Result:
         from mpstui.operations.guard import Guard
-        from mpstui.operations.turn import NoTurn, turn
+        from mpstui.operations.lock import NoTurn, turn
 
         request, daemon = work.request, work.daemon
         limit = FORCE_AFTER if request.force else int(request.value) if request.value else None
@@ -450,7 +450,7 @@ async def _stop_v3(work: Work, daemon: Daemon, limit: int | None, guard: Guard) 
     """Deletes the servers, those with clients by force once their time is over, and ends the daemon's process, which
     is held from before the first of it. The daemon's turn is held over each look with what follows from it. Raises
     NoTurn where nothing was sent."""
-    from mpstui.operations.turn import NoTurn, turn
+    from mpstui.operations.lock import NoTurn, turn
 
     request, name = work.request, path_text(daemon.pipe_dir)
 

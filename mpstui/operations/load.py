@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from mpstui.core.late import dataclass
 from mpstui.core.model import CONTEXT_LIMIT, Client, Device, ProcessKey, Snapshot
 from mpstui.core.text import UNKNOWN, plural, printable
-from mpstui.load.takes import Takes, whose
+from mpstui.load.footprint import Takes, whose
 from mpstui.operations.operation import Executes, Operation, Work
 from mpstui.operations.types import ExitStatus, Preview, Request, Result, Verb
 
@@ -220,9 +220,9 @@ class RunExperiment(_Load):
 
     async def run(self, work: Work) -> Result:
         """``Result.outcome`` is an Outcome, of an ``advice`` a Measured; ``work.progress`` is told of each step."""
-        from mpstui.load.laboratory import perform
+        from mpstui.load.experiment_daemon import perform
         from mpstui.load.measure import ExperimentError
-        from mpstui.load.private import REMEDY, PrivateDaemonError
+        from mpstui.load.private_daemon import REMEDY, PrivateDaemonError
         from mpstui.load.results import Experiment
 
         asked = work.request.subject

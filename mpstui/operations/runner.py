@@ -18,9 +18,9 @@ from mpstui.observe.procfs import boot_id
 from mpstui.observe.sources import NodeSources
 from mpstui.operations.audit import REMEDY as AUDIT_REMEDY
 from mpstui.operations.audit import AuditLog
+from mpstui.operations.lock import NoTurn, turn
 from mpstui.operations.operation import Operation, Work, refused_result
 from mpstui.operations.registry import ON_OVERVIEW, operation
-from mpstui.operations.turn import NoTurn, turn
 from mpstui.operations.types import Danger, ExitStatus, Preview, Progress, Request, Result
 
 READ_ONLY = "mpstui runs read-only"

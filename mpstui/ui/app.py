@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from mpstui.ui.load.contract import LoadBackend
     from mpstui.ui.load.session import LoadSession
     from mpstui.ui.plan.contract import PlanBackend
-    from mpstui.ui.side import SideScreen
+    from mpstui.ui.screens import SideScreen
     from mpstui.ui.trouble.contract import TroubleBackend
 
 _STOP_S = 5.0
@@ -468,7 +468,7 @@ class MpsTuiApp(WritingApp[int]):
     def open_own(self, spec: CommandSpec, target: Target) -> None:
         """Asks first, unless it is marked safe."""
         from mpstui.commands import RefusedError, fill, refusal
-        from mpstui.ui.dialogs.own import OwnCommandDialog
+        from mpstui.ui.dialogs.user_command import OwnCommandDialog
 
         why = refusal(spec, read_only=self.read_only)
         if why is None and spec.terminal and not self.can_suspend:

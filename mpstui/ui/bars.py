@@ -14,7 +14,7 @@ from mpstui.core.cells import SEVERITY, health_word
 from mpstui.core.late import dataclass
 from mpstui.core.model import Daemon, Event, Past, Problem, Snapshot
 from mpstui.core.text import UNKNOWN, about, path_text, plural
-from mpstui.ui.painted import Line, Painted, fit, justify, width_of
+from mpstui.ui.lines import Line, Painted, fit, justify, width_of
 
 
 def badge(past: Past) -> str:

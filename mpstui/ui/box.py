@@ -12,7 +12,7 @@ from textual.binding import Binding, BindingType
 
 from mpstui.core.late import dataclass
 from mpstui.core.text import printable
-from mpstui.ui.painted import Line, Painted, fit_line, width_of
+from mpstui.ui.lines import Line, Painted, fit_line, width_of
 
 _LONG = 600
 """Characters of a paragraph that are shown at most."""

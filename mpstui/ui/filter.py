@@ -11,7 +11,7 @@ from typing import Any, Final, Generic, TypeVar
 from mpstui.core.model import Client, Event
 from mpstui.core.text import printable
 from mpstui.fields import CLIENT, EVENT, SIZE, SIZES, TIME, Field, Thing, View, searched
-from mpstui.history.when import parse_time
+from mpstui.history.times import parse_time
 
 T = TypeVar("T")
 _CLIENTS: Final = {"user", "gpu", "state", "cmd", "mem", "threads", "server", "pid", "container"}

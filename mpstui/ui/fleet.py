@@ -22,7 +22,7 @@ from mpstui.core.text import UNKNOWN, format_age, format_size, printable
 from mpstui.fields import View
 from mpstui.fleet import NODE, Fleet, FleetError, FleetNode, in_thread, matches, summary
 from mpstui.ui.bars import KeyBar, KeyHint
-from mpstui.ui.painted import InkScreen
+from mpstui.ui.lines import InkScreen
 from mpstui.ui.terminal import TerminalDriver, can_come_back
 from mpstui.ui.theme import variable_defaults
 

@@ -10,7 +10,7 @@ from textual.app import ComposeResult
 from textual.widgets import Input
 
 from mpstui.core.late import dataclass
-from mpstui.ui.painted import Line, fit, fit_line
+from mpstui.ui.lines import Line, fit, fit_line
 from mpstui.ui.panel import Panel
 
 LABEL: Final = 11

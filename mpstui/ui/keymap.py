@@ -29,7 +29,7 @@ from mpstui.ui.partitions.screen import PartitionsScreen, PartsPanel
 from mpstui.ui.plan.bars import SharesPanel
 from mpstui.ui.plan.fields import PlanFields
 from mpstui.ui.plan.screen import PlanScreen
-from mpstui.ui.side import ListScreen
+from mpstui.ui.screens import ListScreen
 from mpstui.ui.trouble.activity import ActivityScreen
 from mpstui.ui.trouble.blast import BlastScreen
 from mpstui.ui.trouble.eventlist import EventList, KindsPanel

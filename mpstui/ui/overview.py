@@ -24,7 +24,7 @@ from mpstui.operations.operation import Operation
 from mpstui.operations.registry import ON_OVERVIEW
 from mpstui.operations.rescue import targets as rescue_targets
 from mpstui.ui.bars import DaemonTabs, Header, KeyBar, KeyHint, ProblemBar, TooSmall, unless
-from mpstui.ui.card import ExplanationCard
+from mpstui.ui.condition import ExplanationCard
 from mpstui.ui.contract import Host, Runner
 from mpstui.ui.filter import CLIENT_TERMS
 from mpstui.ui.keys import (
@@ -37,19 +37,19 @@ from mpstui.ui.keys import (
     typing_hints,
 )
 from mpstui.ui.layout import Needs, Plan, plan, reserve, room_of
-from mpstui.ui.painted import Painted
+from mpstui.ui.lines import Painted
 from mpstui.ui.panel import Panel
 from mpstui.ui.panels import ClientsPanel, DevicesPanel, EventsPanel, LimitsPanel, ServersPanel
 from mpstui.ui.past import WithPast
 from mpstui.ui.plots import BLOCKS
-from mpstui.ui.slip import Slip
-from mpstui.ui.trouble.offers import WithTrouble
+from mpstui.ui.stale_target import Slip
+from mpstui.ui.trouble.overview import WithTrouble
 from mpstui.ui.typeahead import opens
 
 if TYPE_CHECKING:
     from textual.widgets import Input
 
-    from mpstui.ui.dialogs.typed import Typed
+    from mpstui.ui.dialogs.command_words import Typed
 
 PANELS = ("devices", "limits", "servers", "clients", "events")
 _RIGHT = ("limits", "servers")

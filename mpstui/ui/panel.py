@@ -12,7 +12,7 @@ from textual.message import Message
 
 from mpstui.core.late import dataclass
 from mpstui.ui.box import lower_border, scroll_bar, upper_border
-from mpstui.ui.painted import Line, Painted, fit_line, width_of
+from mpstui.ui.lines import Line, Painted, fit_line, width_of
 from mpstui.ui.typeahead import opens
 
 Row = TypeVar("Row")

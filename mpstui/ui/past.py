@@ -10,7 +10,7 @@ from textual.binding import Binding, BindingType
 from mpstui.core.model import Past, Snapshot
 from mpstui.ui.contract import Host
 from mpstui.ui.keys import shown_key
-from mpstui.ui.painted import InkScreen, Line, Painted, justify, width_of
+from mpstui.ui.lines import InkScreen, Line, Painted, justify, width_of
 from mpstui.ui.typeahead import opens
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from mpstui.core.model import Cause, Client, Condition, ProcessKey, ServerFault,
 from mpstui.core.trust import Speaker
 from mpstui.observe.procfs import PidFd, process_key
 from mpstui.observe.reducer import _as_claimed
-from mpstui.operations import turn
+from mpstui.operations import lock
 from mpstui.operations.audit import AuditLog
 from mpstui.operations.check import Refused
 from mpstui.operations.registry import OPERATIONS, operation
@@ -178,7 +178,7 @@ async def test_a_confirmed_end_on_a_strangers_daemon_of_another_mode_signals_nob
 ) -> None:
     """Its user's daemon is told to end its own client, whoever's process it names; the process is let be."""
     sent: list[int] = []
-    monkeypatch.setattr(turn, "place", lambda pipe_dir, speaker: (tmp_path / "turn.lock", os.geteuid()))
+    monkeypatch.setattr(lock, "place", lambda pipe_dir, speaker: (tmp_path / "turn.lock", os.geteuid()))
     monkeypatch.setattr(PidFd, "send", lambda self, number: sent.append(number))
     here = process_key(os.getpid())
     assert here is not None

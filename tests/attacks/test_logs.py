@@ -448,7 +448,7 @@ def test_one_may_read_what_is_ones_own_by_a_link_of_ones_own(tmp_path: Path) -> 
 
 OPENERS = {
     "operations/audit.py": "the id of this boot",
-    "operations/turn.py": "a daemon's turn",
+    "operations/lock.py": "a daemon's turn",
     "cli/web.py": "a file of its own",
     "cli/__init__.py": "/dev/null",
     "cli/bundle.py": "the archive that it writes",
@@ -468,7 +468,7 @@ OPENERS = {
     "export/webconfig.py": "the exporter's own configuration",
     "extras.py": "how mpstui itself was installed",
     "fleet.py": "the user's own list of nodes",
-    "history/ahead.py": "the pipe to the process that parses a log",
+    "history/parser_process.py": "the pipe to the process that parses a log",
     "history/attribution.py": "a descriptor of open_trusted's",
     "load/guard.py": "a file of its own",
     "load/programs/lenet.py": "what its own experiment writes for it",

@@ -18,8 +18,8 @@ from mpstui.core.model import Client, ProcessKey
 from mpstui.core.trust import Speaker
 from mpstui.observe.discovery import find_speaker
 from mpstui.observe.procfs import process_key
-from mpstui.operations import turn as turns
-from mpstui.operations.turn import FILE, NoTurn, turn
+from mpstui.operations import lock
+from mpstui.operations.lock import FILE, NoTurn, turn
 from mpstui.sim import SimNode
 
 from .conftest import Stranger
@@ -31,7 +31,7 @@ AT_ONCE = 8
 async def test_a_directory_on_the_way_that_is_gone_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Reaped meanwhile, or behind another mount: it was a traceback."""
     gone = tmp_path / "gone" / "p"
-    monkeypatch.setattr(turns, "place", lambda pipe_dir, speaker: (gone / FILE, os.geteuid()))
+    monkeypatch.setattr(lock, "place", lambda pipe_dir, speaker: (gone / FILE, os.geteuid()))
     with pytest.raises(NoTurn, match=r"^this daemon cannot be locked: gone: No such file"):
         async with turn(gone, Speaker(os.geteuid())):
             raise AssertionError
@@ -84,7 +84,7 @@ SEND = """
 import asyncio, os, sys
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
-from mpstui.operations.turn import turn
+from mpstui.operations.lock import turn
 from mpstui.core.model import Client, ProcessKey
 from mpstui.observe.discovery import find_speaker
 
@@ -118,7 +118,7 @@ def test_root_and_the_daemons_user_at_once(stranger: Stranger) -> None:
 def test_the_daemons_user_waits_until_root_has_given_the_file_away(stranger: Stranger) -> None:
     """Root makes it, and gives it away a moment later: whoever comes between the two waits."""
     lying_daemon(stranger, stranger.home / "p", clients=[])
-    path = stranger.home / "p" / turns.FILE
+    path = stranger.home / "p" / lock.FILE
     path.touch(0o600)
     sends = stranger.start(stranger.interpreter, "-c", SEND, os.fspath(ROOT), os.fspath(stranger.home / "p"), "4711")
     waits_in = Path(f"/proc/{sends.pid}/wchan")
@@ -142,7 +142,7 @@ async def test_whoever_waits_is_told_who_has_it_and_not_for_ever(node: SimNode) 
 
 async def test_one_that_was_killed_in_its_turn_leaves_no_lock(node: SimNode) -> None:
     speaker = find_speaker(node.pipe_dir)
-    path, _ = turns.place(node.pipe_dir, speaker)
+    path, _ = lock.place(node.pipe_dir, speaker)
     code = f"import fcntl, sys; f = open({os.fspath(path)!r}, 'a'); fcntl.flock(f, 2); print(1, flush=True); input()"
     with subprocess.Popen(  # noqa: ASYNC220
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -182,7 +182,7 @@ async def test_a_torn_line_and_garbage_hide_nothing(node: SimNode) -> None:
     client = Client(ProcessKey(os.getpid(), 5))
     async with turn(node.pipe_dir, speaker) as mine:
         mine.note(client, sent=True)
-    path, _ = turns.place(node.pipe_dir, speaker)
+    path, _ = lock.place(node.pipe_dir, speaker)
     with path.open("ab") as file:
         file.write(b'[1]\n{"pid": {"a": \xff\n' + b"[" * 100_000 + b'\n{"pid": 1')
     async with turn(node.pipe_dir, speaker) as mine:
@@ -192,7 +192,7 @@ async def test_a_torn_line_and_garbage_hide_nothing(node: SimNode) -> None:
 
 
 async def test_long_files_are_shortened_and_forget_nobody_who_lives(node: SimNode, monkeypatch) -> None:
-    monkeypatch.setattr(turns, "_LONG", 2000)
+    monkeypatch.setattr(lock, "_LONG", 2000)
     speaker = find_speaker(node.pipe_dir)
     client = node.spawn("idle")
     key = process_key(client.pid)
@@ -202,7 +202,7 @@ async def test_long_files_are_shortened_and_forget_nobody_who_lives(node: SimNod
         for number in range(100):
             mine.note(Client(ProcessKey(1 << 22, number)), sent=True)
         assert mine.was_sent(Client(key))
-    path, _ = turns.place(node.pipe_dir, speaker)
+    path, _ = lock.place(node.pipe_dir, speaker)
     assert path.stat().st_size < 4000
 
 
@@ -217,7 +217,7 @@ def test_a_stranger_gets_at_neither_lock_nor_list(stranger: Stranger, tmp_path: 
         node.pipe_dir.chmod(mode)
         speaker = find_speaker(node.pipe_dir)
         assert speaker.uid == 0
-        path, user = turns.place(node.pipe_dir, speaker)
+        path, user = lock.place(node.pipe_dir, speaker)
         assert user == 0
         assert (path.parent == node.pipe_dir) == (mode == 0o755)
 
@@ -251,7 +251,7 @@ def test_what_a_stranger_has_put_in_its_place_is_not_used(
     path = crowd / FILE
     stranger.python(f"import os, sys; path = sys.argv[1]; {make}", path)
     before = Path("/etc/passwd").read_bytes()
-    monkeypatch.setattr(turns, "place", lambda pipe_dir, speaker: (path, 0))
+    monkeypatch.setattr(lock, "place", lambda pipe_dir, speaker: (path, 0))
 
     async def take() -> None:
         async with turn(crowd, Speaker(0, ""), wait=0):

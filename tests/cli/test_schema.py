@@ -15,7 +15,7 @@ from mpstui.cli.parser import LateParser, build_parser
 from mpstui.cli.schema import RECORDING, SCHEMAS, schema_of, text_of
 from mpstui.core.codec import codec
 from mpstui.core.model import Daemon
-from mpstui.history.tape import line_schema
+from mpstui.history.recording import line_schema
 from mpstui.sim import SimNode, control_binary
 
 from .conftest import Mpstui

@@ -15,8 +15,8 @@ import yaml
 
 from mpstui.core.model import Client, Daemon, ProcessKey, Server
 from mpstui.core.where import Cgroup, Where
-from mpstui.operations.belonging import checked, is_named, pids_in, unplaced
 from mpstui.operations.check import Refused
+from mpstui.operations.selectors import checked, is_named, pids_in, unplaced
 from mpstui.sim import SimNode
 from mpstui.sim.client import SimClient
 
@@ -209,8 +209,8 @@ def test_its_own_cgroup_is_never_the_whole_node(
     monkeypatch: pytest.MonkeyPatch, own: str, namespace: int | None, first: str, firsts: int | None, named: str | None
 ) -> None:
     paths, inodes = {"self": own, "1": first}, {"self": namespace, "1": firsts}
-    monkeypatch.setattr("mpstui.operations.belonging._cgroups", lambda process: (Cgroup("", paths[process]),))
-    monkeypatch.setattr("mpstui.operations.belonging._namespace", lambda process: inodes[process])
+    monkeypatch.setattr("mpstui.operations.selectors._cgroups", lambda process: (Cgroup("", paths[process]),))
+    monkeypatch.setattr("mpstui.operations.selectors._namespace", lambda process: inodes[process])
     if named is not None:
         assert checked("cgroup", "self") == named
         return
@@ -228,8 +228,8 @@ def test_where_it_cannot_be_seen_nobody_is_said_to_be_gone(monkeypatch: pytest.M
     count, why = unplaced(daemon, "pod:ml/train-0")
     assert (count, "hostPID" in why) == (1, True)
     daemon = Daemon(Path("/p"), servers=(Server(ProcessKey(1), clients=(joined,)),))
-    monkeypatch.setattr("mpstui.operations.belonging._namespace", lambda process: 1)
-    monkeypatch.setattr("mpstui.operations.belonging.Cgroups.where_is", lambda self, pid: None)
+    monkeypatch.setattr("mpstui.operations.selectors._namespace", lambda process: 1)
+    monkeypatch.setattr("mpstui.operations.selectors.Cgroups.where_is", lambda self, pid: None)
     count, why = unplaced(daemon, "pod:ml/train-0")
     assert (count, "--cgroup self" in why) == (1, True)
     assert unplaced(daemon, "cgroup:/")[0] == 0

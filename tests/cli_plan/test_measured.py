@@ -119,7 +119,7 @@ def test_in_exclusive_mode_a_failure_hints_at_the_daemon_that_runs(
     async def fails(*_: object) -> None:
         raise ExperimentError("CUDA error 46: the device is busy exclusively", "end some clients")
 
-    monkeypatch.setattr("mpstui.load.laboratory.perform", fails)
+    monkeypatch.setattr("mpstui.load.experiment_daemon.perform", fails)
     status, _, err = mpstui("plan", "--pipe-dir", node, "--device", 0, "--measure", "fma")
     assert (status, "busy exclusively" in err, "end some clients" in err) == (1, True, True)
     assert ("with --shared" in err) is told

@@ -28,7 +28,7 @@ from mpstui.observe.discovery import find_speaker
 from mpstui.observe.procfs import process_key, read_environment
 from mpstui.operations.audit import AuditLog
 from mpstui.operations.daemons import preview_stop
-from mpstui.operations.turn import FILE, turn
+from mpstui.operations.lock import FILE, turn
 from mpstui.operations.types import ExitStatus
 from mpstui.sim import SimClient, control_binary
 
@@ -338,7 +338,7 @@ async def unanswering(place: Path, audit: AuditLog) -> tuple[Started, MpsControl
 async def test_force_waits_for_whoever_changes_the_daemon(
     place: Path, audit: AuditLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mpstui.operations.turn.WAIT", 0.0)
+    monkeypatch.setattr("mpstui.operations.lock.WAIT", 0.0)
     started, control = await unanswering(place, audit)
     async with turn(started.spec.pipe_dir, find_speaker(started.spec.pipe_dir)):
         result = await stop(daemon_of(started), control, audit, force=True)

@@ -17,7 +17,7 @@ from mpstui.core.trust import Speaker
 from mpstui.operations.registry import operation
 from mpstui.operations.types import ExitStatus, Preview
 from mpstui.ui.dialogs import HarmConfirm
-from mpstui.ui.dialogs.parts import Lines, Listing, Push
+from mpstui.ui.dialogs.widgets import Lines, Listing, Push
 from mpstui.ui.theme import contrast
 
 KILL, TERMINATE = "terminate_and_kill", "terminate_client"

@@ -12,7 +12,7 @@ from mpstui.operations.registry import ELSEWHERE, ON_OVERVIEW
 from mpstui.ui.dialogs import DetailsScreen, HelpScreen
 from mpstui.ui.dialogs.commands import ActionCommands
 from mpstui.ui.dialogs.facts import rows_of
-from mpstui.ui.dialogs.parts import Heading, Row, Sheet
+from mpstui.ui.dialogs.widgets import Heading, Row, Sheet
 
 KEYS = [
     ("client", ProcessKey(4013, 401300)),

@@ -13,7 +13,7 @@ from mpstui.core.model import ProcessKey
 from mpstui.operations.registry import ON_OVERVIEW, operation
 from mpstui.operations.types import Danger, ExitStatus
 from mpstui.ui.dialogs import ChangeForm, open_action
-from mpstui.ui.dialogs.parts import Chooser, Lines, Listing, Sheet
+from mpstui.ui.dialogs.widgets import Chooser, Lines, Listing, Sheet
 
 SIZES = [(80, 24), (160, 48)]
 PERCENTAGE, MEMORY, PRIORITY, START = (

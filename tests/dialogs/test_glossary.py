@@ -9,7 +9,7 @@ from ui.screen import make_app
 from ui.snapshots import one_daemon
 
 from mpstui.ui.dialogs.help import GLOSSARY
-from mpstui.ui.dialogs.parts import Sheet
+from mpstui.ui.dialogs.widgets import Sheet
 
 STRINGS = Path(__file__).parents[2] / "scripts" / "strings"
 

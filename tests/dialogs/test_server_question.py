@@ -11,7 +11,7 @@ from ui.screen import text_of, until
 from mpstui.core.model import ProcessKey, Server
 from mpstui.operations.registry import operation
 from mpstui.ui.dialogs import HarmConfirm, open_action
-from mpstui.ui.dialogs.parts import Chooser, Listing
+from mpstui.ui.dialogs.widgets import Chooser, Listing
 
 SERVER = ProcessKey(1402, 9000)
 

@@ -12,7 +12,7 @@ from textual.app import ComposeResult
 from textual.geometry import Size
 from textual.widgets import Static
 
-from mpstui.load.takes import Takes
+from mpstui.load.footprint import Takes
 from mpstui.operations.registry import OPERATIONS, operation
 from mpstui.ui.dialogs import ChangeForm, DetailsScreen, HarmConfirm, HelpScreen
 from mpstui.ui.dialogs.base import Dialog

@@ -8,7 +8,7 @@ from ui.snapshots import GPU1, OTHER_PIPE, clients, rich, server
 
 from mpstui.operations.registry import ON_OVERVIEW
 from mpstui.ui.dialogs import ChangeForm, HarmConfirm
-from mpstui.ui.dialogs.typed import commands, names
+from mpstui.ui.dialogs.command_words import commands, names
 
 PERCENT = "set_active_thread_percentage"
 

@@ -16,7 +16,7 @@ from textual.widgets import DataTable, Input, Static
 from mpstui.commands import Ended, Filled
 from mpstui.fleet import STATES, Fleet, FleetError, FleetNode, FleetProblem, opening
 from mpstui.ui.bars import KeyBar
-from mpstui.ui.dialogs.parts import Sheet
+from mpstui.ui.dialogs.widgets import Sheet
 from mpstui.ui.fleet import FleetApp, History, bars, plot
 from tests.ui.screen import text_of as on_screen
 

@@ -14,11 +14,11 @@ from folders import leave_logs
 READ = """
 import os, signal, sys
 from pathlib import Path
-from mpstui.history import ahead
+from mpstui.history import parser_process
 from mpstui.history.reader import LogHistory
 
 folder, how = Path(sys.argv[1]), sys.argv[2]
-ahead.LARGE, ahead._PIECE = (1 << 40 if how == "alone" else 0), 5
+parser_process.LARGE, parser_process._PIECE = (1 << 40 if how == "alone" else 0), 5
 os.sched_getaffinity = lambda pid: {0, 1}
 fork, children = os.fork, []
 

@@ -14,7 +14,7 @@ from mpstui.control.grammar import ControlLines, LogParser, ServerLines
 from mpstui.history.files import BLOCK, LogFile
 from mpstui.history.postmortem import state_at
 from mpstui.history.reader import LogHistory
-from mpstui.history.when import local_text, parse_time
+from mpstui.history.times import local_text, parse_time
 from mpstui.observe.trusted import UnreadableLogError
 from tests.observe.replay import DATA, at, events, lines
 

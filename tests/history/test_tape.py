@@ -25,7 +25,7 @@ from mpstui.core.text import printable
 from mpstui.core.where import Where
 from mpstui.core.xid import Xid
 from mpstui.history.player import Player
-from mpstui.history.tape import (
+from mpstui.history.recording import (
     FileSink,
     FileTape,
     Head,

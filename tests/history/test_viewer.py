@@ -13,10 +13,10 @@ from mpstui import api
 from mpstui.commands import RefusedError, Target, fill
 from mpstui.config import CommandSpec
 from mpstui.core.model import Past, Snapshot
-from mpstui.history.logtape import LogTape
+from mpstui.history.log_recording import LogTape
 from mpstui.history.player import Player
 from mpstui.history.postmortem import state_at
-from mpstui.history.tape import FileSink, MemoryTape, RecordingError
+from mpstui.history.recording import FileSink, MemoryTape, RecordingError
 from mpstui.history.viewer import LiveViewer, Viewer, of_logs
 from mpstui.observe.reducer import NodeState
 from mpstui.operations.registry import ON_OVERVIEW, OPERATIONS

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mpstui.load.private import PrivateDaemon, PrivateDaemonError
+from mpstui.load.private_daemon import PrivateDaemon, PrivateDaemonError
 from mpstui.sim import SimNode, control_binary
 
 from .conftest import gone, processes_with
@@ -18,7 +18,7 @@ from .conftest import gone, processes_with
 SUPERVISOR = """
 import asyncio, sys
 from pathlib import Path
-from mpstui.load.private import PrivateDaemon
+from mpstui.load.private_daemon import PrivateDaemon
 from mpstui.load.supervisor import Supervisor
 from mpstui.load.types import LoadSpec
 from mpstui.sim import control_binary
@@ -82,7 +82,7 @@ async def test_no_place_for_a_private_daemon(monkeypatch: pytest.MonkeyPatch) ->
     def full(**_: object) -> str:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("mpstui.load.private.tempfile.mkdtemp", full)
+    monkeypatch.setattr("mpstui.load.private_daemon.tempfile.mkdtemp", full)
     with pytest.raises(PrivateDaemonError, match="No space left on device"):
         async with PrivateDaemon(("true",)):
             pass

@@ -25,7 +25,7 @@ from mpstui.fields import CLIENT, LIMIT, SERVER, View, groups_of, limits_of, pos
 from mpstui.ui.bars import KeyBar, KeyHint
 from mpstui.ui.dialogs.pick import Pick, PickList
 from mpstui.ui.filter import ClientFilter
-from mpstui.ui.painted import fit, fit_line, justify, width_of
+from mpstui.ui.lines import fit, fit_line, justify, width_of
 from mpstui.ui.panels import ClientsPanel
 from mpstui.ui.panels.table import _fitted
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mpstui.fields import View, groups_of
-from mpstui.ui.dialogs.typed import VIEWS, views
+from mpstui.ui.dialogs.command_words import VIEWS, views
 from mpstui.ui.filter import ClientFilter
 
 from .screen import make_app, push, text_of, until

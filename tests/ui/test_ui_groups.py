@@ -5,7 +5,7 @@ from __future__ import annotations
 from mpstui.core.model import Context
 from mpstui.fields import CLIENT, GROUPS, Group, View, groups_of
 from mpstui.ui.dialogs import DetailsScreen, HarmConfirm
-from mpstui.ui.slip import HOLD
+from mpstui.ui.stale_target import HOLD
 
 from .screen import make_app, push, text_of
 from .snapshots import GIB, GPU0, GPU1, client, daemon, one_daemon, rich, server

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mpstui.ui.dialogs import HarmConfirm
-from mpstui.ui.slip import HOLD
+from mpstui.ui.stale_target import HOLD
 
 from .screen import make_app
 from .snapshots import OTHER_PIPE, client, daemon, rich, server

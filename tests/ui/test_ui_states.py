@@ -15,7 +15,7 @@ from textual.widgets import Static
 
 from mpstui.core.model import Condition, Event, Problem, ProcessKey, Snapshot, StartFailures
 from mpstui.ui.app import NewSnapshot
-from mpstui.ui.painted import InkScreen
+from mpstui.ui.lines import InkScreen
 from mpstui.ui.theme import contrast
 
 from .screen import make_app, text_of

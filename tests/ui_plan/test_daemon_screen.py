@@ -13,7 +13,7 @@ from mpstui.ui.daemons.screen import DaemonScreen
 from mpstui.ui.daemons.starting import StartDialog
 from mpstui.ui.daemons.stopping import ForceConfirm, StopDialog
 from mpstui.ui.dialogs import DetailsScreen
-from mpstui.ui.dialogs.parts import Push
+from mpstui.ui.dialogs.widgets import Push
 from mpstui.ui.overview import Overview
 
 from .fakes import (

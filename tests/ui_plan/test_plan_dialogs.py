@@ -8,10 +8,10 @@ from ui.screen import text_of
 from ui.snapshots import GPU0, PIPE
 
 from mpstui.plan.profile import parse
-from mpstui.ui.dialogs.parts import Chooser, Push
+from mpstui.ui.dialogs.widgets import Chooser, Push
 from mpstui.ui.plan.applying import ApplyDialog
 from mpstui.ui.plan.exporting import ExportDialog
-from mpstui.ui.plan.keeping import OpenDialog, SaveDialog
+from mpstui.ui.plan.profiles import OpenDialog, SaveDialog
 from mpstui.ui.plan.screen import PlanScreen
 
 from .fakes import (

@@ -24,7 +24,7 @@ from mpstui.operations.audit import AuditLog
 from mpstui.operations.runner import Runner
 from mpstui.sim import SimNode
 from mpstui.ui.app import MpsTuiApp
-from mpstui.ui.dialogs.parts import Lines
+from mpstui.ui.dialogs.widgets import Lines
 from mpstui.ui.theme import build_themes
 from tests.ui.screen import text_of
 

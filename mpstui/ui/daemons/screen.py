@@ -21,10 +21,10 @@ from mpstui.ui.contract import Runner
 from mpstui.ui.daemons.contract import DaemonBackend
 from mpstui.ui.keys import own_binding
 from mpstui.ui.layout import room_of
-from mpstui.ui.painted import Line, fit
+from mpstui.ui.lines import Line, fit
 from mpstui.ui.panel import Panel
 from mpstui.ui.plan.contract import PlanBackend
-from mpstui.ui.side import SideScreen
+from mpstui.ui.screens import SideScreen
 from mpstui.ui.typeahead import opens
 
 _LABEL: Final = 16

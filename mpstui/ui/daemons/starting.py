@@ -21,8 +21,8 @@ from mpstui.plan.cpus import cpu_list
 from mpstui.plan.profile import Profile, ProfileError
 from mpstui.ui.contract import Runner
 from mpstui.ui.daemons.contract import DaemonBackend
-from mpstui.ui.dialogs.parts import Choice, Chooser, Lines, Listing, Toggles, labelled, plain
-from mpstui.ui.dialogs.work import Outcome, WorkDialog
+from mpstui.ui.dialogs.progress import Outcome, WorkDialog
+from mpstui.ui.dialogs.widgets import Choice, Chooser, Lines, Listing, Toggles, labelled, plain
 from mpstui.ui.form import TypedLine
 from mpstui.ui.plan.contract import Entry, PlanBackend
 from mpstui.ui.typeahead import OPENING

@@ -15,8 +15,8 @@ from mpstui.operations.daemons import FORCE_AFTER, StopPreview, preview_stop
 from mpstui.operations.types import Progress
 from mpstui.ui.daemons.contract import DaemonBackend
 from mpstui.ui.dialogs.base import Dialog
-from mpstui.ui.dialogs.parts import Choice, Chooser, Lines, Listing, Push, labelled, marked, plain
-from mpstui.ui.dialogs.work import Outcome, WorkDialog
+from mpstui.ui.dialogs.progress import Outcome, WorkDialog
+from mpstui.ui.dialogs.widgets import Choice, Chooser, Lines, Listing, Push, labelled, marked, plain
 
 FORCE = "force"
 WAITS = (

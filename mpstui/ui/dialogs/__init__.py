@@ -14,7 +14,7 @@ from mpstui.ui.dialogs.confirm import HarmConfirm
 from mpstui.ui.dialogs.details import DetailsScreen
 from mpstui.ui.dialogs.form import ChangeForm
 from mpstui.ui.dialogs.help import HelpScreen
-from mpstui.ui.dialogs.work import ActionDialog
+from mpstui.ui.dialogs.progress import ActionDialog
 
 __all__ = ["ActionDialog", "ChangeForm", "DetailsScreen", "Dialog", "HarmConfirm", "HelpScreen", "open_action"]
 

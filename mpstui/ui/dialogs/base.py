@@ -21,9 +21,9 @@ from textual.widgets import Button
 
 from mpstui.core.model import Snapshot
 from mpstui.ui.bars import KeyBar, KeyHint
-from mpstui.ui.dialogs.parts import Push, Scroll, plain
+from mpstui.ui.dialogs.widgets import Push, Scroll, plain
 from mpstui.ui.layout import room_of
-from mpstui.ui.painted import InkScreen
+from mpstui.ui.lines import InkScreen
 
 KEYS: Final = 1
 """Rows of the keys, under the frame."""

@@ -8,7 +8,7 @@ from typing import Final
 from mpstui.core.model import Client, Daemon, Snapshot
 from mpstui.plan.chain import Limit, limit_chains
 from mpstui.plan.variables import variables_of
-from mpstui.ui.dialogs.parts import Heading, Row
+from mpstui.ui.dialogs.widgets import Heading, Row
 
 _NAMES: Final[dict[Limit, str]] = {
     "active_thread_percentage": "threads",

@@ -12,7 +12,7 @@ from mpstui.core.model import Snapshot
 from mpstui.core.text import Line
 from mpstui.fields import CLIENT, Field, Shown, possible_columns
 from mpstui.ui.dialogs.base import Dialog
-from mpstui.ui.painted import fit
+from mpstui.ui.lines import fit
 from mpstui.ui.panel import Panel
 
 _WIDEST = 200

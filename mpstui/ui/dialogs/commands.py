@@ -19,10 +19,10 @@ from mpstui.operations.operation import Operation
 from mpstui.operations.registry import ELSEWHERE
 from mpstui.ui.bars import KeyBar, KeyHint
 from mpstui.ui.contract import Runner
+from mpstui.ui.dialogs.command_words import Typed, commands, views
 from mpstui.ui.dialogs.help import NOT_HERE
-from mpstui.ui.dialogs.typed import Typed, commands, views
 from mpstui.ui.keys import ACTION_PREFIX, written
-from mpstui.ui.painted import InkScreen
+from mpstui.ui.lines import InkScreen
 
 _HELP_WEIGHT = 0.01
 _TYPED = 1000

@@ -19,8 +19,8 @@ from mpstui.operations.operation import Operation
 from mpstui.operations.rescue import processes
 from mpstui.operations.types import Others, Preview, Request
 from mpstui.ui.contract import Runner
-from mpstui.ui.dialogs.parts import Choice, Chooser, Lines, Listing, Row, Sheet, labelled, marked, plain
-from mpstui.ui.dialogs.work import ActionDialog
+from mpstui.ui.dialogs.progress import ActionDialog
+from mpstui.ui.dialogs.widgets import Choice, Chooser, Lines, Listing, Row, Sheet, labelled, marked, plain
 from mpstui.ui.form import TypedLine
 
 _HINT = "Enter marked button · Tab move · Esc cancel"

@@ -11,7 +11,7 @@ from textual.binding import Binding, BindingType
 from mpstui.core.model import ProcessKey, Snapshot
 from mpstui.ui.dialogs.base import Dialog
 from mpstui.ui.dialogs.facts import rows_of
-from mpstui.ui.dialogs.parts import Lines, Sheet, marked
+from mpstui.ui.dialogs.widgets import Lines, Sheet, marked
 
 
 class Environments(Protocol):

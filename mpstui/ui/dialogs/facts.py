@@ -13,7 +13,7 @@ from mpstui.core.cells import no_readings, with_indices
 from mpstui.core.model import Client, Daemon, Event, ProcessKey, Server, Snapshot
 from mpstui.core.text import UNKNOWN, format_size, path_text
 from mpstui.fields import CLIENT, DAEMON, DEVICE, EVENT, SERVER, Fact, Thing, View, default_facts
-from mpstui.ui.dialogs.parts import Heading, Row
+from mpstui.ui.dialogs.widgets import Heading, Row
 
 Rows = list[Row | Heading]
 LAST_EVENTS = 8

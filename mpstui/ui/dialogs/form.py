@@ -18,8 +18,8 @@ from mpstui.core.text import UNKNOWN, format_percentage, plural
 from mpstui.operations.operation import Operation
 from mpstui.operations.types import Argument, ExitStatus, Preview, Request
 from mpstui.ui.contract import Runner
-from mpstui.ui.dialogs.parts import Choice, Chooser, Lines, Listing, Row, Sheet, labelled, marked, plain
-from mpstui.ui.dialogs.work import ActionDialog
+from mpstui.ui.dialogs.progress import ActionDialog
+from mpstui.ui.dialogs.widgets import Choice, Chooser, Lines, Listing, Row, Sheet, labelled, marked, plain
 from mpstui.ui.form import TypedLine
 
 

@@ -17,7 +17,7 @@ from mpstui.operations.operation import Operation
 from mpstui.ui.contract import Runner
 from mpstui.ui.dialogs.base import Dialog
 from mpstui.ui.dialogs.details import Reader
-from mpstui.ui.dialogs.parts import Heading, Row, Sheet
+from mpstui.ui.dialogs.widgets import Heading, Row, Sheet
 from mpstui.ui.filter import CLIENT_TERMS
 from mpstui.ui.form import TypedLine
 from mpstui.ui.keys import ACTION_PREFIX, written

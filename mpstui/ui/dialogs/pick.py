@@ -12,7 +12,7 @@ from textual.app import ComposeResult
 from mpstui.core.model import Snapshot
 from mpstui.core.text import Line, printable
 from mpstui.ui.dialogs.base import Dialog
-from mpstui.ui.painted import fit
+from mpstui.ui.lines import fit
 from mpstui.ui.panel import Panel
 
 

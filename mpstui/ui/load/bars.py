@@ -12,10 +12,10 @@ from mpstui.core.model import ProcessKey
 from mpstui.core.text import UNKNOWN, printable
 from mpstui.load.types import WorkerError, WorkerReport
 from mpstui.ui.box import wrapped
+from mpstui.ui.lines import Line, fit, fit_line, justify, width_of
 from mpstui.ui.load.plot import COLUMNS, plot, round_up
 from mpstui.ui.load.session import BIG_STEP, LoadSession, Member
 from mpstui.ui.load.setup import Setup
-from mpstui.ui.painted import Line, fit, fit_line, justify, width_of
 from mpstui.ui.panel import Panel
 
 STATE: Final = {

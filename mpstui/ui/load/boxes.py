@@ -9,11 +9,11 @@ from mpstui.core.model import Device, Server
 from mpstui.core.partition import rounding_of, sms_of
 from mpstui.core.text import format_percentage, format_size, plural, printable
 from mpstui.ui.box import Box, wrapped
+from mpstui.ui.lines import Line, fit, fit_line, justify
 from mpstui.ui.load.bars import figure_text, milliseconds
-from mpstui.ui.load.reach import about_share, facts_of
 from mpstui.ui.load.session import LoadSession, Member
 from mpstui.ui.load.setup import Setup, about_kernel, device_for, live, pool_cost
-from mpstui.ui.painted import Line, fit, fit_line, justify
+from mpstui.ui.load.share import about_share, facts_of
 
 
 class AboutBox(Box):

@@ -13,10 +13,10 @@ from textual.widgets import Input, Static
 
 from mpstui.core.model import Client, Device, Snapshot
 from mpstui.core.text import plural
-from mpstui.load.takes import Takes
+from mpstui.load.footprint import Takes
 from mpstui.operations.load import beside
 from mpstui.ui.dialogs.base import Dialog
-from mpstui.ui.dialogs.parts import Lines, Listing, Push, marked, plain
+from mpstui.ui.dialogs.widgets import Lines, Listing, Push, marked, plain
 from mpstui.ui.form import TypedLine
 from mpstui.ui.load.session import LoadSession
 from mpstui.ui.load.setup import WORD

@@ -14,9 +14,9 @@ from mpstui.core.model import Device
 from mpstui.core.text import PRIORITIES, PRIORITY_WORDS
 from mpstui.load.types import KERNELS
 from mpstui.ui.form import Field, Form, after
+from mpstui.ui.lines import Line
 from mpstui.ui.load.presets import PRESETS, Preset, apply
 from mpstui.ui.load.setup import MOST_CLIENTS, STEADY, WAYS, Setup
-from mpstui.ui.painted import Line
 from mpstui.ui.typeahead import opens
 
 _TIMES: Final = (None, 10.0, 30.0, 60.0, 300.0, 3600.0)

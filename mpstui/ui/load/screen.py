@@ -13,7 +13,7 @@ from textual.containers import Container
 
 from mpstui.core.model import Client, Device, Server, Snapshot
 from mpstui.core.text import plural
-from mpstui.load.takes import Takes, others, whose
+from mpstui.load.footprint import Takes, others, whose
 from mpstui.load.types import WorkerReport
 from mpstui.operations.registry import operation
 from mpstui.ui.bars import KeyHint, unless
@@ -27,7 +27,7 @@ from mpstui.ui.load.fields import FieldsPanel
 from mpstui.ui.load.presets import PRESETS
 from mpstui.ui.load.session import LoadSession, Member
 from mpstui.ui.load.setup import harm, held_back, limit_of, problem, safer, server_limit, sm_counts, taken, under_limit
-from mpstui.ui.side import SideScreen
+from mpstui.ui.screens import SideScreen
 from mpstui.ui.typeahead import opens
 
 TICK_SECONDS = 0.25

@@ -19,8 +19,8 @@ from mpstui.load.types import LoadSpec, WorkerReport
 from mpstui.operations.load import NotStarted
 from mpstui.ui.load.contract import LoadBackend, LoadSupervisor
 from mpstui.ui.load.plot import History
-from mpstui.ui.load.reach import no_further
 from mpstui.ui.load.setup import LEFT_TO_OTHERS, Setup, groups, pool_of, server_limit
+from mpstui.ui.load.share import no_further
 
 BIG_STEP: Final = 4
 """Levels of a pool that Shift moves at once."""

@@ -12,7 +12,7 @@ from mpstui.core.late import dataclass
 from mpstui.core.model import Daemon, Device, no_test_clients
 from mpstui.core.partition import even_levels, rounding_of, sms_of
 from mpstui.core.text import parse_size
-from mpstui.load.takes import CONTEXT_BASE, CONTEXT_PER_SM, Takes, takes
+from mpstui.load.footprint import CONTEXT_BASE, CONTEXT_PER_SM, Takes, takes
 from mpstui.load.types import COPIED, INFO, REQUESTED, KernelName, LoadSpec, value_for
 from mpstui.operations.load import harm as operation_harm
 

@@ -18,7 +18,7 @@ from mpstui.core.model import Client, Daemon, ProcessKey, Snapshot
 from mpstui.core.text import UNKNOWN, Line, plural, printable
 from mpstui.fields import CLIENT, GROUPS, Field, Group, Thing, View, groups_of, possible_columns
 from mpstui.ui.filter import ClientFilter
-from mpstui.ui.painted import fit, fit_line
+from mpstui.ui.lines import fit, fit_line
 from mpstui.ui.panels.table import TablePanel
 
 PIN = "↑"

@@ -13,7 +13,7 @@ from mpstui.core.model import Device, Snapshot
 from mpstui.core.text import UNKNOWN
 from mpstui.fields import DEVICE, View, device_load, memory_percent
 from mpstui.ui.layout import READINGS
-from mpstui.ui.painted import Line, Span, fit, fit_line, justify, width_of
+from mpstui.ui.lines import Line, Span, fit, fit_line, justify, width_of
 from mpstui.ui.panel import SUPERSCRIPT, Panel
 from mpstui.ui.plots import METRICS, USUAL, WINDOWS, History, peak, rows_of, spark, window_text
 

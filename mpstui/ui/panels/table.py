@@ -9,7 +9,7 @@ from typing import Any, ClassVar, TypeVar
 
 from mpstui.core.text import Line
 from mpstui.fields import Field, Group, NotingView, Shown, Thing, Total, View, lay_out
-from mpstui.ui.painted import fit, fit_line, justify, width_of
+from mpstui.ui.lines import fit, fit_line, justify, width_of
 from mpstui.ui.panel import SUPERSCRIPT, Panel
 
 T = TypeVar("T")

@@ -16,10 +16,10 @@ from mpstui.operations.v3 import export_line, space_words
 from mpstui.ui.bars import KeyHint, unless
 from mpstui.ui.box import Para
 from mpstui.ui.keys import own_binding
-from mpstui.ui.painted import Line, fit
+from mpstui.ui.lines import Line, fit
 from mpstui.ui.panel import Panel
 from mpstui.ui.partitions.screen import AS_DOCUMENTED
-from mpstui.ui.side import ListScreen
+from mpstui.ui.screens import ListScreen
 from mpstui.ui.typeahead import opens
 
 _CREATE_SERVER: Final = "v3_server_create"

@@ -15,9 +15,9 @@ from mpstui.operations.types import Request
 from mpstui.ui.bars import KeyHint, unless
 from mpstui.ui.box import Para
 from mpstui.ui.keys import own_binding
-from mpstui.ui.painted import Line, fit
+from mpstui.ui.lines import Line, fit
 from mpstui.ui.panel import Panel
-from mpstui.ui.side import ListScreen
+from mpstui.ui.screens import ListScreen
 from mpstui.ui.typeahead import opens
 
 _ADD: Final = operation("add_partition")

@@ -29,8 +29,8 @@ from mpstui.plan.amounts import PlanError
 from mpstui.plan.profile import DaemonProfile
 from mpstui.plan.settings import WAITS, waits_for_a_server
 from mpstui.ui.contract import Runner
-from mpstui.ui.dialogs.parts import Lines, Listing, Push, marked, plain
-from mpstui.ui.dialogs.work import Outcome, WorkDialog
+from mpstui.ui.dialogs.progress import Outcome, WorkDialog
+from mpstui.ui.dialogs.widgets import Lines, Listing, Push, marked, plain
 
 _NAMED = 6
 """Clients of other devices that are named; there is little room."""

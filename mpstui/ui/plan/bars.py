@@ -11,7 +11,7 @@ from mpstui.core.late import dataclass
 from mpstui.core.text import UNKNOWN, format_percentage, format_size, plural, printable
 from mpstui.plan.types import Share, Target
 from mpstui.plan.whatif import Row as Tenant
-from mpstui.ui.painted import Line, fit, fit_line
+from mpstui.ui.lines import Line, fit, fit_line
 from mpstui.ui.panel import Panel
 from mpstui.ui.plan.draft import BIG_STEP, Picture
 

@@ -16,7 +16,7 @@ from mpstui.core.model import Snapshot
 from mpstui.plan.amounts import PlanError
 from mpstui.plan.exports import EXPORTS, ExportKind, ShareSettings, environment, export_text
 from mpstui.ui.dialogs.base import Dialog
-from mpstui.ui.dialogs.parts import Choice, Chooser, Lines, labelled, marked
+from mpstui.ui.dialogs.widgets import Choice, Chooser, Lines, labelled, marked
 
 _ABOUT: Final[dict[ExportKind, str]] = {
     "shell": "lines for the shell that starts the client",

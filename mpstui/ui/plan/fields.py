@@ -17,7 +17,7 @@ from mpstui.plan import amounts
 from mpstui.plan.amounts import PlanError, limit_text
 from mpstui.plan.types import STRATEGIES, Strategy
 from mpstui.ui.form import Field, Form, after
-from mpstui.ui.painted import Line
+from mpstui.ui.lines import Line
 from mpstui.ui.plan.draft import Draft, MemoryChoice, picture, regroup, with_clients, with_memory, with_strategy
 
 _BY: Final = ("user", "command", "client")

@@ -22,10 +22,11 @@ from mpstui.ui.box import Box, wrapped
 from mpstui.ui.contract import Runner
 from mpstui.ui.keys import own_binding
 from mpstui.ui.layout import room_of
-from mpstui.ui.painted import Line
+from mpstui.ui.lines import Line
 from mpstui.ui.panel import Panel
 from mpstui.ui.plan.applying import ApplyDialog, Targets, steps_of
 from mpstui.ui.plan.bars import SharesPanel
+from mpstui.ui.plan.comparison import DeviceBar, NotesPanel, notes_of
 from mpstui.ui.plan.contract import PlanBackend
 from mpstui.ui.plan.draft import (
     Draft,
@@ -39,9 +40,8 @@ from mpstui.ui.plan.draft import (
 )
 from mpstui.ui.plan.exporting import ExportDialog
 from mpstui.ui.plan.fields import FIELDS, PlanFields
-from mpstui.ui.plan.keeping import OpenDialog, SaveDialog, profile_of
-from mpstui.ui.plan.notes import DeviceBar, NotesPanel, notes_of
-from mpstui.ui.side import SideScreen
+from mpstui.ui.plan.profiles import OpenDialog, SaveDialog, profile_of
+from mpstui.ui.screens import SideScreen
 from mpstui.ui.typeahead import opens
 
 WIDE: Final = 118

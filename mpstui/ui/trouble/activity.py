@@ -15,9 +15,9 @@ from mpstui.core.text import UNKNOWN, format_size, owner, path_text
 from mpstui.ui.bars import KeyHint, unless
 from mpstui.ui.box import Para
 from mpstui.ui.contract import Runner
-from mpstui.ui.painted import Line, fit
+from mpstui.ui.lines import Line, fit
 from mpstui.ui.panel import Panel
-from mpstui.ui.side import ListScreen
+from mpstui.ui.screens import ListScreen
 
 SECONDS: Final = 2.0
 _BAR: Final = 8

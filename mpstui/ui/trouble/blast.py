@@ -18,10 +18,10 @@ from mpstui.ui.bars import KeyHint, unless
 from mpstui.ui.box import Para
 from mpstui.ui.contract import Runner
 from mpstui.ui.keys import own_binding
-from mpstui.ui.painted import Line, Span, fit
+from mpstui.ui.lines import Line, Span, fit
 from mpstui.ui.panel import Panel
-from mpstui.ui.side import ListScreen
-from mpstui.ui.slip import Slip
+from mpstui.ui.screens import ListScreen
+from mpstui.ui.stale_target import Slip
 from mpstui.ui.typeahead import opens
 
 JOINS: Final = "⋈"

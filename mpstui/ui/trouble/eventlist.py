@@ -13,7 +13,7 @@ from textual.message import Message
 from mpstui.core.late import dataclass
 from mpstui.core.model import Daemon, Event, EventKind, Snapshot
 from mpstui.fields import EVENT, Field, Shown, View
-from mpstui.ui.painted import Line, Span, justify
+from mpstui.ui.lines import Line, Span, justify
 from mpstui.ui.panel import Panel
 from mpstui.ui.panels.events import EventsPanel
 

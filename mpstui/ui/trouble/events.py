@@ -25,7 +25,7 @@ from mpstui.ui.keys import FILTERING, FINDING, typing_hints
 from mpstui.ui.layout import WIDE
 from mpstui.ui.panel import Panel
 from mpstui.ui.panels.events import HIDDEN
-from mpstui.ui.side import ListScreen
+from mpstui.ui.screens import ListScreen
 from mpstui.ui.trouble.contract import TroubleBackend
 from mpstui.ui.trouble.eventlist import KINDS, EventList, KindsPanel
 from mpstui.ui.typeahead import opens

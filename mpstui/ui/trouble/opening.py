@@ -6,7 +6,7 @@ from pathlib import Path
 
 from mpstui.core.model import ProcessKey, Snapshot
 from mpstui.ui.contract import Runner
-from mpstui.ui.side import ListScreen
+from mpstui.ui.screens import ListScreen
 from mpstui.ui.trouble.contract import TroubleBackend
 
 

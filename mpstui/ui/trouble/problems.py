@@ -18,9 +18,9 @@ from mpstui.doctor.types import Finding, Verdict
 from mpstui.ui.bars import KeyHint, unless
 from mpstui.ui.box import Para
 from mpstui.ui.contract import Runner
-from mpstui.ui.painted import Line, fit
+from mpstui.ui.lines import Line, fit
 from mpstui.ui.panel import Panel
-from mpstui.ui.side import ListScreen
+from mpstui.ui.screens import ListScreen
 from mpstui.ui.trouble.contract import TroubleBackend
 
 _MARK: Final[dict[Severity | Verdict, tuple[str, str]]] = {

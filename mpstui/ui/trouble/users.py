@@ -20,9 +20,9 @@ from mpstui.ui.bars import KeyHint, unless
 from mpstui.ui.box import Para
 from mpstui.ui.contract import Runner
 from mpstui.ui.keys import own_binding
-from mpstui.ui.painted import Line, fit
+from mpstui.ui.lines import Line, fit
 from mpstui.ui.panel import Panel
-from mpstui.ui.side import ListScreen
+from mpstui.ui.screens import ListScreen
 from mpstui.ui.trouble.contract import TroubleBackend
 from mpstui.ui.typeahead import opens
 

@@ -20,7 +20,7 @@ from mpstui.ui.box import Para, TextBox
 from mpstui.ui.contract import Host, Runner
 from mpstui.ui.keys import shown_key
 from mpstui.ui.layout import MIN_HEIGHT, MIN_WIDTH, WIDE, room_of
-from mpstui.ui.painted import InkScreen, Painted
+from mpstui.ui.lines import InkScreen, Painted
 from mpstui.ui.panel import Panel
 
 

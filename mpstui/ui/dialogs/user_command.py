@@ -22,8 +22,8 @@ from mpstui.commands import (
 )
 from mpstui.config import CommandSpec
 from mpstui.core.model import Snapshot
-from mpstui.ui.dialogs.parts import Lines, Push, Row, Sheet
-from mpstui.ui.dialogs.work import Outcome, WorkDialog
+from mpstui.ui.dialogs.progress import Outcome, WorkDialog
+from mpstui.ui.dialogs.widgets import Lines, Push, Row, Sheet
 
 LINES = 1000
 """Lines of output that are kept: the last ones."""

@@ -10,7 +10,7 @@ from mpstui.core.late import dataclass
 from mpstui.core.text import UNKNOWN, format_size, plural, printable
 from mpstui.operations.apply import Step
 from mpstui.ui.box import Box
-from mpstui.ui.painted import Line, fit, justify
+from mpstui.ui.lines import Line, fit, justify
 from mpstui.ui.panel import Panel
 from mpstui.ui.plan.bars import stacked
 from mpstui.ui.plan.draft import Picture

@@ -21,7 +21,7 @@ from mpstui.load.experiments import (
 )
 from mpstui.load.measure import Lab
 from mpstui.load.overlap import COPY_CLIENTS, SIZES, copies, streams
-from mpstui.load.private import PrivateDaemon
+from mpstui.load.private_daemon import PrivateDaemon
 from mpstui.load.results import Experiment, Measured, Outcome
 from mpstui.load.stopping import stop
 from mpstui.load.supervisor import Supervisor, supervisor_of

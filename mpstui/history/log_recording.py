@@ -12,7 +12,7 @@ from mpstui.control.grammar import LogKind
 from mpstui.core.model import Event, ProcessKey
 from mpstui.core.text import path_text
 from mpstui.history.reader import LogHistory
-from mpstui.history.tape import MemoryTape, Recorder, RecordingError
+from mpstui.history.recording import MemoryTape, Recorder, RecordingError
 from mpstui.observe.discovery import Place
 from mpstui.observe.reducer import NodeState
 from mpstui.observe.trusted import UnreadableLogError

@@ -12,7 +12,7 @@ from mpstui.core.model import Daemon, Snapshot
 from mpstui.ui.bars import KeyHint, ProblemBar, unless
 from mpstui.ui.contract import Host
 from mpstui.ui.keys import shown_key
-from mpstui.ui.painted import InkScreen
+from mpstui.ui.lines import InkScreen
 from mpstui.ui.panels import ClientsPanel
 from mpstui.ui.trouble.alert import Alert
 from mpstui.ui.typeahead import opens

@@ -19,7 +19,7 @@ from mpstui.operations.operation import Operation
 from mpstui.operations.types import Progress, Request
 from mpstui.ui.contract import Runner
 from mpstui.ui.dialogs.base import Dialog
-from mpstui.ui.dialogs.parts import Lines, Listing, Push, marked, plain
+from mpstui.ui.dialogs.widgets import Lines, Listing, Push, marked, plain
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from mpstui.core.text import format_age, path_text, printable
 from mpstui.ui.bars import last_event
 from mpstui.ui.box import box
 from mpstui.ui.contract import Host
-from mpstui.ui.painted import Line, Painted, fit
+from mpstui.ui.lines import Line, Painted, fit
 from mpstui.ui.trouble.no_answer import way_out
 
 _GIVE_WAY: Final = ("", "where", "remedy", "still works", "before", "since")

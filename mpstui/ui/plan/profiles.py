@@ -18,8 +18,8 @@ from mpstui.operations.types import Progress
 from mpstui.plan.amounts import PlanError
 from mpstui.plan.profile import NAME, DaemonProfile, Profile, ProfileError
 from mpstui.plan.settings import WAITS, drift, unsaid, waits_for_a_server
-from mpstui.ui.dialogs.parts import Choice, Chooser, Lines, Listing, Push, Row, Sheet, labelled, marked, plain
-from mpstui.ui.dialogs.work import Outcome, WorkDialog
+from mpstui.ui.dialogs.progress import Outcome, WorkDialog
+from mpstui.ui.dialogs.widgets import Choice, Chooser, Lines, Listing, Push, Row, Sheet, labelled, marked, plain
 from mpstui.ui.form import TypedLine
 from mpstui.ui.plan.applying import Targets
 from mpstui.ui.plan.contract import Entry, PlanBackend
