@@ -23,15 +23,15 @@ class Reconciler:
         self._unexplained: frozenset[int] = frozenset()
         self._asked_about: frozenset[int] = frozenset()
 
-    def lasts(self, unexplained: frozenset[int]) -> bool:
-        """Whether one of these clients has been unexplained before, so that the logs have had time to tell of it, and
-        was not yet asked about."""
+    def lasting(self, unexplained: frozenset[int]) -> frozenset[int]:
+        """Which of these clients have been unexplained before, so that the logs have had time to tell of them, and were
+        not yet asked about."""
         lasting = unexplained & self._unexplained
         self._unexplained = unexplained
         self._asked_about &= unexplained
         new = lasting - self._asked_about
         self._asked_about |= lasting
-        return bool(new)
+        return new
 
 
 # When a daemon is to be asked, and what; pure. In a quiet node the answer is: never.
@@ -118,6 +118,13 @@ class Schedule:
             self.membership = self.membership or membership
             self.limits = self.limits or limits
             self._changed = now
+
+    def doubt(self, now: float) -> None:
+        """Somebody is to be looked for of whom the logs do not tell; that is no change yet, and no reason for a whole
+        reading a while later."""
+        if not (self.membership or self.limits or self.moved):
+            self._wanted = now
+        self.moved = True
 
     def ask_now(self, now: float) -> None:
         """The user wants to see what is true."""

@@ -409,6 +409,22 @@ class NodeState:
                         listed.add(pid)
         return frozenset(listed)
 
+    def concerned(
+        self, pipe_dir: Path, unexplained: frozenset[int], members: Mapping[str, Mapping[int, int | None]]
+    ) -> tuple[bool, bool]:
+        """What of these clients is to be asked there: whether one of the daemon's own is gone, and whether it may have
+        one of the others. A client is listed under devices of its daemon: who is under others alone is another's, and
+        where all that are known here are listed under every device (fact 34), so is who is under some of them."""
+        state = self.watched[pipe_dir].state
+        own = {pid for server in state.servers.values() for pid in server.clients}
+        strangers, devices = unexplained - own, set(state.ordinals.values())
+        if devices and devices <= members.keys():  # else it has a part of one, or one whose list is not known
+            lists = [members[uuid].keys() for uuid in devices]
+            anywhere, everywhere = set().union(*lists), set(lists[0]).intersection(*lists)
+            known = own & anywhere
+            strangers &= everywhere if known and known <= everywhere else anywhere
+        return not own.isdisjoint(unexplained), bool(strangers)
+
     @_reading
     def set_facts(self, asked: Collection[int], facts: Mapping[int, ProcessFacts], time: float) -> bool:
         """/proc's word on the processes ``asked`` for. One that was there and is gone has left MPS as well.

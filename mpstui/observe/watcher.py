@@ -78,6 +78,8 @@ class DaemonWatcher:
         """When a daemon of protocol 3 was last asked for everything."""
         self._asking: asyncio.Task[None] | None = None
         self._session_at: float | None = None
+        self._doubts = False
+        """Whether to look for clients of whom the logs have not told."""
         self._unreported = _NOTHING
         self._limits_told = 0
         self._lines_missed = 0
@@ -170,6 +172,14 @@ class DaemonWatcher:
             self.schedule.ask_now(now)  # only the daemon's own refusal tells a held session from a slow command
         if self._asking is None and self.schedule.due() <= now:
             self._asking = asyncio.get_running_loop().create_task(self._ask())
+
+    def doubt(self) -> None:
+        """NVML lists a client that is not known here: another daemon's, unless the logs do not tell everything."""
+        if self.told:
+            self._doubts = True
+            self.schedule.doubt(self._monotonic())
+        else:
+            self.schedule.want(True, False, self._monotonic())
 
     async def ask_everything(self) -> None:
         """One complete reading, whatever the schedule says, unless nobody can be asked."""
@@ -312,10 +322,12 @@ class DaemonWatcher:
         state, begun = self._node.watch(self.pipe_dir).state, self._clock()
         place, missed = self._node.watch(self.pipe_dir).place, self._lines_missed
         devices = bool(state.ordinals) or self._lacks("device_query")
+        doubts, self._doubts = self._doubts, False
         if not membership and not limits and self.told and devices:
             there = self._clients()
             unnamed = there - self._named
-            outcome, differs = await self._read_needed(Need(names=bool(unnamed), clients=not unnamed))
+            need = Need(names=bool(unnamed), clients=doubts or not unnamed, listed=doubts)
+            outcome, differs = await self._read_needed(need)
             if outcome is Outcome.OK:
                 self._named = there
             if differs:
@@ -945,11 +957,16 @@ class Collector:
         self._explain(members)
 
     def _explain(self, members: Members) -> None:
-        """NVML lists a client that no log has told of, or no longer lists one: the daemons are asked, once."""
-        if self._reconciler.lasts(self._node.unexplained(members)):
-            for watcher in self._watchers.values():
+        """NVML lists a client that no log has told of, or no longer lists one: whom it may concern is asked, once."""
+        if not (lasting := self._reconciler.lasting(self._node.unexplained(members))):
+            return
+        for path, watcher in self._watchers.items():
+            gone, strangers = self._node.concerned(path, lasting, members)
+            if gone:
                 watcher.schedule.want(True, False, self._monotonic())
-            self._wakeups.stir()
+            elif strangers:
+                watcher.doubt()
+        self._wakeups.stir()
 
     async def _read_facts(self) -> None:
         there, now = self._node.pids(), self._monotonic()

@@ -42,6 +42,8 @@ class FakeControl:
         self.outcome = Outcome.OK
         self.sent: list[str] = []
         self.session = False
+        self.also: tuple[QueriedDevice, ...] = ()
+        """Its devices behind the first one."""
         self.protocol = LEGACY
         self.capabilities = Capabilities()
 
@@ -80,7 +82,7 @@ class FakeControl:
 
     async def device_query(self):
         row = QueriedDevice(0, "0000:00.06.00", UUID, "H100", "N/A")
-        return self._answer("device_query", DeviceQuery((row,), {}))
+        return self._answer("device_query", DeviceQuery((row, *self.also), {}))
 
     async def get_default_active_thread_percentage(self):
         return self._answer("get_default_active_thread_percentage", 100.0)

@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 
 from mpstui.control.answer import Outcome
+from mpstui.control.wire import QueriedDevice
 from mpstui.core.model import ProcessKey
 from mpstui.observe import watcher as watcher_module
 from mpstui.observe.logs import HISTORY_BYTES, Wakeups
@@ -142,6 +143,53 @@ async def test_a_client_that_only_nvml_tells_of_is_asked_about_once(node):
     await node.pass_time(50)
     assert node.control.sent[before:].count("get_client_list") == 1
     assert 999 not in {c.pid for c in node.daemon.clients()}
+
+
+async def test_a_client_of_another_daemon_costs_this_one_its_lists_alone(node):
+    """Seen on a node where another daemon's clients came: six commands for each of them, and everything a minute on."""
+    await node.settled()
+    await node.pass_time(100)
+    before = len(node.control.sent)
+    node.nvml.members[UUID][999] = 1 << 20
+    await node.until(lambda: "get_client_list" in node.control.sent[before:])
+    await node.pass_time(300)
+    proof = "get_default_active_thread_percentage"
+    assert node.control.sent[before:] == ["get_server_list", proof, "get_client_list", proof]
+
+
+async def test_a_client_on_another_daemons_device_costs_this_one_nothing(node):
+    node.nvml.members["GPU-other"] = {}
+    await node.settled()
+    await node.pass_time(100)
+    before = len(node.control.sent)
+    node.nvml.members["GPU-other"][999] = 1 << 20
+    await node.pass_time(300)
+    assert node.control.sent[before:] == []
+
+
+@pytest.mark.parametrize(("listed", "asked"), [((UUID,), False), ((UUID, "GPU-other"), True)])
+async def test_who_is_listed_under_some_devices_is_no_client_of_a_daemon_of_all(node, listed, asked):
+    """Fact 34: NVML lists each client of a server under every device of it."""
+    node.control.also = (QueriedDevice(1, "0000:00.07.00", "GPU-other", "H100", "N/A"),)
+    node.nvml.members["GPU-other"] = {643: 0}
+    await node.settled()
+    await node.pass_time(100)
+    before = len(node.control.sent)
+    for uuid in listed:
+        node.nvml.members[uuid][999] = 0
+    await node.pass_time(30)
+    assert bool(node.control.sent[before:]) == asked
+
+
+@pytest.mark.parametrize("shown", ["whole", "in parts"])
+async def test_a_client_that_the_logs_miss_is_found_by_nvmls_word(node, shown):
+    """A full disk, or a log that somebody else has put into the place of the daemon's."""
+    if shown == "in parts":  # the daemon's device is none of those whose list NVML gives: it may be anybody's
+        node.nvml.members = {"GPU-whole": {643: 1 << 20}}
+    await node.settled()
+    node.control.clients.append(999)
+    next(iter(node.nvml.members.values()))[999] = 1 << 20
+    await node.until(lambda: 999 in {c.pid for c in node.daemon.clients()})
 
 
 async def test_fault_from_the_log(node):
