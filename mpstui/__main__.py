@@ -17,12 +17,20 @@ def main() -> int:
 
         if (asked := health.directories(sys.argv[1:])) is not None:
             return health.tell(health.probe(*asked))
+    if sys.argv[1:2] and sys.argv[1] in _READ_ONCE and "--watch" not in sys.argv:
+        from mpstui.observe import nvml_process
+
+        nvml_process.begin()
     _leave_out_tls()
     from mpstui.cli import main as run
 
     gc.freeze()
     gc.enable()
     return run()
+
+
+_READ_ONCE = frozenset({"set", "status", "terminate"})
+"""Commands that begin with one reading of NVML, and end."""
 
 
 def _leave_out_tls() -> None:

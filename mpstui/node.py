@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from mpstui.core.text import error_text, path_text
 from mpstui.observe.devices import NodeXids, RealNvml
+from mpstui.observe.nvml_process import taken
 from mpstui.observe.procfs import Cgroups, ProcProcesses, find_elsewhere, nameless_uid
 from mpstui.observe.sources import LaunchSource, NodeSources, ProcessFacts, ProcessSource
 from mpstui.sim import BrokenMarkerError, claim, is_simulated
@@ -57,7 +58,7 @@ def open_node(
     sources = NodeSources(
         False,
         (binary,),
-        RealNvml(beside=_dcgm),
+        taken(RealNvml(beside=_dcgm)),
         real_processes(),
         is_simulated,
         claim=claim,

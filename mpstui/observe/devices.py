@@ -104,9 +104,11 @@ class RealNvml:
         lib: Any = None,
         clock: Callable[[], float] = time.monotonic,
         beside: Callable[[], Dcgm | None] = lambda: None,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         """``lib`` stands in for the pynvml module, which is otherwise imported at the first reading. ``beside``: who
         tells of devices of which NVML has no SM activity; asked for once, and where there is one such device alone."""
+        self._sleep = sleep
         self._beside: Callable[[], Dcgm | None] | None = beside
         self._dcgm: Dcgm | None = None
         self._lib = lib
@@ -135,6 +137,16 @@ class RealNvml:
                 )
             except _NoReadingError as error:
                 return NvmlSample(time=now, error=str(error))
+
+    def rated(self) -> NvmlSample:
+        """:meth:`sample`, and another one where the counters' first reading is too young to tell anything yet."""
+        found = self.sample()
+        with self._lock:
+            left = max((gpu.gpm.left() for gpu in self._gpus or ()), default=0.0)
+        if left <= 0:
+            return found
+        self._sleep(left)
+        return self.sample()
 
     def membership(self) -> dict[str, dict[int, int | None]]:
         """Device UUID to {PID: bytes} of MPS clients, and nothing else; a device whose list is not known is missing."""
@@ -313,6 +325,9 @@ class RealNvml:
         self._try(self._lib.nvmlShutdown)
 
 
+_UNTOLD: Final = (None, None, None)
+
+
 class _Gpm:
     """SM utilisation, SM occupancy and DRAM bandwidth of one device, in percent, from pairs of counter samples."""
 
@@ -323,7 +338,7 @@ class _Gpm:
         self._errors = (lib.NVMLError, AttributeError)
         self._last: Any = None
         self._taken = -math.inf
-        self._values: tuple[float | None, float | None, float | None] = (None, None, None)
+        self._values: tuple[float | None, float | None, float | None] = _UNTOLD
         try:
             self._supported = bool(lib.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice)
         except self._errors:
@@ -340,15 +355,21 @@ class _Gpm:
         try:
             sample = self._lib.nvmlGpmSampleAlloc()
             self._lib.nvmlGpmSampleGet(self._handle, sample)
-            self._values = (None, None, None) if self._last is None else self._metrics(self._last, sample)
+            self._values = _UNTOLD if self._last is None else self._metrics(self._last, sample)
         except self._errors:
-            self._values = (None, None, None)
+            self._values = _UNTOLD
             self._free(sample)
             sample = None
         self.tells = sample is not None
         self._free(self._last)
         self._last, self._taken = sample, now
         return self._values
+
+    def left(self) -> float:
+        """Seconds until a reading tells something; 0 where the last one did, or none will."""
+        if self._last is None or self._values != _UNTOLD:
+            return 0.0
+        return max(0.0, self._taken + GPM_SECONDS - self._clock())
 
     def close(self) -> None:
         """Free the sample that is kept."""

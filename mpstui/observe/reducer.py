@@ -377,12 +377,6 @@ class NodeState:
                 if pids is None or not watched.pids().isdisjoint(pids):
                     watched.learnt += 1
 
-    @property
-    def lacks_rates(self) -> bool:
-        """Whether NVML works, and has not told how busy the SMs of some device are: it takes two readings."""
-        sample = self._sample
-        return sample is not None and sample.error is None and any(d.sm_utilization is None for d in sample.devices)
-
     @_reading
     def set_membership(self, members: Mapping[str, Mapping[int, int | None]]) -> bool:
         """NVML's list of MPS clients, taken between two full samples; whether it says anything new."""

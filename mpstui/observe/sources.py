@@ -46,6 +46,10 @@ class NvmlSource(Protocol):
 
     def sample(self) -> NvmlSample: ...
 
+    def rated(self) -> NvmlSample:
+        """A sample that also tells what is counted between two readings, where devices tell it: up to 0.1 s longer."""
+        ...
+
     def membership(self) -> dict[str, dict[int, int | None]]:
         """Only the MPS clients by device UUID, {PID: bytes}: cheap enough for several times a second (≤ 1 ms).
 

@@ -22,7 +22,7 @@ from mpstui.control.wire import Membership
 from mpstui.core.model import MEMORY_VARIABLE, EventKind, ProcessKey, Snapshot
 from mpstui.core.text import error_text
 from mpstui.core.xid import Xid
-from mpstui.observe.devices import GPM_SECONDS, XidWatch
+from mpstui.observe.devices import XidWatch
 from mpstui.observe.discovery import Place, discover
 from mpstui.observe.logs import LogWatch, Wakeups, Watcher, open_watcher
 from mpstui.observe.poll import Asked, Need, Reconciler, Schedule, ask_for, ask_limits, ask_membership
@@ -518,8 +518,6 @@ UNSEEN = 10.0
 CLAIMS = 10.0
 """Seconds between two looks through /proc for the processes of clients in other PID namespaces, while they stay the
 same."""
-BETWEEN_SAMPLES = 2 * GPM_SECONDS
-"""Seconds between two readings of NVML that tell what is counted between them."""
 TOGETHER = 0.05
 STANDARD_OUTPUT = "its log is its standard output (it was started with -f): the journal or the container's log has it"
 """Seconds that NVML and /proc wait for each other: one snapshot tells of both, and the screen is painted once."""
@@ -783,10 +781,9 @@ class Collector:
         """One complete reading: places, logs, NVML, every daemon that runs, and /proc. CPU percentages stay unknown.
 
         ``need``: a daemon whose logs tell the rest is asked this only.
-        ``rates``: NVML is read a second time where a device's SM activity is not known; it is counted between two,
-        while the daemons are asked.
+        ``rates``: with SM activity, which is counted between two readings, while the daemons are asked.
         """
-        sample = asyncio.get_running_loop().create_task(self._read_samples(rates))
+        sample = asyncio.get_running_loop().create_task(self._read_sample(rates))
         await self._discover()
         watchers = self._watchers.values()
         asking = (watcher.ask_everything() if need is None else watcher.ask_for(need) for watcher in watchers)
@@ -922,14 +919,9 @@ class Collector:
         await asyncio.wait(both, timeout=TOGETHER)
         self._touch()
 
-    async def _read_samples(self, rates: bool) -> None:
-        await self._read_sample()
-        if rates and self._node.lacks_rates:
-            await self._sleep(BETWEEN_SAMPLES)
-            await self._read_sample()
-
-    async def _read_sample(self) -> None:
-        reading = self._gpu.call(self._sources.nvml.sample)
+    async def _read_sample(self, rates: bool = False) -> None:
+        nvml = self._sources.nvml
+        reading = self._gpu.call(nvml.rated if rates else nvml.sample)
         try:
             sample = await asyncio.wait_for(asyncio.shield(reading), self._patience)
             self._node.set_sample(sample)

@@ -223,6 +223,10 @@ class SimNvml:
         """One more daemon on these devices."""
         self._state.add(pipe_dir)
 
+    def rated(self) -> NvmlSample:
+        """The same: a simulated device tells everything at once."""
+        return self.sample()
+
     def membership(self) -> dict[str, dict[int, int | None]]:
         """Only the clients; empty where the node is gone."""
         try:

@@ -447,6 +447,10 @@ class CountsBetweenReadings(FakeNvml):
         devices = tuple(replace(device, sm_utilization=87.0) for device in taken.devices)
         return replace(taken, devices=devices) if self.readings > 1 else taken
 
+    def rated(self):
+        self.sample()
+        return self.sample()
+
 
 async def test_a_single_reading_tells_of_sm_activity_where_asked_to(tmp_path):
     node = Node(tmp_path)

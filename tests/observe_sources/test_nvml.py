@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+import os
+import signal
 import subprocess
 import sys
 import threading
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from mpstui.core.model import Device
+from mpstui.observe import nvml_process
 from mpstui.observe.devices import RealNvml
 
 from .fake_nvml import NOT_AVAILABLE, UUID, FakeNvml
@@ -180,6 +184,57 @@ def test_gpm_needs_two_samples_and_a_tenth_of_a_second() -> None:
     nvml.close()
     assert lib.samples == set()
     assert lib.open == 0
+
+
+def test_a_reading_that_tells_rates_waits_for_them_no_longer_than_they_take() -> None:
+    clock, slept = Clock(), []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        clock.now += seconds + 1e-6
+
+    lib = FakeNvml()
+    nvml = RealNvml(lib, clock, sleep=sleep)
+    nvml.sample()
+    clock.now += 0.03
+    assert nvml.rated().devices[0].sm_utilization == 87.5
+    assert nvml.rated().devices[0].sm_utilization == 87.5
+    assert slept == [pytest.approx(0.07)]
+    for without in (
+        FakeNvml(gpm_supported=False),
+        FakeNvml(failing={"nvmlGpmSampleGet": 3}),
+        FakeNvml(failing={"nvmlInit": 9}),
+    ):
+        RealNvml(without, clock, sleep=sleep).rated()
+    assert len(slept) == 1
+
+
+def test_nvml_in_a_process_of_its_own_tells_the_same_and_is_read_here_once_that_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nvml_process, "DEVICE", tmp_path)
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 1})
+    there, here = FakeNvml(mps=[(5, 7)], processes=[(5, None)]), FakeNvml(mps=[(6, 8)])
+    nvml_process.begin(lambda: RealNvml(there))
+    source = nvml_process.taken(RealNvml(here))
+    assert isinstance(source, nvml_process.NvmlProcess)
+    told = source.rated()
+    assert told == replace(RealNvml(there).sample(), time=told.time, devices=told.devices)
+    sm, occupancy, dram = there.gpm_values
+    assert told.devices == (replace(RECORDED, sm_utilization=sm, sm_occupancy=occupancy, dram_utilization=dram),)
+    assert source.membership() == {UUID: {5: 7}}
+    assert sorted(os.listdir(f"/proc/{source.child}/fd"), key=int) == ["0", "1", "2", "3", "4"], "nobody's pipe"
+    os.kill(source.child, signal.SIGKILL)
+    assert source.membership() == {UUID: {6: 8}}
+    assert source.sample().mps_clients == {UUID: {6: 8}}
+    source.close()
+    assert nvml_process.taken(source) is source, "nothing was begun"
+
+
+def test_without_a_driver_no_process_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nvml_process, "DEVICE", tmp_path / "none")
+    monkeypatch.delattr("os.fork")
+    nvml_process.begin()
 
 
 def test_gpm_is_left_alone_where_the_device_has_none() -> None:
