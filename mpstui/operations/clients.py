@@ -17,11 +17,10 @@ from mpstui.core.trust import is_lying, why_not
 from mpstui.observe.poll import Need
 from mpstui.observe.procfs import PidFd, open_pidfd
 from mpstui.operations.check import Refused, namespace_words, parse_uid, reachable_daemon
-from mpstui.operations.guard import Guard
-from mpstui.operations.killing import end_process
 from mpstui.operations.lock import NoTurn, Turn, turn
 from mpstui.operations.operation import Operation, Work
 from mpstui.operations.selectors import left
+from mpstui.operations.signals import Guard, end_process
 from mpstui.operations.types import STATUS, Argument, Danger, ExitStatus, Others, Preview, Request, Result, Verb
 
 _NOT_TAKEN = frozenset(

@@ -24,7 +24,7 @@ from mpstui.operations.types import STATUS, Argument, Danger, ExitStatus, Previe
 # Imported by what runs: the table of operations costs every command as little as it can.
 if TYPE_CHECKING:
     from mpstui.daemons.spec import DaemonSpec
-    from mpstui.operations.guard import Guard
+    from mpstui.operations.signals import Guard
 
 FORCE_AFTER: Final = 1
 """Seconds that ``--force`` leaves the clients."""
@@ -374,8 +374,8 @@ class StopDaemon(Operation):
         return result._replace(status=ExitStatus.REFUSED_BY_DAEMON, message=text, details=details)
 
     async def _end(self, work: Work) -> Result:
-        from mpstui.operations.guard import Guard
         from mpstui.operations.lock import NoTurn, turn
+        from mpstui.operations.signals import Guard
 
         request, daemon = work.request, work.daemon
         limit = FORCE_AFTER if request.force else int(request.value) if request.value else None
@@ -514,7 +514,7 @@ async def _delete_servers(
 
 async def _end_v3(work: Work, daemon: Daemon, process: PidFd, guard: Guard) -> Result:
     from mpstui.daemons.stale import clean
-    from mpstui.operations.killing import end_process
+    from mpstui.operations.signals import end_process
 
     status, text = await end_process(process, _LEAVING, work.progress, guard, kill=work.request.force)
     name = path_text(daemon.pipe_dir)
@@ -553,7 +553,7 @@ async def _watch(task: asyncio.Task[Answer[None]], daemon: Daemon, progress: Pro
 async def _kill(work: Work, daemon: Daemon, key: ProcessKey, answer: Answer[Any], guard: Guard) -> Result:
     """Ends the process of a daemon that answers nobody. Its clients get 806 (fact 19)."""
     from mpstui.daemons.stale import clean
-    from mpstui.operations.killing import end_process
+    from mpstui.operations.signals import end_process
 
     opened = open_pidfd(key)
     if not isinstance(opened, PidFd):

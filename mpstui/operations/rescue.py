@@ -16,9 +16,8 @@ from mpstui.observe.discovery import DEFAULT_PIPE_DIR, file_id, seen_by
 from mpstui.observe.poll import Need
 from mpstui.observe.procfs import PidFd, open_pidfd, process_key, read_environment
 from mpstui.operations.check import namespace_words
-from mpstui.operations.guard import Guard
-from mpstui.operations.killing import end_process
 from mpstui.operations.operation import Operation, Work
+from mpstui.operations.signals import Guard, end_process
 from mpstui.operations.types import STATUS, Argument, Danger, ExitStatus, Others, Preview, Request, Result, Verb
 
 

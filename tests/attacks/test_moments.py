@@ -12,7 +12,7 @@ import pytest
 
 from mpstui.observe.discovery import find_speaker
 from mpstui.observe.procfs import PidFd, open_pidfd, process_key, process_uids
-from mpstui.operations.guard import Guard
+from mpstui.operations.signals import Guard
 
 from .conftest import Stranger
 from .programs import lives, lying_daemon, mpstui, roots_process
